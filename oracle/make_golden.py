@@ -36,7 +36,7 @@ GOLDEN = [
 def main() -> int:
     root = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(prog="python -m oracle.make_golden", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, metavar="DIR", default=root / "crates/mil/tests/packages")
+    parser.add_argument("--out", type=Path, metavar="DIR", default=root / "crates/mlpackage/tests/packages")
     directory = parser.parse_args().out
     errors = generate(directory, GOLDEN, None)
     for weights in directory.glob("*/Data/com.apple.CoreML/weights"):

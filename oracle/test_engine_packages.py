@@ -100,5 +100,5 @@ def crepe(size: str) -> torch.nn.Module:
 @pytest.mark.parametrize("name", ["accumulator-ios18", "adapters-ios18", "small_numbers-ios26"])
 def test_the_engines_half_of_the_check_on_a_device(name: str) -> None:
     """States, several functions, integers of 8 bits: what the check asks the engine, so that a Mac finds it sound."""
-    package = ROOT / f"crates/mil/tests/packages/{name}.mlpackage"
+    package = ROOT / f"crates/mlpackage/tests/packages/{name}.mlpackage"
     assert device.judge(os.environ["COREMILL"], package, True) == ""

@@ -2,8 +2,9 @@
 
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::Model;
-use coremill_mil::package::weights::{Layout, WeightFiles};
-use coremill_mil::{compiled, package, text, verify};
+use coremill_mil::{text, verify};
+use coremill_mlpackage::package::weights::{Layout, WeightFiles};
+use coremill_mlpackage::{compiled, package};
 use coremill_tensor::{Buffer, DType};
 
 /// Text parses or is refused; what parses prints, and the print parses to the same program. Reports

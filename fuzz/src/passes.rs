@@ -9,8 +9,8 @@ use coremill_engine::{
 use coremill_mil::ir::{Binding, Function, Op, Program};
 use coremill_mil::model::describe;
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{self, Draft, Editor, PASSES, Pass};
 use coremill_mil::{text, verify};
+use coremill_passes::{self as pass, Draft, Editor, PASSES, Pass};
 
 use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;

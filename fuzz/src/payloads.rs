@@ -2,7 +2,8 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each user needs a part")]
 
 use coremill_mil::model::FeatureDescription;
-use coremill_mil::{model, package, text, verify};
+use coremill_mil::{model, text, verify};
+use coremill_mlpackage::package;
 use coremill_pte::coreml::{Directory, Interface, METADATA, Metadata, Methods, PACKAGE};
 
 /// Twice the input: one operation.

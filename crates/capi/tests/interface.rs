@@ -12,7 +12,8 @@ use coremill_capi::error::CoremillStatus as Status;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::*;
-use coremill_mil::{compiled, verify};
+use coremill_mil::verify;
+use coremill_mlpackage::compiled;
 use coremill_pte::Data;
 use coremill_pte::coreml::{BACKEND, DEBUG_INFO, DebugInfo, Directory, PathPart};
 use coremill_pte::program::{
@@ -71,11 +72,11 @@ fn packages_name_their_functions() {
 #[test]
 fn golden_packages_name_their_inputs_and_outputs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/packages");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");
     let mut judged = 0;
     for entry in std::fs::read_dir(golden).expect("there are packages") {
         let path = entry.expect("it can be read").path();
-        let source = coremill_mil::package::read(&path).expect("it is sound");
+        let source = coremill_mlpackage::package::read(&path).expect("it is sound");
         let compiled =
             folder.path().join(path.with_extension("mlmodelc").file_name().expect("a name"));
         let verified = verify::verify(&source).expect("it is sound");

@@ -97,7 +97,7 @@ fn commands_print_what_the_files_say() {
         for (from, to) in [
             ("examples", "examples"),
             ("crates/cli/tests/files", "files"),
-            ("crates/mil/tests/packages", "packages"),
+            ("crates/mlpackage/tests/packages", "packages"),
         ] {
             copy(&root().join(from), &directory.path().join(to));
         }

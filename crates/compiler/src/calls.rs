@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use coremill_mil::pass::without_precision;
+use coremill_passes::without_precision;
 use coremill_pt2::{ExportedProgram, Node, Origin};
 
 /// Which calls of a program the values of its model come from.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
-use coremill_mil::pass::{Draft, KeepFp32};
+use coremill_optimize::linear;
+use coremill_passes::{Draft, KeepFp32};
 use coremill_pte::program::CompileSpec;
 
 use crate::calls::Calls;

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use coremill_mil::compress::linear;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::pass::{self, Draft, KeepFp32};
+use coremill_optimize::linear;
+use coremill_passes::{self as pass, Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
 use coremill_tensor::Files;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coremill_mil::compress::linear;
 use coremill_mil::ir::Opset;
+use coremill_optimize::linear;
 use serde::Deserialize;
 
 use crate::error::{Refusal, Result, refuse};
@@ -314,7 +314,7 @@ mod tests {
         let skipped = options.options.skipped_passes;
         assert!(skipped.iter().any(|pass| pass == "recognise_norms"));
         assert!(!skipped.iter().any(|pass| pass == "cancel" || pass == "fold_padding"));
-        let passes = coremill_mil::pass::PASSES;
+        let passes = coremill_passes::PASSES;
         let exists = |name: &str| passes.iter().any(|pass| pass.name == name);
         assert!(PASSES.iter().all(|(ours, _)| exists(ours)));
     }

@@ -2,7 +2,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill_mil::{model, package, text, verify};
+use coremill_mil::{model, text, verify};
+use coremill_mlpackage::package;
 
 /// What an [`Error`] is about, which [`Error::kind`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

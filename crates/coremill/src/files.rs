@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
-use coremill_mil::package::weights::{Layout, WeightFiles};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::package::weights::{Layout, WeightFiles};
+use coremill_mlpackage::{compiled, package};
 use coremill_tensor::{StagedDirectory, is_stream, write_anew};
 
 use crate::error::{Error, ErrorKind};

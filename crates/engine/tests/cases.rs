@@ -18,9 +18,9 @@ use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision, Ses
 use coremill_mil::ir::{Opset, Program};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
-use coremill_mil::package;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify::{RenderOptions, verify};
+use coremill_mlpackage::package;
 use coremill_tensor::Isa;
 
 /// Definitions that no case can show, with the reason.

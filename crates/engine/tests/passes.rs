@@ -70,7 +70,7 @@ fn clamped(array: &Array, most: f32) -> Array {
 
 #[test]
 fn cases_give_before_and_after_the_same() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/passes");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../passes/tests/passes");
     let (mut broken, mut count) = (Vec::new(), 0);
     for folder in sorted(&root) {
         let pass = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

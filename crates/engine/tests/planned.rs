@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use coremill_engine::{Array, Engine, Error, Hooks, LoadOptions, Outputs, Port, Precision, Value};
 use coremill_mil::ir::Dim;
-use coremill_mil::{package, verify};
+use coremill_mil::verify;
+use coremill_mlpackage::package;
 use coremill_tensor::DType;
 
 fn packages() -> Vec<PathBuf> {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mil/tests/packages");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");
     let mut directories = vec![golden];
     directories.extend(std::env::var_os("COREMILL_PACKAGES").map(PathBuf::from));
     let mut found = Vec::new();

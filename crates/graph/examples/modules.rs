@@ -11,7 +11,7 @@ use coremill_graph::nn::*;
 use coremill_graph::{
     Array, DType, Device, Error, Graph, Input, Params, Precision, Session, Tensor,
 };
-use coremill_mil::package;
+use coremill_mlpackage::package;
 use serde_json::{Value, json};
 
 struct Case<'a>(&'a Value);

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use coremill_graph::{CompileOptions, DType, Device, Error, Graph, Params, Precision, Session};
-use coremill_mil::package;
+use coremill_mlpackage::package;
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1);

@@ -4,7 +4,7 @@ use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{self, Draft, KeepFp32};
+use coremill_passes::{self as pass, Draft, KeepFp32};
 use coremill_tensor::{Buffer, DType};
 
 use crate::error::{Error, ErrorKind, Result, fail};

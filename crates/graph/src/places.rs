@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use coremill_mil::ir::{Binding, Constant, ConstantData, Program, ValueId, Weight};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::is_special;
+use coremill_passes::is_special;
 use coremill_tensor::{Buffer, DType, Produce, Replace, Watch, rebased};
 
 use crate::error::Result;

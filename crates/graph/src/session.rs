@@ -8,7 +8,7 @@ use coremill_engine::{Array, ElementsView, Outputs, Port};
 use coremill_mil::ir::{Definition, Type};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{RenderOptions, verify};
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::{compiled, package};
 use coremill_tensor::Buffer;
 
 use crate::array::{Element, Input};

@@ -39,7 +39,7 @@ fn a_small_network_runs_and_is_saved() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("Small.mlpackage");
     model.save(&path).expect("it is written");
-    let read = coremill_mil::package::read(&path).expect("it is read");
+    let read = coremill_mlpackage::package::read(&path).expect("it is read");
     let mut again = Session::new(Device::Host).load(read).expect("it loads");
     assert_eq!(again.run(&[("x", &ramp(192))]).expect("it runs"), first);
 

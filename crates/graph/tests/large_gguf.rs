@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use coremill_graph::{DType, Device, Graph, Params, Scheme, Session};
-use coremill_mil::package;
+use coremill_mlpackage::package;
 
 /// Inputs and outputs of each layer.
 const WIDTH: u64 = 4096;

@@ -1,4 +1,4 @@
-//! MIL, the intermediate language of Core ML's ML Programs, and the packages that hold it.
+//! MIL, the intermediate language of Core ML's ML Programs: its IR, operations, type inference, verifier and text.
 //!
 //! ```
 //! use coremill_mil::{model, text, verify};
@@ -19,22 +19,14 @@
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
 //! | [`limits`] | how much of anything a file may hold |
 //! | [`model`] | programs with what callers are told about them |
-//! | [`package`] | `.mlpackage` directories, read and written |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
-//! | [`pass`] | programs made smaller and faster |
-//! | [`compress`] | weights made smaller |
-//! | [`compiled`] | `.mlmodelc`: compiled models, read and written |
 
-pub mod compiled;
-pub mod compress;
 pub mod infer;
 pub mod ir;
 pub mod limits;
 pub mod model;
 pub mod ops;
-pub mod package;
-pub mod pass;
 pub mod text;
 pub mod verify;

@@ -6,8 +6,8 @@ use coremill::convert::parse_target;
 use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
-use coremill_mil::compress::linear;
-use coremill_mil::pass::PASSES;
+use coremill_optimize::linear;
+use coremill_passes::PASSES;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 

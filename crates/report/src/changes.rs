@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use coremill::quantity;
 use coremill_mil::ir::{Constant, Function as MilFunction};
 use coremill_mil::model::Model as MilModel;
-use coremill_mil::pass::without_precision;
+use coremill_passes::without_precision;
 
 use crate::data::{
     Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, Op,

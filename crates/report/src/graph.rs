@@ -11,7 +11,7 @@ use coremill_mil::ir::{
 };
 use coremill_mil::model::Model as MilModel;
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::without_precision;
+use coremill_passes::without_precision;
 use coremill_tensor::DType;
 
 use crate::data::{Fact, Feature, Function as FunctionData, Model, Op};

@@ -9,7 +9,7 @@ use coremill_engine::{
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
 use coremill_mil::verify::verify;
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::{compiled, package};
 use coremill_pte::coreml::Payload;
 use coremill_pte::program::ScalarType;
 use coremill_tensor::{Buffer, DType};

@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<(), String> {
 
 pub(super) fn golden_packages(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut packages = Vec::new();
-    for folder in ["crates/mil/tests/packages", "examples"] {
+    for folder in ["crates/mlpackage/tests/packages", "examples"] {
         let folder = root.join(folder);
         let entries =
             fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -96,7 +96,7 @@ fn run_user(root: &Path, folder: &Path) -> Result<(), String> {
     write(&user.join("Package.swift"), USER)?;
     let mut run = Command::new("swift");
     run.arg("run").arg("--package-path").arg(&user).arg("Run");
-    run.arg(root.join("crates/mil/tests/packages/convolutions-ios15.mlpackage"));
+    run.arg(root.join("crates/mlpackage/tests/packages/convolutions-ios15.mlpackage"));
     execute(&mut run, "a Swift program on the XCFramework")
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Program, Type, ValueId};
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
-use coremill_mil::package::{self, WriteOptions};
+use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_tensor::DType;
 
 use super::cast;

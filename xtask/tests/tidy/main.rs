@@ -224,7 +224,7 @@ const TANGLED: &[(&str, &str)] = &[
     ("cli", "crate::commands"),
     ("engine", "crate::plan"),
     ("graph", "crate"),
-    ("mil", "crate::compress"),
+    ("optimize", "crate"),
     ("pt2", "crate"),
     ("rlx", "crate"),
     ("tensor", "crate"),

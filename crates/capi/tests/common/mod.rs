@@ -9,7 +9,8 @@ use coremill_capi::error::*;
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::*;
-use coremill_mil::{model, package, text, verify};
+use coremill_mil::{model, text, verify};
+use coremill_mlpackage::package;
 
 #[path = "../../../../fuzz/src/payloads.rs"]
 mod payloads;

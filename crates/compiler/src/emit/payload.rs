@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::Operator;
 use coremill_mil::model::{FeatureDescription, Model, Signature};
-use coremill_mil::package::{Tree, Unhashed};
 use coremill_mil::verify::verify;
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::package::{Tree, Unhashed};
+use coremill_mlpackage::{compiled, package};
 use coremill_pte::Data;
 use coremill_pte::coreml::{
     COMPILED, DEBUG_INFO, DebugInfo, Directory, Interface, METADATA, Metadata, Methods, PACKAGE,

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
-use coremill_mil::pass::Draft;
+use coremill_passes::Draft;
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, Target, TensorMeta,
 };

@@ -18,7 +18,7 @@ use coremill_engine::{Array, Engine, Hooks, Value};
 use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::without_precision;
+use coremill_passes::without_precision;
 use coremill_pte::coreml::BACKEND;
 use coremill_pte::program::{Instruction, ValueId};
 use coremill_runtime::INPUT;

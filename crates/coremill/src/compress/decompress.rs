@@ -1,7 +1,7 @@
 use coremill_mil::ir::{Constant, Op, OpId};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{Draft, Editor};
+use coremill_passes::{Draft, Editor};
 
 use crate::error::Error;
 

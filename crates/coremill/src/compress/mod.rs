@@ -37,12 +37,12 @@ mod rules;
 #[cfg(feature = "compiler")]
 mod samples;
 
-pub use coremill_mil::compress::linear::{Config, Granularity, Integer, Mode};
-pub use coremill_mil::compress::{
+use coremill_mil::model::Model;
+pub use coremill_optimize::linear::{Config, Granularity, Integer, Mode};
+pub use coremill_optimize::{
     Algorithm, BITS, Budget, Channels, Compressed, Fate, Form, Importance, Options, Palette, Prune,
     Rule, Selector, Values,
 };
-use coremill_mil::model::Model;
 pub use decompress::decompress;
 pub use program::for_each_model;
 pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
@@ -64,7 +64,7 @@ pub fn compress(
     options: &Options,
     watch: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Compressed>, Error> {
-    coremill_mil::compress::compress(model, options, watch).map_err(of_mil)
+    coremill_optimize::compress(model, options, watch).map_err(of_mil)
 }
 
 /// Which rules for some weights decided on none, from 0 on: `decided` are the [`Compressed::rule`]s of all models. Where a
@@ -79,7 +79,7 @@ pub fn idle_rules(
     rules.filter(selects).filter(|at| !decided.contains(at)).collect()
 }
 
-fn of_mil(error: coremill_mil::compress::linear::Error) -> Error {
+fn of_mil(error: coremill_optimize::linear::Error) -> Error {
     let wrapped = Error::new(error.message);
     match error.hint {
         Some(hint) => wrapped.hint(hint),

@@ -1,5 +1,5 @@
 use coremill_mil::model::Model;
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::{compiled, package};
 use coremill_pte::coreml::{COMPILED, Directory, Entry, METADATA, Metadata, PACKAGE, identifier};
 use coremill_pte::{Data, Program};
 

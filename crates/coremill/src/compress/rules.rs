@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use coremill_mil::compress::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
-use coremill_mil::compress::{Algorithm, Channels, Form, Palette, Prune, Rule, Selector, Values};
 use coremill_mil::ops::OpKind;
+use coremill_optimize::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
+use coremill_optimize::{Algorithm, Channels, Form, Palette, Prune, Rule, Selector, Values};
 use coremill_tensor::DType;
 use serde::Deserialize;
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use coremill_engine::Array;
-use coremill_mil::compress::{Feed, Importance, feeds};
 use coremill_mil::model::Model;
+use coremill_optimize::{Feed, Importance, feeds};
 
 use super::of_mil;
 use crate::error::Error;

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use coremill_mil::package::{self, TreeFile};
+use coremill_mlpackage::package::{self, TreeFile};
 use coremill_pte::Program;
 use coremill_pte::coreml::{COMPILED, PACKAGE};
 

@@ -30,7 +30,7 @@ mod summary;
 
 use std::path::Path;
 
-use coremill_mil::{compiled, package};
+use coremill_mlpackage::{compiled, package};
 use coremill_pte as pte;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::Delegate;

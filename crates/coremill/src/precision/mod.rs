@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
 use coremill_engine::Array;
 use coremill_mil::ir::Opset;
-use coremill_mil::pass::{self, Draft, KeepFp32, Magnitude, Rescaled};
+use coremill_passes::{self as pass, Draft, KeepFp32, Magnitude, Rescaled};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 

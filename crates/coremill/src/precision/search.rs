@@ -7,7 +7,7 @@ use coremill_compiler::Calls;
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{Draft, Rescaled};
+use coremill_passes::{Draft, Rescaled};
 use coremill_tensor::{DType, Statistics};
 
 use super::{ENOUGH_DB, Plan, Trial, exponents, is_enough};

@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use coremill_compiler::{Options, is_within};
-use coremill_mil::compress::matches;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
+use coremill_optimize::matches;
 
 use super::observe::Observer;
 use super::weights::Storage;

@@ -13,7 +13,7 @@ use coremill_compiler::Calls;
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{Draft, Editor};
+use coremill_passes::{Draft, Editor};
 use coremill_tensor::DType;
 
 use super::config::{Config, Facts, Scheme, Wanted};

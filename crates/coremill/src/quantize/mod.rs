@@ -44,7 +44,7 @@ use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
 use coremill_engine::{Array, Port};
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::{Draft, KeepFp32};
+use coremill_passes::{Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use coremill_engine::Array;
 use coremill_mil::ir::{Constant, OpId};
 use coremill_mil::ops::OpKind;
-use coremill_mil::pass::Editor;
+use coremill_passes::Editor;
 
 /// Of one input so many vectors are looked at that this many products of their elements are summed up.
 const MOST_PRODUCTS: usize = 1 << 33;

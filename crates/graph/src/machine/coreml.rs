@@ -9,8 +9,8 @@ use coremill_coreml::{
     TensorMut,
 };
 use coremill_engine::{Array, ElementsView, Outputs, Port, Value};
-use coremill_mil::package::{self, WriteOptions};
 use coremill_mil::verify::Verified;
+use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_runtime::Backend;
 use coremill_store::{Options, Store};
 use coremill_tensor::DType;

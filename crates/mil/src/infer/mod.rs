@@ -210,7 +210,7 @@ impl Analysis {
     }
 
     /// Records what is known now about values that were known before.
-    pub(crate) fn replace(&mut self, values: &[ValueId], outcomes: Vec<Outcome>) {
+    pub fn replace(&mut self, values: &[ValueId], outcomes: Vec<Outcome>) {
         for (&value, outcome) in values.iter().zip(outcomes) {
             self.record(value, outcome);
         }

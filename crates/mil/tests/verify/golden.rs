@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill_mil::package::{self, ErrorKind};
 use coremill_mil::text;
 use coremill_mil::verify::{check, check_program};
+use coremill_mlpackage::package::{self, ErrorKind};
 
 use crate::cases::Zeros;
 
@@ -31,7 +31,7 @@ fn find(folder: PathBuf, accept: fn(&Path) -> bool) -> Vec<PathBuf> {
 }
 
 fn tests(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests").join(folder)
 }
 
 #[test]

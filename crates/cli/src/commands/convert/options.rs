@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use coremill::convert;
 use coremill_compiler::{Options, Precision};
 use coremill_mil::ir::Opset;
-use coremill_mil::pass::PASSES;
+use coremill_passes::PASSES;
 
 use super::shapes::{self, InputShapes};
 use crate::output::Failure;

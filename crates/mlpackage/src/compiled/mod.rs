@@ -1,0 +1,50 @@
+//! Compiled models: `.mlmodelc` directories, which Core ML loads without compiling them first.
+//!
+//! ```text
+//! model.mlmodelc/
+//!   model.mil                 the program as text
+//!   coremldata.bin            the kind of model, its version and its description
+//!   metadata.json             what tools show about it
+//!   analytics/coremldata.bin  the model's name and a hash of the model file
+//!   weights/...               the weight files, as in a package
+//! ```
+//!
+//! Compiling an ML Program means little more than that: Apple's compiler writes the same program in
+//! another form, and leaves optimising to whoever loads it. It adds two things to the program, and so
+//! does [`write()`]: what compiled it (`buildInfo`), and which shapes its inputs may have
+//! ([`model::shapes`](coremill_mil::model::shapes)). [`read`] takes both away again, so that the model is that of
+//! the package.
+//!
+//! ```
+//! use coremill_mlpackage::compiled;
+//! use coremill_mil::{model::describe, text, verify::verify};
+//!
+//! let source = "program(1.3) { func main<ios17>(tensor<fp32, [1, 4]> x) { \
+//!               tensor<fp32, [1, 4]> y = relu(x = x); } -> (y); }";
+//! let model = describe(text::parse(source, &text::NoWeights)?)?;
+//! let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("relu.mlmodelc");
+//! compiled::write(&path, &verify(&model)?, &compiled::WriteOptions::default())?;
+//! assert_eq!(compiled::read(&path)?.program, model.program);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod analytics;
+mod build_info;
+mod container;
+mod metadata;
+mod names;
+mod read;
+mod write;
+
+pub use crate::package::{Error, ErrorKind, Tree, TreeFile};
+pub use read::{from_bytes, from_tree, read, read_with_listing, read_without_weights};
+pub use write::{WriteOptions, to_tree, unhashed, write};
+
+/// The files of a compiled model.
+mod file {
+    pub(super) const TEXT: &str = "model.mil";
+    pub(super) const DATA: &str = "coremldata.bin";
+    pub(super) const METADATA: &str = "metadata.json";
+    pub(super) const ANALYTICS: &str = "analytics/coremldata.bin";
+}

@@ -1,0 +1,36 @@
+use crate::package::{Error, ErrorKind};
+use coremill_mil::ir::{Attributes, Function, Program};
+use coremill_mil::text::is_identifier;
+
+/// Refuses a program with attributes that Core ML's parser of text cannot take. A package may have such
+/// names, since it holds them as data; those of values, functions and arguments the verifier has
+/// checked.
+pub(super) fn check(program: &Program) -> Result<(), Error> {
+    attributes(&program.attributes)?;
+    for function in &program.functions {
+        let within = |error: Error| error.within(format!("functions[{}]", function.name));
+        check_function(function).map_err(within)?;
+    }
+    Ok(())
+}
+
+fn check_function(function: &Function) -> Result<(), Error> {
+    attributes(&function.attributes)?;
+    for (block, _) in function.blocks_in_order() {
+        attributes(&function.block(block).attributes)?;
+    }
+    function.all_ops().try_for_each(|(_, op)| attributes(&op.attributes))
+}
+
+fn attributes(attributes: &Attributes) -> Result<(), Error> {
+    match attributes.iter().find(|(name, _)| !is_identifier(name)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let name = name.escape_debug();
+            let message = format!("the attribute `{name}` is named by no identifier of MIL text");
+            let hint = "compiled models hold text; rename it to letters, digits and `_`, or write a \
+                        package";
+            Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The files of a package: found without following symbolic links, and replaced in one step.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use coremill_tensor::Buffer;
+
+use super::error::{Error, ErrorKind, shortened};
+use coremill_mil::limits;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// How to write a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Whether to wait until the package is on the disk before it is put in place, so that not even
+    /// a loss of power can leave it there in part. A writer that is killed never does, either way.
+    pub durable: bool,
+}
+
+/// The files of a directory and its directories, by their paths with `/` between parts, with their
+/// sizes.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) files: BTreeMap<String, u64>,
+    pub(crate) directories: Vec<String>,
+}
+
+impl Listing {
+    /// Whether there is a file or directory at a path.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.files.contains_key(path) || self.directories.iter().any(|known| known == path)
+    }
+}
+
+/// Lists a directory. Symbolic links and whatever else is neither file nor directory are refused.
+pub(crate) fn list(root: &Path) -> Result<Listing> {
+    let mut listing = Listing::default();
+    let mut entries = 0;
+    let mut pending = vec![(root.to_owned(), String::new(), 0)];
+    while let Some((directory, prefix, depth)) = pending.pop() {
+        let doing = || format!("list {}", directory.display());
+        for found in fs::read_dir(&directory).map_err(|error| Error::io(doing(), error))? {
+            let found = found.map_err(|error| Error::io(doing(), error))?;
+            entries += 1;
+            if entries > limits::PACKAGE_ENTRIES {
+                let limit = limits::PACKAGE_ENTRIES;
+                let message = format!("the package holds more than {limit} files and directories");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            let name = found.file_name();
+            let Some(name) = name.to_str() else {
+                let message = format!("the name of {} is not UTF-8", found.path().display());
+                return Err(Error::new(ErrorKind::Package, message));
+            };
+            let path = format!("{prefix}{name}");
+            let metadata =
+                found.metadata().map_err(|error| Error::io(format!("examine {path}"), error))?;
+            if metadata.is_dir() {
+                if depth == limits::PACKAGE_DEPTH {
+                    let message =
+                        format!("directories are nested deeper than {}", limits::PACKAGE_DEPTH);
+                    return Err(Error::new(ErrorKind::Limit, message).in_file(path));
+                }
+                pending.push((found.path(), format!("{path}/"), depth + 1));
+                listing.directories.push(path);
+            } else if metadata.is_file() {
+                listing.files.insert(path, metadata.len());
+            } else {
+                return Err(not_regular(&metadata).in_file(path));
+            }
+        }
+    }
+    Ok(listing)
+}
+
+/// What is wrong with a path that a file states, if anything: it must be relative and lead down.
+pub(crate) fn check_path(path: &str) -> std::result::Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("is empty");
+    }
+    if path.starts_with('/') {
+        return Err("is absolute");
+    }
+    if path.contains(['\\', ':', '\0']) {
+        return Err("has a character that is not portable");
+    }
+    for part in path.split('/') {
+        match part {
+            "" => return Err("has an empty part"),
+            "." | ".." => return Err("has a part `.` or `..`"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Maps a file under a directory; `path` has passed [`check_path`]. No part of it may be a symbolic
+/// link.
+pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
+    let mut full = root.to_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    for (index, part) in parts.iter().enumerate() {
+        full.push(part);
+        let metadata = match fs::symlink_metadata(&full) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = format!("there is no file `{}`", shortened(path));
+                let hint = "a model's weights lie beside it; move both together";
+                return Err(Error::new(ErrorKind::Weights, message).with_hint(hint));
+            }
+            Err(error) => return Err(Error::io(format!("examine {}", full.display()), error)),
+        };
+        let last = index + 1 == parts.len();
+        if (last && !metadata.is_file()) || (!last && !metadata.is_dir()) {
+            return Err(not_regular(&metadata).in_file(parts[..=index].join("/")));
+        }
+    }
+    Buffer::map(&full).map_err(|error| Error::io(format!("map {}", full.display()), error))
+}
+
+/// Reads a directory that others may replace meanwhile: again, until one and the same stood there from beginning to
+/// end.
+pub(crate) fn read_one<T>(
+    path: &Path,
+    mut read: impl FnMut() -> std::result::Result<T, Error>,
+) -> std::result::Result<T, Error> {
+    for _ in 0..ATTEMPTS {
+        // While it is open nothing else has its identity.
+        let Ok(opened) = fs::File::open(path) else { return read() };
+        let result = read();
+        if stands_at(&opened, path) {
+            return result;
+        }
+    }
+    let message = format!("{} is replaced again and again", path.display());
+    let hint = "read it once nobody writes to it";
+    Err(Error::new(ErrorKind::Package, message).with_hint(hint))
+}
+
+/// How often a directory is read that somebody replaces meanwhile.
+const ATTEMPTS: usize = 100;
+
+#[cfg(unix)]
+fn stands_at(opened: &fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (opened.metadata(), fs::metadata(path)) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn stands_at(_: &fs::File, _: &Path) -> bool {
+    // A directory whose files are open is not replaced there.
+    true
+}
+
+fn not_regular(metadata: &fs::Metadata) -> Error {
+    let found = if metadata.is_symlink() {
+        "a symbolic link"
+    } else if metadata.is_dir() {
+        "a directory where a file is expected"
+    } else if metadata.is_file() {
+        "a file where a directory is expected"
+    } else {
+        "neither a file nor a directory"
+    };
+    let message = format!("found {found}");
+    Error::new(ErrorKind::Package, message).with_hint("packages hold plain files and directories")
+}
+
+/// Where a directory for a path goes: a symbolic link stays, and what it leads to is replaced.
+pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Ok(path.to_owned());
+    }
+    fs::canonicalize(path).map_err(|_| {
+        let message = format!("{} is a symbolic link that leads nowhere", path.display());
+        Error::new(ErrorKind::Unwritable, message)
+    })
+}
+
+/// A directory that is filled beside the place where it is to stand, and moved there in one step.
+/// Dropped before that, it is removed.
+pub(crate) struct Staging {
+    path: PathBuf,
+    target: PathBuf,
+    _lock: fs::File,
+    lock_path: PathBuf,
+}
+
+impl Staging {
+    /// Makes an empty directory beside `target`, and removes what earlier writers of the same target
+    /// left when they were killed.
+    pub(crate) fn new(target: &Path) -> Result<Staging> {
+        let Some(name) = target.file_name() else {
+            let message = format!("{} names no package", target.display());
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        };
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let beside = |suffix: &str| {
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            hidden.push(suffix);
+            parent.join(hidden)
+        };
+        // The lock goes with its process, whichever way that ends, so whoever has it may take a
+        // directory at the fixed name for a leftover.
+        let lock_path = beside(".coremill-lock");
+        let lock = lock(&lock_path)?;
+        let path = beside(".coremill-new");
+        put_back(&aside_of(&path), target)?;
+        remove(&path)?;
+        fs::create_dir(&path)
+            .map_err(|error| Error::io(format!("make the directory {}", path.display()), error))?;
+        Ok(Staging { path, target: target.to_owned(), _lock: lock, lock_path })
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves the directory to its place. What stands there is replaced in the same step, so that
+    /// either stands there whole at any moment.
+    pub(crate) fn commit(self, durable: bool) -> Result<()> {
+        let doing = || format!("put {} in place", self.target.display());
+        let failed = |error: io::Error| Error::io(doing(), error);
+        coremill_tensor::unchanged().map_err(failed)?;
+        if fs::symlink_metadata(&self.target).is_ok() {
+            exchange(&self.path, &self.target).map_err(failed)?;
+        } else {
+            fs::rename(&self.path, &self.target).map_err(failed)?;
+        }
+        if durable {
+            sync_directory(self.target.parent()).map_err(failed)?;
+        }
+        // What stood at the target now stands here; the next writer would remove it, too.
+        remove(&self.path)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Failing to clean up is no reason to fail: the next writer does it.
+        let _ = remove(&self.path);
+        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+/// Takes the lock of a target: waits while another writer has it.
+fn lock(path: &Path) -> Result<fs::File> {
+    let failed = |error: io::Error| match path.parent() {
+        Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::Io, format!("there is no directory {}", parent.display()))
+        }
+        _ => Error::io(format!("lock {}", path.display()), error),
+    };
+    loop {
+        let options = &mut fs::OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).open(path).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        // The one before us removed the file when it was done; a lock on a removed file keeps
+        // nobody out.
+        if is_same_file(&file, path) {
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(file: &fs::File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_: &fs::File, path: &Path) -> bool {
+    // A file that is open cannot be removed there.
+    path.exists()
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))
+}
+
+/// Swaps two paths in one step.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        // Some file systems cannot exchange.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => {
+            replace(new, old)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    replace(new, old)
+}
+
+/// Replaces in two steps, where the system has no single one. Killed between the two, the old content
+/// stands beside the target, under the name that the next writer puts back.
+fn replace(new: &Path, old: &Path) -> io::Result<()> {
+    let aside = aside_of(new);
+    fs::rename(old, &aside)?;
+    if let Err(error) = fs::rename(new, old) {
+        fs::rename(&aside, old)?;
+        return Err(error);
+    }
+    fs::rename(&aside, new)
+}
+
+/// Where [`replace`] puts the old content for a moment.
+fn aside_of(new: &Path) -> PathBuf {
+    let mut aside = OsString::from(new.as_os_str());
+    aside.push("-old");
+    PathBuf::from(aside)
+}
+
+/// Puts the old content back if a writer was killed after it had put it aside, else removes it.
+fn put_back(aside: &Path, target: &Path) -> Result<()> {
+    if fs::symlink_metadata(aside).is_err() {
+        return Ok(());
+    }
+    if fs::symlink_metadata(target).is_ok() {
+        return remove(aside);
+    }
+    fs::rename(aside, target)
+        .map_err(|error| Error::io(format!("put {} back", target.display()), error))
+}
+
+#[cfg(unix)]
+pub(crate) fn sync_directory(path: Option<&Path>) -> io::Result<()> {
+    let path = path.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::File::open(path)?.sync_all()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn sync_directory(_: Option<&Path>) -> io::Result<()> {
+    // Directories cannot be opened as files there.
+    Ok(())
+}
+
+/// Reads a file of at most `limit` bytes.
+pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let failed = |error| Error::io(format!("read {}", path.display()), error);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    let too_long = || {
+        let message = format!("the file takes more than {limit} bytes");
+        Error::new(ErrorKind::Limit, message)
+    };
+    if length > limit {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // The file may have grown meanwhile, or be one that does not know its length.
+    Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(too_long());
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(path: &Path, content: &str) {
+        fs::create_dir(path).expect("make a package");
+        fs::write(path.join("file"), content).expect("write a file");
+    }
+
+    fn content(path: &Path) -> String {
+        fs::read_to_string(path.join("file")).expect("read the file")
+    }
+
+    /// The names of what stands in a directory.
+    fn names(directory: &Path) -> Vec<OsString> {
+        let entries = fs::read_dir(directory).expect("list the directory");
+        entries.map(|entry| entry.expect("read an entry").file_name()).collect()
+    }
+
+    #[test]
+    fn two_steps_replace_where_one_cannot() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let (new, old) = (scratch.path().join(".new"), scratch.path().join("old"));
+        package(&new, "new");
+        package(&old, "old");
+        replace(&new, &old).expect("replace");
+        assert_eq!((content(&old), content(&new)), ("new".to_owned(), "old".to_owned()));
+    }
+
+    #[test]
+    fn what_a_killed_writer_put_aside_is_put_back() {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let target = scratch.path().join("model.mlpackage");
+        let staged = scratch.path().join(".model.mlpackage.coremill-new");
+        // Killed between the two steps: the old content is aside, the new one is staged.
+        package(&aside_of(&staged), "old");
+        package(&staged, "new");
+        drop(Staging::new(&target).expect("stage"));
+        assert_eq!(content(&target), "old");
+        assert_eq!(names(scratch.path()), ["model.mlpackage"]);
+        // Killed after them: the target stands, and what is aside is in the way.
+        package(&aside_of(&staged), "older");
+        drop(Staging::new(&target).expect("stage"));
+        assert_eq!(content(&target), "old");
+        assert_eq!(names(scratch.path()), ["model.mlpackage"]);
+    }
+}

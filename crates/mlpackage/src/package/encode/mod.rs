@@ -1,0 +1,70 @@
+//! Models into model files.
+//!
+//! The output depends on the model alone: fields stand in ascending order, entries of maps are sorted
+//! by key, and what the reader did not know stands at the end of its message.
+
+mod constant;
+mod description;
+mod program;
+
+use super::error::{Error, ErrorKind};
+use super::wire::Writer;
+use coremill_mil::ir::{Weight, WeightPlace};
+use coremill_mil::limits;
+use coremill_mil::model::{Model, ModelDescription};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Says where a weight lies.
+pub(crate) type Places<'p> = &'p dyn Fn(&Weight) -> Option<WeightPlace>;
+
+/// Encodes a model file whose weights lie where `places` says.
+pub(crate) fn model(model: &Model, places: Places<'_>) -> Result<Vec<u8>> {
+    let mut writer = Writer::default();
+    let mut failure = Failure(None);
+    writer.int64(1, i64::from(model.specification_version));
+    writer.message(2, |writer| description::model(writer, &model.description));
+    writer.bool(10, model.is_updatable);
+    writer.message(502, |writer| program::program(writer, &model.program, places, &mut failure));
+    writer.raw(&model.unknown.0);
+    if let Some(error) = failure.0 {
+        return Err(error);
+    }
+    let bytes = writer.finish();
+    if bytes.len() as u64 > limits::MODEL_BYTES {
+        let message = format!(
+            "the model file would take {} bytes; at most {} may",
+            bytes.len(),
+            limits::MODEL_BYTES
+        );
+        let error = Error::new(ErrorKind::Unwritable, message);
+        return Err(error.with_hint("let large constants lie in a weight file"));
+    }
+    Ok(bytes)
+}
+
+/// Encodes a description alone, as compiled models hold it.
+pub(crate) fn description(description: &ModelDescription) -> Vec<u8> {
+    let mut writer = Writer::default();
+    description::model(&mut writer, description);
+    writer.finish()
+}
+
+/// The first failure. Messages are written by closures that cannot fail; what follows a failure is
+/// written and thrown away.
+struct Failure(Option<Error>);
+
+impl Failure {
+    fn note(&mut self, message: impl FnOnce() -> String) {
+        self.0.get_or_insert_with(|| Error::new(ErrorKind::Unwritable, message()));
+    }
+
+    /// Does `write`; a failure in it lies within `segment`.
+    fn within(&mut self, segment: impl FnOnce() -> String, write: impl FnOnce(&mut Failure)) {
+        let failed_before = self.0.is_some();
+        write(self);
+        if !failed_before {
+            self.0 = self.0.take().map(|error| error.within(segment()));
+        }
+    }
+}

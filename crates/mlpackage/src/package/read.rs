@@ -1,0 +1,148 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::directory::{read_one, read_whole};
+use super::error::{Error, ErrorKind};
+use super::tree::Source;
+use super::weights::WeightFiles;
+use super::{decode, manifest};
+use coremill_mil::limits;
+use coremill_mil::model::{Extra, ExtraFile, Model};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Reads a model: a package, or a model file with its weights beside it.
+///
+/// Weights stay in their files, which must not be shortened while the model is in memory.
+pub fn read(path: &Path) -> Result<Model> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let message = format!("there is nothing at {}", path.display());
+            return Err(Error::new(ErrorKind::NotAModel, message));
+        }
+        Err(error) => return Err(Error::io(format!("examine {}", path.display()), error)),
+    };
+    if metadata.is_dir() {
+        read_one(path, || read_package(&Source::Directory(path)))
+    } else {
+        read_model_file(path)
+    }
+}
+
+/// Reads a model file that is in memory; its weights keep their places and have no elements.
+pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
+    decode::model(bytes)
+}
+
+/// Reads a package whose files lie in memory, or inside another file, by their paths.
+pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model> {
+    read_package(&Source::in_memory(files)?)
+}
+
+fn read_model_file(path: &Path) -> Result<Model> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(manifest::MODEL_FILE);
+    let within = |error: Error| error.in_file(name);
+    let bytes = read_whole(path, limits::MODEL_BYTES).map_err(within)?;
+    let mut model = decode::model(&bytes).map_err(within)?;
+    drop(bytes);
+    let directory = path.parent().unwrap_or(Path::new(""));
+    WeightFiles::in_directory(directory).load(&mut model.program)?;
+    Ok(model)
+}
+
+fn read_package(source: &Source<'_>) -> Result<Model> {
+    let listing = source.list()?;
+    if !listing.files.contains_key(manifest::FILE) {
+        let message = format!("{} holds no `{}`", source.shown(), manifest::FILE);
+        let hint = match listing.files.contains_key("coremldata.bin") {
+            true => "this is a compiled model (.mlmodelc), not a package",
+            false => "a package (.mlpackage) is a directory with a manifest in it",
+        };
+        return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
+    }
+    let bytes = source
+        .read(manifest::FILE, limits::MANIFEST_BYTES)
+        .map_err(|error| error.in_file(manifest::FILE))?;
+    let manifest = manifest::parse(&bytes)?;
+    // Files in memory do not say which directories have nothing in them.
+    let is_seen = matches!(source, Source::Directory(_));
+    let items = manifest.items.iter().filter(|_| is_seen);
+    for item in items.chain([&manifest.root]) {
+        if !listing.contains(&format!("{}/{}", manifest::DATA, item.path)) {
+            let message = format!(
+                "the item `{}` lies at `{}`, where the package has nothing",
+                item.identifier, item.path
+            );
+            return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));
+        }
+    }
+
+    let model_path = format!("{}/{}", manifest::DATA, manifest.root.path);
+    if !listing.files.contains_key(&model_path) {
+        let message = format!("the model `{}` is a directory", manifest.root.path);
+        return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));
+    }
+    let within = |error: Error| error.in_file(&*model_path);
+    let bytes = source.read(&model_path, limits::MODEL_BYTES).map_err(within)?;
+    let mut model = decode::model(&bytes).map_err(within)?;
+    drop(bytes);
+
+    let directory = model_path.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let weights = source.weights(directory);
+    weights.load(&mut model.program)?;
+
+    let mut known: BTreeSet<String> = [manifest::FILE.to_owned(), model_path.clone()].into();
+    let opened = weights.opened();
+    known.extend(opened.iter().map(|path| format!("{directory}/{path}")));
+    let below_data = directory.strip_prefix(manifest::DATA).unwrap_or("").trim_start_matches('/');
+    let mut ours = manifest::weight_items(opened.iter().map(String::as_str));
+    // Converters list this directory whether or not there is a weight in it.
+    if !listing.files.keys().any(|file| file.starts_with(&format!("{directory}/weights/"))) {
+        ours.push("weights");
+    }
+    let ours: BTreeSet<String> =
+        ours.into_iter()
+            .map(|name| {
+                if below_data.is_empty() { name.to_owned() } else { format!("{below_data}/{name}") }
+            })
+            .collect();
+    model.extra = Extra {
+        files: extra_files(source, listing.files, &known)?,
+        items: manifest.items.into_iter().filter(|item| !ours.contains(&item.path)).collect(),
+    };
+    Ok(model)
+}
+
+/// The files of a package that are not known: small ones read, large ones mapped.
+fn extra_files(
+    source: &Source<'_>,
+    files: impl IntoIterator<Item = (String, u64)>,
+    known: &BTreeSet<String>,
+) -> Result<Vec<ExtraFile>> {
+    let mut found = Vec::new();
+    let mut large = 0;
+    for (path, bytes) in files {
+        if known.contains(&path) {
+            continue;
+        }
+        let content = if bytes <= limits::SMALL_FILE_BYTES {
+            let content = source.read(&path, limits::SMALL_FILE_BYTES);
+            Buffer::from(content.map_err(|error| error.in_file(&*path))?)
+        } else {
+            large += 1;
+            if large > limits::LARGE_EXTRA_FILES {
+                let limit = limits::LARGE_EXTRA_FILES;
+                let message = format!("the package holds more than {limit} large files of others");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            source.map(&path)?
+        };
+        found.push(ExtraFile { path, content });
+    }
+    Ok(found)
+}

@@ -1,0 +1,277 @@
+//! Packages and compiled models that lie in memory, or inside other files, instead of in a directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::directory::{self, Listing, Staging, WriteOptions};
+use super::error::{Error, ErrorKind, shortened};
+use super::weights::{self, Layout, WeightFiles, Written};
+use coremill_mil::limits;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// A package or compiled model, as the files that its directory would hold.
+///
+/// Weights are parts of their files: mapped, or computed when they are read.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// The files, sorted by path.
+    pub files: Vec<TreeFile>,
+    /// The directories with nothing in them, by their paths.
+    pub empty_directories: Vec<String>,
+    /// A hash of the program and its weights: models with the same one are the same.
+    pub content: [u8; 32],
+}
+
+/// A file of a [`Tree`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeFile {
+    /// The path, its parts separated by `/`.
+    pub path: String,
+    /// What the file holds, part after part.
+    pub parts: Vec<Buffer>,
+}
+
+/// What a finished tree needs beside the hashes of its weights.
+type Finish<'m> = dyn Fn(&[Written], Files) -> Result<Tree> + 'm;
+
+/// A package or compiled model of which all is known but the hashes of its weights, from which identifiers in other
+/// files are made. Weights that are computed need not be computed twice: for the hash, and for whoever has the files.
+pub struct Unhashed<'m> {
+    pub(crate) layout: Layout<'m>,
+    /// What the paths of weight files begin with.
+    pub(crate) root: String,
+    pub(crate) finish: Box<Finish<'m>>,
+}
+
+impl Unhashed<'_> {
+    /// The files. All weights are read for their hashes.
+    pub fn tree(&self) -> Result<Tree> {
+        self.finished(&self.layout.hash()?)
+    }
+
+    /// The files with identifiers that mean nothing: paths and lengths are those of the [`tree`](Unhashed::tree).
+    pub fn outline(&self) -> Result<Tree> {
+        let none = |path: &str| Written { path: path.to_owned(), hash: [0; 32].into() };
+        self.finished(&self.layout.paths().map(none).collect::<Vec<_>>())
+    }
+
+    /// The files. Those of weights are put into `target` meanwhile, where `place` says for their paths; they are told by
+    /// [`weights`](Unhashed::weights).
+    pub fn write_to(
+        &self,
+        target: &mut [u8],
+        place: &dyn Fn(&str) -> Option<Range<usize>>,
+    ) -> Result<Tree> {
+        let place = |path: &str| place(&format!("{}{path}", self.root));
+        self.finished(&self.layout.write_to(target, &place)?)
+    }
+
+    /// The paths of the files of weights.
+    pub fn weights(&self) -> impl Iterator<Item = String> {
+        self.layout.paths().map(|path| format!("{}{path}", self.root))
+    }
+
+    fn finished(&self, written: &[Written]) -> Result<Tree> {
+        let mut files = Files::default();
+        for (path, parts) in self.weights().zip(self.layout.join()) {
+            files.insert(path, parts);
+        }
+        (self.finish)(written, files)
+    }
+}
+
+impl Tree {
+    /// Writes the files into a directory, replacing a model that is there, in one step.
+    pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
+        write_files(path, &self.files, &self.empty_directories, options)
+    }
+}
+
+/// Writes files, and directories with nothing in them, into a directory: at any moment there is either what stood
+/// there or all of them. Only a package or compiled model is replaced.
+pub fn write_files(
+    path: &Path,
+    files: &[TreeFile],
+    empty_directories: &[String],
+    options: &WriteOptions,
+) -> Result<()> {
+    let path = &directory::destination(path)?;
+    check_target(path)?;
+    let paths = files.iter().map(|file| &file.path).chain(empty_directories);
+    for path in paths {
+        if let Err(problem) = directory::check_path(path) {
+            let message = format!("the path `{}` of a file {problem}", shortened(path));
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+    }
+    let staging = Staging::new(path)?;
+    for empty in empty_directories {
+        let made = fs::create_dir_all(staging.path().join(empty));
+        made.map_err(|error| Error::io(format!("make {empty}"), error))?;
+    }
+    for TreeFile { path, parts } in files {
+        let write = || {
+            let path = staging.path().join(path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let file = File::create_new(path)?;
+            parts.iter().try_for_each(|part| weights::copy_file(part, &file))?;
+            if options.durable { file.sync_all() } else { Ok(()) }
+        };
+        write().map_err(|error| Error::io(format!("write {path}"), error))?;
+    }
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the files to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// Refuses to replace what is not a model: a mistyped path must not cost anybody a directory.
+fn check_target(path: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_model = ["Manifest.json", "coremldata.bin"].iter().any(|name| path.join(name).is_file());
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if found.is_dir() && (is_model || is_empty()) {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and no model", path.display());
+    let hint = "remove it, or write to another path";
+    Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
+}
+
+/// Where a model is read from.
+pub(crate) enum Source<'s> {
+    /// A directory.
+    Directory(&'s Path),
+    /// Files by their paths.
+    Memory(BTreeMap<String, Buffer>),
+}
+
+impl Source<'_> {
+    /// Files in memory, whose paths lead down.
+    pub(crate) fn in_memory<'s>(
+        files: impl IntoIterator<Item = (String, Buffer)>,
+    ) -> Result<Source<'s>> {
+        let mut found = BTreeMap::new();
+        for (path, content) in files {
+            if found.len() == limits::PACKAGE_ENTRIES {
+                let limit = limits::PACKAGE_ENTRIES;
+                let message = format!("the package holds more than {limit} files and directories");
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            if let Err(problem) = directory::check_path(&path) {
+                let message = format!("the path `{}` of a file {problem}", shortened(&path));
+                return Err(Error::new(ErrorKind::Package, message));
+            }
+            found.insert(path, content);
+        }
+        Ok(Source::Memory(found))
+    }
+
+    /// What it is called in messages.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Source::Directory(path) => path.display().to_string(),
+            Source::Memory(_) => "the model".to_owned(),
+        }
+    }
+
+    pub(crate) fn list(&self) -> Result<Listing> {
+        match self {
+            Source::Directory(path) => directory::list(path),
+            Source::Memory(files) => {
+                let parents = |path: &'_ String| -> Vec<String> {
+                    path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect()
+                };
+                let directories: BTreeSet<String> = files.keys().flat_map(parents).collect();
+                let sizes =
+                    files.iter().map(|(path, content)| (path.clone(), content.len() as u64));
+                Ok(Listing {
+                    files: sizes.collect(),
+                    directories: directories.into_iter().collect(),
+                })
+            }
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes.
+    pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
+        match self {
+            Source::Directory(root) => directory::read_whole(&root.join(path), limit),
+            Source::Memory(_) => {
+                let content = self.map(path)?;
+                if content.len() as u64 > limit {
+                    let message = format!("the file takes more than {limit} bytes");
+                    return Err(Error::new(ErrorKind::Limit, message));
+                }
+                let mut bytes = vec![0; content.len()];
+                let read = content.read_at(0, &mut bytes);
+                read.map_err(|error| Error::io(format!("read {path}"), error))?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// A file's bytes where they lie.
+    pub(crate) fn map(&self, path: &str) -> Result<Buffer> {
+        match self {
+            Source::Directory(root) => directory::map(root, path),
+            Source::Memory(files) => files.get(path).cloned().ok_or_else(|| {
+                let message = format!("there is no file `{}`", shortened(path));
+                Error::new(ErrorKind::Package, message)
+            }),
+        }
+    }
+
+    /// The weight files under a directory.
+    pub(crate) fn weights(&self, directory: &str) -> WeightFiles {
+        match self {
+            Source::Directory(root) => WeightFiles::in_directory(root.join(directory)),
+            Source::Memory(files) => {
+                let start =
+                    if directory.is_empty() { String::new() } else { format!("{directory}/") };
+                let below = files.iter().filter_map(|(path, content)| {
+                    Some((path.strip_prefix(&start)?.to_owned(), content.clone()))
+                });
+                WeightFiles::in_memory(below)
+            }
+        }
+    }
+}
+
+/// Files on their way into a [`Tree`].
+#[derive(Default)]
+pub(crate) struct Files(BTreeMap<String, Vec<Buffer>>);
+
+impl Files {
+    /// Adds a file; whether there was none of the path.
+    pub(crate) fn insert(&mut self, path: String, parts: Vec<Buffer>) -> bool {
+        self.0.insert(path, parts).is_none()
+    }
+
+    /// Whether there is a file at the path or under it.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        self.0.contains_key(path)
+            || self
+                .0
+                .range(below.clone()..)
+                .next()
+                .is_some_and(|(found, _)| found.starts_with(&below))
+    }
+
+    pub(crate) fn into_tree(self, empty_directories: Vec<String>, content: [u8; 32]) -> Tree {
+        let file = |(path, parts)| TreeFile { path, parts };
+        Tree { files: self.0.into_iter().map(file).collect(), empty_directories, content }
+    }
+}

@@ -1,0 +1,160 @@
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+
+use super::directory::{self, Staging, WriteOptions};
+use super::error::{Error, ErrorKind};
+use super::tree::{Files, Tree, Unhashed};
+use super::weights::{self, Layout, Written};
+use super::{encode, manifest};
+use coremill_mil::model::{ExtraFile, Model};
+use coremill_mil::verify::Verified;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Writes a package, replacing one that is there.
+///
+/// The package is written beside its place and put there in one step: at any moment there is either
+/// the old one or the new one, whole. Its bytes depend on the model alone.
+pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
+    let model = verified.model();
+    let path = &directory::destination(path)?;
+    check_target(path)?;
+    check_items(model)?;
+    let layout = Layout::plan(&model.program)?;
+    let bytes = to_bytes(model, &layout)?;
+
+    let staging = Staging::new(path)?;
+    let data = staging.path().join(manifest::DATA);
+    let directory = data.join(manifest::MODEL_DIRECTORY);
+    let made = fs::create_dir_all(&directory);
+    made.map_err(|error| Error::io("make a directory for the model", error))?;
+    let written = layout.write_and_hash(&directory, options.durable)?;
+    write_file(&directory.join(manifest::MODEL_FILE), &bytes, options)?;
+    for extra in &model.extra.files {
+        write_extra(staging.path(), extra, options)?;
+    }
+
+    let manifest = manifest::of(&bytes, &written, &model.extra.items);
+    for item in &manifest.items {
+        // An item that none of the files belongs to was an empty directory.
+        let item = data.join(&item.path);
+        if !item.exists() {
+            let made = fs::create_dir_all(&item);
+            made.map_err(|error| Error::io(format!("make {}", item.display()), error))?;
+        }
+    }
+    write_file(&staging.path().join(manifest::FILE), &manifest::print(&manifest), options)?;
+    if options.durable {
+        let listing = directory::list(staging.path())?;
+        for path in listing.directories.iter().map(String::as_str).chain([""]) {
+            let synced = directory::sync_directory(Some(&staging.path().join(path)));
+            synced.map_err(|error| Error::io("bring the package to the disk", error))?;
+        }
+    }
+    staging.commit(options.durable)
+}
+
+/// The files of a package, of which weights are not copied. They are what [`write`] puts in a directory.
+pub fn to_tree(verified: &Verified<'_>) -> Result<Tree> {
+    unhashed(verified)?.tree()
+}
+
+/// The same before weights are read for the identifiers in them.
+pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<Unhashed<'m>> {
+    let model = verified.model();
+    check_items(model)?;
+    let layout = Layout::plan(&model.program)?;
+    let bytes: Buffer = to_bytes(model, &layout)?.into();
+    let directory = format!("{}/{}/", manifest::DATA, manifest::MODEL_DIRECTORY);
+    let root = directory.clone();
+    let finish = move |written: &[Written], mut files: Files| {
+        let manifest = manifest::of(bytes.as_bytes(), written, &model.extra.items);
+        let content = manifest::content(bytes.as_bytes(), written);
+        files.insert(format!("{directory}{}", manifest::MODEL_FILE), vec![bytes.clone()]);
+        files.insert(manifest::FILE.to_owned(), vec![manifest::print(&manifest).into()]);
+        for extra in &model.extra.files {
+            check_extra(extra)?;
+            if !files.insert(extra.path.clone(), vec![extra.content.clone()]) {
+                return Err(in_the_way(extra));
+            }
+        }
+        let items = manifest.items.iter().map(|item| format!("{}/{}", manifest::DATA, item.path));
+        let empty = items.filter(|path| !files.contains(path)).collect();
+        Ok(files.into_tree(empty, *content.as_bytes()))
+    };
+    Ok(Unhashed { layout, root, finish: Box::new(finish) })
+}
+
+/// Encodes a model file whose weights lie where a layout says.
+pub fn to_bytes(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>> {
+    encode::model(model, &|weight| layout.place(weight))
+}
+
+/// Refuses to replace what is not a package: a mistyped path must not cost anybody a directory.
+fn check_target(path: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_package = path.join(manifest::FILE).is_file();
+    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    if found.is_dir() && (is_package || is_empty()) {
+        return Ok(());
+    }
+    let message = format!("{} is there already, and no package", path.display());
+    let hint = "remove it, or write to another path";
+    Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
+}
+
+fn write_file(path: &Path, bytes: &[u8], options: &WriteOptions) -> Result<()> {
+    let write = || {
+        let mut file = File::create_new(path)?;
+        file.write_all(bytes)?;
+        if options.durable { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| Error::io(format!("write {}", path.display()), error))
+}
+
+fn check_items(model: &Model) -> Result<()> {
+    for item in &model.extra.items {
+        if let Err(problem) = directory::check_path(&item.path) {
+            let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
+            return Err(Error::new(ErrorKind::Unwritable, message));
+        }
+    }
+    Ok(())
+}
+
+fn check_extra(extra: &ExtraFile) -> Result<()> {
+    let fail = |message: String| Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path);
+    if let Err(problem) = directory::check_path(&extra.path) {
+        return Err(fail(format!("the path of a further file {problem}")));
+    }
+    // Not every file system tells cases apart.
+    if extra.path.eq_ignore_ascii_case(manifest::FILE) {
+        return Err(fail("a further file takes the place of the manifest".to_owned()));
+    }
+    Ok(())
+}
+
+fn in_the_way(extra: &ExtraFile) -> Error {
+    let message = "a further file takes the place of one of the model's";
+    Error::new(ErrorKind::Unwritable, message).in_file(&*extra.path)
+}
+
+fn write_extra(root: &Path, extra: &ExtraFile, options: &WriteOptions) -> Result<()> {
+    check_extra(extra)?;
+    let write = || {
+        let path = root.join(&extra.path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = File::create_new(path)?;
+        weights::copy_file(&extra.content, &file)?;
+        if options.durable { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => in_the_way(extra),
+        _ => Error::io(format!("write {}", extra.path), error),
+    })
+}

@@ -1,0 +1,92 @@
+//! A reader beside a writer sees one generation of a package or another, and never parts of two.
+
+#[path = "support/layers.rs"]
+mod layers;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use coremill_mil::model::{Metadata, Model};
+use coremill_mil::verify;
+use coremill_mlpackage::{compiled, package};
+use coremill_tensor::Buffer;
+
+const WIDTH: u64 = 64;
+
+/// A generation: the version in the description is in every byte of the weights, too.
+fn model(generation: u8) -> Model {
+    let weights = (0..3).map(|_| vec![generation; (WIDTH * WIDTH * 2) as usize]);
+    let mut model = layers::model(WIDTH, weights.map(Buffer::from));
+    model.description.metadata =
+        Some(Metadata { version: generation.to_string(), ..Metadata::default() });
+    model
+}
+
+/// The generation that a model is, which all of it says.
+fn generation(model: &Model) -> u8 {
+    let stated = model.description.metadata.as_ref().map(|metadata| metadata.version.as_str());
+    let stated: u8 = stated.and_then(|version| version.parse().ok()).expect("a version");
+    let mut weights = 0;
+    for (_, op) in model.program.functions.iter().flat_map(|function| function.all_ops()) {
+        let constant = op.attributes.get("val").and_then(|constant| constant.elements());
+        let Some(bytes) = constant.filter(|bytes| bytes.len() as u64 == WIDTH * WIDTH * 2) else {
+            continue;
+        };
+        assert!(
+            bytes.as_bytes().iter().all(|&byte| byte == stated),
+            "weights of another generation"
+        );
+        weights += 1;
+    }
+    assert_eq!(weights, 3, "the weights are found");
+    stated
+}
+
+/// Reads as long as somebody writes two generations in turn; how many reads there were, and of what.
+fn read_beside(
+    target: &Path,
+    write: impl Fn(&Path, &Model) + Sync,
+    read: impl Fn(&Path) -> Model + Sync,
+) {
+    let models = [model(1), model(2)];
+    write(target, &models[0]);
+    let done = AtomicBool::new(false);
+    let seconds = std::env::var("COREMILL_SECONDS").ok().and_then(|text| text.parse().ok());
+    let time = Duration::from_secs(seconds.unwrap_or(1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                models.iter().for_each(|model| write(target, model));
+            }
+        });
+        let start = Instant::now();
+        let (mut seen, mut reads) = (HashSet::new(), 0);
+        while start.elapsed() < time || seen.len() < 2 {
+            assert!(start.elapsed() < time + Duration::from_secs(60), "only {seen:?} are seen");
+            seen.insert(generation(&read(target)));
+            reads += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        println!("{reads} reads beside a writer");
+    });
+}
+
+#[test]
+fn packages_are_read_as_they_stood_at_one_time() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let target = directory.path().join("model.mlpackage");
+    read_beside(&target, layers::write, |path| package::read(path).expect("it is read"));
+}
+
+#[test]
+fn compiled_models_are_read_as_they_stood_at_one_time() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let target = directory.path().join("model.mlmodelc");
+    let write = |path: &Path, model: &Model| {
+        let verified = verify::verify(model).expect("sound");
+        compiled::write(path, &verified, &compiled::WriteOptions::default()).expect("written");
+    };
+    read_beside(&target, write, |path| compiled::read(path).expect("it is read"));
+}

@@ -1,0 +1,538 @@
+//! From a weight and the form that it is to have to the operations that stand for it.
+
+use std::io;
+use std::sync::Arc;
+
+use coremill_tensor::kernels::codes::lost;
+use coremill_tensor::packed;
+use coremill_tensor::{Buffer, DType, Isa};
+
+use super::blocks::Blocks;
+use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
+use super::form::{Form, Values};
+use super::importance::Weighting;
+use super::linear::{self, Error, Granularity, Integer, Mode};
+use super::palette::{self, Palette, Tables};
+use super::source::{Source, UNSOUND};
+use super::vectors::{self, Lay, Places, Vectors};
+use super::weight::Weight;
+use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_passes::Editor;
+
+/// How many elements of a large weight are compared with what they become.
+const COMPARED: usize = 1 << 17;
+
+/// How many of these are neighbours.
+const PART: usize = 1 << 9;
+
+/// What a weight becomes.
+pub(super) struct Built {
+    stages: Vec<Stage>,
+    /// The bytes that it takes.
+    pub(super) bytes: u64,
+    /// The sums of the squares of elements, and of their differences from what they become; of a large weight for
+    /// parts of it.
+    quality: (f64, f64),
+}
+
+impl Built {
+    /// What is lost of the weight's power: 0 if nothing is.
+    pub(super) fn loss(&self) -> f64 {
+        let (signal, noise) = self.quality;
+        if noise == 0.0 { 0.0 } else { noise / signal }
+    }
+}
+
+/// An operation that a weight becomes.
+struct Stage {
+    op: Op,
+    label: &'static str,
+    /// Parameters that are bound to results of the stage before, by their index.
+    from_before: Vec<(&'static str, usize)>,
+}
+
+impl Stage {
+    fn new(op: Op, label: &'static str) -> Stage {
+        Stage { op, label, from_before: Vec::new() }
+    }
+
+    fn bound(mut self, parameter: &'static str, result: usize) -> Stage {
+        self.from_before.push((parameter, result));
+        self
+    }
+}
+
+/// Makes the operations in a weight's place, or says why there are none.
+pub(super) fn build(
+    weight: &Weight,
+    form: &Form,
+    opset: Opset,
+) -> Result<Result<Built, &'static str>, Error> {
+    let sizes = match &form.values {
+        Values::Floats => Ok(vec![0; weight.shape.len()]),
+        Values::Linear(config) => config.granularity.sizes(weight)?,
+        Values::Palette(palette) => palette.sizes(weight),
+    };
+    let sizes = match sizes {
+        Ok(sizes) => sizes,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let blocks = Blocks::new(&weight.shape, &sizes);
+    let Some(blocks) = blocks else {
+        return Ok(Err("the size of its blocks does not divide it"));
+    };
+    let builder = Builder { weight, form, opset, sizes, blocks };
+    builder
+        .build()
+        .map_err(|error| Error::new(format!("`{}` cannot be read: {error}", weight.name)))
+}
+
+struct Builder<'a> {
+    weight: &'a Weight,
+    form: &'a Form,
+    opset: Opset,
+    /// Of blocks along each axis, 0 for all of it.
+    sizes: Vec<usize>,
+    blocks: Blocks,
+}
+
+type Outcome = io::Result<Result<Built, &'static str>>;
+
+impl Builder<'_> {
+    fn build(self) -> Outcome {
+        let mut source = Source::of(self.weight);
+        if let Some(prune) = &self.form.prune {
+            if !source.is_finite()? {
+                return Ok(Err(UNSOUND));
+            }
+            match prune.of(self.weight, &source)? {
+                Ok(pruned) => source.pruned = Some(pruned),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        match &self.form.values {
+            Values::Floats => {
+                let coder = self.coder(source, Coding::Floats, self.weight.dtype);
+                self.sparse(coder, |_, _| None)
+            }
+            Values::Linear(config) => self.linear(source, config),
+            Values::Palette(palette) if palette.vector > 1 => self.vectors(source, palette),
+            Values::Palette(palette) => self.palette(source, palette),
+        }
+    }
+
+    fn coder(&self, source: Source, coding: Coding, dtype: DType) -> Arc<Coder> {
+        Arc::new(Coder { source, coding, dtype, recipe: self.recipe() })
+    }
+
+    /// What tells that another weight is compressed alike.
+    fn recipe(&self) -> String {
+        let Weight { shape, axes, dtype, weighting, .. } = self.weight;
+        let weighting = weighting.as_ref().map(Weighting::channels);
+        format!("{:?} {shape:?} {axes:?} {dtype} {weighting:?}", self.form)
+    }
+
+    /// How many blocks there are along each axis.
+    fn counts(&self) -> Vec<u64> {
+        let extents = self.weight.shape.iter().zip(&self.sizes);
+        extents.map(|(&extent, &size)| extent.checked_div(size).unwrap_or(1) as u64).collect()
+    }
+
+    fn shape(&self) -> Vec<u64> {
+        self.weight.shape.iter().map(|&extent| extent as u64).collect()
+    }
+
+    /// Floats of the weight's type.
+    fn floats(&self, shape: &[u64], numbers: &[f32]) -> Constant {
+        let source = Source::of(self.weight);
+        // Models of many small blocks have many scales, which are kept: no room is left behind them.
+        let width = if source.is_half() { 2 } else { 4 };
+        let mut bytes = Vec::with_capacity(numbers.len() * width);
+        numbers.iter().for_each(|&number| source.push(number, &mut bytes));
+        Constant::by_size(self.weight.dtype, shape, bytes)
+    }
+
+    fn linear(&self, source: Source, config: &linear::Config) -> Outcome {
+        let steps = match linear::steps(&source, &self.blocks, config)? {
+            Ok(steps) => steps,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let counts = self.counts();
+        let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
+        let zeros: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
+        let dtype = config.dtype.dtype();
+        let integers = |shape: &[u64]| {
+            let packed = packed::pack(dtype, &zeros).expect("zero points are clamped to the type");
+            Constant::by_size(dtype, shape, packed)
+        };
+        let has_zero = config.mode != Mode::Symmetric
+            || !matches!(config.dtype, Integer::Int8 | Integer::Int4);
+        let range = config.dtype.range(config.mode);
+        let scale = self.floats(&counts, &scales);
+        let held = scale.elements().cloned().expect("a constant of floats has elements");
+        let zero_points = match zeros.first() {
+            Some(&first) if zeros.iter().all(|&zero| zero == first) => ZeroPoints::One(first),
+            _ => ZeroPoints::Each(zeros.clone()),
+        };
+        let steps = Steps { scales: held, is_half: source.is_half(), zero_points };
+        let coding = Coding::Affine { blocks: self.blocks.clone(), steps, range };
+        let coder = self.coder(source, coding, dtype);
+        let scaled = |mut op: Op| {
+            op = op.with("scale", Binding::Literal(scale.clone()));
+            match has_zero {
+                true => op.with("offset", Binding::Literal(integers(&counts))),
+                false => op,
+            }
+        };
+        if self.form.prune.is_some() {
+            return self.sparse(coder, |mask, nonzero| {
+                let op = Op::new(OpKind::ConstexprSparseBlockwiseShiftScale)
+                    .with("data_mask", Binding::Literal(mask))
+                    .with("nonzero_data", Binding::Literal(nonzero));
+                Some(Stage::new(scaled(op), "quantized"))
+            });
+        }
+        let data = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
+        let data = Constant::by_size(dtype, &self.shape(), data);
+        let op = if self.opset >= Opset::Ios18 {
+            let op =
+                Op::new(OpKind::ConstexprBlockwiseShiftScale).with("data", Binding::Literal(data));
+            scaled(op)
+        } else {
+            // Up to iOS 17 the operands are attributes.
+            let axis = counts.iter().position(|&count| count > 1);
+            let vector: Vec<u64> = axis.map(|axis| counts[axis]).into_iter().collect();
+            let mut op = Op::new(OpKind::ConstexprAffineDequantize);
+            op.attributes.insert("quantized_data", data);
+            op.attributes.insert("zero_point", integers(&vector));
+            op.attributes.insert("scale", self.floats(&vector, &scales));
+            op.attributes.insert("axis", Constant::int32(axis.unwrap_or_default() as i32));
+            op
+        };
+        self.built(vec![Stage::new(op, "quantized")], quality(&coder)?)
+    }
+
+    fn palette(&self, mut source: Source, palette: &Palette) -> Outcome {
+        if palette.channel_scale {
+            match self.channel_scales(&source)? {
+                Ok(scales) => source.scales = Some(scales),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        let Tables { bits, mut entries, used, grids } =
+            match palette::tables(&source, &self.blocks, palette, self.opset)? {
+                Ok(tables) => tables,
+                Err(reason) => return Ok(Err(reason)),
+            };
+        let length = 1usize << bits;
+        let mut shape = self.counts();
+        shape.extend([length as u64, 1]);
+        let mut stages = Vec::new();
+        let mut lut = Some(match palette.entries {
+            None => self.floats(&shape, &entries),
+            Some(integer) => {
+                let Some((op, dequantized)) =
+                    self.integer_table(integer, &shape, &entries, &source)
+                else {
+                    return Ok(Err("its elements lie too far apart for its type"));
+                };
+                entries = dequantized;
+                stages.push(Stage::new(op, "lut"));
+                self.floats(&shape, &entries)
+            }
+        });
+        let lookup = match grids {
+            Some(grids) if palette.entries.is_none() => {
+                Lookup { length, entries: entries.clone(), find: Find::Grid(grids) }
+            }
+            _ => Lookup::nearest(length, entries.clone(), &used),
+        };
+        let dtype = unsigned(bits);
+        let scales = source.scales.as_ref().map(|(_, scales)| scales.clone());
+        let coding = Coding::Tables { blocks: self.blocks.clone(), tables: lookup };
+        let coder = self.coder(source, coding, dtype);
+        let mut with_lut = |op: Op, stages: &[Stage]| match stages.last() {
+            Some(_) => Stage::new(op, "palettized").bound("lut", 0),
+            None => {
+                let lut = lut.take().expect("a table is bound once");
+                Stage::new(op.with("lut", Binding::Literal(lut)), "palettized")
+            }
+        };
+        if self.form.prune.is_some() {
+            let ranks = Arc::new(Ranks::of(&coder.source)?);
+            let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
+            let op = Op::new(OpKind::ConstexprLutToSparse)
+                .with("indices_mask", Binding::Literal(mask))
+                .with("indices_nonzero_data", Binding::Literal(nonzero));
+            let stage = with_lut(op, &stages);
+            stages.push(stage);
+            let op = Op::new(OpKind::ConstexprSparseToDense);
+            stages.push(Stage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1));
+            return self.built(stages, quality(&coder)?);
+        }
+        let indices = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
+        if self.opset < Opset::Ios18 {
+            let mut op = Op::new(OpKind::ConstexprLutToDense);
+            let bytes = indices.len() as u64;
+            op.attributes.insert("indices", Constant::by_size(DType::UInt8, &[bytes], indices));
+            op.attributes.insert("lut", self.floats(&[length as u64], &entries));
+            op.attributes.insert("shape", self.stated_shape());
+            return self.built(vec![Stage::new(op, "palettized")], quality(&coder)?);
+        }
+        let indices = Constant::by_size(dtype, &self.shape(), indices);
+        let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
+        if let Some(scales) = scales {
+            // Before iOS 26 Core ML wants entries scaled before they are looked up.
+            let table = self.scaled_table(&entries, length, &scales);
+            stages.clear();
+            stages.push(Stage::new(table, "lut"));
+        }
+        let stage = with_lut(op, &stages);
+        stages.push(stage);
+        self.built(stages, quality(&coder)?)
+    }
+
+    /// The largest magnitude of each output channel, 1 for those that hold nothing else than 0.
+    fn channel_scales(
+        &self,
+        source: &Source,
+    ) -> io::Result<Result<(Blocks, Vec<f32>), &'static str>> {
+        let config = linear::Config { granularity: Granularity::Channel, ..Default::default() };
+        let sizes = match config.granularity.sizes(self.weight) {
+            Ok(Ok(sizes)) => sizes,
+            Ok(Err(reason)) => return Ok(Err(reason)),
+            Err(_) => return Ok(Err("it has no channels")),
+        };
+        let Some(blocks) = Blocks::new(&self.weight.shape, &sizes) else {
+            return Ok(Err("it has no channels"));
+        };
+        let mut extents = vec![(0.0, 0.0); blocks.count()];
+        let mut finite = true;
+        source.for_each_part(0, source.count, &mut |part| {
+            let mut runs = Vec::new();
+            blocks.for_each_run(part.at, part.raw.len(), |run, block| runs.push((run, block)));
+            let isa = Isa::detect();
+            finite &= coremill_tensor::kernels::codes::extend(isa, part.raw, &runs, &mut extents);
+        })?;
+        if !finite {
+            return Ok(Err(UNSOUND));
+        }
+        let scale = |&(least, most): &(f32, f32)| match most.max(-least) {
+            0.0 => 1.0,
+            largest => largest,
+        };
+        Ok(Ok((blocks, extents.iter().map(scale).collect())))
+    }
+
+    /// Tables for each output channel, scaled: what they share is written for each.
+    fn scaled_table(&self, entries: &[f32], length: usize, scales: &[f32]) -> Op {
+        let rank = self.weight.shape.len();
+        let (_, output) = self.weight.axes.expect("channels were found");
+        let group = match self.sizes[output] {
+            0 => scales.len(),
+            size => size,
+        };
+        let channels = (0..scales.len()).map(|channel| channel / group);
+        let repeated: Vec<f32> =
+            channels.flat_map(|table| &entries[table * length..][..length]).copied().collect();
+        let mut shape = vec![1; rank + 2];
+        shape[output] = scales.len() as u64;
+        let scale = self.floats(&shape, scales);
+        shape[rank] = length as u64;
+        Op::new(OpKind::ConstexprBlockwiseShiftScale)
+            .with("data", Binding::Literal(self.floats(&shape, &repeated)))
+            .with("scale", Binding::Literal(scale))
+    }
+
+    /// A table of integers with one scale, and the numbers that they stand for.
+    fn integer_table(
+        &self,
+        integer: Integer,
+        shape: &[u64],
+        entries: &[f32],
+        source: &Source,
+    ) -> Option<(Op, Vec<f32>)> {
+        let config = linear::Config { dtype: integer, ..linear::Config::default() };
+        let least = entries.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = entries.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let step = config.step(self.weight.dtype, least, most)?;
+        let (low, high) = integer.range(config.mode);
+        let code = |&entry: &f32| {
+            let steps = source.round(entry / step.scale).round_ties_even() + step.zero_point;
+            steps.clamp(low, high) as i16
+        };
+        let codes: Vec<i16> = entries.iter().map(code).collect();
+        let dequantized = codes
+            .iter()
+            .map(|&code| source.round(step.scale * (f32::from(code) - step.zero_point)))
+            .collect();
+        let dtype = integer.dtype();
+        let ones = vec![1; shape.len()];
+        let data = Constant::by_size(dtype, shape, packed::pack(dtype, &codes)?);
+        let mut op = Op::new(OpKind::ConstexprBlockwiseShiftScale)
+            .with("data", Binding::Literal(data))
+            .with("scale", Binding::Literal(self.floats(&ones, &[step.scale])));
+        if step.zero_point != 0.0 {
+            let zero = packed::pack(dtype, &[step.zero_point as i16])?;
+            op = op.with("offset", Binding::Literal(Constant::by_size(dtype, &ones, zero)));
+        }
+        Some((op, dequantized))
+    }
+
+    fn vectors(&self, source: Source, palette: &Palette) -> Outcome {
+        let Some((_, output)) = self.weight.axes else {
+            return Ok(Err("operations that use it have their channels along other axes"));
+        };
+        let mut places = self.weight.shape.clone();
+        places[output] /= palette.vector;
+        let mut sizes = self.sizes.clone();
+        sizes[output] /= palette.vector;
+        let Some(blocks) = Blocks::new(&places, &sizes) else {
+            return Ok(Err("the size of its blocks does not divide it"));
+        };
+        let inner = self.weight.shape[output + 1..].iter().product();
+        let lay = Lay { size: palette.vector, inner };
+        let (entries, used, bits) = match vectors::tables(&source, &lay, &blocks, palette)? {
+            Ok(tables) => tables,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let (length, dtype) = (1usize << bits, unsigned(bits));
+        let mut shape = self.counts();
+        shape.extend([length as u64, palette.vector as u64]);
+        let lut = self.floats(&shape, &entries);
+        let recipe = self.recipe();
+        let of = Vectors { source, lay, blocks, entries, used, length, dtype, recipe };
+        let quality = of.quality()?;
+        let indices = Buffer::deferred(Arc::new(Places(Arc::new(of))));
+        let places: Vec<u64> = places.iter().map(|&extent| extent as u64).collect();
+        let op = Op::new(OpKind::ConstexprLutToDense)
+            .with("indices", Binding::Literal(Constant::by_size(dtype, &places, indices)))
+            .with("lut", Binding::Literal(lut))
+            .with("vector_axis", Binding::Literal(Constant::int32(output as i32)));
+        self.built(vec![Stage::new(op, "palettized")], quality)
+    }
+
+    /// The mask and the codes of what is not pruned.
+    fn sparse_parts(&self, coder: &Arc<Coder>, ranks: &Arc<Ranks>) -> (Constant, Constant) {
+        let mask = Buffer::deferred(Arc::new(Mask(Arc::clone(coder))));
+        let nonzero = Buffer::deferred(Arc::new(Sparse(Arc::clone(coder), Arc::clone(ranks))));
+        let mask = match self.opset >= Opset::Ios18 {
+            true => Constant::by_size(DType::UInt1, &self.shape(), mask),
+            false => {
+                let bytes = mask.len() as u64;
+                Constant::by_size(DType::UInt8, &[bytes], mask)
+            }
+        };
+        (mask, Constant::by_size(coder.dtype, &[ranks.total() as u64], nonzero))
+    }
+
+    /// A pruned weight, whose elements some operation makes of their codes, if there is one.
+    fn sparse(
+        &self,
+        coder: Arc<Coder>,
+        decode: impl FnOnce(Constant, Constant) -> Option<Stage>,
+    ) -> Outcome {
+        let ranks = Arc::new(Ranks::of(&coder.source)?);
+        let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
+        let op = Op::new(OpKind::ConstexprSparseToDense);
+        let stages = match decode(mask.clone(), nonzero.clone()) {
+            Some(stage) => {
+                let dense = Stage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1);
+                vec![stage, dense]
+            }
+            None if self.opset >= Opset::Ios18 => {
+                let op = op.with("mask", Binding::Literal(mask));
+                vec![Stage::new(op.with("nonzero_data", Binding::Literal(nonzero)), "sparsified")]
+            }
+            None => {
+                let mut op = op;
+                op.attributes.insert("mask", mask);
+                op.attributes.insert("nonzero_data", nonzero);
+                op.attributes.insert("shape", self.stated_shape());
+                vec![Stage::new(op, "sparsified")]
+            }
+        };
+        self.built(stages, quality(&coder)?)
+    }
+
+    /// The shape as older operations state it.
+    fn stated_shape(&self) -> Constant {
+        let bytes: Vec<u8> =
+            self.weight.shape.iter().flat_map(|&extent| (extent as u32).to_le_bytes()).collect();
+        Constant::by_size(DType::UInt32, &[self.weight.shape.len() as u64], bytes)
+    }
+
+    fn built(&self, stages: Vec<Stage>, quality: (f64, f64)) -> Outcome {
+        let literals = |stage: &Stage| {
+            let bound = stage.op.all_bindings().filter_map(|(_, binding)| match binding {
+                Binding::Literal(constant) => constant.elements(),
+                Binding::Value(_) => None,
+            });
+            let stated = stage.op.attributes.iter().filter_map(|(_, constant)| constant.elements());
+            bound.chain(stated).map(|elements| elements.len() as u64).sum::<u64>()
+        };
+        let bytes = stages.iter().map(literals).sum();
+        Ok(Ok(Built { stages, bytes, quality }))
+    }
+}
+
+fn unsigned(bits: u32) -> DType {
+    match bits {
+        1 => DType::UInt1,
+        2 => DType::UInt2,
+        3 => DType::UInt3,
+        4 => DType::UInt4,
+        6 => DType::UInt6,
+        _ => DType::UInt8,
+    }
+}
+
+/// Compares elements with what they become: all of them, or parts of a large weight at equal distances.
+fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
+    let count = coder.source.count;
+    let (parts, length) = match count <= COMPARED {
+        true => (1, count),
+        false => (COMPARED / PART, PART),
+    };
+    let (mut signal, mut noise) = (0.0, 0.0);
+    let (mut codes, mut decoded, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+    for part in 0..parts {
+        let start = (count - length) / parts.max(2).saturating_sub(1) * part;
+        coder.source.for_each_part(start, length, &mut |part| {
+            codes.clear();
+            coder.encode(part.at, part.numbers, &mut codes);
+            coder.decode(part.at, part.numbers, &codes, &mut decoded);
+            let (power, loss) = match &coder.source.weighting {
+                None => lost(Isa::detect(), part.raw, &decoded),
+                Some(weighting) => {
+                    weighting.of_elements(part.at, part.raw.len(), &mut weights);
+                    let weighted = |numbers: &[f32]| -> Vec<f32> {
+                        numbers.iter().zip(&weights).map(|(x, weight)| x * weight.sqrt()).collect()
+                    };
+                    lost(Isa::detect(), &weighted(part.raw), &weighted(&decoded))
+                }
+            };
+            signal += power;
+            noise += loss;
+        })?;
+    }
+    Ok((signal, noise))
+}
+
+/// Puts what a weight becomes in its place.
+pub(super) fn insert(editor: &mut Editor<'_>, weight: &Weight, built: Built) -> Result<(), Error> {
+    let mut results: Vec<ValueId> = Vec::new();
+    for Stage { mut op, label, from_before } in built.stages {
+        for (parameter, index) in from_before {
+            op = op.with(parameter, Binding::Value(results[index]));
+        }
+        let label = format!("{}_{label}", weight.name);
+        results = editor.insert(weight.id, op, &label).map_err(|refusals| {
+            let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+            Error::new(format!("`{label}`: {}", reasons.join("; ")))
+        })?;
+    }
+    editor.replace(weight.value, results[0]);
+    Ok(())
+}

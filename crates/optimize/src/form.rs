@@ -1,0 +1,132 @@
+//! What weights become.
+
+use std::fmt;
+
+use super::linear::{self, Granularity, Integer, Mode};
+use super::palette::Palette;
+use super::prune::{Channels, Prune};
+use coremill_mil::ir::Opset;
+
+/// What a weight becomes: what of it is kept, and how that is stored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Form {
+    /// Which elements become 0 and take one bit only; none if all are kept.
+    pub prune: Option<Prune>,
+    /// How elements are stored.
+    pub values: Values,
+}
+
+/// How the elements of a weight are stored.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Values {
+    /// As they are.
+    #[default]
+    Floats,
+    /// As integers, with a scale and a zero point for each block.
+    Linear(linear::Config),
+    /// As places in tables.
+    Palette(Palette),
+}
+
+impl Form {
+    /// Whether a weight stays as it is.
+    pub fn is_plain(&self) -> bool {
+        self.prune.is_none() && self.values == Values::Floats
+    }
+
+    /// The oldest release that has what the weight is written with.
+    pub fn needs(&self) -> Opset {
+        let of_values = match &self.values {
+            Values::Floats if self.prune.is_none() => return Opset::Ios15,
+            Values::Floats => return Opset::Ios16,
+            Values::Linear(config) => config.needs(),
+            Values::Palette(palette) => palette.needs(),
+        };
+        if self.prune.is_some() { Opset::Ios18 } else { of_values }
+    }
+
+    /// What is wrong with it, whatever the weight.
+    pub fn check(&self) -> Result<(), linear::Error> {
+        let wrong = |message: String| Err(linear::Error { message, hint: None });
+        match self.prune {
+            Some(Prune::Magnitude(share) | Prune::Blocks { share, .. })
+                if !(0.0..=1.0).contains(&share) =>
+            {
+                return wrong(format!("cannot prune a share of {share}; accepted are 0 to 1"));
+            }
+            Some(Prune::Threshold(threshold)) if !(threshold >= 0.0 && threshold.is_finite()) => {
+                return wrong(format!(
+                    "a threshold of {threshold} is not a finite number from 0 on"
+                ));
+            }
+            Some(Prune::Blocks { size: 0, .. }) => {
+                return wrong(
+                    "cannot prune groups of 0 channels; accepted are 1 and more".to_owned(),
+                );
+            }
+            Some(Prune::Ratio { zeros, of, .. }) if zeros == 0 || zeros >= of => {
+                return wrong(format!(
+                    "cannot prune {zeros} of {of}; the first must be from 1 to one less than the second"
+                ));
+            }
+            _ => {}
+        }
+        match &self.values {
+            Values::Palette(palette) => palette.check(self.prune.is_some()),
+            Values::Linear(linear::Config { granularity: Granularity::Block(0), .. }) => {
+                wrong("a block of 0 elements; accepted are blocks of 1 and more".to_owned())
+            }
+            Values::Linear(_) | Values::Floats => Ok(()),
+        }
+    }
+}
+
+/// As a table of weights says it: `4-bit palette by 16 channels, 50 % pruned` for instance.
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.values {
+            Values::Floats => {}
+            Values::Linear(config) => {
+                let mode = if config.mode == Mode::Linear { " linear" } else { "" };
+                write!(f, "{}{mode} ", config.dtype)?;
+                match &config.granularity {
+                    Granularity::Tensor => f.write_str("per tensor")?,
+                    Granularity::Channel => f.write_str("per channel")?,
+                    Granularity::Block(size) => write!(f, "by blocks of {size}")?,
+                    Granularity::Blocks(sizes) => write!(f, "by blocks of {sizes:?}")?,
+                }
+            }
+            Values::Palette(palette) => palette.fmt(f)?,
+        }
+        let separator = if self.values == Values::Floats { "" } else { ", " };
+        match &self.prune {
+            None if self.values == Values::Floats => f.write_str("as it is"),
+            None => Ok(()),
+            Some(Prune::Magnitude(share)) => write!(f, "{separator}{} % pruned", share * 100.0),
+            Some(Prune::Blocks { share, size, along }) => {
+                write!(f, "{separator}{} % pruned by {size} {along}", share * 100.0)
+            }
+            Some(Prune::Ratio { zeros, of, along }) => {
+                write!(f, "{separator}{zeros} of {of} {along} pruned")
+            }
+            Some(Prune::Threshold(threshold)) => {
+                write!(f, "{separator}pruned up to {threshold}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Channels::Output => "output channels",
+            Channels::Input => "input channels",
+        })
+    }
+}
+
+impl fmt::Display for Integer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dtype().fmt(f)
+    }
+}

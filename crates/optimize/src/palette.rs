@@ -1,0 +1,471 @@
+//! Palettization of weights: small tables of numbers, and for each element the place in one of them.
+//!
+//! ```text
+//! w = const(val = …);                          w_palettized = constexpr_lut_to_dense(indices = …, lut = …);
+//! y = linear(x = x, weight = w);    becomes    y = linear(x = x, weight = w_palettized);
+//! ```
+
+use std::{fmt, io};
+
+use coremill_tensor::kernels::codes::{Grid, narrow};
+use coremill_tensor::{DType, Isa};
+use half::f16;
+
+use super::blocks::{Blocks, Sizes};
+use super::cluster::{Distribution, centroids};
+use super::importance::Weighting;
+use super::linear::{Error, Integer};
+use super::source::{Source, UNSOUND};
+use super::weight::Weight;
+use coremill_mil::ir::Opset;
+
+/// How weights are palettized.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Palette {
+    /// Bits of a place; none for as many as [`Algorithm::Unique`] takes.
+    pub bits: Option<u32>,
+    /// What a table holds.
+    pub algorithm: Algorithm,
+    /// How many output channels share a table; none if all do.
+    pub group: Option<usize>,
+    /// How many elements along the output channels an entry stands for.
+    pub vector: usize,
+    /// Whether each output channel is divided by its largest magnitude first.
+    pub channel_scale: bool,
+    /// The integers that entries are stored as; none for floats.
+    pub entries: Option<Integer>,
+}
+
+/// What a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The numbers that stand for all with the least squared error.
+    KMeans,
+    /// Numbers of the same distance from each other, from the smallest element to the largest.
+    Uniform,
+    /// All numbers that there are. A weight with more of them than a table holds stays as it is.
+    Unique,
+}
+
+/// How many bits places may have.
+pub const BITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
+
+/// Of blocks with up to so many halves that many others lie between, the elements are sorted; of others each half is
+/// counted.
+const SORTED_HALVES: usize = 1 << 12;
+
+/// The same for single precision. Of larger blocks numbers are told apart by their leading bits.
+const SORTED_SINGLES: usize = 1 << 20;
+
+/// The same for numbers with weights. Of larger blocks, halves are told apart all the same.
+const SORTED_WEIGHTED: usize = 1 << 18;
+
+/// Leading bits by which numbers of single precision are told apart: sign, exponent, and eleven of the fraction.
+const KEY_BITS: u32 = 20;
+
+/// What is collected of blocks at a time may take about so many bytes; more blocks are collected in further passes.
+const ROOM: usize = 64 << 20;
+
+impl Default for Palette {
+    fn default() -> Palette {
+        Palette {
+            bits: Some(4),
+            algorithm: Algorithm::KMeans,
+            group: None,
+            vector: 1,
+            channel_scale: false,
+            entries: None,
+        }
+    }
+}
+
+impl Palette {
+    /// The oldest release that has what the result is written with.
+    pub(super) fn needs(&self) -> Opset {
+        let is_plain = self.group.is_none() && self.vector == 1 && self.bits != Some(3);
+        let has_floats = self.entries.is_none() && !self.channel_scale;
+        if is_plain && has_floats { Opset::Ios16 } else { Opset::Ios18 }
+    }
+
+    pub(super) fn check(&self, is_sparse: bool) -> Result<(), Error> {
+        let bits = self.bits.unwrap_or(8);
+        let wrong = |message: String, hint| Err(Error { message, hint });
+        if !BITS.contains(&bits) {
+            return wrong(
+                format!("palettes of {bits} bits; accepted are 1, 2, 3, 4, 6 and 8"),
+                None,
+            );
+        }
+        if self.bits.is_none() && self.algorithm != Algorithm::Unique {
+            return wrong("this algorithm needs a number of bits".to_owned(), None);
+        }
+        if self.group == Some(0) || self.vector == 0 {
+            return wrong("groups and vectors must have at least one channel".to_owned(), None);
+        }
+        if self.vector > 1 {
+            if self.algorithm == Algorithm::Uniform {
+                let hint = Some("use k-means for vectors");
+                return wrong("even tables hold single numbers, not vectors".to_owned(), hint);
+            }
+            if is_sparse || self.entries.is_some() || self.channel_scale {
+                let hint = Some("leave out one of both");
+                let message = "vectors cannot be pruned, scaled by channel, or stored as integers";
+                return wrong(message.to_owned(), hint);
+            }
+            if self.group.is_some_and(|group| group % self.vector != 0) {
+                let message = "the size of groups must be a multiple of that of vectors";
+                return wrong(message.to_owned(), None);
+            }
+        }
+        if let Some(Integer::Int4 | Integer::UInt4) = self.entries {
+            let message = "entries of tables are stored as int8 or uint8";
+            return wrong(message.to_owned(), None);
+        }
+        if self.channel_scale && is_sparse {
+            let message = "what is pruned cannot be scaled by channel, too";
+            return wrong(message.to_owned(), Some("leave out one of both"));
+        }
+        Ok(())
+    }
+
+    /// The length of the blocks that share a table, along each axis, 0 for all of it.
+    pub(super) fn sizes(&self, weight: &Weight) -> Sizes {
+        let mut sizes = vec![0; weight.shape.len()];
+        let Some((_, output)) = weight.axes else {
+            let needs_axes = self.group.is_some() || self.vector > 1 || self.channel_scale;
+            let reason = "operations that use it have their channels along other axes";
+            return if needs_axes { Err(reason) } else { Ok(sizes) };
+        };
+        if self.vector > 1 {
+            let extent = if output == 0 {
+                // Convolutions take their share of the output channels each.
+                weight.shape[output] / weight.groups
+            } else {
+                weight.shape[output]
+            };
+            if extent % self.vector != 0 {
+                return Err("its output channels do not divide into vectors");
+            }
+        }
+        if let Some(group) = self.group {
+            if weight.shape[output] % group != 0 {
+                return Err("its output channels do not divide into groups");
+            }
+            sizes[output] = group;
+        }
+        Ok(sizes)
+    }
+}
+
+impl fmt::Display for Palette {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits {
+            Some(bits) => write!(f, "{bits}-bit ")?,
+            None => {}
+        }
+        match self.algorithm {
+            Algorithm::KMeans => {}
+            Algorithm::Uniform => f.write_str("uniform ")?,
+            Algorithm::Unique => f.write_str("unique ")?,
+        }
+        f.write_str("palette")?;
+        if let Some(entries) = self.entries {
+            write!(f, " of {entries}")?;
+        }
+        if self.vector > 1 {
+            write!(f, " of vectors of {}", self.vector)?;
+        }
+        match self.group {
+            Some(group) => write!(f, " by {group} channels")?,
+            None => f.write_str(" per tensor")?,
+        }
+        if self.channel_scale {
+            f.write_str(", scaled per channel")?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables of a weight.
+pub(super) struct Tables {
+    /// Bits of a place.
+    pub(super) bits: u32,
+    /// The entries of one table after the other, ascending as far as they are used, in the weight's type.
+    pub(super) entries: Vec<f32>,
+    /// How many entries of each table are used.
+    pub(super) used: Vec<usize>,
+    /// Where elements lie by an even grid; none if the nearest entry is meant.
+    pub(super) grids: Option<Vec<Grid>>,
+}
+
+/// The tables of a weight by blocks, for single numbers; or why there are none.
+pub(super) fn tables(
+    source: &Source,
+    blocks: &Blocks,
+    palette: &Palette,
+    opset: Opset,
+) -> io::Result<Result<Tables, &'static str>> {
+    let length = palette.bits.map_or(256, |bits| 1usize << bits);
+    let mut found: Vec<Vec<f32>> = Vec::with_capacity(blocks.count());
+    let mut grids = Vec::new();
+    let mut failed = None;
+    let weighting = source.weighting.as_ref().filter(|_| palette.algorithm == Algorithm::KMeans);
+    for_each_distribution(source, weighting, blocks, &mut |distribution| {
+        let Some(distribution) = distribution else {
+            failed = failed.or(Some(UNSOUND));
+            return;
+        };
+        let entries = match palette.algorithm {
+            Algorithm::KMeans => {
+                let mut entries = centroids(&distribution, length);
+                entries.iter_mut().for_each(|entry| *entry = source.round(*entry));
+                entries
+            }
+            Algorithm::Unique => {
+                if distribution.values.len() > length {
+                    let reason = "it has more distinct numbers than a table holds";
+                    failed = failed.or(Some(reason));
+                }
+                distribution.values
+            }
+            Algorithm::Uniform => {
+                let (first, last) = (distribution.values.first(), distribution.values.last());
+                let (least, most) = (first.copied().unwrap_or(0.0), last.copied().unwrap_or(0.0));
+                let extent = source.round(most - least);
+                if !extent.is_finite() {
+                    failed = failed.or(Some("its elements lie too far apart for its type"));
+                }
+                grids.push(Grid { least, extent });
+                // Computed as in coremltools: the step in the weight's type, the rest in double precision.
+                let step = f64::from(source.round(extent / (length - 1) as f32));
+                let entry = |at: usize| at as f64 * step + f64::from(least);
+                let entries = (0..length).map(entry);
+                let round = |entry: f64| match source.is_half() {
+                    true => f16::from_f64(entry).to_f32(),
+                    false => entry as f32,
+                };
+                entries.map(round).collect()
+            }
+        };
+        found.push(entries);
+    })?;
+    if let Some(reason) = failed {
+        return Ok(Err(reason));
+    }
+    let most = found.iter().map(Vec::len).max().unwrap_or(0);
+    let bits = palette.bits.unwrap_or_else(|| {
+        let has = |bits: &u32| *bits != 3 || opset >= Opset::Ios18;
+        let enough = |bits: &u32| 1usize << bits >= most;
+        BITS.into_iter().filter(has).find(enough).unwrap_or(8)
+    });
+    let length = 1 << bits;
+    let used = found.iter().map(Vec::len).collect();
+    let mut entries = Vec::with_capacity(found.len() * length);
+    for mut table in found {
+        table.resize(length, 0.0);
+        entries.extend(table);
+    }
+    let grids = (palette.algorithm == Algorithm::Uniform).then_some(grids);
+    Ok(Ok(Tables { bits, entries, used, grids }))
+}
+
+/// Numbers of a block as they come.
+enum Collected {
+    Numbers(Vec<f32>),
+    Halves(Halves),
+    /// How many numbers begin with the same bits, and their sum; or what weights they have, and their weighted sum.
+    Keys(Vec<(f64, f64)>),
+    /// Numbers and their weights.
+    Weighted(Vec<(f32, f32)>),
+}
+
+/// How often each half is there, by its bits, and a bit for each that says whether it is there at all.
+struct Halves {
+    counts: Box<[u32; 1 << 16]>,
+    there: Box<[u64; 1 << 10]>,
+}
+
+impl Halves {
+    fn new() -> Halves {
+        Halves { counts: Box::new([0; 1 << 16]), there: Box::new([0; 1 << 10]) }
+    }
+
+    fn add(&mut self, halves: &[u16]) {
+        for &half in halves {
+            let half = usize::from(half);
+            self.counts[half] += 1;
+            self.there[half / 64] |= 1 << (half % 64);
+        }
+    }
+
+    /// The halves in order, those left out that are not to be told from 0 if this is `sparse`. None are left here.
+    fn take(&mut self, sparse: bool) -> Option<Distribution> {
+        const NEGATIVE: usize = 1 << 9;
+        let mut distribution = Distribution::default();
+        let mut finite = true;
+        let mut push = |half: u16, count: &mut u32| {
+            let number = f16::from_bits(half);
+            finite &= number.is_finite();
+            let count = f64::from(std::mem::take(count));
+            if !sparse || number.to_f32() != 0.0 {
+                distribution.push(number.to_f32(), count);
+            }
+        };
+        for word in (NEGATIVE..2 * NEGATIVE).rev() {
+            let mut bits = std::mem::take(&mut self.there[word]);
+            while bits != 0 {
+                let half = word * 64 + bits.ilog2() as usize;
+                bits ^= 1 << (half % 64);
+                push(half as u16, &mut self.counts[half]);
+            }
+        }
+        for word in 0..NEGATIVE {
+            let mut bits = std::mem::take(&mut self.there[word]);
+            while bits != 0 {
+                let half = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                push(half as u16, &mut self.counts[half]);
+            }
+        }
+        finite.then_some(distribution)
+    }
+}
+
+impl Collected {
+    /// Room for the numbers of a block, and its bytes.
+    fn of(source: &Source, weighted: bool, blocks: &Blocks) -> (Collected, usize) {
+        let size = blocks.size();
+        let keys = || (Collected::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
+        match source.is_half() {
+            _ if weighted && size > SORTED_WEIGHTED => keys(),
+            _ if weighted => (Collected::Weighted(Vec::with_capacity(size)), 8 * size),
+            true if size > SORTED_HALVES || blocks.contiguous().is_some() => {
+                (Collected::Halves(Halves::new()), (4 << 16) + (8 << 10))
+            }
+            false if size > SORTED_SINGLES => keys(),
+            _ => (Collected::Numbers(Vec::with_capacity(size)), 4 * size),
+        }
+    }
+
+    /// Takes in numbers, and their weights where these are collected.
+    fn add(&mut self, isa: Isa, numbers: &[f32], weights: &[f32], sparse: bool) {
+        let is_there = |number: &&f32| !sparse || **number != 0.0;
+        let pairs = || numbers.iter().zip(weights).filter(|(number, _)| is_there(number));
+        match self {
+            Collected::Numbers(all) => all.extend(numbers.iter().filter(is_there)),
+            Collected::Halves(all) => {
+                let mut halves = [0u16; 256];
+                for numbers in numbers.chunks(halves.len()) {
+                    let halves = &mut halves[..numbers.len()];
+                    narrow(isa, numbers, halves);
+                    all.add(halves);
+                }
+            }
+            Collected::Keys(counts) if weights.is_empty() => {
+                for number in numbers.iter().filter(is_there) {
+                    let (count, sum) = &mut counts[key(*number)];
+                    *count += 1.0;
+                    *sum += f64::from(*number);
+                }
+            }
+            Collected::Keys(counts) => {
+                for (&number, &weight) in pairs() {
+                    let (count, sum) = &mut counts[key(number)];
+                    *count += f64::from(weight);
+                    *sum += f64::from(number) * f64::from(weight);
+                }
+            }
+            Collected::Weighted(all) => {
+                all.extend(pairs().map(|(&number, &weight)| (number, weight)))
+            }
+        }
+    }
+
+    /// The numbers in order; none if some are infinite or no numbers. Room is left for those of another block.
+    fn take(&mut self, sparse: bool) -> Option<Distribution> {
+        match self {
+            Collected::Numbers(numbers) => {
+                let distribution = numbers
+                    .iter()
+                    .all(|number| number.is_finite())
+                    .then(|| Distribution::of(numbers));
+                numbers.clear();
+                distribution
+            }
+            Collected::Halves(halves) => halves.take(sparse),
+            Collected::Keys(counts) => {
+                let (mut distribution, mut finite) = (Distribution::default(), true);
+                for (count, sum) in counts.iter_mut().map(std::mem::take) {
+                    if count == 0.0 {
+                        continue;
+                    }
+                    finite &= sum.is_finite();
+                    distribution.push((sum / count) as f32, count);
+                }
+                finite.then_some(distribution)
+            }
+            Collected::Weighted(pairs) => {
+                let finite = pairs.iter().all(|(number, _)| number.is_finite());
+                pairs.sort_unstable_by(|(left, _), (right, _)| left.total_cmp(right));
+                let mut distribution = Distribution::default();
+                for (number, weight) in pairs.drain(..) {
+                    distribution.push(number, weight.into());
+                }
+                finite.then_some(distribution)
+            }
+        }
+    }
+}
+
+/// The leading bits of a number, in the order of numbers.
+fn key(number: f32) -> usize {
+    let bits = number.to_bits();
+    let ordered = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+    (ordered >> (32 - KEY_BITS)) as usize
+}
+
+/// Calls `visit` with the numbers of each block in turn, those that were pruned left out; or with none if some are
+/// infinite or no numbers.
+fn for_each_distribution(
+    source: &Source,
+    weighting: Option<&Weighting>,
+    blocks: &Blocks,
+    visit: &mut dyn FnMut(Option<Distribution>),
+) -> io::Result<()> {
+    let (isa, mut weights) = (Isa::detect(), Vec::new());
+    debug_assert!(matches!(source.dtype, DType::Fp16 | DType::Fp32));
+    let sparse = source.pruned.is_some();
+    let new = || Collected::of(source, weighting.is_some(), blocks);
+    let (_, bytes) = new();
+    let at_once = match blocks.contiguous() {
+        Some(_) => 1,
+        None => (ROOM / bytes.max(1)).clamp(1, blocks.count().max(1)),
+    };
+    let mut collected: Vec<Collected> = (0..at_once).map(|_| new().0).collect();
+    for first in (0..blocks.count()).step_by(at_once) {
+        let last = blocks.count().min(first + at_once);
+        let (start, end) = match blocks.contiguous() {
+            Some(size) => (first * size, last * size),
+            None => (0, source.count),
+        };
+        source.for_each_part(start, end - start, &mut |part| {
+            let (mut rest, mut rest_of_weights) = (part.numbers, &[][..]);
+            if let Some(weighting) = weighting {
+                weighting.of_elements(part.at, part.numbers.len(), &mut weights);
+                rest_of_weights = &weights;
+            }
+            blocks.for_each_run(part.at, part.numbers.len(), |run, block| {
+                let (now, later) = rest.split_at(run);
+                let (of_now, of_later) = rest_of_weights.split_at(run.min(rest_of_weights.len()));
+                if let Some(collected) =
+                    block.checked_sub(first).and_then(|at| collected.get_mut(at))
+                {
+                    collected.add(isa, now, of_now, sparse);
+                }
+                (rest, rest_of_weights) = (later, of_later);
+            });
+        })?;
+        collected[..last - first].iter_mut().for_each(|collected| visit(collected.take(sparse)));
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Which constants are weights, and where their channels lie.
+
+use coremill_tensor::{Buffer, DType};
+
+use super::importance::Weighting;
+use coremill_mil::ir::{Op, OpId, ValueId};
+use coremill_mil::ops::OpKind;
+use coremill_passes::Editor;
+
+/// Smaller constants are no weights, whatever the threshold.
+const MIN_ELEMENTS: u64 = 10;
+
+/// A weight that can be compressed.
+pub(super) struct Weight {
+    pub(super) id: OpId,
+    pub(super) value: ValueId,
+    pub(super) name: String,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+    pub(super) elements: Buffer,
+    /// What the operations that use it are called, each once.
+    pub(super) users: Vec<&'static str>,
+    /// The axes of its input and its output channels; none if the operations that use it do not agree.
+    pub(super) axes: Option<(usize, usize)>,
+    /// Into how many groups convolutions divide it, at most.
+    pub(super) groups: usize,
+    /// How much outputs depend on its elements, if that is known.
+    pub(super) weighting: Option<Weighting>,
+}
+
+/// A constant that could be a weight.
+pub(super) enum Candidate {
+    Weight(Weight),
+    /// One that stays as it is, by its name, and the reason.
+    Kept(String, &'static str),
+}
+
+impl Weight {
+    pub(super) fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether layers multiply by it: others compute with it or select from it, as from a mask of infinities.
+    pub(super) fn is_of_layer(&self) -> bool {
+        use OpKind::{Conv, ConvTranspose, Linear, Matmul};
+        let layers = [Conv, ConvTranspose, Linear, Matmul].map(OpKind::name);
+        self.users.iter().any(|user| layers.contains(user))
+    }
+
+    /// Whether rows are looked up in it and nothing else is done with it.
+    pub(super) fn is_table(&self) -> bool {
+        self.users.iter().all(|&user| user == OpKind::Gather.name())
+    }
+}
+
+/// The constant that an operation is, if it is one that could be a weight: floats of two dimensions and more.
+pub(super) fn candidate(editor: &Editor<'_>, id: OpId) -> Option<Candidate> {
+    let op = editor.op_of(id, OpKind::Const)?;
+    let value = *op.outputs.first()?;
+    let constant = op.attributes.get("val")?;
+    let ty = constant.tensor_type()?;
+    let shape = ty.known_shape()?;
+    let count = ty.element_count()?;
+    let is_matrix = shape.len() >= 2 && matches!(ty.dtype, DType::Fp16 | DType::Fp32);
+    if count < MIN_ELEMENTS || !is_matrix {
+        return None;
+    }
+    let name = editor.name(value).to_owned();
+    let kept = |reason| Some(Candidate::Kept(name.clone(), reason));
+    let uses = editor.uses(value);
+    let kinds = || uses.ops.iter().filter_map(|&user| editor.op(user)?.kind());
+    if editor.is_output(value) {
+        return kept("it is a result");
+    }
+    if kinds().any(OpKind::is_constexpr) {
+        return kept("it is compressed already");
+    }
+    if uses.ops.is_empty() {
+        return kept("nothing uses it");
+    }
+    let elements = constant.elements()?.clone();
+    if ty.storage_bytes() != Some(elements.len() as u64) {
+        return None;
+    }
+    let shape: Vec<usize> =
+        shape.iter().map(|&extent| usize::try_from(extent).ok()).collect::<Option<_>>()?;
+    let mut users: Vec<&'static str> = kinds().map(OpKind::name).collect();
+    users.sort_unstable();
+    users.dedup();
+    let mut axes = uses.ops.iter().map(|&user| channel_axes(editor, user, value, shape.len()));
+    let first = axes.next();
+    let axes = first.filter(|&first| axes.all(|other| other == first));
+    let groups = uses.ops.iter().filter_map(|&user| editor.ints(user, "groups")?.first().copied());
+    let groups = groups.max().and_then(|most| usize::try_from(most).ok()).unwrap_or(1).max(1);
+    let dtype = ty.dtype;
+    let weighting = None;
+    let weight = Weight { id, value, name, dtype, shape, elements, users, axes, groups, weighting };
+    Some(Candidate::Weight(weight))
+}
+
+/// The axes of the input and the output channels of a weight of at least two dimensions.
+fn channel_axes(editor: &Editor<'_>, user: OpId, weight: ValueId, rank: usize) -> (usize, usize) {
+    let is_transposed = |name: &str| editor.flag(user, name).unwrap_or_default();
+    let (last, before) = (rank - 1, rank - 2);
+    match editor.op(user).and_then(Op::kind) {
+        Some(OpKind::ConvTranspose) => (0, 1),
+        Some(OpKind::Matmul) => {
+            let is_right = editor.argument(user, "y") == Some(weight);
+            let rows =
+                if is_right { is_transposed("transpose_y") } else { !is_transposed("transpose_x") };
+            if rows { (last, before) } else { (before, last) }
+        }
+        _ => (1, 0),
+    }
+}

@@ -1,0 +1,37 @@
+//! Inputs that nothing uses.
+
+use std::collections::HashSet;
+
+use coremill_mil::ir::{Binding, Function, Op, ValueId};
+use coremill_mil::ops::OpKind;
+
+/// Gives every input a use: Core ML refuses a program with one that nothing looks at.
+pub fn consume_inputs(function: &mut Function) {
+    let mut used: HashSet<ValueId> = HashSet::new();
+    for (block, _) in function.blocks_in_order() {
+        used.extend(&function.block(block).outputs);
+    }
+    for (_, op) in function.all_ops() {
+        used.extend(op.all_bindings().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(*value),
+            Binding::Literal(_) => None,
+        }));
+    }
+    let names: HashSet<String> = (0..function.value_count())
+        .map(|at| function.value(ValueId::from_index(at)).name.clone())
+        .collect();
+    for input in function.inputs().to_vec() {
+        let value = function.value(input);
+        if used.contains(&input) || value.ty.as_tensor().is_none() {
+            continue;
+        }
+        let mut name = format!("{}_unused", value.name);
+        while names.contains(&name) {
+            name.push('_');
+        }
+        let ty = value.ty.clone();
+        let op = Op::new(OpKind::Identity).with("x", Binding::Value(input));
+        let body = function.body;
+        function.add_op(body, op, [(name, ty)]);
+    }
+}

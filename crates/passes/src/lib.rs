@@ -1,0 +1,141 @@
+//! Passes: MIL to MIL.
+//!
+//! A pass is a function of an [`Editor`], or of a function that it makes anew. Each has a head comment that
+//! shows what it does in MIL's text, and cases under `tests/passes`.
+
+mod activations;
+mod affine;
+mod attention;
+mod branches;
+mod cancel;
+mod duplicates;
+mod editor;
+mod groups;
+mod inputs;
+mod interleave;
+mod literals;
+mod names;
+mod norms;
+mod padding;
+mod precision;
+mod products;
+mod rescale;
+mod slices;
+mod special;
+mod transposes;
+mod updates;
+
+use std::collections::HashSet;
+use std::fmt;
+
+pub use branches::merge_branches;
+pub use editor::{Editor, Uses};
+pub use inputs::consume_inputs;
+pub use literals::state_literals;
+pub use names::without_precision;
+pub use precision::{KeepFp32, to_fp16};
+pub use rescale::{Magnitude, Rescaled, Scaled, rescale};
+pub use special::is_special;
+
+use coremill_mil::infer::{Analysis, Problem, Refusal, analyze};
+use coremill_mil::ir::{Function, Op, ValueId};
+
+/// A pass that leaves a function's types as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// The name, by which it can be left out.
+    pub name: &'static str,
+    /// Runs it, and says how many operations it changed.
+    pub run: fn(&mut Editor<'_>) -> usize,
+}
+
+/// The passes in the order in which they run; again and again, until none finds anything.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "cancel", run: cancel::cancel },
+    Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
+    Pass { name: "merge_slices", run: slices::merge_slices },
+    Pass { name: "shape_products", run: products::shape_products },
+    Pass { name: "fold_affine", run: affine::fold_affine },
+    Pass { name: "recognise_activations", run: activations::recognise_activations },
+    Pass { name: "recognise_norms", run: norms::recognise_norms },
+    Pass { name: "fold_padding", run: padding::fold_padding },
+    Pass { name: "interleave", run: interleave::interleave },
+    Pass { name: "sink_transposes", run: transposes::sink_transposes },
+    Pass { name: "simplify_updates", run: updates::simplify_updates },
+    Pass { name: "group_queries", run: groups::group_queries },
+    Pass { name: "recognise_attention", run: attention::recognise_attention },
+];
+
+/// How often the passes run again because they changed something; what they leave then is sound, only larger.
+const MAX_ROUNDS: usize = 8;
+
+/// Runs the passes, but for those that are left out by name.
+pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
+    let mut editor = Editor::new(draft);
+    editor.sweep_all();
+    for _ in 0..MAX_ROUNDS {
+        let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
+        let run = |pass: &Pass| {
+            coremill_tensor::cancel::point();
+            (pass.run)(&mut editor)
+        };
+        if passes.map(run).sum::<usize>() == 0 {
+            break;
+        }
+    }
+    editor.sweep_all();
+}
+
+/// A function that passes work on, and what is known about its values.
+///
+/// The knowledge is kept from pass to pass, since it can be more than inference would find out again: that
+/// two open dimensions are the same, for instance.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The function.
+    pub function: Function,
+    /// What is known about its values.
+    pub analysis: Analysis,
+    /// Values that halves are too coarse for, or too small: the steps of a series for instance.
+    pub exact: HashSet<ValueId>,
+}
+
+impl Draft {
+    /// Analyses a function. One with operations that cannot stand is refused.
+    pub fn new(function: Function) -> Result<Draft, Error> {
+        let (analysis, problems) = analyze(&function);
+        match problems.first() {
+            Some(problem) => Err(Error::of(&function, problem)),
+            None => Ok(Draft { function, analysis, exact: HashSet::new() }),
+        }
+    }
+}
+
+/// Why a pass cannot be run: the function was at fault before, or the pass is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(String);
+
+impl Error {
+    fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+
+    fn of(function: &Function, problem: &Problem) -> Error {
+        let op = function.op(problem.op);
+        let name = op.outputs.first().map_or("", |&output| &function.value(output).name);
+        Error::refused(op, name, std::slice::from_ref(&problem.refusal))
+    }
+
+    fn refused(op: &Op, name: &str, refusals: &[Refusal]) -> Error {
+        let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+        Error(format!("`{name} = {}`: {}", op.type_name(), reasons.join("; ")))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
