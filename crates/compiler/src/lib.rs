@@ -42,10 +42,11 @@ mod preprocess;
 mod specs;
 
 pub use calls::Calls;
+pub use coremill_mil::text::identifier;
 pub use decompose::{Paired, pairs};
 pub use error::{Error, Refusal, Refused};
 pub use executorch::{Lowered, lower};
-pub use lower::{Fed, identifier};
+pub use lower::Fed;
 pub use options::{
     Constant, DEFAULT_MAX_SIZE, LowerOptions, ModelType, Options, Precision, Rewrite, RewriteFn,
     States, WeightSharing, is_within,

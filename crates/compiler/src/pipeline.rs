@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
+use coremill_mil::text::identifier;
 use coremill_optimize::linear;
 use coremill_passes::{self as pass, Draft, KeepFp32};
 use coremill_pt2::ExportedProgram;
@@ -11,7 +12,7 @@ use coremill_tensor::Files;
 
 use crate::calls::{Calls, program_calls};
 use crate::error::{Error, Refusal, Refused, Result};
-use crate::lower::{Attempt, Fed, attempt, identifier};
+use crate::lower::{Attempt, Fed, attempt};
 use crate::options::{Options, Precision};
 
 /// A converted program.

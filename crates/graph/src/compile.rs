@@ -109,7 +109,7 @@ fn optimised(
     options: &CompileOptions,
     watched: &mut Watched,
 ) -> Result<Function> {
-    let mut function = inner.function.clone();
+    let mut function = inner.builder.function.clone();
     for slot in &inner.params {
         let Some(param) = params.get(&slot.name) else {
             let missing: Vec<_> =

@@ -6,14 +6,15 @@ use std::fmt;
 use std::panic::Location;
 
 use coremill_engine::{Array, Most, fold};
-use coremill_mil::infer::{Analysis, Outcome, Refusal};
+use coremill_mil::builder::FunctionBuilder;
+use coremill_mil::infer::{Outcome, Refusal};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, ConstantData, Definition, Dim, Function, Op, OpId, Opset,
     TensorType, Type, ValueId, Weight,
 };
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::ops::{Accepts, OpKind};
-use coremill_mil::text::is_plain;
+use coremill_mil::text::{identifier, is_plain, is_reserved};
 use coremill_tensor::{Buffer, DType};
 
 use crate::arg::{ACCEPTED_EXTENTS, Arg, Bools, Given, Ints, extents};
@@ -52,13 +53,7 @@ pub struct Graph {
 
 #[derive(Clone)]
 pub(crate) struct Inner {
-    pub(crate) function: Function,
-    analysis: Analysis,
-    /// The blocks that are being filled, the innermost last.
-    blocks: Vec<BlockId>,
-    /// By [`OpId::index`], the block that holds the operation.
-    block_of: Vec<BlockId>,
-    names: HashMap<String, u32>,
+    pub(crate) builder: FunctionBuilder,
     /// Names of inputs, parameters, states and outputs, which callers use.
     taken: HashSet<String>,
     /// What stands before the names of what is appended now.
@@ -99,14 +94,8 @@ impl Graph {
 
     /// An empty function of a name, for models of several functions.
     pub fn named(name: &str, target: Opset) -> Graph {
-        let function = Function::new(name, target);
-        let blocks = vec![function.body];
         let inner = Inner {
-            function,
-            analysis: Analysis::default(),
-            blocks,
-            block_of: Vec::new(),
-            names: HashMap::new(),
+            builder: FunctionBuilder::new(name, target, folded_constants),
             taken: HashSet::new(),
             scope: Vec::new(),
             params: Vec::new(),
@@ -119,12 +108,12 @@ impl Graph {
 
     /// The function's name.
     pub fn name(&self) -> String {
-        self.state.borrow().function.name.clone()
+        self.state.borrow().builder.function.name.clone()
     }
 
     /// The release that the graph is built for.
     pub fn target(&self) -> Opset {
-        self.state.borrow().function.opset
+        self.state.borrow().builder.function.opset
     }
 
     /// Declares an input. Core ML passes `fp32`, `int32` and `fp16`.
@@ -204,12 +193,8 @@ impl Graph {
             inner.shapes.defaults.push((name.to_owned(), default));
             inner.shapes.ranges.push((name.to_owned(), bounds));
         }
-        let name = inner.fresh(name);
-        let body = inner.function.body;
-        let value = inner.function.add_input(body, name, ty);
-        let Inner { analysis, function, .. } = &mut *inner;
-        analysis.enter_input(function, value);
-        Tensor::new(self, Some(value))
+        inner.builder.claim_name(name);
+        Tensor::new(self, Some(inner.builder.input(name, ty)))
     }
 
     /// Declares a parameter: a tensor of floats that is set by name before the first run.
@@ -225,7 +210,7 @@ impl Graph {
         let known = self.state.borrow().params.iter().find(|param| param.name == full).cloned();
         if let Some(known) = known {
             if known.shape == shape {
-                let value = self.state.borrow().function.op(known.op).outputs[0];
+                let value = self.state.borrow().builder.function.op(known.op).outputs[0];
                 return Tensor::new(self, Some(value));
             }
             let before = &known.shape;
@@ -242,8 +227,8 @@ impl Graph {
             data: ConstantData::Weight(Weight { data: None, place: None }),
         };
         let mut inner = self.state.borrow_mut();
-        let value = inner.constant(&full, constant);
-        let Definition::Output(op, _) = inner.function.value(value).definition else {
+        let value = inner.builder.constant(&full, constant);
+        let Definition::Output(op, _) = inner.builder.function.value(value).definition else {
             unreachable!("a constant is the output of its operation")
         };
         inner.params.push(ParamSlot { name: full, shape, op });
@@ -276,14 +261,11 @@ impl Graph {
         if !self.take(&full, "state", location) {
             return State::new(self, None);
         }
-        let mut inner = self.state.borrow_mut();
-        let name = inner.fresh(&identifier(&full));
+        let name = identifier(&full);
         let held = Type::tensor(DType::Fp16, &extents.unwrap_or_default());
-        let body = inner.function.body;
-        let value = inner.function.add_input(body, name, Type::State(Box::new(held)));
-        let Inner { analysis, function, .. } = &mut *inner;
-        analysis.enter_input(function, value);
-        State::new(self, Some(value))
+        let builder = &mut self.state.borrow_mut().builder;
+        builder.claim_name(&name);
+        State::new(self, Some(builder.input(name, Type::State(Box::new(held)))))
     }
 
     /// Declares an output. A scalar becomes a vector of one element, and truth values and narrow integers
@@ -298,7 +280,7 @@ impl Graph {
                 location,
             );
         };
-        if self.state.borrow().blocks.len() > 1 {
+        if self.state.borrow().builder.is_nested() {
             let message = format!("output `{name}` is declared inside a branch or a loop");
             return self.note(message, Some("return the value from the block".into()), location);
         }
@@ -319,18 +301,16 @@ impl Graph {
         }
         let Some(value) = tensor.value else { return };
         let inner = self.state.borrow();
-        let own = matches!(inner.function.value(value).definition, Definition::Output(..))
-            && inner.function.constant(value).is_none()
-            && !inner.outputs.contains(&value);
+        let own = inner.builder.is_computed_here(value) && !inner.outputs.contains(&value);
         drop(inner);
         let mut call = Call::new(self, OpKind::Identity);
         call.arg("x", tensor);
         let value = if own { Some(value) } else { call.unfolded().value };
         let Some(value) = value else { return };
         let mut inner = self.state.borrow_mut();
-        if inner.function.value(value).name != name {
-            let name = inner.fresh(name);
-            inner.function.value_mut(value).name = name;
+        if inner.builder.function.value(value).name != name {
+            inner.builder.claim_name(name);
+            inner.builder.function.value_mut(value).name = name.to_owned();
         }
         inner.outputs.push(value);
     }
@@ -381,7 +361,7 @@ impl Graph {
 
     /// A constant of any type.
     pub fn constant(&self, constant: Constant) -> Tensor<'_> {
-        let value = self.state.borrow_mut().constant("const", constant);
+        let value = self.state.borrow_mut().builder.constant("const", constant);
         Tensor::new(self, Some(value))
     }
 
@@ -409,29 +389,28 @@ impl Graph {
     pub(crate) fn finished(&self) -> Result<Inner> {
         self.check()?;
         let mut inner = self.state.borrow().clone();
-        let name = &inner.function.name;
+        let function = &mut inner.builder.function;
+        let name = &function.name;
         if inner.outputs.is_empty() {
             let error =
                 Error::new(crate::ErrorKind::Graph, format!("function `{name}` has no outputs"));
             return Err(error.hint("declare one with `graph.output`"));
         }
-        let body = inner.function.body;
-        inner.function.block_mut(body).outputs = inner.outputs.clone();
+        function.block_mut(function.body).outputs = inner.outputs.clone();
         if !inner.shapes.ranges.is_empty() {
             let mut shapes = inner.shapes.clone();
             shapes.defaults.sort();
             shapes.ranges.sort();
             let key = coremill_mil::model::shapes::ATTRIBUTE;
-            inner.function.attributes.insert(key, shapes.to_constant());
+            function.attributes.insert(key, shapes.to_constant());
         }
         Ok(inner)
     }
 
     /// Gives a value a name that is made unique.
     pub(crate) fn rename(&self, value: ValueId, name: &str) {
-        let mut inner = self.state.borrow_mut();
-        let name = inner.fresh(&identifier(name));
-        inner.function.value_mut(value).name = name;
+        let builder = &mut self.state.borrow_mut().builder;
+        builder.function.value_mut(value).name = builder.fresh_name(name);
     }
 
     /// The line of Rust that made a mistake: modules of this crate pass on the line that called them.
@@ -468,30 +447,29 @@ impl Graph {
         self.nothing()
     }
 
-    /// Whether a name that callers use is free.
+    /// Takes a name that callers use, if it is free and Core ML accepts it.
     fn take(&self, name: &str, what: &str, location: &'static Location<'static>) -> bool {
-        let named = matches!(what, "input" | "output");
-        if named && !name.is_empty() && !is_plain(name) {
-            let message = format!("{what} `{name}`: Core ML does not take this name");
+        let accepted = match what {
+            "input" | "output" => name.is_empty() || is_plain(name),
+            "state" => !is_reserved(name),
+            _ => true,
+        };
+        // Parameters are named by their slots; the others by their names in the model.
+        let key = if what == "parameter" { name.to_owned() } else { identifier(name) };
+        let (message, hint) = if name.is_empty() {
+            (format!("the {what} has no name"), "give it a name")
+        } else if !accepted {
             let hint =
                 "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
-            self.note(message, Some(hint.into()), location);
-            return false;
-        }
-        let free = self.state.borrow_mut().taken.insert(name.to_owned());
-        if name.is_empty() || !free {
-            let message = match free {
-                true => format!("the {what} has no name"),
-                false => format!("{what} `{name}`: the name is taken"),
-            };
-            self.note(
-                message,
-                Some("give each input, parameter, state and output a name of its own".into()),
-                location,
-            );
-            return false;
-        }
-        true
+            (format!("{what} `{name}`: Core ML does not accept this name"), hint)
+        } else if !self.state.borrow_mut().taken.insert(key) {
+            let hint = "give each input, parameter, state and output a name of its own";
+            (format!("{what} `{name}`: the name is taken"), hint)
+        } else {
+            return true;
+        };
+        self.note(message, Some(hint.into()), location);
+        false
     }
 
     /// Whether a tensor without mistakes is a value of this graph that can be used here; a mistake if it is another's.
@@ -504,7 +482,7 @@ impl Graph {
         let Some(value) = tensor.value else { return false };
         let (message, hint) = if !tensor.is_of(self) {
             (format!("{what} is a tensor of another graph"), "build both in one graph")
-        } else if !self.state.borrow().reaches(value) {
+        } else if !self.state.borrow().builder.is_in_scope(value) {
             let message = format!("{what} is a value of a branch or a loop that has ended");
             (message, "return the value from the block that computes it")
         } else {
@@ -517,25 +495,16 @@ impl Graph {
     /// The inferred type of a value.
     pub(crate) fn type_of(&self, value: ValueId) -> Option<TensorType> {
         let inner = self.state.borrow();
-        inner.analysis.ty(value)?.stripped_of_state().as_tensor().cloned()
+        inner.builder.analysis.ty(value)?.stripped_of_state().as_tensor().cloned()
     }
 
     /// Whether the value is a constant.
     pub(crate) fn holds(&self, value: ValueId) -> bool {
-        self.state.borrow().function.constant(value).is_some()
+        self.state.borrow().builder.function.constant(value).is_some()
     }
 
     pub(crate) fn open_block(&self, inputs: &[(String, Type)]) -> Vec<ValueId> {
-        let mut inner = self.state.borrow_mut();
-        let block = inner.function.add_block();
-        for (name, ty) in inputs {
-            let name = inner.fresh(name);
-            inner.function.add_input(block, name, ty.clone());
-        }
-        let Inner { analysis, function, .. } = &mut *inner;
-        analysis.enter_inputs(function, block);
-        inner.blocks.push(block);
-        inner.function.block(block).inputs.clone()
+        self.state.borrow_mut().builder.open_block(inputs)
     }
 
     /// Closes the innermost block, which gives these values; each becomes an operation of its own.
@@ -543,22 +512,16 @@ impl Graph {
         let mut given = Vec::new();
         for &output in outputs {
             let Some(value) = output.value else { continue };
-            let inner = self.state.borrow();
-            let block = *inner.blocks.last().expect("a block is open");
-            let own = match inner.function.value(value).definition {
-                Definition::Output(op, _) => inner.block_of.get(op.index()) == Some(&block),
-                Definition::Input(of, _) => of == block,
+            let own = {
+                let builder = &self.state.borrow().builder;
+                let is_input = builder.function.block(builder.block()).inputs.contains(&value);
+                (is_input || builder.is_computed_here(value)) && !given.contains(&value)
             };
-            let own = own && inner.function.constant(value).is_none() && !given.contains(&value);
-            drop(inner);
             let mut call = Call::new(self, OpKind::Identity);
             call.arg("x", output);
             given.extend(if own { Some(value) } else { call.unfolded().value });
         }
-        let mut inner = self.state.borrow_mut();
-        let block = inner.blocks.pop().expect("a block is open");
-        inner.function.block_mut(block).outputs = given;
-        block
+        self.state.borrow_mut().builder.close_block(given)
     }
 
     pub(crate) fn append_with_blocks(
@@ -582,7 +545,8 @@ impl Graph {
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.state.borrow();
-        write!(f, "Graph({}, {} operations)", inner.function.name, inner.function.op_count())
+        let function = &inner.builder.function;
+        write!(f, "Graph({}, {} operations)", function.name, function.op_count())
     }
 }
 
@@ -592,81 +556,30 @@ impl Inner {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    /// A name that no value has yet.
-    fn fresh(&mut self, wanted: &str) -> String {
-        if !self.names.contains_key(wanted) {
-            self.names.insert(wanted.to_owned(), 0);
-            return wanted.to_owned();
-        }
-        loop {
-            let count = self.names.get_mut(wanted).expect("it is there, as the line above found");
-            *count += 1;
-            let name = format!("{wanted}_{count}");
-            if !self.names.contains_key(&name) {
-                self.names.insert(name.clone(), 0);
-                return name;
-            }
-        }
-    }
-
-    fn label(&self, kind: OpKind) -> String {
-        identifier(&self.scoped(kind.name()))
-    }
-
-    /// A constant; what the body holds can be used everywhere.
-    fn constant(&mut self, name: &str, constant: Constant) -> ValueId {
-        let name = self.fresh(&identifier(name));
-        let block = self.function.body;
-        let outcomes = vec![Outcome::of_constant(&constant)];
-        self.add(block, Op::constant(constant), outcomes, &[name])[0]
-    }
-
-    fn add(
-        &mut self,
-        block: BlockId,
-        op: Op,
-        outcomes: Vec<Outcome>,
-        names: &[String],
-    ) -> Vec<ValueId> {
-        let Inner { analysis, function, .. } = self;
-        let id = analysis.append(function, block, op, outcomes, |at| names[at].clone());
-        debug_assert_eq!(self.block_of.len(), id.index());
-        self.block_of.push(block);
-        self.function.op(id).outputs.clone()
-    }
-
     /// Appends an operation, or the constants that it gives.
     fn append(
         &mut self,
         op: Op,
         folds: bool,
     ) -> std::result::Result<Vec<ValueId>, (String, Option<String>)> {
-        let outcomes = self.analysis.infer_op(&self.function, &op);
-        let outcomes = outcomes.map_err(|refusals| refused(&op, &refusals))?;
-        let kind = op.kind().expect("the graph appends operations of the table");
-        let most = Most { operands: MAX_FOLDED_ELEMENTS, results: MAX_FOLDED_ELEMENTS };
-        // What cannot be computed now is computed by the program.
-        if folds && let Ok(Some(constants)) = fold(&self.function, &op, &outcomes, most) {
-            let label = self.label(kind);
-            return Ok(constants
-                .into_iter()
-                .map(|constant| self.constant(&label, constant))
-                .collect());
-        }
-        let label = self.label(kind);
-        let names: Vec<_> = outcomes.iter().map(|_| self.fresh(&label)).collect();
-        let block = *self.blocks.last().expect("the body is never closed");
-        Ok(self.add(block, op, outcomes, &names))
-    }
-
-    /// Whether a value can be used in the block that is being filled.
-    fn reaches(&self, value: ValueId) -> bool {
-        let block = match self.function.value(value).definition {
-            Definition::Input(block, _) => block,
-            Definition::Output(op, _) => self.block_of[op.index()],
+        let type_name = op.type_name().to_owned();
+        let name = self.scoped(&type_name);
+        let appended = match folds {
+            true => self.builder.append(op, &name),
+            false => self.builder.append_unfolded(op, &name),
         };
-        self.blocks.contains(&block)
+        appended.map_err(|refusals| refused(&type_name, &refusals))
     }
+}
+
+/// The constants that an operation on few elements gives. An operation that cannot be computed now stays.
+fn folded_constants(
+    function: &Function,
+    op: &Op,
+    outcomes: &[Outcome],
+) -> std::result::Result<Option<Vec<Constant>>, Refusal> {
+    let most = Most { operands: MAX_FOLDED_ELEMENTS, results: MAX_FOLDED_ELEMENTS };
+    Ok(fold(function, op, outcomes, most).unwrap_or_default())
 }
 
 /// Extents as they were declared: those that vary as ranges.
@@ -678,20 +591,10 @@ fn shown_ranges(ranges: &[(i64, i64)]) -> String {
     format!("[{}]", shown.collect::<Vec<_>>().join(", "))
 }
 
-fn refused(op: &Op, refusals: &[Refusal]) -> (String, Option<String>) {
+fn refused(type_name: &str, refusals: &[Refusal]) -> (String, Option<String>) {
     let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
     let hint = refusals.iter().find_map(|refusal| refusal.hint.clone());
-    (format!("`{}`: {}", op.type_name(), reasons.join("; ")), hint)
-}
-
-/// A name as Core ML takes them for values.
-pub(crate) fn identifier(name: &str) -> String {
-    let valid = |char: char| if char.is_ascii_alphanumeric() { char } else { '_' };
-    let mut text: String = name.chars().map(valid).collect();
-    if text.starts_with(|first: char| first.is_ascii_digit()) {
-        text.insert(0, '_');
-    }
-    text
+    (format!("`{type_name}`: {}", reasons.join("; ")), hint)
 }
 
 /// One operation on its way into the graph.
@@ -775,7 +678,7 @@ impl<'g> Call<'g> {
     /// Numbers stated on the spot take the element type of the tensors beside them.
     fn settle_literals(&mut self) {
         let inner = self.graph.state.borrow();
-        let Some(row) = self.kind.row(inner.function.opset) else { return };
+        let Some(row) = self.kind.row(inner.builder.function.opset) else { return };
         let variable = |name: &str| match row.parameter(name)?.accepts {
             Accepts::Tensor { variable, .. } => variable,
             Accepts::Values => Some("values"),
@@ -784,7 +687,7 @@ impl<'g> Call<'g> {
         let mut known: HashMap<&str, DType> = HashMap::new();
         for (name, binding) in self.op.all_bindings() {
             let Binding::Value(value) = binding else { continue };
-            let ty = inner.analysis.ty(*value).and_then(Type::as_tensor);
+            let ty = inner.builder.analysis.ty(*value).and_then(Type::as_tensor);
             if let (Some(variable), Some(ty)) = (variable(name), ty) {
                 known.entry(variable).or_insert(ty.dtype);
             }

@@ -429,7 +429,8 @@ impl Source {
 fn check_shared(functions: &[Inner]) -> Result<()> {
     let mut seen: HashMap<(&str, String), (String, &str)> = HashMap::new();
     for function in functions {
-        let (own, function_name) = (&function.function, function.function.name.as_str());
+        let (own, function_name) =
+            (&function.builder.function, function.builder.function.name.as_str());
         let params = function.params.iter();
         let params =
             params.map(|slot| ("parameter", slot.name.clone(), format!("{:?}", slot.shape)));

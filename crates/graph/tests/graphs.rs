@@ -277,7 +277,7 @@ fn places_and_names_that_do_not_exist_are_mistakes() {
     said(|x| x.narrow(1, i32::MIN..=i32::MAX), "out of range");
     said(|x| x.view([usize::MAX, 8]), "`reshape`");
     said(|x| x + x.graph().floats([usize::MAX, 8], &[1.0]), "do not fill");
-    said(|x| x + x.graph().input("a b", DType::Fp32, [1]), "does not take this name");
+    said(|x| x + x.graph().input("a b", DType::Fp32, [1]), "does not accept this name");
     said(|x| x + x.graph().param("w", [usize::MAX, usize::MAX]), "1 and more");
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [4, 2]);
@@ -285,6 +285,49 @@ fn places_and_names_that_do_not_exist_are_mistakes() {
     let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
     let outputs = model.run(&[("x", &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])]);
     assert_eq!(outputs.expect("it runs").floats("last"), Some(&[17.0, 28.0][..]));
+}
+
+#[test]
+fn reserved_words_are_refused_where_callers_use_them_and_avoided_elsewhere() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [4]);
+    let memory = graph.state("state", [4]);
+    let line = line!() - 1;
+    memory.write(x);
+    graph.output("y", x + 1.0);
+    let error = Session::new(Device::Host).compile(&graph).err().expect("the name is reserved");
+    let [mistake] = error.mistakes() else { panic!("{error}") };
+    assert_eq!(mistake.location.line(), line, "{error}");
+    assert_eq!(mistake.message, "state `state`: Core ML does not accept this name");
+
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [4]);
+    graph.output("y", (x * graph.param("tensor", [4]) + 1.0).label("bool"));
+    let mut model = Session::new(Device::Host).compile(&graph).expect("these names are not used");
+    model.set_param("tensor", [2.0f32; 4]).expect("it is declared");
+    let outputs = model.run(&[("x", &[1.0f32, 2.0, 3.0, 4.0])]).expect("it runs");
+    assert_eq!(outputs.floats("y"), Some(&[3.0, 5.0, 7.0, 9.0][..]));
+}
+
+#[test]
+fn callers_get_the_names_that_they_declare() {
+    let graph = Graph::new();
+    let x = graph.input("x", DType::Fp32, [2]);
+    let relu = x.relu();
+    let add = graph.input("mul", DType::Fp32, [2]) + relu * 2.0;
+    graph.output("relu", add);
+    let mut model = Session::new(Device::Host).compile(&graph).expect("it compiles");
+    let inputs: [(&str, &dyn coremill_graph::Input); 2] =
+        [("x", &[-1.0f32, 3.0]), ("mul", &[10.0f32, 20.0])];
+    let outputs = model.run(&inputs).expect("it runs");
+    assert_eq!(outputs.floats("relu"), Some(&[10.0, 26.0][..]));
+
+    let graph = Graph::new();
+    graph.scope("a", || graph.state("b", [1]));
+    let x = graph.input("a_b", DType::Fp32, [1]);
+    graph.output("y", x + 1.0);
+    let error = graph.check().expect_err("the state is `a_b`, too");
+    assert!(error.to_string().contains("input `a_b`: the name is taken"), "{error}");
 }
 
 #[test]

@@ -19,10 +19,12 @@
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
 //! | [`limits`] | how much of anything a file may hold |
 //! | [`model`] | programs with what callers are told about them |
+//! | [`builder`] | functions built operation by operation |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
 
+pub mod builder;
 pub mod infer;
 pub mod ir;
 pub mod limits;

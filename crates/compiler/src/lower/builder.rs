@@ -1,13 +1,15 @@
-//! Builds a function operation by operation, each checked and inferred as it is appended.
+//! The builder of lowered functions: MIL's, with what lowerings know about values.
 //!
 //! Whatever can be computed when the program is compiled is: an operation on constants gives a constant,
 //! and so does one whose result inference knows, the shape of a tensor with fixed dimensions for instance.
 //! Floats are `fp32` here; the precision of the finished program is chosen by a pass.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 
 use coremill_engine::{Most, fold};
-use coremill_mil::infer::{Analysis, Folded, Outcome};
+use coremill_mil::builder::FunctionBuilder;
+use coremill_mil::infer::{self, Folded, Outcome};
 use coremill_mil::ir::{Binding, BlockId, Constant, Dim, Function, Op, Opset, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
@@ -58,24 +60,21 @@ const MAX_OPERATIONS: usize = 1 << 20;
 /// computed from is as large.
 const MAX_FOLDED_ELEMENTS: u64 = 1 << 20;
 
-/// A function that grows at its end.
+/// A function that grows at its end. Dereferences to MIL's builder, which names, infers and appends.
 pub(crate) struct Builder {
-    pub(crate) function: Function,
-    pub(crate) analysis: Analysis,
-    /// The blocks that are being filled, the innermost last.
-    blocks: Vec<Scope>,
+    pub(crate) mil: FunctionBuilder,
+    /// For each open block the dimensions that were read off tensors in it.
+    dims: Vec<HashMap<(ValueId, usize), ValueId>>,
     /// What tensors of more axes than Core ML has stand for.
     pub(super) high_rank: HashMap<ValueId, HighRank>,
     /// What weights that are stored compressed stand for.
     pub(super) compressed: HashMap<ValueId, Compressed>,
     /// What tensors were before they were repeated as often as is known only when the program runs.
     pub(super) repeated: HashMap<ValueId, ValueId>,
-    /// How often each name was asked for.
-    names: HashMap<String, u32>,
-    /// Names that are kept for outputs.
-    reserved: HashSet<String>,
-    /// Names that are kept for inputs.
-    expected: HashSet<String>,
+    /// Names that are reserved for outputs.
+    output_names: HashSet<String>,
+    /// Names that are reserved for inputs.
+    input_names: HashSet<String>,
     /// Whether what is appended stays in `fp32`, whatever the precision of the program.
     pub(crate) exact: bool,
     /// What was appended so.
@@ -84,10 +83,18 @@ pub(crate) struct Builder {
     pub(crate) label: String,
 }
 
-struct Scope {
-    block: BlockId,
-    /// Dimensions that were read off tensors in this block.
-    dims: HashMap<(ValueId, usize), ValueId>,
+impl Deref for Builder {
+    type Target = FunctionBuilder;
+
+    fn deref(&self) -> &FunctionBuilder {
+        &self.mil
+    }
+}
+
+impl DerefMut for Builder {
+    fn deref_mut(&mut self) -> &mut FunctionBuilder {
+        &mut self.mil
+    }
 }
 
 /// What is bound to a parameter.
@@ -101,17 +108,14 @@ pub(crate) enum Arg {
 
 impl Builder {
     pub(crate) fn new(name: &str, opset: Opset) -> Builder {
-        let function = Function::new(name, opset);
         Builder {
-            blocks: vec![Scope { block: function.body, dims: HashMap::new() }],
-            function,
-            analysis: Analysis::default(),
+            mil: FunctionBuilder::new(name, opset, folded_constants),
+            dims: vec![HashMap::new()],
             high_rank: HashMap::new(),
             compressed: HashMap::new(),
             repeated: HashMap::new(),
-            names: HashMap::new(),
-            reserved: HashSet::new(),
-            expected: HashSet::new(),
+            output_names: HashSet::new(),
+            input_names: HashSet::new(),
             exact: false,
             exact_values: HashSet::new(),
             label: String::new(),
@@ -122,54 +126,28 @@ impl Builder {
         self.function.opset
     }
 
-    /// The block that operations are appended to.
-    pub(crate) fn block(&self) -> BlockId {
-        self.blocks.last().expect("the body is never closed").block
-    }
-
     /// Adds an input to the function. Inputs come before operations.
     pub(crate) fn input(&mut self, name: &str, ty: Type) -> ValueId {
-        let name = if self.expected.remove(name) { name.to_owned() } else { self.fresh(name) };
-        let body = self.function.body;
-        let value = self.function.add_input(body, name, ty);
-        self.analysis.enter_input(&self.function, value);
-        value
+        let is_reserved = self.input_names.remove(name);
+        let name = if is_reserved { name.to_owned() } else { self.fresh_name(name) };
+        self.mil.input(name, ty)
     }
 
     /// Opens a block inside the current one; operations go there until [`Builder::close_block`].
     pub(crate) fn open_block(&mut self, inputs: &[(String, Type)]) -> Vec<ValueId> {
-        let block = self.function.add_block();
-        for (name, ty) in inputs {
-            let name = self.fresh(name);
-            self.function.add_input(block, name, ty.clone());
-        }
-        self.analysis.enter_inputs(&self.function, block);
-        self.blocks.push(Scope { block, dims: HashMap::new() });
-        self.function.block(block).inputs.clone()
+        self.dims.push(HashMap::new());
+        self.mil.open_block(inputs)
     }
 
     /// Closes the innermost block.
     pub(crate) fn close_block(&mut self, outputs: &[ValueId]) -> BlockId {
-        let scope = self.blocks.pop().expect("every block that is closed was opened");
-        self.function.block_mut(scope.block).outputs = outputs.to_vec();
-        scope.block
+        self.dims.pop();
+        self.mil.close_block(outputs.to_vec())
     }
 
     /// A constant that later operations refer to by name.
     pub(crate) fn constant(&mut self, constant: Constant) -> ValueId {
-        let label = self.label.clone();
-        self.named_constant(&label, constant)
-    }
-
-    pub(crate) fn named_constant(&mut self, name: &str, constant: Constant) -> ValueId {
-        let name = self.fresh(name);
-        // What the body holds can be used everywhere, and the operation around the current block, which
-        // comes after, is not there yet.
-        let block = self.function.body;
-        let outcomes = vec![Outcome::of_constant(&constant)];
-        let op = Op::constant(constant);
-        let id = self.analysis.append(&mut self.function, block, op, outcomes, |_| name.clone());
-        self.function.op(id).outputs[0]
+        self.mil.constant(&self.label, constant)
     }
 
     /// Appends an operation with one result.
@@ -209,10 +187,9 @@ impl Builder {
         if let Some(values) = self.append_high_rank(&op, &outcomes)? {
             return Ok(values);
         }
-        let most = Most { operands: u64::MAX, results: MAX_FOLDED_ELEMENTS };
-        let constants = fold(&self.function, &op, &outcomes, most);
-        if let Some(constants) = constants.map_err(|error| Refusal::new(error.to_string()))? {
-            return Ok(constants.into_iter().map(|constant| self.constant(constant)).collect());
+        let folded = self.mil.fold(&op, &outcomes, &self.label);
+        if let Some(values) = folded.map_err(|refusal| Refusal::new(refusal.to_string()))? {
+            return Ok(values);
         }
         let shape = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()?.known_shape());
         if let Some(moved) = self.moved_compressed(&op, shape)? {
@@ -222,40 +199,35 @@ impl Builder {
     }
 
     fn inferred(&mut self, op: &Op) -> Result<Vec<Outcome>> {
-        let outcomes = self.analysis.infer_op(&self.function, op);
-        outcomes.map_err(|all| Refusal::of_operation(op.type_name(), &all))
+        self.mil.infer(op).map_err(|all| Refusal::of_operation(op.type_name(), &all))
     }
 
     pub(super) fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>) -> Vec<ValueId> {
-        let block = self.block();
-        let Builder { function, analysis, names, label, .. } = self;
-        let id = analysis.append(function, block, op, outcomes, |_| fresh(names, label));
-        let outputs = self.function.op(id).outputs.clone();
+        let outputs = self.mil.append_inferred(op, outcomes, &self.label);
         if self.exact {
             self.exact_values.extend(&outputs);
         }
         outputs
     }
 
-    /// Keeps a name for [`Builder::input`], if nothing has it: what is done to the inputs before gets others.
-    pub(crate) fn expect(&mut self, name: &str) {
-        if !self.names.contains_key(name) {
-            self.names.insert(name.to_owned(), 0);
-            self.expected.insert(name.to_owned());
+    /// Reserves a name for [`Builder::input`] if it is free: values that are computed from inputs get others.
+    pub(crate) fn reserve_input(&mut self, name: &str) {
+        if self.reserve(name) {
+            self.input_names.insert(name.to_owned());
         }
     }
 
-    /// Keeps a name for [`Builder::rename`].
-    pub(crate) fn reserve(&mut self, name: &str) {
-        self.names.entry(name.to_owned()).or_insert(0);
-        self.reserved.insert(name.to_owned());
+    /// Reserves a name for [`Builder::rename`].
+    pub(crate) fn reserve_output(&mut self, name: &str) {
+        self.reserve(name);
+        self.output_names.insert(name.to_owned());
     }
 
     /// Gives a value a name, or the name and a number if something else has it.
     pub(crate) fn rename(&mut self, value: ValueId, name: &str) {
         if self.function.value(value).name != name {
-            let kept = self.reserved.remove(name);
-            let name = if kept { name.to_owned() } else { self.fresh(name) };
+            let is_reserved = self.output_names.remove(name);
+            let name = if is_reserved { name.to_owned() } else { self.fresh_name(name) };
             self.function.value_mut(value).name = name;
         }
     }
@@ -300,21 +272,21 @@ impl Builder {
             None => refuse!("a tensor of rank {rank} has no dimension {axis}"),
             Some(Dim::Known(extent)) => Ok(Int::Known(*extent as i64)),
             Some(Dim::Unknown | Dim::Symbolic(_)) => {
-                let known = self.blocks.iter().find_map(|scope| scope.dims.get(&(value, axis)));
+                let known = self.dims.iter().find_map(|dims| dims.get(&(value, axis)));
                 if let Some(&known) = known {
                     return Ok(Int::Computed(known));
                 }
                 let shape = emit!(self, OpKind::Shape, x = value)?;
                 let dim = self.element(shape, axis)?;
-                self.scope().dims.insert((value, axis), dim);
+                self.innermost_dims().insert((value, axis), dim);
                 Ok(Int::Computed(dim))
             }
         }
     }
 
-    /// The innermost block.
-    fn scope(&mut self) -> &mut Scope {
-        self.blocks.last_mut().expect("the body is never closed")
+    /// The dimensions that were read in the innermost block.
+    fn innermost_dims(&mut self) -> &mut HashMap<(ValueId, usize), ValueId> {
+        self.dims.last_mut().expect("the body is never closed")
     }
 
     /// One element of a vector.
@@ -328,7 +300,7 @@ impl Builder {
     pub(crate) fn note_dims(&mut self, value: ValueId, dims: &[Int]) {
         for (axis, dim) in dims.iter().enumerate() {
             if let Int::Computed(dim) = dim {
-                self.scope().dims.insert((value, axis), *dim);
+                self.innermost_dims().insert((value, axis), *dim);
             }
         }
     }
@@ -403,11 +375,16 @@ impl Builder {
     pub(crate) fn unary(&mut self, kind: OpKind, x: ValueId) -> Maybe {
         emit!(self, kind, x)
     }
+}
 
-    /// A name that nothing has yet.
-    fn fresh(&mut self, wanted: &str) -> String {
-        fresh(&mut self.names, wanted)
-    }
+/// The constants that an operation gives, unless they are many and nothing it takes is as large.
+fn folded_constants(
+    function: &Function,
+    op: &Op,
+    outcomes: &[Outcome],
+) -> std::result::Result<Option<Vec<Constant>>, infer::Refusal> {
+    let most = Most { operands: u64::MAX, results: MAX_FOLDED_ELEMENTS };
+    fold(function, op, outcomes, most).map_err(|error| infer::Refusal::new(error.to_string()))
 }
 
 /// An operation with these arguments, those that are absent left out.
@@ -432,23 +409,6 @@ pub(crate) fn int32(value: i64) -> Result<i32> {
 
 fn dtype_of(ty: &Type) -> DType {
     ty.stripped_of_state().as_tensor().map_or(DType::String, |ty| ty.dtype)
-}
-
-/// A name that nothing has yet: the one wanted, or that and a number.
-fn fresh(names: &mut HashMap<String, u32>, wanted: &str) -> String {
-    if !names.contains_key(wanted) {
-        names.insert(wanted.to_owned(), 0);
-        return wanted.to_owned();
-    }
-    loop {
-        let count = names.get_mut(wanted).expect("it is there, as the line above found");
-        *count += 1;
-        let name = format!("{wanted}_{count}");
-        if !names.contains_key(&name) {
-            names.insert(name.clone(), 0);
-            return name;
-        }
-    }
 }
 
 impl Arg {

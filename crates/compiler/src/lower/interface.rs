@@ -1,7 +1,7 @@
 //! Inputs and outputs of the program: which there are, of which types, and what they are called.
 
 use coremill_mil::ir::{Dim, Opset, TensorType, Type, ValueId};
-use coremill_mil::text::is_plain;
+use coremill_mil::text::identifier;
 use coremill_pt2::{Argument, InputKind, Meta, Node, OutputKind, ScalarType, TensorMeta};
 use coremill_tensor::DType;
 
@@ -18,7 +18,7 @@ impl<'p> Lowering<'p> {
         let program = self.program;
         self.output_labels = self.output_labels();
         for name in &self.output_labels {
-            self.builder.reserve(name);
+            self.builder.reserve_output(name);
         }
         self.check_shapes()?;
         let mut names = Vec::new();
@@ -26,7 +26,7 @@ impl<'p> Lowering<'p> {
             if let (Argument::Value(id), None) = (argument, slot(kind)) {
                 let name = self.options.input_names.get(names.len());
                 let name = identifier(name.unwrap_or(&program.graph.value(*id).name));
-                self.builder.expect(&name);
+                self.builder.reserve_input(&name);
                 names.push(name);
             }
         }
@@ -248,18 +248,13 @@ impl<'p> Lowering<'p> {
         let value = self.builder.with_axes(value)?;
         // What is an input, a constant or an output already gets an operation of its own, which the
         // caller's name then belongs to.
-        let value = if self.is_computed(value) && !outputs.contains(&value) {
-            value
-        } else {
-            self.builder.copied(value)?
+        let value = match self.builder.is_computed_here(value) && !outputs.contains(&value) {
+            true => value,
+            false => self.builder.copied(value)?,
         };
         self.builder.rename(value, name);
         outputs.push(value);
         Ok(())
-    }
-
-    fn is_computed(&self, value: ValueId) -> bool {
-        !self.builder.function.inputs().contains(&value) && self.builder.known(value).is_none()
     }
 }
 
@@ -285,17 +280,4 @@ pub(super) fn label(node: &Node) -> String {
         }
         _ => identifier(&node.name),
     }
-}
-
-/// The name with everything replaced that MIL's identifiers cannot have.
-pub fn identifier(name: &str) -> String {
-    let mut text: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) {
-        text.insert_str(0, "var_");
-    }
-    if !is_plain(&text) || text == "block" {
-        text.push_str("_value");
-    }
-    text
 }

@@ -30,8 +30,10 @@ mod words;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use coremill_mil::builder::FunctionBuilder;
 use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
+use coremill_mil::text::identifier;
 use coremill_passes::Draft;
 use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, Target, TensorMeta,
@@ -44,7 +46,6 @@ use self::call::{Call, Results};
 use self::dtype::core_dtype;
 pub(crate) use self::dtype::is_float;
 pub(crate) use self::high_rank::MAX_RANK;
-pub use self::interface::identifier;
 use self::row::Lower;
 pub use self::states::Fed;
 use self::value::{Lowered, Number, Tensor};
@@ -147,7 +148,8 @@ fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> 
         return Ok(Attempt::failed(Error::Refused(refused), refused_nodes));
     }
     lowering.leave(&mut frame)?;
-    let Builder { function, analysis, exact_values, .. } = lowering.builder;
+    let Builder { mil, exact_values, .. } = lowering.builder;
+    let FunctionBuilder { function, analysis, .. } = mil;
     let mut origins = HashMap::new();
     for (node, values) in lowering.made.into_iter().enumerate() {
         for value in values {
@@ -294,7 +296,7 @@ impl<'p> Lowering<'p> {
         let graph = frame.graph;
         for id in node.defined() {
             let value = graph.value(id);
-            let given = self.user_input(&interface::identifier(&value.name), &value.meta);
+            let given = self.user_input(&identifier(&value.name), &value.meta);
             frame.set(id, given.unwrap_or(Lowered::Refused));
         }
     }
@@ -503,7 +505,7 @@ impl<'p> Lowering<'p> {
             return Ok(Lowered::tensor(value, dtype));
         }
         let constant = weights::constant(name, stored)?;
-        let value = self.builder.named_constant(&interface::identifier(name), constant);
+        let value = self.builder.mil.constant(name, constant);
         if let Some(key) = key {
             self.weights.insert(key, value);
         }

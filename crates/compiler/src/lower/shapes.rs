@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::{self, FlexibleShapes};
+use coremill_mil::text::identifier;
 use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta};
 
 use super::Lowering;
-use super::interface::identifier;
 use crate::error::{Refusal, Result, refuse};
 
 /// The largest extent of a dimension without a bound: what Core ML takes for none.

@@ -15,13 +15,13 @@
 //! counts beyond 2048.
 
 use coremill_mil::ir::{TensorType, Type};
+use coremill_mil::text::identifier;
 use coremill_pt2::{Argument, Meta, OutputKind, Size, Stored, TensorMeta};
 use serde::Serialize;
 
 use super::builder::operation;
 use super::dtype::is_float;
 use super::high_rank::MAX_RANK;
-use super::interface::identifier;
 use super::{Frame, Lowering, weights};
 use crate::lower::words::*;
 use crate::options::States;
@@ -146,7 +146,7 @@ impl<'p> Lowering<'p> {
         }
         let Some(elements) = constant.elements().cloned() else { return Ok(None) };
         let constant = Constant::weight(DType::Fp32, sizes, elements);
-        Ok(Some(self.builder.named_constant(&format!("{}_first", identifier(name)), constant)))
+        Ok(Some(self.builder.mil.constant(&format!("{}_first", identifier(name)), constant)))
     }
 
     fn read_state(&mut self, state: ValueId, first: Option<ValueId>, meta: &TensorMeta) -> Maybe {

@@ -73,7 +73,7 @@ use coremill_tensor::Buffer;
 
 pub use error::Error;
 pub use listing::{Listing, OpSpan, Spans};
-pub use names::{is_identifier, is_plain};
+pub use names::{identifier, is_identifier, is_plain, is_reserved};
 pub use parse::{parse, parse_with_spans};
 pub use print::{print, write};
 

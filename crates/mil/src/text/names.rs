@@ -46,7 +46,26 @@ const RESERVED: [&str; 32] = [
 
 /// Whether text of Apple's dialects can use this as the name of a value, an operation or a function.
 pub fn is_plain(name: &str) -> bool {
-    is_identifier(name) && RESERVED.binary_search(&name).is_err()
+    is_identifier(name) && !is_reserved(name)
+}
+
+/// Whether a word begins a type or a literal, so that no value can have it as its name.
+pub fn is_reserved(word: &str) -> bool {
+    RESERVED.binary_search(&word).is_ok()
+}
+
+/// The plain name that stands for any text: `_` in place of every other character, `var_` before a digit and `_value`
+/// after a reserved word.
+pub fn identifier(text: &str) -> String {
+    let valid = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let mut name: String = text.chars().map(valid).collect();
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert_str(0, "var_");
+    }
+    if is_reserved(&name) || name == "block" {
+        name.push_str("_value");
+    }
+    name
 }
 
 /// Whether text of Apple's dialects can use this as the name of a parameter or an attribute.
@@ -159,6 +178,22 @@ mod tests {
         assert_eq!(unescape("\\x41\\101\\0!"), Ok("AA\0!".to_owned()));
         for (text, offset) in [("a\\q", 1), ("\\", 0), ("ab\\xff", 2), ("\\x4", 0), ("\\377", 0)] {
             assert_eq!(unescape(text), Err(offset), "{text}");
+        }
+    }
+
+    #[test]
+    fn identifiers_are_plain_and_stay_as_they_are() {
+        for (text, expected) in [
+            ("layer.0.keys", "layer_0_keys"),
+            ("0.keys", "var_0_keys"),
+            ("state", "state_value"),
+            ("block", "block_value"),
+            ("x@2", "x_2"),
+            ("größe", "gr__e"),
+            ("", "var_"),
+        ] {
+            assert_eq!(identifier(text), expected);
+            assert!(is_plain(expected) && identifier(expected) == expected, "{expected}");
         }
     }
 

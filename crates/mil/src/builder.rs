@@ -1,0 +1,299 @@
+//! Builds a function operation by operation, each inferred as it is appended.
+//!
+//! A [`FunctionBuilder`] serves every front end. It names values, keeps the stack of open blocks, and folds
+//! constants with a hook, because evaluation belongs to the engine, which depends on this crate.
+//!
+//! ```
+//! use coremill_mil::builder::{FunctionBuilder, no_folding};
+//! use coremill_mil::ir::{Binding, Op, Opset, Type};
+//! use coremill_mil::ops::OpKind;
+//! use coremill_tensor::DType;
+//!
+//! let mut builder = FunctionBuilder::new("main", Opset::Ios16, no_folding);
+//! let x = builder.input("x", Type::tensor(DType::Fp32, &[2, 3]));
+//! let relu = Op::new(OpKind::Relu).with("x", Binding::Value(x));
+//! let outputs = builder.append(relu, "relu").expect("`relu` accepts fp32");
+//! assert_eq!(builder.analysis.ty(outputs[0]), builder.analysis.ty(x));
+//! ```
+
+use std::collections::HashMap;
+
+use crate::infer::{Analysis, Outcome, Refusal};
+use crate::ir::{BlockId, Constant, Definition, Function, Op, OpId, Opset, Type, ValueId};
+use crate::text::identifier;
+
+/// Evaluates an operation at build time: the constants that it gives, or `None` if the program computes them.
+pub type Fold = fn(&Function, &Op, &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal>;
+
+/// The hook of a builder that leaves every operation in the program.
+pub fn no_folding(_: &Function, _: &Op, _: &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal> {
+    Ok(None)
+}
+
+/// A function that grows at the end of its innermost open block.
+///
+/// Names are [identifiers](identifier); a name that is taken gets a number.
+#[derive(Clone, Debug)]
+pub struct FunctionBuilder {
+    /// The function.
+    pub function: Function,
+    /// What inference knows about its values.
+    pub analysis: Analysis,
+    fold: Fold,
+    /// The open blocks, the innermost last; the body is never closed.
+    blocks: Vec<BlockId>,
+    /// By [`OpId::index`], the block that holds the operation.
+    block_of: Vec<BlockId>,
+    /// Taken names, each with the last number that was added to it.
+    names: HashMap<String, u32>,
+}
+
+impl FunctionBuilder {
+    /// A builder of a function with an empty body.
+    pub fn new(name: impl Into<String>, opset: Opset, fold: Fold) -> FunctionBuilder {
+        let function = Function::new(name, opset);
+        FunctionBuilder {
+            blocks: vec![function.body],
+            function,
+            analysis: Analysis::default(),
+            fold,
+            block_of: Vec::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Takes a name if it is free.
+    pub fn reserve(&mut self, name: &str) -> bool {
+        let free = !self.names.contains_key(name);
+        if free {
+            self.names.insert(name.to_owned(), 0);
+        }
+        free
+    }
+
+    /// Takes the identifier of `wanted`, followed by a number if it is taken.
+    pub fn fresh_name(&mut self, wanted: &str) -> String {
+        let wanted = identifier(wanted);
+        if self.reserve(&wanted) {
+            return wanted;
+        }
+        let mut count = self.names.get(&wanted).copied().unwrap_or_default();
+        let name = loop {
+            count += 1;
+            let name = format!("{wanted}_{count}");
+            if self.reserve(&name) {
+                break name;
+            }
+        };
+        self.names.insert(wanted, count);
+        name
+    }
+
+    /// Takes a name that callers of the function use. If a value has it, that value is renamed.
+    pub fn claim_name(&mut self, name: &str) {
+        if self.reserve(name) {
+            return;
+        }
+        let mut values = (0..self.function.value_count()).map(ValueId::from_index);
+        if let Some(holder) = values.find(|&value| self.function.value(value).name == name) {
+            self.function.value_mut(holder).name = self.fresh_name(name);
+        }
+    }
+
+    /// Adds an input to the function under a name that was reserved or claimed.
+    pub fn input(&mut self, name: impl Into<String>, ty: Type) -> ValueId {
+        let value = self.function.add_input(self.function.body, name, ty);
+        self.analysis.enter_input(&self.function, value);
+        value
+    }
+
+    /// Opens a block inside the innermost one; operations go there until [`FunctionBuilder::close_block`].
+    pub fn open_block(&mut self, inputs: &[(String, Type)]) -> Vec<ValueId> {
+        let block = self.function.add_block();
+        for (name, ty) in inputs {
+            let name = self.fresh_name(name);
+            self.function.add_input(block, name, ty.clone());
+        }
+        self.analysis.enter_inputs(&self.function, block);
+        self.blocks.push(block);
+        self.function.block(block).inputs.clone()
+    }
+
+    /// Closes the innermost block.
+    pub fn close_block(&mut self, outputs: Vec<ValueId>) -> BlockId {
+        let block = self.block();
+        debug_assert!(self.is_nested(), "the body is never closed");
+        self.blocks.pop();
+        self.function.block_mut(block).outputs = outputs;
+        block
+    }
+
+    /// The innermost open block, to which operations are appended.
+    pub fn block(&self) -> BlockId {
+        self.blocks.last().copied().unwrap_or(self.function.body)
+    }
+
+    /// Whether a block inside the body is open.
+    pub fn is_nested(&self) -> bool {
+        self.blocks.len() > 1
+    }
+
+    /// Whether operations of the innermost block can use a value.
+    pub fn is_in_scope(&self, value: ValueId) -> bool {
+        self.blocks.contains(&self.block_of(value))
+    }
+
+    /// Whether a value is the result of an operation of the innermost block other than a constant. Such a value can
+    /// be an output of the block; any other needs a copy.
+    pub fn is_computed_here(&self, value: ValueId) -> bool {
+        matches!(self.function.value(value).definition, Definition::Output(..))
+            && self.block_of(value) == self.block()
+            && self.function.constant(value).is_none()
+    }
+
+    /// The block that defines a value.
+    pub fn block_of(&self, value: ValueId) -> BlockId {
+        match self.function.value(value).definition {
+            Definition::Input(block, _) => block,
+            Definition::Output(op, _) => self.block_of[op.index()],
+        }
+    }
+
+    /// Adds a constant. It stands in the body, where every block can use it: the operation that will hold the
+    /// innermost block is appended after it.
+    pub fn constant(&mut self, name: &str, constant: Constant) -> ValueId {
+        let outcomes = vec![Outcome::of_constant(&constant)];
+        let op = self.insert(self.function.body, Op::constant(constant), outcomes, name);
+        self.function.op(op).outputs[0]
+    }
+
+    /// Infers the results of an operation.
+    pub fn infer(&mut self, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+        self.analysis.infer_op(&self.function, op)
+    }
+
+    /// Adds the constants that an operation gives, if they can be computed now.
+    pub fn fold(
+        &mut self,
+        op: &Op,
+        outcomes: &[Outcome],
+        name: &str,
+    ) -> Result<Option<Vec<ValueId>>, Refusal> {
+        let constants = (self.fold)(&self.function, op, outcomes)?;
+        let add = |constant| self.constant(name, constant);
+        Ok(constants.map(|constants| constants.into_iter().map(add).collect()))
+    }
+
+    /// Appends an operation, or adds the constants that it gives.
+    pub fn append(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
+        let outcomes = self.infer(&op)?;
+        match self.fold(&op, &outcomes, name).map_err(|refusal| vec![refusal])? {
+            Some(values) => Ok(values),
+            None => Ok(self.append_inferred(op, outcomes, name)),
+        }
+    }
+
+    /// Appends an operation even if its results can be computed now.
+    pub fn append_unfolded(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
+        let outcomes = self.infer(&op)?;
+        Ok(self.append_inferred(op, outcomes, name))
+    }
+
+    /// Appends an operation with results that are known already.
+    pub fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>, name: &str) -> Vec<ValueId> {
+        let id = self.insert(self.block(), op, outcomes, name);
+        self.function.op(id).outputs.clone()
+    }
+
+    fn insert(&mut self, block: BlockId, op: Op, outcomes: Vec<Outcome>, name: &str) -> OpId {
+        let mut names: Vec<_> = outcomes.iter().map(|_| self.fresh_name(name)).collect();
+        let take = |at: usize| std::mem::take(&mut names[at]);
+        let id = self.analysis.append(&mut self.function, block, op, outcomes, take);
+        debug_assert_eq!(self.block_of.len(), id.index(), "only the builder adds operations");
+        self.block_of.push(block);
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coremill_tensor::DType;
+
+    use crate::ir::Binding;
+    use crate::ops::OpKind;
+
+    fn builder() -> FunctionBuilder {
+        FunctionBuilder::new("main", Opset::Ios18, no_folding)
+    }
+
+    fn relu(x: ValueId) -> Op {
+        Op::new(OpKind::Relu).with("x", Binding::Value(x))
+    }
+
+    fn name(builder: &FunctionBuilder, value: ValueId) -> &str {
+        &builder.function.value(value).name
+    }
+
+    #[test]
+    fn names_are_unique_identifiers() {
+        let mut builder = builder();
+        assert!(builder.reserve("y_1"));
+        assert!(!builder.reserve("y_1"));
+        let names = ["y", "y", "y", "a.b", "state", "3d", ""].map(|name| builder.fresh_name(name));
+        assert_eq!(names, ["y", "y_2", "y_3", "a_b", "state_value", "var_3d", "var_"]);
+    }
+
+    #[test]
+    fn callers_get_the_names_that_they_claim() {
+        let mut builder = builder();
+        let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
+        let inner = builder.append(relu(x), "relu").expect("it stands")[0];
+        builder.claim_name("relu");
+        let outer = builder.append(relu(inner), "relu").expect("it stands")[0];
+        assert_eq!([name(&builder, inner), name(&builder, outer)], ["relu_1", "relu_2"]);
+        assert!(!builder.reserve("relu"));
+    }
+
+    #[test]
+    fn blocks_hold_what_is_appended_while_they_are_open() {
+        let mut builder = builder();
+        let x = builder.input("x", Type::tensor(DType::Fp32, &[2]));
+        builder.open_block(&[]);
+        let constant = builder.constant("c", Constant::fp32(1.0));
+        let inside = builder.append(relu(x), "y").expect("it stands")[0];
+        assert!(builder.is_computed_here(inside) && builder.is_in_scope(x));
+        assert!(!builder.is_computed_here(constant) && !builder.is_computed_here(x));
+        let block = builder.close_block(vec![inside]);
+        assert_eq!(builder.function.block(block).outputs, [inside]);
+        assert!(!builder.is_nested() && !builder.is_in_scope(inside));
+        assert!(builder.is_in_scope(constant), "constants stand in the body");
+    }
+
+    #[test]
+    fn folded_operations_leave_constants() {
+        let fold: Fold = |_, op, _| match op.kind() {
+            Some(OpKind::Relu) => Ok(Some(vec![Constant::fp32(7.0)])),
+            Some(OpKind::Exp) => Err(Refusal::new("cannot be evaluated")),
+            _ => Ok(None),
+        };
+        let mut builder = FunctionBuilder::new("main", Opset::Ios18, fold);
+        let x = builder.constant("x", Constant::fp32(7.0));
+        let y = builder.append(relu(x), "y").expect("it stands")[0];
+        assert_eq!(builder.function.constant(y), Some(&Constant::fp32(7.0)));
+        let kept = builder.append_unfolded(relu(x), "y").expect("it stands")[0];
+        assert!(builder.function.constant(kept).is_none());
+        let exp = Op::new(OpKind::Exp).with("x", Binding::Value(x));
+        let refusals = builder.append(exp, "y").expect_err("the hook fails");
+        assert_eq!(refusals, [Refusal::new("cannot be evaluated")]);
+    }
+
+    #[test]
+    fn refused_operations_leave_nothing() {
+        let mut builder = builder();
+        let x = builder.input("x", Type::tensor(DType::Int32, &[2]));
+        let exp = Op::new(OpKind::Exp).with("x", Binding::Value(x));
+        assert!(builder.append(exp, "y").is_err());
+        assert_eq!((builder.function.op_count(), builder.fresh_name("y")), (0, "y".to_owned()));
+    }
+}
