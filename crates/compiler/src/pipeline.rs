@@ -236,13 +236,8 @@ fn narrowed(
     if let Some(rewrite) = &options.rewrite {
         (rewrite.run)(&mut draft, calls, &mut keep);
     }
-    if options.precision == Precision::Fp16 {
-        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
-        pass::simplify(&mut draft, &skipped(options));
-    }
-    pass::state_literals(&mut draft);
-    pass::consume_inputs(&mut draft.function);
-    Ok(draft.function)
+    let fp16 = (options.precision == Precision::Fp16).then_some(&keep);
+    pass::finish(draft, fp16, &skipped(options)).map_err(fault)
 }
 
 /// The oldest release that has what the options ask for.

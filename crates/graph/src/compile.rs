@@ -3,7 +3,7 @@
 use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Program};
 use coremill_mil::model::{self, Model};
-use coremill_mil::ops::OpKind;
+use coremill_mil::ops::{OpKind, UnknownName};
 use coremill_passes::{self as pass, Draft, KeepFp32};
 use coremill_tensor::{Buffer, DType};
 
@@ -88,19 +88,16 @@ pub(crate) fn compile(
     Ok((model, places))
 }
 
-/// Refuses names of operations and passes that do not exist: they would change nothing.
+/// Refuses names of operations and passes that do not exist.
 fn check_names(options: &CompileOptions) -> Result<()> {
-    if let Some(name) = options.fp32_ops.iter().find(|name| OpKind::from_name(name).is_none()) {
-        let error = Error::new(ErrorKind::Options, format!("`fp32_ops`: no operation `{name}`"));
-        return Err(error.hint("operations have the names of MIL, as `coremill ops` lists them"));
+    let unknown = |option: &str, name: UnknownName| {
+        Error::new(ErrorKind::Options, format!("`{option}`: {name}")).hint(name.hint)
+    };
+    for name in &options.fp32_ops {
+        OpKind::parse(name).map_err(|error| unknown("fp32_ops", error))?;
     }
-    let exists = |name: &String| pass::PASSES.iter().any(|pass| pass.name == name);
-    if let Some(name) = options.skipped_passes.iter().find(|name| !exists(name)) {
-        let names: Vec<_> = pass::PASSES.iter().map(|pass| pass.name).collect();
-        let error = Error::new(ErrorKind::Options, format!("`skipped_passes`: no pass `{name}`"));
-        return Err(error.hint(format!("the passes are {}", names.join(", "))));
-    }
-    Ok(())
+    pass::check_pass_names(&options.skipped_passes)
+        .map_err(|error| unknown("skipped_passes", error))
 }
 
 fn optimised(
@@ -131,17 +128,11 @@ fn optimised(
         bind(&mut function, slot, param, options, watched)?;
     }
     fold_constants(&mut function);
-    let mut draft = Draft::new(function).map_err(fault)?;
+    let draft = Draft::new(function).map_err(fault)?;
+    let keep = KeepFp32 { ops: options.fp32_ops.clone(), ..KeepFp32::default() };
+    let fp16 = (options.precision == Precision::Fp16).then_some(&keep);
     let skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
-    pass::simplify(&mut draft, &skipped);
-    if options.precision == Precision::Fp16 {
-        let keep = KeepFp32 { ops: options.fp32_ops.clone(), ..KeepFp32::default() };
-        draft = pass::to_fp16(&draft, &keep).map_err(fault)?;
-        pass::simplify(&mut draft, &skipped);
-    }
-    pass::state_literals(&mut draft);
-    pass::consume_inputs(&mut draft.function);
-    Ok(draft.function)
+    pass::optimize(draft, fp16, &skipped).map_err(fault)
 }
 
 /// Operations of the body on constants of at most so many elements are computed now: Core ML wants gates of

@@ -340,7 +340,7 @@ fn names_in_options_are_checked() {
         session.compile(&graph).and_then(|mut model| model.prepare()).expect_err("no such name")
     };
     let error = refused(CompileOptions::new().fp32_ops(["sofmax"]));
-    assert_eq!(error.to_string(), "`fp32_ops`: no operation `sofmax`");
+    assert_eq!(error.to_string(), "`fp32_ops`: there is no operation `sofmax`");
     assert_eq!(error.kind(), ErrorKind::Options);
     let error = refused(CompileOptions::new().skipped_passes(["nothing"]));
     assert!(error.remedy().is_some_and(|hint| hint.contains("recognise_attention")), "{error:?}");

@@ -17,6 +17,7 @@ mod literals;
 mod names;
 mod norms;
 mod padding;
+mod pipeline;
 mod precision;
 mod products;
 mod rescale;
@@ -33,6 +34,7 @@ pub use editor::{Editor, Uses};
 pub use inputs::consume_inputs;
 pub use literals::state_literals;
 pub use names::without_precision;
+pub use pipeline::{PASSES, check_pass_names, finish, optimize, simplify};
 pub use precision::{KeepFp32, to_fp16};
 pub use rescale::{Magnitude, Rescaled, Scaled, rescale};
 pub use special::is_special;
@@ -47,43 +49,6 @@ pub struct Pass {
     pub name: &'static str,
     /// Runs it, and says how many operations it changed.
     pub run: fn(&mut Editor<'_>) -> usize,
-}
-
-/// The passes in the order in which they run; again and again, until none finds anything.
-pub const PASSES: &[Pass] = &[
-    Pass { name: "cancel", run: cancel::cancel },
-    Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
-    Pass { name: "merge_slices", run: slices::merge_slices },
-    Pass { name: "shape_products", run: products::shape_products },
-    Pass { name: "fold_affine", run: affine::fold_affine },
-    Pass { name: "recognise_activations", run: activations::recognise_activations },
-    Pass { name: "recognise_norms", run: norms::recognise_norms },
-    Pass { name: "fold_padding", run: padding::fold_padding },
-    Pass { name: "interleave", run: interleave::interleave },
-    Pass { name: "sink_transposes", run: transposes::sink_transposes },
-    Pass { name: "simplify_updates", run: updates::simplify_updates },
-    Pass { name: "group_queries", run: groups::group_queries },
-    Pass { name: "recognise_attention", run: attention::recognise_attention },
-];
-
-/// How often the passes run again because they changed something; what they leave then is sound, only larger.
-const MAX_ROUNDS: usize = 8;
-
-/// Runs the passes, but for those that are left out by name.
-pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
-    let mut editor = Editor::new(draft);
-    editor.sweep_all();
-    for _ in 0..MAX_ROUNDS {
-        let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
-        let run = |pass: &Pass| {
-            coremill_tensor::cancel::point();
-            (pass.run)(&mut editor)
-        };
-        if passes.map(run).sum::<usize>() == 0 {
-            break;
-        }
-    }
-    editor.sweep_all();
 }
 
 /// A function that passes work on, and what is known about its values.

@@ -7,7 +7,7 @@ use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
 use coremill_optimize::linear;
-use coremill_passes::PASSES;
+use coremill_passes::check_pass_names;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
@@ -122,12 +122,8 @@ pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     options.fp32_modules = keywords.texts("fp32_modules")?;
     options.decompose_sdpa = keywords.flag("decompose_sdpa")?;
     options.skipped_passes = keywords.texts("skip_passes")?;
-    let unknown = |name: &&String| !PASSES.iter().any(|pass| pass.name == **name);
-    if let Some(name) = options.skipped_passes.iter().find(unknown) {
-        let names: Vec<_> = PASSES.iter().map(|pass| pass.name).collect();
-        let hint = format!("the passes are {}", names.join(", "));
-        return Err(error::option(py, format!("there is no pass `{name}`"), Some(hint)));
-    }
+    check_pass_names(&options.skipped_passes)
+        .map_err(|unknown| error::option(py, unknown.message, Some(unknown.hint)))?;
     for (name, value) in keywords.named("shapes")? {
         options.shapes.insert(name, shapes(&value)?);
     }

@@ -22,16 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn find(name: &str) -> Result<OpKind, Failure> {
-    OpKind::from_name(name).ok_or_else(|| {
-        let similar = OpKind::ALL.into_iter().filter(|kind| kind.name().contains(name));
-        let similar: Vec<_> = similar.map(|kind| format!("`{}`", kind.name())).collect();
-        let hint = if similar.is_empty() {
-            "`coremill ops` lists them all".to_owned()
-        } else {
-            format!("there are {}", similar.join(", "))
-        };
-        Failure::user(format_args!("there is no operation `{name}`")).hint(Some(hint))
-    })
+    OpKind::parse(name).map_err(|unknown| Failure::user(unknown.message).hint(Some(unknown.hint)))
 }
 
 fn list() -> String {

@@ -210,9 +210,9 @@ impl RuleText {
     }
 
     fn selector(&self) -> Result<Selector, Error> {
-        if let Some(unknown) = self.op.0.iter().find(|name| OpKind::from_name(name).is_none()) {
-            return Err(Error::new(format!("there is no operation `{unknown}`"))
-                .hint("`coremill ops` lists all operations"));
+        for name in &self.op.0 {
+            OpKind::parse(name)
+                .map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
         }
         let dtype = match self.dtype.as_deref() {
             None => None,

@@ -142,10 +142,7 @@ pub fn check_fp32<'p>(
     options: &Options,
 ) -> Result<(), Error> {
     for name in &options.fp32_ops {
-        if OpKind::from_name(name).is_none() {
-            return Err(Error::new(format!("Core ML has no operation `{name}`"))
-                .hint("`coremill ops` lists them; the names are MIL's, `matmul` for instance"));
-        }
+        OpKind::parse(name).map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
     }
     if options.fp32_modules.is_empty() {
         return Ok(());

@@ -303,9 +303,9 @@ impl Config {
             return Err(Error::new(message).hint("give 0, 1 or 2"));
         }
         let ops = self.rules.iter().flat_map(|rule| &rule.ops).chain(&self.keep_ops);
-        if let Some(name) = ops.into_iter().find(|name| OpKind::from_name(name).is_none()) {
-            return Err(Error::new(format!("Core ML has no operation `{name}`"))
-                .hint("`coremill ops` lists them; the names are MIL's, `linear` for instance"));
+        for name in ops {
+            OpKind::parse(name)
+                .map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
         }
         match options.target {
             Some(target) if target < self.needs() => {

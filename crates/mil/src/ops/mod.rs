@@ -11,6 +11,8 @@ mod kind;
 mod opset;
 mod table;
 
+use std::fmt;
+
 use coremill_tensor::DType;
 
 pub use kind::OpKind;
@@ -45,6 +47,23 @@ pub struct Parameter {
     /// What holds if it is not bound; [`DefaultValue::Absent`] for required parameters too.
     pub default: DefaultValue,
 }
+
+/// A name in the options of a caller that stands for nothing, and would change nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    /// The name, and what it should stand for.
+    pub message: String,
+    /// Names that exist.
+    pub hint: String,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for UnknownName {}
 
 /// What may be bound to a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +161,23 @@ impl OpKind {
         Some(OpKind::ALL[at])
     }
 
+    /// The operation that callers name `name`; the error suggests similar names.
+    pub fn parse(name: &str) -> Result<OpKind, UnknownName> {
+        OpKind::from_name(name).ok_or_else(|| {
+            let message = format!("there is no operation `{name}`");
+            let names = OpKind::ALL.map(OpKind::name);
+            let is_similar = |known: &&str| known.contains(name) || name.contains(*known);
+            let similar = names.into_iter().filter(|_| !name.is_empty()).filter(is_similar);
+            let similar: Vec<_> = similar.map(|known| format!("`{known}`")).collect();
+            let hint = match &similar[..] {
+                [] => "operations have MIL's names, `matmul` for instance".to_owned(),
+                [only] => format!("there is {only}"),
+                similar => format!("there are {}", similar.join(", ")),
+            };
+            UnknownName { message, hint }
+        })
+    }
+
     /// The opset that brought the operation.
     pub fn introduced(self) -> Opset {
         self.rows().first().map_or(Opset::Ios26, |row| row.since)
@@ -181,6 +217,10 @@ mod tests {
             assert_eq!(OpKind::from_name(kind.name()), Some(kind));
         }
         assert_eq!(OpKind::from_name("convolve"), None);
+        let hint = |name| OpKind::parse(name).expect_err("there is no such operation").hint;
+        assert_eq!(hint("slice_"), "there are `slice_by_index`, `slice_by_size`, `slice_update`");
+        assert_eq!(hint("convolution"), "there is `conv`");
+        assert_eq!(hint("softmaks"), "operations have MIL's names, `matmul` for instance");
     }
 
     #[test]

@@ -1,0 +1,112 @@
+//! The one order of the passes.
+//!
+//! ```text
+//! simplify ──▶ (changes of the caller) ──▶ finish: to_fp16 ──▶ simplify ──▶ state_literals ──▶ consume_inputs
+//! ```
+//!
+//! [`optimize`] runs both halves. A caller that changes the function between them, or tries several precisions on one
+//! simplified function, calls [`simplify`] and [`finish`].
+
+use coremill_mil::ir::Function;
+use coremill_mil::ops::UnknownName;
+
+use crate::{
+    Draft, Editor, Error, KeepFp32, Pass, activations, affine, attention, cancel, consume_inputs,
+    duplicates, groups, interleave, norms, padding, products, slices, state_literals, to_fp16,
+    transposes, updates,
+};
+
+/// The passes in the order in which they run, in rounds until none changes anything. A pass that does not depend on
+/// others stands where it leaves the least to those that follow; the comments give the dependencies.
+pub const PASSES: &[Pass] = &[
+    // First: operations that change nothing would stand between those of the patterns below. Rounds lead back to it, so
+    // that it merges the transposes and reshapes that other passes leave side by side.
+    Pass { name: "cancel", run: cancel::cancel },
+    // Patterns compare values by their ids: `x - mean(x)` that is computed twice has to be one value for
+    // `recognise_norms`.
+    Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
+    // A slice goes only if all its users are slices. Equal slices are one by now.
+    Pass { name: "merge_slices", run: slices::merge_slices },
+    // Products take transposes of matrices in, and those with constant matrices become `linear`, which `fold_affine`
+    // folds into. `recognise_attention` looks for the `transpose_y` that this pass sets.
+    Pass { name: "shape_products", run: products::shape_products },
+    // After `shape_products`: scales and shifts by constants go into the weights of its `linear`, too.
+    Pass { name: "fold_affine", run: affine::fold_affine },
+    // Both replace a pattern by one operation, which lets transposes pass more often than the pattern does: they stand
+    // before `sink_transposes`.
+    Pass { name: "recognise_activations", run: activations::recognise_activations },
+    Pass { name: "recognise_norms", run: norms::recognise_norms },
+    // Independent of the others; padding that was next to a transpose is taken in when a later round has moved that.
+    Pass { name: "fold_padding", run: padding::fold_padding },
+    // The transpose of a shuffle is part of its pattern, so it has to be found before transposes move.
+    Pass { name: "interleave", run: interleave::interleave },
+    // After all patterns that contain elementwise operations, which it would reorder.
+    Pass { name: "sink_transposes", run: transposes::sink_transposes },
+    // Transposes that could sink are gone; those left on both sides of an update are moved to the part that it writes.
+    Pass { name: "simplify_updates", run: updates::simplify_updates },
+    // Before `recognise_attention`: it follows the rows of a product through scale, mask and softmax one by one, and
+    // takes the repetition of keys out, so that attention is found in its grouped form.
+    Pass { name: "group_queries", run: groups::group_queries },
+    // Last: its pattern is the longest, and every pass above brings a part of it into the expected form.
+    Pass { name: "recognise_attention", run: attention::recognise_attention },
+];
+
+/// Maximum number of rounds. What the passes leave then is sound, only larger.
+const MAX_ROUNDS: usize = 8;
+
+/// Runs all passes, but for those that are skipped by name; in `fp16` except what `fp16` keeps in `fp32`, or all in
+/// `fp32` if it is `None`.
+pub fn optimize(
+    mut draft: Draft,
+    fp16: Option<&KeepFp32>,
+    skipped: &[&str],
+) -> Result<Function, Error> {
+    simplify(&mut draft, skipped);
+    finish(draft, fp16, skipped)
+}
+
+/// Runs [`PASSES`], but for those that are skipped by name.
+pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
+    let mut editor = Editor::new(draft);
+    editor.sweep_all();
+    for _ in 0..MAX_ROUNDS {
+        let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
+        let run = |pass: &Pass| {
+            coremill_tensor::cancel::point();
+            (pass.run)(&mut editor)
+        };
+        if passes.map(run).sum::<usize>() == 0 {
+            break;
+        }
+    }
+    editor.sweep_all();
+}
+
+/// Gives a simplified function its precision and the form in which Core ML loads it.
+pub fn finish(
+    mut draft: Draft,
+    fp16: Option<&KeepFp32>,
+    skipped: &[&str],
+) -> Result<Function, Error> {
+    if let Some(keep) = fp16 {
+        // After the patterns, which the casts around operations in fp32 would break up, and which decide what is in
+        // fp32: a norm is one operation by now, with no squares that leave the range of fp16.
+        draft = to_fp16(&draft, keep)?;
+        // Casts that meet cancel each other, and constants became equal.
+        simplify(&mut draft, skipped);
+    }
+    // After all passes that look for literals.
+    state_literals(&mut draft);
+    // Last: the passes may take the only use of an input, and would take out the operation that this adds.
+    consume_inputs(&mut draft.function);
+    Ok(draft.function)
+}
+
+/// Refuses names of passes that do not exist.
+pub fn check_pass_names(names: &[String]) -> Result<(), UnknownName> {
+    let exists = |name: &String| PASSES.iter().any(|pass| pass.name == name);
+    let Some(name) = names.iter().find(|name| !exists(name)) else { return Ok(()) };
+    let names: Vec<_> = PASSES.iter().map(|pass| pass.name).collect();
+    let message = format!("there is no pass `{name}`");
+    Err(UnknownName { message, hint: format!("the passes are {}", names.join(", ")) })
+}
