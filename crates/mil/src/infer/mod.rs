@@ -66,10 +66,10 @@ pub const MAX_SYMBOLIC_ELEMENTS: usize = 256;
 
 /// Tensors of a higher rank are refused, which operations could otherwise double the rank of again and
 /// again. Core ML itself takes up to 5.
-pub const MAX_RANK: usize = 32;
+pub const MAX_RANK: usize = crate::limits::RANK;
 
-/// How deep blocks may nest. Programs that people write have two or three levels.
-pub const MAX_BLOCK_DEPTH: usize = 64;
+/// How deep blocks may nest: as deep as packages hold them.
+pub const MAX_BLOCK_DEPTH: usize = crate::limits::BLOCK_DEPTH as usize;
 
 /// Infers the types of all values of a function, and says which operations cannot stand.
 pub fn analyze(function: &Function) -> (Analysis, Vec<Problem>) {

@@ -150,7 +150,7 @@ fn structure() -> Vec<Case> {
         Case::new(Code::SharedBlock, cyclic, model(&branches("x", "y"))),
         Case::new(Code::SharedOp, op_twice, relu()).with(&[Code::MisplacedValue]),
         Case::new(Code::MisplacedValue, misplaced, chain()),
-        Case::new(Code::DeepNesting, nested(65), nested(60)),
+        Case::new(Code::DeepNesting, nested(41), nested(40)),
         Case::new(Code::UndefinedValue, undefined, chain()),
         Case::new(Code::UndefinedValue, sibling, model(&branches("x", "y"))),
         Case::new(Code::NoOutputs, no_outputs, relu()),
