@@ -61,6 +61,10 @@ impl Foreign {
 
 /// What a file is, if it is a file of a kind that is known and no Core ML model.
 pub(crate) fn of_file(path: &Path) -> Option<Foreign> {
+    // Reading a pipe would wait, and take what others are to read.
+    if !path.is_file() {
+        return None;
+    }
     let mut start = Vec::new();
     File::open(path).ok()?.take(4096).read_to_end(&mut start).ok()?;
     identify(path, &start)

@@ -82,6 +82,11 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
         let message = format!("{} holds neither pictures nor `.npz` files", path.display());
         return Err(Error::new(message).hint("pass PNG or JPEG files, or what `numpy.savez` wrote"));
     }
+    // Reading a pipe would wait for somebody who writes to it.
+    if let Some(file) = files.iter().find(|file| file.exists() && !file.is_file()) {
+        return Err(Error::new(format!("{} is not a regular file", file.display()))
+            .hint("keep nothing but samples in the folder"));
+    }
     Ok(files)
 }
 

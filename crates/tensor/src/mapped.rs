@@ -4,7 +4,7 @@
 //! instead, and the mapping remembers it: whoever has read from it asks [`Mapping::check`]. A process that calls
 //! [`guard`] also learns of files that were rewritten, from [`changed`].
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,6 +58,10 @@ fn known() -> MutexGuard<'static, Known> {
 impl Mapping {
     /// Maps a file; none if it is empty.
     pub(crate) fn new(path: &Path) -> io::Result<Option<Arc<Mapping>>> {
+        // Opening a pipe waits for somebody who writes to it.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if metadata.len() == 0 {
