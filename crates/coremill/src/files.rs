@@ -10,7 +10,7 @@ use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::{compiled, package};
-use coremill_tensor::{StagedDirectory, is_stream, write_anew};
+use coremill_tensor::{StagedDirectory, is_stream, uninterrupted, write_anew};
 
 use crate::error::{Error, ErrorKind};
 use crate::foreign;
@@ -337,20 +337,25 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     };
     write().map_err(failed)?;
 
+    let mut moves = Vec::new();
     for weights in layout.paths() {
         let (from, to) = (staging.path().join(weights), directory.join(weights));
-        if to.exists() {
-            if same_content(&from, &to).map_err(failed)? {
-                continue;
-            }
+        if !to.exists() {
+            moves.push((from, to));
+        } else if !same_content(&from, &to).map_err(failed)? {
             let message = format!("{} exists and holds other weights", to.display());
             return Err(Error::new(message).hint("save the text in a directory of its own"));
         }
-        let parent = to.parent().unwrap_or(&directory);
-        fs::create_dir_all(parent).and_then(|()| fs::rename(&from, &to)).map_err(failed)?;
     }
     let mut text = File::open(&text).map_err(failed)?;
-    replace(path, |file| io::copy(&mut text, file).map(|_| ()))
+    // Weights without the text would keep other programs from being saved here.
+    uninterrupted(|| {
+        for (from, to) in &moves {
+            let parent = to.parent().unwrap_or(&directory);
+            fs::create_dir_all(parent).and_then(|()| fs::rename(from, to)).map_err(failed)?;
+        }
+        replace(path, |file| io::copy(&mut text, file).map(|_| ()))
+    })
 }
 
 /// More than rules for every weight of a model take.

@@ -1,8 +1,8 @@
-//! Files that are written: what may be replaced, and how.
+//! Destinations of output: what a path stands for, and how it is written.
 //!
-//! A regular file is written beside its place and put there in one step: at any moment there is either the old one or
-//! the new one, whole. A symbolic link stays, and what it leads to is replaced. Devices, pipes and what stands for the
-//! process's own streams (`/dev/stdout`) are never replaced: they get the bytes.
+//! A regular file is written under another name beside its path, and renamed to it: at any moment either the old or the
+//! new content is there, whole. A symbolic link stays, and the file that it leads to is replaced. Devices, pipes and
+//! sockets are written to, as are open descriptors of a process (`/dev/stdout`): they stay what they are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek};
@@ -10,20 +10,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::mapped::unchanged;
+use crate::staged::{Temporary, uninterrupted};
 
 const PREFIX: &str = ".coremill-";
-/// What a writer that was killed leaves is taken away by later ones after this long.
+/// Age at which leftovers of killed writers are removed by later writers.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Where bytes for a path go.
 enum Destination {
-    /// A file, which is replaced.
+    /// A regular file, which is replaced.
     Replaced(PathBuf),
     /// Something that is written to as it is.
     Written(File),
 }
 
-/// Writes what stands at a path anew. `durable` waits until it is on the disk.
+/// Writes the content of a path anew. `durable` waits until it is on the disk.
 pub fn write_anew(
     path: &Path,
     durable: bool,
@@ -33,15 +34,19 @@ pub fn write_anew(
         Destination::Replaced(path) => {
             let directory = directory_of(&path);
             sweep(&directory);
-            let mut staged = builder().tempfile_in(&directory)?;
-            // Whoever sweeps leaves files alone that somebody holds.
+            // The file is dropped, and so removed, before it is forgotten.
+            let (_temporary, mut staged) = uninterrupted(|| {
+                let staged = builder().tempfile_in(&directory)?;
+                io::Result::Ok((Temporary::new(staged.path()), staged))
+            })?;
+            // Other writers do not sweep files that are locked.
             let _ = staged.as_file().try_lock();
             write(staged.as_file_mut())?;
             unchanged()?;
             if durable {
                 staged.as_file().sync_all()?;
             }
-            staged.persist(&path).map_err(|error| error.error)?;
+            uninterrupted(|| staged.persist(&path)).map_err(|error| error.error)?;
             if durable { sync_directory(&directory) } else { Ok(()) }
         }
         Destination::Written(mut to) => {
@@ -68,61 +73,112 @@ fn destination(path: &Path) -> io::Result<Destination> {
     if found.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
-    // `/dev/stdout` may be a regular file; replacing that would take it away from the process.
     if !is_stream(path) {
         return fs::canonicalize(path).map(Destination::Replaced);
     }
-    OpenOptions::new().append(true).open(path).map(Destination::Written)
+    match own_stream(path) {
+        Some(stream) => stream.map(Destination::Written),
+        None => OpenOptions::new().append(true).open(path).map(Destination::Written),
+    }
 }
 
-/// Whether a path stands for something that bytes are written to as they are: a device, a pipe, or a stream of the
-/// process.
+/// Whether bytes are written to what stands at a path, instead of replacing it: a device, a pipe, a socket, or an open
+/// descriptor.
 pub fn is_stream(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| !found.is_dir() && (!found.is_file() || is_a_stream(path)))
+    fs::metadata(path)
+        .is_ok_and(|found| !found.is_dir() && (!found.is_file() || descriptor(path).is_some()))
 }
 
-/// A directory to make files in that are to stand beside it. It goes when this is dropped; what a killed process
-/// leaves, later writers take away.
+/// The open descriptor that a path leads to, if one: `/dev/stdout`, `/dev/fd/3`, `/proc/self/fd/3`. The file behind it
+/// may be a regular one; replacing that would take it away from whoever has it open.
+fn descriptor(path: &Path) -> Option<Descriptor> {
+    let mut path = path.to_owned();
+    // As many links as the system follows.
+    for _ in 0..40 {
+        let directory = fs::canonicalize(directory_of(&path)).ok()?;
+        let name = path.file_name()?.to_str()?.to_owned();
+        if let Ok(number) = name.parse()
+            && let Some(is_own) = holds_descriptors(&directory)
+        {
+            return Some(Descriptor { number, is_own });
+        }
+        path = directory.join(fs::read_link(directory.join(name)).ok()?);
+    }
+    None
+}
+
+/// An open descriptor of a process.
+struct Descriptor {
+    number: i32,
+    /// Whether the process is this one.
+    is_own: bool,
+}
+
+/// Whether a directory, without links in its path, lists open descriptors, and if so whether they are this process's:
+/// `/proc/PID/fd`, `/proc/PID/task/TID/fd`, `/dev/fd`.
+fn holds_descriptors(directory: &Path) -> Option<bool> {
+    if directory == Path::new("/dev/fd") {
+        return Some(true);
+    }
+    let within = directory.strip_prefix("/proc").ok()?;
+    let mut parts = within.iter().map(|part| part.to_str().unwrap_or_default());
+    let process = parts.next()?;
+    let rest: Vec<&str> = parts.collect();
+    let is_known = matches!(rest[..], ["fd"] | ["task", _, "fd"]);
+    is_known.then(|| process == std::process::id().to_string())
+}
+
+/// The process's own standard output or error, if the path leads to it. Opening it by its path would start at the
+/// beginning of a file that it was redirected to.
+#[cfg(unix)]
+fn own_stream(path: &Path) -> Option<io::Result<File>> {
+    use std::os::fd::AsFd;
+    let descriptor = descriptor(path).filter(|descriptor| descriptor.is_own)?;
+    let owned = match descriptor.number {
+        1 => io::stdout().as_fd().try_clone_to_owned(),
+        2 => io::stderr().as_fd().try_clone_to_owned(),
+        _ => return None,
+    };
+    Some(owned.map(File::from))
+}
+
+#[cfg(not(unix))]
+fn own_stream(_: &Path) -> Option<io::Result<File>> {
+    None
+}
+
+/// A directory for files on their way to the directory that it stands in. It is removed when this is dropped; later
+/// writers remove what a killed process left.
 pub struct StagedDirectory {
     directory: tempfile::TempDir,
     _lock: File,
+    _temporary: Temporary,
 }
 
-/// The file in a staged directory that its writer holds.
+/// The file in a staged directory that its writer has locked.
 const LOCK: &str = ".lock";
 
 impl StagedDirectory {
     /// Makes an empty directory.
     pub fn new(beside: &Path) -> io::Result<StagedDirectory> {
         sweep(beside);
-        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside)?;
+        let (temporary, directory) = uninterrupted(|| {
+            let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside)?;
+            io::Result::Ok((Temporary::new(directory.path()), directory))
+        })?;
         let lock = File::create_new(directory.path().join(LOCK))?;
-        // Whoever sweeps leaves directories alone that somebody holds.
+        // Other writers do not sweep directories that are locked.
         let _ = lock.try_lock();
-        Ok(StagedDirectory { directory, _lock: lock })
+        Ok(StagedDirectory { directory, _lock: lock, _temporary: temporary })
     }
 
-    /// Where it stands.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
 
-/// Whether a path leads through the process's own files.
-fn is_a_stream(path: &Path) -> bool {
-    let mut path = path.to_owned();
-    // As many links as the system follows.
-    for _ in 0..40 {
-        if path.starts_with("/dev") || path.starts_with("/proc") {
-            return true;
-        }
-        let Ok(next) = fs::read_link(&path) else { return false };
-        path = directory_of(&path).join(next);
-    }
-    false
-}
-
-/// Takes away what writers left here that were killed.
+/// Removes leftovers of killed writers.
 fn sweep(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -204,6 +260,64 @@ mod tests {
         let null = fs::metadata("/dev/null").expect("it is there");
         assert!(null.file_type().is_char_device(), "it was replaced");
         assert!(write(Path::new("/dev/full"), b"no").is_err(), "the disk is full");
+    }
+
+    /// Files in a directory of devices, or reached through a directory of processes, are files all the same.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_are_told_by_their_type() {
+        let shared = Path::new("/dev/shm");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let in_memory = tempfile::tempdir_in(if shared.is_dir() { shared } else { scratch.path() });
+        let in_memory = in_memory.expect("a directory");
+        // The directory of a process, under the name that its descriptor has.
+        let held = File::open(scratch.path()).expect("a directory");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&held);
+        let through_process = PathBuf::from(format!("/proc/self/fd/{number}"));
+        for directory in [in_memory.path(), &through_process] {
+            let path = directory.join("1");
+            for bytes in [&b"a longer one"[..], b"short"] {
+                assert!(!is_stream(&path));
+                write(&path, bytes).expect("it can be written");
+                assert_eq!(fs::read(&path).expect("it is there"), bytes);
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn open_descriptors_are_written_to() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let file = scratch.path().join("file");
+        let held = File::create(&file).expect("it is new");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&held);
+        for root in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
+            let path = PathBuf::from(format!("{root}/{number}"));
+            assert!(is_stream(&path), "{root}");
+            write(&path, b"more,").expect("it is open");
+        }
+        let link = scratch.path().join("link");
+        std::os::unix::fs::symlink(format!("/dev/fd/{number}"), &link).expect("a link");
+        assert!(is_stream(&link) && !is_stream(&file));
+        assert_eq!(fs::read(&file).expect("it is there"), b"more,more,more,");
+    }
+
+    #[test]
+    fn pipes_are_written_to() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("pipe");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
+        #[expect(unsafe_code, reason = "the standard library makes no pipes with names")]
+        // SAFETY: the name ends in a NUL byte.
+        let made = unsafe { libc::mkfifo(name.as_ptr(), 0o600) };
+        assert_eq!(made, 0);
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read(path)
+        });
+        write(&path, b"through").expect("somebody reads");
+        assert_eq!(reader.join().expect("it reads").expect("it is open"), b"through");
+        assert!(is_stream(&path));
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
 //! | `pages` | the pages of new memory |
 //! | `pool` | [`Pool`]: the threads that share a kernel's work |
-//! | `shown` | [`shown`]: text out of files in messages |
+//! | `shown` | [`shown`], [`printable`]: text out of files in messages and at terminals |
+//! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: files beside an output that signals must not leave behind |
 //! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
 //! | [`product`] | the plain product of matrices that faster ones are measured against |
 //! | [`kernels`] | what computes: products of matrices, convolutions, maps, reductions |
@@ -41,6 +42,7 @@ mod pool;
 pub mod product;
 mod room;
 mod shown;
+mod staged;
 mod windows;
 
 pub use arena::{Arena, FLOATS_PER_LINE};
@@ -54,5 +56,6 @@ pub use emptied::emptied;
 pub use isa::{Isa, UnknownIsa};
 pub use mapped::{changed, guard, unchanged};
 pub use pool::{MAX_THREADS, Pool};
-pub use shown::shown;
+pub use shown::{is_printable, printable, printable_line, shown};
+pub use staged::{Temporary, remove_staged_on_signals, uninterrupted};
 pub use windows::{SharedFile, copied, fill_windows, for_each_window, share};

@@ -1,7 +1,55 @@
-/// Text out of a file, fit for a message or a terminal whoever wrote it: on one line, and of at most so many
-/// characters, behind which an ellipsis stands for the rest.
+//! Text out of files, fit for a message or a terminal whoever wrote it.
+
+use std::borrow::Cow;
+
+/// What stands for a character that is not shown.
+const REPLACEMENT: char = '\u{fffd}';
+
+/// Whether a terminal obeys a character instead of showing it, or shows others in another order or not at all: control
+/// characters (C0, DEL, C1), separators of lines, and Unicode's invisible formatting characters, which include those for
+/// the direction of text. Joiners that scripts and emoji need are none of them.
+pub fn is_printable(c: char) -> bool {
+    !c.is_control()
+        && !matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'
+                | '\u{200e}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// The text with a replacement character for each one that is not [printable](is_printable). Ends of lines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| if matches!(c, '\n' | '\t') || is_printable(c) { c } else { REPLACEMENT })
+}
+
+/// The same on one line: ends of lines and tabs become spaces.
+pub fn printable_line(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| match c {
+        '\n' | '\t' => ' ',
+        c if is_printable(c) => c,
+        _ => REPLACEMENT,
+    })
+}
+
+fn replaced(text: &str, replace: impl Fn(char) -> char) -> Cow<'_, str> {
+    match text.chars().all(|c| replace(c) == c) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(text.chars().map(replace).collect()),
+    }
+}
+
+/// Text out of a file for a message: on one line, and of at most so many characters, behind which an ellipsis stands for
+/// the rest. Characters that are not [printable](is_printable), ends of lines among them, are replaced.
 pub fn shown(text: &str, most: usize) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let plain = |c: char| if is_printable(c) { c } else { REPLACEMENT };
     let mut shown: String = text.chars().take(most).map(plain).collect();
     if text.chars().nth(most).is_some() {
         shown.push('…');
@@ -9,9 +57,29 @@ pub fn shown(text: &str, most: usize) -> String {
     shown
 }
 
-#[test]
-fn lines_and_ends_are_marked() {
-    assert_eq!(shown("a\nb", 3), "a\u{fffd}b");
-    assert_eq!(shown("äöü", 3), "äöü");
-    assert_eq!(shown("äöü\n", 3), "äöü…");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_ends_are_marked() {
+        assert_eq!(shown("a\nb", 3), "a\u{fffd}b");
+        assert_eq!(shown("äöü", 3), "äöü");
+        assert_eq!(shown("äöü\n", 3), "äöü…");
+    }
+
+    #[test]
+    fn terminals_get_nothing_to_obey() {
+        for hostile in ["\u{1b}", "\u{7}", "\r", "\u{8}", "\u{7f}", "\u{9b}", "\u{9d}"] {
+            assert_eq!(printable(&format!("a{hostile}b")), "a\u{fffd}b", "{hostile:?}");
+        }
+        for hidden in ["\u{202e}", "\u{2066}", "\u{200f}", "\u{feff}", "\u{2028}", "\u{e0041}"] {
+            assert_eq!(printable_line(hidden), "\u{fffd}", "{hidden:?}");
+            assert_eq!(shown(hidden, 3), "\u{fffd}", "{hidden:?}");
+        }
+        let usual = "größer 大 👩\u{200d}🔬 نمی\u{200c}خواهم → × …";
+        assert!(matches!(printable_line(usual), Cow::Borrowed(text) if text == usual));
+        assert_eq!(printable("a\n\tb"), "a\n\tb");
+        assert_eq!(printable_line("a\n\tb"), "a  b");
+    }
 }

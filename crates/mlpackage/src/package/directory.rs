@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use coremill_tensor::Buffer;
+use coremill_tensor::{Buffer, Temporary, uninterrupted};
 
 use super::error::{Error, ErrorKind, shortened};
 use coremill_mil::limits;
@@ -191,6 +191,7 @@ pub(crate) struct Staging {
     target: PathBuf,
     _lock: fs::File,
     lock_path: PathBuf,
+    _temporary: [Temporary; 2],
 }
 
 impl Staging {
@@ -214,13 +215,17 @@ impl Staging {
         // The lock goes with its process, whichever way that ends, so whoever has it may take a
         // directory at the fixed name for a leftover.
         let lock_path = beside(".coremill-lock");
-        let lock = lock(&lock_path)?;
+        let (lock, locked) = lock(&lock_path)?;
         let path = beside(".coremill-new");
-        put_back(&aside_of(&path), target)?;
+        uninterrupted(|| put_back(&aside_of(&path), target))?;
         remove(&path)?;
-        fs::create_dir(&path)
-            .map_err(|error| Error::io(format!("make the directory {}", path.display()), error))?;
-        Ok(Staging { path, target: target.to_owned(), _lock: lock, lock_path })
+        let staged = uninterrupted(|| fs::create_dir(&path).map(|()| Temporary::new(&path)));
+        let staged = staged.map_err(|error| {
+            let _ = fs::remove_file(&lock_path);
+            Error::io(format!("make the directory {}", path.display()), error)
+        })?;
+        let _temporary = [locked, staged];
+        Ok(Staging { path, target: target.to_owned(), _lock: lock, lock_path, _temporary })
     }
 
     /// The directory.
@@ -234,11 +239,12 @@ impl Staging {
         let doing = || format!("put {} in place", self.target.display());
         let failed = |error: io::Error| Error::io(doing(), error);
         coremill_tensor::unchanged().map_err(failed)?;
-        if fs::symlink_metadata(&self.target).is_ok() {
-            exchange(&self.path, &self.target).map_err(failed)?;
-        } else {
-            fs::rename(&self.path, &self.target).map_err(failed)?;
-        }
+        // Between two steps of a replacement, the staged directory may hold the only copy of the old content.
+        let put = uninterrupted(|| match fs::symlink_metadata(&self.target) {
+            Ok(_) => exchange(&self.path, &self.target),
+            Err(_) => fs::rename(&self.path, &self.target),
+        });
+        put.map_err(failed)?;
         if durable {
             sync_directory(self.target.parent()).map_err(failed)?;
         }
@@ -256,21 +262,36 @@ impl Drop for Staging {
 }
 
 /// Takes the lock of a target: waits while another writer has it.
-fn lock(path: &Path) -> Result<fs::File> {
+fn lock(path: &Path) -> Result<(fs::File, Temporary)> {
     let failed = |error: io::Error| match path.parent() {
         Some(parent) if error.kind() == io::ErrorKind::NotFound => {
             Error::new(ErrorKind::Io, format!("there is no directory {}", parent.display()))
         }
         _ => Error::io(format!("lock {}", path.display()), error),
     };
-    loop {
+    enum Attempt {
+        Locked(fs::File, Temporary),
+        /// Another writer has the lock.
+        Busy(fs::File),
+        /// The writer before us removed the file when it was done; a lock on a removed file keeps
+        /// nobody out.
+        Removed,
+    }
+    let attempt = || {
         let options = &mut fs::OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).open(path).map_err(failed)?;
-        file.lock().map_err(failed)?;
-        // The one before us removed the file when it was done; a lock on a removed file keeps
-        // nobody out.
-        if is_same_file(&file, path) {
-            return Ok(file);
+        let file = options.create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) if is_same_file(&file, path) => Ok(Attempt::Locked(file, Temporary::new(path))),
+            Ok(()) => Ok(Attempt::Removed),
+            Err(fs::TryLockError::WouldBlock) => Ok(Attempt::Busy(file)),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    };
+    loop {
+        match uninterrupted(attempt).map_err(failed)? {
+            Attempt::Locked(file, temporary) => return Ok((file, temporary)),
+            Attempt::Busy(file) => file.lock().map_err(failed)?,
+            Attempt::Removed => {}
         }
     }
 }

@@ -1,0 +1,195 @@
+//! Files and directories that exist only while a writer works, and signals that must not leave them behind.
+//!
+//! A writer makes a [`Temporary`] for each path that it puts beside its output. A process that calls
+//! [`remove_staged_on_signals`] removes all of them when it is interrupted or asked to end, and only then ends, by the
+//! same signal. The steps of a writer that belong together, such as making a file and registering it, run in
+//! [`uninterrupted`].
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Paths to remove, in the order of their creation.
+static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Held by steps that belong together, and for good once the process is about to end by a signal.
+static GATE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// Calls of [`uninterrupted`] that this thread is in.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A path that is registered for removal while this lives.
+#[derive(Debug)]
+pub struct Temporary {
+    path: PathBuf,
+}
+
+impl Temporary {
+    /// Registers a path. Call it together with what makes the file, within [`uninterrupted`].
+    pub fn new(path: &Path) -> Temporary {
+        // The current directory may be another one when the path is removed.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        lock(&PATHS).push(path.clone());
+        Temporary { path }
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let mut paths = lock(&PATHS);
+        if let Some(index) = paths.iter().rposition(|path| *path == self.path) {
+            paths.remove(index);
+        }
+    }
+}
+
+/// Runs steps between which no signal removes temporary files. They must be short: a signal waits for them.
+pub fn uninterrupted<T>(steps: impl FnOnce() -> T) -> T {
+    struct Deeper;
+    impl Drop for Deeper {
+        fn drop(&mut self) {
+            DEPTH.set(DEPTH.get() - 1);
+        }
+    }
+    let _gate = (DEPTH.get() == 0).then(|| lock(&GATE));
+    DEPTH.set(DEPTH.get() + 1);
+    let _deeper = Deeper;
+    steps()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has SIGINT, SIGTERM and SIGHUP remove the temporary files before they end this process. Signals that the process was
+/// started to ignore stay ignored.
+///
+/// Call it before any other thread starts: threads inherit which signals they leave to the one that waits for them.
+#[cfg(unix)]
+pub fn remove_staged_on_signals() {
+    signals::wait_in_a_thread();
+}
+
+/// Does nothing: later writers remove what an interrupted one left.
+#[cfg(not(unix))]
+pub fn remove_staged_on_signals() {}
+
+#[cfg(unix)]
+mod signals {
+    #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
+
+    use std::ffi::c_int;
+    use std::fs;
+    use std::io;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{GATE, PATHS, lock};
+
+    /// Attempts to remove a directory in which other threads still make files.
+    const ATTEMPTS: usize = 100;
+    const PAUSE: Duration = Duration::from_millis(1);
+
+    pub(super) fn wait_in_a_thread() {
+        let Some(signals) = block() else { return };
+        let waiting = std::thread::Builder::new().name("signals".to_owned());
+        let spawned = waiting.spawn(move || {
+            if let Some(signal) = wait(&signals) {
+                // Nothing may be made or put in place from here on.
+                let _gate = lock(&GATE);
+                remove_all();
+                end_by(signal);
+            }
+        });
+        if spawned.is_err() {
+            unblock(&signals);
+        }
+    }
+
+    /// The signals that end the process and are not ignored; no thread but one that waits for them gets them any more.
+    fn block() -> Option<libc::sigset_t> {
+        // SAFETY: `sigemptyset` initializes the set before anything reads it, an action of zeros is a valid place for
+        // the system to write the current one to, and all pointers are to locals.
+        unsafe {
+            let mut signals: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut signals);
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let known = libc::sigaction(signal, std::ptr::null(), &raw mut action);
+                if known == 0 && action.sa_sigaction == libc::SIG_DFL {
+                    libc::sigaddset(&raw mut signals, signal);
+                }
+            }
+            let set =
+                libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut());
+            (set == 0).then_some(signals)
+        }
+    }
+
+    fn unblock(signals: &libc::sigset_t) {
+        // SAFETY: the set is initialized, and the old one is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut()) };
+    }
+
+    fn wait(signals: &libc::sigset_t) -> Option<c_int> {
+        let mut signal = 0;
+        // SAFETY: the set is initialized, and the number is a local.
+        let waited = unsafe { libc::sigwait(signals, &raw mut signal) };
+        (waited == 0).then_some(signal)
+    }
+
+    fn remove_all() {
+        for _ in 0..ATTEMPTS {
+            // The lock of a directory, made before it, goes last.
+            let paths: Vec<_> = lock(&PATHS).iter().rev().cloned().collect();
+            if paths.iter().map(|path| remove(path)).fold(true, |all, gone| all & gone) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether nothing stands at the path any more.
+    fn remove(path: &Path) -> bool {
+        let removed = match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(error) => Err(error),
+        };
+        removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Ends the process as the signal does by default, so that shells and callers see which one it was.
+    fn end_by(signal: c_int) -> ! {
+        // SAFETY: the set is initialized before it is read; raising a signal and exiting have no conditions.
+        unsafe {
+            let mut own: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut own);
+            libc::sigaddset(&raw mut own, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut());
+            libc::raise(signal);
+            // Somebody handles the signal after all.
+            libc::_exit(128 + signal)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_registered_while_the_guard_lives() {
+        let path = Path::new("/nowhere/of-this-test");
+        let count = || lock(&PATHS).iter().filter(|known| *known == path).count();
+        let outer = uninterrupted(|| Temporary::new(path));
+        let inner = uninterrupted(|| uninterrupted(|| Temporary::new(path)));
+        assert_eq!(count(), 2);
+        drop(outer);
+        assert_eq!(count(), 1);
+        drop(inner);
+        assert_eq!(count(), 0);
+    }
+}
