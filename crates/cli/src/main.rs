@@ -57,9 +57,12 @@ fn main() -> ExitCode {
         }
     };
     arguments.output.install();
+    coremill_tensor::remove_staged_on_signals();
     coremill_tensor::guard();
     // A panic is our fault, and its message stands on standard error already.
     let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
+    // If a signal came meanwhile, it ends the process.
+    coremill_tensor::uninterrupted(|| ());
     // What was read of a file that changed may be anything, and whatever came of it.
     if let Some(path) = coremill_tensor::changed() {
         let hint = "run the command again once nothing writes to it";
@@ -92,5 +95,48 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Compress(args) => commands::compress::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+    use clap::builder::ValueParser;
+
+    use super::*;
+    use crate::output::OutputPath;
+
+    /// The options of a command, `run --trace`, and whether each names an output.
+    fn options(command: &clap::Command) -> Vec<(String, bool, String)> {
+        let output = ValueParser::from(clap::value_parser!(OutputPath)).type_id();
+        let own = command.get_arguments().map(|argument| {
+            let name = argument.get_long().map(|long| format!("{} --{long}", command.get_name()));
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            (name.unwrap_or_default(), argument.get_value_parser().type_id() == output, help)
+        });
+        own.chain(command.get_subcommands().flat_map(options)).collect()
+    }
+
+    #[test]
+    fn every_option_for_an_output_is_tested_with_a_dash() {
+        let all = options(&Arguments::command());
+        let rows = include_str!("../tests/outputs.txt").lines();
+        let rows = rows.filter(|row| !row.starts_with('#'));
+        let tested: BTreeSet<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
+        let outputs = all.iter().filter(|(_, is_output, _)| *is_output);
+        let outputs: BTreeSet<_> = outputs.map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(outputs, tested, "tests/outputs.txt lists what is declared");
+        for (name, is_output, help) in &all {
+            let is_written = ["Write a page", "Where to write", "What to write", "to write;"];
+            let is_written = is_written.iter().any(|start| help.contains(start));
+            assert!(*is_output || !is_written, "`{name}` should be an `OutputPath`: {help}");
+        }
+    }
+
+    #[test]
+    fn commands_are_declared_soundly() {
+        Arguments::command().debug_assert();
     }
 }

@@ -1,18 +1,22 @@
 //! How the command talks: colour, failures, and standard output that may be closed early.
 
+mod path;
 mod table;
 mod terminal;
 
+pub(crate) use path::OutputPath;
 pub(crate) use table::{Cell, Table};
 pub(crate) use terminal::{excerpt_width, width};
 
 use terminal::fitted;
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
+use coremill_tensor::{is_printable, printable};
 
 /// Options that every command has.
 #[derive(clap::Args)]
@@ -52,10 +56,11 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 /// Bars of diagrams.
 pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 
-/// Text in a style.
+/// Text in a style. What a terminal would obey in it is replaced.
 pub(crate) fn paint(style: Style, text: impl Display) -> String {
     let text = text.to_string();
-    if text.is_empty() { text } else { format!("{style}{text}{style:#}") }
+    let text = printable(&text);
+    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
 /// Why a command ends without having done its work.
@@ -74,22 +79,12 @@ impl Failure {
 
     /// What the user gave is at fault.
     pub(crate) fn user(message: impl Display) -> Failure {
-        Failure {
-            code: Failure::USER,
-            message: Some(message.to_string()),
-            hint: None,
-            detail: String::new(),
-        }
+        Failure { message: Some(plain(message)), ..Failure::told() }
     }
 
     /// Coremill is at fault.
     pub(crate) fn ours(message: impl Display) -> Failure {
-        Failure {
-            code: Failure::OURS,
-            message: Some(message.to_string()),
-            hint: None,
-            detail: String::new(),
-        }
+        Failure { code: Failure::OURS, ..Failure::user(message) }
     }
 
     /// What the user gave is at fault, and they were told already.
@@ -99,7 +94,7 @@ impl Failure {
 
     /// The same with a remedy.
     pub(crate) fn hint(mut self, hint: Option<impl Display>) -> Failure {
-        self.hint = hint.map(|hint| hint.to_string());
+        self.hint = hint.map(plain);
         self
     }
 
@@ -121,8 +116,7 @@ impl Failure {
 
     /// A failure of the same kind with another message.
     pub(crate) fn instead(self, message: impl Display) -> Failure {
-        let message = Some(message.to_string());
-        Failure { code: self.code, message, hint: None, detail: String::new() }
+        Failure { code: self.code, ..Failure::user(message) }
     }
 
     /// Tells the user now; nothing is left to tell then.
@@ -159,22 +153,97 @@ fn with_flags(text: &str) -> String {
     written
 }
 
+/// A message without what a terminal would obey in it.
+fn plain(message: impl Display) -> String {
+    printable(&message.to_string()).into_owned()
+}
+
+/// The codes of the styles that this command and the reports of its libraries have.
+const STYLE_CODES: [&str; 8] = ["0", "1", "2", "31", "32", "33", "34", "36"];
+
+/// Text with the escape sequences of our styles alone: whatever else a terminal would obey is replaced, should a string of
+/// a file have got here as it was.
+fn only_styles(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let (taken, shown) = match style_length(rest) {
+            Some(length) => (length, &rest[..length]),
+            None if matches!(c, '\n' | '\t') || is_printable(c) => {
+                (c.len_utf8(), &rest[..c.len_utf8()])
+            }
+            None => (c.len_utf8(), "\u{fffd}"),
+        };
+        kept += shown;
+        rest = &rest[taken..];
+    }
+    kept
+}
+
+/// The length of the sequence of one of our styles that a text begins with.
+fn style_length(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\u{1b}[")?;
+    let end = codes.find('m')?;
+    let ours = codes[..end].split(';').all(|code| STYLE_CODES.contains(&code));
+    ours.then_some("\u{1b}[".len() + end + "m".len())
+}
+
+/// Whether standard output is the file that an option names.
+static DATA_ON_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Has [`say`] and [`print_json`] write to standard error from now on, as standard output is for data.
+pub(crate) fn keep_stdout_for_data() {
+    DATA_ON_STDOUT.store(true, Ordering::Relaxed);
+}
+
 /// Writes prose and tables to standard error.
 pub(crate) fn tell(text: &str) {
+    write_to_stderr(&fitted(&with_flags(&only_styles(text))));
+}
+
+fn write_to_stderr(text: &str) {
+    // A command that a signal is about to end has nothing to say about files that the signal removed.
+    coremill_tensor::uninterrupted(|| ());
     // Where this cannot be written, there is nowhere to say so.
-    let _ = anstream::stderr().lock().write_all(fitted(&with_flags(text)).as_bytes());
+    let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes prose and tables to standard output.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    print(&fitted(&with_flags(text)))
+    print_report(&fitted(&with_flags(&only_styles(text))))
 }
 
-/// Writes data to standard output, as it is. A reader that closed it early, as `head` does, has had enough: that is
-/// no failure.
+/// Writes data to standard output, as it is unless that is a terminal. A reader that closed it early, as `head` does, has
+/// had enough: that is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().is_terminal() {
+        true => write_to_stdout(&printable(text)),
+        false => print_bytes(text.as_bytes()),
+    }
+}
+
+/// The same for data that is no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    closed_early(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// Writes a report to standard output, or to standard error if data goes there.
+fn print_report(text: &str) -> Result<(), Failure> {
+    if DATA_ON_STDOUT.load(Ordering::Relaxed) {
+        write_to_stderr(text);
+        return Ok(());
+    }
+    write_to_stdout(text)
+}
+
+fn write_to_stdout(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    closed_early(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+fn closed_early(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::user(format_args!("cannot write to standard output: {error}")))
         }
@@ -185,11 +254,27 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::ours)?;
-    print(&(with_flags(&text) + "\n"))
+    print_report(&escaped(&(with_flags(&text) + "\n")))
+}
+
+/// JSON with escapes for what a terminal would obey; such characters stand in strings alone.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || is_printable(c) {
+            text.push(c);
+        } else {
+            let mut units = [0; 2];
+            let units = c.encode_utf16(&mut units);
+            text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    text
 }
 
 /// The text of an error with its labels coloured.
 pub(crate) fn highlight(rendered: &str) -> String {
+    let rendered = printable(rendered);
     let mut lines = String::new();
     for line in rendered.lines() {
         let labelled = [("error", ERROR), ("hint", GOOD)].into_iter().find_map(|(label, style)| {
@@ -203,7 +288,33 @@ pub(crate) fn highlight(rendered: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::with_flags;
+    use super::*;
+
+    #[test]
+    fn terminals_obey_our_styles_alone() {
+        let ours = format!("{} {}\n\tx", paint(ERROR, "error"), paint(FAINT, "note"));
+        assert_eq!(only_styles(&ours), ours);
+        for (theirs, shown) in [
+            ("\u{1b}[2J", "\u{fffd}[2J"),
+            ("\u{1b}]0;title\u{7}", "\u{fffd}]0;title\u{fffd}"),
+            ("\u{1b}[8m", "\u{fffd}[8m"),
+            ("\u{1b}[1;45m", "\u{fffd}[1;45m"),
+            ("\u{1b}[", "\u{fffd}["),
+            ("a\rb\u{9b}c\u{202e}d", "a\u{fffd}b\u{fffd}c\u{fffd}d"),
+        ] {
+            assert_eq!(only_styles(theirs), shown);
+            assert_eq!(only_styles(&paint(STRONG, theirs)), paint(STRONG, shown));
+        }
+    }
+
+    #[test]
+    fn json_has_escapes_for_controls() {
+        let hostile = "a\u{1b}\u{7f}\u{9b}\u{202e}\u{e0041}\n";
+        let json = escaped(&serde_json::to_string_pretty(&[hostile]).expect("JSON"));
+        assert!(json.chars().all(|c| c == '\n' || is_printable(c)), "{json:?}");
+        let back: Vec<String> = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(back, [hostile]);
+    }
 
     #[test]
     fn options_that_libraries_name_become_flags() {

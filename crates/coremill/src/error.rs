@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use coremill_mil::{model, text, verify};
 use coremill_mlpackage::package;
+use coremill_tensor::printable;
 
 /// What an [`Error`] is about, which [`Error::kind`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -95,7 +96,7 @@ impl Error {
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+        self.hint = Some(printable(&hint.into()).into_owned());
         self
     }
 
@@ -118,7 +119,7 @@ impl Error {
     pub(crate) fn of_text(path: &Path, error: &text::Error) -> Error {
         let name = path.display().to_string();
         let message = format!("{name}:{}:{}: {}", error.line, error.column, error.message);
-        let excerpt = error.render(&name);
+        let excerpt = printable(&error.render(&name)).into_owned();
         let hint = error.hint.clone();
         Error { hint, excerpt: Some(excerpt), ..Error::new(message).kinded(ErrorKind::Format) }
     }
@@ -174,7 +175,8 @@ fn named(path: &Path, message: &str) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        // Names out of files are part of it.
+        f.write_str(&printable(&self.message))
     }
 }
 

@@ -151,11 +151,11 @@ fn table(entries: &[Listed]) -> String {
     for entry in entries {
         table.row([
             Cell::text(short(&entry.key)).style(FAINT),
-            Cell::text(&entry.kind),
+            Cell::text(&entry.kind).secondary(),
             Cell::number(quantity::bytes(entry.bytes)),
-            Cell::number(format!("{}×", entry.uses)),
+            Cell::number(format!("{}×", entry.uses)).minor(),
             Cell::text(ago(entry.used)),
-            Cell::text(&entry.label).style(STRONG),
+            Cell::name(&entry.label).style(STRONG),
         ]);
     }
     table.render()

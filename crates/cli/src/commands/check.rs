@@ -4,7 +4,7 @@ use coremill::{Opened, Report, executorch};
 use coremill_mil::verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
 
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 
 /// Say everything that Core ML would refuse about a model, and what keeps it from running well
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     deny_warnings: bool,
     /// Write a page that shows the model with its diagnostics at the operations that they concern
     #[arg(long, value_name = "FILE.html")]
-    html: Option<PathBuf>,
+    html: Option<OutputPath>,
     /// Print the diagnostics as JSON
     #[arg(long)]
     json: bool,

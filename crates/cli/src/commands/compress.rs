@@ -12,7 +12,7 @@ use coremill_pte as pte;
 use serde::Serialize;
 
 use super::quantize::parse_channels;
-use crate::output::{self, Cell, ERROR, FAINT, Failure, STRONG, Table};
+use crate::output::{self, Cell, ERROR, FAINT, Failure, OutputPath, STRONG, Table};
 use crate::progress::Progress;
 
 /// Make the weights of a model smaller
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// What to write: a `.mlpackage`, a `.mlmodelc`, MIL text (`.mil`), or of a `.pte` another
     #[arg(short, long, value_name = "PATH")]
-    output: PathBuf,
+    output: OutputPath,
     /// Rules for weights by name, operation, type and size; the first that selects a weight decides, and other options
     /// are for the rest
     #[arg(long, value_name = "FILE.toml")]
@@ -180,7 +180,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut models = Vec::new();
     let idle;
     if executorch::is_program(&args.model) {
-        if args.output.extension().is_none_or(|extension| extension != "pte") {
+        let is_program = args.output.extension().is_some_and(|extension| extension == "pte");
+        if !is_program && !args.output.is_stdout() {
             let name = args.output.display();
             return Err(Failure::user(format_args!("{name} is no `.pte`")).hint(Some(
                 "a program becomes a program; `coremill extract` writes its models out",
@@ -198,11 +199,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             return Err(Failure::user(format_args!("{name} delegates nothing to Core ML")));
         }
         idle = check_compressed(&models, &options)?;
-        progress.stage(format!("writing {}", args.output.display()));
+        progress.stage(format!("writing {}", args.output));
         let options = pte::WriteOptions { durable: args.sync };
-        pte::write(&args.output, &program, &options)
+        pte::write(args.output.as_file(), &program, &options)
             .map_err(|error| Failure::user(error.to_string()))?;
     } else {
+        args.output.as_directory()?;
         let mut opened = super::open_with_source(&args.model)?;
         let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
@@ -377,9 +379,9 @@ fn render(model: &OfModel) -> String {
             }
         };
         table.row([
-            Cell::text(name).style(STRONG),
-            Cell::text(shape.join("×")),
-            Cell::number(quantity::bytes(weight.bytes_before)),
+            Cell::name(name).style(STRONG),
+            Cell::text(shape.join("×")).secondary(),
+            Cell::number(quantity::bytes(weight.bytes_before)).minor(),
             Cell::number(quantity::bytes(weight.bytes_after)),
             Cell::number(snr),
             form,

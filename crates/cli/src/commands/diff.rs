@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use coremill_report::{Change, ChangeKind, Changes, Report, changes};
 
-use crate::output::{self, Cell, ERROR, FAINT, Failure, GOOD, STRONG, Table, paint};
+use crate::output::{self, Cell, ERROR, FAINT, Failure, GOOD, OutputPath, STRONG, Table, paint};
 
 /// How many changes of a function are listed.
 const MOST_LISTED: usize = 200;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     exit_code: bool,
     /// Write a page that shows both models and the changes
     #[arg(long, value_name = "FILE.html")]
-    html: Option<PathBuf>,
+    html: Option<OutputPath>,
     /// Print the changes as JSON
     #[arg(long)]
     json: bool,
@@ -85,7 +85,7 @@ fn text(args: &Args, found: &Changes) -> String {
             table.row([
                 Cell::text(sign).style(style),
                 Cell::text(&change.what),
-                Cell::text(&change.name).style(STRONG),
+                Cell::name(&change.name).style(STRONG),
                 Cell::text(differences(change)),
             ]);
         }

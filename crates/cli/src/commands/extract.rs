@@ -5,7 +5,7 @@ use coremill::quantity;
 use coremill::{SaveOptions, executorch::open};
 use serde::Serialize;
 
-use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+use crate::output::{self, Cell, FAINT, Failure, OutputPath, STRONG, Table};
 
 /// Write the Core ML models inside an ExecuTorch program out
 ///
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     program: PathBuf,
     /// Where to write the models; made if it is not there
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    output: OutputPath,
     /// Wait until everything is on the disk
     #[arg(long)]
     sync: bool,
@@ -52,9 +52,10 @@ struct User {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let output = args.output.as_directory()?;
     let program = open(&args.program).map_err(|error| super::failure(&error))?;
     let options = SaveOptions { durable: args.sync };
-    let extracted = executorch::extract(&program, &args.output, &options);
+    let extracted = executorch::extract(&program, output, &options);
     let extracted = extracted.map_err(|error| super::failure(&error))?;
     if extracted.is_empty() && !args.json {
         let name = args.program.display();

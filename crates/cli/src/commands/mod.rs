@@ -29,7 +29,7 @@ use coremill_mil::model::shapes;
 use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_pt2::ExportedProgram;
 
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 
 /// Where the engine rounds.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -104,17 +104,23 @@ fn threads(text: &str) -> Result<usize, String> {
 }
 
 /// Refuses outputs that would replace an input, a part of one, what holds one, or another output. `-` stands for the
-/// standard streams.
+/// standard streams; reports go to standard error if an output is standard output.
 fn keep_apart<'p>(
     inputs: impl IntoIterator<Item = &'p PathBuf>,
-    outputs: impl IntoIterator<Item = &'p PathBuf>,
+    outputs: impl IntoIterator<Item = &'p OutputPath>,
 ) -> Result<(), Failure> {
     let refused = |message: String| Err(Failure::user(message).hint(Some("write to another path")));
-    let named = |path: &&PathBuf| path.as_os_str() != "-";
-    let inputs: Vec<_> =
-        inputs.into_iter().filter(named).filter_map(|path| path.canonicalize().ok()).collect();
+    let inputs = inputs.into_iter().filter(|path| path.as_os_str() != "-");
+    let inputs: Vec<_> = inputs.filter_map(|path| path.canonicalize().ok()).collect();
+    let (on_stdout, outputs): (Vec<_>, Vec<_>) =
+        outputs.into_iter().partition(|output| output.is_stdout());
+    match on_stdout.len() {
+        0 => {}
+        1 => output::keep_stdout_for_data(),
+        _ => return refused("standard output cannot hold several files".to_owned()),
+    }
     let mut before = Vec::new();
-    for output in outputs.into_iter().filter(named) {
+    for output in outputs {
         let Some(place) = place(output) else { continue };
         let is_over = |input: &PathBuf| {
             let is_within = is_model_directory(input) && place.starts_with(input);
@@ -147,18 +153,13 @@ fn place(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The file to write for an output, where `-` is standard output.
-fn file_of(output: &Path) -> &Path {
-    if output.as_os_str() == "-" { Path::new("/dev/stdout") } else { output }
-}
-
 /// The program of a model with what the description says about flexible shapes.
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
     shapes::attach(model).map_err(Failure::user)
 }
 
 /// What the user is told about an error of the library.
-fn failure(error: &coremill::Error) -> Failure {
+pub(crate) fn failure(error: &coremill::Error) -> Failure {
     match error.rendered() {
         Some(rendered) => {
             output::tell(&output::highlight(rendered));

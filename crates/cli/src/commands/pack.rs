@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use crate::output::Failure;
+use crate::output::{Failure, OutputPath};
 
 /// Write a model as a package or as a compiled model
 ///
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// What to write: a `.mlpackage` or a `.mlmodelc`
     #[arg(short, long, value_name = "PATH")]
-    output: PathBuf,
+    output: OutputPath,
     /// Wait until everything is on the disk
     #[arg(long)]
     sync: bool,
@@ -25,8 +25,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::keep_apart([&args.model], [&args.output])?;
+    let output = args.output.as_directory()?;
     let opened = super::open_with_source(&args.model)?;
     let verified = super::verify(&opened)?;
     let options = coremill::SaveOptions { durable: args.sync };
-    coremill::save(&args.output, &verified, &options).map_err(|error| super::failure(&error))
+    coremill::save(output, &verified, &options).map_err(|error| super::failure(&error))
 }

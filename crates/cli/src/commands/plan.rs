@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use coremill_coreml::{ComputeUnits, DeviceKind, Error, LoadOptions};
 use coremill_report::{ComputePlan, Device, PlannedOperation};
 
-use crate::output::{self, Failure};
+use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
 /// Record on which device Core ML will run each operation of a model; needs macOS 14.4
@@ -19,16 +19,16 @@ pub(crate) struct Args {
     /// The package, or the compiled model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// The file to write; standard output if not given
-    #[arg(short, long, value_name = "FILE.json")]
-    output: Option<PathBuf>,
+    /// The file to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE.json", default_value = "-")]
+    output: OutputPath,
     /// The devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
     #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS")]
     units: ComputeUnits,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model], &args.output)?;
+    super::keep_apart([&args.model], [&args.output])?;
     // What is wrong with the file is said on every system.
     let opened = super::open_with_source(&args.model)?;
     super::verify(&opened)?;
@@ -55,14 +55,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let operations = plan.operations.into_iter().map(recorded).collect();
     let plan = ComputePlan::new(&chip.name, &chip.build, operations);
     drop(progress);
-    match &args.output {
-        None => output::print_json(&plan),
-        Some(path) => {
-            let text = serde_json::to_string_pretty(&plan).map_err(Failure::ours)? + "\n";
-            let written = coremill::write_file(path, text.as_bytes());
-            written.map_err(|error| super::failure(&error))
-        }
-    }
+    let text = serde_json::to_string_pretty(&plan).map_err(Failure::ours)? + "\n";
+    args.output.write(text.as_bytes())
 }
 
 fn recorded(operation: coremill_coreml::PlannedOperation) -> PlannedOperation {

@@ -11,7 +11,7 @@ use coremill_pte as pte;
 use serde::Serialize;
 
 use super::convert::options::parse_target;
-use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
+use crate::output::{self, Cell, FAINT, Failure, OutputPath, STRONG, Table};
 use crate::progress::Progress;
 
 /// Quantize a PyTorch program after training, and write a package or an ExecuTorch program
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// What to write: a `.mlpackage`, a `.mlmodelc`, or an ExecuTorch program (`.pte`)
     #[arg(short, long, value_name = "PATH")]
-    output: PathBuf,
+    output: OutputPath,
     /// What is quantized, and to what: fp32, fp16, int8-static, int8-weight-only, int4-per-group, int4-per-channel,
     /// int8-per-channel, int8-per-group, or codebook
     #[arg(long)]
@@ -121,6 +121,11 @@ pub(crate) fn parse_channels(text: &str) -> Result<[f32; 3], String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.output.is_stdout() {
+        let message = "`-` is standard output, and its name does not say what to write";
+        return Err(Failure::user(message)
+            .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
+    }
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     let output = match extension {
         Some("mlpackage" | "mlmodelc") => Output::Model,
@@ -231,8 +236,8 @@ fn rendered(path: &str, quantized: &Quantized, effort: u8) -> String {
     );
     for layer in &quantized.layers {
         table.row([
-            Cell::text(&layer.name).style(STRONG),
-            Cell::text(layer.op),
+            Cell::name(&layer.name).style(STRONG),
+            Cell::text(layer.op).secondary(),
             Cell::number(decibels(layer.layer_db)),
             Cell::number(decibels(layer.model_db)),
             Cell::text(layer.kept.as_deref().map_or(String::new(), |why| format!("kept: {why}")))

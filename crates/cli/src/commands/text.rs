@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use coremill_mil::text::{Dialect, PrintOptions};
 
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 
 /// Print the program of a model as MIL text
 ///
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
-    output: PathBuf,
+    output: OutputPath,
     /// The form: `1.3` is what Apple's compiler writes now, `1.0` what it wrote before 2024
     #[arg(long, value_enum, default_value_t = Form::New)]
     dialect: Form,
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Form::Old => Dialect::V1_0,
     };
     let program = super::with_shapes(&model)?;
-    if args.output.as_os_str() == "-" {
+    if args.output.is_stdout() {
         let options = PrintOptions { dialect, ..PrintOptions::default() };
         return output::print(&coremill_mil::text::print(&program, &options).text);
     }

@@ -1,13 +1,15 @@
 //! Tables: columns that align, and fit the terminal.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use anstyle::Style;
+use coremill_tensor::printable_line;
 
 use super::{BAR, paint, width};
 
-/// How much of a text is left, however narrow the terminal is.
+/// The fewest characters that a text is cut to.
 const LEAST_WIDTH: usize = 11;
 
 /// A table with aligned columns. Numbers are set flush right.
@@ -21,7 +23,31 @@ pub(crate) struct Cell {
     text: String,
     style: Style,
     right: bool,
-    rigid: bool,
+    fit: Fit,
+    keep: Keep,
+}
+
+/// How a column is made narrower.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// Texts are cut in the middle.
+    Cut,
+    /// Names are cut if nothing else can be made narrower, and stay apart.
+    CutLast,
+    /// Numbers, bars and phrases mean nothing when they are cut.
+    Never,
+}
+
+/// Which columns a narrow terminal does not show, the first ones first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Keep {
+    /// Diagrams of numbers that stand beside them.
+    Bar,
+    /// Details of other columns.
+    Minor,
+    /// Properties without which the row still says what it is for.
+    Secondary,
+    Always,
 }
 
 impl Table {
@@ -35,21 +61,25 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The lines. At a terminal, texts that do not fit are cut in the middle, the longest ones first.
+    /// The lines. At a terminal that is too narrow, bars and secondary columns are left out, then texts are cut in the
+    /// middle, the longest ones first and names last.
     pub(crate) fn render(&self) -> String {
         self.render_within(width())
     }
 
-    fn render_within(&self, limit: Option<usize>) -> String {
-        let widths = self.widths(limit.unwrap_or(usize::MAX));
+    /// The same for a terminal with that many columns.
+    pub(crate) fn render_within(&self, limit: Option<usize>) -> String {
+        let layout = self.layout(limit.unwrap_or(usize::MAX));
         let mut lines = String::new();
         for row in &self.rows {
             let mut line = " ".repeat(self.indent);
-            for (column, cell) in row.iter().enumerate() {
-                let text = elided(&cell.text, widths[column]);
-                let padding = " ".repeat(widths[column] - text.chars().count());
+            let shown: Vec<_> =
+                row.iter().zip(&layout).filter(|(_, column)| column.shown).collect();
+            for (index, (cell, column)) in shown.iter().enumerate() {
+                let text = column.cut(&cell.text);
+                let padding = " ".repeat(column.width - text.chars().count());
                 let text = paint(cell.style, &text);
-                let last = column + 1 == row.len();
+                let last = index + 1 == shown.len();
                 line += &match (cell.right, last) {
                     (true, _) => format!("{padding}{text}"),
                     (false, true) => text,
@@ -65,51 +95,122 @@ impl Table {
         lines
     }
 
-    /// The width of each column, so that lines take no more than `limit` where they can.
-    fn widths(&self, limit: usize) -> Vec<usize> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
-        let width = |column: usize| cells(column).map(|cell| cell.text.chars().count()).max();
-        let mut widths: Vec<usize> =
-            (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        // Numbers and bars mean nothing when they are cut.
-        let elastic = |column: usize| cells(column).all(|cell| !cell.rigid);
-        let elastic: Vec<usize> = (0..columns).filter(|&column| elastic(column)).collect();
-        let taken = self.indent + 2 * columns.saturating_sub(1);
-        let mut excess = (taken + widths.iter().sum::<usize>()).saturating_sub(limit);
-        while excess > 0 {
-            let Some(&longest) = elastic.iter().max_by_key(|&&column| widths[column]) else {
-                break;
-            };
-            if widths[longest] <= LEAST_WIDTH {
+    /// What is shown of each column, so that lines take no more than `limit` if they can.
+    fn layout(&self, limit: usize) -> Vec<Column> {
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut columns: Vec<Column> = (0..count)
+            .map(|index| Column::of(self.rows.iter().filter_map(|row| row.get(index))))
+            .collect();
+        let excess = |columns: &[Column]| {
+            let widths =
+                columns.iter().filter(|column| column.shown).map(|column| column.width + 2);
+            (self.indent + widths.sum::<usize>()).saturating_sub(limit.saturating_add(2))
+        };
+        for keep in [Keep::Bar, Keep::Minor, Keep::Secondary] {
+            for index in (0..count).rev().filter(|&index| self.keep(index) == keep) {
+                if excess(&columns) > 0 {
+                    columns[index].shown = false;
+                }
+            }
+        }
+        for fit in [Fit::Cut, Fit::CutLast] {
+            while excess(&columns) > 0 {
+                let widest = columns.iter_mut().filter(|column| column.shown && column.fit == fit);
+                let Some(widest) = widest.max_by_key(|column| column.width) else { break };
+                if widest.width <= LEAST_WIDTH {
+                    break;
+                }
+                widest.width -= 1;
+            }
+        }
+        for (index, column) in columns.iter_mut().enumerate() {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
+            column.keep_apart(cells.map(|cell| &*cell.text));
+        }
+        columns
+    }
+
+    /// How long a column is kept: as one of its cells asks for, so that titles need not.
+    fn keep(&self, index: usize) -> Keep {
+        let cells = self.rows.iter().filter_map(|row| row.get(index));
+        cells.map(|cell| cell.keep).min().unwrap_or(Keep::Always)
+    }
+}
+
+/// A column as it is shown.
+struct Column {
+    width: usize,
+    shown: bool,
+    fit: Fit,
+    /// The characters that are kept of the beginning of a text that is cut.
+    head: usize,
+}
+
+impl Column {
+    fn of<'c>(cells: impl Iterator<Item = &'c Cell>) -> Column {
+        let mut column = Column { width: 0, shown: true, fit: Fit::Cut, head: 0 };
+        for cell in cells {
+            column.width = column.width.max(cell.text.chars().count());
+            column.fit = column.fit.max(cell.fit);
+        }
+        column
+    }
+
+    /// Chooses where texts are cut: in the middle, as beginnings and ends tell names apart, unless more names differ if
+    /// they are cut elsewhere.
+    fn keep_apart<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
+        let kept = self.width.saturating_sub(1);
+        self.head = kept.div_ceil(2);
+        if self.fit != Fit::CutLast {
+            return;
+        }
+        let long: HashSet<&str> = texts.filter(|text| text.chars().count() > self.width).collect();
+        let different = |head: usize| {
+            let cut = long.iter().map(|text| elided(text, self.width, head));
+            cut.collect::<HashSet<_>>().len()
+        };
+        let mut most = different(self.head);
+        for head in 0..=kept {
+            if most == long.len() {
                 break;
             }
-            widths[longest] -= 1;
-            excess -= 1;
+            let found = different(head);
+            if found > most {
+                (self.head, most) = (head, found);
+            }
         }
-        widths
+    }
+
+    fn cut<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        elided(text, self.width, self.head)
     }
 }
 
 impl Cell {
     /// Text, flush left.
     pub(crate) fn text(text: impl Display) -> Cell {
-        Cell { text: text.to_string(), style: Style::new(), right: false, rigid: false }
+        let text = printable_line(&text.to_string()).into_owned();
+        Cell { text, style: Style::new(), right: false, fit: Fit::Cut, keep: Keep::Always }
+    }
+
+    /// A name, flush left, by which a reader finds the row.
+    pub(crate) fn name(text: impl Display) -> Cell {
+        Cell { fit: Fit::CutLast, ..Cell::text(text) }
     }
 
     /// Words, flush left, which are not cut: names beside them are.
     pub(crate) fn words(text: impl Display) -> Cell {
-        Cell { rigid: true, ..Cell::text(text) }
+        Cell { fit: Fit::Never, ..Cell::text(text) }
     }
 
     /// A number, flush right.
     pub(crate) fn number(text: impl Display) -> Cell {
-        Cell { text: text.to_string(), style: Style::new(), right: true, rigid: true }
+        Cell { right: true, ..Cell::words(text) }
     }
 
     /// A bar that fills `share` of `width` characters.
     pub(crate) fn bar(share: f64, width: usize) -> Cell {
-        Cell { text: bar(share, width), style: BAR, right: false, rigid: true }
+        Cell { style: BAR, keep: Keep::Bar, ..Cell::words(bar(share, width)) }
     }
 
     /// The same in a style.
@@ -117,16 +218,27 @@ impl Cell {
         self.style = style;
         self
     }
+
+    /// The same in a column that a narrow terminal need not show: a shape, a type.
+    pub(crate) fn secondary(mut self) -> Cell {
+        self.keep = Keep::Secondary;
+        self
+    }
+
+    /// The same in a column that is left out before secondary ones.
+    pub(crate) fn minor(mut self) -> Cell {
+        self.keep = Keep::Minor;
+        self
+    }
 }
 
-/// The text without what is in its middle, where it is longer than `width`: beginnings and ends tell names apart.
-fn elided(text: &str, width: usize) -> Cow<'_, str> {
+/// The text without what follows its first `head` characters, if it is longer than `width`.
+fn elided(text: &str, width: usize, head: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= width {
         return Cow::Borrowed(text);
     }
-    let kept = width.saturating_sub(1);
-    let (head, tail) = (kept.div_ceil(2), kept / 2);
+    let tail = width.saturating_sub(1 + head);
     let start: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(count - tail).collect();
     Cow::Owned(format!("{start}…{end}"))
@@ -167,11 +279,73 @@ mod tests {
         let mut table = Table::new(2);
         table.row([Cell::text("layers_0_attention_query_linear"), Cell::number("12345678")]);
         table.row([Cell::text("y"), Cell::number("1")]);
-        let lines = |limit| anstream::adapter::strip_str(&table.render_within(limit)).to_string();
+        let lines = |limit: Option<usize>| {
+            anstream::adapter::strip_str(&table.render_within(limit)).to_string()
+        };
         let expected = format!("  layers_0_…y_linear  12345678\n  y{}1\n", " ".repeat(26));
         assert_eq!(lines(Some(30)), expected);
         assert_eq!(lines(None).lines().next(), Some("  layers_0_attention_query_linear  12345678"));
         // Numbers are never cut, and names keep enough to be told apart.
         assert_eq!(lines(Some(5)).lines().next(), Some("  layer…inear  12345678"));
+    }
+
+    /// A table like those of `compare --per-op`, with names that differ in their middle.
+    fn values() -> Table {
+        let mut table = Table::new(2);
+        let heads = ["value", "op", "shape", "max abs", "SNR", "", ""];
+        table.row(heads.map(Cell::text));
+        for layer in 0..3 {
+            table.row([
+                Cell::name(format!("features_{layer}_denselayer_1_batch_norm")),
+                Cell::text("batch_norm").secondary(),
+                Cell::text("[1, 256, 56, 56]").secondary(),
+                Cell::number("1.23e-3"),
+                Cell::number("58.3 dB"),
+                Cell::bar(0.5, 16),
+                Cell::words(if layer == 1 { "← drift begins" } else { "" }),
+            ]);
+        }
+        table
+    }
+
+    #[test]
+    fn narrow_terminals_show_whole_names_first() {
+        let lines = |limit: usize| {
+            let text = values().render_within(Some(limit));
+            let text = anstream::adapter::strip_str(&text).to_string();
+            assert!(text.lines().all(|line| line.chars().count() <= limit), "{limit}:\n{text}");
+            text
+        };
+        let (wide, usual, narrow) = (lines(120), lines(80), lines(60));
+        for text in [&wide, &usual, &narrow] {
+            assert!(text.contains("← drift begins") && text.contains("58.3 dB"), "{text}");
+        }
+        assert!(
+            wide.contains("[1, 256, 56, 56]")
+                && wide.contains("features_0_denselayer_1_batch_norm")
+        );
+        assert!(wide.contains('█') && !usual.contains('█'), "{usual}");
+        assert!(usual.contains("features_2_denselayer_1_batch_norm"), "{usual}");
+        assert!(!usual.contains("[1, 256"), "{usual}");
+        // Cut, but not to the same text in every row.
+        let names: HashSet<&str> =
+            narrow.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(names.len(), 4, "{narrow}");
+        assert_eq!(values().render_within(None).lines().count(), 4);
+    }
+
+    #[test]
+    fn names_that_differ_at_their_ends_keep_them() {
+        let mut table = Table::new(0);
+        for (block, part) in [(10, "q_norm"), (10, "k_norm"), (11, "q_norm")] {
+            table.row([Cell::name(format!("layers_{block}_attention_{part}_weight_to_fp16"))]);
+        }
+        let text = table.render_within(Some(32));
+        let cut: HashSet<&str> = text.lines().collect();
+        assert_eq!(cut.len(), 3, "{text}");
+        // Hostile text takes one line, and moves no cursor.
+        let mut table = Table::new(0);
+        table.row([Cell::text("a\nb\u{1b}[2J\u{202e}"), Cell::number("1")]);
+        assert_eq!(table.render_within(None), "a b\u{fffd}[2J\u{fffd}  1\n");
     }
 }

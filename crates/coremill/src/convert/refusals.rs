@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use coremill_compiler::Refused;
+use coremill_tensor::{printable, printable_line};
 
 /// How many lines of the model's code are shown for one reason, and how many modules for one line.
 const MOST_PLACES: usize = 3;
@@ -113,7 +114,7 @@ pub fn render_refused(name: Option<&str>, refused: &[Refused], paint: Paint<'_>)
             // Said once, where it is new.
             Some(hint) if !hints.contains(&hint) => {
                 hints.push(hint);
-                let _ = writeln!(text, "{}: {hint}", paint(Part::Hint, "hint"));
+                let _ = writeln!(text, "{}: {}", paint(Part::Hint, "hint"), printable(hint));
             }
             _ => {}
         }
@@ -131,7 +132,8 @@ pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String 
         1 => String::new(),
         calls => format!(" {}", paint(Part::Faint, &format!("({calls} calls)"))),
     };
-    let _ = writeln!(text, "{label}: `{}`: {}{count}", group.operator, group.reason);
+    let (operator, reason) = (printable_line(group.operator), printable(group.reason));
+    let _ = writeln!(text, "{label}: `{operator}`: {reason}{count}");
     for place in group.places.iter().take(MOST_PLACES) {
         text += &render_place(place, paint);
     }
@@ -145,7 +147,7 @@ pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String 
 
 /// `model.pt2: 12 calls cannot be lowered, for 2 reasons`.
 pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
-    let name = name.map_or_else(String::new, |name| format!("{name}: "));
+    let name = name.map_or_else(String::new, |name| format!("{}: ", printable_line(name)));
     let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
     let reasons = if reasons == 1 { String::new() } else { format!(", for {reasons} reasons") };
     format!("{name}{calls} cannot be lowered{reasons}")
@@ -154,7 +156,8 @@ pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
 /// A line of the model's code, and the modules whose calls come from there.
 fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
     let mut text = String::new();
-    let mut modules = place.modules.iter().take(MOST_MODULES).map(|module| format!("`{module}`"));
+    let module = |module: &&str| format!("`{}`", printable_line(module));
+    let mut modules = place.modules.iter().take(MOST_MODULES).map(module);
     let mut named = modules.by_ref().collect::<Vec<_>>().join(", ");
     if let more @ 1.. = place.modules.len().saturating_sub(MOST_MODULES) {
         named += &format!(" and {more} more");
@@ -165,14 +168,15 @@ fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
         Some((file, line)) => {
             let number = line.to_string();
             let space = " ".repeat(number.len());
-            let _ = writeln!(text, "{space}{arrow} {file}:{line}{within}");
+            let _ = writeln!(text, "{space}{arrow} {}:{line}{within}", printable_line(file));
             if let Some(code) = place.code {
                 let (number, bar) = (paint(Part::Faint, &number), paint(Part::Faint, "|"));
-                let _ = writeln!(text, "{number} {bar} {}", paint(Part::Code, code));
+                let _ =
+                    writeln!(text, "{number} {bar} {}", paint(Part::Code, &printable_line(code)));
             }
         }
         None => {
-            let _ = writeln!(text, " {arrow} node `{}`{within}", place.node);
+            let _ = writeln!(text, " {arrow} node `{}`{within}", printable_line(place.node));
         }
     }
     text

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use coremill_tensor::{is_printable, printable, printable_line};
+
 use super::diagnostic::{Diagnostic, Location, Report, Severity};
 use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
 use crate::text::pieces::{Piece, Pieces, first_line};
@@ -56,7 +58,7 @@ impl Report {
                 group = index;
                 if let Some(function) = function {
                     let heading = format!("function `{}`:", function.name);
-                    let _ = writeln!(out, "{}\n", paint.bold(&heading));
+                    let _ = writeln!(out, "{}\n", paint.bold(&printable_line(&heading)));
                 }
             }
             diagnostic.render(lines.as_mut(), options, paint, &mut out);
@@ -88,14 +90,20 @@ impl Diagnostic {
         let place = Location { function: None, ..self.location.clone() }.to_string();
         let separator = if place.is_empty() { "" } else { ": " };
         let message = format!(": {place}{separator}{}", self.message);
-        let _ = writeln!(out, "{}{}", paint.severity(severity, &title), paint.bold(&message));
+        let _ = writeln!(
+            out,
+            "{}{}",
+            paint.severity(severity, &title),
+            paint.bold(&printable(&message))
+        );
         if let Some(excerpt) = lines.and_then(|lines| lines.excerpt(&self.location, options.width))
         {
             let number = excerpt.line.to_string();
             let margin = " ".repeat(number.len());
             let bar = paint.rule("|");
             let arrow = paint.rule("-->");
-            let (name, line, column) = (&options.name, excerpt.line, excerpt.column);
+            let name = printable_line(&options.name);
+            let (line, column) = (excerpt.line, excerpt.column);
             let indent = " ".repeat(excerpt.mark.start);
             let carets = paint.severity(severity, &"^".repeat(excerpt.mark.len()));
             let _ = writeln!(out, "{margin}{arrow} {name}:{line}:{column}");
@@ -104,7 +112,7 @@ impl Diagnostic {
             let _ = writeln!(out, "{margin} {bar} {indent}{carets}");
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(out, "{}: {hint}", paint.hint("hint"));
+            let _ = writeln!(out, "{}: {}", paint.hint("hint"), printable(hint));
         }
     }
 }
@@ -217,8 +225,8 @@ impl<'l> Lines<'l> {
         let start = offset - range.start;
         let mark = start.min(line.len())..(start + marked).min(line.len());
         let (text, mark) = cut(line, mark, width.saturating_sub(number.to_string().len() + 3));
-        // Tabs would shift the mark, and a terminal obeys other control characters.
-        let text = text.replace(char::is_control, " ");
+        // Tabs would shift the mark, and a terminal obeys other control characters. One character stands for each.
+        let text = text.replace(|c| !is_printable(c), " ");
         Some(Excerpt { line: number, column, text, mark })
     }
 

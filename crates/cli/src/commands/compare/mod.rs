@@ -18,7 +18,7 @@ use coremill_runtime::LoadOptions as MethodOptions;
 
 use super::EnginePrecision;
 use super::run::{NamedShape, load_method, parts};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 
 use report::{Compared, Report};
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     threads: usize,
     /// Write a page that shows both models, where they drift apart, and their outputs
     #[arg(long, value_name = "FILE.html")]
-    html: Option<PathBuf>,
+    html: Option<OutputPath>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let other = open(args, &args.other, 1)?;
     let compared = perform(args, reference, other, &progress)?;
     if let Some(path) = &args.html {
-        progress.stage(format!("writing {}", path.display()));
+        progress.stage(format!("writing {path}"));
         super::report::write(path, &compared.page()?)?;
     }
     drop(progress);

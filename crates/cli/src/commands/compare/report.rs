@@ -125,9 +125,9 @@ fn render_values(per_op: &PerOpReport) -> String {
     );
     for (index, line) in per_op.values.iter().enumerate() {
         let mut cells = vec![
-            Cell::text(&line.name),
-            Cell::text(line.op.as_deref().unwrap_or_default()).style(FAINT),
-            Cell::text(format!("{:?}", line.shape)).style(FAINT),
+            Cell::name(&line.name),
+            Cell::text(line.op.as_deref().unwrap_or_default()).style(FAINT).secondary(),
+            Cell::text(format!("{:?}", line.shape)).style(FAINT).secondary(),
         ];
         match &line.figures {
             Some(figures) => {
@@ -149,7 +149,7 @@ fn render_values(per_op: &PerOpReport) -> String {
             }
         }
         if per_op.drift_begins_at == Some(index) && line.figures.is_some() {
-            cells.push(Cell::text("← drift begins").style(ERROR));
+            cells.push(Cell::words("← drift begins").style(ERROR));
         }
         table.row(cells);
     }
@@ -198,17 +198,19 @@ fn render_outputs(outputs: &[Line], threshold: f64) -> String {
     ];
     table.row(heads.map(head));
     for line in outputs {
-        let mut cells =
-            vec![Cell::text(&line.name).style(STRONG), Cell::text(format!("{:?}", line.shape))];
+        let mut cells = vec![
+            Cell::name(&line.name).style(STRONG),
+            Cell::text(format!("{:?}", line.shape)).secondary(),
+        ];
         match &line.figures {
             Some(figures) => {
                 let snr = figures.snr();
                 cells.push(Cell::number(scientific(figures.max_absolute)));
-                cells.push(Cell::number(scientific(figures.mean_absolute)));
+                cells.push(Cell::number(scientific(figures.mean_absolute)).minor());
                 cells.push(Cell::number(scientific(figures.max_relative)));
                 let cosine =
                     figures.cosine.map_or_else(String::new, |cosine| format!("{cosine:.6}"));
-                cells.push(Cell::number(cosine));
+                cells.push(Cell::number(cosine).minor());
                 cells.push(Cell::number(decibels(snr)).style(grade(snr, threshold)));
                 cells.push(Cell::text(unusual(figures)).style(ERROR));
             }

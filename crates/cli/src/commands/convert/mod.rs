@@ -22,7 +22,7 @@ use coremill_mil::text::Dialect;
 use coremill_mil::verify::{RenderOptions, Severity, Verified};
 use coremill_pt2::ExportedProgram;
 
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 use options::ProgramArgs;
 use report::{Made, Reports};
@@ -42,10 +42,10 @@ pub(crate) struct Args {
     models: Vec<PathBuf>,
     /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
     #[arg(short, long, value_name = "PATH", required_unless_present = "output_dir")]
-    output: Option<PathBuf>,
+    output: Option<OutputPath>,
     /// Where to write a package for each archive, under its name; made if it is not there
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
-    output_dir: Option<PathBuf>,
+    output_dir: Option<OutputPath>,
     #[command(flatten)]
     program: ProgramArgs,
     /// What becomes of buffers that the model writes to
@@ -120,7 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(named) => named.iter().map(|(_, path)| path).collect(),
         None => args.models.iter().collect(),
     };
-    super::keep_apart(inputs, &outputs)?;
+    let paths: Vec<_> = outputs.iter().cloned().map(OutputPath::from).collect();
+    super::keep_apart(inputs, &paths)?;
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
             Failure::user(format_args!(
@@ -246,12 +247,16 @@ fn outputs(args: &Args, is_one: bool) -> Result<Vec<PathBuf>, Failure> {
             return Err(Failure::user("several archives cannot go to one output")
                 .hint(Some("pass `--output-dir DIR` instead of `--output`")));
         }
-        let output: Vec<_> = args.output.iter().cloned().collect();
-        if let Some(path) = output.first() {
+        let output = args.output.as_ref().map(|output| {
+            let path = output.as_directory().map_err(|failure| {
+                failure.hint(Some("`coremill text MODEL.pt2` prints the program as text"))
+            })?;
             check_output(path)?;
-        }
-        return Ok(output);
+            Ok(path.to_owned())
+        });
+        return output.into_iter().collect();
     };
+    let directory = directory.as_directory()?;
     let mut outputs: Vec<PathBuf> = Vec::new();
     for (index, path) in args.models.iter().enumerate() {
         let mut name = path.file_stem().unwrap_or(path.as_os_str()).to_owned();

@@ -25,13 +25,13 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
         } else {
             Cell::text(format!("exceeds {}", compare::scientific(agreement.bound))).style(ERROR)
         };
-        let name = Cell::text(&output.name).style(STRONG);
+        let name = Cell::name(&output.name).style(STRONG);
         match &output.figures {
             Ok(figures) => table.row([
                 name,
                 Cell::number(compare::scientific(figures.max_relative)),
                 Cell::number(compare::decibels(figures.snr())),
-                Cell::number(format!("{} of {}", figures.differing, figures.elements)),
+                Cell::number(format!("{} of {}", figures.differing, figures.elements)).minor(),
                 verdict,
                 match figures.unlike {
                     0 => Cell::text(""),

@@ -47,7 +47,7 @@ pub(in crate::commands) fn render(chosen: &Chosen) -> String {
             None => cure.name.clone(),
         };
         table.row([
-            Cell::text(place).style(STRONG),
+            Cell::name(place).style(STRONG),
             Cell::text(&cure.reason),
             Cell::text(&cure.remedy),
             Cell::text(&cure.cost),
@@ -64,7 +64,7 @@ pub(in crate::commands) fn render(chosen: &Chosen) -> String {
     for outcome in &chosen.outputs {
         let is_enough = outcome.after.is_none_or(|found| found >= coremill::precision::ENOUGH_DB);
         table.row([
-            Cell::text(&outcome.name).style(STRONG),
+            Cell::name(&outcome.name).style(STRONG),
             Cell::number(decibels(outcome.before)),
             Cell::number(decibels(outcome.after)),
             match is_enough {

@@ -135,7 +135,7 @@ fn operations(function: &FunctionSummary) -> String {
     let mut table = Table::new(2);
     for entry in function.histogram.iter().take(TOP) {
         table.row([
-            Cell::text(&entry.op),
+            Cell::name(&entry.op),
             Cell::number(entry.count),
             Cell::bar(entry.count as f64 / most as f64, 24),
         ]);

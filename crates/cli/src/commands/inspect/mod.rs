@@ -110,7 +110,7 @@ fn render_counts<'n>(
     for (name, count) in counts.take(top) {
         let most = *most.get_or_insert(count);
         table.row([
-            Cell::text(name),
+            Cell::name(name),
             Cell::number(count),
             Cell::bar(count as f64 / most as f64, 24),
         ]);
@@ -127,10 +127,10 @@ pub(super) fn render_features(function: &FunctionSummary) -> String {
         for feature in features {
             table.row([
                 Cell::text(role).style(FAINT),
-                Cell::text(&feature.name).style(STRONG),
+                Cell::name(&feature.name).style(STRONG),
                 Cell::text(kind(feature)),
-                Cell::text(shape(feature)),
-                Cell::text(accepts(feature)).style(FAINT),
+                Cell::text(shape(feature)).secondary(),
+                Cell::text(accepts(feature)).style(FAINT).secondary(),
             ]);
         }
     }
@@ -175,11 +175,11 @@ fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) 
             entry.name.clone()
         };
         table.row([
-            Cell::text(name),
-            Cell::text(&entry.ty),
-            Cell::text(&entry.storage).style(FAINT),
+            Cell::name(name),
+            Cell::text(&entry.ty).secondary(),
+            Cell::text(&entry.storage).style(FAINT).minor(),
             Cell::number(quantity::bytes(entry.bytes)),
-            Cell::number(share).style(FAINT),
+            Cell::number(share).style(FAINT).minor(),
         ]);
     }
     text += &table.render();

@@ -15,7 +15,7 @@ use coremill_pte as pte;
 
 use super::convert::options::ProgramArgs;
 use super::convert::{Stop, precision, stop as convert_stop};
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 use report::Made;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     models: Vec<String>,
     /// The program to write
     #[arg(short, long, value_name = "PATH")]
-    output: PathBuf,
+    output: OutputPath,
     #[command(flatten)]
     program: ProgramArgs,
     /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     partition_report: bool,
     /// Write a page that shows the delegates, what is in them, and what stays outside and why
     #[arg(long, value_name = "FILE.html")]
-    html: Option<PathBuf>,
+    html: Option<OutputPath>,
     /// Wait until everything is on the disk
     #[arg(long)]
     sync: bool,
@@ -158,10 +158,10 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         args.models.iter().map(|model| method_and_path(model)).collect();
     let inputs: Vec<_> = inputs?.iter().map(|(_, path)| PathBuf::from(path)).collect();
     super::keep_apart(&inputs, [&args.output].into_iter().chain(&args.html))?;
-    let output = super::file_of(&args.output);
+    let output = args.output.as_file();
     let is_stream = coremill_tensor::is_stream(output);
     if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
-        let message = format!("{} cannot be read again", args.output.display());
+        let message = format!("{} cannot be read again", args.output);
         let hint = "write to a file for `--verify` and `--html`";
         return Err(Failure::user(message).hint(Some(hint)).into());
     }
@@ -219,7 +219,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
             lowered = compiler::lower(programs, &options).map_err(failed)?;
         }
     }
-    progress.stage(format!("writing {}", args.output.display()));
+    progress.stage(format!("writing {}", args.output));
     pte::write(output, &lowered.program, &pte::WriteOptions { durable: args.sync }).map_err(
         |error| {
             let hint = error.hint().map(str::to_owned);
@@ -232,7 +232,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         numbers = verified(args, programs, &options.options, bound)?;
     }
     if let Some(path) = &args.html {
-        progress.stage(format!("writing {}", path.display()));
+        progress.stage(format!("writing {path}"));
         super::report::write(path, &super::report::of_lowered(&args.output, &lowered.reports)?)?;
     }
     drop(progress);

@@ -16,7 +16,7 @@ use coremill_runtime::{LoadOptions as MethodOptions, Span};
 
 use super::compare;
 use super::run::{NamedShape, fill, load_method, read_npz, with_largest};
-use crate::output::Failure;
+use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
 /// The most bytes of a compute plan that are read: a million operations have fewer.
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(super) models: Vec<PathBuf>,
     /// The page to write
     #[arg(short, long, value_name = "FILE.html")]
-    output: PathBuf,
+    output: OutputPath,
     /// A `.npz` file of arrays by input name. Each one is a step. Without, the sample inputs of a `.pt2` are taken
     #[arg(short, long, value_name = "FILE")]
     pub(super) inputs: Vec<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(plan) = plan {
         add_plan(&mut page, &plan)?;
     }
-    progress.stage(format!("writing {}", args.output.display()));
+    progress.stage(format!("writing {}", args.output));
     write(&args.output, &page)
 }
 
@@ -112,9 +112,8 @@ pub(super) fn add_arrays<'a>(
 }
 
 /// Writes a page in one step.
-pub(super) fn write(path: &Path, page: &Report) -> Result<(), Failure> {
-    let written = coremill::write_file(super::file_of(path), page.to_html().as_bytes());
-    written.map_err(|error| super::failure(&error))
+pub(super) fn write(path: &OutputPath, page: &Report) -> Result<(), Failure> {
+    path.write(page.to_html().as_bytes())
 }
 
 /// Two models side by side. Without inputs that both can be run on, what they hold is compared alone.

@@ -225,7 +225,7 @@ pub(in crate::commands) fn table(title: &str, ports: &[Port]) -> String {
         let optional = port.description.as_ref().is_some_and(|description| description.is_optional);
         let dtype = port.ty.as_tensor().map_or_else(String::new, |ty| ty.dtype.to_string());
         table.row([
-            Cell::text(&port.name).style(STRONG),
+            Cell::name(&port.name).style(STRONG),
             Cell::text(dtype),
             Cell::text(port.accepted_shapes()),
             Cell::text(if optional { "optional" } else { "" }).style(FAINT),

@@ -17,7 +17,7 @@ use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
 use coremill_runtime::Span;
 
 use super::EnginePrecision;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, OutputPath};
 use inputs::{NamedFile, Step};
 
 pub(super) use inputs::{NamedShape, fill, read_npz, table};
@@ -62,13 +62,13 @@ pub(crate) struct Args {
     /// Where to write the outputs: a `.npz` file, or a `.npy` file if there is one; `-` is standard output.
     /// With several steps, `NAME` is the last one's, `NAME@0` the first one's
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    output: Option<OutputPath>,
     /// What the states hold at first, a `.npz` file of arrays by name; zeros if not given
     #[arg(long, value_name = "FILE")]
     state_in: Option<PathBuf>,
     /// Where to write what the states hold at last
     #[arg(long, value_name = "FILE")]
-    state_out: Option<PathBuf>,
+    state_out: Option<OutputPath>,
     /// The function, or the method of a program; the default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
@@ -96,10 +96,10 @@ pub(crate) struct Args {
     profile: bool,
     /// Write when each operation ran, for `chrome://tracing` and Perfetto
     #[arg(long, value_name = "FILE.json")]
-    trace: Option<PathBuf>,
+    trace: Option<OutputPath>,
     /// Write a page that shows the model and where its time goes
     #[arg(long, value_name = "FILE.html", requires = "profile")]
-    html: Option<PathBuf>,
+    html: Option<OutputPath>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -113,6 +113,13 @@ enum ResizeArg {
     Crop,
     /// Scaled until it lies within the size, black around it
     Fit,
+}
+
+impl Args {
+    /// The files that are asked for.
+    fn outputs(&self) -> impl Iterator<Item = &OutputPath> {
+        [&self.output, &self.state_out, &self.trace, &self.html].into_iter().flatten()
+    }
 }
 
 /// What came of the steps of a run.
@@ -142,8 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
-    let outputs = [&args.output, &args.state_out, &args.trace, &args.html];
-    super::keep_apart(inputs, outputs.into_iter().flatten())?;
+    super::keep_apart(inputs, args.outputs())?;
     if executorch::is_program(&args.model) {
         return program::run(args);
     }
@@ -240,7 +246,7 @@ fn finish(
         write_outputs(path, &done.results, args.positional)?;
     }
     if let Some(path) = &args.state_out {
-        coremill::arrays::write_npz(path, &done.states).map_err(|error| super::failure(&error))?;
+        write_npz(path, &done.states)?;
     }
     if let Some(path) = &args.trace {
         profile::write_trace(path, done.spans.last().map_or(&[][..], Vec::as_slice))?;
@@ -263,7 +269,7 @@ fn finish(
 
 /// Says what came of it, where standard output does not hold the arrays.
 fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
-    if args.output.as_deref().is_some_and(is_standard) {
+    if args.outputs().any(OutputPath::is_stdout) {
         if args.json || args.repeat.is_some() || args.profile {
             output::tell(&report.text(args)?);
         }
@@ -306,34 +312,30 @@ fn states_of(session: &Session) -> Vec<(String, Array)> {
     held.collect()
 }
 
-fn write_outputs(path: &Path, results: &[Outputs], positional: bool) -> Result<(), Failure> {
+fn write_outputs(path: &OutputPath, results: &[Outputs], positional: bool) -> Result<(), Failure> {
     let arrays = outputs::entries(results, positional);
-    if is_standard(path) {
-        let write = || {
-            let mut to = BufWriter::new(std::io::stdout().lock());
-            coremill::arrays::to_npz(&mut to, &arrays)?;
-            to.flush()
-        };
-        return write().map_err(|error| {
-            Failure::user(format_args!("cannot write to standard output: {error}"))
-        });
-    }
-    let written = if path.extension().is_some_and(|extension| extension == "npy") {
+    if path.extension().is_some_and(|extension| extension == "npy") {
         let [(_, array)] = &arrays[..] else {
             let names: Vec<_> = arrays.iter().map(|(name, _)| format!("`{name}`")).collect();
             let message = format!("a `.npy` file holds one array; there are {}", names.join(", "));
             return Err(Failure::user(message).hint(Some("end the name in `.npz`")));
         };
-        coremill::arrays::write_npy(path, array)
+        coremill::arrays::write_npy(path, array).map_err(|error| super::failure(&error))
     } else {
-        coremill::arrays::write_npz(path, &arrays)
-    };
-    written.map_err(|error| super::failure(&error))
+        write_npz(path, &arrays)
+    }
 }
 
-/// Writes a file at once.
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    coremill::write_file(path, bytes).map_err(|error| super::failure(&error))
+fn write_npz(path: &OutputPath, arrays: &[(String, Array)]) -> Result<(), Failure> {
+    if !path.is_stdout() {
+        return coremill::arrays::write_npz(path, arrays).map_err(|error| super::failure(&error));
+    }
+    let write = || {
+        let mut to = BufWriter::new(std::io::stdout().lock());
+        coremill::arrays::to_npz(&mut to, arrays)?;
+        to.flush()
+    };
+    write().map_err(|error| Failure::user(format_args!("cannot write to standard output: {error}")))
 }
 
 fn is_standard(path: &Path) -> bool {

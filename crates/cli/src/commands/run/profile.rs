@@ -1,15 +1,13 @@
 //! Where the time goes.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::time::Duration;
 
 use coremill_runtime::{Span, own_times};
 use serde::Serialize;
 use serde_json::json;
 
-use super::write_file;
-use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
+use crate::output::{Cell, FAINT, Failure, OutputPath, STRONG, Table, paint};
 
 /// How wide the bar of all time is.
 const BAR_WIDTH: usize = 24;
@@ -77,13 +75,13 @@ pub(super) fn render(rows: &[Row]) -> String {
     table.row(heads.chain(more).map(|cell| cell.style(FAINT)));
     for row in rows {
         table.row([
-            Cell::text(&row.label).style(STRONG),
-            Cell::number(row.calls),
+            Cell::name(&row.label).style(STRONG),
+            Cell::number(row.calls).minor(),
             Cell::number(format!("{:.3}", row.milliseconds)),
             Cell::number(format!("{:.1} %", row.share * 100.0)),
             Cell::bar(row.share, BAR_WIDTH),
-            rate(row.gflops),
-            rate(row.gigabytes_per_second),
+            rate(row.gflops).minor(),
+            rate(row.gigabytes_per_second).minor(),
         ]);
     }
     let total: f64 = rows.iter().map(|row| row.milliseconds).sum();
@@ -93,7 +91,7 @@ pub(super) fn render(rows: &[Row]) -> String {
 }
 
 /// Writes a run in the form of Chrome's tracing: complete events, in microseconds.
-pub(super) fn write_trace(path: &Path, spans: &[Span]) -> Result<(), Failure> {
+pub(super) fn write_trace(path: &OutputPath, spans: &[Span]) -> Result<(), Failure> {
     let first = spans.iter().map(|span| span.start).min();
     let events = spans.iter().map(|span| {
         let since = first.map_or(Duration::ZERO, |first| span.start - first);
@@ -110,7 +108,7 @@ pub(super) fn write_trace(path: &Path, spans: &[Span]) -> Result<(), Failure> {
     });
     let trace = json!({ "traceEvents": events.collect::<Vec<_>>(), "displayTimeUnit": "ms" });
     let text = serde_json::to_string(&trace).map_err(Failure::ours)?;
-    write_file(path, text.as_bytes())
+    path.write(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -1,0 +1,116 @@
+//! `-` is standard output for every option that names an output; no command makes a file of that name.
+
+#[path = "support/scratch.rs"]
+mod scratch;
+
+use std::process::{Command, Output};
+
+use scratch::Scratch;
+
+/// The calls of `outputs.txt`: the option, the call, and what is expected.
+fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let rows = include_str!("outputs.txt").lines().filter(|line| !line.starts_with('#'));
+    rows.map(|row| {
+        let mut columns = row.splitn(3, " | ");
+        let mut column = || columns.next().expect("three columns");
+        (column(), column(), column())
+    })
+}
+
+fn run(scratch: &Scratch, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coremill"));
+    command.args(arguments).current_dir(scratch.path()).output().expect("the command starts")
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let scratch = Scratch::new();
+    for (option, call, expected) in rows() {
+        let name = option.split_once(' ').expect("a command and an option").1;
+        let arguments: Vec<&str> = call.split(' ').chain([name, "-"]).collect();
+        let output = run(&scratch, &arguments);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!scratch.path().join("-").exists(), "`{call} {name} -` makes a file");
+        if let (true, Some(_)) = (expected.starts_with("error: "), output.status.code()) {
+            // Compute plans are recorded on Macs.
+            if cfg!(target_vendor = "apple") && call.starts_with("plan ") {
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(1), "`{call} {name} -`: {told}");
+            assert!(told.contains(expected), "`{call} {name} -`: {told}");
+            assert!(output.stdout.is_empty(), "`{call} {name} -` prints something");
+            continue;
+        }
+        assert!(output.status.success(), "`{call} {name} -`: {told}");
+        let start = String::from_utf8_lossy(&output.stdout[..output.stdout.len().min(40)]);
+        assert!(start.contains(expected), "`{call} {name} -` begins with {start:?}");
+    }
+}
+
+/// What goes to standard output is what the file holds; the report goes elsewhere.
+#[test]
+fn standard_output_holds_the_file_alone() {
+    let scratch = Scratch::new();
+    for (call, option) in [
+        ("run files/counter.mil --random 1", "--state-out"),
+        ("run files/counter.mil --random 1 --json", "--state-out"),
+        ("diff files/small.mil files/counter.mil", "--html"),
+        ("lower examples/digits.pt2 --json", "--output"),
+    ] {
+        let arguments: Vec<&str> = call.split(' ').chain([option]).collect();
+        let printed = run(&scratch, &[&arguments[..], &["-"]].concat()).stdout;
+        assert!(run(&scratch, &[&arguments[..], &["file"]].concat()).status.success(), "{call}");
+        let written = std::fs::read(scratch.path().join("file")).expect("it was written");
+        assert!(printed == written, "`{call}`: {} and {} bytes", printed.len(), written.len());
+    }
+}
+
+#[test]
+fn standard_output_holds_one_file() {
+    let scratch = Scratch::new();
+    let call = ["run", "files/counter.mil", "--random", "1", "-o", "-", "--trace", "-"];
+    let output = run(&scratch, &call);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("standard output cannot hold several files"), "{told}");
+}
+
+/// A redirected standard output is written to behind what stands there, under either name.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_redirected_standard_output_is_appended_to() {
+    let scratch = Scratch::new();
+    for output in ["-", "/dev/stdout", "/proc/self/fd/1"] {
+        let script = format!(
+            "echo before > all; \"$0\" report files/small.mil -o {output} >> all; echo after >> all"
+        );
+        let binary = env!("CARGO_BIN_EXE_coremill");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, binary]).current_dir(scratch.path());
+        assert!(shell.status().expect("a shell").success());
+        let all = std::fs::read_to_string(scratch.path().join("all")).expect("it is there");
+        assert!(all.starts_with("before\n<!DOCTYPE html>") && all.ends_with("after\n"), "{output}");
+    }
+}
+
+/// Files of memory are files: their content is replaced.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_of_memory_are_replaced() {
+    let memory = std::path::Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return;
+    }
+    let (scratch, memory) = (Scratch::new(), tempfile::tempdir_in(memory).expect("a directory"));
+    let through_process = "/proc/self/cwd/out.npz".to_owned();
+    for path in [memory.path().join("out.npz").display().to_string(), through_process] {
+        let mut sizes = Vec::new();
+        for seed in ["1", "2"] {
+            let call = ["run", "files/small.mil", "--random", seed, "-o", &path];
+            assert!(run(&scratch, &call).status.success(), "{path}");
+            let path = path.replace("/proc/self/cwd", &scratch.path().display().to_string());
+            sizes.push(std::fs::metadata(path).expect("it was written").len());
+        }
+        assert_eq!(sizes[0], sizes[1], "{path}");
+    }
+}
