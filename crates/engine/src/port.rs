@@ -5,7 +5,7 @@ use coremill_mil::model::{
     ArrayType, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
     ShapeFlexibility, SizeRange,
 };
-use coremill_tensor::kernels::math::round_to_fp16;
+use coremill_tensor::math::round_to_fp16;
 use coremill_tensor::{DType, Isa};
 
 use crate::array::{Array, Elements, View, int_range, round_floats};

@@ -218,7 +218,7 @@ fn check(text: &str, input: &[usize], step: f32, tolerance: f32) -> Vec<String> 
     let floats: Vec<f32> =
         (0..input.iter().product()).map(|_| draw.between(-4000, 4000) as f32 / 1000.0).collect();
     let mut ran = Vec::new();
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let options = LoadOptions { threads, isa: Some(isa), ..LoadOptions::default() };
             let engine = Engine::load(&verified, &options).expect("it loads");

@@ -10,11 +10,11 @@ use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_tensor::kernels::layout::channels_to_last;
 use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, map};
-use coremill_tensor::kernels::math::{Unary, unary};
 use coremill_tensor::kernels::matmul::Epilogue;
 use coremill_tensor::kernels::normalize::{Affine, Norm, normalize_rows, softmax};
 use coremill_tensor::kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
 use coremill_tensor::kernels::reduce::{Reduction, reduce};
+use coremill_tensor::math::{Unary, unary};
 use coremill_tensor::{Isa, Pool};
 
 struct Bench {

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-use crate::deferred::{Identity, Produce, Recipe};
 use crate::mapped::Mapping;
+use crate::produce::{Identity, Produce};
 
 /// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
 /// pages around the touched one.
@@ -338,11 +338,11 @@ impl Buffer {
         owner.with(self.range.start as u64).with(self.range.len() as u64)
     }
 
-    /// How the bytes are computed, if a recipe says so and the buffer is all of its result.
-    pub(crate) fn recipe(&self) -> Option<Recipe> {
+    /// The producer of a deferred buffer, if the buffer is all of its result.
+    pub(crate) fn producer(&self) -> Option<&dyn Produce> {
         match &*self.owner {
             Owner::Deferred { producer, length, .. } if self.range == (0..*length) => {
-                producer.recipe()
+                Some(&**producer)
             }
             _ => None,
         }

@@ -26,7 +26,12 @@ impl Isa {
 
     /// The best that this machine has.
     pub fn detect() -> Isa {
-        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
+        Isa::available().last().unwrap_or(Isa::Portable)
+    }
+
+    /// The sets that this machine has, from the narrowest.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
     /// Whether this machine has it.

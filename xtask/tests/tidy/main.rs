@@ -227,9 +227,6 @@ const TANGLED: &[(&str, &str)] = &[
     ("optimize", "crate"),
     ("pt2", "crate"),
     ("rlx", "crate"),
-    ("tensor", "crate"),
-    ("tensor", "crate::deferred"),
-    ("tensor", "crate::kernels::vector"),
 ];
 
 #[test]

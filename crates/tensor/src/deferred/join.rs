@@ -1,7 +1,7 @@
 use std::io;
 
 use crate::Buffer;
-use crate::deferred::{Identity, Produce};
+use crate::produce::{Identity, Produce};
 
 /// Tensors side by side along an axis: blocks of each part in turn.
 pub(super) struct Join {

@@ -24,8 +24,8 @@ mod error;
 mod join;
 mod narrow;
 mod pack;
-mod produce;
 mod recipe;
+mod scan;
 mod statistics;
 mod steps;
 #[cfg(test)]
@@ -34,7 +34,6 @@ mod view;
 mod watch;
 
 pub use error::RecipeError;
-pub use produce::{Identity, Produce};
-pub use recipe::{Overflow, Recipe};
+pub use recipe::{Overflow, Recipe, Replace};
 pub use statistics::Statistics;
-pub use watch::{Replace, Watch, rebased};
+pub use watch::{Watch, rebased};

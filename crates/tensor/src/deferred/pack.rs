@@ -1,8 +1,9 @@
 use std::io;
 
 use super::error::misfit;
-use super::{Identity, Overflow, Produce, Recipe, RecipeError};
+use super::{Overflow, Recipe, RecipeError};
 use crate::packed::pack;
+use crate::produce::{Identity, Produce};
 use crate::{Buffer, DType};
 
 /// Elements that are packed together; a multiple of 8, so that each chunk fills whole bytes.

@@ -1,12 +1,15 @@
+use std::any::Any;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::RecipeError;
 use super::error::misfit;
 use super::join::Join;
+use super::scan::map_windows;
 use super::steps::{Along, Elements, Step, fits_single, is_numeric, read_integers};
 use super::view::View;
-use super::{Identity, Produce, RecipeError, Replace, statistics};
+use crate::produce::{Identity, Produce};
 use crate::{Buffer, DType};
 
 type Result<T> = std::result::Result<T, RecipeError>;
@@ -34,6 +37,9 @@ enum Body {
     Join { parts: Vec<Recipe>, axis: usize },
 }
 
+/// What takes the place of a source whose elements are of a type: as many elements in the same order, and their type.
+pub type Replace<'r> = dyn Fn(&Buffer, DType) -> Option<(Buffer, DType)> + 'r;
+
 /// What becomes of integers that the type that they are cast to cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
@@ -53,7 +59,7 @@ impl Recipe {
     /// The elements of a buffer, in row-major order. Steps that follow those of the recipe that the buffer
     /// stands for are computed together with them.
     pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
-        match source.recipe() {
+        match Recipe::of(&source) {
             Some(known) if known.dtype == dtype && known.shape == shape => Ok(known),
             Some(known)
                 if known.dtype == dtype
@@ -63,6 +69,11 @@ impl Recipe {
             }
             _ => Recipe::over(source, dtype, shape),
         }
+    }
+
+    /// The recipe that a buffer is all of the result of, if there is one.
+    pub(super) fn of(buffer: &Buffer) -> Option<Recipe> {
+        buffer.producer()?.description()?.downcast_ref().cloned()
     }
 
     /// The elements of a buffer as they are, computed in a pass of their own if they are computed.
@@ -302,7 +313,7 @@ impl Recipe {
             Body::View { view, steps, wraps } => {
                 let (source, dtype) = match replace(&view.source, view.dtype) {
                     Some(found) => found,
-                    None => (view.source.recipe()?.rebased(replace)?.to_buffer(), view.dtype),
+                    None => (Recipe::of(&view.source)?.rebased(replace)?.to_buffer(), view.dtype),
                 };
                 let wide = |extents: &[usize]| -> Vec<u64> {
                     extents.iter().map(|&extent| extent as u64).collect()
@@ -468,7 +479,7 @@ impl Recipe {
         }
         let unbounded =
             |value: i128| overflow == Overflow::KeepBounds && (value == from.0 || value == from.1);
-        let found = statistics::map_windows(&self.to_buffer(), &|start, bytes| {
+        let found = map_windows(&self.to_buffer(), &|start, bytes| {
             first_outside(self.dtype, bytes, low..=high, &unbounded)
                 .map(|(at, value)| ((start / width_of(self.dtype) + at) as u64, value))
         });
@@ -503,8 +514,8 @@ impl<P: Produce> Produce for Computed<P> {
         self.producer.identity()
     }
 
-    fn recipe(&self) -> Option<Recipe> {
-        Some(self.recipe.clone())
+    fn description(&self) -> Option<&dyn Any> {
+        Some(&self.recipe)
     }
 }
 

@@ -1,18 +1,12 @@
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use half::f16;
 
+use super::Recipe;
+use super::scan::map_windows;
 use super::steps::{is_numeric, read_double};
-use crate::kernels::vector::{Kernel, Vector, dispatch};
-use crate::windows::share;
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Buffer, DType, Isa};
-
-/// What a thread looks at in a step.
-const WINDOW: usize = 1 << 20;
-
-/// From here on more than one thread is worth starting.
-const SHARED_FROM: usize = 4 << 20;
 
 /// Elements that are converted together.
 const CHUNK: usize = 2048;
@@ -58,7 +52,7 @@ impl Statistics {
 
     /// Whether a look at what elements in single precision are computed from tells that none is beyond a limit.
     pub fn surely_within(elements: &Buffer, limit: f64) -> io::Result<bool> {
-        let known = match elements.recipe() {
+        let known = match Recipe::of(elements) {
             Some(recipe) => recipe.scaled(),
             None => (!elements.is_deferred()).then(|| (elements.clone(), 1.0)),
         };
@@ -111,36 +105,6 @@ impl Statistics {
             self.vanishing += u64::from(number != 0.0 && half.to_bits() << 1 == 0);
         }
     }
-}
-
-/// Calls `visit` with windows of a buffer, on all processors if there are many, and gives the results in
-/// order. Windows begin at multiples of any element's width.
-pub(super) fn map_windows<T: Send>(
-    buffer: &Buffer,
-    visit: &(dyn Fn(usize, &[u8]) -> T + Sync),
-) -> io::Result<Vec<T>> {
-    let one = |start: usize| {
-        let end = buffer.len().min(start + WINDOW);
-        buffer.with_window(start..end, |bytes| visit(start, bytes))
-    };
-    let starts = (0..buffer.len()).step_by(WINDOW);
-    if buffer.len() < SHARED_FROM {
-        return starts.map(one).collect();
-    }
-    let done = Mutex::new(Vec::new());
-    share(
-        starts.len(),
-        usize::MAX,
-        || (),
-        |(), index| {
-            let result = (index, one(index * WINDOW)?);
-            done.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-            Ok(())
-        },
-    )?;
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_unstable_by_key(|(index, _)| *index);
-    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 fn doubles(dtype: DType, width: usize, bytes: &[u8]) -> Statistics {

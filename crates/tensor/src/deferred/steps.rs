@@ -6,11 +6,9 @@ use half::{bf16, f16};
 
 use crate::deferred::narrow::{Narrow, clamped};
 use crate::deferred::view::View;
-use crate::deferred::{Identity, Produce};
-use crate::kernels::math::{
-    bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
-};
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::math::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16};
+use crate::produce::{Identity, Produce};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{DType, Isa};
 
 /// Elements that are computed together: few enough that they stay in the nearest cache.

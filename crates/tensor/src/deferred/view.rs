@@ -1,8 +1,9 @@
 use std::io;
 use std::ops::Range;
 
+use crate::deferred::RecipeError;
 use crate::deferred::error::misfit;
-use crate::deferred::{Identity, RecipeError};
+use crate::produce::Identity;
 use crate::{Buffer, DType};
 
 /// Dimensions that a view may have; more than any framework has.

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use super::recipe::Recipe;
+use super::{Recipe, Replace};
 use crate::{Buffer, DType};
 
 /// Tells whether somebody has read bytes of a buffer, and finds it again in what is computed of it: how whoever takes a
@@ -52,9 +52,6 @@ impl Watch {
     }
 }
 
-/// What takes the place of a source whose elements are of a type: as many elements in the same order, and their type.
-pub type Replace<'r> = dyn Fn(&Buffer, DType) -> Option<(Buffer, DType)> + 'r;
-
 /// The elements of a type and a shape that a buffer holds or computes, of other sources; none if none of its sources is
 /// replaced, or the others do not do.
 pub fn rebased(
@@ -68,7 +65,7 @@ pub fn rebased(
         Some((other, found)) => {
             Some(Recipe::new(other, found, shape).ok()?.narrowed_to(dtype).ok()?.to_buffer())
         }
-        None => Some(elements.recipe()?.rebased(replace)?.to_buffer()),
+        None => Some(Recipe::of(elements)?.rebased(replace)?.to_buffer()),
     }
 }
 
@@ -79,7 +76,7 @@ impl Buffer {
         if let Some(inner) = self.all_watched() {
             return inner;
         }
-        let kept = self.recipe().filter(Recipe::keeps_elements);
+        let kept = Recipe::of(self).filter(Recipe::keeps_elements);
         let kept = kept.and_then(|recipe| {
             recipe.rebased(&|source, dtype| Some((source.all_watched()?, dtype)))
         });

@@ -1,7 +1,7 @@
 //! Numbers and the small integers that stand for them in compressed weights.
 
 use crate::Isa;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::vector::{Kernel, MOST_LANES, Vector, dispatch};
 
 /// Independent results, as many as a cache line holds.
 const LANES: usize = 16;
@@ -499,16 +499,12 @@ mod tests {
             .collect()
     }
 
-    fn available() -> impl Iterator<Item = Isa> {
-        Isa::ALL.into_iter().filter(|isa| isa.is_available())
-    }
-
     #[test]
     fn halves_are_widened_and_narrowed() {
         let numbers = numbers();
         let bytes: Vec<[u8; 2]> =
             numbers.iter().map(|&number| f16::from_f32(number).to_le_bytes()).collect();
-        for isa in available() {
+        for isa in Isa::available() {
             for length in [0, 1, 15, 16, 17, numbers.len()] {
                 let mut found = vec![0.0; length];
                 widen(isa, &bytes[..length], &mut found);
@@ -526,7 +522,7 @@ mod tests {
     fn extents_are_those_of_the_runs() {
         let mut numbers = numbers();
         let runs = [(3, 1), (40, 0), (17, 1), (numbers.len() - 60, 2)];
-        for isa in available() {
+        for isa in Isa::available() {
             let mut extents = [(f32::INFINITY, f32::NEG_INFINITY); 3];
             assert!(extend(isa, &numbers, &runs, &mut extents));
             let mut expected = [(f32::INFINITY, f32::NEG_INFINITY); 3];
@@ -555,7 +551,7 @@ mod tests {
         let numbers = numbers();
         let step = Affine { scale: f16::from_f32(0.00391).to_f32(), zero_point: -3.0 };
         let runs = [(100, step), (numbers.len() - 100, Affine { scale: 0.0, ..step })];
-        for isa in available() {
+        for isa in Isa::available() {
             for half in [false, true] {
                 let mut codes = vec![0; numbers.len()];
                 affine(isa, &numbers, &runs, (-7.0, 7.0), half, &mut codes);
@@ -579,7 +575,7 @@ mod tests {
         let steps =
             [(0.0039, -3.0), (0.02, 5.0)].map(|(scale, zero_point)| Affine { scale, zero_point });
         let runs = [(37, steps[0]), (numbers.len() - 37, steps[1])];
-        for isa in available() {
+        for isa in Isa::available() {
             for (signed, range) in [(true, (-128.0, 127.0)), (false, (0.0, 255.0))] {
                 let mut codes = vec![0; numbers.len()];
                 affine(isa, &numbers, &runs, range, false, &mut codes);
@@ -611,7 +607,7 @@ mod tests {
         let numbers = numbers();
         let bounds = Grid { least: -0.125, extent: f16::from_f32(0.6172).to_f32() };
         let round = |number: f32| f16::from_f32(number).to_f32();
-        for isa in available() {
+        for isa in Isa::available() {
             let mut codes = vec![0; numbers.len()];
             grid(isa, &numbers, &[(numbers.len(), bounds)], 63.0, true, &mut codes);
             for (&number, &code) in numbers.iter().zip(&codes) {
@@ -629,7 +625,7 @@ mod tests {
     fn codes_count_the_limits_below() {
         let numbers = numbers();
         let limits: Vec<f32> = (0..255).map(|at| at as f32 / 400.0 - 0.13).collect();
-        for isa in available() {
+        for isa in Isa::available() {
             for count in [1, 15, 100] {
                 let runs = [(33, 0), (numbers.len() - 33, 100)];
                 let mut codes = vec![0; numbers.len()];

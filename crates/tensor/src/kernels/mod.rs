@@ -10,7 +10,6 @@ pub mod depthwise;
 pub mod integer;
 pub mod layout;
 pub mod map;
-pub mod math;
 pub mod matmul;
 pub mod normalize;
 pub mod pooling;
@@ -19,6 +18,5 @@ pub mod reduce;
 mod scratch;
 mod shared;
 pub mod stored;
-pub(crate) mod vector;
 
 pub use activation::{Activation, activate};

@@ -4,9 +4,9 @@ use super::reduce::{
     Itself, SquareOfDifference, largest, largest_of_columns, load, sum_columns, sum_row,
 };
 use crate::kernels::map::{MapInput, MapProgram, Step, map};
-use crate::kernels::math::lanes;
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::math::lanes;
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// How elements are brought to a common size.
@@ -457,7 +457,6 @@ impl Kernel for ColumnsKernel<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::vector::tests::available;
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
@@ -501,7 +500,7 @@ mod tests {
 
     #[test]
     fn softmax_agrees_with_the_definition() {
-        for isa in available() {
+        for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
                 for extents in extents() {
@@ -529,7 +528,7 @@ mod tests {
     #[test]
     fn softmax_of_nothing_but_minus_infinity_or_of_nan_is_nan() {
         let pool = Pool::new(1);
-        for isa in available() {
+        for isa in Isa::available() {
             for length in [1, 3, 16, 33] {
                 for inner in [1, 2] {
                     let mut source = vec![f32::NEG_INFINITY; length * inner];
@@ -571,7 +570,7 @@ mod tests {
 
     #[test]
     fn norms_agree_with_their_definitions() {
-        for isa in available() {
+        for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
                 for [outer, length, inner] in extents() {
@@ -672,7 +671,7 @@ mod tests {
             (&[1.0, 1.0, 6.0][..], &[-0.5, 2.0, -13.0][..])
         );
         let pool = Pool::new(1);
-        for isa in available() {
+        for isa in Isa::available() {
             let source = numbers(2 * 3 * 5, 9);
             let mut target = vec![0.0; 30];
             scale_shift(isa, &pool, &source, [2, 3, 5], &scale, &shift, &mut target);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::kernels::reduce::{Reduction, reduce};
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// What the elements of a window become.
@@ -257,7 +257,6 @@ fn pool_rows<V: Vector, W: Window<V>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::vector::tests::available;
 
     fn numbers(count: usize) -> Vec<f32> {
         let mut state = 99u32;
@@ -417,7 +416,7 @@ mod tests {
             let Sliding { batch, input: size, channels, .. } = extents;
             let windows = [&planes[..], &lines[..], &columns[..]];
             let given = PoolingExtents { batch, input: size, windows, channels };
-            for isa in available() {
+            for isa in Isa::available() {
                 for threads in [1, 3] {
                     let pool = Pool::new(threads);
                     for pooling in [
@@ -449,7 +448,7 @@ mod tests {
         let extents = PoolingExtents { batch: 1, input: [1, 1, 3], windows, channels: 4 };
         let (large, infinite) = (1e30, f32::INFINITY);
         let input = [large, 0.0, infinite, 1e-30, large, 0.0, infinite, 1e-30, 0.0, 0.0, 1.0, 0.0];
-        for isa in available() {
+        for isa in Isa::available() {
             let mut output = [0.0; 4];
             pool_windows(isa, &Pool::new(1), Pooling::L2, &extents, &input, &mut output);
             let expected = [large * 2f32.sqrt(), 0.0, infinite, 1e-30 * 2f32.sqrt()];
@@ -466,7 +465,7 @@ mod tests {
     fn global_means() {
         let mut output = [0.0; 4];
         let input = [1.0, 2.0, 3.0, 6.0, -1.0, 0.0, 5.0, 0.0];
-        for isa in available() {
+        for isa in Isa::available() {
             global_average(isa, &Pool::new(1), [2, 2, 2], &input, &mut output);
             assert_eq!(output, [2.0, 4.0, 2.0, 0.0]);
         }

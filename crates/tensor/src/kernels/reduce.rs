@@ -1,8 +1,8 @@
 //! Reductions over axes: sums, extrema, products, norms.
 
-use crate::kernels::math::lanes;
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::math::lanes;
+use crate::vector::{Kernel, MOST_LANES, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// What the elements along the reduced axes become. Of none, extrema are infinite, a product is 1, a mean
@@ -522,7 +522,6 @@ pub(super) unsafe fn load<V: Vector>(elements: &[f32]) -> V {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::vector::tests::available;
 
     fn numbers(count: usize) -> Vec<f32> {
         let mut state = 12_345u32;
@@ -633,7 +632,7 @@ mod tests {
                 (vec![4, 60, 50], vec![0, 2]),
             ]);
         }
-        for isa in available() {
+        for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
                 for (shape, axes) in &cases {
@@ -648,7 +647,7 @@ mod tests {
     fn special_numbers() {
         let pool = Pool::new(1);
         let (inf, nan) = (f32::INFINITY, f32::NAN);
-        for isa in available() {
+        for isa in Isa::available() {
             for special in
                 [vec![inf, -inf], vec![-inf, -inf], vec![nan, 1.0], vec![1.0, nan], vec![inf]]
             {
@@ -666,7 +665,7 @@ mod tests {
     #[test]
     fn nothing_reduces_to_what_folds_start_from() {
         let pool = Pool::new(1);
-        for isa in available() {
+        for isa in Isa::available() {
             let starts = [
                 (Reduction::Sum, 0.0),
                 (Reduction::Max, f32::NEG_INFINITY),
@@ -687,7 +686,7 @@ mod tests {
     fn long_sums_stay_exact() {
         let pool = Pool::new(2);
         let count = if cfg!(miri) { 10_000 } else { 3_000_000 };
-        for isa in available() {
+        for isa in Isa::available() {
             let mut sum = [0.0];
             reduce(isa, &pool, Reduction::Mean, &vec![0.1; count], &[count], &[0], &mut sum);
             assert!((sum[0] - 0.1).abs() < 2e-7, "{isa}: {}", sum[0]);

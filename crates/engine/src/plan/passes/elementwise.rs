@@ -14,7 +14,7 @@ use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::map::{
     Binary, MapInput, MapProgram, MapValue, broadcast_strides, map,
 };
-use coremill_tensor::kernels::math::Unary;
+use coremill_tensor::math::Unary;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::kernels::matmul::Rounding;
 use coremill_tensor::kernels::normalize::{
     Affine, Norm, instance_norm_channels_first, normalize_rows, softmax,
 };
 use coremill_tensor::kernels::reduce::{Reduction, reduce};
+use coremill_tensor::math::round_to_fp16;
 
 use super::super::derived::Derived;
 use super::super::graph::{Node, NodeKind, Operand, Region};

@@ -7,11 +7,11 @@
 
 use coremill_mil::ops::OpKind;
 use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::math::round_to_fp16;
 use coremill_tensor::kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, Rounding, multiply,
 };
 use coremill_tensor::kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
+use coremill_tensor::math::round_to_fp16;
 use coremill_tensor::{Buffer, DType};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::kernels::matmul::{Division, Epilogue, finish};
 use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// The extents of a convolution of each channel by itself. Those in pairs are of the vertical axis and the

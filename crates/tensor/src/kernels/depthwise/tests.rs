@@ -1,7 +1,6 @@
 use super::*;
 use crate::kernels::Activation;
 use crate::kernels::matmul::{Matrix, Residual, Rounding};
-use crate::kernels::vector::tests::available;
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
@@ -123,7 +122,7 @@ fn convolutions_agree_with_the_definition() {
                 ..Epilogue::default()
             },
         ];
-        for isa in available() {
+        for isa in Isa::available() {
             for threads in [1, 3] {
                 let pool = Pool::new(threads);
                 for epilogue in &epilogues {
@@ -179,7 +178,7 @@ fn nan_spreads_no_further_than_the_kernel() {
     let mut input = vec![1.0; 8 * 16];
     input[4 * 16 + 3] = f32::NAN;
     let epilogue = Epilogue { activation: Activation::Relu, ..Epilogue::default() };
-    for isa in available() {
+    for isa in Isa::available() {
         let mut output = vec![0.0; 8 * 16];
         let pool = Pool::new(1);
         convolve_depthwise(isa, &pool, &extents, &input, &[1.0; 9 * 16], &epilogue, &mut output);

@@ -4,7 +4,7 @@
 
 use super::Task;
 use crate::kernels::scratch::Scratch;
-use crate::kernels::vector::{MOST_LANES, Vector};
+use crate::vector::{MOST_LANES, Vector};
 
 /// Inputs up to this width are staged as a whole with their padding, as most tiles have some.
 const NARROW: usize = 32;

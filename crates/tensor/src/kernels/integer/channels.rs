@@ -8,10 +8,8 @@ use std::ops::Range;
 use super::{Pieces, Scaling, codes, codes_mut};
 use crate::kernels::matmul::Window;
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{
-    Bits, DotIsa, DotKernel, Dots, Vector, dispatch_dots, interleaved, load_sums,
-};
 use crate::memory::{Memory, as_elements, as_elements_mut};
+use crate::vector::{Bits, DotIsa, DotKernel, Dots, Vector, dispatch_dots, interleaved, load_sums};
 use crate::{Isa, Pool};
 
 /// Weights of each channel by itself, and how its sums become results, in blocks of channels.
@@ -264,7 +262,7 @@ impl Task<'_> {
                     D::store_interleaved(codes_there, codes.get().add(at), count);
                 }
                 Place::Floats(floats) => {
-                    let mut lanes_there = [0.0; crate::kernels::vector::MOST_LANES];
+                    let mut lanes_there = [0.0; crate::vector::MOST_LANES];
                     for (vector, value) in values.into_iter().enumerate() {
                         value.store(lanes_there.as_mut_ptr());
                         for (lane, value) in lanes_there.into_iter().enumerate().take(lanes) {

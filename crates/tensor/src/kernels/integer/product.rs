@@ -9,7 +9,7 @@ use super::weights::IntegerWeights;
 use super::{Pieces, SLACK, Scaling, Sum, Target};
 use crate::Pool;
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Bits, DotKernel, Dots, MOST_LANES, Vector, dispatch_dots, load_sums};
+use crate::vector::{Bits, DotKernel, Dots, MOST_LANES, Vector, dispatch_dots, load_sums};
 
 /// The left matrix.
 #[derive(Clone, Copy, Debug)]

@@ -17,10 +17,6 @@ impl Draw {
     }
 }
 
-fn sets() -> impl Iterator<Item = Isa> {
-    Isa::ALL.into_iter().filter(|isa| isa.is_available())
-}
-
 fn scaling(outputs: usize) -> Scaling {
     let padded = outputs.next_multiple_of(64);
     let number = |step: f32| (0..padded).map(|at| (at % 7 + 1) as f32 * step).collect();
@@ -49,7 +45,7 @@ fn rows_times_weights_are_exact_sums() {
                 let value = sum as f32 * scaling.scale[output] + scaling.shift[output];
                 value.clamp(scaling.low, scaling.high)
             };
-            for isa in sets() {
+            for isa in Isa::available() {
                 let weights =
                     IntegerWeights::pack(isa, [1, inputs, outputs], &zeros, left_zero, |o, i| {
                         right[o * inputs + i]
@@ -151,7 +147,7 @@ fn convolutions_pad_with_the_code_of_zero() {
             low: f32::MIN,
             high: f32::MAX,
         };
-        for isa in sets() {
+        for isa in Isa::available() {
             let mut floats = vec![0.0; results * all];
             for group in 0..window.groups {
                 let [pieces_each, length] = pieces.shape();
@@ -225,7 +221,7 @@ fn channels_are_convolved_by_themselves() {
                 .map(|weight| weight.clamp(-255, 255).min(most as i32 - 1))
                 .collect();
             let scaling = scaling(channels);
-            for isa in sets() {
+            for isa in Isa::available() {
                 let weights =
                     ChannelWeights::pack(isa, [channels, taps], zero, &scaling, |c, t| {
                         right[c * taps + t]
@@ -261,7 +257,7 @@ fn elements_are_quantized_to_the_nearest_step() {
     let floats: Vec<f32> = (0..999).map(|_| draw.below(4000) as f32 * 0.01 - 20.0).collect();
     let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30];
     let floats = [&floats[..], &odd].concat();
-    for isa in sets() {
+    for isa in Isa::available() {
         for signed in [false, true] {
             let steps = Steps { scale: 0.1, zero: 120, signed };
             let mut codes = vec![0; floats.len()];
@@ -301,7 +297,7 @@ fn elements_are_quantized_to_the_nearest_step() {
 fn pools_and_sums_of_codes_are_those_of_their_numbers() {
     let (mut draw, pool) = (Draw(5), Pool::new(2));
     let (left, right) = (draw.codes(333), draw.codes(333));
-    for isa in sets() {
+    for isa in Isa::available() {
         let sum = Sum { factor: 0.5, other_factor: 0.25, shift: -20.0, low: -100.0, high: 90.0 };
         let mut both = vec![0; 333];
         add(isa, &pool, (&left[..333], 100), &right[..333], &sum, &mut both, 110);

@@ -2,8 +2,8 @@
 
 use super::MOST_INPUTS;
 use crate::Isa;
-use crate::kernels::vector::DotIsa;
 use crate::memory::Memory;
+use crate::vector::DotIsa;
 
 /// A matrix of 8-bit integers from inputs to outputs. Its rows are made of pieces that are padded with zeros to
 /// whole fours.

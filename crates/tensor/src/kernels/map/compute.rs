@@ -7,8 +7,9 @@
 
 use super::program::{Binary, MapValue, Step};
 use crate::Isa;
-use crate::kernels::math::{Operand, Unary, activate_pointers, pow_pointers, unary_pointers};
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::kernels::activation::activate_pointers;
+use crate::math::{Operand, Unary, pow_pointers, unary_pointers};
+use crate::vector::{Kernel, Vector, dispatch};
 
 /// A value's elements for the tile at hand.
 #[derive(Clone, Copy)]

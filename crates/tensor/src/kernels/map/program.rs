@@ -1,5 +1,5 @@
 use crate::kernels::Activation;
-use crate::kernels::math::Unary;
+use crate::math::Unary;
 
 /// A function of two numbers. Comparisons and logic give 1 or 0; in logic, all but 0 is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ impl MapValue {
 /// ```
 /// use coremill_tensor::{Isa, Pool};
 /// use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, map};
-/// use coremill_tensor::kernels::math::Unary;
+/// use coremill_tensor::math::Unary;
 ///
 /// let mut program = MapProgram::new();
 /// let (x, bias) = (program.input(0), program.input(1));

@@ -1,7 +1,6 @@
 use super::*;
 use crate::kernels::Activation;
-use crate::kernels::math::Unary;
-use crate::kernels::vector::tests::available;
+use crate::math::Unary;
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
@@ -100,7 +99,7 @@ fn spaces() -> Vec<(Vec<usize>, [Vec<usize>; 2])> {
 #[test]
 fn every_function_of_two_numbers_over_every_kind_of_space() {
     let elements = [numbers(50_000, 1), numbers(50_000, 2)];
-    for isa in available() {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             for function in Binary::ALL {
@@ -136,7 +135,7 @@ fn special_numbers() {
     let specials =
         [0.0, -0.0, 1.0, -1.0, 2.5, -3.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40];
     let pool = Pool::new(1);
-    for isa in available() {
+    for isa in Isa::available() {
         for function in Binary::ALL {
             if matches!(function, Binary::FloorDiv | Binary::Mod) {
                 continue;
@@ -176,7 +175,7 @@ fn division_as_python_has_it() {
         (f32::INFINITY, 2.0, f32::NAN, f32::NAN),
     ];
     let pool = Pool::new(1);
-    for isa in available() {
+    for isa in Isa::available() {
         for (a, b, quotient, rest) in cases {
             let mut program = MapProgram::new();
             let (x, y) = (program.input(0), program.input(1));
@@ -220,7 +219,7 @@ fn long_chains() {
     } else {
         &[(2, 3), (1, 1), (5, 1031), (700, 33), (3, 1500), (1, 4096)]
     };
-    for isa in available() {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             for &(rows, columns) in sizes {

@@ -11,10 +11,10 @@ use std::ops::Range;
 use super::source::from_rows;
 use super::tile::{Tile, compute};
 use super::weights::Panels;
-use crate::kernels::math::lanes;
 use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::math::lanes;
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// The extents of an attention.
@@ -542,7 +542,7 @@ mod tests {
         }
         let mask = masked.then_some(Mask { elements: &added, strides: [0, 0, keys, 1] });
         let scale = 1.0 / (depth as f32).sqrt();
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        for isa in Isa::available() {
             for threads in [1, 3] {
                 let mut results = vec![7.0; batch * heads * queries * value_depth];
                 let output = HeadsMut {

@@ -13,7 +13,7 @@ use super::tile::Shape;
 use super::weights::{Panel, Right};
 use crate::kernels::scratch::{Copies, Scratch, with_scratch};
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// The extents of products, of which there are `batch[0]` times `batch[1]`.

@@ -1,6 +1,6 @@
 use crate::Isa;
 use crate::kernels::activation::{Activation, activate};
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 
 /// What is done with a product of matrices before it leaves the cache.
 ///

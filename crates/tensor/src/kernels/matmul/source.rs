@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::weights::PanelSource;
 use crate::kernels::scratch::with_scratch;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Buffer, DType, Isa};
 
 /// How a matrix of weights from inputs to outputs lies in memory.
@@ -204,7 +204,7 @@ impl Kernel for WidenF16<'_> {
         let mut targets = self.target.chunks_exact_mut(V::LANES);
         let mut sources = self.bytes.chunks_exact(2 * V::LANES);
         for (target, source) in targets.by_ref().zip(sources.by_ref()) {
-            let mut halves = [0u16; crate::kernels::vector::MOST_LANES];
+            let mut halves = [0u16; crate::vector::MOST_LANES];
             for (half, bytes) in halves.iter_mut().zip(source.as_chunks().0) {
                 *half = u16::from_le_bytes(*bytes);
             }

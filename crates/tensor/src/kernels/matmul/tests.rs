@@ -1,6 +1,5 @@
 use super::*;
 use crate::kernels::Activation;
-use crate::kernels::vector::tests::available;
 use crate::{Buffer, DType, Isa};
 
 /// Random numbers that are the same in each run.
@@ -189,7 +188,7 @@ fn sizes() -> Vec<(usize, usize, usize)> {
 
 #[test]
 fn products_of_all_sizes() {
-    for isa in available() {
+    for isa in Isa::available() {
         for pool in pools() {
             for (seed, (rows, inputs, outputs)) in sizes().into_iter().enumerate() {
                 let case = Case { rows, inputs, outputs, left_gap: seed % 3, gap: seed % 4 };
@@ -227,7 +226,7 @@ fn every_epilogue() {
         true => vec![(3, 2, 9)],
         false => vec![(13, 40, 70), (9, 600, 33)],
     };
-    for isa in available() {
+    for isa in Isa::available() {
         for pool in pools() {
             for (seed, epilogue) in epilogues.iter().enumerate() {
                 for &(rows, inputs, outputs) in &cases {
@@ -242,7 +241,7 @@ fn every_epilogue() {
 #[test]
 fn nan_and_infinity_pass_through() {
     let pool = Pool::new(1);
-    for isa in available() {
+    for isa in Isa::available() {
         let (rows, inputs, outputs) = (9, 20, 50);
         let mut left = Random::new(3).elements(rows * inputs);
         left[2 * inputs + 3] = f32::NAN;
@@ -282,7 +281,7 @@ fn nan_and_infinity_pass_through() {
 fn sources_of_every_order_and_type() {
     let (inputs, outputs, taps) = if cfg!(miri) { (6, 5, 3) } else { (90, 53, 9) };
     let pool = Pool::new(2);
-    for isa in available() {
+    for isa in Isa::available() {
         for dtype in [DType::Fp32, DType::Fp16, DType::Bf16] {
             for order in [Order::OutputsFirst, Order::InputsFirst, Order::ChannelsFirst { taps }] {
                 let mut random = Random::new(11);

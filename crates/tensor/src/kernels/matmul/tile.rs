@@ -7,7 +7,7 @@
 )]
 
 use crate::Isa;
-use crate::kernels::vector::{Kernel, Vector, dispatch_unchecked, prefetch};
+use crate::vector::{Kernel, Vector, dispatch_unchecked, prefetch};
 
 /// The size of the largest tile that registers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::tile::Shape;
 use crate::kernels::scratch::{Scratch, with_scratch};
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
 use crate::memory::{LINE, Line, Memory, as_elements};
+use crate::vector::{Kernel, Vector, dispatch};
 use crate::{Isa, Pool};
 
 /// The right matrix, in panels.

@@ -13,8 +13,8 @@ pub use weights::RecurrentWeights;
 
 use crate::Pool;
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::MOST_LANES;
 use crate::kernels::{Activation, activate};
+use crate::vector::MOST_LANES;
 
 /// What a step makes of its gates. `x` are the projected inputs, `h` the state, `W` its weights.
 #[derive(Clone, Copy)]

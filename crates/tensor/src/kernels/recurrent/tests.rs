@@ -1,5 +1,4 @@
 use super::*;
-use crate::kernels::vector::tests::available;
 use crate::{Isa, Pool};
 
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
@@ -219,7 +218,7 @@ fn layers_agree_with_their_definitions() {
     if !cfg!(miri) {
         cases.extend([(5, 1, 33), (4, 5, 64), (3, 1, 200), (3, 2, 257)]);
     }
-    for isa in available() {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             for &(steps, batch, units) in &cases {
@@ -285,7 +284,7 @@ fn layers_agree_with_their_definitions() {
 
 #[test]
 fn nan_in_an_input_reaches_the_state() {
-    for isa in available() {
+    for isa in Isa::available() {
         let kinds = kinds(4);
         let packed = kinds[0].pack(isa, &weights(4, 4, 1), 4);
         let (mut state, mut memory) = ([0.0; 4], [0.0; 4]);

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use crate::Isa;
 use crate::kernels::shared::SharedMut;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
 use crate::memory::{LINE, Line, as_elements, as_elements_mut};
+use crate::vector::{Kernel, MOST_LANES, Vector, dispatch};
 
 /// The weights from a state to the gates of its next one, in the order in which vectors go over them.
 ///

@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use crate::kernels::vector::{FIELDS_BYTES, Fields, Vector};
+use crate::vector::{FIELDS_BYTES, Fields, Vector};
 
 /// The numbers of a block in one row.
 #[derive(Clone, Copy)]

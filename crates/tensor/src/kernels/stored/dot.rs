@@ -10,7 +10,7 @@ use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::kernels::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
 use crate::kernels::scratch::with_scratch;
 use crate::kernels::shared::Shared;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch, prefetch};
+use crate::vector::{Kernel, MOST_LANES, Vector, dispatch, prefetch};
 use crate::{Isa, Pool};
 
 /// Rows of weights that are taken at once, from as many places of memory: each a part of the task's rows

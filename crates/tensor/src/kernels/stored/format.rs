@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::kernels::vector::MOST_LANES;
+use crate::vector::MOST_LANES;
 use crate::{Buffer, DType};
 
 /// A matrix of weights in memory that may be a file's, row by row, with elements of any type that Core ML

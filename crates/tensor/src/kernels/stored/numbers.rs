@@ -10,7 +10,7 @@ use super::decode::{
 };
 use super::format::{Format, Palettes, Parameters, StoredWeights};
 use crate::kernels::matmul::source::widen;
-use crate::kernels::vector::Fields;
+use crate::vector::Fields;
 use crate::{DType, Isa};
 
 /// The numbers of the blocks of some rows.

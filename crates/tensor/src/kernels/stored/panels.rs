@@ -11,7 +11,7 @@ use crate::Isa;
 use crate::kernels::matmul::source::from_rows;
 use crate::kernels::matmul::{Order, PanelSource};
 use crate::kernels::scratch::with_scratch;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 
 /// Stored weights that are expanded panel by panel.
 #[derive(Clone, Debug)]

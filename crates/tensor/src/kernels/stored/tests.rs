@@ -6,7 +6,6 @@ use crate::kernels::matmul::tests::{Random, compare, expected};
 use crate::kernels::matmul::{
     Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, Residual, Rounding, multiply,
 };
-use crate::kernels::vector::tests::available;
 use crate::{Buffer, DType, Isa, Pool, packed};
 
 /// Weights in some format, and what they stand for, row by row.
@@ -206,7 +205,7 @@ fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogu
 
 #[test]
 fn every_format_in_every_size() {
-    for isa in available() {
+    for isa in Isa::available() {
         let all = [(Pool::new(3), 7), (Pool::new(1), 1), (Pool::new(1), 3)];
         for (pool, rows) in all.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
             for (seed, [down, across, rows_of_block, block]) in sizes().into_iter().enumerate() {
@@ -222,7 +221,7 @@ fn every_format_in_every_size() {
 fn epilogues() {
     let pool = Pool::new(2);
     let empty = Matrix { elements: &[], stride: 0 };
-    for isa in available() {
+    for isa in Isa::available() {
         for rounding in [Rounding::None, Rounding::Fp16] {
             for after_activation in [false, true] {
                 let epilogue = Epilogue {
@@ -242,7 +241,7 @@ fn epilogues() {
 fn panels_of_every_order() {
     let (rows, columns, taps) = (10, 36, 9);
     let pool = Pool::new(1);
-    for isa in available() {
+    for isa in Isa::available() {
         for order in [Order::InputsFirst, Order::ChannelsFirst { taps }] {
             for sample in samples(5, 5, 4, 2, 9) {
                 let (inputs, outputs) = match order {

@@ -2,7 +2,6 @@ use super::super::tests::{Random, bytes_of, compare, finished};
 use super::super::{DenseSource, Order, Precision};
 use super::*;
 use crate::kernels::Activation;
-use crate::kernels::vector::tests::available;
 use crate::{DType, Isa};
 
 /// The result by the definition of convolution, with weights as `[outputs, channels, taps]`.
@@ -95,7 +94,7 @@ fn extent(
 fn windows_of_all_kinds() {
     let rounds = if cfg!(miri) { 6 } else { 250 };
     let largest = if cfg!(miri) { 4 } else { 12 };
-    for isa in available() {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             let mut random = Random::new(threads as u64);
@@ -159,7 +158,7 @@ fn pointwise_windows_are_plain_products() {
         pixel_stride: 9,
     };
     assert!(window.is_pointwise());
-    for isa in available() {
+    for isa in Isa::available() {
         check(isa, &Pool::new(2), 1, &window, 10, 1);
     }
 }

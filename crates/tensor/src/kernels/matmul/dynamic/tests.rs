@@ -1,6 +1,5 @@
 use super::super::tests::Random;
 use super::*;
-use crate::kernels::vector::tests::available;
 
 /// Strides that put the axes of a box, with gaps, in a random order.
 fn strides(random: &mut Random, extents: [usize; 4]) -> ([usize; 4], usize) {
@@ -20,7 +19,7 @@ fn strides(random: &mut Random, extents: [usize; 4]) -> ([usize; 4], usize) {
 #[test]
 fn batches_of_all_layouts() {
     let (rounds, largest) = if cfg!(miri) { (5, 6) } else { (400, 70) };
-    for isa in available() {
+    for isa in Isa::available() {
         for threads in [1, 3] {
             let pool = Pool::new(threads);
             let mut random = Random::new(threads as u64);

@@ -1,10 +1,12 @@
-use super::{lanes, load, store};
-use crate::Isa;
-use crate::kernels::Activation;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+#![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
 
-/// Replaces elements by what the activation gives for them.
-pub(crate) fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
+use super::Activation;
+use crate::Isa;
+use crate::math::{lanes, load, store};
+use crate::vector::{Kernel, Vector, dispatch};
+
+/// Applies the activation to each element in place, within the errors of [`math`](crate::math).
+pub fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
     if activation == Activation::None {
         return;
     }
@@ -57,7 +59,7 @@ impl Kernel for Activate {
 
 /// What the activation gives for each lane. The branch on the kind costs little, as it always goes one way.
 #[inline(always)]
-pub(crate) fn activate_vector<V: Vector>(activation: Activation, x: V) -> V {
+fn activate_vector<V: Vector>(activation: Activation, x: V) -> V {
     match activation {
         Activation::None => x,
         Activation::Relu => lanes::relu(x),
@@ -100,7 +102,6 @@ fn clamp<V: Vector>(x: V, low: f32, high: f32) -> V {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::vector::tests::available;
 
     #[test]
     fn vectors_agree_with_single_elements() {
@@ -130,7 +131,7 @@ mod tests {
             .map(|step| step as f32 * 0.21)
             .chain([f32::NAN, -0.0, 1e-40, 200.0, -200.0, 1e30])
             .collect();
-        for isa in available() {
+        for isa in Isa::available() {
             for activation in activations {
                 let mut results = elements.clone();
                 activate(isa, activation, &mut results);

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 
 use crate::Isa;
-use crate::kernels::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::vector::{Kernel, MOST_LANES, Vector, dispatch};
 
 /// Widens half-precision numbers.
 ///

@@ -1,8 +1,7 @@
 use std::arch::x86_64::*;
 
 use super::{F32x8, F32x16};
-use crate::kernels::vector::unpack::Fields;
-use crate::kernels::vector::{Unpack, Vector};
+use crate::vector::{Fields, Unpack, Vector};
 
 impl Unpack for F32x8 {
     type Table = [F32x8; 2];

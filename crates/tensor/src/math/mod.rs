@@ -2,19 +2,17 @@
 
 #![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
 
-mod activate;
 mod half_width;
 pub(crate) mod lanes;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use activate::{activate, activate_pointers};
 pub use half_width::{
     bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
 };
 
 use crate::Isa;
-use crate::kernels::vector::{Kernel, Vector, dispatch};
+use crate::vector::{Kernel, Vector, dispatch};
 
 /// A function of one number.
 ///
@@ -302,7 +300,7 @@ unsafe fn each<V: Vector>(
 /// # Safety
 /// `count` is at most `LANES`, and as many elements must be readable at `source`.
 #[inline(always)]
-unsafe fn load<V: Vector>(source: *const f32, count: usize) -> V {
+pub(crate) unsafe fn load<V: Vector>(source: *const f32, count: usize) -> V {
     // SAFETY: the caller vouches for the elements.
     unsafe { if count == V::LANES { V::load(source) } else { V::load_partial(source, count) } }
 }
@@ -310,7 +308,7 @@ unsafe fn load<V: Vector>(source: *const f32, count: usize) -> V {
 /// # Safety
 /// `count` is at most `LANES`, and as many elements must be writable at `target`.
 #[inline(always)]
-unsafe fn store<V: Vector>(vector: V, target: *mut f32, count: usize) {
+pub(crate) unsafe fn store<V: Vector>(vector: V, target: *mut f32, count: usize) {
     // SAFETY: the caller vouches for the elements.
     unsafe {
         if count == V::LANES { vector.store(target) } else { vector.store_partial(target, count) }

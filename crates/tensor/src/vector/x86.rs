@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Vector;
+use super::unpack::unpack_by_element;
 
 mod unpack;
 
@@ -14,6 +15,8 @@ pub(super) struct F32x8(__m256);
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x16(__m512);
+
+unpack_by_element!(F32x4);
 
 /// A window of eight that starts at `8 - count` has `count` set lanes in front.
 static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];

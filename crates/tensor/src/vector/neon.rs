@@ -3,9 +3,12 @@
 use std::arch::aarch64::*;
 
 use super::Vector;
+use super::unpack::unpack_by_element;
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x4(float32x4_t);
+
+unpack_by_element!(F32x4);
 
 #[inline(always)]
 fn widen(halves: uint16x4_t) -> float32x4_t {

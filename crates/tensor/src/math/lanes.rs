@@ -3,7 +3,7 @@
 //! The polynomials are minimax fits of their intervals, rounded coefficient by coefficient. Arguments that
 //! are NaN give NaN.
 
-use crate::kernels::vector::{MOST_LANES, Vector};
+use crate::vector::{MOST_LANES, Vector};
 
 const LN_2: f32 = std::f32::consts::LN_2;
 /// The upper bits of ln 2, few enough that products with exponents are exact, and the rest.

@@ -1,7 +1,6 @@
 use half::{bf16, f16};
 
 use super::*;
-use crate::kernels::vector::tests::available;
 
 /// Numbers of every magnitude and sign, the special ones, and their neighbours.
 fn numbers() -> Vec<f32> {
@@ -177,7 +176,7 @@ fn functions_are_as_exact_as_they_claim() {
     let numbers = numbers();
     let mut results = vec![0.0; numbers.len()];
     let mut failures = vec![];
-    for isa in available() {
+    for isa in Isa::available() {
         for function in Unary::ALL {
             unary(isa, function, &numbers, &mut results);
             let mut worst = (0.0, 0.0, 0.0);
@@ -221,7 +220,7 @@ fn functions_are_as_exact_as_they_claim() {
 
 #[test]
 fn large_angles_are_reduced_exactly() {
-    for isa in available() {
+    for isa in Isa::available() {
         let mut angles = [1e9, 3.0e38, 65_536.5, f32::INFINITY, 0.0, -123_456.7, 710.0];
         let expected = angles.map(f32::sin);
         unary_in_place(isa, Unary::Sin, &mut angles);
@@ -233,7 +232,7 @@ fn large_angles_are_reduced_exactly() {
 
 #[test]
 fn every_length_and_nothing_beyond() {
-    for isa in available() {
+    for isa in Isa::available() {
         for length in 0..40 {
             let mut elements = vec![2.0; length + 3];
             unary_in_place(isa, Unary::Square, &mut elements[..length]);
@@ -287,7 +286,7 @@ fn powers_follow_the_c_library() {
         exponents.push(random() * 8.0 - 4.0);
     }
     let mut results = vec![0.0; bases.len()];
-    for isa in available() {
+    for isa in Isa::available() {
         pow(isa, &bases, &exponents, &mut results);
         for ((&x, &y), &result) in bases.iter().zip(&exponents).zip(&results) {
             let exact = f64::from(x).powf(f64::from(y));
@@ -306,7 +305,7 @@ fn halves_convert_as_the_standard_says() {
     let numbers = numbers();
     let halves: Vec<f16> =
         (0..=u16::MAX).step_by(if cfg!(miri) { 997 } else { 1 }).map(f16::from_bits).collect();
-    for isa in available() {
+    for isa in Isa::available() {
         let mut wide = vec![0.0; halves.len()];
         f16_to_f32(isa, &halves, &mut wide);
         let mut narrow = vec![f16::ZERO; halves.len()];

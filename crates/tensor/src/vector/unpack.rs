@@ -33,7 +33,7 @@ impl Fields {
     /// # Safety
     /// The bytes must be readable.
     #[inline(always)]
-    unsafe fn get(&self, source: *const u8, lane: usize) -> usize {
+    pub(super) unsafe fn get(&self, source: *const u8, lane: usize) -> usize {
         let byte = |at: u8| match at {
             0x80 => 0,
             // SAFETY: the caller vouches for the bytes.
@@ -114,91 +114,89 @@ pub(crate) trait Unpack: Copy {
     unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self;
 }
 
-/// Unpacks element by element.
+/// Implements [`Unpack`] element by element for a [`Vector`].
 macro_rules! unpack_by_element {
     ($vector:ty $(, any $narrow:ident)?) => {
-        impl $(<$narrow: Vector>)? Unpack for $vector {
-            type Table = [f32; 16];
-            type WideTable = *const f32;
+        const _: () = {
+            use $crate::vector::Vector;
+            use $crate::vector::unpack::{Fields, Unpack, from_elements, map_table};
 
-            #[inline(always)]
-            unsafe fn unpack_f16(source: *const u8) -> Self {
-                // SAFETY: the caller vouches for the elements.
-                from_elements(|lane| unsafe {
-                    half::f16::from_bits(source.cast::<u16>().add(lane).read_unaligned())
-                        .to_f32_const()
-                })
+            impl $(<$narrow: Vector>)? Unpack for $vector {
+                type Table = [f32; 16];
+                type WideTable = *const f32;
+
+                #[inline(always)]
+                unsafe fn unpack_f16(source: *const u8) -> Self {
+                    // SAFETY: the caller vouches for the elements.
+                    from_elements(|lane| unsafe {
+                        half::f16::from_bits(source.cast::<u16>().add(lane).read_unaligned())
+                            .to_f32_const()
+                    })
+                }
+                #[inline(always)]
+                unsafe fn unpack_bf16(source: *const u8) -> Self {
+                    // SAFETY: the caller vouches for the elements.
+                    from_elements(|lane| unsafe {
+                        let bits = source.cast::<u16>().add(lane).read_unaligned();
+                        f32::from_bits(u32::from(bits) << 16)
+                    })
+                }
+                #[inline(always)]
+                unsafe fn unpack_i8(source: *const u8) -> Self {
+                    // SAFETY: the caller vouches for the elements.
+                    from_elements(|lane| f32::from(unsafe { *source.add(lane) } as i8))
+                }
+                #[inline(always)]
+                unsafe fn unpack_u8(source: *const u8) -> Self {
+                    // SAFETY: the caller vouches for the elements.
+                    from_elements(|lane| f32::from(unsafe { *source.add(lane) }))
+                }
+                #[inline(always)]
+                unsafe fn load_table(entries: *const f32) -> [f32; 16] {
+                    // SAFETY: the caller vouches for the entries.
+                    unsafe { entries.cast::<[f32; 16]>().read_unaligned() }
+                }
+                #[inline(always)]
+                unsafe fn load_wide_table(entries: *const f32) -> *const f32 {
+                    entries
+                }
+                #[inline(always)]
+                fn shift_table(table: [f32; 16], offset: Self) -> [f32; 16] {
+                    map_table(table, |entries: Self| entries.sub(offset))
+                }
+                #[inline(always)]
+                unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self {
+                    // SAFETY: the caller vouches for the bytes and the entries.
+                    unsafe { Self::gather(source, fields, table) }
+                }
+                #[inline(always)]
+                unsafe fn look_up(source: *const u8, fields: &Fields, table: [f32; 16]) -> Self {
+                    // SAFETY: the caller vouches for the bytes.
+                    from_elements(|lane| table[unsafe { fields.get(source, lane) } & 15])
+                }
+                #[inline(always)]
+                unsafe fn look_up_halves(source: *const u8, table: [f32; 16]) -> [Self; 2] {
+                    // SAFETY: the caller vouches for the bytes.
+                    let byte = |lane| usize::from(unsafe { *source.add(lane) });
+                    [
+                        from_elements(|lane| table[byte(lane) & 15]),
+                        from_elements(|lane| table[byte(lane) >> 4]),
+                    ]
+                }
+                #[inline(always)]
+                unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self {
+                    // SAFETY: the caller vouches for the bytes and the entries.
+                    from_elements(|lane| unsafe { *entries.add(fields.get(source, lane)) })
+                }
             }
-            #[inline(always)]
-            unsafe fn unpack_bf16(source: *const u8) -> Self {
-                // SAFETY: the caller vouches for the elements.
-                from_elements(|lane| unsafe {
-                    let bits = source.cast::<u16>().add(lane).read_unaligned();
-                    f32::from_bits(u32::from(bits) << 16)
-                })
-            }
-            #[inline(always)]
-            unsafe fn unpack_i8(source: *const u8) -> Self {
-                // SAFETY: the caller vouches for the elements.
-                from_elements(|lane| f32::from(unsafe { *source.add(lane) } as i8))
-            }
-            #[inline(always)]
-            unsafe fn unpack_u8(source: *const u8) -> Self {
-                // SAFETY: the caller vouches for the elements.
-                from_elements(|lane| f32::from(unsafe { *source.add(lane) }))
-            }
-            #[inline(always)]
-            unsafe fn load_table(entries: *const f32) -> [f32; 16] {
-                // SAFETY: the caller vouches for the entries.
-                unsafe { entries.cast::<[f32; 16]>().read_unaligned() }
-            }
-            #[inline(always)]
-            unsafe fn load_wide_table(entries: *const f32) -> *const f32 {
-                entries
-            }
-            #[inline(always)]
-            fn shift_table(table: [f32; 16], offset: Self) -> [f32; 16] {
-                map_table(table, |entries: Self| entries.sub(offset))
-            }
-            #[inline(always)]
-            unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self {
-                // SAFETY: the caller vouches for the bytes and the entries.
-                unsafe { Self::gather(source, fields, table) }
-            }
-            #[inline(always)]
-            unsafe fn look_up(source: *const u8, fields: &Fields, table: [f32; 16]) -> Self {
-                // SAFETY: the caller vouches for the bytes.
-                from_elements(|lane| table[unsafe { fields.get(source, lane) } & 15])
-            }
-            #[inline(always)]
-            unsafe fn look_up_halves(source: *const u8, table: [f32; 16]) -> [Self; 2] {
-                // SAFETY: the caller vouches for the bytes.
-                let byte = |lane| usize::from(unsafe { *source.add(lane) });
-                [
-                    from_elements(|lane| table[byte(lane) & 15]),
-                    from_elements(|lane| table[byte(lane) >> 4]),
-                ]
-            }
-            #[inline(always)]
-            unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self {
-                // SAFETY: the caller vouches for the bytes and the entries.
-                from_elements(|lane| unsafe { *entries.add(fields.get(source, lane)) })
-            }
-        }
+        };
     };
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
-unpack_by_element!(super::array::F32x8);
-#[cfg(all(target_arch = "aarch64", not(miri)))]
-unpack_by_element!(super::neon::F32x4);
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-unpack_by_element!(super::x86::F32x4);
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-unpack_by_element!(super::pair::Pair<V>, any V);
+pub(super) use unpack_by_element;
 
 #[inline(always)]
-fn map_table<V: Vector>(mut table: [f32; 16], map: impl Fn(V) -> V) -> [f32; 16] {
+pub(super) fn map_table<V: Vector>(mut table: [f32; 16], map: impl Fn(V) -> V) -> [f32; 16] {
     for at in (0..16).step_by(V::LANES) {
         let entries = table[at..].as_mut_ptr();
         // SAFETY: the lanes divide sixteen.
@@ -208,7 +206,7 @@ fn map_table<V: Vector>(mut table: [f32; 16], map: impl Fn(V) -> V) -> [f32; 16]
 }
 
 #[inline(always)]
-fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {
+pub(super) fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {
     let mut lanes = [0.0; super::MOST_LANES];
     for (lane, to) in lanes[..V::LANES].iter_mut().enumerate() {
         *to = element(lane);

@@ -287,4 +287,4 @@ pub(crate) unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Ou
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -1,9 +1,12 @@
 //! Two vectors as one of twice the width, where the machine's own are narrow.
 
 use super::Vector;
+use super::unpack::unpack_by_element;
 
 #[derive(Clone, Copy)]
 pub(super) struct Pair<V>(V, V);
+
+unpack_by_element!(Pair<V>, any V);
 
 /// A pair of masks or of integers.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! Vectors as arrays, for machines without other ones; the compiler does with them what it can.
 
+use super::unpack::unpack_by_element;
 use super::{Vector, round_to_f16};
 
 const LANES: usize = 8;
@@ -11,6 +12,8 @@ pub(super) struct F32x8([f32; LANES]);
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 pub(super) struct U32x8([u32; LANES]);
+
+unpack_by_element!(F32x8);
 
 #[inline(always)]
 fn map(a: F32x8, f: impl Fn(f32) -> f32) -> F32x8 {

@@ -1,4 +1,7 @@
-use crate::Isa;
+mod lanes;
+
+pub use lanes::activate;
+pub(crate) use lanes::activate_pointers;
 
 /// A function of one element that kernels apply to their results.
 ///
@@ -143,12 +146,6 @@ impl Activation {
             _ => None,
         }
     }
-}
-
-/// Replaces elements by what the activation gives for them, within the errors of
-/// [`math`](super::math).
-pub fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
-    super::math::activate(isa, activation, elements);
 }
 
 /// Unlike `f32::clamp`, takes any bounds; the upper one wins.

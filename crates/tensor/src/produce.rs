@@ -1,8 +1,7 @@
+use std::any::Any;
 use std::io;
 
-use super::Recipe;
-
-/// Computes bytes that nobody keeps.
+/// A computation of bytes, repeated each time they are read.
 pub trait Produce: Send + Sync {
     /// The number of bytes.
     fn length(&self) -> usize;
@@ -22,8 +21,9 @@ pub trait Produce: Send + Sync {
         None
     }
 
-    /// The recipe, if it is one: further steps then become part of the same pass.
-    fn recipe(&self) -> Option<Recipe> {
+    /// A description of the computation, of a type that whoever continues it knows, such as [`Recipe`](crate::Recipe):
+    /// further steps then become part of the same pass. `None` if the result cannot be continued.
+    fn description(&self) -> Option<&dyn Any> {
         None
     }
 }
