@@ -1,8 +1,5 @@
 //! Tensors that fall into blocks, each of which has numbers of its own.
 
-/// The length of blocks along each axis, 0 for all of it; or why there are none.
-pub(super) type Sizes = Result<Vec<usize>, &'static str>;
-
 /// How a tensor falls into blocks: along each axis, how many there are and how long each is.
 ///
 /// Axes that need not be told apart are one here, so that elements that follow one another in memory and share a

@@ -1,8 +1,8 @@
 //! How many bits each weight gets, where a size or a quality is asked for.
 
-use super::form::{Form, Values};
-use super::linear::{Config, Error, Integer};
-use super::palette::{BITS, Palette};
+use super::error::Error;
+use super::form::linear::{Config, Integer};
+use super::form::{BITS, Form, Palette, Values};
 
 /// What all weights together may take, or what each has to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]

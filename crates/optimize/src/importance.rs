@@ -1,14 +1,10 @@
-//! How much outputs depend on the elements of a weight: by the mean square of what each input channel is given.
-//!
-//! Where a weight is off by `d`, the outputs of its layer are off by `x · d`, and the mean of that squared is the sum of
-//! `d²` times the mean of `x²`, as far as channels are independent of one another.
+//! Values that weights are multiplied by, and what samples show of them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use super::blocks::Blocks;
-use super::linear::Error;
+use super::error::Error;
 use super::weight::{Candidate, Weight, candidate};
+use super::weighting::Weighting;
 use coremill_mil::ir::Function;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{Draft, Editor};
@@ -28,9 +24,6 @@ pub struct Feed {
     /// The axis of its channels, counted from its last one.
     pub axis_from_end: usize,
 }
-
-/// Parts of the mean that channels without a signal get.
-const LEAST: f32 = 1e-4;
 
 /// What the weights of a function are multiplied by.
 pub fn feeds(function: &Function) -> Result<Vec<Feed>, Error> {
@@ -69,42 +62,8 @@ pub fn feeds(function: &Function) -> Result<Vec<Feed>, Error> {
     Ok(feeds)
 }
 
-/// The importance of each element of a weight: its blocks are the input channels.
-#[derive(Clone)]
-pub(super) struct Weighting {
-    blocks: Blocks,
-    channels: Arc<[f32]>,
-}
-
-impl Weighting {
-    /// None if nothing is known of the weight's input channels, or they all are given the same.
-    pub(super) fn of(weight: &Weight, known: &Importance) -> Option<Weighting> {
-        let (input, _) = weight.axes?;
-        let squares = known.get(&weight.name)?;
-        if squares.len() != weight.shape[input] {
-            return None;
-        }
-        let mean = squares.iter().sum::<f32>() / squares.len() as f32;
-        if !(mean > 0.0 && mean.is_finite()) {
-            return None;
-        }
-        let mut sizes = vec![0; weight.shape.len()];
-        sizes[input] = 1;
-        let blocks = Blocks::new(&weight.shape, &sizes)?;
-        let channels = squares.iter().map(|square| (square / mean).max(LEAST)).collect();
-        Some(Weighting { blocks, channels })
-    }
-
-    /// The importance of each input channel, 1 on average.
-    pub(super) fn channels(&self) -> &[f32] {
-        &self.channels
-    }
-
-    /// The importance of neighbouring elements.
-    pub(super) fn of_elements(&self, at: usize, count: usize, to: &mut Vec<f32>) {
-        to.clear();
-        self.blocks.for_each_run(at, count, |run, channel| {
-            to.extend(std::iter::repeat_n(self.channels[channel], run));
-        });
-    }
+/// The weighting of a weight; `None` if nothing is known of its input channels.
+pub(super) fn weighting(weight: &Weight, known: &Importance) -> Option<Weighting> {
+    let (input, _) = weight.axes?;
+    Weighting::new(&weight.shape, input, known.get(&weight.name)?)
 }

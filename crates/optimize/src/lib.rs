@@ -5,36 +5,30 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`linear`] | integers with scales and zero points |
-//! | `palette`, `cluster`, `vectors` | tables of numbers or vectors, and the places in them |
-//! | `prune` | elements that become 0 |
-//! | `form` | [`Form`]: what a weight becomes, of all of these |
+//! | [`linear`] | quantizes the weights of a function to integers |
 //! | `rules` | [`compress`]: which weight becomes what |
 //! | `budget` | how many bits weights get where a size or a quality is asked for |
-//! | `importance` | how much outputs depend on which elements, as samples show |
 //! | `raise` | functions that are to run on a newer release only |
-//! | `weight`, `source` | which constants are weights, and their elements as numbers |
-//! | `codes`, `build` | what is written, and the operations that stand for a weight |
+//! | `encode` | the operations that stand for a weight, and the codes that are written |
+//! | `importance` | how much outputs depend on which elements, as samples show |
+//! | `weight`, `weighting`, `blocks` | which constants are weights, and which of their elements belong together |
+//! | `form` | [`Form`]: what a weight becomes: integers, palettes, zeros, or several of these |
+//! | `error` | [`Error`], and why a weight stays as it is |
 
 mod blocks;
 mod budget;
-mod build;
-mod cluster;
-mod codes;
+mod encode;
+mod error;
 mod form;
 mod importance;
 pub mod linear;
-mod palette;
-mod prune;
 mod raise;
 mod rules;
-mod source;
-mod vectors;
 mod weight;
+mod weighting;
 
 pub use budget::Budget;
-pub use form::{Form, Values};
+pub use error::Error;
+pub use form::{Algorithm, BITS, Channels, Form, Palette, Prune, Values};
 pub use importance::{Feed, Importance, feeds};
-pub use palette::{Algorithm, BITS, Palette};
-pub use prune::{Channels, Prune};
 pub use rules::{Compressed, Fate, Options, Rule, Selector, compress, matches};

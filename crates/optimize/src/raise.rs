@@ -2,7 +2,7 @@
 
 use coremill_tensor::DType;
 
-use super::linear::Error;
+use super::error::Error;
 use coremill_mil::ir::{Binding, Constant, Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
 use coremill_passes::{Draft, Editor};
@@ -65,8 +65,9 @@ fn guard(editor: &mut Editor<'_>, id: OpId) -> Result<(), Error> {
     let zero = editor.constant_before(id, number(0), &format!("{name}_zero"));
     let extent = editor.constant_before(id, number(extent), &format!("{name}_extent"));
     let value = Binding::Value;
-    let binary =
-        |kind, other| coremill_mil::ir::Op::new(kind).with("x", value(indices)).with("y", value(other));
+    let binary = |kind, other| {
+        coremill_mil::ir::Op::new(kind).with("x", value(indices)).with("y", value(other))
+    };
     let test = binary(OpKind::GreaterEqual, zero);
     let test = editor.insert(id, test, &format!("{name}_is_counted")).map_err(failed)?[0];
     let shifted = binary(OpKind::Add, extent);

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use coremill_tensor::{DType, share};
 
 use super::budget::{Budget, Ladder, Rung, choose};
-use super::build::{Built, build, insert};
+use super::encode::{Built, build, insert};
+use super::error::{Error, NOT_FINITE, Refusal};
 use super::form::Form;
-use super::importance::{Importance, Weighting};
-use super::linear::{DEFAULT_THRESHOLD, Error};
+use super::form::linear::DEFAULT_THRESHOLD;
+use super::importance::{Importance, weighting};
 use super::raise::raise;
-use super::source::UNSOUND;
 use super::weight::{Candidate, Weight, candidate};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
@@ -208,7 +208,7 @@ fn of_function(
     for candidate in candidates {
         match candidate {
             Candidate::Weight(mut weight) => {
-                weight.weighting = Weighting::of(&weight, &options.importance);
+                weight.weighting = weighting(&weight, &options.importance);
                 let mut rules = options.rules.iter().enumerate();
                 match rules.find(|(_, rule)| rule.selector.selects(&weight)) {
                     Some((at, Rule { form, .. })) if !form.is_plain() => {
@@ -313,11 +313,12 @@ fn build_all(
         || (),
         |(), index| {
             let (weight, form) = work[index];
-            match build(weight, form, opset) {
-                Ok(Err(UNSOUND)) if weight.is_of_layer() => {
-                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(unsound(weight));
-                    return Err(io::Error::other("a weight cannot be compressed"));
-                }
+            let built = match build(weight, form, opset) {
+                Ok(built) => Ok(Ok(built)),
+                Err(Refusal::NotFinite) if weight.is_of_layer() => Err(unsound(weight)),
+                Err(refusal) => refusal.reason(&weight.name).map(Err),
+            };
+            match built {
                 Ok(built) => {
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                     done[index] = Some(built);
@@ -342,7 +343,7 @@ fn build_all(
 
 fn unsound(weight: &Weight) -> Error {
     Error {
-        message: format!("`{}` cannot be compressed: {UNSOUND}", weight.name),
+        message: format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name),
         hint: Some(
             "mend the weight, or keep it as it is with a rule of its name and `keep = true`",
         ),

@@ -2,7 +2,7 @@
 
 use coremill_tensor::{Buffer, DType};
 
-use super::importance::Weighting;
+use super::weighting::Weighting;
 use coremill_mil::ir::{Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;

@@ -90,7 +90,7 @@ const LINEAR: &str = "program(1.3)
 }
 ";
 
-fn refusal(target: &str, config: &str) -> linear::Error {
+fn refusal(target: &str, config: &str) -> compress::Error {
     let config = Config::from_json(config).expect("the configuration is one");
     let mut draft = draft(&LINEAR.replace("TARGET", target));
     linear::quantize(&mut draft, &config).expect_err("it cannot be done")

@@ -224,7 +224,6 @@ const TANGLED: &[(&str, &str)] = &[
     ("cli", "crate::commands"),
     ("engine", "crate::plan"),
     ("graph", "crate"),
-    ("optimize", "crate"),
     ("pt2", "crate"),
     ("rlx", "crate"),
 ];

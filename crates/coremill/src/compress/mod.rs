@@ -79,7 +79,7 @@ pub fn idle_rules(
     rules.filter(selects).filter(|at| !decided.contains(at)).collect()
 }
 
-fn of_mil(error: coremill_optimize::linear::Error) -> Error {
+fn of_mil(error: coremill_optimize::Error) -> Error {
     let wrapped = Error::new(error.message);
     match error.hint {
         Some(hint) => wrapped.hint(hint),

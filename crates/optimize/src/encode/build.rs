@@ -1,21 +1,23 @@
-//! From a weight and the form that it is to have to the operations that stand for it.
+//! The operations that stand for a weight.
 
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes::lost;
+use coremill_tensor::kernels::codes::{extend, lost};
 use coremill_tensor::packed;
 use coremill_tensor::{Buffer, DType, Isa};
 
-use super::blocks::Blocks;
 use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
-use super::form::{Form, Values};
-use super::importance::Weighting;
-use super::linear::{self, Error, Granularity, Integer, Mode};
-use super::palette::{self, Palette, Tables};
-use super::source::{Source, UNSOUND};
-use super::vectors::{self, Lay, Places, Vectors};
-use super::weight::Weight;
+use super::palette::Tables;
+use super::source::Source;
+use super::vectors::{Lay, Places, Vectors};
+use super::{linear, palette, prune, vectors};
+use crate::blocks::Blocks;
+use crate::error::{Error, Refusal};
+use crate::form::linear::{Config, Granularity, Integer, Mode};
+use crate::form::{Form, Palette, Values};
+use crate::weight::Weight;
+use crate::weighting::Weighting;
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
@@ -27,10 +29,10 @@ const COMPARED: usize = 1 << 17;
 const PART: usize = 1 << 9;
 
 /// What a weight becomes.
-pub(super) struct Built {
+pub(crate) struct Built {
     stages: Vec<Stage>,
     /// The bytes that it takes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The sums of the squares of elements, and of their differences from what they become; of a large weight for
     /// parts of it.
     quality: (f64, f64),
@@ -38,7 +40,7 @@ pub(super) struct Built {
 
 impl Built {
     /// What is lost of the weight's power: 0 if nothing is.
-    pub(super) fn loss(&self) -> f64 {
+    pub(crate) fn loss(&self) -> f64 {
         let (signal, noise) = self.quality;
         if noise == 0.0 { 0.0 } else { noise / signal }
     }
@@ -63,29 +65,16 @@ impl Stage {
     }
 }
 
-/// Makes the operations in a weight's place, or says why there are none.
-pub(super) fn build(
-    weight: &Weight,
-    form: &Form,
-    opset: Opset,
-) -> Result<Result<Built, &'static str>, Error> {
+/// Makes the operations that take a weight's place.
+pub(crate) fn build(weight: &Weight, form: &Form, opset: Opset) -> Result<Built, Refusal> {
     let sizes = match &form.values {
-        Values::Floats => Ok(vec![0; weight.shape.len()]),
-        Values::Linear(config) => config.granularity.sizes(weight)?,
-        Values::Palette(palette) => palette.sizes(weight),
-    };
-    let sizes = match sizes {
-        Ok(sizes) => sizes,
-        Err(reason) => return Ok(Err(reason)),
+        Values::Floats => vec![0; weight.shape.len()],
+        Values::Linear(config) => linear::sizes(&config.granularity, weight)?,
+        Values::Palette(palette) => palette::sizes(palette, weight)?,
     };
     let blocks = Blocks::new(&weight.shape, &sizes);
-    let Some(blocks) = blocks else {
-        return Ok(Err("the size of its blocks does not divide it"));
-    };
-    let builder = Builder { weight, form, opset, sizes, blocks };
-    builder
-        .build()
-        .map_err(|error| Error::new(format!("`{}` cannot be read: {error}", weight.name)))
+    let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
+    Builder { weight, form, opset, sizes, blocks }.build()
 }
 
 struct Builder<'a> {
@@ -97,19 +86,14 @@ struct Builder<'a> {
     blocks: Blocks,
 }
 
-type Outcome = io::Result<Result<Built, &'static str>>;
-
 impl Builder<'_> {
-    fn build(self) -> Outcome {
+    fn build(self) -> Result<Built, Refusal> {
         let mut source = Source::of(self.weight);
         if let Some(prune) = &self.form.prune {
             if !source.is_finite()? {
-                return Ok(Err(UNSOUND));
+                return Err(Refusal::NotFinite);
             }
-            match prune.of(self.weight, &source)? {
-                Ok(pruned) => source.pruned = Some(pruned),
-                Err(reason) => return Ok(Err(reason)),
-            }
+            source.pruned = Some(prune::select(prune, self.weight, &source)?);
         }
         match &self.form.values {
             Values::Floats => {
@@ -153,11 +137,8 @@ impl Builder<'_> {
         Constant::by_size(self.weight.dtype, shape, bytes)
     }
 
-    fn linear(&self, source: Source, config: &linear::Config) -> Outcome {
-        let steps = match linear::steps(&source, &self.blocks, config)? {
-            Ok(steps) => steps,
-            Err(reason) => return Ok(Err(reason)),
-        };
+    fn linear(&self, source: Source, config: &Config) -> Result<Built, Refusal> {
+        let steps = linear::steps(&source, &self.blocks, config)?;
         let counts = self.counts();
         let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
         let zeros: Vec<i16> = steps.iter().map(|step| step.zero_point as i16).collect();
@@ -213,18 +194,12 @@ impl Builder<'_> {
         self.built(vec![Stage::new(op, "quantized")], quality(&coder)?)
     }
 
-    fn palette(&self, mut source: Source, palette: &Palette) -> Outcome {
+    fn palette(&self, mut source: Source, palette: &Palette) -> Result<Built, Refusal> {
         if palette.channel_scale {
-            match self.channel_scales(&source)? {
-                Ok(scales) => source.scales = Some(scales),
-                Err(reason) => return Ok(Err(reason)),
-            }
+            source.scales = Some(self.channel_scales(&source)?);
         }
         let Tables { bits, mut entries, used, grids } =
-            match palette::tables(&source, &self.blocks, palette, self.opset)? {
-                Ok(tables) => tables,
-                Err(reason) => return Ok(Err(reason)),
-            };
+            palette::tables(&source, &self.blocks, palette, self.opset)?;
         let length = 1usize << bits;
         let mut shape = self.counts();
         shape.extend([length as u64, 1]);
@@ -232,11 +207,9 @@ impl Builder<'_> {
         let mut lut = Some(match palette.entries {
             None => self.floats(&shape, &entries),
             Some(integer) => {
-                let Some((op, dequantized)) =
-                    self.integer_table(integer, &shape, &entries, &source)
-                else {
-                    return Ok(Err("its elements lie too far apart for its type"));
-                };
+                let (op, dequantized) = self
+                    .integer_table(integer, &shape, &entries, &source)
+                    .ok_or("its elements lie too far apart for its type")?;
                 entries = dequantized;
                 stages.push(Stage::new(op, "lut"));
                 self.floats(&shape, &entries)
@@ -294,35 +267,25 @@ impl Builder<'_> {
     }
 
     /// The largest magnitude of each output channel, 1 for those that hold nothing else than 0.
-    fn channel_scales(
-        &self,
-        source: &Source,
-    ) -> io::Result<Result<(Blocks, Vec<f32>), &'static str>> {
-        let config = linear::Config { granularity: Granularity::Channel, ..Default::default() };
-        let sizes = match config.granularity.sizes(self.weight) {
-            Ok(Ok(sizes)) => sizes,
-            Ok(Err(reason)) => return Ok(Err(reason)),
-            Err(_) => return Ok(Err("it has no channels")),
-        };
-        let Some(blocks) = Blocks::new(&self.weight.shape, &sizes) else {
-            return Ok(Err("it has no channels"));
-        };
+    fn channel_scales(&self, source: &Source) -> Result<(Blocks, Vec<f32>), Refusal> {
+        let sizes = linear::sizes(&Granularity::Channel, self.weight)?;
+        let blocks = Blocks::new(&self.weight.shape, &sizes).ok_or("it has no channels")?;
         let mut extents = vec![(0.0, 0.0); blocks.count()];
         let mut finite = true;
         source.for_each_part(0, source.count, &mut |part| {
             let mut runs = Vec::new();
             blocks.for_each_run(part.at, part.raw.len(), |run, block| runs.push((run, block)));
             let isa = Isa::detect();
-            finite &= coremill_tensor::kernels::codes::extend(isa, part.raw, &runs, &mut extents);
+            finite &= extend(isa, part.raw, &runs, &mut extents);
         })?;
         if !finite {
-            return Ok(Err(UNSOUND));
+            return Err(Refusal::NotFinite);
         }
         let scale = |&(least, most): &(f32, f32)| match most.max(-least) {
             0.0 => 1.0,
             largest => largest,
         };
-        Ok(Ok((blocks, extents.iter().map(scale).collect())))
+        Ok((blocks, extents.iter().map(scale).collect()))
     }
 
     /// Tables for each output channel, scaled: what they share is written for each.
@@ -353,10 +316,10 @@ impl Builder<'_> {
         entries: &[f32],
         source: &Source,
     ) -> Option<(Op, Vec<f32>)> {
-        let config = linear::Config { dtype: integer, ..linear::Config::default() };
+        let config = Config { dtype: integer, ..Config::default() };
         let least = entries.iter().copied().fold(f32::INFINITY, f32::min);
         let most = entries.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let step = config.step(self.weight.dtype, least, most)?;
+        let step = linear::step(&config, self.weight.dtype, least, most)?;
         let (low, high) = integer.range(config.mode);
         let code = |&entry: &f32| {
             let steps = source.round(entry / step.scale).round_ties_even() + step.zero_point;
@@ -380,23 +343,19 @@ impl Builder<'_> {
         Some((op, dequantized))
     }
 
-    fn vectors(&self, source: Source, palette: &Palette) -> Outcome {
-        let Some((_, output)) = self.weight.axes else {
-            return Ok(Err("operations that use it have their channels along other axes"));
-        };
+    fn vectors(&self, source: Source, palette: &Palette) -> Result<Built, Refusal> {
+        let axes = self.weight.axes;
+        let (_, output) =
+            axes.ok_or("operations that use it have their channels along other axes")?;
         let mut places = self.weight.shape.clone();
         places[output] /= palette.vector;
         let mut sizes = self.sizes.clone();
         sizes[output] /= palette.vector;
-        let Some(blocks) = Blocks::new(&places, &sizes) else {
-            return Ok(Err("the size of its blocks does not divide it"));
-        };
+        let blocks = Blocks::new(&places, &sizes);
+        let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
         let inner = self.weight.shape[output + 1..].iter().product();
         let lay = Lay { size: palette.vector, inner };
-        let (entries, used, bits) = match vectors::tables(&source, &lay, &blocks, palette)? {
-            Ok(tables) => tables,
-            Err(reason) => return Ok(Err(reason)),
-        };
+        let (entries, used, bits) = vectors::tables(&source, &lay, &blocks, palette)?;
         let (length, dtype) = (1usize << bits, unsigned(bits));
         let mut shape = self.counts();
         shape.extend([length as u64, palette.vector as u64]);
@@ -432,7 +391,7 @@ impl Builder<'_> {
         &self,
         coder: Arc<Coder>,
         decode: impl FnOnce(Constant, Constant) -> Option<Stage>,
-    ) -> Outcome {
+    ) -> Result<Built, Refusal> {
         let ranks = Arc::new(Ranks::of(&coder.source)?);
         let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
         let op = Op::new(OpKind::ConstexprSparseToDense);
@@ -463,7 +422,7 @@ impl Builder<'_> {
         Constant::by_size(DType::UInt32, &[self.weight.shape.len() as u64], bytes)
     }
 
-    fn built(&self, stages: Vec<Stage>, quality: (f64, f64)) -> Outcome {
+    fn built(&self, stages: Vec<Stage>, quality: (f64, f64)) -> Result<Built, Refusal> {
         let literals = |stage: &Stage| {
             let bound = stage.op.all_bindings().filter_map(|(_, binding)| match binding {
                 Binding::Literal(constant) => constant.elements(),
@@ -473,7 +432,7 @@ impl Builder<'_> {
             bound.chain(stated).map(|elements| elements.len() as u64).sum::<u64>()
         };
         let bytes = stages.iter().map(literals).sum();
-        Ok(Ok(Built { stages, bytes, quality }))
+        Ok(Built { stages, bytes, quality })
     }
 }
 
@@ -521,7 +480,7 @@ fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
 }
 
 /// Puts what a weight becomes in its place.
-pub(super) fn insert(editor: &mut Editor<'_>, weight: &Weight, built: Built) -> Result<(), Error> {
+pub(crate) fn insert(editor: &mut Editor<'_>, weight: &Weight, built: Built) -> Result<(), Error> {
     let mut results: Vec<ValueId> = Vec::new();
     for Stage { mut op, label, from_before } in built.stages {
         for (parameter, index) in from_before {

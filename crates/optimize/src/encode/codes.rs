@@ -8,8 +8,8 @@ use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack, r
 use coremill_tensor::{Buffer, DType, Identity, Isa, Produce};
 use half::f16;
 
-use super::blocks::Blocks;
 use super::source::{CHUNK, Source};
+use crate::blocks::Blocks;
 
 /// How elements become codes.
 pub(super) enum Coding {

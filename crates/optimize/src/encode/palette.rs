@@ -5,50 +5,20 @@
 //! y = linear(x = x, weight = w);    becomes    y = linear(x = x, weight = w_palettized);
 //! ```
 
-use std::{fmt, io};
+use std::io;
 
 use coremill_tensor::kernels::codes::{Grid, narrow};
 use coremill_tensor::{DType, Isa};
 use half::f16;
 
-use super::blocks::{Blocks, Sizes};
 use super::cluster::{Distribution, centroids};
-use super::importance::Weighting;
-use super::linear::{Error, Integer};
-use super::source::{Source, UNSOUND};
-use super::weight::Weight;
+use super::source::Source;
+use crate::blocks::Blocks;
+use crate::error::Refusal;
+use crate::form::{Algorithm, BITS, Palette};
+use crate::weight::Weight;
+use crate::weighting::Weighting;
 use coremill_mil::ir::Opset;
-
-/// How weights are palettized.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Palette {
-    /// Bits of a place; none for as many as [`Algorithm::Unique`] takes.
-    pub bits: Option<u32>,
-    /// What a table holds.
-    pub algorithm: Algorithm,
-    /// How many output channels share a table; none if all do.
-    pub group: Option<usize>,
-    /// How many elements along the output channels an entry stands for.
-    pub vector: usize,
-    /// Whether each output channel is divided by its largest magnitude first.
-    pub channel_scale: bool,
-    /// The integers that entries are stored as; none for floats.
-    pub entries: Option<Integer>,
-}
-
-/// What a table holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// The numbers that stand for all with the least squared error.
-    KMeans,
-    /// Numbers of the same distance from each other, from the smallest element to the largest.
-    Uniform,
-    /// All numbers that there are. A weight with more of them than a table holds stays as it is.
-    Unique,
-}
-
-/// How many bits places may have.
-pub const BITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 
 /// Of blocks with up to so many halves that many others lie between, the elements are sorted; of others each half is
 /// counted.
@@ -66,124 +36,32 @@ const KEY_BITS: u32 = 20;
 /// What is collected of blocks at a time may take about so many bytes; more blocks are collected in further passes.
 const ROOM: usize = 64 << 20;
 
-impl Default for Palette {
-    fn default() -> Palette {
-        Palette {
-            bits: Some(4),
-            algorithm: Algorithm::KMeans,
-            group: None,
-            vector: 1,
-            channel_scale: false,
-            entries: None,
-        }
-    }
-}
-
-impl Palette {
-    /// The oldest release that has what the result is written with.
-    pub(super) fn needs(&self) -> Opset {
-        let is_plain = self.group.is_none() && self.vector == 1 && self.bits != Some(3);
-        let has_floats = self.entries.is_none() && !self.channel_scale;
-        if is_plain && has_floats { Opset::Ios16 } else { Opset::Ios18 }
-    }
-
-    pub(super) fn check(&self, is_sparse: bool) -> Result<(), Error> {
-        let bits = self.bits.unwrap_or(8);
-        let wrong = |message: String, hint| Err(Error { message, hint });
-        if !BITS.contains(&bits) {
-            return wrong(
-                format!("palettes of {bits} bits; accepted are 1, 2, 3, 4, 6 and 8"),
-                None,
-            );
-        }
-        if self.bits.is_none() && self.algorithm != Algorithm::Unique {
-            return wrong("this algorithm needs a number of bits".to_owned(), None);
-        }
-        if self.group == Some(0) || self.vector == 0 {
-            return wrong("groups and vectors must have at least one channel".to_owned(), None);
-        }
-        if self.vector > 1 {
-            if self.algorithm == Algorithm::Uniform {
-                let hint = Some("use k-means for vectors");
-                return wrong("even tables hold single numbers, not vectors".to_owned(), hint);
-            }
-            if is_sparse || self.entries.is_some() || self.channel_scale {
-                let hint = Some("leave out one of both");
-                let message = "vectors cannot be pruned, scaled by channel, or stored as integers";
-                return wrong(message.to_owned(), hint);
-            }
-            if self.group.is_some_and(|group| group % self.vector != 0) {
-                let message = "the size of groups must be a multiple of that of vectors";
-                return wrong(message.to_owned(), None);
-            }
-        }
-        if let Some(Integer::Int4 | Integer::UInt4) = self.entries {
-            let message = "entries of tables are stored as int8 or uint8";
-            return wrong(message.to_owned(), None);
-        }
-        if self.channel_scale && is_sparse {
-            let message = "what is pruned cannot be scaled by channel, too";
-            return wrong(message.to_owned(), Some("leave out one of both"));
-        }
-        Ok(())
-    }
-
-    /// The length of the blocks that share a table, along each axis, 0 for all of it.
-    pub(super) fn sizes(&self, weight: &Weight) -> Sizes {
-        let mut sizes = vec![0; weight.shape.len()];
-        let Some((_, output)) = weight.axes else {
-            let needs_axes = self.group.is_some() || self.vector > 1 || self.channel_scale;
-            let reason = "operations that use it have their channels along other axes";
-            return if needs_axes { Err(reason) } else { Ok(sizes) };
+/// The length of the blocks that share a table, along each axis, 0 for all of it.
+pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Refusal> {
+    let mut sizes = vec![0; weight.shape.len()];
+    let Some((_, output)) = weight.axes else {
+        let needs_axes = palette.group.is_some() || palette.vector > 1 || palette.channel_scale;
+        let reason = "operations that use it have their channels along other axes";
+        return if needs_axes { Err(Refusal::Kept(reason)) } else { Ok(sizes) };
+    };
+    if palette.vector > 1 {
+        let extent = if output == 0 {
+            // Convolutions take their share of the output channels each.
+            weight.shape[output] / weight.groups
+        } else {
+            weight.shape[output]
         };
-        if self.vector > 1 {
-            let extent = if output == 0 {
-                // Convolutions take their share of the output channels each.
-                weight.shape[output] / weight.groups
-            } else {
-                weight.shape[output]
-            };
-            if extent % self.vector != 0 {
-                return Err("its output channels do not divide into vectors");
-            }
+        if extent % palette.vector != 0 {
+            return Err(Refusal::Kept("its output channels do not divide into vectors"));
         }
-        if let Some(group) = self.group {
-            if weight.shape[output] % group != 0 {
-                return Err("its output channels do not divide into groups");
-            }
-            sizes[output] = group;
-        }
-        Ok(sizes)
     }
-}
-
-impl fmt::Display for Palette {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bits {
-            Some(bits) => write!(f, "{bits}-bit ")?,
-            None => {}
+    if let Some(group) = palette.group {
+        if weight.shape[output] % group != 0 {
+            return Err(Refusal::Kept("its output channels do not divide into groups"));
         }
-        match self.algorithm {
-            Algorithm::KMeans => {}
-            Algorithm::Uniform => f.write_str("uniform ")?,
-            Algorithm::Unique => f.write_str("unique ")?,
-        }
-        f.write_str("palette")?;
-        if let Some(entries) = self.entries {
-            write!(f, " of {entries}")?;
-        }
-        if self.vector > 1 {
-            write!(f, " of vectors of {}", self.vector)?;
-        }
-        match self.group {
-            Some(group) => write!(f, " by {group} channels")?,
-            None => f.write_str(" per tensor")?,
-        }
-        if self.channel_scale {
-            f.write_str(", scaled per channel")?;
-        }
-        Ok(())
+        sizes[output] = group;
     }
+    Ok(sizes)
 }
 
 /// The tables of a weight.
@@ -198,13 +76,13 @@ pub(super) struct Tables {
     pub(super) grids: Option<Vec<Grid>>,
 }
 
-/// The tables of a weight by blocks, for single numbers; or why there are none.
+/// The tables of a weight by blocks, for single numbers.
 pub(super) fn tables(
     source: &Source,
     blocks: &Blocks,
     palette: &Palette,
     opset: Opset,
-) -> io::Result<Result<Tables, &'static str>> {
+) -> Result<Tables, Refusal> {
     let length = palette.bits.map_or(256, |bits| 1usize << bits);
     let mut found: Vec<Vec<f32>> = Vec::with_capacity(blocks.count());
     let mut grids = Vec::new();
@@ -212,7 +90,7 @@ pub(super) fn tables(
     let weighting = source.weighting.as_ref().filter(|_| palette.algorithm == Algorithm::KMeans);
     for_each_distribution(source, weighting, blocks, &mut |distribution| {
         let Some(distribution) = distribution else {
-            failed = failed.or(Some(UNSOUND));
+            failed = failed.take().or(Some(Refusal::NotFinite));
             return;
         };
         let entries = match palette.algorithm {
@@ -224,7 +102,7 @@ pub(super) fn tables(
             Algorithm::Unique => {
                 if distribution.values.len() > length {
                     let reason = "it has more distinct numbers than a table holds";
-                    failed = failed.or(Some(reason));
+                    failed = failed.take().or(Some(Refusal::Kept(reason)));
                 }
                 distribution.values
             }
@@ -233,7 +111,8 @@ pub(super) fn tables(
                 let (least, most) = (first.copied().unwrap_or(0.0), last.copied().unwrap_or(0.0));
                 let extent = source.round(most - least);
                 if !extent.is_finite() {
-                    failed = failed.or(Some("its elements lie too far apart for its type"));
+                    let reason = "its elements lie too far apart for its type";
+                    failed = failed.take().or(Some(Refusal::Kept(reason)));
                 }
                 grids.push(Grid { least, extent });
                 // Computed as in coremltools: the step in the weight's type, the rest in double precision.
@@ -249,8 +128,8 @@ pub(super) fn tables(
         };
         found.push(entries);
     })?;
-    if let Some(reason) = failed {
-        return Ok(Err(reason));
+    if let Some(refusal) = failed {
+        return Err(refusal);
     }
     let most = found.iter().map(Vec::len).max().unwrap_or(0);
     let bits = palette.bits.unwrap_or_else(|| {
@@ -266,7 +145,7 @@ pub(super) fn tables(
         entries.extend(table);
     }
     let grids = (palette.algorithm == Algorithm::Uniform).then_some(grids);
-    Ok(Ok(Tables { bits, entries, used, grids }))
+    Ok(Tables { bits, entries, used, grids })
 }
 
 /// Numbers of a block as they come.

@@ -6,16 +6,13 @@ use coremill_tensor::kernels::codes::{round_to_half, widen};
 use coremill_tensor::{Buffer, DType, Isa};
 use half::f16;
 
-use super::blocks::Blocks;
-use super::importance::Weighting;
-use super::prune::Pruned;
-use super::weight::Weight;
+use super::pruned::Pruned;
+use crate::blocks::Blocks;
+use crate::weight::Weight;
+use crate::weighting::Weighting;
 
 /// Elements that are worked on together. In half precision they take as many bytes as a mapped file is read in place.
 pub(super) const CHUNK: usize = 1 << 15;
-
-/// Why a weight has no compressed form whatever this is.
-pub(super) const UNSOUND: &str = "some of its elements are infinite or no numbers";
 
 /// Elements of a weight, and what is done with them before they are compressed.
 #[derive(Clone)]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use coremill_tensor::kernels::codes::pack;
 use coremill_tensor::{DType, Identity, Produce};
 
-use super::blocks::Blocks;
-use super::palette::{Algorithm, Palette};
-use super::source::{Source, UNSOUND};
+use super::source::Source;
+use crate::blocks::Blocks;
+use crate::error::Refusal;
+use crate::form::{Algorithm, BITS, Palette};
 
 /// Tables are made of at most so many vectors of a block, taken at equal distances.
 const SAMPLE: usize = 1 << 15;
@@ -83,13 +84,13 @@ fn for_each_vectors(
     Ok(())
 }
 
-/// The tables of a weight by blocks of its places, and how many bits a place has; or why there are none.
+/// The tables of a weight by blocks of its places, and how many bits a place has.
 pub(super) fn tables(
     source: &Source,
     lay: &Lay,
     blocks: &Blocks,
     palette: &Palette,
-) -> io::Result<Result<(Vec<f32>, Vec<usize>, u32), &'static str>> {
+) -> Result<(Vec<f32>, Vec<usize>, u32), Refusal> {
     let count = source.count / lay.size;
     let every = blocks.size().div_ceil(SAMPLE).max(1);
     let wants_all = palette.algorithm == Algorithm::Unique;
@@ -121,10 +122,10 @@ pub(super) fn tables(
         });
     })?;
     if !finite {
-        return Ok(Err(UNSOUND));
+        return Err(Refusal::NotFinite);
     }
     if let Some(reason) = failed {
-        return Ok(Err(reason));
+        return Err(Refusal::Kept(reason));
     }
     let found: Vec<Vec<f32>> = samples
         .into_iter()
@@ -139,15 +140,15 @@ pub(super) fn tables(
         .collect();
     let used: Vec<usize> = found.iter().map(|table| table.len() / lay.size).collect();
     let largest = used.iter().copied().max().unwrap_or(0);
-    let bits = palette.bits.unwrap_or_else(|| {
-        super::palette::BITS.into_iter().find(|bits| 1 << bits >= largest).unwrap_or(8)
-    });
+    let bits = palette
+        .bits
+        .unwrap_or_else(|| BITS.into_iter().find(|bits| 1 << bits >= largest).unwrap_or(8));
     let mut entries = Vec::new();
     for mut table in found {
         table.resize((1 << bits) * lay.size, 0.0);
         entries.extend(table);
     }
-    Ok(Ok((entries, used, bits)))
+    Ok((entries, used, bits))
 }
 
 fn distance(left: &[f32], right: &[f32]) -> f32 {

@@ -2,9 +2,15 @@
 
 use std::fmt;
 
-use super::linear::{self, Granularity, Integer, Mode};
-use super::palette::Palette;
-use super::prune::{Channels, Prune};
+pub(crate) mod linear;
+mod palette;
+mod prune;
+
+pub use palette::{Algorithm, BITS, Palette};
+pub use prune::{Channels, Prune};
+
+use self::linear::{Granularity, Mode};
+use super::error::Error;
 use coremill_mil::ir::Opset;
 
 /// What a weight becomes: what of it is kept, and how that is stored.
@@ -46,8 +52,8 @@ impl Form {
     }
 
     /// What is wrong with it, whatever the weight.
-    pub fn check(&self) -> Result<(), linear::Error> {
-        let wrong = |message: String| Err(linear::Error { message, hint: None });
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |message: String| Err(Error { message, hint: None });
         match self.prune {
             Some(Prune::Magnitude(share) | Prune::Blocks { share, .. })
                 if !(0.0..=1.0).contains(&share) =>
@@ -113,20 +119,5 @@ impl fmt::Display for Form {
                 write!(f, "{separator}pruned up to {threshold}")
             }
         }
-    }
-}
-
-impl fmt::Display for Channels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Channels::Output => "output channels",
-            Channels::Input => "input channels",
-        })
-    }
-}
-
-impl fmt::Display for Integer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.dtype().fmt(f)
     }
 }

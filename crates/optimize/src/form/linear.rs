@@ -1,0 +1,197 @@
+//! Linear quantization: integers, and a scale and a zero point for each block of them.
+
+use std::fmt;
+
+use coremill_tensor::DType;
+use serde_json::Value;
+
+use crate::error::Error;
+use coremill_mil::ir::Opset;
+
+/// Weights have to have more elements than this, if nothing else is asked for.
+pub const DEFAULT_THRESHOLD: u64 = 2048;
+
+/// The length of a block, if none is asked for.
+pub const DEFAULT_BLOCK_SIZE: u64 = 32;
+
+/// How weights are quantized.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where zero lies among the integers.
+    pub mode: Mode,
+    /// The type of the integers.
+    pub dtype: Integer,
+    /// What shares a scale and a zero point.
+    pub granularity: Granularity,
+    /// Weights of at most so many elements stay as they are.
+    pub weight_threshold: u64,
+}
+
+/// Where zero lies among the integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In their middle: the largest magnitude decides on the scale.
+    Symmetric,
+    /// Where the smallest and the largest number of a block have it.
+    Linear,
+}
+
+/// The integers that weights become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Integer {
+    /// Signed, 8 bits.
+    Int8,
+    /// Unsigned, 8 bits.
+    UInt8,
+    /// Signed, 4 bits.
+    Int4,
+    /// Unsigned, 4 bits.
+    UInt4,
+}
+
+/// What shares a scale and a zero point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Granularity {
+    /// All of a weight.
+    Tensor,
+    /// What makes one output channel.
+    Channel,
+    /// So many input channels of one output channel.
+    Block(u64),
+    /// So many elements along each axis, 0 for all of them. All weights have to have as many axes.
+    Blocks(Vec<u64>),
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: Mode::Symmetric,
+            dtype: Integer::Int8,
+            granularity: Granularity::Channel,
+            weight_threshold: DEFAULT_THRESHOLD,
+        }
+    }
+}
+
+impl Integer {
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Integer::Int8 => DType::Int8,
+            Integer::UInt8 => DType::UInt8,
+            Integer::Int4 => DType::Int4,
+            Integer::UInt4 => DType::UInt4,
+        }
+    }
+
+    pub(crate) fn is_signed(self) -> bool {
+        matches!(self, Integer::Int8 | Integer::Int4)
+    }
+
+    fn is_narrow(self) -> bool {
+        matches!(self, Integer::Int4 | Integer::UInt4)
+    }
+
+    /// The smallest integer and the largest; where zero is in the middle one is left out, that there are as many on
+    /// either side.
+    pub(crate) fn range(self, mode: Mode) -> (f32, f32) {
+        let left_out = f32::from(u8::from(mode == Mode::Symmetric));
+        match self {
+            Integer::Int8 => (-128.0 + left_out, 127.0),
+            Integer::Int4 => (-8.0 + left_out, 7.0),
+            Integer::UInt8 => (0.0, 255.0 - left_out),
+            Integer::UInt4 => (0.0, 15.0 - left_out),
+        }
+    }
+}
+
+impl fmt::Display for Integer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.dtype().fmt(f)
+    }
+}
+
+impl Config {
+    /// Reads coremltools' `OpLinearQuantizerConfig` as JSON.
+    pub fn from_json(text: &str) -> Result<Config, Error> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| Error::new(format!("the value is not a JSON: {error}")))?;
+        let Value::Object(entries) = value else {
+            return Err(Error::new("the value is not a JSON object"));
+        };
+        let mut config = Config::default();
+        let (mut granularity, mut block) =
+            ("per_channel".to_owned(), Granularity::Block(DEFAULT_BLOCK_SIZE));
+        for (key, value) in &entries {
+            let text = || value.as_str().ok_or_else(|| unexpected(key, value, "a text"));
+            match key.as_str() {
+                "mode" => {
+                    config.mode = match text()?.to_ascii_lowercase().as_str() {
+                        "linear_symmetric" => Mode::Symmetric,
+                        "linear" => Mode::Linear,
+                        _ => return Err(unexpected(key, value, "`linear_symmetric` and `linear`")),
+                    }
+                }
+                "dtype" => {
+                    config.dtype = match text()? {
+                        "int8" => Integer::Int8,
+                        "uint8" => Integer::UInt8,
+                        "int4" => Integer::Int4,
+                        "uint4" => Integer::UInt4,
+                        _ => {
+                            let accepted = "`int8`, `uint8`, `int4` and `uint4`";
+                            return Err(unexpected(key, value, accepted));
+                        }
+                    }
+                }
+                "granularity" => granularity = text()?.to_owned(),
+                "block_size" => block = block_size(key, value)?,
+                "weight_threshold" => {
+                    config.weight_threshold = value
+                        .as_u64()
+                        .ok_or_else(|| unexpected(key, value, "a number of elements from 0 on"))?;
+                }
+                _ => {
+                    return Err(Error::new(format!(
+                        "`{key}` is not a key; there are mode, dtype, granularity, block_size, weight_threshold"
+                    )));
+                }
+            }
+        }
+        config.granularity = match granularity.as_str() {
+            "per_tensor" => Granularity::Tensor,
+            "per_channel" => Granularity::Channel,
+            "per_block" => block,
+            _ => {
+                return Err(Error::new(format!(
+                    "`granularity` is `{granularity}`; accepted are `per_tensor`, `per_channel` and `per_block`"
+                )));
+            }
+        };
+        Ok(config)
+    }
+
+    /// The oldest release that has what the result is written with.
+    pub fn needs(&self) -> Opset {
+        let is_blockwise =
+            matches!(self.granularity, Granularity::Block(_) | Granularity::Blocks(_));
+        if is_blockwise || self.dtype.is_narrow() { Opset::Ios18 } else { Opset::Ios16 }
+    }
+}
+
+fn block_size(key: &str, value: &Value) -> Result<Granularity, Error> {
+    let accepted = "a number from 0 on and a list of such, one for each axis";
+    match value {
+        Value::Number(_) => value.as_u64().map(Granularity::Block),
+        Value::Array(sizes) => {
+            sizes.iter().map(Value::as_u64).collect::<Option<_>>().map(Granularity::Blocks)
+        }
+        _ => None,
+    }
+    .ok_or_else(|| unexpected(key, value, accepted))
+}
+
+fn unexpected(key: &str, found: &Value, accepted: &str) -> Error {
+    let found = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+    Error::new(format!("`{key}` is `{found}`; accepted are {accepted}"))
+}

@@ -1,0 +1,130 @@
+//! Palettization: small tables of numbers, and for each element the place in one of them.
+
+use std::fmt;
+
+use super::linear::Integer;
+use crate::error::Error;
+use coremill_mil::ir::Opset;
+
+/// How weights are palettized.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Palette {
+    /// Bits of a place; none for as many as [`Algorithm::Unique`] takes.
+    pub bits: Option<u32>,
+    /// What a table holds.
+    pub algorithm: Algorithm,
+    /// How many output channels share a table; none if all do.
+    pub group: Option<usize>,
+    /// How many elements along the output channels an entry stands for.
+    pub vector: usize,
+    /// Whether each output channel is divided by its largest magnitude first.
+    pub channel_scale: bool,
+    /// The integers that entries are stored as; none for floats.
+    pub entries: Option<Integer>,
+}
+
+/// What a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The numbers that stand for all with the least squared error.
+    KMeans,
+    /// Numbers of the same distance from each other, from the smallest element to the largest.
+    Uniform,
+    /// All numbers that there are. A weight with more of them than a table holds stays as it is.
+    Unique,
+}
+
+/// How many bits places may have.
+pub const BITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
+
+impl Default for Palette {
+    fn default() -> Palette {
+        Palette {
+            bits: Some(4),
+            algorithm: Algorithm::KMeans,
+            group: None,
+            vector: 1,
+            channel_scale: false,
+            entries: None,
+        }
+    }
+}
+
+impl Palette {
+    /// The oldest release that has what the result is written with.
+    pub(super) fn needs(&self) -> Opset {
+        let is_plain = self.group.is_none() && self.vector == 1 && self.bits != Some(3);
+        let has_floats = self.entries.is_none() && !self.channel_scale;
+        if is_plain && has_floats { Opset::Ios16 } else { Opset::Ios18 }
+    }
+
+    pub(super) fn check(&self, is_sparse: bool) -> Result<(), Error> {
+        let bits = self.bits.unwrap_or(8);
+        let wrong = |message: String, hint| Err(Error { message, hint });
+        if !BITS.contains(&bits) {
+            return wrong(
+                format!("palettes of {bits} bits; accepted are 1, 2, 3, 4, 6 and 8"),
+                None,
+            );
+        }
+        if self.bits.is_none() && self.algorithm != Algorithm::Unique {
+            return wrong("this algorithm needs a number of bits".to_owned(), None);
+        }
+        if self.group == Some(0) || self.vector == 0 {
+            return wrong("groups and vectors must have at least one channel".to_owned(), None);
+        }
+        if self.vector > 1 {
+            if self.algorithm == Algorithm::Uniform {
+                let hint = Some("use k-means for vectors");
+                return wrong("even tables hold single numbers, not vectors".to_owned(), hint);
+            }
+            if is_sparse || self.entries.is_some() || self.channel_scale {
+                let hint = Some("leave out one of both");
+                let message = "vectors cannot be pruned, scaled by channel, or stored as integers";
+                return wrong(message.to_owned(), hint);
+            }
+            if self.group.is_some_and(|group| group % self.vector != 0) {
+                let message = "the size of groups must be a multiple of that of vectors";
+                return wrong(message.to_owned(), None);
+            }
+        }
+        if let Some(Integer::Int4 | Integer::UInt4) = self.entries {
+            let message = "entries of tables are stored as int8 or uint8";
+            return wrong(message.to_owned(), None);
+        }
+        if self.channel_scale && is_sparse {
+            let message = "what is pruned cannot be scaled by channel, too";
+            return wrong(message.to_owned(), Some("leave out one of both"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Palette {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits {
+            Some(bits) => write!(f, "{bits}-bit ")?,
+            None => {}
+        }
+        match self.algorithm {
+            Algorithm::KMeans => {}
+            Algorithm::Uniform => f.write_str("uniform ")?,
+            Algorithm::Unique => f.write_str("unique ")?,
+        }
+        f.write_str("palette")?;
+        if let Some(entries) = self.entries {
+            write!(f, " of {entries}")?;
+        }
+        if self.vector > 1 {
+            write!(f, " of vectors of {}", self.vector)?;
+        }
+        match self.group {
+            Some(group) => write!(f, " by {group} channels")?,
+            None => f.write_str(" per tensor")?,
+        }
+        if self.channel_scale {
+            f.write_str(", scaled per channel")?;
+        }
+        Ok(())
+    }
+}
