@@ -18,6 +18,11 @@ struct Module {
     parent: Option<Id>,
     children: BTreeMap<String, Id>,
     items: BTreeSet<String>,
+    /// Names that invocations of macros may define: those that stand in them, where a macro names items by its arguments.
+    named: BTreeSet<String>,
+    macros: BTreeMap<String, Definitions>,
+    /// Macros that are invoked where items stand.
+    invocations: Vec<Invocation>,
     /// Names that `use` brings in, with the path that they stand for.
     imports: BTreeMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
@@ -27,6 +32,20 @@ struct Module {
 
 struct Crate {
     modules: Vec<Module>,
+}
+
+/// The items that some tokens define.
+#[derive(Clone, Default)]
+struct Definitions {
+    names: BTreeSet<String>,
+    /// Whether there are some whose names are arguments of a macro.
+    by_argument: bool,
+}
+
+/// A macro that is invoked, and the names in its arguments.
+struct Invocation {
+    path: Vec<String>,
+    names: BTreeSet<String>,
 }
 
 enum Found {
@@ -58,6 +77,7 @@ impl fmt::Display for Cycle {
 pub(crate) fn cycles(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Vec<Cycle> {
     let mut krate = Crate { modules: Vec::new() };
     krate.add_file(root, "crate".to_owned(), None, read);
+    krate.expand();
     let mut found = Vec::new();
     for (parent, edges) in krate.edges() {
         for group in tangles(&edges) {
@@ -101,6 +121,9 @@ impl Crate {
             parent,
             children: BTreeMap::new(),
             items: BTreeSet::new(),
+            named: BTreeSet::new(),
+            macros: BTreeMap::new(),
+            invocations: Vec::new(),
             imports: BTreeMap::new(),
             globs: Vec::new(),
             paths: BTreeSet::new(),
@@ -181,17 +204,27 @@ impl Crate {
                 }
                 "macro_rules" if depth == 0 => {
                     let name = tokens.get(at + 2).cloned().unwrap_or_default();
-                    self.modules[id].items.insert(name);
+                    self.modules[id].items.insert(name.clone());
+                    self.modules[id].macros.insert(name, macro_definitions(&tokens[at + 3..]));
+                    at += 2;
                 }
                 "{" | "(" | "[" => depth += 1,
                 "}" | ")" | "]" => depth = depth.saturating_sub(1),
-                word if is_name(word) && (at == 0 || tokens[at - 1] != ".") => {
+                word if is_name(word) && (at == 0 || is_path_start(&tokens[at - 1], word)) => {
                     let mut path = vec![word.to_owned()];
                     while tokens.get(at + 1).is_some_and(|token| token == "::")
                         && tokens.get(at + 2).is_some_and(|token| is_name(token))
                     {
                         path.push(tokens[at + 2].clone());
                         at += 2;
+                    }
+                    let marks = [at + 1, at + 2].map(|at| tokens.get(at).map(String::as_str));
+                    if let (0, [Some("!"), Some("{" | "(" | "[")]) = (depth, marks) {
+                        let arguments = &tokens[at + 3..closing(tokens, at + 2)];
+                        let names = arguments.iter().filter(|token| is_name(token)).cloned();
+                        let invocation = Invocation { path: path.clone(), names: names.collect() };
+                        self.modules[id].items.extend(definitions(arguments).names);
+                        self.modules[id].invocations.push(invocation);
                     }
                     self.modules[id].paths.insert(path);
                 }
@@ -200,6 +233,32 @@ impl Crate {
             exported = false;
             at += 1;
         }
+    }
+
+    /// Adds the items that invocations of the crate's macros define to the modules that invoke them.
+    fn expand(&mut self) {
+        for id in 0..self.modules.len() {
+            for Invocation { path, names } in std::mem::take(&mut self.modules[id].invocations) {
+                let Some(found) = self.definitions(id, &path) else { continue };
+                self.modules[id].items.extend(found.names);
+                if found.by_argument {
+                    self.modules[id].named.extend(names);
+                }
+            }
+        }
+    }
+
+    /// The items that the macro at `path` defines. Macros without a path are also those of outer modules.
+    fn definitions(&self, id: Id, path: &[String]) -> Option<Definitions> {
+        let name = path.last()?;
+        let defining = match self.find(id, path, &mut BTreeSet::new()) {
+            Some(Found::Item(defining)) => Some(defining),
+            _ => self
+                .line(id)
+                .into_iter()
+                .rfind(|outer| self.modules[*outer].macros.contains_key(name)),
+        };
+        self.modules[defining?].macros.get(name).cloned()
     }
 
     /// Takes up a `use`; one that hands names on is no use of them.
@@ -294,10 +353,11 @@ impl Crate {
             let itself = first && path.first().is_some_and(|start| start == name);
             return if itself { None } else { self.find(id, path, seen) };
         }
-        module.globs.iter().find_map(|glob| match self.find(id, glob, seen)? {
+        let found = module.globs.iter().find_map(|glob| match self.find(id, glob, seen)? {
             Found::Module(target) if target != id => self.look_up(target, name, false, seen),
             _ => None,
-        })
+        });
+        found.or_else(|| module.named.contains(name).then_some(Found::Item(id)))
     }
 
     /// The module itself and what it lies in, from the crate down.
@@ -349,6 +409,63 @@ fn tangles(edges: &Edges) -> BTreeSet<BTreeSet<Id>> {
         others.iter().filter(back).copied().collect()
     };
     tied.map(group).collect()
+}
+
+/// Whether a word that follows a token begins a path: fields, methods and arguments of macros do not.
+fn is_path_start(before: &str, word: &str) -> bool {
+    match before {
+        "." => false,
+        "$" => word == "crate",
+        _ => true,
+    }
+}
+
+/// The items that the rules of a macro define, which stand in brackets at the start of `tokens`.
+fn macro_definitions(tokens: &[String]) -> Definitions {
+    let mut found = Definitions::default();
+    let end = closing(tokens, 0);
+    let mut at = 1;
+    while at < end {
+        if tokens[at] == "=" && tokens[at + 1] == ">" {
+            let body_end = closing(tokens, at + 2);
+            let body = definitions(&tokens[at + 3..body_end]);
+            found.names.extend(body.names);
+            found.by_argument |= body.by_argument;
+            at = body_end;
+        } else if matches!(tokens[at].as_str(), "{" | "(" | "[") {
+            at = closing(tokens, at);
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The items that stand in `tokens` themselves, or in repetitions of a macro.
+fn definitions(tokens: &[String]) -> Definitions {
+    const KEYWORDS: [&str; 8] =
+        ["fn", "struct", "enum", "trait", "type", "const", "static", "union"];
+    let mut found = Definitions::default();
+    let mut at = 0;
+    while at < tokens.len() {
+        let next = tokens.get(at + 1).map_or("", String::as_str);
+        match tokens[at].as_str() {
+            "$" if next == "(" => {
+                let end = closing(tokens, at + 1);
+                let inner = definitions(&tokens[at + 2..end]);
+                found.names.extend(inner.names);
+                found.by_argument |= inner.by_argument;
+                at = end;
+            }
+            "{" | "(" | "[" => at = closing(tokens, at),
+            keyword if KEYWORDS.contains(&keyword) && next == "$" => found.by_argument = true,
+            keyword if KEYWORDS.contains(&keyword) && is_name(next) => {
+                found.names.insert(next.to_owned());
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found
 }
 
 /// Where the bracket that opens at `open` closes.

@@ -49,6 +49,49 @@ fn a_cycle_is_found_through_names_that_are_handed_on() {
 }
 
 #[test]
+fn a_cycle_is_found_through_items_that_macros_define() {
+    // `Code` stands in the macro's body, `Level` among its arguments.
+    let literal = "macro_rules! codes { ($($code:ident)*) => { pub enum Code { $($code,)* } fn of() { $($code::of();)* } }; }\n\
+                   codes! { First Second }\nfn level(x: crate::low::Low) {}";
+    let argument = "macro_rules! level { ($(#[$meta:meta])* $name:ident: $($level:ident)*) => { $(#[$meta])* pub enum $name { $($level,)* } }; }\n\
+                    level!(Code: Least Most);\nfn level(x: crate::low::Low) {}";
+    for high in [literal, argument] {
+        let files = [
+            ("src/lib.rs", "mod high;\nmod low;"),
+            ("src/high.rs", high),
+            (
+                "src/low.rs",
+                "pub struct Low;\nimpl Low { fn code(&self) -> crate::high::Code { todo() } }",
+            ),
+        ];
+        let found = cycles(&files);
+        assert_eq!(found.len(), 1, "{high}");
+        assert!(found[0].contains("low -> high: crate::high::Code"), "{}", found[0]);
+    }
+}
+
+#[test]
+fn items_of_a_macro_belong_to_the_module_that_invokes_it() {
+    let files = [
+        ("src/lib.rs", "mod high;\nmod low;\nmod table;"),
+        (
+            "src/table.rs",
+            "macro_rules! table { ($name:ident) => { pub const ROWS: usize = 1; pub struct $name; }; }\npub(crate) use table;",
+        ),
+        ("src/low.rs", "crate::table::table!(Low);\nfn other(x: crate::high::High) {}"),
+        (
+            "src/high.rs",
+            "use crate::table::table;\ntable!(High);\nfn rows() -> usize { crate::low::ROWS }",
+        ),
+    ];
+    let found = cycles(&files);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("high -> low: crate::low::ROWS"), "{}", found[0]);
+    assert!(found[0].contains("low -> high: crate::high::High"), "{}", found[0]);
+    assert!(!found[0].contains("table ->"), "{}", found[0]);
+}
+
+#[test]
 fn what_is_no_cycle_is_not_reported() {
     // A module and its children are one; tests may look at everything; comments and strings are no code.
     let files = [

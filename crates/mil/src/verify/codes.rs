@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::diagnostic::Severity;
+use super::severity::Severity;
 
 /// What the verifier knows about a rule.
 #[derive(Debug)]

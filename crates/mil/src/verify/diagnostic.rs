@@ -2,16 +2,8 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use super::codes::Code;
+use super::severity::Severity;
 use crate::ir::{Definition, Function, Op, OpId, Opset, ValueId};
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Severity {
-    /// Core ML would refuse the model, or run it wrongly.
-    Error,
-    /// It would run, but slower or less exactly than its writer may expect.
-    Warning,
-}
 
 /// Something that is wrong with a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -324,15 +316,6 @@ impl Findings {
             omitted_warnings: warnings.saturating_sub(MAX_DIAGNOSTICS),
             is_unprintable,
         }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        })
     }
 }
 

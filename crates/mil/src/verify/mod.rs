@@ -24,6 +24,7 @@ mod hazards;
 mod interface;
 mod json;
 mod render;
+mod severity;
 mod structure;
 mod types;
 mod values;
@@ -33,11 +34,12 @@ use std::collections::HashSet;
 pub use codes::{CODES, Code, CodeRow};
 pub use diagnostic::{
     Diagnostic, FeaturePlace, FeatureRole, FunctionPlace, Location, MAX_DIAGNOSTICS, OpPlace,
-    Report, Severity, ValuePlace,
+    Report, ValuePlace,
 };
 use diagnostic::{Findings, InFunction};
 pub use json::{JSON_VERSION, JsonDiagnostic, JsonReport};
 pub use render::RenderOptions;
+pub use severity::Severity;
 
 use crate::infer::Analysis;
 use crate::ir::{Function, Opset, Program};

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use coremill_tensor::{is_printable, printable, printable_line};
 
-use super::diagnostic::{Diagnostic, Location, Report, Severity};
+use super::diagnostic::{Diagnostic, Location, Report};
+use super::severity::Severity;
 use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
 use crate::text::pieces::{Piece, Pieces, first_line};
 use crate::text::{self, Listing, PrintOptions};
