@@ -8,7 +8,7 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, Slot, SlotId};
-use super::known::Source;
+use super::source::Source;
 use crate::error::{Error, Result};
 use crate::ops;
 

@@ -4,14 +4,14 @@
 //! constant, packed weights for instance, it holds as [`Derived`]; elements that are looked at in any other way while a plan
 //! is made are noted ([`Source::note`]), and plans that looked are made anew.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use coremill_mil::ir::{Binding, Function, Op, OpId, ValueId};
 
+use super::constant::Known;
 use super::graph::{NodeKind, Operand, Region};
 use super::kernel::Machine;
-use super::known::{Known, Source};
+use super::source::{Changed, Dependents, Remake, Source};
 use super::{Plan, PlanKey};
 use crate::error::Result;
 
@@ -32,23 +32,6 @@ enum Origin {
     /// A literal, or what a pass made.
     Fixed(Arc<Known>),
 }
-
-/// What can be made again.
-trait Remake: Send + Sync {
-    fn is_of(&self, changed: &Changed) -> bool;
-
-    fn remake(&self, source: &Source, machine: &Machine) -> Result<()>;
-}
-
-/// What was made and what was looked at while plans were made.
-#[derive(Default)]
-pub(crate) struct Uses {
-    derived: Mutex<Vec<Weak<dyn Remake>>>,
-    looked: Mutex<HashSet<ValueId>>,
-}
-
-/// By [`ValueId::index`], which constants have other elements than before.
-pub(super) struct Changed(Vec<bool>);
 
 impl<T> Derived<T> {
     /// What is there now.
@@ -101,11 +84,6 @@ impl Changed {
         }
         Changed(changed)
     }
-
-    /// Whether a value is one of them.
-    pub(super) fn has(&self, value: ValueId) -> bool {
-        self.0.get(value.index()) == Some(&true)
-    }
 }
 
 impl Source {
@@ -124,20 +102,13 @@ impl Source {
         });
         let made = Arc::new(Made { of: of.collect(), make: Box::new(make), now });
         let remake: Arc<dyn Remake> = Arc::<Made<T>>::clone(&made);
-        let mut all = self.uses.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.dependents.derived.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of plans that are gone go, too, before there is no more room.
         if all.len() == all.capacity() {
             all.retain(|one| one.strong_count() > 0);
         }
         all.push(Arc::downgrade(&remake));
         Ok(Derived(made))
-    }
-
-    /// Notes that a plan depends on the elements of a constant otherwise than through what is derived of them.
-    pub(crate) fn note(&self, known: &Known) {
-        if let Some(value) = known.value {
-            self.uses.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(value);
-        }
     }
 
     /// Takes operations that state other constants of the same types, and has plans follow: those that nobody runs at
@@ -155,7 +126,7 @@ impl Source {
         let changed = Changed::of(self, &self.function, &ids);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).forget(|it| changed.has(*it));
         self.packed.forget(|value| changed.has(value));
-        let looked = self.uses.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let looked = self.dependents.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_decided = looked.iter().any(|&value| changed.has(value));
         drop(looked);
         if is_decided {
@@ -181,14 +152,14 @@ impl Source {
         for (_, plan) in plans {
             self.replace(&mut plan.graph.body, changed)?;
         }
-        let derived = self.uses.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        let derived = self.dependents.derived.lock().unwrap_or_else(PoisonError::into_inner);
         let derived: Vec<_> = derived.iter().filter_map(Weak::upgrade).collect();
         let mut affected = derived.iter().filter(|one| one.is_of(changed));
         affected.try_for_each(|one| one.remake(self, machine))
     }
 
     fn without_plans(&mut self) -> Vec<(PlanKey, Plan)> {
-        self.uses = Uses::default();
+        self.dependents = Dependents::default();
         Vec::new()
     }
 

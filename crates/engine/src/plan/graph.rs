@@ -13,8 +13,8 @@ use coremill_mil::ir::{OpId, ValueId};
 use coremill_mil::ops::{OpKind, OpRow};
 use coremill_tensor::DType;
 
+use super::constant::Known;
 use super::kernel::Kernel;
-use super::known::Known;
 use crate::call::{Call, Results};
 
 /// The nodes of a function for given input shapes.

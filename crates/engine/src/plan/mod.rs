@@ -2,26 +2,30 @@
 //!
 //! | step | module |
 //! |---|---|
-//! | the function becomes a graph, one node an operation, constants set apart | `build`, `known` |
+//! | the function becomes a graph, one node an operation, constants set apart | `build`, `source` |
+//! | weights are packed as kernels take them | `packed`, `matrix` |
 //! | what kernels hold of constants is made again when these change | `derived` |
 //! | nodes that run often get kernels for their shapes, several become one | `passes` |
 //! | tensors share one arena, memory is let go | `place` |
 
 mod build;
+mod constant;
 mod derived;
 mod graph;
 mod held;
 mod kernel;
-mod known;
+mod matrix;
 mod packed;
 mod passes;
 mod place;
 mod same;
+mod source;
 
+pub(crate) use constant::Known;
 pub(crate) use graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, SlotId};
 pub(crate) use kernel::{Cost, Kernel, Machine};
-pub(crate) use known::{Known, Source};
 pub(crate) use place::Places;
+pub(crate) use source::Source;
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Function, Op, OpId, ValueId};
 
-use super::known::Source;
+use super::source::Source;
 
 /// Constants of at most so many bytes are compared by them, larger ones by where they lie or how they come about.
 const FEW_BYTES: usize = 1 << 12;

@@ -2,9 +2,9 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::kernels::Activation;
 
 use super::super::graph::{Graph, Node, Operand};
-use super::super::known::Source;
 use super::parameters::parameters;
 use crate::error::fail;
+use crate::plan::Source;
 
 /// The activation that an operation is, and what it is applied to; none if it is none.
 pub(crate) fn activation<'n>(

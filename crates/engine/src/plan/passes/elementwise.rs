@@ -18,7 +18,6 @@ use coremill_tensor::math::Unary;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
 use super::activation::activation;
 use super::parameters::parameters;
 use super::strided::{Strided, strided};
@@ -27,6 +26,7 @@ use crate::array::{ElementsView, View, int_range};
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
 use crate::options::Precision;
+use crate::plan::Source;
 
 /// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
 const MAX_OPERATIONS: usize = 24;

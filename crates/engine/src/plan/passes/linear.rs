@@ -19,7 +19,6 @@ use coremill_tensor::kernels::stored::{StoredWeights, multiply_stored};
 use super::super::derived::Derived;
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::{Known, Source};
 use super::super::packed::Matrix as Weights;
 use super::activation::activation;
 use super::parameters::parameters;
@@ -27,6 +26,7 @@ use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::options::Precision;
+use crate::plan::{Known, Source};
 
 /// Makes kernels of the linear layers of a region, and of products with constant matrices.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -24,8 +24,8 @@ mod strided;
 
 use super::graph::{Graph, NodeKind, Region};
 use super::kernel::Machine;
-use super::known::Source;
 use crate::error::Result;
+use crate::plan::Source;
 
 pub(super) use editor::Editor;
 

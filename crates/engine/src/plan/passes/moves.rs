@@ -12,13 +12,13 @@ use coremill_tensor::kernels::layout::{self, copy_strided};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
 use super::parameters::parameters;
 use super::strided::{Strided, strided};
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
+use crate::plan::Source;
 
 /// Makes copies of the operations of a region that move floats.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

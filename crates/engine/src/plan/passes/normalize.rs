@@ -26,12 +26,12 @@ use coremill_tensor::math::round_to_fp16;
 use super::super::derived::Derived;
 use super::super::graph::{Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::{Known, Source};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
+use crate::plan::{Known, Source};
 
 /// Makes kernels of the normalizations of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

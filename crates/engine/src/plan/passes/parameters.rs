@@ -1,10 +1,10 @@
 use std::ops::Range;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand};
-use super::super::known::Source;
 use crate::array::{ElementsView, View};
 use crate::call::Call;
 use crate::error::Result;
+use crate::plan::Source;
 
 /// Reads the parameters of an operation that is still performed as such, with their defaults. Tensors that
 /// are computed have their type and shape, as far as they are known, but no elements; none if the node is

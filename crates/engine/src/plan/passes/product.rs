@@ -13,7 +13,6 @@ use coremill_tensor::kernels::matmul::{
 
 use super::super::graph::{Graph, Node, NodeKind, Region};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::Source;
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{Seen, Strided, seen, strided};
@@ -21,6 +20,7 @@ use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::geometry::broadcast;
+use crate::plan::Source;
 
 /// Makes kernels of the products of computed matrices of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

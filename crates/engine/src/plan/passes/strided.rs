@@ -8,11 +8,11 @@
 use coremill_mil::ops::OpKind;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand};
-use super::super::known::Source;
 use super::Editor;
 use super::parameters::parameters;
 use crate::error::fail;
 use crate::geometry::strides as dense_strides;
+use crate::plan::Source;
 
 /// A tensor of floats as part of another, dense one.
 #[derive(Clone, Debug)]
@@ -372,9 +372,9 @@ mod tests {
 
     use coremill_tensor::DType;
 
-    use super::super::super::known::Known;
     use super::*;
     use crate::array::Array;
+    use crate::plan::Known;
 
     fn view(shape: &[usize], strides: &[usize]) -> Strided {
         let known = Known::new(Array::floats(DType::Fp32, [0], Vec::new()));

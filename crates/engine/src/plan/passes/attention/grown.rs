@@ -12,13 +12,13 @@ use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, at
 
 use super::super::super::graph::{Graph, Operand, SlotId};
 use super::super::super::kernel::{Cost, Kernel, Machine};
-use super::super::super::known::Source;
 use super::super::Editor;
 use super::super::parameters::parameters;
 use super::super::strided::{Strided, strided};
 use super::{Attention, four_axes};
 use crate::array::View;
 use crate::error::{Result, fail};
+use crate::plan::Source;
 
 /// The most queries that go over keys and values as they come. More of them have these packed first.
 const FEW: usize = 4;

@@ -22,7 +22,6 @@ use coremill_tensor::math::round_to_fp16;
 use self::grown::{Grown, Joining, may_join};
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
 use super::super::kernel::{Cost, Kernel, Machine};
-use super::super::known::{Known, Source};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::strided::{Strided, seen, strided};
@@ -30,6 +29,7 @@ use super::{Editor, Work};
 use crate::array::{Array, View};
 use crate::error::Result;
 use crate::geometry::{broadcast_strides, strides as dense_strides};
+use crate::plan::{Known, Source};
 
 /// Makes kernels of the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

@@ -28,12 +28,12 @@ use coremill_tensor::kernels::matmul::Rounding;
 pub(super) use kernel::Kernels;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
-use super::super::known::{Known, Source};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::error::fail;
 use crate::ops::{conv, window};
+use crate::plan::{Known, Source};
 
 /// A convolution, or a transposed one, with constant weights, and what is done to its results.
 ///

@@ -3,11 +3,11 @@ use coremill_tensor::kernels::Activation;
 use coremill_tensor::kernels::matmul::Rounding;
 
 use super::super::super::graph::{Graph, Node, Operand, SlotId};
-use super::super::super::known::Source;
 use super::super::Editor;
 use super::super::activation::activation;
 use super::super::parameters::parameters;
 use super::Convolution;
+use crate::plan::Source;
 
 /// Takes what is done to the results of a convolution into its description, as long as nobody else reads
 /// them. The nodes that do it, in order, and what is added to the results.

@@ -9,9 +9,9 @@ use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precis
 use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::Machine;
-use super::super::super::known::{Known, Source};
 use super::Convolution;
 use crate::error::Result;
+use crate::plan::{Known, Source};
 
 /// The outputs that the narrowest tile of any instruction set computes anyway, so that small groups are
 /// taken together up to so many.

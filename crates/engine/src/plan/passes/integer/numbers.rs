@@ -3,11 +3,11 @@
 use coremill_tensor::kernels::matmul::Order;
 
 use super::super::super::graph::Node;
-use super::super::super::known::Known;
 use super::super::Work;
 use super::super::parameters::parameters;
 use crate::array::ElementsView;
 use crate::error::fail;
+use crate::plan::Known;
 use crate::weights::Integers;
 
 /// What codes stand for: `scale · (code - zero)`.

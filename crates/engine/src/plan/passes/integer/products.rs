@@ -11,13 +11,13 @@ use coremill_tensor::kernels::matmul::Order;
 
 use super::super::super::graph::{Node, Operand};
 use super::super::super::kernel::{Cost, Kernel, Machine};
-use super::super::super::known::Known;
 use super::super::convolution::{self, Convolution};
 use super::super::{Editor, Work, linear};
 use super::Coded;
 use super::numbers::{Affine, Bounds, integers};
 use crate::array::View;
 use crate::error::{Error, Result};
+use crate::plan::Known;
 use crate::weights::Integers;
 
 /// What a product reads.

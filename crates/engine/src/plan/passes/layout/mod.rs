@@ -24,12 +24,12 @@ use std::sync::Arc;
 use coremill_mil::ir::OpId;
 
 use super::super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, Slot, SlotId};
-use super::super::known::Known;
 use super::Work;
 use super::convolution::{Convolution, Kernels, absorb};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::geometry::{each_offset, strides};
+use crate::plan::Known;
 
 pub(super) use permute::Permute;
 pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};

@@ -11,7 +11,6 @@ use coremill_tensor::kernels::pooling::Pooling;
 
 use super::super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
 use super::super::super::kernel::Kernel;
-use super::super::super::known::Known;
 use super::super::Work;
 use super::super::linear::rounding;
 use super::super::parameters::parameters;
@@ -25,6 +24,7 @@ use crate::error::{Result, fail};
 use crate::ops::image_resizing::{self, Tap};
 use crate::ops::pool::reach;
 use crate::ops::{self, window};
+use crate::plan::Known;
 
 /// How an operation is performed with channels last.
 enum Rule {

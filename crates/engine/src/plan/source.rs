@@ -1,8 +1,7 @@
-//! Constants: what is known before the run, expanded when somebody needs it.
+//! A function that is to be run, and its constants, which are expanded when somebody needs them.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{
@@ -11,16 +10,18 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::derived::Uses;
+use super::constant::Known;
 use super::graph::Reference;
 use super::held::Held;
+use super::kernel::Machine;
 use super::packed::Packed;
 use crate::array::{Array, round_floats};
-use crate::call::Call;
+use crate::call::{Call, count_within};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::ops;
 use crate::options::Precision;
+use crate::weights::Weights;
 
 /// A function that is to be run, and what is known about it before any input.
 pub(crate) struct Source {
@@ -32,27 +33,37 @@ pub(crate) struct Source {
     constant: Vec<bool>,
     pub(super) known: Mutex<Held<ValueId, Known>>,
     pub(crate) packed: Packed,
-    pub(super) uses: Uses,
+    pub(super) dependents: Dependents,
 }
 
-/// A constant tensor. Weights stay where they are until [`Known::array`] is called.
-pub(crate) struct Known {
-    /// The element type.
-    pub(crate) dtype: DType,
-    /// The shape.
-    pub(crate) shape: Vec<usize>,
-    /// The value that it is; none for a literal and for what a pass made.
-    pub(crate) value: Option<ValueId>,
-    array: OnceLock<Array>,
+/// What was computed of constants while plans were made, and which constants plans looked at.
+#[derive(Default)]
+pub(super) struct Dependents {
+    pub(super) derived: Mutex<Vec<Weak<dyn Remake>>>,
+    pub(super) looked: Mutex<HashSet<ValueId>>,
 }
+
+/// Something that is computed of constants, again when these change.
+pub(super) trait Remake: Send + Sync {
+    fn is_of(&self, changed: &Changed) -> bool;
+
+    fn remake(&self, source: &Source, machine: &Machine) -> Result<()>;
+}
+
+/// By [`ValueId::index`], which constants have other elements than before.
+pub(super) struct Changed(pub(super) Vec<bool>);
+
+impl Changed {
+    /// Whether a value is one of them.
+    pub(super) fn has(&self, value: ValueId) -> bool {
+        self.0.get(value.index()) == Some(&true)
+    }
+}
+
+/// Elements of a large constant.
+const LARGE: usize = 1 << 16;
 
 impl Known {
-    /// A constant whose elements are at hand.
-    pub(crate) fn new(array: Array) -> Known {
-        let (dtype, shape) = (array.dtype(), array.shape().to_vec());
-        Known { dtype, shape, value: None, array: OnceLock::from(array) }
-    }
-
     /// The elements, computed on first use, for whoever decides by them how something is done.
     pub(crate) fn array(&self, source: &Source) -> Result<&Array> {
         source.note(self);
@@ -79,17 +90,6 @@ impl Known {
             None => source.expand(value),
         }
     }
-
-    /// The elements, if they have been computed.
-    pub(crate) fn expanded(&self) -> Option<&Array> {
-        self.array.get()
-    }
-}
-
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.dtype, self.shape)
-    }
 }
 
 impl Source {
@@ -100,8 +100,8 @@ impl Source {
         limits: Limits,
     ) -> Source {
         let constant = constant_values(&function);
-        let (known, packed, uses) = Default::default();
-        Source { function, analysis, precision, limits, constant, known, packed, uses }
+        let (known, packed, dependents) = Default::default();
+        Source { function, analysis, precision, limits, constant, known, packed, dependents }
     }
 
     /// Whether a value depends on constants alone and can be computed before the run.
@@ -120,9 +120,7 @@ impl Source {
             Some((ty.dtype, extents.collect::<Option<Vec<_>>>()?))
         });
         let known = match shape {
-            Some((dtype, shape)) => {
-                Known { dtype, shape, value: Some(value), array: OnceLock::new() }
-            }
+            Some((dtype, shape)) => Known::of_value(value, dtype, shape),
             // How large it is depends on elements.
             None => {
                 let known = Known { value: Some(value), ..Known::new(self.expand(value)?) };
@@ -135,6 +133,13 @@ impl Source {
         Ok(known)
     }
 
+    /// Notes that a plan depends on the elements of a constant otherwise than through what is derived of them.
+    pub(crate) fn note(&self, known: &Known) {
+        if let Some(value) = known.value {
+            self.dependents.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(value);
+        }
+    }
+
     /// The constant that a binding states; none if it is computed.
     pub(crate) fn known_binding(&self, binding: &Binding) -> Result<Option<Arc<Known>>> {
         match binding {
@@ -142,6 +147,19 @@ impl Source {
             Binding::Value(value) if self.is_constant(*value) => self.known(*value).map(Some),
             Binding::Value(_) => Ok(None),
         }
+    }
+
+    /// What a constant is, if it lies in the program or above compressed data that does.
+    pub(crate) fn weights(&self, known: &Known) -> Option<Weights> {
+        Weights::of(&self.function, known.value?, self.precision)
+    }
+
+    /// The same of a constant that is compressed, and so large that the integers that reference kernels
+    /// make of its codes would be in the way.
+    fn large_weights(&self, known: &Known) -> Option<Weights> {
+        let count = count_within(&known.shape, &self.limits).ok()?;
+        let weights = if count >= LARGE { self.weights(known)? } else { return None };
+        (weights.is_compressed() && weights.shape == known.shape).then_some(weights)
     }
 
     /// Computes a constant, and whatever it depends on, without recursion: a program may state a chain

@@ -1,0 +1,123 @@
+//! Constants as matrices, and what else kernels make of them once for every plan that is alive.
+
+use std::any::Any;
+use std::sync::{Arc, PoisonError};
+
+use coremill_mil::ir::Definition;
+use coremill_mil::ops::OpKind;
+use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_tensor::kernels::stored::StoredPanels;
+use coremill_tensor::{Buffer, DType};
+
+use super::constant::Known;
+use super::kernel::Machine;
+use super::packed::{Matrix, OrderKey};
+use super::source::Source;
+use crate::call::count_within;
+use crate::error::Result;
+use crate::weights::{WeightPanels, Weights};
+
+/// Packing takes about as long as two runs, so a fourth of the matrices is packed by the second run, another by the third
+/// and so on.
+const RUNS: usize = 4;
+
+impl Source {
+    /// A constant as a matrix from inputs to outputs.
+    pub(crate) fn matrix(
+        &self,
+        machine: &Machine,
+        known: &Known,
+        inputs: usize,
+        outputs: usize,
+        order: Order,
+    ) -> Result<Arc<Matrix>> {
+        let key = known.value.map(|value| (value, inputs, outputs, OrderKey::of(order)));
+        let matrices = || self.packed.matrices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = key
+            && let Some(found) = matrices().get(&key)
+        {
+            return Ok(found);
+        }
+        let matrix = match self.compressed(machine, known, inputs, outputs, order) {
+            Some(matrix) => matrix,
+            None => {
+                let (data, dtype) = self.stored(known)?;
+                let isa = machine.isa;
+                let source = DenseSource::new(isa, data.clone(), dtype, inputs, outputs, order);
+                let fp16 = dtype == DType::Fp16;
+                let precision = if fp16 { Precision::F16 } else { Precision::F32 };
+                Matrix::new(machine, [inputs, outputs], precision, Arc::new(source), Some(data))
+            }
+        };
+        let mut matrices = matrices();
+        let matrix = Arc::new(matrix.packed_after(1 + matrices.len() % RUNS));
+        if let Some(key) = key {
+            matrices.insert(key, &matrix);
+        }
+        Ok(matrix)
+    }
+
+    /// The matrix of a compressed constant: as it lies in memory if kernels know its form, else packed
+    /// without ever being expanded as a whole.
+    fn compressed(
+        &self,
+        machine: &Machine,
+        known: &Known,
+        inputs: usize,
+        outputs: usize,
+        order: Order,
+    ) -> Option<Matrix> {
+        let weights = self.weights(known).filter(Weights::is_compressed)?;
+        // Tables of vectors stand for far more elements than they take bytes.
+        count_within(&[inputs, outputs], &self.limits).ok()?;
+        let rows = if order == Order::InputsFirst { inputs } else { outputs };
+        let isa = machine.isa;
+        if let Some(stored) = weights.stored(rows)
+            && stored.rows().checked_mul(stored.columns())? == inputs.checked_mul(outputs)?
+        {
+            let panels = Arc::new(StoredPanels::new(isa, stored, order));
+            return Some(Matrix::kept(PackedWeights::keep(isa, inputs, outputs, panels)));
+        }
+        let precision = if weights.fits_fp16() { Precision::F16 } else { Precision::F32 };
+        let panels = WeightPanels::new(weights, inputs, outputs, order)?;
+        Some(Matrix::new(machine, [inputs, outputs], precision, Arc::new(panels), None))
+    }
+
+    /// What is made of a constant, under a name that says how.
+    pub(crate) fn made<T: Any + Send + Sync>(
+        &self,
+        known: &Known,
+        form: String,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let Some(value) = known.value else { return make().map(Arc::new) };
+        let key = (value, form);
+        let others = || self.packed.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = others().get(&key);
+        if let Some(Ok(found)) = held.map(Arc::downcast::<T>) {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        let held: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(&made);
+        others().insert(key, &held);
+        Ok(made)
+    }
+
+    /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,
+    /// what was computed.
+    pub(crate) fn stored(&self, known: &Known) -> Result<(Buffer, DType)> {
+        if let Some(value) = known.value
+            && let Definition::Output(op, _) = self.function.value(value).definition
+            && self.function.op(op).kind() == Some(OpKind::Const)
+            && let Some(constant) = self.function.op(op).attributes.get("val")
+            && let Some(elements) = constant.elements()
+            && matches!(known.dtype, DType::Fp16 | DType::Fp32 | DType::Bf16)
+        {
+            return Ok((elements.clone(), known.dtype));
+        }
+        let array = known.elements(self)?;
+        let floats = array.as_floats().unwrap_or_default();
+        let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+        Ok((Buffer::from(bytes), DType::Fp32))
+    }
+}
