@@ -51,13 +51,13 @@ pub use error::{Error, ErrorKind};
 pub use prepare::prepare;
 pub use program::{
     Argument, CallSignature, Constraint, Device, Dialect, ExportedProgram, Graph, Hint, InputKind,
-    Meta, Module, Node, Origin, Output, OutputKind, Size, SourceLine, Subgraph, Symbolic, Target,
-    TensorMeta, Value, ValueId,
+    Meta, Module, Node, Origin, Output, OutputKind, SampleInputs, Size, SourceLine, Subgraph,
+    Symbolic, Target, TensorMeta, Value, ValueId,
 };
-pub use read::{Pt2, SampleInputs, read};
+pub use read::{Pt2, read};
 pub use saved::Saved;
 pub use scalar::{Layout, MemoryFormat, ScalarType};
-pub use schema::{Kind, Parameter, Return, Schema, Schemas};
+pub use schema::{Kind, Literal, Parameter, Return, Schema, Schemas};
 pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
 pub use tensor::{Claim, Stored, Tensor};
 pub use tree::TreeSpec;

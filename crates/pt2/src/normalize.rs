@@ -50,7 +50,7 @@ pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Ar
     for (slot, parameter) in slots.into_iter().zip(parameters) {
         let value = match slot {
             Some(value) => coerce(value, &parameter.kind),
-            None => parameter.default.clone().ok_or_else(|| {
+            None => parameter.default_argument().ok_or_else(|| {
                 Error::malformed(format!(
                     "argument `{}` of `{}` is not given, and has no default",
                     parameter.name, schema.name

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use coremill_tensor::{Buffer, Files};
 
-use crate::read::SampleInputs;
+use crate::saved::Saved;
 use crate::scalar::{Layout, MemoryFormat, ScalarType};
-use crate::schema::Schema;
+use crate::schema::{Literal, Parameter, Schema};
 use crate::symbol::{Expression, SymbolId, Symbols};
 use crate::tensor::Stored;
 use crate::tree::TreeSpec;
@@ -89,6 +89,15 @@ impl ExportedProgram {
 }
 
 /// The inputs that a program was exported with.
+#[derive(Clone, Debug)]
+pub struct SampleInputs {
+    /// By position.
+    pub positional: Vec<Saved>,
+    /// By keyword: names and values.
+    pub keywords: Vec<(Saved, Saved)>,
+}
+
+/// Where the sample inputs of a program are.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Samples {
     #[default]
@@ -577,6 +586,28 @@ impl Argument {
     /// Puts what `change` says in the place of each value.
     pub fn map_values(&mut self, change: &mut dyn FnMut(ValueId) -> Argument) {
         let Ok(()) = self.try_map_values(&mut |id| Ok::<_, Infallible>(change(id)));
+    }
+}
+
+impl From<&Literal> for Argument {
+    fn from(literal: &Literal) -> Argument {
+        match literal {
+            Literal::None => Argument::None,
+            Literal::Int(value) => Argument::Int(*value),
+            Literal::Float(value) => Argument::Float(*value),
+            Literal::Bool(value) => Argument::Bool(*value),
+            Literal::Text(text) => Argument::Text(text.clone()),
+            Literal::ScalarType(dtype) => Argument::ScalarType(*dtype),
+            Literal::MemoryFormat(format) => Argument::MemoryFormat(*format),
+            Literal::List(items) => Argument::List(items.iter().map(Argument::from).collect()),
+        }
+    }
+}
+
+impl Parameter {
+    /// The argument of a call that gives none.
+    pub fn default_argument(&self) -> Option<Argument> {
+        self.default.as_ref().map(Argument::from)
     }
 }
 

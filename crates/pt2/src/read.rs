@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, shown};
 use crate::graph::{self, Context};
 use crate::program::{
     Argument, CallSignature, Constraint, Dialect, ExportedProgram, Graph, InputKind, Module,
-    OutputKind, Samples,
+    OutputKind, SampleInputs, Samples,
 };
 use crate::saved::{self, Saved};
 use crate::symbol::Expression;
@@ -238,15 +238,6 @@ impl Pt2 {
 /// Reads the program of a `.pt2` file.
 pub fn read(path: &Path) -> Result<ExportedProgram, Error> {
     Pt2::open(path)?.read()
-}
-
-/// The inputs that a program was exported with.
-#[derive(Clone, Debug)]
-pub struct SampleInputs {
-    /// By position.
-    pub positional: Vec<Saved>,
-    /// By keyword: names and values.
-    pub keywords: Vec<(Saved, Saved)>,
 }
 
 impl ExportedProgram {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::program::Argument;
+use crate::scalar::{MemoryFormat, ScalarType};
 
 /// One operator a line, sorted by name.
 const TEXT: &str = include_str!("schemas.txt");
@@ -46,7 +46,7 @@ pub struct Parameter {
     /// The type.
     pub kind: Kind,
     /// The value of a call that gives none.
-    pub default: Option<Argument>,
+    pub default: Option<Literal>,
     /// Whether it can be passed by keyword alone.
     pub keyword_only: bool,
     /// Whether the call changes it.
@@ -97,6 +97,27 @@ pub enum Kind {
     List(Box<Kind>, Option<u32>),
     /// Another type, by name.
     Other(String),
+}
+
+/// A value that a schema states.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Literal {
+    /// Nothing.
+    None,
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// True or false.
+    Bool(bool),
+    /// Text.
+    Text(String),
+    /// An element type.
+    ScalarType(ScalarType),
+    /// An order of elements.
+    MemoryFormat(MemoryFormat),
+    /// A list of these.
+    List(Vec<Literal>),
 }
 
 /// The schemas that were asked for.

@@ -452,7 +452,7 @@ impl<'a> Call<'a> {
         let mut arguments = Vec::with_capacity(schema.arguments.len());
         for parameter in &schema.arguments {
             let given = self.node.argument(&parameter.name).cloned();
-            let Some(value) = given.or_else(|| parameter.default.clone()) else {
+            let Some(value) = given.or_else(|| parameter.default_argument()) else {
                 refuse!("`{operator}` needs `{}`, which the call does not have", parameter.name);
             };
             arguments.push(self.fitting(&parameter.kind, &parameter.name, value)?);
@@ -659,7 +659,7 @@ pub(crate) fn calling(target: Target, schema: Arc<Schema>, given: Arguments<'_>)
     let mut arguments = Vec::with_capacity(schema.arguments.len());
     for parameter in &schema.arguments {
         let given = given.iter().find(|(name, _)| *name == parameter.name);
-        let value = given.map(|(_, value)| value.clone()).or_else(|| parameter.default.clone());
+        let value = given.map(|(_, value)| value.clone()).or_else(|| parameter.default_argument());
         let Some(value) = value else { refuse!("`{target}` needs `{}`", parameter.name) };
         arguments.push(match (&parameter.kind, value) {
             (Kind::Float, Argument::Int(value)) => Argument::Float(value as f64),

@@ -45,11 +45,11 @@ impl<'m> Emitter<'m> {
                 arguments.push(value);
                 returned.push(value);
             } else {
-                let argument = node.argument(&parameter.name).or(parameter.default.as_ref());
-                let Some(argument) = argument else {
+                let given = node.argument(&parameter.name).cloned();
+                let Some(argument) = given.or_else(|| parameter.default_argument()) else {
                     refuse!("the argument `{}` of `{}` is missing", parameter.name, node.target);
                 };
-                arguments.push(self.argument(frame, parameter, argument)?);
+                arguments.push(self.argument(frame, parameter, &argument)?);
             }
         }
         if returned.is_empty() {

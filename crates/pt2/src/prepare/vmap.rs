@@ -461,7 +461,7 @@ impl State<'_> {
                 other => node
                     .argument(other)
                     .cloned()
-                    .or_else(|| parameter.default.clone())
+                    .or_else(|| parameter.default_argument())
                     .unwrap_or(Argument::None),
             });
         }

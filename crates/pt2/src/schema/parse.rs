@@ -1,8 +1,7 @@
 //! The notation of schemas: `aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor`.
 
-use super::{Kind, Parameter, Return, Schema};
+use super::{Kind, Literal, Parameter, Return, Schema};
 use crate::limits::MAX_REPEATED_DEFAULT;
-use crate::program::Argument;
 use crate::scalar::{MemoryFormat, ScalarType};
 
 /// None where the notation is not followed; the text is ours, so that a reason would have no reader.
@@ -123,7 +122,7 @@ impl<'a> Cursor<'a> {
         Some(Return { kind, mutated, aliased })
     }
 
-    fn default(&mut self, kind: &Kind) -> Option<Argument> {
+    fn default(&mut self, kind: &Kind) -> Option<Literal> {
         let plain = match kind {
             Kind::Optional(inner) => inner,
             other => other,
@@ -137,7 +136,7 @@ impl<'a> Cursor<'a> {
                 }
                 items.push(self.default(item)?);
             }
-            return Some(Argument::List(items));
+            return Some(Literal::List(items));
         }
         if self.take("\"") {
             return self.text();
@@ -147,25 +146,25 @@ impl<'a> Cursor<'a> {
         let (text, rest) = self.rest.split_at(end);
         self.rest = rest;
         if text == "None" {
-            return Some(Argument::None);
+            return Some(Literal::None);
         }
         if let Kind::List(item, Some(length)) = plain {
             let value = literal(text, item)?;
             let length = (*length).min(MAX_REPEATED_DEFAULT) as usize;
-            return Some(Argument::List(vec![value; length]));
+            return Some(Literal::List(vec![value; length]));
         }
         literal(text, plain)
     }
 
     /// What follows the opening quote.
-    fn text(&mut self) -> Option<Argument> {
+    fn text(&mut self) -> Option<Literal> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices();
         while let Some((at, character)) = characters.next() {
             match character {
                 '"' => {
                     self.rest = &self.rest[at + 1..];
-                    return Some(Argument::Text(text));
+                    return Some(Literal::Text(text));
                 }
                 '\\' => text.push(match characters.next()?.1 {
                     'n' => '\n',
@@ -182,18 +181,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
-fn literal(text: &str, kind: &Kind) -> Option<Argument> {
+fn literal(text: &str, kind: &Kind) -> Option<Literal> {
     let integer = || text.parse::<i64>().ok();
     Some(match kind {
-        Kind::ScalarType => Argument::ScalarType(ScalarType::from_c10(integer()?)?),
-        Kind::MemoryFormat => Argument::MemoryFormat(MemoryFormat::from_c10(integer()?)?),
-        Kind::Float => Argument::Float(text.parse().ok()?),
+        Kind::ScalarType => Literal::ScalarType(ScalarType::from_c10(integer()?)?),
+        Kind::MemoryFormat => Literal::MemoryFormat(MemoryFormat::from_c10(integer()?)?),
+        Kind::Float => Literal::Float(text.parse().ok()?),
         _ => match text {
-            "True" => Argument::Bool(true),
-            "False" => Argument::Bool(false),
+            "True" => Literal::Bool(true),
+            "False" => Literal::Bool(false),
             _ => match integer() {
-                Some(value) => Argument::Int(value),
-                None => Argument::Float(text.parse().ok()?),
+                Some(value) => Literal::Int(value),
+                None => Literal::Float(text.parse().ok()?),
             },
         },
     })
@@ -213,19 +212,19 @@ mod tests {
         let defaults: Vec<_> =
             schema.arguments.iter().map(|argument| argument.default.clone()).collect();
         let ints = |values: &[i64]| {
-            Some(Argument::List(values.iter().copied().map(Argument::Int).collect()))
+            Some(Literal::List(values.iter().copied().map(Literal::Int).collect()))
         };
         assert_eq!(
             defaults,
             [
                 None,
-                Some(Argument::None),
+                Some(Literal::None),
                 ints(&[1, 1]),
                 ints(&[0, -1]),
-                Some(Argument::Int(1)),
-                Some(Argument::Text("a\"b".to_owned())),
-                Some(Argument::ScalarType(ScalarType::Int64)),
-                Some(Argument::Float(1e-5)),
+                Some(Literal::Int(1)),
+                Some(Literal::Text("a\"b".to_owned())),
+                Some(Literal::ScalarType(ScalarType::Int64)),
+                Some(Literal::Float(1e-5)),
             ]
         );
         assert!(schema.arguments[4].keyword_only && !schema.arguments[3].keyword_only);
