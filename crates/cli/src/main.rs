@@ -57,14 +57,14 @@ fn main() -> ExitCode {
         }
     };
     arguments.output.install();
-    coremill_tensor::remove_staged_on_signals();
-    coremill_tensor::guard();
+    coremill_io::remove_staged_on_signals();
+    coremill_io::guard();
     // A panic is our fault, and its message stands on standard error already.
     let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
     // If a signal came meanwhile, it ends the process.
-    coremill_tensor::uninterrupted(|| ());
+    coremill_io::uninterrupted(|| ());
     // What was read of a file that changed may be anything, and whatever came of it.
-    if let Some(path) = coremill_tensor::changed() {
+    if let Some(path) = coremill_io::changed() {
         let hint = "run the command again once nothing writes to it";
         let message = format!("`{}` changed while it was read", path.display());
         return Failure::user(message).hint(Some(hint)).report();

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
-use coremill_tensor::{is_printable, printable};
+use coremill_io::{is_printable, printable};
 
 /// Options that every command has.
 #[derive(clap::Args)]
@@ -203,7 +203,7 @@ pub(crate) fn tell(text: &str) {
 
 fn write_to_stderr(text: &str) {
     // A command that a signal is about to end has nothing to say about files that the signal removed.
-    coremill_tensor::uninterrupted(|| ());
+    coremill_io::uninterrupted(|| ());
     // Where this cannot be written, there is nowhere to say so.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use coremill_io::cancel;
 use coremill_mil::infer;
 use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
-use coremill_tensor::cancel;
 
 /// What is made of a call, or why it cannot be.
 pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;

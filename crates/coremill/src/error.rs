@@ -2,9 +2,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use coremill_io::printable;
 use coremill_mil::{model, text, verify};
 use coremill_mlpackage::package;
-use coremill_tensor::printable;
 
 /// What an [`Error`] is about, which [`Error::kind`] says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use coremill_io::{StagedDirectory, is_stream, uninterrupted, write_anew};
 use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::{compiled, package};
-use coremill_tensor::{StagedDirectory, is_stream, uninterrupted, write_anew};
 
 use crate::error::{Error, ErrorKind};
 use crate::foreign;

@@ -2,13 +2,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
+use coremill_kernels::{Arena, Pool};
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, OpId, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::model::{FeatureDescription, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mil::verify::Verified;
-use coremill_tensor::{Arena, Files, Isa, Pool};
+use coremill_simd::Isa;
+use coremill_tensor::Files;
 
 use crate::array::Array;
 use crate::error::{Error, Result, fail};

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use coremill_io::cancel;
+use coremill_kernels::{Arena, emptied};
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Arena, DType, cancel, emptied};
+use coremill_tensor::DType;
 
 use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;

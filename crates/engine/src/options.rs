@@ -1,4 +1,4 @@
-use coremill_tensor::Isa;
+use coremill_simd::Isa;
 
 use crate::limits::Limits;
 

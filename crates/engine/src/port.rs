@@ -5,8 +5,9 @@ use coremill_mil::model::{
     ArrayType, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
     ShapeFlexibility, SizeRange,
 };
-use coremill_tensor::math::round_to_fp16;
-use coremill_tensor::{DType, Isa};
+use coremill_simd::Isa;
+use coremill_simd::math::round_to_fp16;
+use coremill_tensor::DType;
 
 use crate::array::{Array, Elements, View, int_range, round_floats};
 use crate::call::count_within;

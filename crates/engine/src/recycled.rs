@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_tensor::emptied;
+use coremill_kernels::emptied;
 
 use crate::array::View;
 use crate::plan::SlotId;

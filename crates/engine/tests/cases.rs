@@ -21,7 +21,7 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mlpackage::package;
-use coremill_tensor::Isa;
+use coremill_simd::Isa;
 
 /// Definitions that no case can show, with the reason.
 const WITHOUT_CASES: &[(&str, &str)] = &[

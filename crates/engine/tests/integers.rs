@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Value};
 use coremill_mil::{model, text, verify};
-use coremill_tensor::{DType, Isa};
+use coremill_simd::Isa;
+use coremill_tensor::DType;
 
 /// How many programs of each kind are made.
 const PROGRAMS: u64 = 24;

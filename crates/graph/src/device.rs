@@ -103,7 +103,7 @@ pub fn chip_info() -> ChipInfo {
         architecture: std::env::consts::ARCH,
         system: std::env::consts::OS,
         processors: std::thread::available_parallelism().map_or(1, usize::from),
-        instructions: coremill_tensor::Isa::detect().to_string(),
+        instructions: coremill_simd::Isa::detect().to_string(),
         neural_engine: ane_available(),
         chip: coremill_coreml::chip_info().ok(),
     }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coremill_engine::Array;
-use coremill_tensor::{Buffer, DType, Overflow, Recipe, copied};
+use coremill_io::copied;
+use coremill_tensor::{Buffer, DType, Overflow, Recipe};
 
 use crate::error::{Result, fail};
 use crate::weights::{self, Scheme};

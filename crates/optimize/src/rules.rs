@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_tensor::{DType, share};
+use coremill_io::share;
+use coremill_tensor::DType;
 
 use super::budget::{Budget, Ladder, Rung, choose};
 use super::encode::{Built, build, insert};

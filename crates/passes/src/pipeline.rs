@@ -72,7 +72,7 @@ pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
     for _ in 0..MAX_ROUNDS {
         let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
         let run = |pass: &Pass| {
-            coremill_tensor::cancel::point();
+            coremill_io::cancel::point();
             (pass.run)(&mut editor)
         };
         if passes.map(run).sum::<usize>() == 0 {

@@ -107,5 +107,5 @@ impl std::error::Error for Error {}
 
 /// Text out of a file, fit for a message.
 pub(crate) fn shown(text: &str) -> String {
-    coremill_tensor::shown(text, 120)
+    coremill_io::shown(text, 120)
 }

@@ -5,7 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use coremill_tensor::{Buffer, SharedFile, for_each_window, write_anew};
+use coremill_io::{SharedFile, for_each_window, write_anew};
+use coremill_tensor::Buffer;
 
 use crate::Data;
 use crate::error::{Error, ErrorKind};

@@ -6,9 +6,9 @@
 use coremill::ErrorKind;
 use coremill::convert::{self, Part};
 use coremill_compiler::{self as compiler, Refusal, Refused};
+use coremill_io::shown;
 use coremill_pt2 as pt2;
 use coremill_pte as pte;
-use coremill_tensor::shown;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

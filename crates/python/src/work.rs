@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coremill_tensor::cancel;
+use coremill_io::cancel;
 use pyo3::prelude::*;
 
 use crate::error::Failure;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use coremill_tensor::Arena;
+use coremill_kernels::Arena;
 
 use crate::error::{Result, ensure, fail};
 

@@ -2,9 +2,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use coremill_kernels::Pool;
 use coremill_pte::Data;
 use coremill_pte::program::{Plan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue};
-use coremill_tensor::{Files, Isa, Pool};
+use coremill_simd::Isa;
+use coremill_tensor::Files;
 
 use crate::delegate::Backend;
 use crate::error::{Error, Result, fail};

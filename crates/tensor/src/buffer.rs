@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-use crate::mapped::Mapping;
 use crate::produce::{Identity, Produce};
+use coremill_io::mapped::Mapping;
 
 /// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
 /// pages around the touched one.
@@ -32,7 +32,7 @@ const COMPARED: usize = 64 << 10;
 ///
 /// Clones and [slices](Buffer::slice) share one owner. A mapped file must not be shortened while it
 /// is mapped: the operating system then faults on access, as with every memory-mapped reader, unless the
-/// process [guards](crate::guard) what it maps.
+/// process [guards](coremill_io::guard) what it maps.
 ///
 /// [`read_at`](Buffer::read_at), [`with_window`](Buffer::with_window) and
 /// [`for_each_window`](Buffer::for_each_window) keep nothing of what they read, so a weight of any size

@@ -98,7 +98,7 @@ fn vocabulary(model: &Model, function: &str, input: &str) -> Option<u64> {
 
 /// A number of threads that machines have processors for.
 fn threads(text: &str) -> Result<usize, String> {
-    const MOST: usize = coremill_tensor::MAX_THREADS;
+    const MOST: usize = coremill_kernels::MAX_THREADS;
     let number = text.parse::<usize>().ok().filter(|number| *number <= MOST);
     number.ok_or_else(|| format!("accepted are 0 to {MOST}"))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use anstyle::Style;
-use coremill_tensor::printable_line;
+use coremill_io::printable_line;
 
 use super::{BAR, paint, width};
 

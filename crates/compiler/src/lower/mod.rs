@@ -39,7 +39,7 @@ use coremill_pt2::{
     Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, Target, TensorMeta,
 };
 
-use coremill_tensor::cancel;
+use coremill_io::cancel;
 
 use self::builder::Builder;
 use self::call::{Call, Results};

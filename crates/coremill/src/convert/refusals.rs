@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use coremill_compiler::Refused;
-use coremill_tensor::{printable, printable_line};
+use coremill_io::{printable, printable_line};
 
 /// How many lines of the model's code are shown for one reason, and how many modules for one line.
 const MOST_PLACES: usize = 3;

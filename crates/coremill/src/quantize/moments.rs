@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_tensor::share;
+use coremill_io::share;
 
 /// Layers of more input channels are rounded to the nearest: the factor takes their number to the third.
 const MOST_CHANNELS: usize = 4096;

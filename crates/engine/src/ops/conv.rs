@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_tensor::product::{Extents, Strided, add_product};
+use coremill_kernels::product::{Extents, Strided, add_product};
 
 use super::window::{PadType, Window, per_dimension, positive, windows};
 use crate::array::View;

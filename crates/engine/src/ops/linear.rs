@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use coremill_kernels::product::{Extents, Strided, add_product};
 use coremill_tensor::DType;
-use coremill_tensor::product::{Extents, Strided, add_product};
 
 use crate::array::{ElementsView, View};
 use crate::call::{Call, Results, saturate_int, wrap_int};

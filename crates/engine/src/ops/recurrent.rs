@@ -3,7 +3,7 @@
 //! The rows of a weight are gates, each as many as the hidden state has elements: of `lstm` input,
 //! forget, output and cell, of `gru` reset, output and update.
 
-use coremill_tensor::product::{Extents, Strided, add_product};
+use coremill_kernels::product::{Extents, Strided, add_product};
 
 use crate::array::Array;
 use crate::call::{Call, Results};

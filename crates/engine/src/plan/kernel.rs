@@ -1,6 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
-use coremill_tensor::{Isa, Pool};
+use coremill_kernels::Pool;
+use coremill_simd::Isa;
 
 use crate::array::View;
 use crate::error::Result;

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::sync::{Arc, PoisonError};
 
+use coremill_kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
+use coremill_kernels::stored::StoredPanels;
 use coremill_mil::ir::Definition;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision};
-use coremill_tensor::kernels::stored::StoredPanels;
 use coremill_tensor::{Buffer, DType};
 
 use super::constant::Known;

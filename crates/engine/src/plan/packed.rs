@@ -4,9 +4,9 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use coremill_kernels::matmul::{Order, PackedWeights, PanelSource, Precision};
 use coremill_mil::ir::ValueId;
 use coremill_tensor::Buffer;
-use coremill_tensor::kernels::matmul::{Order, PackedWeights, PanelSource, Precision};
 
 use super::held::Held;
 use super::kernel::Machine;

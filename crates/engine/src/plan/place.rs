@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 
-use coremill_tensor::FLOATS_PER_LINE;
+use coremill_kernels::FLOATS_PER_LINE;
 
 use super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, SlotId};
 

@@ -14,8 +14,8 @@ mod tests;
 
 use std::ops::Range;
 
+use coremill_kernels::stored::{self, StoredWeights};
 use coremill_tensor::DType;
-use coremill_tensor::kernels::stored::{self, StoredWeights};
 
 use crate::array::{Array, round_floats};
 pub use expanded::expanded;

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use coremill_tensor::kernels::matmul::{Order, PanelSource};
+use coremill_kernels::matmul::{Order, PanelSource};
 
 use super::Weights;
 

@@ -1,13 +1,15 @@
 use std::fs;
 use std::path::Path;
 
+use coremill_kernels::Pool;
+use coremill_kernels::matmul::{Order, PanelSource};
+use coremill_kernels::stored::StoredPanels;
 use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Constant, Function, Op, Type};
 use coremill_mil::ops::OpKind;
 use coremill_mil::text::{self, NoWeights};
-use coremill_tensor::kernels::matmul::{Order, PanelSource};
-use coremill_tensor::kernels::stored::StoredPanels;
-use coremill_tensor::{Buffer, DType, Isa, Pool, packed};
+use coremill_simd::Isa;
+use coremill_tensor::{Buffer, DType, packed};
 
 use super::*;
 use crate::limits::Limits;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use coremill_engine::{
     Array, Engine, Hooks, Input as Taken, LoadOptions, Outputs, Port, Session, View,
 };
+use coremill_kernels::emptied;
 use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::verify::Verified;
-use coremill_tensor::{DType, emptied};
+use coremill_tensor::DType;
 
 use super::{Given, Machine, Targets, check_room, check_targets, copy_into, find};
 use crate::array::{Input, lying_shape};

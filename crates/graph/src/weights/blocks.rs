@@ -25,7 +25,7 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes;
+use coremill_kernels::codes;
 use coremill_tensor::{Buffer, DType, Identity, Produce};
 use half::f16;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use coremill_tensor::{is_printable, printable, printable_line};
+use coremill_io::{is_printable, printable, printable_line};
 
 use super::diagnostic::{Diagnostic, Location, Report};
 use super::severity::Severity;

@@ -6,7 +6,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use coremill_tensor::{Buffer, Temporary, uninterrupted};
+use coremill_io::{Temporary, uninterrupted};
+use coremill_tensor::Buffer;
 
 use super::error::{Error, ErrorKind, shortened};
 use coremill_mil::limits;
@@ -238,7 +239,7 @@ impl Staging {
     pub(crate) fn commit(self, durable: bool) -> Result<()> {
         let doing = || format!("put {} in place", self.target.display());
         let failed = |error: io::Error| Error::io(doing(), error);
-        coremill_tensor::unchanged().map_err(failed)?;
+        coremill_io::unchanged().map_err(failed)?;
         // Between two steps of a replacement, the staged directory may hold the only copy of the old content.
         let put = uninterrupted(|| match fs::symlink_metadata(&self.target) {
             Ok(_) => exchange(&self.path, &self.target),

@@ -152,5 +152,5 @@ impl std::error::Error for Error {
 
 /// A name for a message: whole if it is short, its beginning if a file made it long.
 pub(crate) fn shortened(name: &str) -> String {
-    coremill_tensor::shown(name, 80)
+    coremill_io::shown(name, 80)
 }

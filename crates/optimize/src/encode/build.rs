@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes::{extend, lost};
+use coremill_kernels::codes::{extend, lost};
+use coremill_simd::Isa;
 use coremill_tensor::packed;
-use coremill_tensor::{Buffer, DType, Isa};
+use coremill_tensor::{Buffer, DType};
 
 use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
 use super::palette::Tables;

@@ -4,8 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes::{Affine, Grid, above, affine, grid, pack, restore};
-use coremill_tensor::{Buffer, DType, Identity, Isa, Produce};
+use coremill_kernels::codes::{Affine, Grid, above, affine, grid, pack, restore};
+use coremill_simd::Isa;
+use coremill_tensor::{Buffer, DType, Identity, Produce};
 use half::f16;
 
 use super::source::{CHUNK, Source};

@@ -1,7 +1,8 @@
 //! Scales and zero points of linear quantization.
 
-use coremill_tensor::kernels::codes::{Affine, extend};
-use coremill_tensor::{DType, Isa};
+use coremill_kernels::codes::{Affine, extend};
+use coremill_simd::Isa;
+use coremill_tensor::DType;
 use half::f16;
 
 use super::source::Source;

@@ -7,8 +7,9 @@
 
 use std::io;
 
-use coremill_tensor::kernels::codes::{Grid, narrow};
-use coremill_tensor::{DType, Isa};
+use coremill_kernels::codes::{Grid, narrow};
+use coremill_simd::Isa;
+use coremill_tensor::DType;
 use half::f16;
 
 use super::cluster::{Distribution, centroids};

@@ -2,8 +2,9 @@
 
 use std::io;
 
-use coremill_tensor::kernels::codes::{round_to_half, widen};
-use coremill_tensor::{Buffer, DType, Isa};
+use coremill_kernels::codes::{round_to_half, widen};
+use coremill_simd::Isa;
+use coremill_tensor::{Buffer, DType};
 use half::f16;
 
 use super::pruned::Pruned;

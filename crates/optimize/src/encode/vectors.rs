@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::kernels::codes::pack;
+use coremill_kernels::codes::pack;
 use coremill_tensor::{DType, Identity, Produce};
 
 use super::source::Source;

@@ -1,5 +1,6 @@
+use coremill_kernels::Pool;
 use coremill_pte::program::ScalarType;
-use coremill_tensor::{Isa, Pool};
+use coremill_simd::Isa;
 
 use super::packed::Cache;
 use crate::error::{Result, ensure, fail};

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use coremill_pte::program::ScalarType;
-use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise, pack_depthwise_weights};
-use coremill_tensor::kernels::layout::{channels_to_first, channels_to_last};
-use coremill_tensor::kernels::matmul::{
+use coremill_kernels::depthwise::{Depthwise, convolve_depthwise, pack_depthwise_weights};
+use coremill_kernels::layout::{channels_to_first, channels_to_last};
+use coremill_kernels::matmul::{
     DenseSource, Epilogue, IndirectionTable, MatrixMut, Order, PackedWeights, Precision, Window,
     convolve,
 };
+use coremill_pte::program::ScalarType;
 use coremill_tensor::{Buffer, DType};
 
 use super::arguments::{float_output, same_type};

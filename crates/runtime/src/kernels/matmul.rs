@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use coremill_kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, multiply_batch};
 use coremill_pte::program::ScalarType;
-use coremill_tensor::kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, multiply_batch};
 
 use super::arguments::same_type;
 use super::map::map;

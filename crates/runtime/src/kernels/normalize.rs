@@ -1,6 +1,6 @@
 //! Elements brought to a common size.
 
-use coremill_tensor::kernels::normalize::softmax;
+use coremill_kernels::normalize::softmax;
 
 use super::arguments::{float_output, same_type};
 use super::matmul::floats;

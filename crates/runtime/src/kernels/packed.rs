@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coremill_kernels::matmul::PackedWeights;
 use coremill_pte::program::ScalarType;
-use coremill_tensor::kernels::matmul::PackedWeights;
 
 use crate::slot::Origin;
 use crate::view::View;

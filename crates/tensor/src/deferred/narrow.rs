@@ -1,4 +1,4 @@
-use crate::vector::{Kernel, MOST_LANES, Vector, prefetch};
+use coremill_simd::vector::{Kernel, MOST_LANES, Vector, prefetch};
 
 /// Bytes from what is read to what is asked for: hardware does not look beyond the end of a page.
 const AHEAD: usize = 1024;

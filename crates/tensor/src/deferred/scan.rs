@@ -2,7 +2,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use crate::Buffer;
-use crate::windows::share;
+use coremill_io::windows::share;
 
 /// Bytes that a thread reads at a time.
 const WINDOW: usize = 1 << 20;

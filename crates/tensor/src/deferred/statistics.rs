@@ -5,8 +5,9 @@ use half::f16;
 use super::Recipe;
 use super::scan::map_windows;
 use super::steps::{is_numeric, read_double};
-use crate::vector::{Kernel, Vector, dispatch};
-use crate::{Buffer, DType, Isa};
+use crate::{Buffer, DType};
+use coremill_simd::Isa;
+use coremill_simd::vector::{Kernel, Vector, dispatch};
 
 /// Elements that are converted together.
 const CHUNK: usize = 2048;

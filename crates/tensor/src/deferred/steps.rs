@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
+use crate::DType;
 use crate::deferred::narrow::{Narrow, clamped};
 use crate::deferred::view::View;
-use crate::math::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16};
 use crate::produce::{Identity, Produce};
-use crate::vector::{Kernel, Vector, dispatch};
-use crate::{DType, Isa};
+use coremill_simd::Isa;
+use coremill_simd::math::{
+    bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
+};
+use coremill_simd::vector::{Kernel, Vector, dispatch};
 
 /// Elements that are computed together: few enough that they stay in the nearest cache.
 const CHUNK: usize = 2048;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coremill::convert::{self, Group, Part};
 use coremill_compiler::Refused;
-use coremill_tensor::shown;
+use coremill_io::shown;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
 use coremill::quantity;
-use coremill_tensor::shown;
+use coremill_io::shown;
 
 use super::render_counts;
 use crate::output::{Cell, FAINT, STRONG, Table, paint};

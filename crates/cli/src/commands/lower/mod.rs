@@ -159,7 +159,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let inputs: Vec<_> = inputs?.iter().map(|(_, path)| PathBuf::from(path)).collect();
     super::keep_apart(&inputs, [&args.output].into_iter().chain(&args.html))?;
     let output = args.output.as_file();
-    let is_stream = coremill_tensor::is_stream(output);
+    let is_stream = coremill_io::is_stream(output);
     if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
         let message = format!("{} cannot be read again", args.output);
         let hint = "write to a file for `--verify` and `--html`";

@@ -6,7 +6,7 @@ use std::time::Instant;
 use coremill::executorch::{self, Runner};
 use coremill_engine::{Array, Outputs, Value};
 use coremill_runtime::{Hooks, LoadOptions, Span};
-use coremill_tensor::Isa;
+use coremill_simd::Isa;
 
 use super::inputs::{NamedShape, fill, read_npz, table};
 use super::report::Ran;

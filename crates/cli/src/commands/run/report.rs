@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coremill_engine::{Engine, Precision};
-use coremill_tensor::Isa;
+use coremill_simd::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;

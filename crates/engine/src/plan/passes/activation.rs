@@ -1,5 +1,5 @@
+use coremill_kernels::Activation;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::Activation;
 
 use super::super::graph::{Graph, Node, Operand};
 use super::parameters::parameters;

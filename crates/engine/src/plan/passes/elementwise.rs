@@ -8,13 +8,11 @@
 //! An operation joins those that read its result if nobody else does and shapes agree. Even one alone
 //! becomes a kernel. Inside, bools are floats; one that is read outside is left to its reference kernel.
 
+use coremill_kernels::Activation;
+use coremill_kernels::map::{Binary, MapInput, MapProgram, MapValue, broadcast_strides, map};
 use coremill_mil::ops::OpKind;
+use coremill_simd::math::Unary;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::map::{
-    Binary, MapInput, MapProgram, MapValue, broadcast_strides, map,
-};
-use coremill_tensor::math::Unary;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};

@@ -8,13 +8,11 @@
 
 use std::sync::Arc;
 
+use coremill_kernels::Activation;
+use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply};
+use coremill_kernels::stored::{StoredWeights, multiply_stored};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::matmul::{
-    Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply,
-};
-use coremill_tensor::kernels::stored::{StoredWeights, multiply_stored};
 
 use super::super::derived::Derived;
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};

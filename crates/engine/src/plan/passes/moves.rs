@@ -6,9 +6,9 @@
 //! c = slice_by_index(x = b)       c = copy(x), in one step
 //! ```
 
+use coremill_kernels::layout::{self, copy_strided};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::layout::{self, copy_strided};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 use super::super::kernel::{Cost, Kernel, Machine};

@@ -14,14 +14,14 @@
 
 use std::sync::Arc;
 
-use coremill_mil::ops::OpKind;
-use coremill_tensor::DType;
-use coremill_tensor::kernels::matmul::Rounding;
-use coremill_tensor::kernels::normalize::{
+use coremill_kernels::matmul::Rounding;
+use coremill_kernels::normalize::{
     Affine, Norm, instance_norm_channels_first, normalize_rows, softmax,
 };
-use coremill_tensor::kernels::reduce::{Reduction, reduce};
-use coremill_tensor::math::round_to_fp16;
+use coremill_kernels::reduce::{Reduction, reduce};
+use coremill_mil::ops::OpKind;
+use coremill_simd::math::round_to_fp16;
+use coremill_tensor::DType;
 
 use super::super::derived::Derived;
 use super::super::graph::{Node, NodeKind, Operand, Region};

@@ -5,11 +5,9 @@
 //! b = matmul(x = y, y = a)                    b = matmul(y, x), through strides
 //! ```
 
+use coremill_kernels::matmul::{Batch, BatchMut, BatchShape, Epilogue, Rounding, multiply_batch};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::matmul::{
-    Batch, BatchMut, BatchShape, Epilogue, Rounding, multiply_batch,
-};
 
 use super::super::graph::{Graph, Node, NodeKind, Region};
 use super::super::kernel::{Cost, Kernel, Machine};

@@ -5,13 +5,13 @@
 //! y, h, c = lstm(x = x, weight_ih = v, weight_hh = w, …)      y, h, c = lstm(x, h0, c0)
 //! ```
 
-use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::matmul::{
+use coremill_kernels::Activation;
+use coremill_kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, Rounding, multiply,
 };
-use coremill_tensor::kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
-use coremill_tensor::math::round_to_fp16;
+use coremill_kernels::recurrent::{Cell, Direction, RecurrentWeights, run_recurrent};
+use coremill_mil::ops::OpKind;
+use coremill_simd::math::round_to_fp16;
 use coremill_tensor::{Buffer, DType};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_tensor::{Buffer, SharedFile, fill_windows, for_each_window};
+use coremill_io::{SharedFile, fill_windows, for_each_window};
+use coremill_tensor::Buffer;
 use twox_hash::XxHash3_128;
 
 /// What a thread holds at a time. It stays in the cache between being computed, hashed and written. Hashes of files depend

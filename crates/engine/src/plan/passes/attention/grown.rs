@@ -7,8 +7,8 @@
 //! o = attention(q, k, v)                          o, k, v = attention(q, past_k, new_k, past_v, new_v)
 //! ```
 
+use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
 
 use super::super::super::graph::{Graph, Operand, SlotId};
 use super::super::super::kernel::{Cost, Kernel, Machine};

@@ -14,10 +14,10 @@
 
 mod grown;
 
+use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
 use coremill_mil::ops::OpKind;
+use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, Rounding, attend};
-use coremill_tensor::math::round_to_fp16;
 
 use self::grown::{Grown, Joining, may_join};
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::matmul::{Epilogue, Matrix, Residual, Rounding};
+use coremill_kernels::Activation;
+use coremill_kernels::matmul::{Epilogue, Matrix, Residual, Rounding};
 
 use super::super::super::kernel::Cost;
 use super::super::linear::Bias;

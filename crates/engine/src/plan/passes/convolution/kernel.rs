@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use coremill_tensor::kernels::depthwise::{Depthwise, convolve_depthwise};
-use coremill_tensor::kernels::matmul::{IndirectionTable, MatrixMut, PackedWeights, convolve};
+use coremill_kernels::depthwise::{Depthwise, convolve_depthwise};
+use coremill_kernels::matmul::{IndirectionTable, MatrixMut, PackedWeights, convolve};
 
 use super::super::super::derived::Derived;
 use super::super::super::kernel::{Cost, Kernel, Machine};

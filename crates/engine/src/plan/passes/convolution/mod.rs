@@ -20,10 +20,10 @@ mod weights;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use coremill_kernels::Activation;
+use coremill_kernels::matmul::Rounding;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::matmul::Rounding;
 
 pub(super) use kernel::Kernels;
 

@@ -1,6 +1,6 @@
+use coremill_kernels::Activation;
+use coremill_kernels::matmul::Rounding;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::matmul::Rounding;
 
 use super::super::super::graph::{Graph, Node, Operand, SlotId};
 use super::super::Editor;

@@ -1,8 +1,7 @@
-use coremill_tensor::kernels::matmul::{
-    Epilogue, Matrix, MatrixMut, PackedWeights, Rounding, multiply,
-};
-use coremill_tensor::kernels::{Activation, activate};
-use coremill_tensor::{DType, Isa};
+use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, PackedWeights, Rounding, multiply};
+use coremill_kernels::{Activation, activate};
+use coremill_simd::Isa;
+use coremill_tensor::DType;
 
 use super::super::super::derived::Derived;
 use super::super::super::kernel::{Cost, Kernel, Machine};

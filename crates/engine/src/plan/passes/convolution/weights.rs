@@ -4,8 +4,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use coremill_tensor::kernels::depthwise::pack_depthwise_weights;
-use coremill_tensor::kernels::matmul::{DenseSource, Order, PackedWeights, Precision, Window};
+use coremill_kernels::depthwise::pack_depthwise_weights;
+use coremill_kernels::matmul::{DenseSource, Order, PackedWeights, Precision, Window};
 use coremill_tensor::{Buffer, DType};
 
 use super::super::super::kernel::Machine;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_tensor::kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_mut};
+use coremill_kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_mut};
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use super::numbers::{Affine, Bounds};

@@ -27,11 +27,11 @@ mod several;
 
 use std::collections::HashMap;
 
+use coremill_kernels::Activation;
+use coremill_kernels::integer::{Steps, Sum, floats_for};
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::Activation;
-use coremill_tensor::kernels::integer::{Steps, Sum, floats_for};
 
 use super::super::graph::{Holds, Node, NodeKind, Operand, Region, Slot, SlotId};
 use super::super::kernel::Kernel;

@@ -1,6 +1,6 @@
 //! Scales and zero points of codes, and weights as integers.
 
-use coremill_tensor::kernels::matmul::Order;
+use coremill_kernels::matmul::Order;
 
 use super::super::super::graph::Node;
 use super::super::Work;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::integer::{
+use coremill_kernels::integer::{
     ChannelTarget, ChannelWeights, IntegerWeights, MOST_INPUTS, Pieces, Rows, SLACK, Scaling, Sum,
     Target, codes, codes_mut, convolve_channels, floats_for, multiply,
 };
-use coremill_tensor::kernels::matmul::Order;
+use coremill_kernels::matmul::Order;
+use coremill_mil::ops::OpKind;
 
 use super::super::super::graph::{Node, Operand};
 use super::super::super::kernel::{Cost, Kernel, Machine};

@@ -1,8 +1,8 @@
 //! Operations of several tensors of codes: concatenations, and products of elements.
 
+use coremill_kernels::integer::Multiple;
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
-use coremill_tensor::kernels::integer::Multiple;
 
 use super::super::super::graph::{Node, Operand, SlotId};
 use super::super::Editor;

@@ -1,7 +1,7 @@
 //! Kernels of whole images with their channels last.
 
+use coremill_kernels::matmul::Rounding;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::matmul::Rounding;
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use crate::array::{View, round_floats};

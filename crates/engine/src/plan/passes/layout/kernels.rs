@@ -1,11 +1,9 @@
 //! Kernels of tensors with their channels last.
 
-use coremill_tensor::kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
-use coremill_tensor::kernels::matmul::Rounding;
-use coremill_tensor::kernels::pooling::{
-    Pooling, PoolingExtents, Reach, global_average, pool_windows,
-};
-use coremill_tensor::math::round_to_fp16;
+use coremill_kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
+use coremill_kernels::matmul::Rounding;
+use coremill_kernels::pooling::{Pooling, PoolingExtents, Reach, global_average, pool_windows};
+use coremill_simd::math::round_to_fp16;
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use crate::array::View;

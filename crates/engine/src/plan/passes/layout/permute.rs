@@ -1,4 +1,4 @@
-use coremill_tensor::kernels::layout::permute;
+use coremill_kernels::layout::permute;
 
 use super::super::super::kernel::{Cost, Kernel, Machine};
 use crate::array::View;

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use coremill_kernels::matmul::Rounding;
+use coremill_kernels::pooling::Pooling;
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
-use coremill_tensor::kernels::matmul::Rounding;
-use coremill_tensor::kernels::pooling::Pooling;
 
 use super::super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
 use super::super::super::kernel::Kernel;

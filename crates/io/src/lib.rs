@@ -1,0 +1,27 @@
+//! Files and memory as every crate uses them: mapped files, atomic replacement, windows of bytes on their way to a file,
+//! cancellation, and text from files in messages.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cancel`] | how work is stopped that somebody no longer wants |
+//! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
+//! | `pages` | the pages of new memory |
+//! | `shown` | [`shown`], [`printable`]: text out of files in messages and at terminals |
+//! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: files beside an output that signals must not leave behind |
+//! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
+
+pub mod cancel;
+mod destination;
+pub mod mapped;
+pub mod pages;
+mod room;
+mod shown;
+pub mod staged;
+pub mod windows;
+
+pub use destination::{StagedDirectory, is_stream, write_anew};
+pub use mapped::{changed, guard, unchanged};
+pub use pages::prefer_large;
+pub use shown::{is_printable, printable, printable_line, shown};
+pub use staged::{Temporary, remove_staged_on_signals, uninterrupted};
+pub use windows::{SharedFile, copied, fill_windows, for_each_window, share};

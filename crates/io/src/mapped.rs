@@ -1,0 +1,243 @@
+//! Files that are mapped, and whether they are still what they were when they were opened.
+//!
+//! The system ends a process that touches a page of a mapping whose file was shortened. A handler puts zeros there
+//! instead, and the mapping remembers it: whoever has read from it asks [`Mapping::check`]. A process that calls
+//! [`guard`] also learns of files that were rewritten, from [`changed`].
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
+
+use memmap2::Mmap;
+
+/// A file, mapped as a whole.
+pub struct Mapping {
+    pub path: PathBuf,
+    pub file: File,
+    pub map: Mmap,
+    /// How many bytes were looked at, to know when pages are given back.
+    pub released: AtomicUsize,
+    /// The length and the time of the last change when it was mapped.
+    stamp: (u64, Option<SystemTime>),
+    guarded: Option<&'static Slot>,
+}
+
+/// A mapping that the handler of faults knows.
+struct Slot {
+    /// The addresses; 0 where the slot is free.
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// Whether a page that the file no longer has was touched.
+    is_short: AtomicBool,
+}
+
+/// More mappings than any model has files.
+const SLOTS: usize = 4096;
+
+static SLOT: [Slot; SLOTS] = [const {
+    Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), is_short: AtomicBool::new(false) }
+}; SLOTS];
+
+static GUARDED: AtomicBool = AtomicBool::new(false);
+static KNOWN: Mutex<Known> = Mutex::new(Known { live: Vec::new(), changed: None });
+
+/// What a process that guards its mappings knows of them.
+struct Known {
+    live: Vec<Weak<Mapping>>,
+    /// The first that changed.
+    changed: Option<PathBuf>,
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mapping {
+    /// Maps a file; none if it is empty.
+    pub fn new(path: &Path) -> io::Result<Option<Arc<Mapping>>> {
+        // Opening a pipe waits for somebody who writes to it.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.len() == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the mapping is private and read-only, and lives as long as the `File` beside it.
+        // Another process may still change or shorten the file; the documentation of `Buffer` says so.
+        #[expect(unsafe_code, reason = "mapping a file is the purpose of this type")]
+        let map = unsafe { Mmap::map(&file)? };
+        let stamp = (metadata.len(), metadata.modified().ok());
+        #[cfg(unix)]
+        fault::catch();
+        let guarded = Slot::of(&map);
+        let (path, released) = (path.to_owned(), AtomicUsize::new(0));
+        let mapping = Arc::new(Mapping { path, file, map, released, stamp, guarded });
+        if GUARDED.load(Ordering::Acquire) {
+            let mut known = known();
+            known.live.retain(|held| held.strong_count() > 0);
+            known.live.push(Arc::downgrade(&mapping));
+        }
+        Ok(Some(mapping))
+    }
+
+    /// Fails if a page was read that the file no longer has.
+    pub fn check(&self) -> io::Result<()> {
+        match self.guarded {
+            Some(slot) if slot.is_short.load(Ordering::Acquire) => {
+                let path = self.path.display();
+                Err(io::Error::other(format!("`{path}` was cut short while it was read")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_changed(&self) -> bool {
+        let now = self.file.metadata().map(|found| (found.len(), found.modified().ok()));
+        self.check().is_err() || now.is_ok_and(|now| now != self.stamp)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if GUARDED.load(Ordering::Acquire) && self.is_changed() {
+            known().changed.get_or_insert_with(|| self.path.clone());
+        }
+        if let Some(slot) = self.guarded {
+            slot.end.store(0, Ordering::Release);
+            slot.start.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Slot {
+    /// Takes a free slot for a mapping; none if all are taken.
+    fn of(map: &Mmap) -> Option<&'static Slot> {
+        let start = map.as_ptr().addr();
+        let take = |slot: &&Slot| {
+            let taken = slot.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        let slot = SLOT.iter().find(take)?;
+        slot.is_short.store(false, Ordering::Release);
+        slot.end.store(start + map.len(), Ordering::Release);
+        Some(slot)
+    }
+}
+
+/// A file that changed since it was mapped, if one did. Nothing is known of files that were mapped before
+/// [`guard`] was called, or without it.
+pub fn changed() -> Option<PathBuf> {
+    let live: Vec<_> = known().live.iter().filter_map(Weak::upgrade).collect();
+    let changed = live.iter().find(|mapping| mapping.is_changed());
+    let mut known = known();
+    if let Some(mapping) = changed {
+        known.changed.get_or_insert_with(|| mapping.path.clone());
+    }
+    known.changed.clone()
+}
+
+/// Fails if a file changed since it was mapped, as what was made of it may be nothing.
+pub fn unchanged() -> io::Result<()> {
+    match changed() {
+        None => Ok(()),
+        Some(path) => {
+            let path = path.display();
+            Err(io::Error::other(format!("`{path}` changed while it was read")))
+        }
+    }
+}
+
+/// Has this process notice files that change while they are mapped: for programs that end when their work is done.
+pub fn guard() {
+    GUARDED.store(true, Ordering::Release);
+}
+
+/// What the system calls when a page cannot be had.
+#[cfg(unix)]
+mod fault {
+    #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
+
+    use std::ffi::{c_int, c_void};
+    use std::sync::OnceLock;
+    use std::sync::atomic::Ordering;
+
+    use super::SLOT;
+
+    type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+    /// What the process did about the signal before.
+    static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+    pub(super) fn catch() {
+        BEFORE.get_or_init(|| {
+            // SAFETY: an action of zeros is one without flags and mask, both fields are set before it is used, and
+            // the handler has the signature that `SA_SIGINFO` asks for. It does only what a handler may: it reads
+            // atomics, calls the system, and hands over to the handler that was there.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let handler: Handler = on_fault;
+                action.sa_sigaction = handler as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before);
+                before
+            }
+        });
+    }
+
+    /// Hands a fault that is not ours over to whoever took care of them before.
+    fn hand_over(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+        let before = BEFORE.get().filter(|before| before.sa_flags & libc::SA_SIGINFO != 0);
+        match before {
+            Some(before) => {
+                // SAFETY: with `SA_SIGINFO` the field holds a function of this signature.
+                let handler: Handler = unsafe { std::mem::transmute(before.sa_sigaction) };
+                handler(signal, info, context);
+            }
+            None => {
+                // The fault happens again, and is treated as it would have been.
+                let action = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
+                // SAFETY: the action was valid before, and the default one always is.
+                unsafe { libc::signal(signal, action) };
+            }
+        }
+    }
+
+    extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the system passes what it knows of the fault.
+        let address = unsafe { (*info).si_addr() }.addr();
+        let found = SLOT.iter().find(|slot| {
+            let start = slot.start.load(Ordering::Acquire);
+            start != 0 && (start..slot.end.load(Ordering::Acquire)).contains(&address)
+        });
+        let replaced = found.is_some_and(|slot| {
+            slot.is_short.store(true, Ordering::Release);
+            // SAFETY: `sysconf` has no conditions.
+            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let page = usize::try_from(page).unwrap_or(4096).max(1);
+            let first = address - address % page;
+            let length = slot.end.load(Ordering::Acquire) - first;
+            // SAFETY: these pages belong to a mapping of ours that is alive, as somebody reads it. What comes in
+            // their place can be read, as before, and goes when the mapping does.
+            let mapped = unsafe {
+                libc::mmap(
+                    std::ptr::with_exposed_provenance_mut(first),
+                    length,
+                    libc::PROT_READ,
+                    libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED,
+                    -1,
+                    0,
+                )
+            };
+            mapped != libc::MAP_FAILED
+        });
+        if !replaced {
+            hand_over(signal, info, context);
+        }
+    }
+}

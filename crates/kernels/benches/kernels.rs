@@ -1,0 +1,205 @@
+//! Speed of the matrix kernels on the shapes of real models: `cargo bench -p coremill-tensor --bench
+//! kernels [-- FILTER] [--isa NAME]`.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use coremill_kernels::Activation;
+use coremill_kernels::Pool;
+use coremill_kernels::matmul::{
+    DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, multiply,
+};
+use coremill_kernels::stored::{Blocks, StoredWeights, multiply_stored};
+use coremill_simd::Isa;
+use coremill_tensor::{Buffer, DType};
+
+/// Name, rows, inputs, outputs.
+const PRODUCTS: [(&str, usize, usize, usize); 16] = [
+    ("square 1024", 1024, 1024, 1024),
+    ("vit qkv", 197, 768, 2304),
+    ("vit mlp up", 197, 768, 3072),
+    ("vit mlp down", 197, 3072, 768),
+    ("llama up", 128, 1024, 2816),
+    ("llama down", 128, 2816, 1024),
+    ("llama up, few rows", 8, 1024, 2816),
+    ("llama up, one row", 1, 1024, 2816),
+    ("resnet 1x1 56", 3136, 64, 256),
+    ("resnet 1x1 56 back", 3136, 256, 64),
+    ("resnet 1x1 28", 784, 128, 512),
+    ("resnet 1x1 14", 196, 1024, 256),
+    ("resnet 1x1 7", 49, 2048, 512),
+    ("resnet 1x1 7 back", 49, 512, 2048),
+    ("mobilenet expand", 12544, 16, 96),
+    ("mobilenet project", 3136, 144, 24),
+];
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|name| name != "--bench").collect();
+    let isa = arguments.iter().position(|name| name == "--isa");
+    let isa = isa.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or_else(Isa::detect);
+    let filter = arguments.first().filter(|name| *name != "--isa").map_or("", String::as_str);
+    let pools = [Pool::new(1), Pool::new(2)];
+    println!("{isa}");
+    products(&pools, isa, filter);
+    stored(&pools, isa, filter);
+}
+
+/// The shortest of repeated runs: on a shared machine the others measure what else runs. With one thread
+/// it is its own time that counts, with more that of the clock on the wall.
+fn measure(pool: &Pool, mut run: impl FnMut()) -> Duration {
+    let clock = match pool.threads() {
+        1 => ClockId::ThreadCPUTime,
+        _ => ClockId::Monotonic,
+    };
+    let now = || {
+        let time = clock_gettime(clock);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    run();
+    let begin = Instant::now();
+    let (mut best, mut runs) = (Duration::MAX, 0);
+    while runs < 5 || runs < 400 && begin.elapsed() < Duration::from_millis(400) {
+        let start = now();
+        run();
+        best = best.min(now() - start);
+        runs += 1;
+    }
+    best
+}
+
+fn elements(count: usize) -> Vec<f32> {
+    (0..count).map(|index| (index * 7919 % 1009) as f32 / 500.0 - 1.0).collect()
+}
+
+fn bytes(elements: &[f32]) -> Buffer {
+    Buffer::from(elements.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<_>>())
+}
+
+fn products(pools: &[Pool], isa: Isa, filter: &str) {
+    println!("{:24}{:>18}{:>20}{:>20}", "GFLOP/s", "m,k,n", "f32 1T, 2T", "f16 1T, 2T");
+    for (name, rows, inputs, outputs) in PRODUCTS {
+        if !name.contains(filter) {
+            continue;
+        }
+        let left = elements(rows * inputs);
+        let data = bytes(&elements(inputs * outputs));
+        let source = DenseSource::new(isa, data, DType::Fp32, inputs, outputs, Order::OutputsFirst);
+        let bias = elements(outputs);
+        let epilogue =
+            Epilogue { bias: Some(&bias), activation: Activation::Relu, ..Epilogue::default() };
+        let mut output = vec![0.0; rows * outputs];
+        let mut line = format!("{name:24}{:>18}", format!("{rows},{inputs},{outputs}"));
+        for precision in [Precision::F32, Precision::F16] {
+            let weights = PackedWeights::pack(&pools[1], isa, inputs, outputs, precision, &source);
+            for pool in pools {
+                let time = measure(pool, || {
+                    let left = Matrix { elements: black_box(&left), stride: inputs };
+                    let target = MatrixMut { elements: &mut output, stride: outputs };
+                    multiply(pool, rows, left, &weights, target, &epilogue);
+                });
+                let work = 2.0 * (rows * inputs * outputs) as f64;
+                line += &format!("{:10.1}", work / time.as_secs_f64() / 1e9);
+            }
+        }
+        println!("{line}");
+    }
+}
+
+/// The weights of a decoder of 8 layers, hidden size 1024: outputs, inputs, how many times.
+const DECODER: [(usize, usize, usize); 5] =
+    [(1024, 1024, 16), (256, 1024, 16), (2816, 1024, 16), (1024, 2816, 8), (4096, 1024, 1)];
+
+/// One row through all weights of a decoder, which no cache holds.
+fn stored(pools: &[Pool], isa: Isa, filter: &str) {
+    println!(
+        "{:24}{:>18}{:>20}{:>20}{:>20}",
+        "one row, stored", "MB", "ms 1T, 2T", "GB/s 1T, 2T", "G weights/s cached"
+    );
+    for name in ["f32", "f16", "int8", "int4 block 32", "lut4", "lut6", "lut8", "int8 block 32"] {
+        if !format!("stored {name}").contains(filter) {
+            continue;
+        }
+        let mut bytes = 0;
+        let weights: Vec<StoredWeights> = DECODER
+            .iter()
+            .flat_map(|&size| std::iter::repeat_n(size, size.2))
+            .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
+            .collect();
+        let left = elements(2816);
+        let mut output = vec![0.0; 4096];
+        let mut times = vec![];
+        for pool in pools {
+            times.push(measure(pool, || {
+                for weights in &weights {
+                    let left = Matrix { elements: black_box(&left), stride: 2816 };
+                    let target = MatrixMut { elements: &mut output, stride: 4096 };
+                    multiply_stored(pool, isa, 1, left, weights, target, &Epilogue::default());
+                }
+            }));
+        }
+        let mut unused = 0;
+        let small = format(name, 256, 1024, &mut unused);
+        let cached = measure(&pools[0], || {
+            let left = Matrix { elements: black_box(&left), stride: 2816 };
+            let target = MatrixMut { elements: &mut output, stride: 4096 };
+            multiply_stored(&pools[0], isa, 1, left, &small, target, &Epilogue::default());
+        });
+        let rate = |time: &Duration| bytes as f64 / time.as_secs_f64() / 1e9;
+        println!(
+            "{name:24}{:18.1}{:10.2}{:10.2}{:10.1}{:10.1}{:20.1}",
+            bytes as f64 / 1e6,
+            times[0].as_secs_f64() * 1e3,
+            times[1].as_secs_f64() * 1e3,
+            rate(&times[0]),
+            rate(&times[1]),
+            256.0 * 1024.0 / cached.as_secs_f64() / 1e9
+        );
+    }
+}
+
+/// Weights in a format, whose bytes are counted.
+fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> StoredWeights {
+    let count = outputs * inputs;
+    let mut noise = |bytes: usize| {
+        *total += bytes;
+        // On a cache line, as in a package.
+        let all =
+            Buffer::from((0..bytes + 64).map(|at| (at * 7919 % 61) as u8 + 1).collect::<Vec<_>>());
+        let start = all.as_bytes().as_ptr().align_offset(64);
+        all.slice(start..start + bytes).expect("the bytes are there")
+    };
+    let halves = |count: usize| Buffer::from(vec![0x20; count * 2]);
+    let blocks =
+        |shape: [usize; 2]| Blocks { data: halves(shape[0] * shape[1]), dtype: DType::Fp16, shape };
+    let weights = match name {
+        "f32" => StoredWeights::float(noise(count * 4), DType::Fp32, outputs, inputs),
+        "f16" => StoredWeights::float(noise(count * 2), DType::Fp16, outputs, inputs),
+        "int8" => {
+            let scale = blocks([outputs, 1]);
+            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+        }
+        "int8 block 32" => {
+            let scale = blocks([outputs, inputs / 32]);
+            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+        }
+        "int4 block 32" => {
+            let scale = blocks([outputs, inputs / 32]);
+            StoredWeights::affine(noise(count / 2), DType::Int4, outputs, inputs, &scale, None)
+        }
+        _ => {
+            let (dtype, bits) = match name {
+                "lut4" => (DType::UInt4, 4),
+                "lut6" => (DType::UInt6, 6),
+                _ => (DType::UInt8, 8),
+            };
+            let (data, palette) = (noise(count * bits / 8), halves(1 << bits));
+            StoredWeights::palette(data, dtype, outputs, inputs, &palette, DType::Fp16, [1, 1])
+        }
+    };
+    weights.expect("the data fits")
+}

@@ -1,0 +1,660 @@
+//! Numbers and the small integers that stand for them in compressed weights.
+
+use coremill_simd::Isa;
+use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch};
+
+/// Independent results, as many as a cache line holds.
+const LANES: usize = 16;
+
+/// Added to small integers, the numbers that come out follow one another by their bits.
+const INTEGERS: f32 = 12_582_912.0;
+
+/// How numbers become integers: `round(number / scale) + zero_point`, clamped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// What an integer counts.
+    pub scale: f32,
+    /// The integer that stands for 0.
+    pub zero_point: f32,
+}
+
+/// How numbers become places in an even grid: `round((number - least) / extent · steps)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grid {
+    /// The number of the first place.
+    pub least: f32,
+    /// From the first to the last.
+    pub extent: f32,
+}
+
+/// The numbers that halves stand for.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn widen(isa: Isa, halves: &[[u8; 2]], numbers: &mut [f32]) {
+    assert_eq!(halves.len(), numbers.len(), "a number for each half");
+    dispatch(isa, Widen { halves, numbers });
+}
+
+/// The bits of the nearest halves.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn narrow(isa: Isa, numbers: &[f32], halves: &mut [u16]) {
+    assert_eq!(halves.len(), numbers.len(), "a half for each number");
+    dispatch(isa, Narrow { numbers, halves });
+}
+
+/// Widens the extents of blocks to the numbers of runs, each a length and the block that it is in. Whether all
+/// numbers are finite.
+pub fn extend(
+    isa: Isa,
+    numbers: &[f32],
+    runs: &[(usize, usize)],
+    extents: &mut [(f32, f32)],
+) -> bool {
+    dispatch(isa, Extend { numbers, runs, extents })
+}
+
+/// Integers of numbers by runs, each a length and how it is converted. The integers lie within `range`; `half` says
+/// that quotients are rounded to half precision first. Signed integers are given in two's complement.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn affine(
+    isa: Isa,
+    numbers: &[f32],
+    runs: &[(usize, Affine)],
+    range: (f32, f32),
+    half: bool,
+    codes: &mut [u8],
+) {
+    assert_eq!(codes.len(), numbers.len(), "an integer for each number");
+    dispatch(isa, Quantize { numbers, runs, range, half, codes });
+}
+
+/// Places in an even grid of `steps` steps by runs, each a length and its grid. `half` says that the result of each
+/// operation is rounded to half precision.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn grid(
+    isa: Isa,
+    numbers: &[f32],
+    runs: &[(usize, Grid)],
+    steps: f32,
+    half: bool,
+    codes: &mut [u8],
+) {
+    assert_eq!(codes.len(), numbers.len(), "a place for each number");
+    dispatch(isa, Place { numbers, runs, steps, half, codes });
+}
+
+/// How many limits each number is above, by runs, each a length and the first of its `count` limits.
+///
+/// # Panics
+/// Where there are not as many codes as numbers, or limits are missing.
+pub fn above(
+    isa: Isa,
+    numbers: &[f32],
+    runs: &[(usize, usize)],
+    limits: &[f32],
+    count: usize,
+    codes: &mut [u8],
+) {
+    assert_eq!(codes.len(), numbers.len(), "a code for each number");
+    dispatch(isa, Above { numbers, runs, limits, count, codes });
+}
+
+/// The numbers that integers of runs stand for, each a length and how it was converted: what [`affine`] is undone by.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn restore(
+    isa: Isa,
+    codes: &[u8],
+    runs: &[(usize, Affine)],
+    signed: bool,
+    numbers: &mut [f32],
+) {
+    assert_eq!(codes.len(), numbers.len(), "a number for each integer");
+    dispatch(isa, Restore { codes, runs, signed, numbers });
+}
+
+/// Rounds numbers to the nearest halves.
+pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
+    dispatch(isa, RoundToHalf { numbers });
+}
+
+/// The sums of the squares of numbers, and of how far others are from them.
+///
+/// # Panics
+/// Where there are not as many of both.
+pub fn lost(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
+    assert_eq!(numbers.len(), others.len(), "a number for each other");
+    dispatch(isa, Lost { numbers, others })
+}
+
+/// Packs the low bits of codes, the first code in the lowest bits, as [`packed::pack`](coremill_tensor::packed::pack) does.
+/// Where codes end within a byte, the rest of it is 0.
+///
+/// # Panics
+/// Where the target is not as long as they take, or elements have more than 8 bits.
+pub fn pack(bits: u32, codes: &[u8], target: &mut [u8]) {
+    assert!((1..=8).contains(&bits), "{bits} bits");
+    assert_eq!(target.len(), (codes.len() * bits as usize).div_ceil(8), "bytes of {bits} bits");
+    match bits {
+        8 => target.copy_from_slice(codes),
+        4 => {
+            let (pairs, rest) = codes.as_chunks::<2>();
+            for (byte, [low, high]) in target.iter_mut().zip(pairs) {
+                *byte = low & 15 | high << 4;
+            }
+            if let ([last], Some(byte)) = (rest, target.last_mut()) {
+                *byte = last & 15;
+            }
+        }
+        _ => {
+            // Eight codes take as many bytes as one has bits.
+            let mask = (1u64 << bits) - 1;
+            for (codes, target) in codes.chunks(8).zip(target.chunks_mut(bits as usize)) {
+                let word = codes
+                    .iter()
+                    .rev()
+                    .fold(0u64, |word, &code| word << bits | u64::from(code) & mask);
+                target.copy_from_slice(&word.to_le_bytes()[..target.len()]);
+            }
+        }
+    }
+}
+
+struct Widen<'a> {
+    halves: &'a [[u8; 2]],
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let halves = self.halves.chunks(V::LANES);
+        for (halves, numbers) in halves.zip(self.numbers.chunks_mut(V::LANES)) {
+            let mut bits = [0u16; MOST_LANES];
+            for (bits, half) in bits.iter_mut().zip(halves) {
+                *bits = u16::from_le_bytes(*half);
+            }
+            // SAFETY: no vector has more lanes than the array, and there are as many numbers as are stored.
+            #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+            unsafe {
+                let loaded = V::load_f16(bits.as_ptr());
+                if numbers.len() == V::LANES {
+                    loaded.store(numbers.as_mut_ptr());
+                } else {
+                    loaded.store_partial(numbers.as_mut_ptr(), numbers.len());
+                }
+            }
+        }
+    }
+}
+
+struct Narrow<'a> {
+    numbers: &'a [f32],
+    halves: &'a mut [u16],
+}
+
+impl Kernel for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let numbers = self.numbers.chunks(V::LANES);
+        for (numbers, halves) in numbers.zip(self.halves.chunks_mut(V::LANES)) {
+            let mut bits = [0u16; MOST_LANES];
+            // SAFETY: no vector has more lanes than the array, and as many numbers are loaded as there are.
+            #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+            unsafe {
+                let loaded = V::load_partial(numbers.as_ptr(), numbers.len());
+                loaded.store_f16(bits.as_mut_ptr());
+            }
+            halves.copy_from_slice(&bits[..halves.len()]);
+        }
+    }
+}
+
+struct Extend<'a> {
+    numbers: &'a [f32],
+    runs: &'a [(usize, usize)],
+    extents: &'a mut [(f32, f32)],
+}
+
+impl Kernel for Extend<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> bool {
+        let mut rest = self.numbers;
+        let mut finite = true;
+        for &(length, block) in self.runs {
+            let (numbers, later) = rest.split_at(length);
+            rest = later;
+            let (mut least, mut most) = self.extents[block];
+            let (lines, tail) = numbers.as_chunks::<LANES>();
+            if !lines.is_empty() {
+                let (mut low, mut high) = ([least; LANES], [most; LANES]);
+                let mut strange = [false; LANES];
+                for line in lines {
+                    for lane in 0..LANES {
+                        let number = line[lane];
+                        low[lane] = if number < low[lane] { number } else { low[lane] };
+                        high[lane] = if number > high[lane] { number } else { high[lane] };
+                        // Of what is not a number this is true, too.
+                        strange[lane] |= !(number.abs() <= f32::MAX);
+                    }
+                }
+                least = low.into_iter().fold(least, f32::min);
+                most = high.into_iter().fold(most, f32::max);
+                finite &= !strange.contains(&true);
+            }
+            for &number in tail {
+                (least, most) = (least.min(number), most.max(number));
+                finite &= number.is_finite();
+            }
+            self.extents[block] = (least, most);
+        }
+        finite
+    }
+}
+
+/// Rounded to the 11 significant bits of half precision. Smaller numbers than halves have keep more bits, and larger
+/// ones stay finite: neither tells in a small integer.
+#[inline(always)]
+fn to_half(number: f32) -> f32 {
+    let bits = number.to_bits();
+    let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
+    f32::from_bits(rounded)
+}
+
+struct Quantize<'a> {
+    numbers: &'a [f32],
+    runs: &'a [(usize, Affine)],
+    range: (f32, f32),
+    half: bool,
+    codes: &'a mut [u8],
+}
+
+impl Kernel for Quantize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let (mut numbers, mut codes) = (self.numbers, self.codes);
+        let (low, high) = self.range;
+        for &(length, Affine { scale, zero_point }) in self.runs {
+            let (now, later) = numbers.split_at(length);
+            let (to, left) = codes.split_at_mut(length);
+            (numbers, codes) = (later, left);
+            let code = |steps: f32| {
+                let steps = steps.round_ties_even() + zero_point;
+                let steps = if steps < low { low } else { steps };
+                let steps = if steps > high { high } else { steps };
+                // The low bits of the sum are the integer in two's complement. What is 0 in a block of zeros is not a
+                // number here, and becomes 0.
+                (steps + INTEGERS).to_bits() as u8
+            };
+            if self.half {
+                convert(now, to, |number| code(to_half(number / scale)));
+            } else {
+                convert(now, to, |number| code(number / scale));
+            }
+        }
+    }
+}
+
+/// Converts numbers one by one, as many at a time as a cache line holds.
+#[inline(always)]
+fn convert(numbers: &[f32], codes: &mut [u8], code: impl Fn(f32) -> u8) {
+    let (lines, tail) = numbers.as_chunks::<LANES>();
+    let (to_lines, to_tail) = codes.as_chunks_mut::<LANES>();
+    for (line, to) in lines.iter().zip(to_lines) {
+        for lane in 0..LANES {
+            to[lane] = code(line[lane]);
+        }
+    }
+    for (&number, to) in tail.iter().zip(to_tail) {
+        *to = code(number);
+    }
+}
+
+struct Restore<'a> {
+    codes: &'a [u8],
+    runs: &'a [(usize, Affine)],
+    signed: bool,
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for Restore<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let (mut codes, mut numbers) = (self.codes, self.numbers);
+        for &(length, Affine { scale, zero_point }) in self.runs {
+            let (now, later) = codes.split_at(length);
+            let (to, left) = numbers.split_at_mut(length);
+            (codes, numbers) = (later, left);
+            if self.signed {
+                for (to, &code) in to.iter_mut().zip(now) {
+                    *to = scale * (f32::from(code as i8) - zero_point);
+                }
+            } else {
+                for (to, &code) in to.iter_mut().zip(now) {
+                    *to = scale * (f32::from(code) - zero_point);
+                }
+            }
+        }
+    }
+}
+
+struct RoundToHalf<'a> {
+    numbers: &'a mut [f32],
+}
+
+impl Kernel for RoundToHalf<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for numbers in self.numbers.chunks_mut(V::LANES) {
+            let mut bits = [0u16; MOST_LANES];
+            // SAFETY: no vector has more lanes than the array, and as many numbers are loaded and stored as there are.
+            #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
+            unsafe {
+                V::load_partial(numbers.as_ptr(), numbers.len()).store_f16(bits.as_mut_ptr());
+                V::load_f16(bits.as_ptr()).store_partial(numbers.as_mut_ptr(), numbers.len());
+            }
+        }
+    }
+}
+
+struct Lost<'a> {
+    numbers: &'a [f32],
+    others: &'a [f32],
+}
+
+impl Kernel for Lost<'_> {
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn run<V: Vector>(self) -> (f64, f64) {
+        let (mut power, mut loss) = ([0.0f64; LANES], [0.0f64; LANES]);
+        let mut add = |lane: usize, number: f32, other: f32| {
+            let (number, other) = (f64::from(number), f64::from(other));
+            power[lane] += number * number;
+            loss[lane] += (number - other) * (number - other);
+        };
+        let (lines, tail) = self.numbers.as_chunks::<LANES>();
+        let (others, other_tail) = self.others.as_chunks::<LANES>();
+        for (line, others) in lines.iter().zip(others) {
+            for lane in 0..LANES {
+                add(lane, line[lane], others[lane]);
+            }
+        }
+        for (lane, (&number, &other)) in tail.iter().zip(other_tail).enumerate() {
+            add(lane, number, other);
+        }
+        (power.iter().sum(), loss.iter().sum())
+    }
+}
+
+struct Place<'a> {
+    numbers: &'a [f32],
+    runs: &'a [(usize, Grid)],
+    steps: f32,
+    half: bool,
+    codes: &'a mut [u8],
+}
+
+impl Kernel for Place<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let (mut numbers, mut codes) = (self.numbers, self.codes);
+        for &(length, Grid { least, extent }) in self.runs {
+            let (now, later) = numbers.split_at(length);
+            let (to, left) = codes.split_at_mut(length);
+            (numbers, codes) = (later, left);
+            let code = |place: f32| {
+                let place = place.round_ties_even();
+                // Where all numbers are the same there is none, and the first will do.
+                let place = if place > 0.0 { place } else { 0.0 };
+                let place = if place > self.steps { self.steps } else { place };
+                (place + INTEGERS).to_bits() as u8
+            };
+            if self.half {
+                let share = |number| to_half(to_half(number - least) / extent);
+                convert(now, to, |number| code(to_half(share(number) * self.steps)));
+            } else {
+                convert(now, to, |number| code((number - least) / extent * self.steps));
+            }
+        }
+    }
+}
+
+struct Above<'a> {
+    numbers: &'a [f32],
+    runs: &'a [(usize, usize)],
+    limits: &'a [f32],
+    count: usize,
+    codes: &'a mut [u8],
+}
+
+impl Kernel for Above<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let (mut numbers, mut codes) = (self.numbers, self.codes);
+        for &(length, first) in self.runs {
+            let (now, later) = numbers.split_at(length);
+            let (to, left) = codes.split_at_mut(length);
+            (numbers, codes) = (later, left);
+            let limits = &self.limits[first..first + self.count];
+            let (lines, tail) = now.as_chunks::<LANES>();
+            let (to_lines, to_tail) = to.as_chunks_mut::<LANES>();
+            for (line, to) in lines.iter().zip(to_lines) {
+                let mut counts = [0i32; LANES];
+                for &limit in limits {
+                    for lane in 0..LANES {
+                        counts[lane] += i32::from(line[lane] > limit);
+                    }
+                }
+                for lane in 0..LANES {
+                    to[lane] = counts[lane] as u8;
+                }
+            }
+            for (&number, to) in tail.iter().zip(to_tail) {
+                *to = limits.iter().map(|&limit| u8::from(number > limit)).sum();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+    use coremill_tensor::{DType, packed};
+
+    /// Numbers of all sizes and signs, halves among them, and ties.
+    fn numbers() -> Vec<f32> {
+        (0..5000u32)
+            .map(|at| {
+                let random = at.wrapping_mul(2_654_435_761).rotate_left(9);
+                let number = (random as f32 / u32::MAX as f32 - 0.5) * 0.25;
+                f16::from_f32(if at % 7 == 0 { (at % 64) as f32 / 128.0 } else { number }).to_f32()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn halves_are_widened_and_narrowed() {
+        let numbers = numbers();
+        let bytes: Vec<[u8; 2]> =
+            numbers.iter().map(|&number| f16::from_f32(number).to_le_bytes()).collect();
+        for isa in Isa::available() {
+            for length in [0, 1, 15, 16, 17, numbers.len()] {
+                let mut found = vec![0.0; length];
+                widen(isa, &bytes[..length], &mut found);
+                assert_eq!(found, numbers[..length], "{isa}");
+                let mut halves = vec![0; length];
+                narrow(isa, &found, &mut halves);
+                let expected: Vec<u16> =
+                    bytes[..length].iter().map(|half| u16::from_le_bytes(*half)).collect();
+                assert_eq!(halves, expected, "{isa}");
+            }
+        }
+    }
+
+    #[test]
+    fn extents_are_those_of_the_runs() {
+        let mut numbers = numbers();
+        let runs = [(3, 1), (40, 0), (17, 1), (numbers.len() - 60, 2)];
+        for isa in Isa::available() {
+            let mut extents = [(f32::INFINITY, f32::NEG_INFINITY); 3];
+            assert!(extend(isa, &numbers, &runs, &mut extents));
+            let mut expected = [(f32::INFINITY, f32::NEG_INFINITY); 3];
+            let mut at = 0;
+            for (length, block) in runs {
+                for &number in &numbers[at..at + length] {
+                    let (least, most) = expected[block];
+                    expected[block] = (least.min(number), most.max(number));
+                }
+                at += length;
+            }
+            assert_eq!(extents, expected, "{isa}");
+        }
+        for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in [0, 50, 100, 4999] {
+                let kept = std::mem::replace(&mut numbers[at], strange);
+                let mut extents = [(f32::INFINITY, f32::NEG_INFINITY); 3];
+                assert!(!extend(Isa::detect(), &numbers, &runs, &mut extents), "{strange} {at}");
+                numbers[at] = kept;
+            }
+        }
+    }
+
+    #[test]
+    fn integers_are_those_of_half_and_single_precision() {
+        let numbers = numbers();
+        let step = Affine { scale: f16::from_f32(0.00391).to_f32(), zero_point: -3.0 };
+        let runs = [(100, step), (numbers.len() - 100, Affine { scale: 0.0, ..step })];
+        for isa in Isa::available() {
+            for half in [false, true] {
+                let mut codes = vec![0; numbers.len()];
+                affine(isa, &numbers, &runs, (-7.0, 7.0), half, &mut codes);
+                for (at, (&number, &code)) in numbers.iter().zip(&codes).enumerate().take(100) {
+                    let mut quotient = number / step.scale;
+                    if half {
+                        quotient = f16::from_f32(quotient).to_f32();
+                    }
+                    let expected = (quotient.round_ties_even() - 3.0).clamp(-7.0, 7.0) as i8;
+                    assert_eq!(code as i8, expected, "{isa} {at} {number}");
+                }
+                let zero = numbers.iter().skip(100).position(|&number| number == 0.0);
+                assert_eq!(codes[100 + zero.expect("there are zeros")], 0, "{isa}");
+            }
+        }
+    }
+
+    #[test]
+    fn integers_are_undone_and_what_is_lost_is_summed() {
+        let numbers = numbers();
+        let steps =
+            [(0.0039, -3.0), (0.02, 5.0)].map(|(scale, zero_point)| Affine { scale, zero_point });
+        let runs = [(37, steps[0]), (numbers.len() - 37, steps[1])];
+        for isa in Isa::available() {
+            for (signed, range) in [(true, (-128.0, 127.0)), (false, (0.0, 255.0))] {
+                let mut codes = vec![0; numbers.len()];
+                affine(isa, &numbers, &runs, range, false, &mut codes);
+                let mut found = vec![0.0; numbers.len()];
+                restore(isa, &codes, &runs, signed, &mut found);
+                for (at, (&code, &found)) in codes.iter().zip(&found).enumerate() {
+                    let code = if signed { f32::from(code as i8) } else { f32::from(code) };
+                    let Affine { scale, zero_point } = steps[usize::from(at >= 37)];
+                    assert_eq!(found, scale * (code - zero_point), "{isa} {at}");
+                }
+                let mut rounded = found.clone();
+                round_to_half(isa, &mut rounded);
+                let halves: Vec<f32> =
+                    found.iter().map(|&number| f16::from_f32(number).to_f32()).collect();
+                assert_eq!(rounded, halves, "{isa}");
+                let (power, loss) = lost(isa, &numbers, &rounded);
+                let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+                    numbers.iter().zip(&rounded).map(|(&l, &r)| of(l.into(), r.into())).sum()
+                };
+                let expected = (sum(&|l, _| l * l), sum(&|l, r| (l - r) * (l - r)));
+                assert!((power / expected.0 - 1.0).abs() < 1e-12, "{isa} {power} {expected:?}");
+                assert!((loss / expected.1 - 1.0).abs() < 1e-12, "{isa} {loss} {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_in_a_grid_are_rounded_as_halves_are() {
+        let numbers = numbers();
+        let bounds = Grid { least: -0.125, extent: f16::from_f32(0.6172).to_f32() };
+        let round = |number: f32| f16::from_f32(number).to_f32();
+        for isa in Isa::available() {
+            let mut codes = vec![0; numbers.len()];
+            grid(isa, &numbers, &[(numbers.len(), bounds)], 63.0, true, &mut codes);
+            for (&number, &code) in numbers.iter().zip(&codes) {
+                let share = round(round(number - bounds.least) / bounds.extent);
+                assert_eq!(
+                    f32::from(code),
+                    round(share * 63.0).round_ties_even(),
+                    "{isa} {number}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn codes_count_the_limits_below() {
+        let numbers = numbers();
+        let limits: Vec<f32> = (0..255).map(|at| at as f32 / 400.0 - 0.13).collect();
+        for isa in Isa::available() {
+            for count in [1, 15, 100] {
+                let runs = [(33, 0), (numbers.len() - 33, 100)];
+                let mut codes = vec![0; numbers.len()];
+                above(isa, &numbers, &runs, &limits, count, &mut codes);
+                for (at, (&number, &code)) in numbers.iter().zip(&codes).enumerate() {
+                    let first = if at < 33 { 0 } else { 100 };
+                    let of = &limits[first..first + count];
+                    let expected = of.iter().filter(|&&limit| number > limit).count();
+                    assert_eq!(usize::from(code), expected, "{isa} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_are_packed_as_elements_are() {
+        for dtype in [DType::UInt1, DType::UInt2, DType::UInt3, DType::UInt4, DType::UInt6] {
+            let bits = dtype.bits().expect("integers have bits");
+            for length in [0, 1, 7, 8, 9, 31] {
+                let codes: Vec<u8> =
+                    (0..length).map(|at: u32| (at * 37 % (1 << bits)) as u8).collect();
+                let mut packed = vec![0xff; (codes.len() * bits as usize).div_ceil(8)];
+                pack(bits, &codes, &mut packed);
+                let wide: Vec<i16> = codes.iter().map(|&code| code.into()).collect();
+                assert_eq!(Some(packed), packed::pack(dtype, &wide), "{dtype} {length}");
+            }
+        }
+        let mut packed = [0; 2];
+        pack(4, &[0xff, 7, 0xf9], &mut packed);
+        assert_eq!(packed, [0x7f, 0x09]);
+    }
+}

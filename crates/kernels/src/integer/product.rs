@@ -1,0 +1,411 @@
+//! Rows of codes times weights.
+
+#![expect(unsafe_code, reason = "pointers to rows and panels, whose extents are checked once")]
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::weights::IntegerWeights;
+use super::{Pieces, SLACK, Scaling, Sum, Target};
+use crate::Pool;
+use crate::shared::Shared;
+use coremill_simd::vector::{Bits, DotKernel, Dots, MOST_LANES, Vector, dispatch_dots, load_sums};
+
+/// The left matrix.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// Codes in memory, each row so many bytes behind the one before, of so many rows.
+    Dense {
+        /// From the first one.
+        codes: &'a [u8],
+        /// From the start of a row to that of the next.
+        stride: usize,
+        /// How many rows there are.
+        rows: usize,
+    },
+    /// What a convolution reads: the images, from the first channel of a group.
+    Pieces(&'a [u8], &'a Pieces),
+}
+
+impl Rows<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Rows::Dense { rows, .. } => *rows,
+            Rows::Pieces(_, pieces) => pieces.window().images * pieces.results(),
+        }
+    }
+
+    /// Checks that all rows lie in memory.
+    fn check(&self, weights: &IntegerWeights) {
+        let slack = if weights.length.is_multiple_of(4) { 0 } else { SLACK };
+        let (found, needed, shape) = match *self {
+            Rows::Dense { codes, stride, rows } => {
+                let last = rows.saturating_sub(1).checked_mul(stride);
+                let needed = last.and_then(|last| last.checked_add(weights.length + slack));
+                (codes.len(), needed, [1, weights.length])
+            }
+            Rows::Pieces(codes, pieces) => {
+                let window = pieces.window();
+                let all = window.images.checked_mul(pieces.image_bytes());
+                // Other groups' channels may follow or precede those of this one.
+                let before = window.pixel_stride - window.channels.min(window.pixel_stride);
+                let needed = all.and_then(|all| (all + slack).checked_sub(before));
+                (codes.len(), needed, pieces.shape())
+            }
+        };
+        assert_eq!(shape, [weights.pieces, weights.length], "rows fit the weights");
+        assert!(needed.is_some_and(|needed| needed <= found), "rows lie in memory");
+    }
+
+    /// Writes, for each tap, the pointers to the pieces of some rows.
+    fn point(&self, rows: Range<usize>, pointers: &mut [*const u8]) {
+        let count = rows.len();
+        match self {
+            Rows::Dense { codes, stride, .. } => {
+                for (pointer, row) in pointers.iter_mut().zip(rows) {
+                    *pointer = codes.as_ptr().wrapping_add(row * stride);
+                }
+            }
+            Rows::Pieces(codes, pieces) => {
+                let (results, taps) = (pieces.results(), pieces.taps);
+                let mut at = 0;
+                while at < count {
+                    let (image, result) =
+                        ((rows.start + at) / results, (rows.start + at) % results);
+                    let find =
+                        pieces.finder(codes.as_ptr().wrapping_add(image * pieces.image_bytes()));
+                    let some = (count - at).min(results - result);
+                    let entries = &pieces.entries[result * taps..][..some * taps];
+                    for (tap, pointers) in pointers.chunks_exact_mut(count).enumerate() {
+                        let entries = entries[tap..].iter().step_by(taps);
+                        for (pointer, &entry) in pointers[at..].iter_mut().zip(entries) {
+                            *pointer = find(entry);
+                        }
+                    }
+                    at += some;
+                }
+            }
+        }
+    }
+}
+
+/// Multiplies rows by weights and scales the sums. A row of the result starts `stride` elements behind the one
+/// before.
+///
+/// # Panics
+/// Where rows, scaling or target do not fit the weights.
+pub fn multiply(
+    pool: &Pool,
+    rows: Rows<'_>,
+    weights: &IntegerWeights,
+    scaling: &Scaling,
+    target: Target<'_>,
+    stride: usize,
+) {
+    rows.check(weights);
+    let (count, outputs) = (rows.count(), weights.outputs);
+    assert!(stride >= outputs, "rows of a result do not overlap");
+    let padded = outputs.next_multiple_of(weights.lanes);
+    assert!(scaling.scale.len() >= padded && scaling.shift.len() >= padded, "outputs are scaled");
+    let needed = count.checked_sub(1).map_or(0, |last| last * stride + outputs);
+    let target = match target {
+        Target::Codes { codes, zero, sum } => {
+            assert!(needed <= codes.len(), "the result has room");
+            let (other, sum) = match sum {
+                Some((other, sum)) => {
+                    assert!(needed <= other.len(), "as much is added");
+                    (other.as_ptr(), Some(sum))
+                }
+                None => (std::ptr::null(), None),
+            };
+            Place::Codes {
+                codes: Shared(codes.as_mut_ptr()),
+                zero,
+                other: Shared(other.cast_mut()),
+                sum,
+            }
+        }
+        Target::Floats(floats) => {
+            assert!(needed <= floats.len(), "the result has room");
+            Place::Floats(Shared(floats.as_mut_ptr()))
+        }
+    };
+    if count == 0 || outputs == 0 {
+        return;
+    }
+    let job = Job { rows, weights, scaling, target: &target, stride };
+    let (chunks, across) = divide(pool.threads(), count, weights);
+    let parts = weights.panels().div_ceil(across);
+    pool.run(chunks * parts, |task| {
+        let (chunk, part) = (task / parts, task % parts);
+        let rows = chunk * count / chunks..(chunk + 1) * count / chunks;
+        let panels = part * across..((part + 1) * across).min(weights.panels());
+        // SAFETY: the machine has what the weights were packed for, and no two tasks have the same rows and
+        // panels; extents have been checked.
+        unsafe { dispatch_dots(weights.isa, Task { job: &job, rows, panels }) }
+    });
+}
+
+/// Bytes of the left matrix that a task goes through again for each panel.
+const CHUNK_BYTES: usize = 192 << 10;
+
+/// How many tasks there should be for each thread.
+const TASKS_PER_THREAD: usize = 4;
+
+/// Multiplications that are worth a task.
+const TASK_WORK: usize = 1 << 19;
+
+/// The chunks of rows, and the panels of a task.
+fn divide(threads: usize, rows: usize, weights: &IntegerWeights) -> (usize, usize) {
+    let inputs = weights.fours() * 4;
+    let mut chunks = (rows * inputs).div_ceil(CHUNK_BYTES).clamp(1, rows);
+    let mut across = weights.panels();
+    if threads > 1 {
+        let work = rows.saturating_mul(inputs).saturating_mul(weights.outputs);
+        let wanted = (work / TASK_WORK).clamp(1, threads * TASKS_PER_THREAD);
+        // Rows first: a panel is then read by all of them.
+        let most = rows.div_ceil(12);
+        if chunks < wanted {
+            chunks = wanted.min(most);
+        }
+        if chunks < wanted {
+            across = across.div_ceil(wanted.div_ceil(chunks)).max(1);
+        }
+        if chunks > 1 {
+            chunks = chunks.next_multiple_of(threads).min(rows);
+        }
+    }
+    (chunks, across)
+}
+
+enum Place {
+    Codes { codes: Shared<u8>, zero: i32, other: Shared<u8>, sum: Option<Sum> },
+    Floats(Shared<f32>),
+}
+
+struct Job<'a> {
+    rows: Rows<'a>,
+    weights: &'a IntegerWeights,
+    scaling: &'a Scaling,
+    target: &'a Place,
+    stride: usize,
+}
+
+struct Task<'a> {
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl DotKernel for Task<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<D: Dots>(self) {
+        let weights = self.job.weights;
+        let most = D::ROWS;
+        let count = self.rows.len();
+        let tiles = count.div_ceil(most);
+        // Tiles are about as high as each other.
+        let tile = |index: usize| {
+            self.rows.start + index * count / tiles..self.rows.start + (index + 1) * count / tiles
+        };
+        let mut pointers = vec![std::ptr::null(); count * weights.pieces];
+        let mut totals = vec![0; if weights.zeros.is_some() { count } else { 0 }];
+        for index in 0..tiles {
+            let rows = tile(index);
+            let first = rows.start - self.rows.start;
+            let some = &mut pointers[first * weights.pieces..][..rows.len() * weights.pieces];
+            self.job.rows.point(rows.clone(), some);
+            for (at, total) in totals.iter_mut().skip(first).take(rows.len()).enumerate() {
+                let pieces = some.iter().skip(at).step_by(rows.len());
+                // SAFETY: there are as many bytes in each piece.
+                let pieces = pieces
+                    .map(|&piece| unsafe { std::slice::from_raw_parts(piece, weights.length) });
+                let sum: u32 = pieces.flatten().map(|&code| u32::from(code)).sum();
+                *total = sum as i32 - weights.left_total;
+            }
+        }
+        for panel in self.panels.clone() {
+            let first = panel * 2 * D::Floats::LANES;
+            let columns = (weights.outputs - first).min(2 * D::Floats::LANES);
+            for index in 0..tiles {
+                let rows = tile(index);
+                let start = rows.start - self.rows.start;
+                let tile = Tile {
+                    job: self.job,
+                    pointers: &pointers[start * weights.pieces..],
+                    totals: totals.get(start..).unwrap_or_default(),
+                    panel: weights.panel(panel),
+                    row: rows.start,
+                    column: first,
+                    columns,
+                };
+                macro_rules! sized {
+                    ($($rows:literal)*) => {
+                        match (rows.len(), columns > D::Floats::LANES) {
+                            // SAFETY: the pointers lead to the pieces of as many rows, and the panel has as many
+                            // vectors; the rest was checked before the tasks began.
+                            $(($rows, false) => unsafe { tile.compute::<D, $rows, 1>() },
+                              ($rows, true) => unsafe { tile.compute::<D, $rows, 2>() },)*
+                            _ => unreachable!("a tile has at most 12 rows"),
+                        }
+                    };
+                }
+                sized!(1 2 3 4 5 6 7 8 9 10 11 12);
+            }
+        }
+    }
+}
+
+/// The sums of a tile.
+#[repr(align(64))]
+struct Stored([MaybeUninit<i32>; MOST_SUMS]);
+
+/// The most sums that a tile has.
+const MOST_SUMS: usize = 12 * 2 * MOST_LANES;
+
+/// Some rows of a panel.
+struct Tile<'a> {
+    job: &'a Job<'a>,
+    /// For each tap the rows.
+    pointers: &'a [*const u8],
+    /// What the codes of each row sum up to, less as many zeros.
+    totals: &'a [i32],
+    panel: *const i8,
+    row: usize,
+    column: usize,
+    /// The outputs that there are.
+    columns: usize,
+}
+
+impl Tile<'_> {
+    /// # Safety
+    /// Rows and panel must be in memory, and nobody else use the tile's results.
+    #[inline(always)]
+    unsafe fn compute<D: Dots, const R: usize, const N: usize>(&self) {
+        if R > D::ROWS {
+            unreachable!("a tile is not higher than its shape");
+        }
+        let lanes = D::Floats::LANES;
+        let weights = self.job.weights;
+        let mut sums: [[Bits<D>; N]; R] = [[D::Floats::bits(0); N]; R];
+        // SAFETY: `start` has whole vectors.
+        let start: [Bits<D>; N] = std::array::from_fn(|n| unsafe {
+            load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
+        });
+        for sums in &mut sums {
+            *sums = start;
+        }
+        let mut panel = self.panel;
+        for tap in 0..weights.pieces {
+            // SAFETY: there are `R` pointers for each tap.
+            let rows: [*const u8; R] =
+                std::array::from_fn(|row| unsafe { *self.pointers.as_ptr().add(tap * R + row) });
+            for four in 0..weights.length.div_ceil(4) {
+                // SAFETY: the panel has `N` vectors for each four, and rows have slack behind them.
+                unsafe {
+                    let right: [D::Right; N] =
+                        std::array::from_fn(|n| D::right(panel.add(n * lanes * 4)));
+                    for (row, sums) in rows.iter().zip(&mut sums) {
+                        let left = D::left(row.add(four * 4));
+                        for (sum, right) in sums.iter_mut().zip(right) {
+                            *sum = D::dot(*sum, left, right);
+                        }
+                    }
+                    panel = panel.add(N * lanes * 4);
+                }
+            }
+        }
+        // What follows goes through memory: loops over registers that are not unrolled would keep the sums there
+        // from the start.
+        let mut stored = Stored([MaybeUninit::uninit(); MOST_SUMS]);
+        for (row, sums) in sums.into_iter().enumerate() {
+            for (n, sum) in sums.into_iter().enumerate() {
+                // SAFETY: there is room for `R` rows of `N` vectors.
+                unsafe {
+                    let place = stored.0.as_mut_ptr().add((row * N + n) * lanes);
+                    D::Floats::from_bits(sum).store(place.cast());
+                }
+            }
+        }
+        // SAFETY: the caller vouches for the results, and all sums have been stored.
+        unsafe { self.finish::<D, R, N>(stored.0.as_ptr().cast()) }
+    }
+
+    /// Scales sums, of which there are `R` rows of `N` vectors.
+    ///
+    /// # Safety
+    /// As for `compute`.
+    #[inline(always)]
+    unsafe fn finish<D: Dots, const R: usize, const N: usize>(&self, sums: *const i32) {
+        let lanes = D::Floats::LANES;
+        let zeros = self.job.weights.zeros.as_deref();
+        let Scaling { scale, shift, low, high } = self.job.scaling;
+        let (low, high) = (D::Floats::splat(*low), D::Floats::splat(*high));
+        for n in 0..N {
+            let column = self.column + n * lanes;
+            let count = (self.columns - n * lanes).min(lanes);
+            // SAFETY: there are scales and shifts for whole vectors.
+            let (scale, shift) = unsafe {
+                (
+                    D::Floats::load(scale.as_ptr().add(column)),
+                    D::Floats::load(shift.as_ptr().add(column)),
+                )
+            };
+            for row in 0..R {
+                let at = (self.row + row) * self.job.stride + column;
+                // SAFETY: there are as many sums.
+                let mut sums = unsafe { load_sums::<D::Floats>(sums.add((row * N + n) * lanes)) };
+                if let Some(zeros) = zeros {
+                    let total = D::Floats::bits(self.totals[row] as u32);
+                    // SAFETY: there are zeros for whole vectors.
+                    let zeros = unsafe { load_sums::<D::Floats>(zeros.as_ptr().add(column)) };
+                    sums = D::Floats::bits_sub(sums, D::multiply(zeros, total));
+                }
+                let value = D::Floats::from_int(sums).mul_add(scale, shift).max(low).min(high);
+                match self.job.target {
+                    Place::Codes { codes, zero, other, sum } => {
+                        let value = match sum {
+                            // SAFETY: what is added has been checked.
+                            Some(sum) => unsafe {
+                                added::<D>(value, sum, other.get().add(at), count)
+                            },
+                            None => value,
+                        };
+                        let codes_there =
+                            D::Floats::bits_add(value.to_int(), D::Floats::bits(*zero as u32));
+                        // SAFETY: the result has been checked, and nobody else has these elements.
+                        unsafe { D::store_bytes(codes_there, codes.get().add(at), count) }
+                    }
+                    // SAFETY: the result has been checked, and nobody else has these elements.
+                    Place::Floats(floats) => unsafe {
+                        if count == lanes {
+                            value.store(floats.get().add(at));
+                        } else {
+                            value.store_partial(floats.get().add(at), count);
+                        }
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// A result, before its zero is added, and a code of another tensor.
+///
+/// # Safety
+/// There must be so many codes.
+#[inline(always)]
+pub(super) unsafe fn added<D: Dots>(
+    value: D::Floats,
+    sum: &Sum,
+    other: *const u8,
+    count: usize,
+) -> D::Floats {
+    // SAFETY: the caller vouches for the codes.
+    let other = D::Floats::from_int(unsafe { D::load_bytes(other, count) });
+    let other = other.mul_add(D::Floats::splat(sum.other_factor), D::Floats::splat(sum.shift));
+    let both = value.round().mul_add(D::Floats::splat(sum.factor), other);
+    both.max(D::Floats::splat(sum.low)).min(D::Floats::splat(sum.high))
+}

@@ -1,0 +1,224 @@
+//! Where panels come from.
+
+use std::ops::Range;
+
+use super::weights::PanelSource;
+use crate::scratch::with_scratch;
+use coremill_simd::Isa;
+use coremill_simd::vector::{Kernel, Vector, dispatch};
+use coremill_tensor::{Buffer, DType};
+
+/// How a matrix of weights from inputs to outputs lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// `[outputs, inputs]`, as linear layers have it.
+    OutputsFirst,
+    /// `[inputs, outputs]`
+    InputsFirst,
+    /// `[outputs, channels, taps]`, as convolutions have it; the inputs are the taps' channels.
+    ChannelsFirst {
+        /// The elements of the kernel's window.
+        taps: usize,
+    },
+}
+
+/// Weights of a floating-point type, uncompressed.
+#[derive(Clone, Debug)]
+pub struct DenseSource {
+    isa: Isa,
+    data: Buffer,
+    dtype: DType,
+    inputs: usize,
+    outputs: usize,
+    order: Order,
+}
+
+impl DenseSource {
+    /// Weights that lie in `data`, which need not be aligned, as `fp32`, `fp16` or `bf16`.
+    ///
+    /// # Panics
+    /// Where the data is too short, or of another type.
+    pub fn new(
+        isa: Isa,
+        data: Buffer,
+        dtype: DType,
+        inputs: usize,
+        outputs: usize,
+        order: Order,
+    ) -> DenseSource {
+        let size = match dtype {
+            DType::Fp32 => 4,
+            DType::Fp16 | DType::Bf16 => 2,
+            _ => panic!("dense weights are `fp32`, `fp16` or `bf16`, not `{dtype}`"),
+        };
+        let bytes = inputs.checked_mul(outputs).and_then(|count| count.checked_mul(size));
+        assert!(bytes.is_some_and(|bytes| bytes <= data.len()), "the data holds the weights");
+        if let Order::ChannelsFirst { taps } = order {
+            assert!(taps > 0 && inputs.is_multiple_of(taps), "the inputs are the taps' channels");
+        }
+        DenseSource { isa, data, dtype, inputs, outputs, order }
+    }
+}
+
+impl PanelSource for DenseSource {
+    fn fill(&self, inputs: Range<usize>, outputs: Range<usize>, width: usize, panel: &mut [f32]) {
+        assert!(inputs.end <= self.inputs && outputs.end <= self.outputs, "weights exist");
+        assert!(outputs.len() <= width && panel.len() == inputs.len() * width, "the panel fits");
+        let (isa, dtype, bytes) = (self.isa, self.dtype, self.data.as_bytes());
+        let size = if dtype == DType::Fp32 { 4 } else { 2 };
+        match self.order {
+            Order::InputsFirst => {
+                for (input, row) in inputs.zip(panel.chunks_exact_mut(width)) {
+                    let start = (input * self.outputs + outputs.start) * size;
+                    let (some, rest) = row.split_at_mut(outputs.len());
+                    widen(isa, dtype, &bytes[start..start + some.len() * size], some);
+                    rest.fill(0.0);
+                }
+            }
+            Order::OutputsFirst => {
+                from_rows(isa, inputs.len(), outputs.len(), width, panel, |rows| {
+                    for (output, row) in outputs.clone().zip(chunks(rows, inputs.len())) {
+                        let start = (output * self.inputs + inputs.start) * size;
+                        widen(isa, dtype, &bytes[start..start + row.len() * size], row);
+                    }
+                });
+            }
+            Order::ChannelsFirst { taps } => {
+                let channels = self.inputs / taps;
+                let mut gathered = vec![0; inputs.len() * size];
+                from_rows(isa, inputs.len(), outputs.len(), width, panel, |rows| {
+                    for (output, row) in outputs.clone().zip(chunks(rows, inputs.len())) {
+                        let start = output * self.inputs * size;
+                        let weights = &bytes[start..start + self.inputs * size];
+                        let mut input = inputs.start;
+                        while input < inputs.end {
+                            // As many channels of one tap as there are.
+                            let (tap, channel) = (input / channels, input % channels);
+                            let count = (channels - channel).min(inputs.end - input);
+                            let at = input - inputs.start;
+                            let source = &weights[(channel * taps + tap) * size..];
+                            let target = &mut gathered[at * size..(at + count) * size];
+                            match size {
+                                4 => gather::<4>(source, taps, target),
+                                _ => gather::<2>(source, taps, target),
+                            }
+                            input += count;
+                        }
+                        widen(isa, dtype, &gathered, row);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Rows of so many elements, which may be none.
+fn chunks(rows: &mut [f32], length: usize) -> impl Iterator<Item = &mut [f32]> {
+    rows.chunks_exact_mut(length.max(1))
+}
+
+/// Copies every `stride`th element, from the first.
+fn gather<const SIZE: usize>(source: &[u8], stride: usize, target: &mut [u8]) {
+    let (targets, _) = target.as_chunks_mut::<SIZE>();
+    let (sources, _) = source.as_chunks::<SIZE>();
+    for (target, source) in targets.iter_mut().zip(sources.iter().step_by(stride)) {
+        *target = *source;
+    }
+}
+
+/// Makes a panel of weights that are written output by output: each row, of `inputs` elements, becomes a
+/// column.
+pub(crate) fn from_rows(
+    isa: Isa,
+    inputs: usize,
+    outputs: usize,
+    width: usize,
+    panel: &mut [f32],
+    write: impl FnOnce(&mut [f32]),
+) {
+    // The panel itself may lie in the scratch memory that `with_scratch` lends, so this is another.
+    with_scratch(|scratch| {
+        let rows = scratch.elements(outputs * inputs);
+        write(rows);
+        dispatch(isa, Transpose { rows, inputs, outputs, width, panel });
+    });
+}
+
+struct Transpose<'a> {
+    rows: &'a [f32],
+    inputs: usize,
+    outputs: usize,
+    width: usize,
+    panel: &'a mut [f32],
+}
+
+impl Kernel for Transpose<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        const BLOCK: usize = 16;
+        let Transpose { rows, inputs, outputs, width, panel } = self;
+        for first in (0..inputs).step_by(BLOCK) {
+            let some = first..(first + BLOCK).min(inputs);
+            let target = &mut panel[some.start * width..some.end * width];
+            for output in 0..outputs {
+                let source = &rows[output * inputs..][some.clone()];
+                for (element, row) in source.iter().zip(target.chunks_exact_mut(width)) {
+                    row[output] = *element;
+                }
+            }
+            for row in target.chunks_exact_mut(width) {
+                row[outputs..].fill(0.0);
+            }
+        }
+    }
+}
+
+/// Converts elements of a floating-point type that may lie anywhere.
+pub(crate) fn widen(isa: Isa, dtype: DType, bytes: &[u8], target: &mut [f32]) {
+    match dtype {
+        DType::Fp16 => dispatch(isa, WidenF16 { bytes, target }),
+        DType::Bf16 => {
+            for (element, bytes) in target.iter_mut().zip(bytes.as_chunks().0) {
+                *element = f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
+            }
+        }
+        _ => {
+            for (element, bytes) in target.iter_mut().zip(bytes.as_chunks().0) {
+                *element = f32::from_le_bytes(*bytes);
+            }
+        }
+    }
+}
+
+struct WidenF16<'a> {
+    bytes: &'a [u8],
+    target: &'a mut [f32],
+}
+
+impl Kernel for WidenF16<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let mut targets = self.target.chunks_exact_mut(V::LANES);
+        let mut sources = self.bytes.chunks_exact(2 * V::LANES);
+        for (target, source) in targets.by_ref().zip(sources.by_ref()) {
+            let mut halves = [0u16; coremill_simd::vector::MOST_LANES];
+            for (half, bytes) in halves.iter_mut().zip(source.as_chunks().0) {
+                *half = u16::from_le_bytes(*bytes);
+            }
+            // SAFETY: both have as many elements as a vector.
+            #[expect(unsafe_code, reason = "vectors are loaded and stored without bounds checks")]
+            unsafe {
+                V::load_f16(halves.as_ptr()).store(target.as_mut_ptr());
+            }
+        }
+        for (element, bytes) in
+            targets.into_remainder().iter_mut().zip(sources.remainder().as_chunks().0)
+        {
+            *element = half::f16::from_le_bytes(*bytes).to_f32();
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The innermost loop: a tile of the product that stays in registers while a panel of weights and as many
+//! rows as the tile has stream by.
+
+#![expect(
+    unsafe_code,
+    reason = "pointers to rows and panels, whose extents the driver checks once"
+)]
+
+use coremill_simd::Isa;
+use coremill_simd::vector::{Kernel, Vector, dispatch_unchecked, prefetch};
+
+/// The size of the largest tile that registers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub rows: usize,
+    /// The vectors of a row.
+    pub vectors: usize,
+    /// The elements of a vector.
+    pub lanes: usize,
+}
+
+impl Shape {
+    pub(super) const fn of(isa: Isa) -> Shape {
+        match isa {
+            Isa::Avx512 => Shape { rows: 8, vectors: 3, lanes: 16 },
+            Isa::Avx2 => Shape { rows: 6, vectors: 2, lanes: 8 },
+            Isa::Neon => Shape { rows: 8, vectors: 3, lanes: 4 },
+            Isa::Portable => Shape { rows: 4, vectors: 1, lanes: 8 },
+        }
+    }
+}
+
+/// A tile to compute: the sum over taps and depth of rows times panel.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// For each tap the rows of the left matrix, as many as the tile has.
+    pub rows: *const *const f32,
+    pub taps: usize,
+    /// The element of the rows to start at, and how many follow for each tap.
+    pub start: usize,
+    pub depth: usize,
+    /// For each tap and depth a row of as many vectors as the tile is wide.
+    pub panel: *const f32,
+    pub output: *mut f32,
+    pub output_stride: usize,
+    /// The elements of the last vector in a row that are part of the product.
+    pub last: usize,
+    /// Whether the output holds a part of the sum already.
+    pub accumulate: bool,
+    pub finish: Option<Finish>,
+    /// Memory that is asked for meanwhile, so many bytes at each depth; any address will do.
+    pub ahead: *const u8,
+    pub ahead_step: usize,
+}
+
+/// The part of the epilogue that is done in registers.
+#[derive(Clone, Copy)]
+pub(super) struct Finish {
+    /// At the tile's first column, or null.
+    pub bias: *const f32,
+    /// At the tile's first element, or null.
+    pub residual: *const f32,
+    pub residual_stride: usize,
+    pub low: f32,
+    pub high: f32,
+}
+
+/// The rows and vectors of the largest tile, so that no others are compiled.
+const fn most<V: Vector>() -> (usize, usize) {
+    let isa = match (V::LANES, V::FUSED) {
+        (16, _) => Isa::Avx512,
+        (4, _) => Isa::Neon,
+        (_, true) => Isa::Avx2,
+        (_, false) => Isa::Portable,
+    };
+    (Shape::of(isa).rows, Shape::of(isa).vectors)
+}
+
+/// By reference: copied as an argument, its fields would be read back before they have been written.
+struct Sized<'t, const R: usize, const N: usize>(&'t Tile);
+
+impl<const R: usize, const N: usize> Kernel for Sized<'_, R, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        if R > most::<V>().0 || N > most::<V>().1 {
+            unreachable!("a tile is not larger than its shape");
+        }
+        let tile = self.0;
+        let mut sums = [[V::zero(); N]; R];
+        let mut panel = tile.panel;
+        let mut ahead = tile.ahead;
+        for tap in 0..tile.taps {
+            let mut rows = [std::ptr::null::<f32>(); R];
+            for (index, row) in rows.iter_mut().enumerate() {
+                // SAFETY: there are `R` pointers for each tap, to rows of more than `start` elements.
+                *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
+            }
+            for at in 0..tile.depth {
+                prefetch(ahead);
+                ahead = ahead.wrapping_add(tile.ahead_step);
+                let mut weights = [V::zero(); N];
+                for (index, weight) in weights.iter_mut().enumerate() {
+                    // SAFETY: the panel has `N` vectors for each tap and depth.
+                    *weight = unsafe { V::load(panel.add(index * V::LANES)) };
+                }
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    // SAFETY: rows have `depth` elements from `start`.
+                    let element = V::splat(unsafe { *row.add(at) });
+                    for (weight, sum) in weights.iter().zip(sums) {
+                        *sum = weight.mul_add(element, *sum);
+                    }
+                }
+                // SAFETY: at most one past the end of the panel.
+                panel = unsafe { panel.add(N * V::LANES) };
+            }
+        }
+        // SAFETY: the caller vouches for output, bias and residual.
+        unsafe { write::<V, R, N>(tile, &mut sums) };
+    }
+}
+
+/// # Safety
+/// A row must have the elements of `N` vectors, but for the last one only some.
+#[inline(always)]
+unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [V; N] {
+    let mut vectors = [V::zero(); N];
+    for (index, vector) in vectors.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the elements.
+        *vector = unsafe {
+            let source = row.add(index * V::LANES);
+            if index + 1 == N { V::load_partial(source, last) } else { V::load(source) }
+        };
+    }
+    vectors
+}
+
+/// # Safety
+/// Output, bias and residual must have the tile's elements.
+#[inline(always)]
+unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &mut [[V; N]; R]) {
+    if tile.accumulate {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for the output.
+            let before =
+                unsafe { load_row::<V, N>(tile.output.add(row * tile.output_stride), tile.last) };
+            for (sum, before) in sums.iter_mut().zip(before) {
+                *sum = sum.add(before);
+            }
+        }
+    }
+    if let Some(finish) = tile.finish {
+        if !finish.bias.is_null() {
+            // SAFETY: the caller vouches for the bias.
+            let bias = unsafe { load_row::<V, N>(finish.bias, tile.last) };
+            for sums in sums.iter_mut() {
+                for (sum, bias) in sums.iter_mut().zip(bias) {
+                    *sum = sum.add(bias);
+                }
+            }
+        }
+        if !finish.residual.is_null() {
+            for (row, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the residual.
+                let residual = unsafe {
+                    load_row::<V, N>(finish.residual.add(row * finish.residual_stride), tile.last)
+                };
+                for (sum, residual) in sums.iter_mut().zip(residual) {
+                    *sum = sum.add(residual);
+                }
+            }
+        }
+        let (low, high) = (V::splat(finish.low), V::splat(finish.high));
+        for sums in sums.iter_mut() {
+            for sum in sums.iter_mut() {
+                // The second operand is what these give where one is NaN.
+                *sum = high.min(low.max(*sum));
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate() {
+        for (index, sum) in sums.iter().enumerate() {
+            // SAFETY: the caller vouches for the output.
+            unsafe {
+                let output = tile.output.add(row * tile.output_stride + index * V::LANES);
+                if index + 1 == N {
+                    sum.store_partial(output, tile.last);
+                } else {
+                    sum.store(output);
+                }
+            }
+        }
+    }
+}
+
+/// Computes a tile of so many rows and vectors.
+///
+/// # Safety
+/// The machine must have the instruction set, the size be at most [`Shape::of`] it and not zero, and the
+/// pointers lead to what [`Tile`] says; nobody else may use the tile's output meanwhile.
+pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: &Tile) {
+    macro_rules! sizes {
+        ($($rows:literal),* ; $vectors:literal) => {
+            match rows {
+                // SAFETY: the caller vouches for everything.
+                $($rows => unsafe { dispatch_unchecked(isa, Sized::<$rows, $vectors>(tile)) },)*
+                _ => unreachable!("a tile has at most 8 rows"),
+            }
+        };
+    }
+    match vectors {
+        1 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 1),
+        2 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 2),
+        3 => sizes!(1, 2, 3, 4, 5, 6, 7, 8; 3),
+        _ => unreachable!("a tile has at most 3 vectors"),
+    }
+}

@@ -1,0 +1,137 @@
+//! Zeroed memory in whole cache lines.
+
+use std::{fmt, io};
+
+use memmap2::MmapMut;
+
+/// Floats that fill a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line([f32; LINE]);
+
+impl Line {
+    pub(crate) const ZEROS: Line = Line([0.0; LINE]);
+}
+
+/// The elements of a [`Line`].
+pub(crate) const LINE: usize = 16;
+
+/// The bytes from which on memory consists of pages of its own: large ones where the system has them, which
+/// are there sooner than many small ones, and go back to the system in one piece.
+const LARGE: usize = 4 << 20;
+
+/// So many lines that all are zero at first.
+pub(crate) struct Memory(Owner);
+
+enum Owner {
+    Lines(Vec<Line>),
+    Pages(MmapMut),
+}
+
+impl Memory {
+    /// The same, none if there is not as much memory.
+    pub(crate) fn reserve(lines: usize) -> Option<Memory> {
+        let bytes = lines.checked_mul(size_of::<Line>())?;
+        if bytes >= LARGE && !cfg!(miri) {
+            return Some(Memory(Owner::Pages(new_pages(bytes).ok()?)));
+        }
+        Some(Memory::zeroed(lines))
+    }
+
+    pub(crate) fn zeroed(lines: usize) -> Memory {
+        let bytes = lines.saturating_mul(size_of::<Line>());
+        let pages = (bytes >= LARGE && !cfg!(miri)).then(|| new_pages(bytes));
+        Memory(match pages {
+            Some(Ok(pages)) => Owner::Pages(pages),
+            _ => Owner::Lines(vec![Line::ZEROS; lines]),
+        })
+    }
+
+    pub(crate) fn as_lines(&self) -> &[Line] {
+        match &self.0 {
+            Owner::Lines(lines) => lines,
+            // SAFETY: pages are aligned to more than a line, of which they hold whole ones, and any bits are
+            // floats.
+            #[expect(unsafe_code, reason = "pages are seen as their lines")]
+            Owner::Pages(pages) => unsafe {
+                std::slice::from_raw_parts(pages.as_ptr().cast(), pages.len() / size_of::<Line>())
+            },
+        }
+    }
+
+    pub(crate) fn as_mut_lines(&mut self) -> &mut [Line] {
+        match &mut self.0 {
+            Owner::Lines(lines) => lines,
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "pages are seen as their lines")]
+            Owner::Pages(pages) => unsafe {
+                let lines = pages.len() / size_of::<Line>();
+                std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), lines)
+            },
+        }
+    }
+
+    /// Its first byte.
+    pub(crate) fn as_bytes(&self) -> *const u8 {
+        self.as_lines().as_ptr().cast()
+    }
+
+    /// The bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.as_lines())
+    }
+}
+
+fn new_pages(bytes: usize) -> io::Result<MmapMut> {
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "only Linux takes advice"))]
+    let mut pages = MmapMut::map_anon(bytes)?;
+    #[cfg(target_os = "linux")]
+    coremill_io::pages::prefer_large(&mut pages);
+    Ok(pages)
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory(Owner::Lines(Vec::new()))
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes)", self.bytes())
+    }
+}
+
+pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
+    // SAFETY: a line is sixteen elements without padding.
+    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    unsafe {
+        std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * LINE)
+    }
+}
+
+pub(crate) fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
+    // SAFETY: a line is sixteen elements without padding.
+    #[expect(unsafe_code, reason = "lines are seen as their elements")]
+    unsafe {
+        std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LINE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_any_size_is_zero_and_aligned() {
+        let large = if cfg!(miri) { 4 } else { LARGE / size_of::<Line>() };
+        for lines in [0, 1, large - 1, large + 3] {
+            let mut memory = Memory::zeroed(lines);
+            assert_eq!(memory.as_lines().len(), lines);
+            assert_eq!(memory.as_lines().as_ptr().addr() % size_of::<Line>(), 0);
+            assert!(as_elements(memory.as_lines()).iter().all(|&element| element == 0.0));
+            as_elements_mut(memory.as_mut_lines()).fill(1.0);
+            assert!(as_elements(memory.as_lines()).iter().all(|&element| element == 1.0));
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Recurrent layers: LSTM, GRU and plain ones.
+//!
+//! Callers multiply the inputs of all time steps by their weights at once and add the biases; what is left
+//! is one product with the state for each step, and the gates.
+
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::ops::Range;
+
+pub use weights::RecurrentWeights;
+
+use crate::Pool;
+use crate::shared::SharedMut;
+use crate::{Activation, activate};
+use coremill_simd::vector::MOST_LANES;
+
+/// What a step makes of its gates. `x` are the projected inputs, `h` the state, `W` its weights.
+#[derive(Clone, Copy)]
+pub enum Cell<'a> {
+    /// Gates input, forget, output and candidate, in this order.
+    ///
+    /// With `c` the memory: `i = recurrent(x_i + W_i h + p_i c)`, `f = recurrent(x_f + W_f h + p_f c)`,
+    /// `z = cell(x_z + W_z h)`, `c = clip(f c + i z)`, `o = recurrent(x_o + W_o h + p_o c)`,
+    /// `h = o · output(c)`.
+    Lstm {
+        /// Weights of all four gates.
+        weights: &'a RecurrentWeights,
+        /// What input, forget and output gates apply.
+        recurrent: Activation,
+        /// What the candidate applies.
+        cell: Activation,
+        /// What is applied to the memory.
+        output: Activation,
+        /// The weights from the memory to the input, forget and output gates.
+        peephole: Option<[&'a [f32]; 3]>,
+        /// The greatest magnitude of the memory.
+        clip: Option<f32>,
+    },
+    /// Gates reset, update and candidate, in this order of the inputs.
+    ///
+    /// `r = recurrent(x_r + W_r h)`, `z = recurrent(x_z + W_z h)`, `o = output(x_o + W_o (r h))`, or
+    /// `o = output(x_o + r (W_o h + b))` where there is a bias `reset_after`; `h = (1 - z) o + z h`.
+    Gru {
+        /// Weights of the reset and update gates.
+        gates: &'a RecurrentWeights,
+        /// Weights of the candidate.
+        candidate: &'a RecurrentWeights,
+        /// What the gates apply.
+        recurrent: Activation,
+        /// What the candidate applies.
+        output: Activation,
+        /// The bias that the reset gate multiplies with the candidate's product, where it comes after.
+        reset_after: Option<&'a [f32]>,
+    },
+    /// One gate: `h = output(x + W h)`.
+    Plain {
+        /// Its weights.
+        weights: &'a RecurrentWeights,
+        /// What it applies.
+        output: Activation,
+    },
+}
+
+/// One pass over time.
+pub struct Direction<'a> {
+    /// What each step computes.
+    pub cell: Cell<'a>,
+    /// The projected inputs: `[steps, batch, gates, units]`.
+    pub inputs: &'a [f32],
+    /// Whether steps go from the last to the first.
+    pub reverse: bool,
+    /// The state before, and in the end after: `[batch, units]`.
+    pub state: &'a mut [f32],
+    /// The memory of an LSTM before, and in the end after: `[batch, units]`. Empty for other cells.
+    pub memory: &'a mut [f32],
+}
+
+impl Cell<'_> {
+    fn units(&self) -> usize {
+        match self {
+            Cell::Lstm { weights, .. } | Cell::Plain { weights, .. } => weights.units(),
+            Cell::Gru { gates, .. } => gates.units(),
+        }
+    }
+
+    /// How many gates the projected inputs have.
+    fn gates(&self) -> usize {
+        match self {
+            Cell::Lstm { .. } => 4,
+            Cell::Gru { .. } => 3,
+            Cell::Plain { .. } => 1,
+        }
+    }
+
+    fn check(&self) {
+        let units = self.units();
+        let fits = |weights: &RecurrentWeights, gates: usize| {
+            weights.gates() == gates && weights.units() == units && weights.inputs() == units
+        };
+        let weights_fit = match self {
+            Cell::Lstm { weights, peephole, .. } => {
+                let peephole = peephole.is_none_or(|all| all.iter().all(|one| one.len() == units));
+                fits(weights, 4) && peephole
+            }
+            Cell::Gru { gates, candidate, reset_after, .. } => {
+                let bias = reset_after.is_none_or(|bias| bias.len() == units);
+                fits(gates, 2) && fits(candidate, 1) && bias && gates.isa() == candidate.isa()
+            }
+            Cell::Plain { weights, .. } => fits(weights, 1),
+        };
+        assert!(weights_fit, "weights are for another number of gates or units");
+    }
+}
+
+/// Runs one direction, or two beside each other, over so many steps of so many sequences.
+///
+/// All states go to the output, if there is one: `[steps, batch, directions, units]`, in which a reversed
+/// direction writes its first step last.
+///
+/// # Panics
+/// Where lengths are not those of the extents.
+pub fn run_recurrent(
+    pool: &Pool,
+    steps: usize,
+    batch: usize,
+    directions: &mut [Direction<'_>],
+    output: Option<&mut [f32]>,
+) {
+    let count = directions.len();
+    let Some(units) = directions.first().map(|direction| direction.cell.units()) else { return };
+    for direction in directions.iter() {
+        direction.cell.check();
+        assert_eq!(direction.cell.units(), units, "directions have other units");
+        let gates = direction.cell.gates();
+        assert_eq!(
+            direction.inputs.len(),
+            steps * batch * gates * units,
+            "inputs have other extents"
+        );
+        assert_eq!(direction.state.len(), batch * units, "a state has other extents");
+        let memory = if gates == 4 { batch * units } else { 0 };
+        assert_eq!(direction.memory.len(), memory, "a memory has other extents");
+    }
+    if let Some(output) = &output {
+        assert_eq!(output.len(), steps * batch * count * units, "the output has other extents");
+    }
+    if units == 0 || batch == 0 {
+        return;
+    }
+    let output = output.map(SharedMut::new);
+    let place = |index: usize| {
+        output.as_ref().map(|elements| Place { elements, start: index * units, row: count * units })
+    };
+    if let [direction] = directions {
+        return run(pool, steps, batch, direction, place(0));
+    }
+    // Each direction is one task, and needs nobody else.
+    let directions: Vec<_> = directions.iter_mut().map(std::sync::Mutex::new).collect();
+    pool.run(count, |index| {
+        let mut direction = directions[index].lock().expect("each is locked once");
+        run(&ALONE, steps, batch, &mut direction, place(index));
+    });
+}
+
+/// A pool of the calling thread alone.
+static ALONE: std::sync::LazyLock<Pool> = std::sync::LazyLock::new(|| Pool::new(1));
+
+/// Where the states of a direction go.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    elements: &'a SharedMut<'a>,
+    start: usize,
+    row: usize,
+}
+
+/// Products of fewer multiplications than this are not worth two threads' agreement at each step.
+const WORTH_SHARING: usize = 1 << 17;
+
+fn run(
+    pool: &Pool,
+    steps: usize,
+    batch: usize,
+    direction: &mut Direction<'_>,
+    place: Option<Place<'_>>,
+) {
+    let cell = direction.cell;
+    let (units, gates) = (cell.units(), cell.gates());
+    let step_inputs = batch * gates * units;
+    let mut sums = vec![0.0; step_inputs];
+    let mut products = vec![0.0; batch * units];
+    let mut next = vec![0.0; batch * units];
+    // Parts of whole vectors, one for each thread where that pays.
+    let threads = if batch * gates * units * units < WORTH_SHARING { 1 } else { pool.threads() };
+    let part = units.div_ceil(threads).next_multiple_of(MOST_LANES);
+    let parts = units.div_ceil(part);
+    let units_of = |index: usize| index * part..((index + 1) * part).min(units);
+    for step in 0..steps {
+        let time = if direction.reverse { steps - 1 - step } else { step };
+        let inputs = &direction.inputs[time * step_inputs..(time + 1) * step_inputs];
+        sums.copy_from_slice(inputs);
+        let work = Step {
+            batch,
+            units,
+            state: direction.state,
+            sums: SharedMut::new(&mut sums),
+            products: SharedMut::new(&mut products),
+            next: SharedMut::new(&mut next),
+            memory: SharedMut::new(direction.memory),
+        };
+        // SAFETY: of all below: tasks have units of their own, and what one call reads of other units
+        // has been written by the call before.
+        #[expect(unsafe_code, reason = "tasks have units of their own")]
+        match cell {
+            Cell::Gru { reset_after: None, .. } => {
+                pool.run(parts, |index| unsafe { work.reset(cell, units_of(index)) });
+                pool.run(parts, |index| unsafe { work.update(cell, units_of(index)) });
+            }
+            _ => pool.run(parts, |index| unsafe { work.update(cell, units_of(index)) }),
+        }
+        direction.state.copy_from_slice(&next);
+        if let Some(place) = place {
+            for (row, state) in next.chunks_exact(units).enumerate() {
+                let start = (time * batch + row) * place.row + place.start;
+                // SAFETY: each direction has columns of its own.
+                #[expect(unsafe_code, reason = "directions write disjoint parts of the output")]
+                let target = unsafe { place.elements.part(start..start + units) };
+                target.copy_from_slice(state);
+            }
+        }
+    }
+}
+
+/// One time step.
+struct Step<'a> {
+    batch: usize,
+    units: usize,
+    state: &'a [f32],
+    /// The projected inputs, to which products are added: `[batch, gates, units]`.
+    sums: SharedMut<'a>,
+    /// `[batch, units]`, for the candidate of a GRU: the state that it multiplies, or its product.
+    products: SharedMut<'a>,
+    next: SharedMut<'a>,
+    memory: SharedMut<'a>,
+}
+
+#[expect(unsafe_code, reason = "tasks have units of their own")]
+impl Step<'_> {
+    /// A gate's units in the sums.
+    ///
+    /// # Safety
+    /// Nobody else may use them meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "tasks have units of their own")]
+    unsafe fn gate(
+        &self,
+        row: usize,
+        gates: usize,
+        gate: usize,
+        units: &Range<usize>,
+    ) -> &mut [f32] {
+        let start = (row * gates + gate) * self.units;
+        // SAFETY: as the caller says.
+        unsafe { self.sums.part(start + units.start..start + units.end) }
+    }
+
+    /// The units of a row.
+    fn row(&self, row: usize, units: &Range<usize>) -> Range<usize> {
+        row * self.units + units.start..row * self.units + units.end
+    }
+
+    /// What a GRU computes before its candidate, where the reset gate comes first.
+    ///
+    /// # Safety
+    /// Each unit is some one's task.
+    unsafe fn reset(&self, cell: Cell<'_>, units: Range<usize>) {
+        let Cell::Gru { gates, recurrent, .. } = cell else { return };
+        // SAFETY: of all below: as the caller says.
+        unsafe { self.gru_gates(gates, recurrent, &units) };
+        for row in 0..self.batch {
+            // SAFETY: as above.
+            let (reset, product) = unsafe {
+                (self.gate(row, 3, 0, &units), self.products.part(self.row(row, &units)))
+            };
+            let state = &self.state[self.row(row, &units)];
+            for ((product, reset), state) in product.iter_mut().zip(reset).zip(state) {
+                *product = *reset * state;
+            }
+        }
+    }
+
+    /// The reset and update gates.
+    ///
+    /// # Safety
+    /// Each unit is some one's task.
+    unsafe fn gru_gates(
+        &self,
+        gates: &RecurrentWeights,
+        recurrent: Activation,
+        units: &Range<usize>,
+    ) {
+        for row in 0..self.batch {
+            let start = row * 3 * self.units;
+            // Two of the three gates; the rows of products lie apart by the third.
+            let row_sums = self.sums.narrowed(start..start + 2 * self.units);
+            let state = &self.state[row * self.units..(row + 1) * self.units];
+            // SAFETY: as the caller says.
+            unsafe {
+                gates.add(state, 1, units.clone(), &row_sums);
+                for gate in [0, 1] {
+                    activate(gates.isa(), recurrent, self.gate(row, 3, gate, units));
+                }
+            }
+        }
+    }
+
+    /// Computes the next state.
+    ///
+    /// # Safety
+    /// Each unit is some one's task, and [`reset`](Self::reset) is over for all where there is one.
+    unsafe fn update(&self, cell: Cell<'_>, units: Range<usize>) {
+        match cell {
+            // SAFETY: as the caller says.
+            Cell::Lstm { .. } => unsafe { self.lstm(cell, &units) },
+            // SAFETY: as the caller says.
+            Cell::Gru { .. } => unsafe { self.gru(cell, &units) },
+            Cell::Plain { weights, output } => {
+                // SAFETY: as the caller says.
+                unsafe { weights.add(self.state, self.batch, units.clone(), &self.sums) };
+                for row in 0..self.batch {
+                    // SAFETY: as the caller says.
+                    let (sum, next) = unsafe {
+                        (self.gate(row, 1, 0, &units), self.next.part(self.row(row, &units)))
+                    };
+                    next.copy_from_slice(sum);
+                    activate(weights.isa(), output, next);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`update`](Self::update).
+    unsafe fn lstm(&self, cell: Cell<'_>, units: &Range<usize>) {
+        let Cell::Lstm { weights, recurrent, cell, output, peephole, clip } = cell else { return };
+        let isa = weights.isa();
+        // SAFETY: of all below: as the caller says; gates are apart from each other.
+        unsafe { weights.add(self.state, self.batch, units.clone(), &self.sums) };
+        for row in 0..self.batch {
+            // SAFETY: as above.
+            let ([input, forget, out, candidate], memory, next) = unsafe {
+                (
+                    [0, 1, 2, 3].map(|gate| self.gate(row, 4, gate, units)),
+                    self.memory.part(self.row(row, units)),
+                    self.next.part(self.row(row, units)),
+                )
+            };
+            if let Some([input_weights, forget_weights, _]) = peephole {
+                add_products(input, &input_weights[units.clone()], memory);
+                add_products(forget, &forget_weights[units.clone()], memory);
+            }
+            activate(isa, recurrent, input);
+            activate(isa, recurrent, forget);
+            activate(isa, cell, candidate);
+            let gates = forget.iter().zip(input.iter().zip(candidate.iter()));
+            for (memory, (forget, (input, candidate))) in memory.iter_mut().zip(gates) {
+                *memory = forget * *memory + input * candidate;
+            }
+            if let Some(most) = clip {
+                // NaN stays.
+                activate(isa, Activation::Clamp { low: -most, high: most }, memory);
+            }
+            if let Some([_, _, out_weights]) = peephole {
+                add_products(out, &out_weights[units.clone()], memory);
+            }
+            activate(isa, recurrent, out);
+            next.copy_from_slice(memory);
+            activate(isa, output, next);
+            for (next, out) in next.iter_mut().zip(out) {
+                *next *= *out;
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`update`](Self::update).
+    unsafe fn gru(&self, cell: Cell<'_>, units: &Range<usize>) {
+        let Cell::Gru { gates, candidate, recurrent, output, reset_after } = cell else { return };
+        if reset_after.is_some() {
+            // SAFETY: as the caller says.
+            unsafe { self.gru_gates(gates, recurrent, units) };
+        }
+        for row in 0..self.batch {
+            let whole = row * self.units..(row + 1) * self.units;
+            match reset_after {
+                Some(bias) => {
+                    let state = &self.state[whole.clone()];
+                    let products = self.products.narrowed(whole);
+                    // SAFETY: as the caller says.
+                    unsafe {
+                        let product = self.products.part(self.row(row, units));
+                        product.copy_from_slice(&bias[units.clone()]);
+                        candidate.add(state, 1, units.clone(), &products);
+                    }
+                }
+                None => {
+                    let start = (row * 3 + 2) * self.units;
+                    let sums = self.sums.narrowed(start..start + self.units);
+                    // SAFETY: as the caller says; nobody writes what `reset` has left in the products.
+                    unsafe {
+                        let state = self.products.read(whole);
+                        candidate.add(state, 1, units.clone(), &sums);
+                    }
+                }
+            }
+            // SAFETY: as the caller says; gates are apart from each other.
+            let ([reset, update, sum], next) = unsafe {
+                let gates = [0, 1, 2].map(|gate| self.gate(row, 3, gate, units));
+                (gates, self.next.part(self.row(row, units)))
+            };
+            if reset_after.is_some() {
+                // SAFETY: as above.
+                let product = unsafe { self.products.part(self.row(row, units)) };
+                add_products(sum, reset, product);
+            }
+            activate(candidate.isa(), output, sum);
+            let state = &self.state[self.row(row, units)];
+            let gates = update.iter().zip(sum.iter().zip(state));
+            for (next, (update, (candidate, state))) in next.iter_mut().zip(gates) {
+                *next = (1.0 - update) * candidate + update * state;
+            }
+        }
+    }
+}
+
+fn add_products(sums: &mut [f32], left: &[f32], right: &[f32]) {
+    for ((sum, left), right) in sums.iter_mut().zip(left).zip(right) {
+        *sum += left * right;
+    }
+}

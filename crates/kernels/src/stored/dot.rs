@@ -1,0 +1,353 @@
+//! Few rows times stored weights: dot products with rows of the weights, as fast as memory gives these.
+
+#![expect(unsafe_code, reason = "pointers to rows, whose extents are checked once")]
+
+use std::ops::Range;
+
+use super::decode::{BlockNumbers, Decoder, RowStart};
+use super::format::StoredWeights;
+use super::numbers::{Numbers, UseDecoder, with_decoder};
+use crate::Pool;
+use crate::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
+use crate::scratch::with_scratch;
+use crate::shared::Shared;
+use coremill_simd::Isa;
+use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch, prefetch};
+
+/// Rows of weights that are taken at once, from as many places of memory: each a part of the task's rows
+/// away from the one before, as the processor fetches several long streams faster than one.
+const TOGETHER: usize = 4;
+
+/// How many bytes ahead weights are asked for.
+const DISTANCE: usize = 2 << 10;
+
+const CACHE_LINE: usize = 64;
+
+/// The most rows of weights in a task.
+const TASK_ROWS: usize = 128;
+
+/// Weights that are worth a task.
+const TASK_WORK: usize = 1 << 15;
+
+/// Multiplies rows by the transpose of stored weights, of which each row makes one column of the result.
+///
+/// Meant for up to about eight rows; for more, weights in panels are faster.
+///
+/// # Panics
+/// Where a matrix does not hold as many rows, or the epilogue does not fit the result.
+pub fn multiply_stored(
+    pool: &Pool,
+    isa: Isa,
+    rows: usize,
+    left: Matrix,
+    weights: &StoredWeights,
+    output: MatrixMut,
+    epilogue: &Epilogue,
+) {
+    let (outputs, inputs) = (weights.rows(), weights.columns());
+    left.check(rows, inputs);
+    output.check(rows, outputs);
+    epilogue.check(rows, outputs);
+    if rows == 0 || outputs == 0 {
+        return;
+    }
+    with_scratch(|scratch| {
+        let left = match weights.is_parted() {
+            true => {
+                let parted = scratch.elements(rows * inputs);
+                dispatch(isa, Part { inputs, left, parted });
+                Matrix { elements: parted, stride: inputs }
+            }
+            false => left,
+        };
+        multiply_parted(pool, isa, rows, left, weights, output, epilogue);
+    });
+}
+
+/// [`multiply_stored`] with rows in the order in which the weights come.
+fn multiply_parted(
+    pool: &Pool,
+    isa: Isa,
+    rows: usize,
+    left: Matrix,
+    weights: &StoredWeights,
+    output: MatrixMut,
+    epilogue: &Epilogue,
+) {
+    let (outputs, inputs) = (weights.rows(), weights.columns());
+    let tasks = (outputs.saturating_mul(inputs) / TASK_WORK).clamp(1, pool.threads() * 8);
+    let step = outputs.div_ceil(tasks).next_multiple_of(TOGETHER).min(TASK_ROWS);
+    let target = Shared(output.elements.as_mut_ptr());
+    pool.run(outputs.div_ceil(step), |task| {
+        let columns = task * step..((task + 1) * step).min(outputs);
+        with_scratch(|scratch| {
+            let scratch = scratch.elements(Numbers::scratch(weights, columns.len()));
+            let numbers = Numbers::read(isa, weights, columns.clone(), scratch);
+            // SAFETY: the extents have been checked, and no two tasks write to the same columns.
+            let start = unsafe { target.get().add(columns.start) };
+            let shape = Dots {
+                rows,
+                columns: columns.clone(),
+                inputs,
+                block: inputs / weights.across().max(1),
+                left,
+                numbers,
+                output: start,
+                output_stride: output.stride,
+            };
+            with_decoder(weights, WithIsa { isa, shape });
+            for row in 0..rows {
+                // SAFETY: as above.
+                let elements = unsafe {
+                    std::slice::from_raw_parts_mut(start.add(row * output.stride), columns.len())
+                };
+                epilogue::apply(isa, epilogue, row, columns.start, elements);
+            }
+        });
+    });
+}
+
+/// Takes the elements at even places of rows apart from the others, two vectors at a time.
+struct Part<'a> {
+    inputs: usize,
+    left: Matrix<'a>,
+    parted: &'a mut [f32],
+}
+
+impl Kernel for Part<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        for (row, target) in self.parted.chunks_exact_mut(self.inputs.max(1)).enumerate() {
+            let source = &self.left.elements[row * self.left.stride..][..self.inputs];
+            let source = source.chunks_exact(2 * V::LANES);
+            for (source, target) in source.zip(target.chunks_exact_mut(2 * V::LANES)) {
+                let (even, odd) = target.split_at_mut(V::LANES);
+                for ((pair, even), odd) in source.as_chunks::<2>().0.iter().zip(even).zip(odd) {
+                    (*even, *odd) = (pair[0], pair[1]);
+                }
+            }
+        }
+    }
+}
+
+/// The dot products of a task.
+#[derive(Clone)]
+struct Dots<'a> {
+    rows: usize,
+    /// Columns of the result, which are rows of the weights.
+    columns: Range<usize>,
+    inputs: usize,
+    /// The inputs of a block, which divide them.
+    block: usize,
+    left: Matrix<'a>,
+    numbers: Numbers<'a>,
+    /// At the first of the columns.
+    output: *mut f32,
+    output_stride: usize,
+}
+
+struct WithIsa<'a> {
+    isa: Isa,
+    shape: Dots<'a>,
+}
+
+impl UseDecoder for WithIsa<'_> {
+    fn run<D: Decoder>(self, decoder: D) {
+        dispatch(self.isa, WithDecoder { shape: self.shape, decoder });
+    }
+}
+
+struct WithDecoder<'a, D> {
+    shape: Dots<'a>,
+    decoder: D,
+}
+
+impl<D: Decoder> Kernel for WithDecoder<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(self) {
+        let WithDecoder { shape, decoder } = self;
+        let apart = shape.columns.len().div_ceil(TOGETHER);
+        for column in shape.columns.start..shape.columns.start + apart {
+            // The weights that one part of the left rows has used are still in the cache for the next.
+            let mut row = 0;
+            while row < shape.rows {
+                // SAFETY: this column and these rows exist.
+                row += unsafe {
+                    if V::TUNED && shape.rows - row >= 4 {
+                        dots::<V, D, 4>(&shape, decoder, row, column, apart)
+                    } else {
+                        dots::<V, D, 1>(&shape, decoder, row, column, apart)
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// The dot products of `M` rows on the left with [`TOGETHER`] rows of weights, so far apart, or as many as
+/// the task has there; how many `M` are.
+///
+/// # Safety
+/// The row of weights and the rows on the left must exist.
+#[inline(always)]
+unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
+    shape: &Dots,
+    decoder: D,
+    row: usize,
+    column: usize,
+    apart: usize,
+) -> usize {
+    const N: usize = TOGETHER;
+    let last = shape.columns.end - 1;
+    let mut left = [std::ptr::null::<f32>(); M];
+    for (index, left) in left.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the rows.
+        *left = unsafe { shape.left.elements.as_ptr().add((row + index) * shape.left.stride) };
+    }
+    let mut numbers = [shape.numbers.row(column); N];
+    // SAFETY: the caller vouches for the rows.
+    let mut starts = [unsafe { decoder.row(column * shape.inputs) }; N];
+    for (n, (numbers, start)) in numbers.iter_mut().zip(&mut starts).enumerate() {
+        // The last row stands for those that are missing.
+        let column = last.min(column + n * apart);
+        *numbers = shape.numbers.row(column);
+        // SAFETY: as above.
+        *start = unsafe { decoder.row(column * shape.inputs) };
+    }
+    let mut sums = [[V::zero(); M]; N];
+    let mut start = 0;
+    let mut index = 0;
+    while start < shape.inputs {
+        let end = start + shape.block;
+        // SAFETY: palettes are those of the format.
+        let mut blocks = [unsafe { decoder.block::<V>(numbers[0].get(index)) }; N];
+        let mut scales = [V::zero(); N];
+        for ((block, scale), numbers) in blocks.iter_mut().zip(&mut scales).zip(&numbers) {
+            let numbers = numbers.get(index);
+            // SAFETY: as above.
+            *block = unsafe { decoder.block::<V>(numbers) };
+            *scale = V::splat(numbers.scale);
+        }
+        // The one sum of a block is scaled as a whole; where there are several, the weights are.
+        let mut parts = if M == 1 { [[V::zero(); M]; N] } else { sums };
+        let mut at = start;
+        if D::PARTED {
+            while at < end {
+                ask(decoder, &starts, at, 2 * V::LANES);
+                // SAFETY: the blocks of these weights are whole pairs of vectors.
+                let (even, odd) = unsafe { (load(&left, at), load(&left, at + V::LANES)) };
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let weights = unsafe { decoder.parted::<V>(starts[n], at, blocks[n]) };
+                    add(weights[0], scales[n], &even, parts);
+                    add(weights[1], scales[n], &odd, parts);
+                }
+                at += 2 * V::LANES;
+            }
+        } else {
+            // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
+            let furthest = last.min(column + (N - 1) * apart) * shape.inputs + start;
+            let readable = decoder.readable().saturating_sub(furthest);
+            let vectors = (shape.block / V::LANES).min(readable.div_ceil(V::LANES));
+            let vectors_end = start + vectors * V::LANES;
+            while at < vectors_end {
+                ask(decoder, &starts, at, V::LANES);
+                // SAFETY: at least a vector's elements follow in the block.
+                let elements = unsafe { load(&left, at) };
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    // SAFETY: as above, and it is readable.
+                    let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
+                    add(weights, scales[n], &elements, parts);
+                }
+                at += V::LANES;
+            }
+            while at < end {
+                let count = (end - at).min(V::LANES);
+                let mut elements = [V::zero(); M];
+                for (elements, left) in elements.iter_mut().zip(&left) {
+                    // SAFETY: the elements are in the block.
+                    *elements = unsafe { V::load_partial(left.add(at), count) };
+                }
+                for (n, parts) in parts.iter_mut().enumerate() {
+                    let numbers = numbers[n].get(index);
+                    let first = last.min(column + n * apart) * shape.inputs + at;
+                    let mut lanes = [0.0; MOST_LANES];
+                    // SAFETY: the elements are in the block.
+                    unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
+                    // SAFETY: there are as many lanes as any vector has.
+                    let weights = unsafe { V::load(lanes.as_ptr()) };
+                    add(weights, scales[n], &elements, parts);
+                }
+                at += count;
+            }
+        }
+        for ((sums, parts), scale) in sums.iter_mut().zip(&parts).zip(&scales) {
+            for (sum, part) in sums.iter_mut().zip(parts) {
+                *sum = if M == 1 { part.mul_add(*scale, *sum) } else { *part };
+            }
+        }
+        start = end;
+        index += 1;
+    }
+    for (n, sums) in sums.iter().enumerate().take((last - column) / apart + 1) {
+        for (m, sum) in sums.iter().enumerate() {
+            // SAFETY: the caller vouches for the rows, and they are the task's.
+            unsafe {
+                let at = (row + m) * shape.output_stride + column + n * apart - shape.columns.start;
+                *shape.output.add(at) = sum.sum();
+            }
+        }
+    }
+    M
+}
+
+/// Asks for the weights that come next but some, each cache line once: before each step of so many.
+#[inline(always)]
+fn ask<D: Decoder>(decoder: D, starts: &[RowStart], at: usize, step: usize) {
+    let bits = decoder.bits();
+    if at * bits % (8 * CACHE_LINE) < step * bits {
+        for start in starts {
+            prefetch(start.pointer.wrapping_add(at * bits / 8 + DISTANCE));
+        }
+    }
+}
+
+/// A vector of each row.
+///
+/// # Safety
+/// The rows must have as many elements at that place.
+#[inline(always)]
+unsafe fn load<V: Vector, const M: usize>(rows: &[*const f32; M], at: usize) -> [V; M] {
+    let mut vectors = [V::zero(); M];
+    for (vector, row) in vectors.iter_mut().zip(rows) {
+        // SAFETY: the caller vouches for the elements.
+        *vector = unsafe { V::load(row.add(at)) };
+    }
+    vectors
+}
+
+/// Adds products with each row's elements. What is scaled as a whole later is not yet.
+#[inline(always)]
+fn add<V: Vector, const M: usize>(weights: V, scale: V, elements: &[V; M], sums: &mut [V; M]) {
+    let weights = if M == 1 { weights } else { weights.mul(scale) };
+    for (sum, elements) in sums.iter_mut().zip(elements) {
+        *sum = weights.mul_add(*elements, *sum);
+    }
+}
+
+/// Decodes elements that are no vector, one by one. It stays a function of its own, as there are many copies
+/// of what calls it.
+///
+/// # Safety
+/// The elements must be in the matrix, and the palette one of the format.
+#[inline(never)]
+unsafe fn singles<D: Decoder>(decoder: D, first: usize, numbers: BlockNumbers, target: &mut [f32]) {
+    for (lane, to) in target.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the element.
+        *to = unsafe { decoder.single(first + lane, numbers) };
+    }
+}

@@ -1,0 +1,214 @@
+use std::sync::Arc;
+
+use coremill_simd::vector::MOST_LANES;
+use coremill_tensor::{Buffer, DType};
+
+/// A matrix of weights in memory that may be a file's, row by row, with elements of any type that Core ML
+/// compresses weights to. Clones share the memory.
+#[derive(Clone, Debug)]
+pub struct StoredWeights {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) data: Buffer,
+    pub(super) format: Format,
+}
+
+/// Numbers that belong to blocks of a matrix: `[rows / n, columns / m]` of them, each for `n × m`
+/// neighbouring elements.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// The numbers, row by row.
+    pub data: Buffer,
+    /// `fp16`, `fp32`, or an integer type of at most 8 bits.
+    pub dtype: DType,
+    /// How many there are down and across.
+    pub shape: [usize; 2],
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Format {
+    Float(DType),
+    /// `(element - offset) * scale`
+    Affine {
+        dtype: DType,
+        scale: Parameters,
+        offset: Option<Parameters>,
+    },
+    /// `palette[element]`
+    Palette {
+        bits: usize,
+        palettes: Arc<Palettes>,
+    },
+}
+
+/// The numbers of [`Blocks`] as kernels take them.
+#[derive(Clone, Debug)]
+pub(super) struct Parameters {
+    pub data: Buffer,
+    /// `fp16` or `fp32`
+    pub dtype: DType,
+    pub across: usize,
+    /// The rows that share numbers.
+    pub rows: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Palettes {
+    /// Those of the blocks one after the other. Those of fewer than 16 entries are repeated up to 16.
+    pub entries: Vec<f32>,
+    /// The entries of one, as stored here.
+    pub length: usize,
+    pub across: usize,
+    /// The rows that share palettes.
+    pub rows: usize,
+}
+
+impl StoredWeights {
+    /// Floats: `fp32`, `fp16` or `bf16`. None where the data is too short or of another type.
+    pub fn float(data: Buffer, dtype: DType, rows: usize, columns: usize) -> Option<StoredWeights> {
+        if !matches!(dtype, DType::Fp32 | DType::Fp16 | DType::Bf16) {
+            return None;
+        }
+        StoredWeights::checked(rows, columns, data, dtype, Format::Float(dtype))
+    }
+
+    /// Integers of 1 to 4 or 8 bits that stand for `(element - offset) * scale`. None where the data is too
+    /// short, of another type, or not divided evenly by the blocks.
+    pub fn affine(
+        data: Buffer,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        scale: &Blocks,
+        offset: Option<&Blocks>,
+    ) -> Option<StoredWeights> {
+        if !dtype.is_integer() || !matches!(dtype.bits()?, 1..=4 | 8) {
+            return None;
+        }
+        if offset.is_some_and(|offset| offset.shape != scale.shape) {
+            return None;
+        }
+        let offset = match offset {
+            Some(offset) => Some(offset.parameters(rows, columns)?),
+            None => None,
+        };
+        let format = Format::Affine { dtype, scale: scale.parameters(rows, columns)?, offset };
+        StoredWeights::checked(rows, columns, data, dtype, format)
+    }
+
+    /// Indices of 1, 2, 3, 4, 6 or 8 bits into the palette of their block, of which each has as many
+    /// entries as indices have values. None where something does not fit.
+    pub fn palette(
+        data: Buffer,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+        palettes: &Buffer,
+        palettes_dtype: DType,
+        shape: [usize; 2],
+    ) -> Option<StoredWeights> {
+        if !dtype.is_integer() || dtype.is_signed_integer() || dtype.bits()? > 8 {
+            return None;
+        }
+        let bits = dtype.bits()? as usize;
+        let count = shape[0].checked_mul(shape[1])?;
+        if !divides(shape[0], rows) || !divides(shape[1], columns) {
+            return None;
+        }
+        let stored = floats(palettes, palettes_dtype, count.checked_mul(1 << bits)?)?;
+        let length = (1usize << bits).max(16);
+        let entries = stored
+            .chunks_exact(1 << bits)
+            .flat_map(|palette| palette.iter().cycle().take(length).copied())
+            .collect();
+        let palettes = Palettes { entries, length, across: shape[1], rows: rows / shape[0].max(1) };
+        let format = Format::Palette { bits, palettes: Arc::new(palettes) };
+        StoredWeights::checked(rows, columns, data, dtype, format)
+    }
+
+    fn checked(
+        rows: usize,
+        columns: usize,
+        data: Buffer,
+        dtype: DType,
+        format: Format,
+    ) -> Option<StoredWeights> {
+        let count = rows.checked_mul(columns)?;
+        // Kernels count in bits.
+        count.checked_mul(32)?;
+        let bytes = dtype.storage_bytes(count as u64)?;
+        (bytes <= data.len() as u64).then_some(StoredWeights { rows, columns, data, format })
+    }
+
+    /// Its rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Its columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Whether they are read two vectors at a time, the elements at even places apart from the others: halves
+    /// of bytes are, if rows and blocks are whole pairs of the widest vectors.
+    pub(super) fn is_parted(&self) -> bool {
+        let halves = match &self.format {
+            Format::Float(_) => false,
+            Format::Affine { dtype, .. } => dtype.bits() == Some(4),
+            Format::Palette { bits, .. } => *bits == 4,
+        };
+        let block = self.columns / self.across().max(1);
+        halves && block.is_multiple_of(2 * MOST_LANES)
+    }
+
+    /// The blocks of a row.
+    pub(super) fn across(&self) -> usize {
+        match &self.format {
+            Format::Float(_) => 1,
+            Format::Affine { scale, .. } => scale.across,
+            Format::Palette { palettes, .. } => palettes.across,
+        }
+    }
+}
+
+impl Blocks {
+    fn parameters(&self, rows: usize, columns: usize) -> Option<Parameters> {
+        let [down, across] = self.shape;
+        if !divides(down, rows) || !divides(across, columns) {
+            return None;
+        }
+        let count = down.checked_mul(across)?;
+        let rows = rows / down.max(1);
+        let floating = matches!(self.dtype, DType::Fp16 | DType::Fp32);
+        if floating && self.dtype.storage_bytes(count as u64)? <= self.data.len() as u64 {
+            return Some(Parameters { data: self.data.clone(), dtype: self.dtype, across, rows });
+        }
+        // Integers of 8 bits are halves, too.
+        let integers = coremill_tensor::packed::unpack(self.dtype, self.data.as_bytes(), count)?;
+        let halves = integers.iter().flat_map(|&n| half::f16::from_f32(f32::from(n)).to_le_bytes());
+        let data = Buffer::from(halves.collect::<Vec<_>>());
+        Some(Parameters { data, dtype: DType::Fp16, across, rows })
+    }
+}
+
+fn divides(parts: usize, whole: usize) -> bool {
+    whole.is_multiple_of(parts)
+}
+
+/// So many floats, of whatever type.
+fn floats(data: &Buffer, dtype: DType, count: usize) -> Option<Vec<f32>> {
+    let bytes = usize::try_from(dtype.storage_bytes(count as u64)?).ok()?;
+    let bytes = data.as_bytes().get(..bytes)?;
+    match dtype {
+        DType::Fp32 => Some(bytes.as_chunks().0.iter().map(|&x| f32::from_le_bytes(x)).collect()),
+        DType::Fp16 => {
+            let halves = bytes.as_chunks().0.iter();
+            Some(halves.map(|&x| half::f16::from_le_bytes(x).to_f32()).collect())
+        }
+        _ => {
+            let integers = coremill_tensor::packed::unpack(dtype, bytes, count)?;
+            Some(integers.into_iter().map(f32::from).collect())
+        }
+    }
+}

@@ -1,0 +1,300 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::Activation;
+use crate::Pool;
+use crate::matmul::tests::{Random, compare, expected};
+use crate::matmul::{
+    Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, Residual, Rounding, multiply,
+};
+use coremill_simd::Isa;
+use coremill_tensor::{Buffer, DType, packed};
+
+/// Weights in some format, and what they stand for, row by row.
+struct Sample {
+    name: String,
+    stored: StoredWeights,
+    values: Vec<f32>,
+}
+
+fn halves(values: &[f32]) -> Buffer {
+    Buffer::from(
+        values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect::<Vec<_>>(),
+    )
+}
+
+fn singles(values: &[f32]) -> Buffer {
+    Buffer::from(values.iter().flat_map(|&x| x.to_le_bytes()).collect::<Vec<_>>())
+}
+
+/// Puts the bytes where they are not aligned, as they may be in a file.
+fn misaligned(bytes: &[u8]) -> Buffer {
+    let all = Buffer::from([&[0xff], bytes].concat());
+    all.slice(1..1 + bytes.len()).expect("these bytes are there")
+}
+
+fn integers(random: &mut Random, dtype: DType, count: usize) -> Vec<i16> {
+    let (low, high) = dtype.integer_range().expect("an integer type");
+    (0..count).map(|_| (low + random.below((high - low + 1) as usize) as i128) as i16).collect()
+}
+
+fn float_sample(random: &mut Random, dtype: DType, rows: usize, columns: usize) -> Sample {
+    let values = random.elements(rows * columns);
+    let (bytes, values): (Vec<u8>, Vec<f32>) = match dtype {
+        DType::Fp32 => (values.iter().flat_map(|x| x.to_le_bytes()).collect(), values),
+        DType::Fp16 => {
+            let halves: Vec<_> = values.iter().map(|&x| half::f16::from_f32(x)).collect();
+            (
+                halves.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                halves.iter().map(|x| x.to_f32()).collect(),
+            )
+        }
+        _ => {
+            let halves: Vec<_> = values.iter().map(|&x| half::bf16::from_f32(x)).collect();
+            (
+                halves.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                halves.iter().map(|x| x.to_f32()).collect(),
+            )
+        }
+    };
+    let stored = StoredWeights::float(misaligned(&bytes), dtype, rows, columns).expect("it fits");
+    Sample { name: dtype.to_string(), stored, values }
+}
+
+fn affine_sample(
+    random: &mut Random,
+    dtype: DType,
+    [rows, columns]: [usize; 2],
+    shape: [usize; 2],
+    scale_dtype: DType,
+    offset_dtype: Option<DType>,
+) -> Sample {
+    let elements = integers(random, dtype, rows * columns);
+    let data = misaligned(&packed::pack(dtype, &elements).expect("in range"));
+    let count = shape[0] * shape[1];
+    let scales: Vec<f32> =
+        (0..count).map(|_| half::f16::from_f32(random.element() / 8.0).to_f32()).collect();
+    let scale = Blocks {
+        data: if scale_dtype == DType::Fp32 { singles(&scales) } else { halves(&scales) },
+        dtype: scale_dtype,
+        shape,
+    };
+    let mut offsets = vec![0.0; count];
+    let offset = offset_dtype.map(|dtype| {
+        let integers =
+            integers(random, if dtype.is_integer() { dtype } else { DType::Int4 }, count);
+        offsets = integers.iter().map(|&x| f32::from(x)).collect();
+        let data = match dtype {
+            DType::Fp32 => singles(&offsets),
+            DType::Fp16 => halves(&offsets),
+            _ => Buffer::from(packed::pack(dtype, &integers).expect("in range")),
+        };
+        Blocks { data, dtype, shape }
+    });
+    let values = elements.iter().enumerate().map(|(at, &element)| {
+        let (row, column) = (at / columns, at % columns);
+        let block = row / (rows / shape[0]) * shape[1] + column / (columns / shape[1]);
+        (f32::from(element) - offsets[block]) * scales[block]
+    });
+    let values = values.collect();
+    let stored = StoredWeights::affine(data, dtype, rows, columns, &scale, offset.as_ref());
+    let name = format!("{dtype} {shape:?} {scale_dtype} {offset_dtype:?}");
+    Sample { name, stored: stored.expect("it fits"), values }
+}
+
+fn palette_sample(
+    random: &mut Random,
+    dtype: DType,
+    [rows, columns]: [usize; 2],
+    shape: [usize; 2],
+    palette_dtype: DType,
+) -> Sample {
+    let elements = integers(random, dtype, rows * columns);
+    let data = misaligned(&packed::pack(dtype, &elements).expect("in range"));
+    let length = 1 << dtype.bits().expect("a fixed width");
+    let entries: Vec<f32> = (0..shape[0] * shape[1] * length)
+        .map(|_| half::f16::from_f32(random.element()).to_f32())
+        .collect();
+    let palettes = if palette_dtype == DType::Fp32 { singles(&entries) } else { halves(&entries) };
+    let values = elements.iter().enumerate().map(|(at, &element)| {
+        let (row, column) = (at / columns, at % columns);
+        let block = row / (rows / shape[0]) * shape[1] + column / (columns / shape[1]);
+        entries[block * length + element as usize]
+    });
+    let values = values.collect();
+    let stored =
+        StoredWeights::palette(data, dtype, rows, columns, &palettes, palette_dtype, shape);
+    Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
+}
+
+/// Samples of all formats with so many blocks down and across.
+fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> Vec<Sample> {
+    let random = &mut Random::new(seed);
+    let [rows, columns] = [rows * down, across * block];
+    let mut samples = vec![];
+    for dtype in [DType::Fp32, DType::Fp16, DType::Bf16] {
+        samples.push(float_sample(random, dtype, rows, columns));
+    }
+    let shape = [down, across];
+    for dtype in [DType::Int8, DType::UInt8, DType::Int4, DType::UInt4, DType::UInt2, DType::UInt3]
+    {
+        for scale in [DType::Fp16, DType::Fp32] {
+            for offset in [None, Some(DType::Fp16), Some(dtype)] {
+                samples.push(affine_sample(random, dtype, [rows, columns], shape, scale, offset));
+            }
+        }
+    }
+    for dtype in
+        [DType::UInt1, DType::UInt2, DType::UInt3, DType::UInt4, DType::UInt6, DType::UInt8]
+    {
+        for entries in [DType::Fp16, DType::Fp32] {
+            samples.push(palette_sample(random, dtype, [rows, columns], shape, entries));
+        }
+    }
+    samples
+}
+
+/// Blocks down and across, rows and columns of a block.
+fn sizes() -> Vec<[usize; 4]> {
+    if cfg!(miri) {
+        return vec![[1, 1, 1, 1], [2, 2, 3, 9], [3, 1, 1, 32]];
+    }
+    vec![
+        [1, 1, 1, 1],
+        [1, 1, 7, 65],
+        [9, 1, 1, 40],
+        [70, 4, 1, 32],
+        [5, 3, 2, 17],
+        [3, 20, 5, 1],
+        [2, 2, 70, 96],
+        [6, 2, 1, 5],
+        [133, 1, 1, 130],
+    ]
+}
+
+fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogue) {
+    let Sample { name, stored, values } = sample;
+    let (outputs, inputs) = (stored.rows(), stored.columns());
+    let mut random = Random::new(rows as u64);
+    let elements = random.elements(rows * (inputs + 1));
+    let left = Matrix { elements: &elements, stride: inputs + 1 };
+    let (bias, addend) = (random.elements(outputs), random.elements(rows * outputs));
+    let epilogue = Epilogue {
+        bias: epilogue.bias.map(|_| &bias[..]),
+        residual: epilogue.residual.map(|residual| Residual {
+            rows: Matrix { elements: &addend, stride: outputs },
+            ..residual
+        }),
+        ..*epilogue
+    };
+    let expected = expected(rows, left, inputs, values, outputs, &epilogue);
+    // Sums lose in proportion to what is added, not to what remains.
+    let largest = values.iter().fold(1.0, |largest: f32, value| largest.max(value.abs()));
+    let tolerance = if epilogue.rounding == Rounding::Fp16 { 3e-3 } else { 3e-5 * largest };
+    let mut output = vec![12345.0; rows * (outputs + 2)];
+    let target = MatrixMut { elements: &mut output, stride: outputs + 2 };
+    multiply_stored(pool, isa, rows, left, stored, target, &epilogue);
+    let what = format!("{isa} {rows} rows, {outputs}x{inputs} {name}");
+    compare(&what, &output, outputs + 2, outputs, &expected, tolerance);
+
+    output.fill(12345.0);
+    let panels = Arc::new(StoredPanels::new(isa, stored.clone(), Order::OutputsFirst));
+    let weights = PackedWeights::keep(isa, inputs, outputs, panels);
+    let target = MatrixMut { elements: &mut output, stride: outputs + 2 };
+    multiply(pool, rows, left, &weights, target, &epilogue);
+    compare(&format!("panels, {what}"), &output, outputs + 2, outputs, &expected, tolerance);
+}
+
+#[test]
+fn every_format_in_every_size() {
+    for isa in Isa::available() {
+        let all = [(Pool::new(3), 7), (Pool::new(1), 1), (Pool::new(1), 3)];
+        for (pool, rows) in all.into_iter().take(if cfg!(miri) { 1 } else { 3 }) {
+            for (seed, [down, across, rows_of_block, block]) in sizes().into_iter().enumerate() {
+                for sample in samples(seed as u64, down, across, rows_of_block, block) {
+                    check(isa, &pool, &sample, rows, &Epilogue::default());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogues() {
+    let pool = Pool::new(2);
+    let empty = Matrix { elements: &[], stride: 0 };
+    for isa in Isa::available() {
+        for rounding in [Rounding::None, Rounding::Fp16] {
+            for after_activation in [false, true] {
+                let epilogue = Epilogue {
+                    bias: Some(&[]),
+                    residual: Some(Residual { rows: empty, after_activation }),
+                    activation: Activation::Silu,
+                    rounding,
+                };
+                let sample = float_sample(&mut Random::new(1), DType::Fp16, 37, 20);
+                check(isa, &pool, &sample, 2, &epilogue);
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_of_every_order() {
+    let (rows, columns, taps) = (10, 36, 9);
+    let pool = Pool::new(1);
+    for isa in Isa::available() {
+        for order in [Order::InputsFirst, Order::ChannelsFirst { taps }] {
+            for sample in samples(5, 5, 4, 2, 9) {
+                let (inputs, outputs) = match order {
+                    Order::InputsFirst => (rows, columns),
+                    _ => (columns, rows),
+                };
+                let panels = StoredPanels::new(isa, sample.stored, order);
+                let packed =
+                    PackedWeights::pack(&pool, isa, inputs, outputs, Precision::F32, &panels);
+                let mut identity = vec![0.0; inputs * inputs];
+                identity.iter_mut().step_by(inputs + 1).for_each(|element| *element = 1.0);
+                let mut output = vec![0.0; inputs * outputs];
+                let left = Matrix { elements: &identity, stride: inputs };
+                let target = MatrixMut { elements: &mut output, stride: outputs };
+                multiply(&pool, inputs, left, &packed, target, &Epilogue::default());
+                for input in 0..inputs {
+                    for column in 0..outputs {
+                        let channels = inputs / taps;
+                        let at = match order {
+                            Order::InputsFirst => input * columns + column,
+                            _ => column * columns + input % channels * taps + input / channels,
+                        };
+                        let result = output[input * outputs + column];
+                        assert_eq!(result, sample.values[at], "{isa} {} {order:?}", sample.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let bytes = Buffer::from(vec![0; 8]);
+    assert!(StoredWeights::float(bytes.clone(), DType::Fp16, 2, 2).is_some());
+    assert!(StoredWeights::float(bytes.clone(), DType::Fp16, 2, 3).is_none());
+    assert!(StoredWeights::float(bytes.clone(), DType::Int8, 2, 2).is_none());
+    assert!(StoredWeights::float(bytes.clone(), DType::Fp32, usize::MAX, 2).is_none());
+    let blocks = |shape| Blocks { data: bytes.clone(), dtype: DType::Fp16, shape };
+    let affine = |shape, offset: Option<[usize; 2]>| {
+        let offset = offset.map(blocks);
+        StoredWeights::affine(bytes.clone(), DType::Int8, 2, 4, &blocks(shape), offset.as_ref())
+    };
+    assert!(affine([2, 2], None).is_some());
+    assert!(affine([2, 3], None).is_none());
+    assert!(affine([2, 4], None).is_none());
+    assert!(affine([2, 2], Some([2, 1])).is_none());
+    let palette = |dtype, count| {
+        StoredWeights::palette(bytes.clone(), dtype, 2, 4, &bytes, DType::Fp16, [count, 1])
+    };
+    assert!(palette(DType::UInt2, 1).is_some());
+    assert!(palette(DType::UInt2, 2).is_none());
+    assert!(palette(DType::Int4, 1).is_none());
+}
