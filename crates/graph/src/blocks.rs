@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 
-use coremill_mil::ir::{Binding, Op, Type};
+use coremill_mil::ir::{Binding, BlockId, Op, Type};
 use coremill_mil::ops::OpKind;
 
+use crate::call::Call;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 
@@ -111,5 +112,39 @@ impl Graph {
     /// Whether what blocks gave are sound values of this graph; what is not was reported as they were closed.
     fn given<'a, 'g: 'a>(&self, mut values: impl Iterator<Item = &'a Tensor<'g>>) -> bool {
         values.all(|tensor| tensor.is_valid() && tensor.is_of(self))
+    }
+
+    /// Closes the innermost block, which gives these values; each becomes an operation of its own.
+    fn close_block(&self, outputs: &[Tensor<'_>]) -> BlockId {
+        let mut given = Vec::new();
+        for &output in outputs {
+            let Some(value) = output.value else { continue };
+            let own = {
+                let builder = &self.state.borrow().builder;
+                let is_input = builder.function.block(builder.block()).inputs.contains(&value);
+                (is_input || builder.is_computed_here(value)) && !given.contains(&value)
+            };
+            let mut call = Call::new(self, OpKind::Identity);
+            call.arg("x", output);
+            given.extend(if own { Some(value) } else { call.unfolded().value });
+        }
+        self.state.borrow_mut().builder.close_block(given)
+    }
+
+    fn append_with_blocks(
+        &self,
+        mut op: Op,
+        blocks: Vec<BlockId>,
+        location: &'static Location<'static>,
+    ) -> Vec<Tensor<'_>> {
+        op.blocks = blocks;
+        let appended = self.state.borrow_mut().append(op, false);
+        match appended {
+            Ok(values) => values.into_iter().map(|value| Tensor::new(self, Some(value))).collect(),
+            Err((message, hint)) => {
+                self.note(message, hint, location);
+                Vec::new()
+            }
+        }
     }
 }

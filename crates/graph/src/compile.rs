@@ -1,7 +1,7 @@
 //! From graphs and parameters to a model.
 
 use coremill_engine::{Array, evaluate};
-use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Program};
+use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::ops::{OpKind, UnknownName};
 use coremill_passes::{self as pass, Draft, KeepFp32};
@@ -13,7 +13,17 @@ use crate::graph::{Inner, ParamSlot};
 use crate::params::{Param, Params};
 use crate::places::{Places, Watched};
 use crate::weights::{Allowed, Form};
-use crate::{Opset, Precision};
+
+/// What floats are computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Precision {
+    /// 16 bits, which the Neural Engine needs.
+    #[default]
+    Fp16,
+    /// 32 bits.
+    Fp32,
+}
 
 /// How graphs are compiled.
 ///

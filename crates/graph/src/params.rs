@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use coremill_engine::Array;
@@ -10,7 +9,7 @@ use coremill_io::copied;
 use coremill_tensor::{Buffer, DType, Overflow, Recipe};
 
 use crate::error::{Result, fail};
-use crate::weights::{self, Scheme};
+use crate::scheme::Scheme;
 
 /// Tensors by name.
 ///
@@ -182,34 +181,6 @@ impl Params {
     /// No tensors.
     pub fn new() -> Params {
         Params::default()
-    }
-
-    /// Takes the tensors of a file, `.safetensors` or `.gguf` by its content, under the names that it has.
-    /// Gives how many there are.
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<usize> {
-        self.load_as(path, |name| Some(name.to_owned()))
-    }
-
-    /// Takes the tensors of a file under other names, and leaves those out that get none.
-    ///
-    /// ```no_run
-    /// let mut params = coremill_graph::Params::new();
-    /// params.load_as("model.safetensors", |name| Some(name.strip_prefix("model.")?.to_owned()))?;
-    /// # Ok::<(), coremill_graph::Error>(())
-    /// ```
-    pub fn load_as(
-        &mut self,
-        path: impl AsRef<Path>,
-        mut rename: impl FnMut(&str) -> Option<String>,
-    ) -> Result<usize> {
-        let mut count = 0;
-        for (name, param) in weights::read(path.as_ref())? {
-            if let Some(name) = rename(&name) {
-                self.entries.insert(name, param);
-                count += 1;
-            }
-        }
-        Ok(count)
     }
 
     /// Sets a tensor.

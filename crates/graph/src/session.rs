@@ -12,24 +12,13 @@ use coremill_mlpackage::{compiled, package};
 use coremill_tensor::Buffer;
 
 use crate::array::{Element, Input};
-use crate::compile::{CompileOptions, check_shape, compile};
+use crate::compile::{CompileOptions, Precision, check_shape, compile};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::graph::{Graph, Inner};
 use crate::machine::{Host, Machine, Methods, coreml};
 use crate::params::{Param, Params};
 use crate::places::{Change, Places};
-
-/// What floats are computed in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Precision {
-    /// 16 bits, which the Neural Engine needs.
-    #[default]
-    Fp16,
-    /// 32 bits.
-    Fp32,
-}
 
 /// A device and how models are made for it.
 #[derive(Clone, Debug, Default)]

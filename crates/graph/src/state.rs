@@ -5,7 +5,8 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use crate::arg::Arg;
-use crate::graph::{Call, Graph};
+use crate::call::Call;
+use crate::graph::Graph;
 use crate::tensor::{Tensor, shown};
 
 /// Floats that stay from run to run: a KV cache for instance.

@@ -1,15 +1,12 @@
-//! Values of a graph, with the words of numpy and torch for what takes several of MIL's.
+//! Values of a graph.
 
 use std::fmt;
-use std::ops::{Add, Bound, Div, Mul, Neg, RangeBounds, Rem, Sub};
 use std::panic::Location;
 
 use coremill_mil::ir::{Dim, ValueId};
 use coremill_tensor::DType;
 
-use crate::arg::{Arg, Ints};
 use crate::graph::Graph;
-use crate::ops;
 
 /// A value of a [`Graph`]: an input, a parameter, or what an operation gives.
 ///
@@ -17,7 +14,7 @@ use crate::ops;
 /// broadcast as numpy does.
 #[derive(Clone, Copy)]
 pub struct Tensor<'g> {
-    graph: &'g Graph,
+    pub(crate) graph: &'g Graph,
     /// None for what depends on a mistake.
     pub(crate) value: Option<ValueId>,
 }
@@ -28,6 +25,42 @@ impl fmt::Debug for Tensor<'_> {
             Some(ty) => write!(f, "{ty}"),
             None => f.write_str("nothing"),
         }
+    }
+}
+
+impl Graph {
+    pub(crate) fn nothing(&self) -> Tensor<'_> {
+        Tensor::new(self, None)
+    }
+
+    pub(crate) fn mistake(
+        &self,
+        message: String,
+        hint: Option<String>,
+        location: &'static Location<'static>,
+    ) -> Tensor<'_> {
+        self.note(message, hint, location);
+        self.nothing()
+    }
+
+    /// Whether a tensor without mistakes is a value of this graph that can be used here; a mistake if it is another's.
+    pub(crate) fn owns(
+        &self,
+        tensor: Tensor<'_>,
+        what: &str,
+        location: &'static Location<'static>,
+    ) -> bool {
+        let Some(value) = tensor.value else { return false };
+        let (message, hint) = if !tensor.is_of(self) {
+            (format!("{what} is a tensor of another graph"), "build both in one graph")
+        } else if !self.state.borrow().builder.is_in_scope(value) {
+            let message = format!("{what} is a value of a branch or a loop that has ended");
+            (message, "return the value from the block that computes it")
+        } else {
+            return true;
+        };
+        self.note(message, Some(hint.into()), location);
+        false
     }
 }
 
@@ -133,172 +166,6 @@ impl<'g> Tensor<'g> {
         from_front.max(0) as usize
     }
 
-    /// The matrix product with the other's last two axes exchanged, as a linear layer computes it.
-    #[track_caller]
-    pub fn matmul_t(self, other: impl Into<Arg<'g>>) -> Tensor<'g> {
-        self.matmul(other, ops::Matmul::new().transpose_y(true))
-    }
-
-    /// The matrix product.
-    #[track_caller]
-    pub fn dot(self, other: impl Into<Arg<'g>>) -> Tensor<'g> {
-        self.matmul(other, ops::Matmul::new())
-    }
-
-    /// Softmax along an axis.
-    #[track_caller]
-    pub fn softmax_on(self, axis: i32) -> Tensor<'g> {
-        self.softmax(ops::Softmax::new().axis(axis))
-    }
-
-    /// The mean over axes, which keep an extent of 1 if so asked.
-    #[track_caller]
-    pub fn mean(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
-        self.reduce_mean(ops::ReduceMean::new().axes(vector(axes.into())).keep_dims(keep_dims))
-    }
-
-    /// The sum over axes, which keep an extent of 1 if so asked.
-    #[track_caller]
-    pub fn sum(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
-        self.reduce_sum(ops::ReduceSum::new().axes(vector(axes.into())).keep_dims(keep_dims))
-    }
-
-    /// The largest element over axes, which keep an extent of 1 if so asked.
-    #[track_caller]
-    pub fn max(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
-        self.reduce_max(ops::ReduceMax::new().axes(vector(axes.into())).keep_dims(keep_dims))
-    }
-
-    /// The index of the largest element along an axis.
-    #[track_caller]
-    pub fn argmax(self, axis: i32) -> Tensor<'g> {
-        self.reduce_argmax(ops::ReduceArgmax::new().axis(axis))
-    }
-
-    /// The same elements in another shape; one extent may be −1.
-    #[track_caller]
-    pub fn view(self, shape: impl Into<Ints>) -> Tensor<'g> {
-        let extent = |&extent: &i64| i32::try_from(extent).unwrap_or(i32::MAX);
-        self.reshape(shape.into().values.iter().map(extent).collect::<Vec<i32>>())
-    }
-
-    /// Two axes exchanged.
-    #[track_caller]
-    pub fn swap(self, first: i32, second: i32) -> Tensor<'g> {
-        let (first, second) = (self.axis(first), self.axis(second));
-        let mut perm: Vec<usize> = (0..self.rank()).collect();
-        if first.max(second) >= perm.len() {
-            return self.graph.nothing();
-        }
-        perm.swap(first, second);
-        self.transpose(perm)
-    }
-
-    /// An axis of extent 1 more.
-    #[track_caller]
-    pub fn unsqueeze(self, axis: i32) -> Tensor<'g> {
-        self.expand_dims([axis])
-    }
-
-    /// A part along one axis: `x.narrow(-1, 2..5)`. Negative bounds count from the end.
-    #[track_caller]
-    pub fn narrow(self, axis: i32, range: impl RangeBounds<i32>) -> Tensor<'g> {
-        self.strided(axis, range, 1)
-    }
-
-    /// Every `step`-th place of a part along one axis.
-    #[track_caller]
-    pub fn strided(self, axis: i32, range: impl RangeBounds<i32>, step: i32) -> Tensor<'g> {
-        let axis = self.axis(axis);
-        let rank = self.rank();
-        if axis >= rank {
-            return self.graph.nothing();
-        }
-        let (mut begin, mut end) = (vec![0; rank], vec![0; rank]);
-        let (mut begins, mut ends) = (vec![true; rank], vec![true; rank]);
-        let mut stride = vec![1; rank];
-        stride[axis] = step;
-        match range.start_bound() {
-            Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
-            // After the last place nothing is left.
-            Bound::Excluded(&-1) => {
-                let message = format!("nothing of axis {axis} lies after its last place");
-                return self.graph.mistake(message, None, Location::caller());
-            }
-            Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at.saturating_add(1), false),
-            Bound::Unbounded => {}
-        }
-        match range.end_bound() {
-            Bound::Included(&-1) | Bound::Unbounded => {}
-            Bound::Included(&at) => (end[axis], ends[axis]) = (at.saturating_add(1), false),
-            Bound::Excluded(&at) => (end[axis], ends[axis]) = (at, false),
-        }
-        // Core ML cuts off what lies outside, which would hide a mistake.
-        if let Some(extent) = self.dims()[axis].known() {
-            let outside = |place: i32| place.unsigned_abs() as u64 > extent;
-            let found = [(begins[axis], begin[axis]), (ends[axis], end[axis])];
-            if let Some((_, place)) = found.iter().find(|(open, place)| !open && outside(*place)) {
-                let message = format!(
-                    "place {place} is out of range for axis {axis}, whose extent is {extent}"
-                );
-                return self.graph.mistake(message, None, Location::caller());
-            }
-        }
-        let options = ops::SliceByIndex::new().begin_mask(begins).end_mask(ends).stride(stride);
-        self.slice_by_index(begin, end, options)
-    }
-
-    /// One place along an axis, which goes: `x.at(0, 3)`. Negative places count from the end.
-    #[track_caller]
-    pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
-        let from_front = self.axis(axis);
-        let known = self.dims().get(from_front).and_then(Dim::known);
-        if let Some(extent) = known.and_then(|extent| i64::try_from(extent).ok())
-            && !(-extent..extent).contains(&i64::from(place))
-        {
-            let message =
-                format!("place {place} is out of range for axis {axis}, whose extent is {extent}");
-            return self.graph.mistake(message, None, Location::caller());
-        }
-        if self.is_valid() && from_front >= self.rank() {
-            return self.graph.nothing();
-        }
-        let range = self.narrow(axis, place..=place);
-        range.squeeze(ops::Squeeze::new().axes([from_front]))
-    }
-
-    /// The elements repeated along axes of extent 1 until the shape is reached.
-    #[track_caller]
-    pub fn broadcast_to(self, shape: impl Into<Ints>) -> Tensor<'g> {
-        let wanted = shape.into().values;
-        let own = self.dims();
-        let added = wanted.len().saturating_sub(own.len());
-        // An open extent is only known to fit when the model runs.
-        let fits = |(dim, &wanted): (&Dim, &i64)| {
-            dim.known().is_none_or(|extent| extent == 1 || i64::try_from(extent) == Ok(wanted))
-        };
-        let is_reached = own.len() <= wanted.len()
-            && wanted.iter().all(|&extent| extent > 0)
-            && own.iter().zip(&wanted[added..]).all(fits);
-        if self.is_valid() && !is_reached {
-            let message =
-                format!("a tensor of shape {} cannot be broadcast to {wanted:?}", shown(&own));
-            let hint = "aligned at the last dimension, dimensions must be equal or 1 before";
-            return self.graph.mistake(message, Some(hint.into()), Location::caller());
-        }
-        let mut tensor = self;
-        if added > 0 {
-            tensor = tensor.expand_dims((0..added).collect::<Vec<usize>>());
-        }
-        let dims = tensor.dims();
-        let reps = dims.iter().zip(&wanted).map(|(dim, &wanted)| match dim.known() {
-            Some(1) => i32::try_from(wanted).unwrap_or(i32::MAX),
-            _ => 1,
-        });
-        let reps: Vec<i32> = reps.collect();
-        if reps.iter().all(|&count| count == 1) { tensor } else { tensor.tile(reps) }
-    }
-
     /// Gives the value a name, for profiles and reports.
     pub fn label(self, name: &str) -> Tensor<'g> {
         if let Some(value) = self.value {
@@ -306,119 +173,10 @@ impl<'g> Tensor<'g> {
         }
         self
     }
-
-    /// The other way round: 0 minus the elements.
-    #[track_caller]
-    fn negated(self) -> Tensor<'g> {
-        self.mul(-1.0)
-    }
 }
 
 /// A shape as people write it.
 pub(crate) fn shown(dims: &[Dim]) -> String {
     let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
     format!("[{}]", dims.join(", "))
-}
-
-fn vector(ints: Ints) -> Ints {
-    Ints { is_scalar: false, ..ints }
-}
-
-macro_rules! operator {
-    ($($name:ident $method:ident $op:ident;)*) => {$(
-        impl<'g, T: Into<Arg<'g>>> $name<T> for Tensor<'g> {
-            type Output = Tensor<'g>;
-
-            #[track_caller]
-            fn $method(self, other: T) -> Tensor<'g> {
-                Tensor::$op(self, other)
-            }
-        }
-
-        impl<'g, T: Into<Arg<'g>>> $name<T> for &Tensor<'g> {
-            type Output = Tensor<'g>;
-
-            #[track_caller]
-            fn $method(self, other: T) -> Tensor<'g> {
-                Tensor::$op(*self, other)
-            }
-        }
-
-        impl<'g> $name<Tensor<'g>> for f32 {
-            type Output = Tensor<'g>;
-
-            #[track_caller]
-            fn $method(self, other: Tensor<'g>) -> Tensor<'g> {
-                other.graph.$op(self, other)
-            }
-        }
-
-        impl<'g> $name<&Tensor<'g>> for f32 {
-            type Output = Tensor<'g>;
-
-            #[track_caller]
-            fn $method(self, other: &Tensor<'g>) -> Tensor<'g> {
-                other.graph.$op(self, *other)
-            }
-        }
-    )*};
-}
-operator! {
-    Add add add;
-    Sub sub sub;
-    Mul mul mul;
-    Div div real_div;
-    Rem rem modulo;
-}
-
-impl<'g> Neg for Tensor<'g> {
-    type Output = Tensor<'g>;
-
-    #[track_caller]
-    fn neg(self) -> Tensor<'g> {
-        self.negated()
-    }
-}
-
-impl<'g> Neg for &Tensor<'g> {
-    type Output = Tensor<'g>;
-
-    #[track_caller]
-    fn neg(self) -> Tensor<'g> {
-        self.negated()
-    }
-}
-
-macro_rules! literal_first {
-    ($($op:ident $kind:ident;)*) => {
-        impl Graph {$(
-            #[track_caller]
-            fn $op<'g>(&'g self, x: f32, y: Tensor<'g>) -> Tensor<'g> {
-                let mut call = crate::graph::Call::new(self, coremill_mil::ops::OpKind::$kind);
-                call.arg("x", x);
-                call.arg("y", y);
-                call.one()
-            }
-        )*}
-    };
-}
-impl Graph {
-    /// Elements of a tensor where a condition holds, and a number elsewhere.
-    #[track_caller]
-    pub fn select_or<'g>(
-        &'g self,
-        condition: Tensor<'g>,
-        then: Tensor<'g>,
-        otherwise: f32,
-    ) -> Tensor<'g> {
-        condition.select(then, self.float(otherwise))
-    }
-}
-
-literal_first! {
-    add Add;
-    sub Sub;
-    mul Mul;
-    real_div RealDiv;
-    modulo Mod;
 }

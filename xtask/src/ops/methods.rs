@@ -89,7 +89,7 @@ pub(super) fn files() -> BTreeMap<String, String> {
             ("Arg<", "crate::arg::Arg"),
             ("Bools", "crate::arg::Bools"),
             ("Ints", "crate::arg::Ints"),
-            ("Call::", "crate::graph::Call"),
+            ("Call::", "crate::call::Call"),
             ("impl Graph", "crate::graph::Graph"),
             ("Tensor<", "crate::tensor::Tensor"),
             ("DType", "coremill_tensor::DType"),

@@ -2,7 +2,7 @@
 
 use crate::arg::Arg;
 use crate::arg::Ints;
-use crate::graph::Call;
+use crate::call::Call;
 use crate::tensor::Tensor;
 use coremill_mil::ops::OpKind;
 

@@ -29,7 +29,7 @@ use coremill_kernels::codes;
 use coremill_tensor::{Buffer, DType, Identity, Produce};
 use half::f16;
 
-use super::scheme::{MAX_WEIGHTS, Scheme, exponent_half};
+use crate::scheme::{MAX_WEIGHTS, Scheme, exponent_half};
 
 /// What a compressed constant of Core ML is computed from.
 pub(crate) enum Form {

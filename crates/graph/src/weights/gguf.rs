@@ -5,9 +5,10 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::{Scheme, map, part, refused};
+use super::{map, part, refused};
 use crate::error::Result as CrateResult;
 use crate::params::Param;
+use crate::scheme::Scheme;
 
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 

@@ -3,7 +3,6 @@
 mod blocks;
 mod gguf;
 mod safetensors;
-mod scheme;
 
 use std::path::Path;
 
@@ -11,13 +10,42 @@ use coremill_tensor::Buffer;
 
 pub(crate) use blocks::{Allowed, Form};
 pub use gguf::{Gguf, MetadataValue};
-pub use scheme::Scheme;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::params::Param;
+use crate::params::{Param, Params};
+
+impl Params {
+    /// Takes the tensors of a file, `.safetensors` or `.gguf` by its content, under the names that it has.
+    /// Gives how many there are.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<usize> {
+        self.load_as(path, |name| Some(name.to_owned()))
+    }
+
+    /// Takes the tensors of a file under other names, and leaves those out that get none.
+    ///
+    /// ```no_run
+    /// let mut params = coremill_graph::Params::new();
+    /// params.load_as("model.safetensors", |name| Some(name.strip_prefix("model.")?.to_owned()))?;
+    /// # Ok::<(), coremill_graph::Error>(())
+    /// ```
+    pub fn load_as(
+        &mut self,
+        path: impl AsRef<Path>,
+        mut rename: impl FnMut(&str) -> Option<String>,
+    ) -> Result<usize> {
+        let mut count = 0;
+        for (name, param) in read(path.as_ref())? {
+            if let Some(name) = rename(&name) {
+                self.set(name, param);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+}
 
 /// The tensors of a file by name, whichever form it has.
-pub(crate) fn read(path: &Path) -> Result<Vec<(String, Param)>> {
+fn read(path: &Path) -> Result<Vec<(String, Param)>> {
     let bytes = map(path)?;
     let mut magic = [0; 4];
     let found = bytes.len() >= 4 && bytes.read_at(0, &mut magic).is_ok();

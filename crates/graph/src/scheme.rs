@@ -11,7 +11,7 @@ use coremill_tensor::{Buffer, Identity, Produce};
 use half::{bf16, f16};
 
 /// The most weights that a block has.
-pub(super) const MAX_WEIGHTS: usize = 256;
+pub(crate) const MAX_WEIGHTS: usize = 256;
 
 /// How the weights of a tensor are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -178,7 +178,7 @@ impl Scheme {
     }
 
     /// Neighbouring weights that share a factor and an offset.
-    pub(super) const fn group(self) -> usize {
+    pub(crate) const fn group(self) -> usize {
         match self {
             Scheme::Q2_K | Scheme::Q3_K | Scheme::Q6_K => 16,
             Scheme::Q4_K | Scheme::Q5_K | Scheme::Iq4Xs => 32,
@@ -187,12 +187,12 @@ impl Scheme {
     }
 
     /// Whether groups have a factor of their own, a small integer times the block's scale.
-    pub(super) const fn has_groups(self) -> bool {
+    pub(crate) const fn has_groups(self) -> bool {
         self.group() < self.block().0
     }
 
     /// Whether something is subtracted from the products of factors and codes.
-    pub(super) const fn has_offsets(self) -> bool {
+    pub(crate) const fn has_offsets(self) -> bool {
         use Scheme::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K};
         matches!(self, Q4_1 | Q5_1 | Q2_K | Q4_K | Q5_K)
     }
@@ -217,7 +217,7 @@ impl Scheme {
     }
 
     /// What the codes of a group are multiplied by.
-    pub(super) fn factor(self, block: &[u8], group: usize) -> f32 {
+    pub(crate) fn factor(self, block: &[u8], group: usize) -> f32 {
         match self.has_groups() {
             true => self.scale(block) * f32::from(self.steps(block, group).0),
             false => self.scale(block),
@@ -225,7 +225,7 @@ impl Scheme {
     }
 
     /// What is subtracted from the products of a group.
-    pub(super) fn offset(self, block: &[u8], group: usize) -> f32 {
+    pub(crate) fn offset(self, block: &[u8], group: usize) -> f32 {
         match self {
             // These add a minimum instead.
             Scheme::Q4_1 | Scheme::Q5_1 => -half_at(block, 2),
@@ -237,7 +237,7 @@ impl Scheme {
     }
 
     /// What the factors of a block's groups are multiples of.
-    pub(super) fn scale(self, block: &[u8]) -> f32 {
+    pub(crate) fn scale(self, block: &[u8]) -> f32 {
         match self {
             Scheme::Q8_K => f32::from_le_bytes(word(block, 0)),
             Scheme::Mxfp4 => exponent_half(block[0]),
@@ -246,7 +246,7 @@ impl Scheme {
     }
 
     /// What the offsets of a block's groups are multiples of.
-    pub(super) fn offset_scale(self, block: &[u8]) -> f32 {
+    pub(crate) fn offset_scale(self, block: &[u8]) -> f32 {
         half_at(block, self.scale_place() + 2)
     }
 
@@ -263,7 +263,7 @@ impl Scheme {
     }
 
     /// The integers by which the factor and the offset of a group are multiples.
-    pub(super) fn steps(self, block: &[u8], group: usize) -> (i8, u8) {
+    pub(crate) fn steps(self, block: &[u8], group: usize) -> (i8, u8) {
         match self {
             Scheme::Q2_K => ((block[group] & 15) as i8, block[group] >> 4),
             Scheme::Q3_K => {
@@ -287,7 +287,7 @@ impl Scheme {
     }
 
     /// The codes of a block as they are stored.
-    pub(super) fn codes(self, block: &[u8], codes: &mut [u8]) {
+    pub(crate) fn codes(self, block: &[u8], codes: &mut [u8]) {
         match self {
             Scheme::F32 | Scheme::F16 | Scheme::Bf16 => {}
             Scheme::Q4_0 | Scheme::Iq4Nl => nibbles(&block[2..18], codes),
@@ -341,7 +341,7 @@ impl Scheme {
     }
 
     /// The integer that a code stands for.
-    pub(super) fn meaning(self, code: u8) -> i8 {
+    pub(crate) fn meaning(self, code: u8) -> i8 {
         match self {
             Scheme::Q4_0 => code as i8 - 8,
             Scheme::Q5_0 => code as i8 - 16,
@@ -433,7 +433,7 @@ fn six(packed: &[u8], group: usize) -> (u8, u8) {
 }
 
 /// Half of the power of two that an exponent of eight bits stands for.
-pub(super) fn exponent_half(exponent: u8) -> f32 {
+pub(crate) fn exponent_half(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
         0 | 1 => 0x0020_0000 << exponent,
         _ => u32::from(exponent - 1) << 23,
