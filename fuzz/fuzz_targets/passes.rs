@@ -6,6 +6,8 @@ mod compare;
 mod draw;
 #[path = "../src/flexible.rs"]
 mod flexible;
+#[path = "../src/motifs.rs"]
+mod motifs;
 #[path = "../src/passes.rs"]
 mod passes;
 #[path = "../src/programs.rs"]

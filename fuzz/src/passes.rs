@@ -1,12 +1,13 @@
-//! What must hold of the passes, whatever they are given: what they leave is sound, and gives what the program gave
-//! before. The fuzz target and the test of the engine share it.
+//! What must hold of the passes, whatever they are given: their result is sound, gives what the program gave before, and
+//! stands for every size that the program stood for. The fuzz target and the test of the engine share it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coremill_engine::{
     Array, Engine, Hooks, LoadOptions, Outputs, Port, Precision, Session, Value,
 };
-use coremill_mil::ir::{Binding, Function, Op, Program};
+use coremill_mil::infer::analyze;
+use coremill_mil::ir::{Binding, Dim, Function, Op, Program, Type};
 use coremill_mil::model::describe;
 use coremill_mil::ops::OpKind;
 use coremill_mil::{text, verify};
@@ -15,10 +16,11 @@ use coremill_passes::{self as pass, Draft, Editor, PASSES, Pass};
 use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;
 use crate::flexible;
+use crate::motifs::{Motif, motif};
 use crate::programs::generate;
 
 /// What became of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// It does not run as it is, or no pass changes it.
     Same,
@@ -26,6 +28,8 @@ pub(crate) enum Outcome {
     Changed,
     /// They do, and numbers of before and after were compared.
     Compared,
+    /// They do, and numbers of before and after were compared at several sizes.
+    ComparedAtSizes,
 }
 
 /// Operations that passes look for, which programs of all kinds hold too rarely.
@@ -66,6 +70,10 @@ const SOUGHT: [OpKind; 34] = [
     OpKind::Transpose,
 ];
 
+/// How many shapes are tried beside the default one, many of which programs cannot run for, and how many runs are kept.
+const OTHER_SHAPES: usize = 5;
+const MAX_RUNS: usize = 3;
+
 /// In parts of the largest element: passes fold constants, and sums come about in another order.
 const TOLERANCE: f32 = 2e-3;
 
@@ -78,29 +86,52 @@ pub(crate) fn passes(data: &[u8]) -> Outcome {
         }
         let seed = data.iter().fold(1u64, |seed, &byte| seed.wrapping_mul(31) ^ u64::from(byte));
         let function = program.functions.remove(0);
-        return check(&function, &mut Draw::new(&[], seed), false);
+        return check(function, &mut Draw::new(&[], seed), false);
     }
     drawn(&mut Draw::new(data, data.len() as u64))
 }
 
-/// A program out of decisions.
+/// A program out of decisions: any operations, or a pattern that passes look for.
 pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
+    if draw.one_in(2) {
+        let Some(Motif { draft, shapes }) = motif(draw) else { return Outcome::Same };
+        return check_draft(draft, shapes, draw, true);
+    }
     let kinds = if draw.one_in(4) { &OpKind::ALL[..] } else { &SOUGHT[..] };
     let Some(generated) = generate(draw, kinds) else { return Outcome::Same };
-    let open = draw.one_in(3).then(|| flexible::open(&generated.function, draw)).flatten();
-    check(&open.unwrap_or(generated.function), draw, generated.benign)
+    let open = (!draw.one_in(3)).then(|| flexible::open(&generated.function, draw)).flatten();
+    check(open.unwrap_or(generated.function), draw, generated.benign)
 }
 
-fn check(function: &Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+fn check(function: Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+    let Ok(draft) = Draft::new(function) else { return Outcome::Same };
+    check_draft(draft, Vec::new(), draw, benign)
+}
+
+/// Shapes of the inputs are drawn if none are given.
+fn check_draft(
+    draft: Draft,
+    shapes: Vec<Vec<Vec<usize>>>,
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Outcome {
     // The program is the first that one wants to see.
-    let run = AssertUnwindSafe(|| check_function(function, draw, benign));
-    catch_unwind(run).unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), shown(function)))
+    let run = AssertUnwindSafe(|| check_passes(&draft, shapes, draw, benign));
+    let failed = |cause: Box<dyn std::any::Any + Send>| -> Outcome {
+        panic!("{}\n{}", message(&*cause), shown(&draft.function))
+    };
+    catch_unwind(run).unwrap_or_else(failed)
 }
 
-fn check_function(function: &Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
+fn check_passes(
+    draft: &Draft,
+    shapes: Vec<Vec<Vec<usize>>>,
+    draw: &mut Draw<'_>,
+    benign: bool,
+) -> Outcome {
+    let function = &draft.function;
     let Some(engine) = loaded(function) else { return Outcome::Same };
-    let Ok(draft) = Draft::new(function.clone()) else { return Outcome::Same };
-    let Some(runs) = runs(&engine, function, draw, benign) else { return Outcome::Same };
+    let Some(runs) = runs(&engine, function, shapes, draw, benign) else { return Outcome::Same };
     let each = PASSES.iter().map(|pass| (pass.name, Some(pass)));
     let mut outcome = Outcome::Same;
     for (name, pass) in each.chain([("all of them", None)]) {
@@ -111,19 +142,47 @@ fn check_function(function: &Function, draw: &mut Draw<'_>, benign: bool) -> Out
         let Some(engine) = loaded(&after) else {
             panic!("`{name}` leaves what is no sound program:\n{}", shown(&after));
         };
-        let mut found = Outcome::Changed;
+        let mut compared: Vec<Vec<&[usize]>> = Vec::new();
         for run in &runs {
-            match run.differs(&engine, &after) {
-                Some(fault) => panic!("`{name}`: {fault}; it makes\n{}", shown(&after)),
-                None if run.steady => found = Outcome::Compared,
-                None => {}
+            let fault = run.refusal(&after).or_else(|| run.differs(&engine, &after));
+            if let Some(fault) = fault {
+                panic!("`{name}` at {:?}: {fault}; it makes\n{}", run.shapes(), shown(&after));
+            }
+            if run.steady && !compared.contains(&run.shapes()) {
+                compared.push(run.shapes());
             }
         }
-        if outcome != Outcome::Compared {
-            outcome = found;
-        }
+        outcome = outcome.max(match compared.len() {
+            0 => Outcome::Changed,
+            1 => Outcome::Compared,
+            _ => Outcome::ComparedAtSizes,
+        });
     }
     outcome
+}
+
+/// Whether inference accepts the function for these shapes and finds the declared types: the rank of a `squeeze` that
+/// names no axis depends on the size, for instance.
+fn is_sound_at(function: &Function, shapes: &[Vec<usize>]) -> bool {
+    let shapes: Vec<_> = shapes.iter().map(Vec::as_slice).collect();
+    let (analysis, problems) = analyze(&at_shapes(function, &shapes));
+    let mut outputs = function.all_ops().flat_map(|(_, op)| &op.outputs);
+    let declared = |output| &function.value(output).ty;
+    problems.is_empty()
+        && outputs.all(|&output| {
+            analysis.ty(output).is_some_and(|found| found.is_compatible(declared(output)))
+        })
+}
+
+/// The function for inputs of these shapes alone.
+fn at_shapes(function: &Function, shapes: &[&[usize]]) -> Function {
+    let mut fixed = function.clone();
+    for (input, shape) in function.inputs().iter().zip(shapes) {
+        if let Type::Tensor(ty) = &mut fixed.value_mut(*input).ty {
+            ty.shape = shape.iter().map(|extent| Dim::Known(*extent as u64)).collect();
+        }
+    }
+    fixed
 }
 
 /// What the pass, or all of them, make of the draft; none if they leave it as it is.
@@ -176,25 +235,38 @@ struct Run {
 fn runs(
     engine: &Engine,
     function: &Function,
+    given: Vec<Vec<Vec<usize>>>,
     draw: &mut Draw<'_>,
     benign: bool,
 ) -> Option<Vec<Run>> {
     let mut session = engine.session(&function.name).ok()?;
     let ports = session.inputs().to_vec();
-    let mut shapes: Vec<_> = ports.iter().map(Port::default_shape).collect::<Option<_>>()?;
-    let is_open = |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
-    let others = if ports.iter().any(is_open) { 2 } else { 0 };
-    let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
-    let mut runs = Vec::new();
-    for other in 0..=others {
-        if other > 0 {
+    let mut all = given;
+    if all.is_empty() {
+        let default: Vec<_> = ports.iter().map(Port::default_shape).collect::<Option<_>>()?;
+        let is_open =
+            |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
+        let others = if ports.iter().any(is_open) { OTHER_SHAPES } else { 0 };
+        all.push(default);
+        for _ in 0..others {
             let fits = |index: usize, shape: &[usize]| ports[index].accepts_shape(shape);
-            shapes = flexible::reshape(&shapes, &fits, draw);
+            let other = all.last().map(|last| flexible::reshape(last, &fits, draw));
+            all.extend(other);
+        }
+    }
+    let steady = benign && function.all_ops().all(|(_, op)| is_smooth(function, op));
+    let mut runs: Vec<Run> = Vec::new();
+    for shapes in all {
+        if runs.len() == MAX_RUNS {
+            break;
         }
         let arrays = ports.iter().zip(&shapes);
         let arrays = arrays
             .map(|(port, shape)| Some((port.name.clone(), input(port, shape, draw, benign)?)));
-        let inputs: Vec<_> = arrays.collect::<Option<_>>()?;
+        let Some(inputs) = arrays.collect::<Option<Vec<_>>>() else { continue };
+        if !is_sound_at(function, &shapes) {
+            continue;
+        }
         let mut tame = steady;
         let mut look = |_: &str, _: &str, value: &Value| tame &= is_tame(value);
         let mut hooks = Hooks { observe: Some(&mut look), ..Hooks::default() };
@@ -227,6 +299,17 @@ fn is_smooth(function: &Function, op: &Op) -> bool {
 }
 
 impl Run {
+    fn shapes(&self) -> Vec<&[usize]> {
+        self.inputs.iter().map(|(_, array)| array.shape()).collect()
+    }
+
+    /// Why inference refuses the function of after for the shapes of this run, for which it accepts that of before.
+    fn refusal(&self, after: &Function) -> Option<String> {
+        let (_, problems) = analyze(&at_shapes(after, &self.shapes()));
+        let problem = problems.into_iter().next()?;
+        Some(format!("inference refuses it: {}", problem.refusal))
+    }
+
     /// How the function of after gives something else.
     fn differs(&self, engine: &Engine, after: &Function) -> Option<String> {
         let session = engine.session(&after.name);

@@ -8,6 +8,8 @@ mod compare;
 mod draw;
 #[path = "../../../fuzz/src/flexible.rs"]
 mod flexible;
+#[path = "../../../fuzz/src/motifs.rs"]
+mod motifs;
 #[path = "../../../fuzz/src/passes.rs"]
 mod passes;
 #[path = "../../../fuzz/src/programs.rs"]
@@ -29,7 +31,7 @@ use draw::Draw;
 use passes::Outcome;
 
 /// How many programs are made.
-const PROGRAMS: u64 = 600;
+const PROGRAMS: u64 = 2000;
 
 #[test]
 fn seeds() {
@@ -43,9 +45,14 @@ fn random_programs_keep_their_results() {
     let outcomes = sweep::sweep(PROGRAMS, passes::drawn);
     let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
     let (changed, compared) = (count(Outcome::Changed), count(Outcome::Compared));
-    println!("{changed} changed, {compared} more were compared");
-    // Programs that no pass changes would show nothing.
-    assert!(changed > 60 && compared > 60, "{changed} changed, {compared} more were compared");
+    let at_sizes = count(Outcome::ComparedAtSizes);
+    let said = format!(
+        "of {} programs {changed} were changed, {compared} more compared at one size, and {at_sizes} at several",
+        outcomes.len()
+    );
+    println!("{said}");
+    // Programs that no pass changes would show nothing, and neither would one size.
+    assert!(changed > 100 && compared > 100 && at_sizes > 400, "{said}");
 }
 
 /// Weights that a pass computes are not in the text of what it gives.

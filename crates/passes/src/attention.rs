@@ -69,7 +69,7 @@ fn recognise(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let same = shapes.iter().all(|shape| {
         shape.len() == rank && batch(shape) == batch(&shapes[0]) && !shape.contains(&Dim::Unknown)
     });
-    if !same {
+    if !same || mask.is_some_and(|mask| !fits(editor.shape(mask), &shapes[0], &shapes[1])) {
         return None;
     }
     let own = 1.0 / (depth as f64).sqrt();
@@ -89,6 +89,14 @@ fn recognise(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         op = op.with("attn_mask", Binding::Value(mask));
     }
     editor.rewrite(id, op).ok()
+}
+
+/// Whether the operation takes a mask for every size: a sum broadcasts more, its last axis for instance, and the scores.
+fn fits(mask: &[Dim], query: &[Dim], key: &[Dim]) -> bool {
+    let ([outer @ .., last], [.., length, _]) = (mask, key) else { return false };
+    let Some(missing) = query.len().checked_sub(mask.len()) else { return false };
+    let mut aligned = outer.iter().zip(&query[missing..]);
+    last == length && aligned.all(|(found, own)| *found == Dim::Known(1) || found == own)
 }
 
 /// The operation of a kind that gives a value to one user only.

@@ -265,7 +265,8 @@ fn concat(editor: &mut Editor<'_>, id: OpId) -> bool {
     let op = editor.function().op(id);
     let [Binding::Value(only)] = *op.bindings("values") else { return false };
     let y = op.outputs[0];
-    if !editor.can_replace(y, only) {
+    // Scalars become a vector.
+    if editor.shape(only).len() != editor.shape(y).len() || !editor.can_replace(y, only) {
         return false;
     }
     editor.replace(y, only);

@@ -173,8 +173,12 @@ fn repeats_along(editor: &Editor<'_>, tile: OpId, axis: usize) -> Option<u64> {
     (others && one && each > 1 && reps.len() == editor.shape(x).len()).then_some(each)
 }
 
-/// The matrix of a product that is repeated for the rows of its other operand.
+/// The matrix of a product that is repeated for the rows of its other operand. Other operations may have a repeated
+/// operand, too: a sum of scores and a mask that is repeated for each head.
 fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(Repeated, Groups)> {
+    if editor.op(id)?.kind() != Some(OpKind::Matmul) {
+        return None;
+    }
     let (x, y) = (editor.argument(id, "x")?, editor.argument(id, "y")?);
     if editor.op(id)?.binding("transpose_x").is_some() && editor.flag(id, "transpose_x")? {
         return None;
