@@ -185,6 +185,10 @@ pub(super) fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<P
         }
         _ => return None,
     };
+    // Releases that let factors differ in type let one of them be of integers; the reference kernel takes these.
+    if !weights.dtype.is_float() || bias.as_ref().is_some_and(|bias| !bias.dtype.is_float()) {
+        return None;
+    }
     let inputs = *shape.last()?;
     let rows = shape[..shape.len() - 1].iter().product();
     if weights.shape.iter().product::<usize>() != inputs * outputs || inputs == 0 || outputs == 0 {
