@@ -21,6 +21,9 @@ pub const RANK: usize = 32;
 /// Functions of a program.
 pub const FUNCTIONS: usize = 4096;
 
+/// Stages of a pipeline.
+pub const PIPELINE_STAGES: usize = 256;
+
 /// Operations of a program, all functions and blocks together.
 pub const OPS: usize = 1 << 20;
 

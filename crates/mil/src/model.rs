@@ -184,7 +184,8 @@ impl Model {
 }
 
 impl ModelDescription {
-    fn own_signature<'m>(&'m self, name: &'m str) -> Signature<'m> {
+    /// The inputs, outputs and states that stand in the description itself, as a function's of this name.
+    pub fn own_signature<'m>(&'m self, name: &'m str) -> Signature<'m> {
         Signature {
             name,
             inputs: &self.inputs,

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::Error;
 use super::lex::{Lexer, Token, Trouble};
 use super::names::unescape;
@@ -10,18 +12,29 @@ pub(super) struct Cursor<'t> {
     /// Where the last token that was taken ends.
     end: usize,
     depth: usize,
+    /// The layout of the type that was taken last, if it was a buffer's.
+    pub(super) layout: Option<BufferLayout>,
 }
 
 /// Types, values and blocks nested deeper than this are refused. Programs nest a few levels; the
 /// reader is recursive.
 pub(super) const MAX_DEPTH: usize = 64;
 
+/// The layout of a tensor's buffer: numbers for each dimension by what they mean, `None` for `?`.
+pub(super) type BufferLayout = BTreeMap<String, Vec<Option<u64>>>;
+
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl<'t> Cursor<'t> {
     pub(super) fn new(text: &'t str) -> Result<Cursor<'t>> {
-        let mut cursor =
-            Cursor { text, lexer: Lexer::new(text), next: (0, Token::End), end: 0, depth: 0 };
+        let mut cursor = Cursor {
+            text,
+            lexer: Lexer::new(text),
+            next: (0, Token::End),
+            end: 0,
+            depth: 0,
+            layout: None,
+        };
         cursor.take()?;
         cursor.end = 0;
         Ok(cursor)
@@ -65,6 +78,11 @@ impl<'t> Cursor<'t> {
     /// The text from an offset to the end of the last token.
     pub(super) fn since(&self, offset: usize) -> &'t str {
         self.text.get(offset..self.end).unwrap_or_default()
+    }
+
+    /// The layout of the type that was taken last, if it was a buffer's.
+    pub(super) fn take_layout(&mut self) -> Option<BufferLayout> {
+        self.layout.take()
     }
 
     /// Takes a punctuation mark if it is ahead.

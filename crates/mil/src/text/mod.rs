@@ -37,6 +37,9 @@
 //! it may be `[]`. `//` begins a comment. Names that are no identifiers, or reserved words, stand
 //! between backticks, which Apple's parser does not know: see [`is_plain`].
 //!
+//! The `analytics.mil` of Core ML's cache is read as well: its buffers (`tensor_buffer<...>`) as tensors, and operations with
+//! an opset of their own (`op<ios17>(...)`).
+//!
 //! ```
 //! use coremill_mil::text::{self, NoWeights, PrintOptions};
 //!
@@ -55,6 +58,7 @@
 //! Text has no place for [`Program::documentation`](crate::ir::Program::documentation) and for unknown
 //! fields; a program without these is the same after it is printed and parsed.
 
+mod analytics;
 mod cursor;
 mod error;
 mod floats;
@@ -74,7 +78,7 @@ use coremill_tensor::Buffer;
 pub use error::Error;
 pub use listing::{Listing, OpSpan, Spans};
 pub use names::{identifier, is_identifier, is_plain, is_reserved};
-pub use parse::{parse, parse_with_spans};
+pub use parse::{InputOrder, parse, parse_ordered, parse_with_spans};
 pub use print::{print, write};
 
 use crate::ir::{Attributes, TensorType, Weight, WeightPlace};
@@ -82,7 +86,7 @@ use crate::ir::{Attributes, TensorType, Weight, WeightPlace};
 /// A version of the text's form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// What compilers before 2024 wrote: every type is spelled as a tensor's.
+    /// What compilers before 3520 write: every type is spelled as a tensor's.
     V1_0,
     /// What they write now.
     #[default]
@@ -102,6 +106,8 @@ pub struct PrintOptions<'o> {
     pub places: Option<Places<'o>>,
     /// Attributes that the program does not have, or has otherwise.
     pub added: Option<&'o AddedAttributes>,
+    /// Whether the inputs of functions are sorted by name, as Apple's compiler does.
+    pub sorted_inputs: bool,
 }
 
 /// Attributes that are printed without being in the program.

@@ -1,15 +1,15 @@
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::cursor::{Cursor, Result, shortened};
+use super::cursor::{BufferLayout, Cursor, Result, shortened};
 use super::lex::Token;
 use super::names::is_plain;
 use super::types::begins_type;
 use super::values::Values;
-use super::{Error, OpSpan, Spans, Weights};
+use super::{Error, OpSpan, Spans, Weights, analytics};
 use crate::ir::{
-    Attributes, Binding, BlockId, Function, Input, Name, Op, Operator, Opset, Program, Type,
-    ValueId,
+    Attributes, Binding, BlockId, Constant, Function, Input, Name, Op, Operator, Opset, Program,
+    Type, ValueId,
 };
 use crate::limits;
 use crate::ops::OpKind;
@@ -27,11 +27,25 @@ pub fn parse_with_spans(
     text: &str,
     weights: &dyn Weights,
 ) -> std::result::Result<(Program, Spans), Error> {
+    parse_ordered(text, weights, &|_, _| None)
+}
+
+/// The position of an input, named second, among those of a function, named first; `None` puts it last.
+pub type InputOrder<'o> = &'o dyn Fn(&str, &str) -> Option<usize>;
+
+/// Reads a program, and puts the inputs of its functions in an order of the caller's.
+pub fn parse_ordered(
+    text: &str,
+    weights: &dyn Weights,
+    order: InputOrder<'_>,
+) -> std::result::Result<(Program, Spans), Error> {
     let mut parser = Parser {
         cursor: Cursor::new(text)?,
+        order,
         values: Values::new(weights),
         names: HashMap::new(),
         counts: Counts::default(),
+        layouts: BTreeMap::new(),
         spans: Spans::default(),
     };
     let program = parser.program()?;
@@ -43,10 +57,13 @@ pub fn parse_with_spans(
 
 struct Parser<'t, 'w> {
     cursor: Cursor<'t>,
+    order: InputOrder<'w>,
     values: Values<'w>,
     /// The values that can be named here: those of the blocks around, and those before in each.
     names: HashMap<String, ValueId>,
     counts: Counts,
+    /// The layouts of the function's values that are buffers, by the values' names.
+    layouts: BTreeMap<String, BufferLayout>,
     spans: Spans,
 }
 
@@ -95,6 +112,29 @@ impl Parser<'_, '_> {
         self.cursor.take()?;
         let name = self.name("the name of a function")?;
         self.cursor.expect('<')?;
+        let opset = self.opset()?;
+        self.cursor.expect('>')?;
+
+        self.names.clear();
+        self.layouts.clear();
+        let mut function = Function::new(name, opset);
+        let body = function.body;
+        let mut scope = Vec::new();
+        let mut inputs = self.block_inputs()?;
+        let order = self.order;
+        inputs.sort_by_key(|(_, name)| order(&function.name, name).unwrap_or(usize::MAX));
+        self.add_inputs(&mut function, body, inputs, &mut scope);
+        function.attributes = self.attributes()?;
+        self.spans.functions.push(start..self.cursor.end());
+        self.block_body(&mut function, body, &mut scope)?;
+        self.cursor.expect_semicolon()?;
+        if !self.layouts.is_empty() {
+            function.attributes.insert(analytics::LAYOUTS, analytics::layouts(&self.layouts));
+        }
+        Ok(function)
+    }
+
+    fn opset(&mut self) -> Result<Opset> {
         let opset = match self.cursor.peek() {
             // Before iOS 19 was renamed to iOS 26 its opset had that number.
             Token::Word("ios19") => Some(Opset::Ios26),
@@ -105,25 +145,15 @@ impl Parser<'_, '_> {
             return Err(self.cursor.unexpected("an opset: ios15, ios16, ios17, ios18 or ios26"));
         };
         self.cursor.take()?;
-        self.cursor.expect('>')?;
-
-        self.names.clear();
-        let mut function = Function::new(name, opset);
-        let body = function.body;
-        let mut scope = Vec::new();
-        self.block_inputs(&mut function, body, &mut scope)?;
-        function.attributes = self.attributes()?;
-        self.spans.functions.push(start..self.cursor.end());
-        self.block_body(&mut function, body, &mut scope)?;
-        self.cursor.expect_semicolon()?;
-        Ok(function)
+        Ok(opset)
     }
 
     fn block(&mut self, function: &mut Function) -> Result<BlockId> {
         count(&self.cursor, &mut self.counts.blocks, limits::BLOCKS, "blocks")?;
         let block = function.add_block();
         let mut scope = Vec::new();
-        self.block_inputs(function, block, &mut scope)?;
+        let inputs = self.block_inputs()?;
+        self.add_inputs(function, block, inputs, &mut scope);
         function.block_mut(block).attributes = self.attributes()?;
         self.block_body(function, block, &mut scope)?;
         for name in scope {
@@ -132,22 +162,38 @@ impl Parser<'_, '_> {
         Ok(block)
     }
 
-    fn block_inputs(
-        &mut self,
-        function: &mut Function,
-        block: BlockId,
-        scope: &mut Vec<String>,
-    ) -> Result<()> {
-        let (cursor, names, counts) = (&mut self.cursor, &mut self.names, &mut self.counts);
+    fn block_inputs(&mut self) -> Result<Vec<(Type, String)>> {
+        let (cursor, names, counts) = (&mut self.cursor, &self.names, &mut self.counts);
+        let layouts = &mut self.layouts;
+        let mut inputs: Vec<(Type, String)> = Vec::new();
+        let mut seen = HashSet::new();
         cursor.list('(', ')', |cursor| {
             count(cursor, &mut counts.values, limits::VALUES, "values")?;
             let ty = cursor.ty()?;
-            let (_, name) = new_name(cursor, names)?;
-            let value = function.add_input(block, name.clone(), ty);
-            names.insert(name.clone(), value);
-            scope.push(name);
+            let layout = cursor.take_layout();
+            let (offset, name) = new_name(cursor, names)?;
+            layouts.extend(layout.map(|layout| (name.clone(), layout)));
+            if !seen.insert(name.clone()) {
+                return Err(second_value(cursor, offset, &name));
+            }
+            inputs.push((ty, name));
             Ok(())
-        })
+        })?;
+        Ok(inputs)
+    }
+
+    fn add_inputs(
+        &mut self,
+        function: &mut Function,
+        block: BlockId,
+        inputs: Vec<(Type, String)>,
+        scope: &mut Vec<String>,
+    ) {
+        for (ty, name) in inputs {
+            let value = function.add_input(block, name.clone(), ty);
+            self.names.insert(name.clone(), value);
+            scope.push(name);
+        }
     }
 
     fn block_body(
@@ -182,8 +228,14 @@ impl Parser<'_, '_> {
         // A statement that gives nothing is a bare call; any other begins with a type.
         let mut outputs: Vec<(String, Type)> = Vec::new();
         let mut offsets = Vec::new();
-        let call = matches!(self.cursor.peek(), Token::Word(_) | Token::Name(_))
-            && self.cursor.peek_second() == Token::Punctuation('(');
+        let call = match (self.cursor.peek(), self.cursor.peek_second()) {
+            (Token::Word(_) | Token::Name(_), Token::Punctuation('(')) => true,
+            (Token::Word(word), Token::Punctuation('<')) => {
+                !begins_type(word) && word != "tensor_buffer"
+            }
+            (Token::Name(_), Token::Punctuation('<')) => true,
+            _ => false,
+        };
         if !call {
             if !matches!(self.cursor.peek(), Token::Word(_)) {
                 return Err(self.cursor.unexpected("an operation or `}`"));
@@ -191,7 +243,9 @@ impl Parser<'_, '_> {
             loop {
                 count(&self.cursor, &mut self.counts.values, limits::VALUES, "values")?;
                 let ty = self.cursor.ty()?;
+                let layout = self.cursor.take_layout();
                 let (offset, name) = new_name(&mut self.cursor, &self.names)?;
+                self.layouts.extend(layout.map(|layout| (name.clone(), layout)));
                 outputs.push((name, ty));
                 offsets.push(offset);
                 if !self.cursor.accept(',')? {
@@ -201,13 +255,31 @@ impl Parser<'_, '_> {
             self.cursor.expect('=')?;
         }
 
-        let operator = Operator::from_name(&self.name("the name of an operation")?);
+        let name = self.name("the name of an operation")?;
+        let opset = match self.cursor.accept('<')? {
+            true => Some(self.opset()?),
+            false => None,
+        };
+        if opset.is_some() {
+            self.cursor.expect('>')?;
+        }
+        let is_conversion = analytics::is_conversion(&name);
+        let operator = match is_conversion {
+            true => Operator::Known(OpKind::Identity),
+            false => Operator::from_name(&name),
+        };
         let kind = match operator {
             Operator::Known(kind) => Some(kind),
             Operator::Unknown(_) => None,
         };
-        let inputs = self.inputs(kind)?;
-        let attributes = self.attributes()?;
+        let mut inputs = self.inputs(kind)?;
+        if is_conversion {
+            inputs.iter_mut().for_each(|input| input.name = Cow::Borrowed("x"));
+        }
+        let mut attributes = self.attributes()?;
+        if let Some(opset) = opset.filter(|&opset| opset != function.opset) {
+            attributes.insert(analytics::OPSET, Constant::string(opset.tag()));
+        }
         let range = start..self.cursor.end();
         let mut blocks = Vec::new();
         while self.cursor.peek() == Token::Punctuation('(') {

@@ -9,7 +9,7 @@ use super::types::write_type;
 use super::{Dialect, Listing, OpSpan, PrintOptions, Spans};
 use crate::ir::{
     Attributes, Binding, BlockId, Constant, ConstantData, Dim, Function, Op, Program, TensorType,
-    Type, Weight, WeightPlace,
+    Type, ValueId, Weight, WeightPlace,
 };
 
 /// A program as text.
@@ -103,7 +103,11 @@ impl Printer<'_, '_, '_> {
         self.sink.buffer.push_str("func ");
         write_name(&mut self.sink.buffer, &function.name);
         let _ = write!(self.sink.buffer, "<{}>", function.opset.tag());
-        self.inputs_of_block(function, function.body);
+        let mut inputs = function.inputs().to_vec();
+        if self.options.sorted_inputs {
+            inputs.sort_by_key(|&input| &function.value(input).name);
+        }
+        self.inputs(function, &inputs);
         let added = self.options.added.and_then(|added| added.functions.get(&function.name));
         self.attributes(&function.attributes, added, " ")?;
         if self.sink.writer.is_none() {
@@ -145,7 +149,7 @@ impl Printer<'_, '_, '_> {
                 Step::Block { block, indent } => {
                     self.sink.buffer.push('\n');
                     self.pad(indent + 4);
-                    self.inputs_of_block(function, block);
+                    self.inputs(function, &function.block(block).inputs);
                     self.attributes(&function.block(block).attributes, None, " ")?;
                     self.sink.buffer.push_str(" {\n");
                     steps.push(Step::Close { block, indent });
@@ -169,9 +173,9 @@ impl Printer<'_, '_, '_> {
         let _ = write!(self.sink.buffer, "{:spaces$}", "");
     }
 
-    fn inputs_of_block(&mut self, function: &Function, block: BlockId) {
+    fn inputs(&mut self, function: &Function, inputs: &[ValueId]) {
         self.sink.buffer.push('(');
-        for (index, &input) in function.block(block).inputs.iter().enumerate() {
+        for (index, &input) in inputs.iter().enumerate() {
             let value = function.value(input);
             self.comma(index);
             write_type(&mut self.sink.buffer, &value.ty, self.options.dialect);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use coremill_tensor::DType;
 
 use super::Dialect;
-use super::cursor::{Cursor, Result, shortened};
+use super::cursor::{BufferLayout, Cursor, Result, shortened};
 use super::lex::Token;
 use crate::ir::{Dim, TensorType, Type};
 
@@ -88,6 +88,7 @@ impl Cursor<'_> {
                 self.expect('>')?;
                 Ok(Type::Tensor(TensorType { dtype, shape }))
             }
+            "tensor_buffer" if self.peek_second() == Token::Punctuation('<') => self.buffer(),
             "list" => self.nested(|cursor| {
                 cursor.take()?;
                 cursor.expect('<')?;
@@ -124,6 +125,39 @@ impl Cursor<'_> {
             }),
             _ => Ok(Type::scalar(self.dtype()?)),
         }
+    }
+
+    /// Takes `tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]>` as the type of the tensor in
+    /// it, and keeps the rest for [`Cursor::take_layout`].
+    fn buffer(&mut self) -> Result<Type> {
+        self.take()?;
+        self.expect('<')?;
+        let dtype = self.dtype()?;
+        let mut shape = None;
+        let mut layout = BufferLayout::new();
+        while self.accept(',')? {
+            let Token::Word(name) = self.peek() else {
+                return Err(self.unexpected("`shape`, `strides` or another part of the layout"));
+            };
+            self.take()?;
+            self.expect('=')?;
+            let mut dims = Vec::new();
+            self.list('[', ']', |cursor| {
+                dims.push(cursor.dim()?);
+                Ok(())
+            })?;
+            if name == "shape" {
+                shape = Some(dims);
+            } else {
+                layout.insert(name.to_owned(), dims.iter().map(|dim| dim.known()).collect());
+            }
+        }
+        self.expect('>')?;
+        let Some(shape) = shape else {
+            return Err(self.error("a `tensor_buffer` without `shape`".to_owned()));
+        };
+        self.layout = Some(layout);
+        Ok(Type::Tensor(TensorType { dtype, shape }))
     }
 
     fn dtype(&mut self) -> Result<DType> {

@@ -10,9 +10,18 @@ use super::structure::Layout;
 use crate::ir::{Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight};
 use crate::ops::OpKind;
 
-/// Attributes that Core ML's own tools write to operations: the name, and the engines that an
-/// operation is meant for.
-const KNOWN_ATTRIBUTES: [&str; 2] = ["name", "IntendedBackend"];
+/// Attributes that Core ML's own tools write to operations: the name, the engines that an operation is meant for, and the
+/// notes of `analytics.mil`, with the opset of an operation.
+const KNOWN_ATTRIBUTES: [&str; 8] = [
+    "name",
+    "IntendedBackend",
+    "BackendSupport",
+    "EstimatedRuntime",
+    "SelectedBackend",
+    "ValidationMessage",
+    "milId",
+    "opset",
+];
 
 /// Checks the notes about the program as a whole.
 pub(super) fn check_program(program: &Program, findings: &mut Findings) {
