@@ -10,6 +10,7 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
+use coremill_mlpackage::pipeline::Pipeline;
 use coremill_mlpackage::{compiled, package};
 
 use crate::error::{Error, ErrorKind};
@@ -117,7 +118,8 @@ fn looks_like_text(start: &[u8]) -> bool {
     visible.is_some_and(|at| start[at..].starts_with(b"//") || start[at..].starts_with(b"program"))
 }
 
-/// Opens a model, whatever its form. Weights stay mapped from their files.
+/// Opens a model, whatever its form. Weights stay mapped from their files. Those of a text whose file is missing have no
+/// elements: the verifier reports them. The stages of a pipeline become one model; [`open_pipeline`] keeps them apart.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -140,6 +142,72 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         Format::Compiled => compiled::read(path).map_err(of_package),
         Format::Text => open_text(path).map(|(model, _)| model),
     }
+}
+
+/// Opens a package, a model file or a compiled model if it is a pipeline, its stages apart; `None` for any other model.
+///
+/// ```
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("twice.mil");
+/// let text = "program(1.3) {
+///     func main<ios17>(tensor<fp32, [2]> x) {
+///         tensor<fp32, [2]> y = add(x = x, y = x);
+///     } -> (y);
+/// }";
+/// std::fs::write(&path, text).unwrap();
+/// assert_eq!(coremill::open_pipeline(&path)?, None);
+/// # Ok::<(), coremill::Error>(())
+/// ```
+pub fn open_pipeline(path: impl AsRef<Path>) -> Result<Option<Pipeline>, Error> {
+    let path = path.as_ref();
+    let read = match Format::of(path)? {
+        Format::Package | Format::ModelFile => package::read_pipeline(path),
+        Format::Compiled => compiled::read_pipeline(path),
+        Format::Text => Ok(None),
+    };
+    read.map_err(|error| Error::of_package(path, &error))
+}
+
+/// Saves a pipeline as the path's extension says, like [`save`].
+///
+/// ```
+/// use coremill::mil::pipeline::{Pipeline, Stage};
+///
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("Both.mlpackage");
+/// let stage = |input: &str, output: &str| -> Result<Stage, coremill::Error> {
+///     let text = format!("program(1.3) {{ func main<ios17>(tensor<fp32, [2]> {input}) {{
+///         tensor<fp32, [2]> {output} = relu(x = {input}); }} -> ({output}); }}");
+///     let model = coremill::read_text(&mut text.as_bytes(), "text", ".")?.model;
+///     Ok(Stage { name: output.to_owned(), model })
+/// };
+/// let stages = vec![stage("x", "y")?, stage("y", "z")?];
+/// let mut pipeline = Pipeline { specification_version: 8, ..Pipeline::default() };
+/// pipeline.description.inputs = stages[0].model.description.inputs.clone();
+/// pipeline.description.outputs = stages[1].model.description.outputs.clone();
+/// pipeline.stages = stages;
+/// coremill::save_pipeline(&path, &pipeline, &coremill::SaveOptions::default())?;
+/// assert_eq!(coremill::open_pipeline(&path)?, Some(pipeline));
+/// assert_eq!(coremill::open(&path)?.program.functions[0].op_count(), 2);
+/// # Ok::<(), coremill::Error>(())
+/// ```
+pub fn save_pipeline(
+    path: impl AsRef<Path>,
+    pipeline: &Pipeline,
+    options: &SaveOptions,
+) -> Result<(), Error> {
+    let path = path.as_ref();
+    let durable = options.durable;
+    let written = match Format::asked_for(path)? {
+        Format::Compiled => {
+            let options = compiled::WriteOptions { durable, name: None };
+            compiled::write_pipeline(path, pipeline, &options)
+        }
+        Format::Package | Format::ModelFile | Format::Text => {
+            package::write_pipeline(path, pipeline, &package::WriteOptions { durable })
+        }
+    };
+    written.map_err(|error| Error::of_package(path, &error))
 }
 
 /// Opens a model, whatever its form, and keeps the text of its program if there is one, so that
@@ -165,7 +233,7 @@ pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
         Format::Compiled => {
             let opened = compiled::read_with_listing(path);
             let (model, listing) = opened.map_err(|error| Error::of_package(path, &error))?;
-            (model, Some(Source { path: path.join("model.mil"), listing }))
+            (model, listing.map(|listing| Source { path: path.join("model.mil"), listing }))
         }
         Format::Text => {
             let (model, listing) = open_text(path)?;
@@ -247,7 +315,7 @@ fn parse_text(
         let at = error.utf8_error().valid_up_to();
         Error::new(format!("{} is not UTF-8 at byte {at}", path.display()))
     })?;
-    let weights = WeightFiles::in_directory(directory);
+    let weights = WeightFiles::in_directory(directory).allow_missing();
     let (program, spans) =
         text::parse_with_spans(&text, &weights).map_err(|error| Error::of_text(path, &error))?;
     let model = model::describe(program).map_err(|error| Error::of_description(path, &error))?;

@@ -66,6 +66,7 @@ pub mod executorch;
 #[cfg(feature = "compiler")]
 pub mod fed;
 mod files;
+mod fill;
 mod foreign;
 #[cfg(feature = "images")]
 pub mod images;
@@ -93,9 +94,10 @@ pub use coremill_mil::verify::{Report, Verified, check, verify};
 pub use coremill_tensor::DType;
 pub use error::{Error, ErrorKind};
 pub use files::{
-    Format, Opened, SaveOptions, Source, open, open_with_source, read_text, save, save_text,
-    write_file,
+    Format, Opened, SaveOptions, Source, open, open_pipeline, open_with_source, read_text, save,
+    save_pipeline, save_text, write_file,
 };
+pub use fill::fill_weights;
 pub use vocabulary::vocabulary;
 
 #[cfg(feature = "compiler")]

@@ -28,5 +28,7 @@
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
 //! | [`text`] | MIL text, printed and parsed |
 //! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
+//! | [`pipeline`] | models made of several |
 
 pub use coremill_mil::{ir, model, ops, text, verify};
+pub use coremill_mlpackage::pipeline;

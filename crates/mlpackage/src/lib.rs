@@ -6,6 +6,8 @@
 //! |---|---|
 //! | [`package`] | `.mlpackage` directories: manifest, model file, weight files |
 //! | [`compiled`] | `.mlmodelc` directories, which Core ML loads without compiling them first |
+//! | [`pipeline`] | models made of several, linked into one |
 
 pub mod compiled;
 pub mod package;
+pub mod pipeline;

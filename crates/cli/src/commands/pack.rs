@@ -6,7 +6,7 @@ use crate::output::{Failure, OutputPath};
 ///
 /// The model may come as text, as a package or as a compiled model. It must be sound; if it is not,
 /// nothing is written and everything that is wrong is said. What stood at the output is replaced in one
-/// step.
+/// step. A pipeline stays one, its stages apart.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill pack model.mil -o Model.mlpackage\n  coremill pack Model.mlpackage -o Model.mlmodelc   # compile it, on any system"
@@ -26,8 +26,15 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::keep_apart([&args.model], [&args.output])?;
     let output = args.output.as_directory()?;
+    let options = coremill::SaveOptions { durable: args.sync };
+    if args.model.as_os_str() != "-" {
+        let pipeline = coremill::open_pipeline(&args.model);
+        if let Some(pipeline) = pipeline.map_err(|error| super::failure(&error))? {
+            let saved = coremill::save_pipeline(output, &pipeline, &options);
+            return saved.map_err(|error| super::failure(&error));
+        }
+    }
     let opened = super::open_with_source(&args.model)?;
     let verified = super::verify(&opened)?;
-    let options = coremill::SaveOptions { durable: args.sync };
     coremill::save(output, &verified, &options).map_err(|error| super::failure(&error))
 }

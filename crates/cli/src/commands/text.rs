@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: OutputPath,
-    /// The form: `1.3` is what Apple's compiler writes now, `1.0` what it wrote before 2024
+    /// The form: `1.3` is what Apple's compiler writes now, `1.0` what compilers before 3520 wrote
     #[arg(long, value_enum, default_value_t = Form::New)]
     dialect: Form,
 }

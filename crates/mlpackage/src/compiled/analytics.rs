@@ -6,16 +6,35 @@
 
 use sha2::{Digest, Sha256};
 
+/// The tables of an ML Program: `name` is the model file's, without its extension.
 pub(super) fn write(model_file: &[u8], name: &str) -> Vec<u8> {
-    let hash = base64(&Sha256::digest(model_file));
+    let mut bytes = of_stage();
+    specification(&mut bytes, model_file, name);
+    bytes
+}
+
+/// The table of a pipeline's stage.
+pub(super) fn of_stage() -> Vec<u8> {
     let mut bytes = Vec::new();
     table(
         &mut bytes,
         "NeuralNetworkModelDetails",
         &[("containsCustomLayer", "0"), ("modelDimension", "0")],
     );
-    table(&mut bytes, "SpecificationDetails", &[("modelHash", &hash), ("modelName", name)]);
     bytes
+}
+
+/// The tables of a pipeline.
+pub(super) fn of_pipeline(model_file: &[u8], name: &str, stages: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    table(&mut bytes, "PipelineModelDetails", &[("modelDimension", &stages.to_string())]);
+    specification(&mut bytes, model_file, name);
+    bytes
+}
+
+fn specification(bytes: &mut Vec<u8>, model_file: &[u8], name: &str) {
+    let hash = base64(&Sha256::digest(model_file));
+    table(bytes, "SpecificationDetails", &[("modelHash", &hash), ("modelName", name)]);
 }
 
 fn table(bytes: &mut Vec<u8>, name: &str, entries: &[(&str, &str)]) {

@@ -1,18 +1,19 @@
 //! `metadata.json`: what Xcode and other tools show about a compiled model. Core ML does not read it.
 //!
-//! The keys are those of Apple's compiler, format 3.0, and so is the layout of the text. Numbers of
-//! operations and precisions are counted here in the program as it is; Apple counts after its optimiser
-//! has run, and knows versions of operations that no public table has.
+//! The keys are those of Apple's compiler, format 3.0, and so is the layout of the text. Apple's order of the keys is that
+//! of a hash table, and differs from file to file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use coremill_tensor::DType;
 use serde_json::{Map, Value, json};
 
+use super::histogram::{self, camel_case};
+use crate::pipeline::Pipeline;
 use coremill_mil::ir::{Binding, ConstantData, Function, Op, Opset};
 use coremill_mil::model::{
     ArrayDataType, ArrayType, ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType,
-    KeyType, Model, ShapeFlexibility, Signature, SizeRange,
+    KeyType, Model, ModelDescription, ShapeFlexibility, Signature, SizeRange,
 };
 use coremill_mil::ops::OpKind;
 
@@ -20,77 +21,128 @@ use coremill_mil::ops::OpKind;
 pub(super) fn write(model: &Model, name: &str) -> String {
     let default_name = model.default_function_name();
     let default = model.program.function(default_name).or(model.program.functions.first());
-    let mut keys = Map::new();
-    keys.insert("metadataOutputVersion".into(), json!("3.0"));
-    if let Some(precision) = default.and_then(storage_precision) {
-        keys.insert("storagePrecision".into(), json!(precision));
-    }
-    if let Some(metadata) = &model.description.metadata {
-        for (key, text) in [
-            ("shortDescription", &metadata.short_description),
-            ("author", &metadata.author),
-            ("license", &metadata.license),
-            ("version", &metadata.version),
-        ] {
-            if !text.is_empty() {
-                keys.insert(key.into(), json!(text));
+    let functions = model.description.is_multifunction().then(|| {
+        let signatures = model.signatures().into_iter();
+        let entries = signatures.filter_map(|signature| {
+            let function = model.program.function(signature.name)?;
+            Some(function_entry(&signature, function))
+        });
+        (default_name, entries.collect())
+    });
+    let shown = Shown {
+        description: &model.description,
+        signature: model.signature(default_name),
+        specification_version: model.specification_version,
+        is_updatable: model.is_updatable,
+        run: default.into_iter().collect(),
+        functions,
+        model_type: json!({ "name": ML_PROGRAM }),
+    };
+    shown.text(name)
+}
+
+/// The text of a pipeline's `metadata.json`.
+pub(super) fn write_pipeline(pipeline: &Pipeline, name: &str) -> String {
+    let run = pipeline
+        .stages
+        .iter()
+        .filter_map(|stage| stage.model.program.function(stage.model.default_function_name()));
+    let structure: Vec<Value> =
+        pipeline.stages.iter().map(|_| json!({ "name": ML_PROGRAM })).collect();
+    let shown = Shown {
+        description: &pipeline.description,
+        signature: Some(pipeline.description.own_signature("")),
+        specification_version: pipeline.specification_version,
+        is_updatable: pipeline.is_updatable,
+        run: run.collect(),
+        functions: None,
+        model_type: json!({ "name": "MLModelType_pipeline", "structure": structure }),
+    };
+    shown.text(name)
+}
+
+const ML_PROGRAM: &str = "MLModelType_mlProgram";
+
+/// What the text is made of.
+struct Shown<'m> {
+    description: &'m ModelDescription,
+    signature: Option<Signature<'m>>,
+    specification_version: i32,
+    is_updatable: bool,
+    /// The functions whose operations are counted.
+    run: Vec<&'m Function>,
+    /// The default function of several, and an entry for each.
+    functions: Option<(&'m str, Vec<Value>)>,
+    model_type: Value,
+}
+
+impl Shown<'_> {
+    fn text(self, name: &str) -> String {
+        let mut keys = Map::new();
+        keys.insert("metadataOutputVersion".into(), json!("3.0"));
+        if let Some(precision) = storage_precision(&self.run) {
+            keys.insert("storagePrecision".into(), json!(precision));
+        }
+        let metadata = self.description.metadata.as_ref();
+        if let Some(metadata) = metadata {
+            for (key, text) in [
+                ("shortDescription", &metadata.short_description),
+                ("author", &metadata.author),
+                ("license", &metadata.license),
+                ("version", &metadata.version),
+            ] {
+                if !text.is_empty() {
+                    keys.insert(key.into(), json!(text));
+                }
             }
         }
-    }
-    let signature = model.signature(default_name);
-    let schema = |pick: fn(&Signature<'_>) -> Value| signature.as_ref().map_or(json!([]), pick);
-    keys.insert("outputSchema".into(), schema(|signature| features(signature.outputs)));
-    keys.insert("modelParameters".into(), json!([]));
-    keys.insert("specificationVersion".into(), json!(model.specification_version));
-    if model.description.is_multifunction() {
-        let functions: Vec<Value> = model
-            .signatures()
-            .iter()
-            .filter_map(|signature| {
-                let function = model.program.function(signature.name)?;
-                Some(function_entry(signature, function))
-            })
-            .collect();
-        keys.insert("functions".into(), Value::Array(functions));
-    }
-    keys.insert(
-        "mlProgramOperationTypeHistogram".into(),
-        default.map_or(json!({}), |function| json!(histogram(function))),
-    );
-    keys.insert("computePrecision".into(), json!(default.map_or(String::new(), compute_precision)));
-    keys.insert("isUpdatable".into(), json!(if model.is_updatable { "1" } else { "0" }));
-    keys.insert("stateSchema".into(), schema(|signature| features(signature.states)));
-    keys.insert("availability".into(), availability(model.specification_version));
-    keys.insert("modelType".into(), json!({ "name": "MLModelType_mlProgram" }));
-    let user_defined = model.description.metadata.iter().flat_map(|m| &m.user_defined);
-    let user_defined: Map<_, _> =
-        user_defined.map(|(key, value)| (key.clone(), json!(value))).collect();
-    keys.insert("userDefinedMetadata".into(), Value::Object(user_defined));
-    keys.insert("inputSchema".into(), schema(|signature| features(signature.inputs)));
-    if model.description.is_multifunction() {
-        keys.insert("defaultFunctionName".into(), json!(default_name));
-    }
-    if let Some(label) = signature.and_then(|signature| signature.predicted_feature_name) {
-        keys.insert("predictedFeatureName".into(), json!(label));
-    }
-    keys.insert("generatedClassName".into(), json!(name));
-    keys.insert("method".into(), json!("predict"));
+        let schema = |pick: fn(&Signature<'_>) -> Value| {
+            self.signature.as_ref().map_or_else(|| json!([]), pick)
+        };
+        keys.insert("outputSchema".into(), schema(|signature| features(signature.outputs)));
+        keys.insert("modelParameters".into(), json!([]));
+        keys.insert("specificationVersion".into(), json!(self.specification_version));
+        let (default_name, functions) = self.functions.unzip();
+        if let Some(functions) = functions {
+            keys.insert("functions".into(), Value::Array(functions));
+        }
+        let histogram = json!(histogram::of(&self.run));
+        keys.insert("mlProgramOperationTypeHistogram".into(), histogram);
+        keys.insert("computePrecision".into(), json!(compute_precision(&self.run)));
+        keys.insert("isUpdatable".into(), json!(if self.is_updatable { "1" } else { "0" }));
+        keys.insert("stateSchema".into(), schema(|signature| features(signature.states)));
+        keys.insert("availability".into(), availability(self.specification_version));
+        keys.insert("modelType".into(), self.model_type);
+        let user_defined = metadata.into_iter().flat_map(|metadata| &metadata.user_defined);
+        let user_defined: Map<_, _> =
+            user_defined.map(|(key, value)| (key.clone(), json!(value))).collect();
+        keys.insert("userDefinedMetadata".into(), Value::Object(user_defined));
+        keys.insert("inputSchema".into(), schema(|signature| features(signature.inputs)));
+        if let Some(name) = default_name {
+            keys.insert("defaultFunctionName".into(), json!(name));
+        }
+        if let Some(label) = self.signature.and_then(|signature| signature.predicted_feature_name) {
+            keys.insert("predictedFeatureName".into(), json!(label));
+        }
+        keys.insert("generatedClassName".into(), json!(name));
+        keys.insert("method".into(), json!("predict"));
 
-    let mut text = String::new();
-    layout(&mut text, &json!([keys]), 0);
-    text
+        let mut text = String::new();
+        layout(&mut text, &json!([keys]), 0);
+        text
+    }
 }
 
 fn function_entry(signature: &Signature<'_>, function: &Function) -> Value {
     let mut keys = Map::new();
-    keys.insert("computePrecision".into(), json!(compute_precision(function)));
-    if let Some(precision) = storage_precision(function) {
+    keys.insert("computePrecision".into(), json!(compute_precision(&[function])));
+    if let Some(precision) = storage_precision(&[function]) {
         keys.insert("storagePrecision".into(), json!(precision));
     }
     keys.insert("outputSchema".into(), features(signature.outputs));
     keys.insert("stateSchema".into(), features(signature.states));
     keys.insert("name".into(), json!(signature.name));
-    keys.insert("mlProgramOperationTypeHistogram".into(), json!(histogram(function)));
+    keys.insert("mlProgramOperationTypeHistogram".into(), json!(histogram::of(&[function])));
     keys.insert("inputSchema".into(), features(signature.inputs));
     Value::Object(keys)
 }
@@ -252,44 +304,16 @@ fn availability(specification_version: i32) -> Value {
     })
 }
 
-/// How often each operation occurs, constants aside, under the name of the version that the op table
-/// has for the function's opset: `Select`, `Ios17.sliceByIndex`.
-fn histogram(function: &Function) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    for (_, op) in function.all_ops() {
-        if op.kind() == Some(OpKind::Const) {
-            continue;
-        }
-        let since = op.kind().and_then(|kind| kind.row(function.opset)).map(|row| row.since);
-        let name = match since {
-            None | Some(Opset::Ios15) => camel_case(op.type_name(), true),
-            Some(opset) => {
-                format!("I{}.{}", &opset.tag()[1..], camel_case(op.type_name(), false))
-            }
-        };
-        *counts.entry(name).or_default() += 1;
-    }
-    counts
-}
-
-fn camel_case(name: &str, mut upper: bool) -> String {
-    let mut camel = String::new();
-    for c in name.chars() {
-        if c == '_' {
-            upper = true;
-        } else {
-            camel.push(if upper { c.to_ascii_uppercase() } else { c });
-            upper = false;
-        }
-    }
-    camel
+/// The operations of several functions, each with its own.
+fn ops<'f>(functions: &[&'f Function]) -> impl Iterator<Item = (&'f Function, &'f Op)> {
+    functions.iter().flat_map(|&function| function.all_ops().map(move |(_, op)| (function, op)))
 }
 
 /// The types that operations take and give, text and truth values aside: what one is, or
 /// `Mixed (Float16, Int32)`.
-fn compute_precision(function: &Function) -> String {
+fn compute_precision(functions: &[&Function]) -> String {
     let mut found = BTreeSet::new();
-    for (_, op) in function.all_ops() {
+    for (function, op) in ops(functions) {
         if op.is_constant() {
             continue;
         }
@@ -311,9 +335,9 @@ fn compute_precision(function: &Function) -> String {
 }
 
 /// The types of the weights that lie in files; none if there are none.
-fn storage_precision(function: &Function) -> Option<String> {
+fn storage_precision(functions: &[&Function]) -> Option<String> {
     let mut found = BTreeSet::new();
-    for (_, op) in function.all_ops() {
+    for (_, op) in ops(functions) {
         let operands = op.all_bindings().filter_map(|(_, binding)| match binding {
             Binding::Literal(constant) => Some(constant),
             Binding::Value(_) => None,

@@ -5,15 +5,18 @@
 //!   model.mil                 the program as text
 //!   coremldata.bin            the kind of model, its version and its description
 //!   metadata.json             what tools show about it
-//!   analytics/coremldata.bin  the model's name and a hash of the model file
+//!   analytics/coremldata.bin  the model file's name and a hash of it
 //!   weights/...               the weight files, as in a package
 //! ```
+//!
+//! A pipeline holds a directory `model0`, `model1`, ... for each stage, with all of these files but `metadata.json`, and
+//! instead of the text the stages' names in `modelNames/coremldata.bin`.
 //!
 //! Compiling an ML Program means little more than that: Apple's compiler writes the same program in
 //! another form, and leaves optimising to whoever loads it. It adds two things to the program, and so
 //! does [`write()`]: what compiled it (`buildInfo`), and which shapes its inputs may have
-//! ([`model::shapes`](coremill_mil::model::shapes)). [`read`] takes both away again, so that the model is that of
-//! the package.
+//! ([`model::shapes`](coremill_mil::model::shapes)). It also sorts the inputs of functions by name. [`read`] takes all of this
+//! back, so that the model is that of the package.
 //!
 //! ```
 //! use coremill_mlpackage::compiled;
@@ -32,12 +35,15 @@
 mod analytics;
 mod build_info;
 mod container;
+mod histogram;
 mod metadata;
 mod names;
+mod pipeline;
 mod read;
 mod write;
 
 pub use crate::package::{Error, ErrorKind, Tree, TreeFile};
+pub use pipeline::{read_pipeline, write_pipeline};
 pub use read::{from_bytes, from_tree, read, read_with_listing, read_without_weights};
 pub use write::{WriteOptions, to_tree, unhashed, write};
 
@@ -47,4 +53,5 @@ mod file {
     pub(super) const DATA: &str = "coremldata.bin";
     pub(super) const METADATA: &str = "metadata.json";
     pub(super) const ANALYTICS: &str = "analytics/coremldata.bin";
+    pub(super) const NAMES: &str = "modelNames/coremldata.bin";
 }

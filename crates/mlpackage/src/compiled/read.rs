@@ -2,15 +2,18 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::{Error, ErrorKind, build_info, container, file};
+use super::container::{self, Kind};
+use super::{Error, ErrorKind, build_info, file};
+use crate::package::decode::Decoded;
 use crate::package::tree::Source;
 use crate::package::weights::WeightFiles;
 use crate::package::{decode, directory};
+use crate::pipeline::{Pipeline, Stage};
 use coremill_mil::limits;
 use coremill_mil::model::{Metadata, Model, shapes};
 use coremill_mil::text::{self, Listing, NoWeights, Spans};
 
-/// Reads a compiled model; its weights stay mapped from their files.
+/// Reads a compiled model; its weights stay mapped from their files. The stages of a pipeline become one model.
 pub fn read(path: &Path) -> Result<Model, Error> {
     directory::read_one(path, || read_from(&Source::Directory(path)))
 }
@@ -21,35 +24,84 @@ pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Mo
 }
 
 fn read_from(source: &Source<'_>) -> Result<Model, Error> {
-    let mut model = without_weights(source)?;
-    source.weights("").load(&mut model.program)?;
-    Ok(model)
+    read_parts(source, true)?.into_model()
 }
 
-/// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`.
-pub fn read_with_listing(path: &Path) -> Result<(Model, Listing), Error> {
+/// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`; `None` for a pipeline, which has
+/// a text for each stage.
+pub fn read_with_listing(path: &Path) -> Result<(Model, Option<Listing>), Error> {
     directory::read_one(path, || {
-        let model = read_description(&Source::Directory(path))?;
+        let source = Source::Directory(path);
+        let data = source_data(&source)?;
+        let Described::Model(model) = describe(data.as_bytes())? else {
+            return Ok((read_parts(&source, true)?.into_model()?, None));
+        };
         let mapped = directory::map(path, file::TEXT)?;
         let text = decode_text(mapped.as_bytes())?;
         let (mut model, spans) = with_program(model, text)?;
         WeightFiles::in_directory(path).load(&mut model.program)?;
-        Ok((model, Listing { text: text.to_owned(), spans }))
+        Ok((model, Some(Listing { text: text.to_owned(), spans })))
     })
 }
 
 /// Reads a compiled model without its weight files, which need not be there.
 pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
-    directory::read_one(path, || without_weights(&Source::Directory(path)))
+    directory::read_one(path, || read_parts(&Source::Directory(path), false)?.into_model())
 }
 
-fn without_weights(source: &Source<'_>) -> Result<Model, Error> {
-    let model = read_description(source)?;
-    let mapped = source.map(file::TEXT)?;
-    with_program(model, decode_text(mapped.as_bytes())?).map(|(model, _)| model)
+/// Reads a compiled model; a pipeline in its stages.
+pub(super) fn read_parts(source: &Source<'_>, weights: bool) -> Result<Decoded, Error> {
+    match describe(source_data(source)?.as_bytes())? {
+        Described::Model(model) => {
+            let mapped = source.map(file::TEXT)?;
+            let (mut model, _) = with_program(model, decode_text(mapped.as_bytes())?)?;
+            if weights {
+                source.weights("").load(&mut model.program)?;
+            }
+            Ok(Decoded::Model(Box::new(model)))
+        }
+        Described::Pipeline(mut pipeline, stages) => {
+            pipeline.stages = self::stages(source, stages, weights)?;
+            Ok(Decoded::Pipeline(pipeline))
+        }
+    }
 }
 
-fn read_description(source: &Source<'_>) -> Result<Model, Error> {
+/// Reads the stages of a pipeline.
+fn stages(source: &Source<'_>, count: usize, weights: bool) -> Result<Vec<Stage>, Error> {
+    let named = match source {
+        Source::Directory(path) => path.join(file::NAMES).is_file(),
+        Source::Memory(files) => files.contains_key(file::NAMES),
+    };
+    let names = match named {
+        true => container::read_names(source.map(file::NAMES)?.as_bytes(), count)
+            .map_err(|error| error.in_file(file::NAMES))?,
+        false => vec![String::new(); count],
+    };
+    let read = |(index, name)| {
+        let model = stage(source, &format!("model{index}"), weights)?;
+        Ok(Stage { name, model })
+    };
+    names.into_iter().enumerate().map(read).collect()
+}
+
+fn stage(source: &Source<'_>, directory: &str, weights: bool) -> Result<Model, Error> {
+    let within = |error: Error| error.within(directory.to_owned());
+    let data = source.map(&format!("{directory}/{}", file::DATA))?;
+    let Described::Model(model) = describe(data.as_bytes()).map_err(within)? else {
+        let message = format!("the stage `{directory}` is a pipeline; expected an `mlProgram`");
+        return Err(Error::new(ErrorKind::OtherModel, message));
+    };
+    let text = source.map(&format!("{directory}/{}", file::TEXT))?;
+    let text = decode_text(text.as_bytes()).map_err(within)?;
+    let (mut model, _) = with_program(model, text).map_err(within)?;
+    if weights {
+        source.weights(directory).load(&mut model.program).map_err(within)?;
+    }
+    Ok(model)
+}
+
+fn source_data(source: &Source<'_>) -> Result<Buffer, Error> {
     let there = match source {
         Source::Directory(path) => path.join(file::DATA).is_file(),
         Source::Memory(files) => files.contains_key(file::DATA),
@@ -60,26 +112,44 @@ fn read_description(source: &Source<'_>) -> Result<Model, Error> {
         let hint = "compiled models are directories named `.mlmodelc`";
         return Err(Error::new(ErrorKind::NotAModel, message).with_hint(hint));
     }
-    describe(source.map(file::DATA)?.as_bytes())
+    source.map(file::DATA)
 }
 
 /// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their
 /// places and have no elements.
 pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
-    with_program(describe(data)?, decode_text(text)?).map(|(model, _)| model)
+    match describe(data)? {
+        Described::Model(model) => with_program(model, decode_text(text)?).map(|(model, _)| model),
+        Described::Pipeline(..) => {
+            let message = "a `pipeline` has a text for each stage; expected an `mlProgram`";
+            Err(Error::new(ErrorKind::OtherModel, message).in_file(file::DATA))
+        }
+    }
 }
 
-/// The model without its program.
-fn describe(data: &[u8]) -> Result<Model, Error> {
+/// What a `coremldata.bin` describes.
+enum Described {
+    /// A model without its program.
+    Model(Model),
+    /// A pipeline without its stages, and their number.
+    Pipeline(Pipeline, usize),
+}
+
+fn describe(data: &[u8]) -> Result<Described, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
     let contents = container::read(data).map_err(in_data)?;
     let mut description = decode::description(contents.description).map_err(in_data)?;
     // Compilers always write the field; empty, it says nothing.
     description.metadata.take_if(|metadata| *metadata == Metadata::default());
-    Ok(Model {
-        specification_version: contents.specification_version,
-        description,
-        ..Model::default()
+    let specification_version = contents.specification_version;
+    Ok(match contents.kind {
+        Kind::Program => {
+            Described::Model(Model { specification_version, description, ..Model::default() })
+        }
+        Kind::Pipeline(stages) => {
+            let pipeline = Pipeline { specification_version, description, ..Pipeline::default() };
+            Described::Pipeline(pipeline, stages)
+        }
     })
 }
 
@@ -99,7 +169,17 @@ fn in_text(error: Error) -> Error {
 }
 
 fn with_program(mut model: Model, text: &str) -> Result<(Model, Spans), Error> {
-    let (program, spans) = text::parse_with_spans(text, &NoWeights).map_err(|error| {
+    // Compilers sort the inputs of functions by name; the description has them in the model's order.
+    let order = |function: &str, input: &str| {
+        let description = &model.description;
+        let described = description.functions.iter().find(|described| described.name == function);
+        let (inputs, states) = described.map_or_else(
+            || (&description.inputs, &description.states),
+            |described| (&described.inputs, &described.states),
+        );
+        inputs.iter().chain(states).position(|feature| feature.name == input)
+    };
+    let (program, spans) = text::parse_ordered(text, &NoWeights, &order).map_err(|error| {
         let message = format!("line {}, column {}: {}", error.line, error.column, error.message);
         let wrong = Error::new(ErrorKind::ModelFile, message).at(error.offset as u64);
         in_text(match error.hint {

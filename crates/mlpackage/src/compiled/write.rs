@@ -10,14 +10,15 @@ use crate::package::tree::{Files, Tree, Unhashed};
 use crate::package::weights::{Layout, Written};
 use crate::package::{encode, manifest};
 use coremill_mil::ir::Weight;
-use coremill_mil::model::shapes;
+use coremill_mil::model::{Model, ModelDescription, shapes};
 use coremill_mil::text::{self, AddedAttributes, PrintOptions};
 use coremill_mil::verify::Verified;
 
 /// How to write a compiled model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// What the model is called in its notes; none takes the name of the directory.
+    /// The name of the model file without its extension. `None` takes `model`, as in packages, and the directory's name
+    /// for the class that tools generate.
     pub name: Option<String>,
     /// Whether to wait until the model is on the disk before it is put in place, so that not even a
     /// loss of power can leave it there in part. A writer that is killed never does, either way.
@@ -28,17 +29,26 @@ pub struct WriteOptions {
 ///
 /// The same model and name give the same bytes.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
+    let names = Names::of(path, options);
+    let Prepared { files, layout } = prepare(verified, &names)?;
+    put(path, options, |root| {
+        for (name, content) in &files {
+            create(root, options, name, content)?;
+        }
+        layout.write_and_hash(root, options.durable).map(|_| ())
+    })
+}
+
+/// Fills a directory and puts it in place, in one step.
+pub(super) fn put(
+    path: &Path,
+    options: &WriteOptions,
+    fill: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<(), Error> {
     let path = &directory::destination(path)?;
     check_target(path)?;
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let name = options.name.clone().or(stem).unwrap_or_default();
-    let Prepared { files, layout } = prepare(verified, &name)?;
-
     let staging = Staging::new(path)?;
-    for (name, content) in files {
-        create(staging.path(), options, name, &content)?;
-    }
-    layout.write_and_hash(staging.path(), options.durable)?;
+    fill(staging.path())?;
     if options.durable {
         let listing = directory::list(staging.path())?;
         for path in listing.directories.iter().map(String::as_str).chain([""]) {
@@ -49,6 +59,27 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
     staging.commit(options.durable)
 }
 
+/// The names that files of a compiled model state.
+pub(super) struct Names {
+    /// The model file's, without its extension.
+    pub(super) file: String,
+    /// The class's that tools generate for the model.
+    pub(super) class: String,
+}
+
+impl Names {
+    /// The names of a model that is written to a path.
+    pub(super) fn of(path: &Path, options: &WriteOptions) -> Names {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let class = options.name.clone().or(stem).unwrap_or_default();
+        let file = options.name.clone().unwrap_or_else(|| MODEL_FILE.to_owned());
+        Names { file, class: class_name(&class) }
+    }
+}
+
+/// The name of the model file in a package.
+const MODEL_FILE: &str = "model";
+
 /// The files of a compiled model, of which weights are not copied. They are what [`write`] puts in a directory.
 pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<Tree, Error> {
     unhashed(verified, name)?.tree()
@@ -56,7 +87,8 @@ pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<Tree, Error> {
 
 /// The same before weights are read for their hashes.
 pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<Unhashed<'m>, Error> {
-    let Prepared { files: prepared, layout } = prepare(verified, name)?;
+    let names = Names { file: name.to_owned(), class: class_name(name) };
+    let Prepared { files: prepared, layout } = prepare(verified, &names)?;
     let prepared: Vec<(&str, Buffer)> =
         prepared.into_iter().map(|(name, content)| (name, content.into())).collect();
     let finish = move |written: &[Written], mut files: Files| {
@@ -76,8 +108,23 @@ struct Prepared<'m> {
     layout: Layout<'m>,
 }
 
-fn prepare<'m>(verified: &Verified<'m>, name: &str) -> Result<Prepared<'m>, Error> {
+fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<Prepared<'m>, Error> {
     let model = verified.model();
+    let layout = Layout::plan(&model.program)?;
+    let model_file = encode::model(model, &|weight| layout.place(weight))?;
+    let description = with_metadata(&model.description);
+    let functions = model.program.functions.len();
+    let files = vec![
+        (file::TEXT, text(model, &layout)?),
+        (file::DATA, container::write(model.specification_version, &description, functions)),
+        (file::METADATA, metadata::write(model, &names.class).into_bytes()),
+        (file::ANALYTICS, analytics::write(&model_file, &names.file)),
+    ];
+    Ok(Prepared { files, layout })
+}
+
+/// The program's text, with what compilers add to it.
+pub(super) fn text(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>, Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     names::check(&model.program)?;
     let mut added = AddedAttributes::default();
@@ -85,29 +132,24 @@ fn prepare<'m>(verified: &Verified<'m>, name: &str) -> Result<Prepared<'m>, Erro
     for (function, value) in shapes::described(model).map_err(unwritable)? {
         added.functions.entry(function).or_default().insert(shapes::ATTRIBUTE, value);
     }
-    let layout = Layout::plan(&model.program)?;
     let places = |weight: &Weight| layout.place(weight);
-    let model_file = encode::model(model, &places)?;
-    let mut description = model.description.clone();
-    // Apple's compiler always writes the field, empty or not.
-    description.metadata.get_or_insert_default();
-    let description = encode::description(&description);
-
-    let options =
-        PrintOptions { places: Some(&places), added: Some(&added), ..PrintOptions::default() };
+    let options = PrintOptions {
+        places: Some(&places),
+        added: Some(&added),
+        sorted_inputs: true,
+        ..PrintOptions::default()
+    };
     let mut text = Vec::new();
     text::write(&mut text, &model.program, &options)
         .map_err(|error| Error::io("print the program", error).in_file(file::TEXT))?;
-    let functions = model.program.functions.len();
-    let data = container::write(model.specification_version, &description, functions);
-    let shown = metadata::write(model, &class_name(name));
-    let files = vec![
-        (file::TEXT, text),
-        (file::DATA, data),
-        (file::METADATA, shown.into_bytes()),
-        (file::ANALYTICS, analytics::write(&model_file, name)),
-    ];
-    Ok(Prepared { files, layout })
+    Ok(text)
+}
+
+/// A description encoded as Apple's compiler does: it always writes the field of the metadata, empty or not.
+pub(super) fn with_metadata(description: &ModelDescription) -> Vec<u8> {
+    let mut description = description.clone();
+    description.metadata.get_or_insert_default();
+    encode::description(&description)
 }
 
 /// Refuses to replace what is not a compiled model: a mistyped path must not cost anybody a directory.
@@ -124,7 +166,12 @@ fn check_target(path: &Path) -> Result<(), Error> {
 }
 
 /// Creates a file under a directory, and the directories between them.
-fn create(root: &Path, options: &WriteOptions, name: &str, content: &[u8]) -> Result<(), Error> {
+pub(super) fn create(
+    root: &Path,
+    options: &WriteOptions,
+    name: &str,
+    content: &[u8],
+) -> Result<(), Error> {
     let path = root.join(name);
     let fill = || {
         if let Some(parent) = path.parent() {

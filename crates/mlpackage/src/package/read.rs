@@ -5,20 +5,31 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
+use super::decode::{self, Decoded};
 use super::directory::{read_one, read_whole};
 use super::error::{Error, ErrorKind};
+use super::manifest;
 use super::tree::Source;
 use super::weights::WeightFiles;
-use super::{decode, manifest};
+use crate::pipeline::Pipeline;
 use coremill_mil::limits;
 use coremill_mil::model::{Extra, ExtraFile, Model};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Reads a model: a package, or a model file with its weights beside it.
+/// Reads a model: a package, or a model file with its weights beside it. The stages of a pipeline become one model.
 ///
 /// Weights stay in their files, which must not be shortened while the model is in memory.
 pub fn read(path: &Path) -> Result<Model> {
+    read_any(path)?.into_model()
+}
+
+/// Reads a pipeline: a package, or a model file with its weights beside it; `None` if the model is none.
+pub fn read_pipeline(path: &Path) -> Result<Option<Pipeline>> {
+    Ok(read_any(path)?.into_pipeline())
+}
+
+fn read_any(path: &Path) -> Result<Decoded> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -41,21 +52,25 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
 
 /// Reads a package whose files lie in memory, or inside another file, by their paths.
 pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model> {
-    read_package(&Source::in_memory(files)?)
+    read_package(&Source::in_memory(files)?)?.into_model()
 }
 
-fn read_model_file(path: &Path) -> Result<Model> {
+fn read_model_file(path: &Path) -> Result<Decoded> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(manifest::MODEL_FILE);
     let within = |error: Error| error.in_file(name);
     let bytes = read_whole(path, limits::MODEL_BYTES).map_err(within)?;
-    let mut model = decode::model(&bytes).map_err(within)?;
+    let mut decoded = decode::any(&bytes).map_err(within)?;
     drop(bytes);
-    let directory = path.parent().unwrap_or(Path::new(""));
-    WeightFiles::in_directory(directory).load(&mut model.program)?;
-    Ok(model)
+    let weights = WeightFiles::in_directory(path.parent().unwrap_or(Path::new("")));
+    load(&weights, &mut decoded)?;
+    Ok(decoded)
 }
 
-fn read_package(source: &Source<'_>) -> Result<Model> {
+fn load(weights: &WeightFiles, decoded: &mut Decoded) -> Result<()> {
+    decoded.programs_mut().into_iter().try_for_each(|program| weights.load(program))
+}
+
+fn read_package(source: &Source<'_>) -> Result<Decoded> {
     let listing = source.list()?;
     if !listing.files.contains_key(manifest::FILE) {
         let message = format!("{} holds no `{}`", source.shown(), manifest::FILE);
@@ -89,12 +104,12 @@ fn read_package(source: &Source<'_>) -> Result<Model> {
     }
     let within = |error: Error| error.in_file(&*model_path);
     let bytes = source.read(&model_path, limits::MODEL_BYTES).map_err(within)?;
-    let mut model = decode::model(&bytes).map_err(within)?;
+    let mut decoded = decode::any(&bytes).map_err(within)?;
     drop(bytes);
 
     let directory = model_path.rsplit_once('/').map_or("", |(directory, _)| directory);
     let weights = source.weights(directory);
-    weights.load(&mut model.program)?;
+    load(&weights, &mut decoded)?;
 
     let mut known: BTreeSet<String> = [manifest::FILE.to_owned(), model_path.clone()].into();
     let opened = weights.opened();
@@ -111,11 +126,11 @@ fn read_package(source: &Source<'_>) -> Result<Model> {
                 if below_data.is_empty() { name.to_owned() } else { format!("{below_data}/{name}") }
             })
             .collect();
-    model.extra = Extra {
+    *decoded.extra_mut() = Extra {
         files: extra_files(source, listing.files, &known)?,
         items: manifest.items.into_iter().filter(|item| !ours.contains(&item.path)).collect(),
     };
-    Ok(model)
+    Ok(decoded)
 }
 
 /// The files of a package that are not known: small ones read, large ones mapped.

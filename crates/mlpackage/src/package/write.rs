@@ -9,7 +9,8 @@ use super::error::{Error, ErrorKind};
 use super::tree::{Files, Tree, Unhashed};
 use super::weights::{self, Layout, Written};
 use super::{encode, manifest};
-use coremill_mil::model::{ExtraFile, Model};
+use crate::pipeline::Pipeline;
+use coremill_mil::model::{Extra, ExtraFile, Model};
 use coremill_mil::verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -20,11 +21,43 @@ type Result<T> = std::result::Result<T, Error>;
 /// the old one or the new one, whole. Its bytes depend on the model alone.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
     let model = verified.model();
+    let layout = Layout::plan(&model.program)?;
+    put(path, &to_bytes(model, &layout)?, &layout, &model.extra, options)
+}
+
+/// Writes a package of a pipeline, like [`write`](write()). Every stage must be sound.
+pub fn write_pipeline(path: &Path, pipeline: &Pipeline, options: &WriteOptions) -> Result<()> {
+    check_pipeline(pipeline)?;
+    let layout = Layout::plan_all(pipeline.stages.iter().map(|stage| &stage.model.program))?;
+    let bytes = encode::pipeline(pipeline, &|weight| layout.place(weight))?;
+    put(path, &bytes, &layout, &pipeline.extra, options)
+}
+
+/// Refuses a pipeline that Core ML would not load.
+pub(crate) fn check_pipeline(pipeline: &Pipeline) -> Result<()> {
+    let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
+    if pipeline.stages.is_empty() {
+        return Err(unwritable("the pipeline has no stage".to_owned()));
+    }
+    match pipeline.verify() {
+        Ok(_) => Ok(()),
+        Err((index, report)) => {
+            let name = pipeline.stage_name(index);
+            Err(unwritable(format!("the stage `{name}` is not sound: {report}")))
+        }
+    }
+}
+
+fn put(
+    path: &Path,
+    bytes: &[u8],
+    layout: &Layout<'_>,
+    extra: &Extra,
+    options: &WriteOptions,
+) -> Result<()> {
     let path = &directory::destination(path)?;
     check_target(path)?;
-    check_items(model)?;
-    let layout = Layout::plan(&model.program)?;
-    let bytes = to_bytes(model, &layout)?;
+    check_items(extra)?;
 
     let staging = Staging::new(path)?;
     let data = staging.path().join(manifest::DATA);
@@ -32,12 +65,12 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
     let made = fs::create_dir_all(&directory);
     made.map_err(|error| Error::io("make a directory for the model", error))?;
     let written = layout.write_and_hash(&directory, options.durable)?;
-    write_file(&directory.join(manifest::MODEL_FILE), &bytes, options)?;
-    for extra in &model.extra.files {
+    write_file(&directory.join(manifest::MODEL_FILE), bytes, options)?;
+    for extra in &extra.files {
         write_extra(staging.path(), extra, options)?;
     }
 
-    let manifest = manifest::of(&bytes, &written, &model.extra.items);
+    let manifest = manifest::of(bytes, &written, &extra.items);
     for item in &manifest.items {
         // An item that none of the files belongs to was an empty directory.
         let item = data.join(&item.path);
@@ -65,7 +98,7 @@ pub fn to_tree(verified: &Verified<'_>) -> Result<Tree> {
 /// The same before weights are read for the identifiers in them.
 pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<Unhashed<'m>> {
     let model = verified.model();
-    check_items(model)?;
+    check_items(&model.extra)?;
     let layout = Layout::plan(&model.program)?;
     let bytes: Buffer = to_bytes(model, &layout)?.into();
     let directory = format!("{}/{}/", manifest::DATA, manifest::MODEL_DIRECTORY);
@@ -115,8 +148,8 @@ fn write_file(path: &Path, bytes: &[u8], options: &WriteOptions) -> Result<()> {
     write().map_err(|error| Error::io(format!("write {}", path.display()), error))
 }
 
-fn check_items(model: &Model) -> Result<()> {
-    for item in &model.extra.items {
+fn check_items(extra: &Extra) -> Result<()> {
+    for item in &extra.items {
         if let Err(problem) = directory::check_path(&item.path) {
             let message = format!("the path `{}` of an item of the manifest {problem}", item.path);
             return Err(Error::new(ErrorKind::Unwritable, message));

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
+    /// Fill weights whose files are missing: those of a MIL text without its weight files
+    #[arg(long, value_enum, value_name = "HOW")]
+    fill_weights: Option<FillWeights>,
     /// The shape of an input that `--random` fills
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
@@ -103,6 +106,12 @@ pub(crate) struct Args {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FillWeights {
+    /// Random numbers, the same for the same seed of `--random`
+    Random,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -157,7 +166,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::user("`--data` is for ExecuTorch programs"));
     }
     let start = Instant::now();
-    let (opened, program) = super::open_or_convert(&args.model)?;
+    let (mut opened, program) = super::open_or_convert(&args.model)?;
+    if let Some(FillWeights::Random) = args.fill_weights {
+        coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
+    }
     let verified = super::verify(&opened)?;
     let precision = args.precision.into();
     let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };

@@ -8,56 +8,205 @@ mod program;
 mod tests;
 
 use super::error::{Error, ErrorKind};
-use super::wire::{Field, Reader, malformed};
+use super::wire::{Field, Reader, malformed, unknown_field};
+use crate::pipeline::{self, Pipeline, PipelineKind, Stage};
+use coremill_mil::ir::{Program, UnknownFields};
 use coremill_mil::limits;
-use coremill_mil::model::{Model, ModelDescription};
+use coremill_mil::model::{Extra, Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;
 
 /// The number of `mlProgram` among the kinds of model.
 const ML_PROGRAM: u32 = 502;
 
-/// Decodes a model file. Weights keep their place and have no data.
-pub(crate) fn model(bytes: &[u8]) -> Result<Model> {
-    let mut model = Model::default();
-    let (mut version, mut description, mut updatable) = (None, None, None);
-    let mut kind: Option<Field<'_>> = None;
-    let mut reader = Reader::new(bytes);
-    while let Some(field) = reader.next()? {
-        match field.number {
-            1 => {
-                let value = field.int32("specificationVersion")?;
-                field.once(&mut version, "specificationVersion", value)?;
-            }
-            2 => field.once(&mut description, "description", field)?,
-            10 => field.once(&mut updatable, "isUpdatable", field.bool("isUpdatable")?)?,
-            number if number == ML_PROGRAM || other_kinds::name(number).is_some() => {
-                field.once(&mut kind, "a kind of model", field)?;
-            }
-            _ => model.unknown.0.extend_from_slice(field.raw),
+/// Content of a model file.
+pub(crate) enum Decoded {
+    Model(Box<Model>),
+    Pipeline(Pipeline),
+}
+
+impl Decoded {
+    /// Every program in it.
+    pub(crate) fn programs_mut(&mut self) -> Vec<&mut Program> {
+        match self {
+            Decoded::Model(model) => vec![&mut model.program],
+            Decoded::Pipeline(pipeline) => pipeline.programs_mut().collect(),
         }
     }
-    model.specification_version = version.unwrap_or_default();
-    model.is_updatable = updatable.unwrap_or_default();
+
+    /// Other files of the package.
+    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+        match self {
+            Decoded::Model(model) => &mut model.extra,
+            Decoded::Pipeline(pipeline) => &mut pipeline.extra,
+        }
+    }
+
+    /// The model, or a pipeline's stages as one.
+    pub(crate) fn into_model(self) -> Result<Model> {
+        match self {
+            Decoded::Model(model) => Ok(*model),
+            Decoded::Pipeline(pipeline) => linked(pipeline),
+        }
+    }
+
+    pub(crate) fn into_pipeline(self) -> Option<Pipeline> {
+        match self {
+            Decoded::Model(_) => None,
+            Decoded::Pipeline(pipeline) => Some(pipeline),
+        }
+    }
+}
+
+/// The stages of a pipeline as one model.
+pub(crate) fn linked(pipeline: Pipeline) -> Result<Model> {
+    pipeline::link(pipeline).map_err(|message| {
+        let error = Error::new(ErrorKind::Unsupported, message);
+        error.with_hint("the stages cannot run as one program; take the pipeline apart")
+    })
+}
+
+/// Decodes a model file; of a pipeline, the stages as one model. Weights keep their place and have no data.
+pub(crate) fn model(bytes: &[u8]) -> Result<Model> {
+    any(bytes)?.into_model()
+}
+
+/// Decodes a model file. Weights keep their place and have no data.
+pub(crate) fn any(bytes: &[u8]) -> Result<Decoded> {
+    let mut budget = Budget::new(bytes.len() as u64);
+    let mut found = Message::default();
+    let kind = found.read(Reader::new(bytes))?;
     let Some(kind) = kind else {
         let message = "the file holds no model of a kind that is known";
         let error = Error::new(ErrorKind::OtherModel, message);
         return Err(error.with_hint("is this a Core ML model file?"));
     };
-    if kind.number != ML_PROGRAM {
-        return Err(other_kinds::refusal(&kind, model.specification_version));
+    if kind.number == ML_PROGRAM {
+        return found.model(&kind, &mut budget).map(|model| Decoded::Model(Box::new(model)));
+    }
+    match PipelineKind::from_field(kind.number) {
+        Some(of) if other_kinds::is_of_programs(&kind) => {
+            found.pipeline(of, &kind, &mut budget).map(Decoded::Pipeline)
+        }
+        _ => Err(other_kinds::refusal(&kind, found.version.unwrap_or_default())),
+    }
+}
+
+/// The fields of a `Model` message beside its kind.
+#[derive(Default)]
+struct Message<'b> {
+    version: Option<i32>,
+    description: Option<Field<'b>>,
+    updatable: Option<bool>,
+    unknown: UnknownFields,
+}
+
+impl<'b> Message<'b> {
+    /// Reads the fields; gives the kind of the model, which holds its content.
+    fn read(&mut self, mut reader: Reader<'b>) -> Result<Option<Field<'b>>> {
+        let mut kind: Option<Field<'b>> = None;
+        while let Some(field) = reader.next()? {
+            match field.number {
+                1 => {
+                    let value = field.int32("specificationVersion")?;
+                    field.once(&mut self.version, "specificationVersion", value)?;
+                }
+                2 => field.once(&mut self.description, "description", field)?,
+                10 => field.once(&mut self.updatable, "isUpdatable", field.bool("isUpdatable")?)?,
+                number if number == ML_PROGRAM || other_kinds::name(number).is_some() => {
+                    field.once(&mut kind, "a kind of model", field)?;
+                }
+                _ => self.unknown.0.extend_from_slice(field.raw),
+            }
+        }
+        Ok(kind)
     }
 
-    let mut budget = Budget::new(bytes.len() as u64);
-    if let Some(field) = description {
+    fn described(&self, budget: &mut Budget) -> Result<ModelDescription> {
+        let Some(field) = self.description else { return Ok(ModelDescription::default()) };
         let within = |error: Error| error.within("description");
-        let reader = field.message("description")?;
-        model.description = description::model(reader, &mut budget).map_err(within)?;
+        description::model(field.message("description")?, budget).map_err(within)
     }
-    let reader = kind.message("mlProgram")?;
-    model.program =
-        program::program(reader, &mut budget).map_err(|error| error.within("mlProgram"))?;
-    Ok(model)
+
+    fn model(self, program: &Field<'_>, budget: &mut Budget) -> Result<Model> {
+        let description = self.described(budget)?;
+        let reader = program.message("mlProgram")?;
+        let within = |error: Error| error.within("mlProgram");
+        Ok(Model {
+            specification_version: self.version.unwrap_or_default(),
+            is_updatable: self.updatable.unwrap_or_default(),
+            description,
+            program: program::program(reader, budget).map_err(within)?,
+            extra: Extra::default(),
+            unknown: self.unknown,
+        })
+    }
+
+    fn pipeline(
+        self,
+        kind: PipelineKind,
+        field: &Field<'_>,
+        budget: &mut Budget,
+    ) -> Result<Pipeline> {
+        let mut pipeline = Pipeline {
+            kind,
+            specification_version: self.version.unwrap_or_default(),
+            is_updatable: self.updatable.unwrap_or_default(),
+            description: self.described(budget)?,
+            unknown: self.unknown,
+            ..Pipeline::default()
+        };
+        let name = other_kinds::name(field.number).unwrap_or_default();
+        let mut reader = field.message(name)?;
+        if kind != PipelineKind::Plain {
+            let mut inner = None;
+            while let Some(field) = reader.next()? {
+                match field.number {
+                    1 => field.once(&mut inner, "pipeline", field)?,
+                    _ => pipeline.unknown_of_kind.0.extend_from_slice(field.raw),
+                }
+            }
+            let inner = inner.ok_or_else(|| missing("the pipeline", field.offset))?;
+            reader = inner.message("pipeline")?;
+        }
+        let mut names = Vec::new();
+        while let Some(field) = reader.next()? {
+            match field.number {
+                1 => {
+                    let limit = limits::PIPELINE_STAGES;
+                    count(&mut pipeline.stages.len(), limit, "stages", field.offset)?;
+                    let index = pipeline.stages.len();
+                    let within = |error: Error| error.within(format!("stage {index}"));
+                    let model = stage(&field, budget).map_err(within)?;
+                    pipeline.stages.push(Stage { name: String::new(), model });
+                }
+                2 => {
+                    let name = field.name("names")?;
+                    budget.charge::<String>(name.len(), field.offset)?;
+                    names.push(name.to_owned());
+                }
+                _ => return Err(unknown_field(&field, "a pipeline")),
+            }
+        }
+        if !names.is_empty() && names.len() != pipeline.stages.len() {
+            let (stages, names) = (pipeline.stages.len(), names.len());
+            let message = format!("a pipeline of {stages} stages has {names} names for them");
+            return Err(malformed(message, field.offset));
+        }
+        for (stage, name) in pipeline.stages.iter_mut().zip(names) {
+            stage.name = name;
+        }
+        Ok(pipeline)
+    }
+}
+
+fn stage(field: &Field<'_>, budget: &mut Budget) -> Result<Model> {
+    let mut found = Message::default();
+    match found.read(field.message("models")?)? {
+        Some(kind) if kind.number == ML_PROGRAM => found.model(&kind, budget),
+        Some(kind) => Err(other_kinds::refusal(&kind, found.version.unwrap_or_default())),
+        None => Err(missing("the kind of the model", field.offset)),
+    }
 }
 
 /// Decodes a description alone, as compiled models hold it.

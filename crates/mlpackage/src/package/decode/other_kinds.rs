@@ -57,10 +57,12 @@ pub(super) fn refusal(kind: &Field<'_>, version: i32) -> Error {
         _ => content(kind).map(|content| format!(" of {content}")),
     };
     let content = content.unwrap_or_default();
-    let message = format!(
-        "the model is a `{shown}`{content}, in version {version} of the format; only `mlProgram` is \
-         read"
-    );
+    let read = match kind.number {
+        200..=202 => "only pipelines of `mlProgram` are read",
+        _ => "only `mlProgram` is read",
+    };
+    let message =
+        format!("the model is a `{shown}`{content}, in version {version} of the format; {read}");
     let hint = "convert the original model to an ML Program (iOS 15 or later)";
     Error::new(ErrorKind::OtherModel, message).at(kind.offset).with_hint(hint)
 }
@@ -85,13 +87,35 @@ fn content(kind: &Field<'_>) -> Option<String> {
     }
 }
 
+/// Whether a pipeline has stages, and all of them are ML Programs.
+pub(super) fn is_of_programs(kind: &Field<'_>) -> bool {
+    let Some(mut reader) = stages_of(kind) else { return false };
+    let mut stages = 0;
+    while let Ok(Some(field)) = reader.next() {
+        if field.number == 1 {
+            stages += 1;
+            let model = field.message("models");
+            if !model.is_ok_and(|model| occurrences(model, super::ML_PROGRAM) > 0) {
+                return false;
+            }
+        }
+    }
+    stages > 0
+}
+
+/// The message with the stages of a pipeline.
+fn stages_of<'a>(kind: &Field<'a>) -> Option<Reader<'a>> {
+    let name = name(kind.number)?;
+    let mut reader = kind.message(name).ok()?;
+    match kind.number {
+        202 => Some(reader),
+        _ => find(&mut reader, 1)?.message(name).ok(),
+    }
+}
+
 /// The stages of a pipeline: their names, kinds and contents.
 fn pipeline(kind: &Field<'_>) -> Option<String> {
-    let name_of_kind = name(kind.number)?;
-    let mut reader = kind.message(name_of_kind).ok()?;
-    if kind.number != 202 {
-        reader = find(&mut reader, 1)?.message(name_of_kind).ok()?;
-    }
+    let mut reader = stages_of(kind)?;
     let (mut stages, mut names) = (Vec::new(), Vec::new());
     while let Ok(Some(field)) = reader.next() {
         match field.number {

@@ -9,6 +9,7 @@ mod program;
 
 use super::error::{Error, ErrorKind};
 use super::wire::Writer;
+use crate::pipeline::{Pipeline, PipelineKind};
 use coremill_mil::ir::{Weight, WeightPlace};
 use coremill_mil::limits;
 use coremill_mil::model::{Model, ModelDescription};
@@ -22,11 +23,52 @@ pub(crate) type Places<'p> = &'p dyn Fn(&Weight) -> Option<WeightPlace>;
 pub(crate) fn model(model: &Model, places: Places<'_>) -> Result<Vec<u8>> {
     let mut writer = Writer::default();
     let mut failure = Failure(None);
+    fields(&mut writer, model, places, &mut failure);
+    checked(writer, failure)
+}
+
+/// Encodes the model file of a pipeline whose weights lie where `places` says.
+pub(crate) fn pipeline(pipeline: &Pipeline, places: Places<'_>) -> Result<Vec<u8>> {
+    let mut writer = Writer::default();
+    let mut failure = Failure(None);
+    writer.int64(1, i64::from(pipeline.specification_version));
+    writer.message(2, |writer| description::model(writer, &pipeline.description));
+    writer.bool(10, pipeline.is_updatable);
+    let stages = |writer: &mut Writer, failure: &mut Failure| {
+        for (index, stage) in pipeline.stages.iter().enumerate() {
+            let write = |failure: &mut Failure| {
+                writer.message(1, |writer| fields(writer, &stage.model, places, failure));
+            };
+            failure.within(|| format!("stage {index}"), write);
+        }
+        if pipeline.stages.iter().any(|stage| !stage.name.is_empty()) {
+            for stage in &pipeline.stages {
+                writer.bytes_always(2, stage.name.as_bytes());
+            }
+        }
+    };
+    writer.message(pipeline.kind.field(), |writer| {
+        match pipeline.kind {
+            PipelineKind::Plain => stages(writer, &mut failure),
+            PipelineKind::Classifier | PipelineKind::Regressor => {
+                writer.message(1, |writer| stages(writer, &mut failure));
+            }
+        }
+        writer.raw(&pipeline.unknown_of_kind.0);
+    });
+    writer.raw(&pipeline.unknown.0);
+    checked(writer, failure)
+}
+
+fn fields(writer: &mut Writer, model: &Model, places: Places<'_>, failure: &mut Failure) {
     writer.int64(1, i64::from(model.specification_version));
     writer.message(2, |writer| description::model(writer, &model.description));
     writer.bool(10, model.is_updatable);
-    writer.message(502, |writer| program::program(writer, &model.program, places, &mut failure));
+    writer.message(502, |writer| program::program(writer, &model.program, places, failure));
     writer.raw(&model.unknown.0);
+}
+
+fn checked(writer: Writer, failure: Failure) -> Result<Vec<u8>> {
     if let Some(error) = failure.0 {
         return Err(error);
     }

@@ -21,6 +21,7 @@ type Result<T> = std::result::Result<T, Error>;
 /// size begins there, and lies in the file apart from every other record that was referred to.
 pub struct WeightFiles {
     source: Source,
+    may_be_missing: bool,
     opened: Mutex<BTreeMap<String, OpenFile>>,
 }
 
@@ -44,13 +45,33 @@ struct OpenFile {
 impl WeightFiles {
     /// The weight files of a program whose `@model_path` is a directory.
     pub fn in_directory(directory: impl Into<PathBuf>) -> WeightFiles {
-        WeightFiles { source: Source::Directory(directory.into()), opened: Mutex::default() }
+        WeightFiles::of(Source::Directory(directory.into()))
     }
 
     /// Weight files in memory, by their paths from `@model_path`.
     pub fn in_memory(files: impl IntoIterator<Item = (String, Buffer)>) -> WeightFiles {
-        let source = Source::Memory(files.into_iter().collect());
-        WeightFiles { source, opened: Mutex::default() }
+        WeightFiles::of(Source::Memory(files.into_iter().collect()))
+    }
+
+    fn of(source: Source) -> WeightFiles {
+        WeightFiles { source, may_be_missing: false, opened: Mutex::default() }
+    }
+
+    /// Leaves weights of text without elements whose files are missing, instead of refusing the text. The verifier
+    /// reports them.
+    pub fn allow_missing(mut self) -> WeightFiles {
+        self.may_be_missing = true;
+        self
+    }
+
+    /// Whether there is nothing where a file should be.
+    fn is_missing(&self, name: &str) -> bool {
+        let Some(path) = name.strip_prefix(MODEL_PATH) else { return false };
+        match &self.source {
+            _ if directory::check_path(path).is_err() => false,
+            Source::Directory(root) => std::fs::symlink_metadata(root.join(path)).is_err(),
+            Source::Memory(files) => !files.contains_key(path),
+        }
     }
 
     /// The elements of a weight.
@@ -173,6 +194,9 @@ impl coremill_mil::text::Weights for WeightFiles {
         place: &WeightPlace,
         ty: &TensorType,
     ) -> std::result::Result<Option<Buffer>, String> {
+        if self.may_be_missing && self.is_missing(&place.file) {
+            return Ok(None);
+        }
         self.elements(place, ty).map(Some).map_err(|error| error.to_string())
     }
 }

@@ -60,13 +60,20 @@ type Group<'p> = Vec<(&'p Weight, &'p TensorType)>;
 impl<'p> Layout<'p> {
     /// Decides where the weights of a program go.
     pub fn plan(program: &'p Program) -> Result<Layout<'p>> {
+        Layout::plan_all([program])
+    }
+
+    /// Decides where the weights of several programs go that share their weight files.
+    pub(crate) fn plan_all(programs: impl IntoIterator<Item = &'p Program>) -> Result<Layout<'p>> {
         let mut groups: BTreeMap<Arc<str>, Group<'p>> = BTreeMap::new();
         let default: Arc<str> = DEFAULT_FILE.into();
-        for_each_weight(program, &mut |weight, ty| {
-            let file = weight.place.as_ref().map_or(&default, |place| &place.file);
-            groups.entry(Arc::clone(file)).or_default().push((weight, ty));
-            Ok(())
-        })?;
+        for program in programs {
+            for_each_weight(program, &mut |weight, ty| {
+                let file = weight.place.as_ref().map_or(&default, |place| &place.file);
+                groups.entry(Arc::clone(file)).or_default().push((weight, ty));
+                Ok(())
+            })?;
+        }
         let mut layout =
             Layout { files: Vec::new(), places: HashMap::new(), program: std::marker::PhantomData };
         for (file, group) in groups {

@@ -1,0 +1,350 @@
+use std::collections::{HashMap, HashSet};
+
+use coremill_tensor::DType;
+
+use super::{Pipeline, Stage};
+use coremill_mil::ir::{
+    Binding, BlockId, Constant, Function, Input, Op, Program, TensorType, Type, ValueId,
+};
+use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, Model};
+use coremill_mil::ops::OpKind;
+
+/// Makes one model of a pipeline: the stages' operations in one function, after one another.
+///
+/// The function has the newest opset of the stages. Its inputs and outputs are those that the pipeline describes. Values
+/// that would share a name get the stage's name before theirs. The error is a message for people.
+///
+/// ```
+/// use coremill_mil::{model::describe, text, verify::verify};
+/// use coremill_mlpackage::pipeline::{self, Pipeline, Stage};
+///
+/// let stage = |text: &str| -> Result<Stage, Box<dyn std::error::Error>> {
+///     Ok(Stage { model: describe(text::parse(text, &text::NoWeights)?)?, ..Stage::default() })
+/// };
+/// let first = stage("program(1.3) { func main<ios17>(tensor<fp32, [2]> x) { \
+///                    tensor<fp16, [2]> half = cast(x = x, dtype = string(\"fp16\")); } -> (half); }")?;
+/// let second = stage("program(1.3) { func main<ios17>(tensor<fp32, [2]> half) { \
+///                     tensor<fp32, [2]> y = relu(x = half); } -> (y); }")?;
+/// let mut pipeline = Pipeline { specification_version: 8, ..Pipeline::default() };
+/// pipeline.description.inputs = first.model.description.inputs.clone();
+/// pipeline.description.outputs = second.model.description.outputs.clone();
+/// pipeline.stages = vec![first, second];
+/// let model = pipeline::link(pipeline)?;
+/// let function = &model.program.functions[0];
+/// let operators: Vec<_> = function.all_ops().map(|(_, op)| op.type_name()).collect();
+/// assert_eq!(operators, ["cast", "cast", "relu"]);
+/// assert!(verify(&model).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn link(pipeline: Pipeline) -> Result<Model, String> {
+    let opsets = pipeline.stages.iter().filter_map(|stage| Some(entry(stage)?.opset));
+    let Some(opset) = opsets.max() else { return Err("the pipeline has no stage".to_owned()) };
+    let mut linker = Linker {
+        function: Function::new("main", opset),
+        features: HashMap::new(),
+        names: HashSet::new(),
+    };
+    let named: HashSet<&str> =
+        pipeline.description.outputs.iter().map(|output| output.name.as_str()).collect();
+    linker.names.extend(named.iter().map(|&name| name.to_owned()));
+    for input in &pipeline.description.inputs {
+        if named.contains(input.name.as_str()) {
+            return Err(format!("the pipeline has both an input and an output `{}`", input.name));
+        }
+        let ty = input_type(&pipeline, input)?;
+        let body = linker.function.body;
+        let value = linker.function.add_input(body, input.name.clone(), ty);
+        linker.names.insert(input.name.clone());
+        let feature = Feature { value, ty: input.ty.clone(), is_computed: false };
+        linker.features.insert(input.name.clone(), feature);
+    }
+    let last_givers = last_givers(&pipeline.stages);
+    for (index, stage) in pipeline.stages.iter().enumerate() {
+        let keeps =
+            |output: &str| named.contains(output) && last_givers.get(output) == Some(&index);
+        let name = pipeline.stage_name(index);
+        linker.stage(stage, &name, &keeps).map_err(|error| format!("stage `{name}` {error}"))?;
+    }
+    let mut outputs = Vec::new();
+    for output in &pipeline.description.outputs {
+        let Some(feature) = linker.features.get(&output.name) else {
+            return Err(format!("no stage gives the pipeline's output `{}`", output.name));
+        };
+        outputs.push(feature.value);
+    }
+    let body = linker.function.body;
+    linker.function.block_mut(body).outputs = outputs;
+    let program = Program { functions: vec![linker.function], ..Program::default() };
+    Ok(Model {
+        specification_version: pipeline.specification_version,
+        is_updatable: pipeline.is_updatable,
+        description: pipeline.description,
+        program,
+        extra: pipeline.extra,
+        unknown: pipeline.unknown,
+    })
+}
+
+/// A feature that later stages may take.
+struct Feature {
+    value: ValueId,
+    ty: FeatureType,
+    /// Whether a stage gives it. The pipeline's own inputs reach every stage as the caller passes them.
+    is_computed: bool,
+}
+
+struct Linker {
+    function: Function,
+    features: HashMap<String, Feature>,
+    /// Names that are taken, those of the pipeline's outputs included.
+    names: HashSet<String>,
+}
+
+impl Linker {
+    fn stage(
+        &mut self,
+        stage: &Stage,
+        stage_name: &str,
+        keeps: &dyn Fn(&str) -> bool,
+    ) -> Result<(), String> {
+        let model = &stage.model;
+        let name = model.default_function_name();
+        let (Some(source), Some(signature)) = (model.program.function(name), model.signature(name))
+        else {
+            return Err(format!("has no function `{name}`"));
+        };
+        if let Some(state) = signature.states.first() {
+            return Err(format!("has a state, `{}`; stages of pipelines have none", state.name));
+        }
+        let mut values = HashMap::new();
+        for &input in source.inputs() {
+            let wanted = source.value(input);
+            let Some(feature) = self.features.get(&wanted.name) else {
+                let message = "which neither the pipeline's inputs nor earlier stages give";
+                return Err(format!("takes `{}`, {message}", wanted.name));
+            };
+            let (value, described, is_computed) =
+                (feature.value, feature.ty.clone(), feature.is_computed);
+            let taken = signature.input(&wanted.name).map(|feature| &feature.ty);
+            let value = match taken {
+                Some(taken) if is_computed => self.as_image(value, &described, taken)?,
+                _ => value,
+            };
+            values.insert(input, self.converted(value, &wanted.ty, &wanted.name)?);
+        }
+        let kept: HashSet<ValueId> = (source.outputs().iter().copied())
+            .filter(|&output| keeps(&source.value(output).name))
+            .collect();
+        let body = self.function.body;
+        let mut copy = Copy { source, stage: stage_name, kept, values };
+        copy.block(self, source.body, body)?;
+        for &output in source.outputs() {
+            let name = &source.value(output).name;
+            let ty = signature.output(name).map_or(FeatureType::Unspecified, |f| f.ty.clone());
+            let Some(&value) = copy.values.get(&output) else {
+                return Err(format!("gives `{name}`, which it does not compute"));
+            };
+            self.features.insert(name.clone(), Feature { value, ty, is_computed: true });
+        }
+        Ok(())
+    }
+
+    /// An image that a stage gives as the next one gets it: rounded to 8-bit pixels, in the order of colors that the
+    /// next one takes.
+    fn as_image(
+        &mut self,
+        value: ValueId,
+        given: &FeatureType,
+        taken: &FeatureType,
+    ) -> Result<ValueId, String> {
+        let FeatureType::Image(image) = given else { return Ok(value) };
+        let name = self.function.value(value).name.clone();
+        let mut value = value;
+        if image.color_space != ColorSpace::GrayscaleFloat16 {
+            let dtype = self.function.value(value).ty.as_tensor().map(|tensor| tensor.dtype);
+            let bound = |at: f32| match dtype {
+                Some(DType::Fp16) => Ok(Constant::fp16(half::f16::from_f32(at))),
+                Some(DType::Fp32) => Ok(Constant::fp32(at)),
+                _ => Err(format!("takes the image `{name}`, which is not a tensor of floats")),
+            };
+            let bounds = [("alpha", bound(0.0)?), ("beta", bound(255.0)?)];
+            let clipped = self.op(OpKind::Clip, value, bounds, None)?;
+            value = self.op(OpKind::Round, clipped, [], None)?;
+        }
+        match taken {
+            FeatureType::Image(taken) if taken.color_space == image.color_space => Ok(value),
+            FeatureType::Image(taken) => match (image.color_space, taken.color_space) {
+                (ColorSpace::Rgb, ColorSpace::Bgr) | (ColorSpace::Bgr, ColorSpace::Rgb) => {
+                    self.op(OpKind::Reverse, value, [("axes", Constant::int32s(&[1]))], None)
+                }
+                (given, taken) => Err(format!("takes `{name}` as {taken}, given as {given}")),
+            },
+            // Arrays of pixels hold the same numbers.
+            _ => Ok(value),
+        }
+    }
+
+    /// The value in a type: cast, or under another shape of as many elements.
+    fn converted(&mut self, value: ValueId, ty: &Type, name: &str) -> Result<ValueId, String> {
+        let given = self.function.value(value).ty.clone();
+        if given.is_compatible(ty) {
+            return Ok(value);
+        }
+        let (Some(from), Some(to)) = (given.as_tensor(), ty.as_tensor()) else {
+            return Err(format!("takes `{name}` as `{ty}`, given as `{given}`"));
+        };
+        let mut value = value;
+        if from.dtype != to.dtype {
+            let cast = Type::Tensor(TensorType { dtype: to.dtype, shape: from.shape.clone() });
+            let dtype = [("dtype", Constant::string(to.dtype.name()))];
+            value = self.op(OpKind::Cast, value, dtype, Some(cast))?;
+        }
+        if self.function.value(value).ty.is_compatible(ty) {
+            return Ok(value);
+        }
+        let shape: Option<Vec<i32>> = to
+            .known_shape()
+            .and_then(|shape| shape.into_iter().map(|extent| i32::try_from(extent).ok()).collect());
+        match shape {
+            // Core ML describes a scalar as an array of one element.
+            Some(shape) if from.element_count() == to.element_count() => {
+                let shape = [("shape", Constant::int32s(&shape))];
+                self.op(OpKind::Reshape, value, shape, Some(ty.clone()))
+            }
+            _ => Err(format!("takes `{name}` as `{ty}`, given as `{given}`")),
+        }
+    }
+
+    /// Appends an operation on a value; it gives the same type unless another is stated.
+    fn op<const N: usize>(
+        &mut self,
+        kind: OpKind,
+        value: ValueId,
+        literals: [(&'static str, Constant); N],
+        ty: Option<Type>,
+    ) -> Result<ValueId, String> {
+        let mut op = Op::new(kind);
+        op.inputs.push(Input { name: "x".into(), bindings: vec![Binding::Value(value)] });
+        for (name, constant) in literals {
+            let bindings = vec![Binding::Literal(constant)];
+            op.inputs.push(Input { name: name.into(), bindings });
+        }
+        op.inputs.sort_by(|left, right| left.name.cmp(&right.name));
+        let ty = ty.unwrap_or_else(|| self.function.value(value).ty.clone());
+        let name = format!("{}_{}", self.function.value(value).name, kind.name());
+        let name = self.unique(&name);
+        let body = self.function.body;
+        let op = self.function.add_op(body, op, [(name, ty)]);
+        self.function.op(op).outputs.first().copied().ok_or_else(|| "gives nothing".to_owned())
+    }
+
+    /// A name that no value has yet, and takes it.
+    fn unique(&mut self, name: &str) -> String {
+        let mut candidate = name.to_owned();
+        let mut count = 0;
+        while !self.names.insert(candidate.clone()) {
+            count += 1;
+            candidate = format!("{name}_{count}");
+        }
+        candidate
+    }
+}
+
+/// The operations of a stage on their way into the linked function.
+struct Copy<'s> {
+    source: &'s Function,
+    stage: &'s str,
+    /// Outputs that keep their names.
+    kept: HashSet<ValueId>,
+    /// Values of the linked function by those of the stage.
+    values: HashMap<ValueId, ValueId>,
+}
+
+impl Copy<'_> {
+    fn block(&mut self, linker: &mut Linker, from: BlockId, to: BlockId) -> Result<(), String> {
+        let block = self.source.block(from);
+        linker.function.block_mut(to).attributes = block.attributes.clone();
+        for &id in &block.ops {
+            let source = self.source.op(id);
+            let mut op = Op { blocks: Vec::new(), ..source.clone() };
+            for input in &mut op.inputs {
+                for binding in &mut input.bindings {
+                    if let Binding::Value(value) = binding {
+                        *value = self.value(*value)?;
+                    }
+                }
+            }
+            for &inner in &source.blocks {
+                let block = linker.function.add_block();
+                op.blocks.push(block);
+                for &input in &self.source.block(inner).inputs {
+                    let name = self.name(linker, input);
+                    let ty = self.source.value(input).ty.clone();
+                    let value = linker.function.add_input(block, name, ty);
+                    self.values.insert(input, value);
+                }
+                self.block(linker, inner, block)?;
+            }
+            let outputs: Vec<_> = (source.outputs.iter())
+                .map(|&output| (self.name(linker, output), self.source.value(output).ty.clone()))
+                .collect();
+            let added = linker.function.add_op(to, op, outputs);
+            let added = linker.function.op(added).outputs.iter().copied();
+            self.values.extend(source.outputs.iter().copied().zip(added));
+        }
+        let outputs: Result<Vec<_>, _> =
+            block.outputs.iter().map(|&output| self.value(output)).collect();
+        linker.function.block_mut(to).outputs = outputs?;
+        Ok(())
+    }
+
+    fn value(&self, value: ValueId) -> Result<ValueId, String> {
+        self.values.get(&value).copied().ok_or_else(|| {
+            format!("uses `{}` before it is computed", self.source.value(value).name)
+        })
+    }
+
+    fn name(&self, linker: &mut Linker, value: ValueId) -> String {
+        let name = &self.source.value(value).name;
+        if self.kept.contains(&value) || linker.names.insert(name.clone()) {
+            return name.clone();
+        }
+        linker.unique(&format!("{}_{name}", self.stage))
+    }
+}
+
+/// The function of a stage that runs.
+fn entry(stage: &Stage) -> Option<&Function> {
+    stage.model.program.function(stage.model.default_function_name())
+}
+
+/// The index of the last stage that gives each feature.
+fn last_givers(stages: &[Stage]) -> HashMap<&str, usize> {
+    let mut last = HashMap::new();
+    for (index, stage) in stages.iter().enumerate() {
+        let Some(function) = entry(stage) else { continue };
+        for &output in function.outputs() {
+            last.insert(function.value(output).name.as_str(), index);
+        }
+    }
+    last
+}
+
+/// The type of a pipeline's input: what the first stage declares that takes it.
+fn input_type(pipeline: &Pipeline, input: &FeatureDescription) -> Result<Type, String> {
+    for function in pipeline.stages.iter().filter_map(entry) {
+        let mut inputs = function.inputs().iter().map(|&id| function.value(id));
+        if let Some(value) = inputs.find(|value| value.name == input.name) {
+            return Ok(value.ty.clone());
+        }
+        if function.outputs().iter().any(|&id| function.value(id).name == input.name) {
+            break;
+        }
+    }
+    let array = input.ty.array().and_then(|array| {
+        let shape: Option<Vec<u64>> =
+            array.shape.iter().map(|&extent| u64::try_from(extent).ok()).collect();
+        Some(Type::tensor(array.data_type.dtype()?, &shape?))
+    });
+    array.ok_or_else(|| format!("no stage takes the pipeline's input `{}`", input.name))
+}
