@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a command for people reports on standard output")]
 
 mod apple;
+mod apple_models;
 mod bench;
 mod docs;
 mod fuzz;
@@ -68,6 +69,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Check what is made for Apple's systems.
     Apple(apple::Arguments),
+    /// Measure models of Apple's compiler and packages of products: open, check, run, compile, compare.
+    AppleModels(apple_models::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Zoo(arguments) => zoo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Apple(arguments) => apple::run(&arguments),
+        Command::AppleModels(arguments) => apple_models::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
