@@ -122,22 +122,19 @@ impl Instance {
                 }))
             }
             Instance::Program(method) => {
-                let tensors = |ports: Vec<Port>, what: &str| {
-                    let ports = ports.into_iter().filter_map(|port| match port {
+                let tensors = |ports: Vec<Port>, names: &[String]| {
+                    let port = |(port, name): (Port, &String)| match port {
                         Port::Tensor { scalar_type, sizes, dynamic, .. } => {
-                            Some((scalar_type, sizes, dynamic))
+                            let least = |size: &usize| if dynamic { 0 } else { *size };
+                            let extents: Vec<_> =
+                                sizes.iter().map(|size| (least(size), Some(*size))).collect();
+                            Some(Named::new(name, scalar_type, &extents))
                         }
                         Port::Fixed(_) => None,
-                    });
-                    let port = |(index, (scalar_type, sizes, dynamic))| {
-                        let sizes: Vec<usize> = sizes;
-                        let least = |size: &usize| if dynamic { 0 } else { *size };
-                        let extents: Vec<_> =
-                            sizes.iter().map(|size| (least(size), Some(*size))).collect();
-                        Named::new(&format!("{what}_{index}"), scalar_type, &extents)
                     };
-                    ports.enumerate().map(port).collect()
+                    ports.into_iter().zip(names).filter_map(port).collect()
                 };
+                let (input_names, output_names) = method.names().map_err(Failure::model)?;
                 let states = method.states().map_err(Failure::model)?.into_iter();
                 let state = |(name, tensor): (String, Tensor)| {
                     let extents: Vec<_> =
@@ -145,8 +142,8 @@ impl Instance {
                     Named::new(&name, tensor.scalar_type(), &extents)
                 };
                 Ok([
-                    tensors(method.inputs().map_err(Failure::model)?, "input"),
-                    tensors(method.outputs().map_err(Failure::model)?, "output"),
+                    tensors(method.inputs().map_err(Failure::model)?, &input_names),
+                    tensors(method.outputs().map_err(Failure::model)?, &output_names),
                     states.map(state).collect(),
                 ])
             }

@@ -524,3 +524,42 @@ fn tensors_without_elements_are_refused() {
     fails(status, Status::InvalidArgument);
     ok(coremill_method_free(method));
 }
+
+/// The names of a method's inputs in C.
+fn input_names(method: CoremillMethod) -> Vec<String> {
+    let kind = CoremillPortKind::Input as i32;
+    let mut count = 0;
+    // SAFETY: there is memory for a number.
+    ok(unsafe { coremill_method_port_count(method, kind, &mut count) });
+    let name = |index| {
+        // SAFETY: all zeros are a port.
+        let mut port: CoremillPort = unsafe { std::mem::zeroed() };
+        // SAFETY: there is memory for a port, whose name stays with the method.
+        let name = unsafe {
+            ok(coremill_method_port(method, kind, index, &mut port));
+            std::ffi::CStr::from_ptr(port.name)
+        };
+        name.to_str().expect("UTF-8").to_owned()
+    };
+    (0..count).map(name).collect()
+}
+
+#[test]
+fn inputs_have_the_same_names_in_rust() {
+    use coremill_graph::{Device, Session};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let package = common::package(folder.path(), TWICE);
+    let compiled = folder.path().join("model.mlmodelc");
+    let mut opened = Session::new(Device::Host).open(&package).expect("it opens");
+    opened.save(&compiled).expect("it is saved");
+    let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files");
+    for path in [package, compiled, files.join("total.pte")] {
+        let mut opened = Session::new(Device::Host).open(&path).expect("it opens");
+        let function = opened.default_function().expect("there is one");
+        let inputs = opened.inputs(&function).expect("they are known");
+        let expected: Vec<_> = inputs.into_iter().map(|input| input.name).collect();
+        assert_eq!(input_names(method(load_file(&path))), expected, "{}", path.display());
+        assert!(!expected.contains(&"input_0".to_owned()), "{}", path.display());
+    }
+}

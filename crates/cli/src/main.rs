@@ -4,6 +4,7 @@
 //! is done, 1 when what the user gave is at fault, 2 when coremill is.
 
 mod commands;
+mod inputs;
 mod output;
 mod progress;
 

@@ -98,6 +98,12 @@ impl Failure {
         self
     }
 
+    /// The same, in a file.
+    pub(crate) fn within(mut self, path: &std::path::Path) -> Failure {
+        self.message = self.message.map(|message| format!("{}: {message}", path.display()));
+        self
+    }
+
     /// The same with what the user may want to look at, lines of a table for instance.
     pub(crate) fn detail(mut self, detail: String) -> Failure {
         self.detail = detail;

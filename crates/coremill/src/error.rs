@@ -192,6 +192,21 @@ impl From<coremill_engine::Error> for Error {
     }
 }
 
+impl From<coremill_session::Error> for Error {
+    fn from(error: coremill_session::Error) -> Error {
+        use coremill_session::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        let hint = error.hint().map(str::to_owned);
+        Error::of(kind, hint.as_deref(), error)
+    }
+}
+
 impl From<coremill_graph::Error> for Error {
     fn from(error: coremill_graph::Error) -> Error {
         use coremill_graph::ErrorKind as Kind;

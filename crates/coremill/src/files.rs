@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use coremill_io::{StagedDirectory, is_stream, uninterrupted, write_anew};
+use coremill_io::{StagedDirectory, is_stream, uninterrupted};
 use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
@@ -12,29 +12,10 @@ use coremill_mil::verify::{RenderOptions, Report, Verified};
 use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::pipeline::Pipeline;
 use coremill_mlpackage::{compiled, package};
+use coremill_session::arrays::replace_file;
+use coremill_session::{FileKind, SaveOptions};
 
-use crate::error::{Error, ErrorKind};
-use crate::foreign;
-
-/// The forms that a model has on disk, which [`open`] tells by what it finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// A `.mlpackage` directory.
-    Package,
-    /// A `.mlmodelc` directory.
-    Compiled,
-    /// A model file, with its weight files beside it.
-    ModelFile,
-    /// MIL text, with its weight files beside it.
-    Text,
-}
-
-/// How to [`save`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SaveOptions {
-    /// Whether to wait until everything is on the disk.
-    pub durable: bool,
-}
+use crate::error::Error;
 
 /// A model with the text that it was read from, if it was: what [`open_with_source`] gives.
 #[derive(Clone, Debug)]
@@ -58,66 +39,6 @@ pub struct Source {
 /// Text of programs is at most this long; the largest that are known have some tens of megabytes.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// So much of a file tells what it is.
-const START: u64 = 4096;
-
-impl Format {
-    /// The form of what lies at a path, by its content.
-    pub fn of(path: &Path) -> Result<Format, Error> {
-        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                let message = format!("there is nothing at {}", path.display());
-                Error::new(message).kinded(ErrorKind::File)
-            }
-            _ => Error::io("read", path, &error),
-        })?;
-        if metadata.is_dir() {
-            if path.join("Manifest.json").exists() {
-                return Ok(Format::Package);
-            }
-            if path.join("coremldata.bin").exists() || path.join("model.mil").exists() {
-                return Ok(Format::Compiled);
-            }
-            let message = format!(
-                "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
-                path.display()
-            );
-            return Err(Error::new(message));
-        }
-        if !metadata.is_file() {
-            let message = format!("{} is not a regular file", path.display());
-            return Err(Error::new(message).hint("write what comes through it to a file first"));
-        }
-        let mut start = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
-        read.map_err(|error| Error::io("read", path, &error))?;
-        if looks_like_text(&start) {
-            return Ok(Format::Text);
-        }
-        match foreign::identify(path, &start) {
-            Some(foreign) => Err(foreign.instead_of(path, "a Core ML model")),
-            None => Ok(Format::ModelFile),
-        }
-    }
-
-    /// The form that an extension asks for; text cannot be asked for with [`save`].
-    fn asked_for(path: &Path) -> Result<Format, Error> {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("mlpackage") => Ok(Format::Package),
-            Some("mlmodelc") => Ok(Format::Compiled),
-            _ => Err(Error::new(format!("{} has no extension that says its form", path.display()))
-                .hint("end it in `.mlpackage` or `.mlmodelc`")),
-        }
-    }
-}
-
-/// Text begins with comments and `program`; a model file with a protobuf tag below the space.
-fn looks_like_text(start: &[u8]) -> bool {
-    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-    let visible = start.iter().position(|byte| !byte.is_ascii_whitespace());
-    visible.is_some_and(|at| start[at..].starts_with(b"//") || start[at..].starts_with(b"program"))
-}
-
 /// Opens a model, whatever its form. Weights stay mapped from their files. Those of a text whose file is missing have no
 /// elements: the verifier reports them. The stages of a pipeline become one model; [`open_pipeline`] keeps them apart.
 ///
@@ -137,10 +58,11 @@ fn looks_like_text(start: &[u8]) -> bool {
 pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
     let path = path.as_ref();
     let of_package = |error: package::Error| Error::of_package(path, &error);
-    match Format::of(path)? {
-        Format::Package | Format::ModelFile => package::read(path).map_err(of_package),
-        Format::Compiled => compiled::read(path).map_err(of_package),
-        Format::Text => open_text(path).map(|(model, _)| model),
+    match FileKind::detect(path)? {
+        FileKind::Package | FileKind::ModelFile => package::read(path).map_err(of_package),
+        FileKind::CompiledModel => compiled::read(path).map_err(of_package),
+        FileKind::MilText => open_text(path).map(|(model, _)| model),
+        other => Err(other.instead_of(path, "a Core ML model").into()),
     }
 }
 
@@ -160,10 +82,11 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
 /// ```
 pub fn open_pipeline(path: impl AsRef<Path>) -> Result<Option<Pipeline>, Error> {
     let path = path.as_ref();
-    let read = match Format::of(path)? {
-        Format::Package | Format::ModelFile => package::read_pipeline(path),
-        Format::Compiled => compiled::read_pipeline(path),
-        Format::Text => Ok(None),
+    let read = match FileKind::detect(path)? {
+        FileKind::Package | FileKind::ModelFile => package::read_pipeline(path),
+        FileKind::CompiledModel => compiled::read_pipeline(path),
+        FileKind::MilText => Ok(None),
+        other => return Err(other.instead_of(path, "a Core ML model").into()),
     };
     read.map_err(|error| Error::of_package(path, &error))
 }
@@ -198,14 +121,12 @@ pub fn save_pipeline(
 ) -> Result<(), Error> {
     let path = path.as_ref();
     let durable = options.durable;
-    let written = match Format::asked_for(path)? {
-        Format::Compiled => {
+    let written = match FileKind::of_extension(path)? {
+        FileKind::CompiledModel => {
             let options = compiled::WriteOptions { durable, name: None };
             compiled::write_pipeline(path, pipeline, &options)
         }
-        Format::Package | Format::ModelFile | Format::Text => {
-            package::write_pipeline(path, pipeline, &package::WriteOptions { durable })
-        }
+        _ => package::write_pipeline(path, pipeline, &package::WriteOptions { durable }),
     };
     written.map_err(|error| Error::of_package(path, &error))
 }
@@ -228,17 +149,17 @@ pub fn save_pipeline(
 /// ```
 pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
     let path = path.as_ref();
-    let (model, source) = match Format::of(path)? {
-        Format::Package | Format::ModelFile => (open(path)?, None),
-        Format::Compiled => {
+    let (model, source) = match FileKind::detect(path)? {
+        FileKind::CompiledModel => {
             let opened = compiled::read_with_listing(path);
             let (model, listing) = opened.map_err(|error| Error::of_package(path, &error))?;
             (model, listing.map(|listing| Source { path: path.join("model.mil"), listing }))
         }
-        Format::Text => {
+        FileKind::MilText => {
             let (model, listing) = open_text(path)?;
             (model, Some(Source { path: path.to_owned(), listing }))
         }
+        _ => (open(path)?, None),
     };
     Ok(Opened { model, source, path: path.to_owned() })
 }
@@ -346,18 +267,7 @@ pub fn save(
     verified: &Verified<'_>,
     options: &SaveOptions,
 ) -> Result<(), Error> {
-    let path = path.as_ref();
-    let of_package = |error: package::Error| Error::of_package(path, &error);
-    match Format::asked_for(path)? {
-        Format::Compiled => {
-            let options = compiled::WriteOptions { durable: options.durable, name: None };
-            compiled::write(path, verified, &options).map_err(of_package)
-        }
-        Format::Package | Format::ModelFile | Format::Text => {
-            let options = package::WriteOptions { durable: options.durable };
-            package::write(path, verified, &options).map_err(of_package)
-        }
-    }
+    Ok(coremill_session::save(path.as_ref(), verified, options)?)
 }
 
 /// Saves a program as text, its weight files beside it. It need not be sound.
@@ -422,7 +332,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
             let parent = to.parent().unwrap_or(&directory);
             fs::create_dir_all(parent).and_then(|()| fs::rename(from, to)).map_err(failed)?;
         }
-        replace(path, |file| io::copy(&mut text, file).map(|_| ()))
+        Ok(replace_file(path, |file| io::copy(&mut text, file).map(|_| ()))?)
     })
 }
 
@@ -452,19 +362,7 @@ pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
 /// # Ok::<(), coremill::Error>(())
 /// ```
 pub fn write_file(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
-    replace(path.as_ref(), |file| file.write_all(bytes))
-}
-
-/// Writes a file: what stood there is replaced in one step when everything is written; devices and pipes are written to.
-pub(crate) fn replace(
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), Error> {
-    let directory = directory_of(path);
-    if !directory.is_dir() {
-        return Err(Error::new(format!("there is no directory {}", directory.display())));
-    }
-    write_anew(path, false, write).map_err(|error| Error::io("write", path, &error))
+    Ok(replace_file(path.as_ref(), |file| file.write_all(bytes))?)
 }
 
 fn directory_of(path: &Path) -> PathBuf {

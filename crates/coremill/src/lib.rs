@@ -37,6 +37,7 @@
 //! | [`compare`] | how far two models lie apart, value by value |
 //! | [`compress`] | makes the weights of models smaller, or plain again |
 //! | [`executorch`] | ExecuTorch programs: the models inside them, and what they compute |
+//! | [`session`] | runs models and ExecuTorch programs on named arrays, on every device |
 //! | [`graph`] | models described in Rust, their parameters and sessions |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
@@ -55,7 +56,6 @@
     )
 )]
 
-pub mod arrays;
 pub mod compare;
 pub mod compress;
 #[cfg(feature = "compiler")]
@@ -67,9 +67,6 @@ pub mod executorch;
 pub mod fed;
 mod files;
 mod fill;
-mod foreign;
-#[cfg(feature = "images")]
-pub mod images;
 pub mod mil;
 #[cfg(feature = "compiler")]
 pub mod precision;
@@ -83,7 +80,6 @@ mod samples;
 #[cfg(feature = "compiler")]
 mod subject;
 pub mod summary;
-mod vocabulary;
 
 #[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};
@@ -91,14 +87,16 @@ pub use coremill_graph as graph;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
+#[cfg(feature = "images")]
+pub use coremill_session::images;
+pub use coremill_session::{self as session, FileKind, SaveOptions, arrays, vocabulary};
 pub use coremill_tensor::DType;
 pub use error::{Error, ErrorKind};
 pub use files::{
-    Format, Opened, SaveOptions, Source, open, open_pipeline, open_with_source, read_text, save,
-    save_pipeline, save_text, write_file,
+    Opened, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline, save_text,
+    write_file,
 };
 pub use fill::fill_weights;
-pub use vocabulary::vocabulary;
 
 #[cfg(feature = "compiler")]
 pub use programs::{ConvertOptions, Converted, LowerOptions, Lowered, convert, lower};

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use coremill_engine::{Array, Port};
 use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType};
-
-use crate::arrays;
-use crate::error::Error;
+use coremill_session::arrays;
 #[cfg(feature = "images")]
-use crate::images;
+use coremill_session::images;
+
+use crate::error::Error;
 
 /// The inputs of one call, by name.
 pub type Sample = Vec<(String, Array)>;
@@ -92,7 +92,7 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
 
 fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Error> {
     if !is_picture(path) {
-        return arrays::read_npz(path);
+        return Ok(arrays::read_npz(path)?);
     }
     let [port] = ports else {
         let count = ports.len();
@@ -100,7 +100,7 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
             .hint("pass `.npz` files that hold all inputs by name"));
     };
     #[cfg(feature = "images")]
-    let read = |described: &Port| images::read(path, described, Some(images::Resize::Crop));
+    let read = |described: &Port| Ok(images::read(path, described, Some(images::Resize::Crop))?);
     #[cfg(not(feature = "images"))]
     let read = |_: &Port| {
         let message = format!("{} is a picture, which this build does not read", path.display());

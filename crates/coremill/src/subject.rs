@@ -1,16 +1,17 @@
 //! A program that is made again and again, each time with other changes, and run.
 
+use std::sync::Arc;
+
 use coremill_compiler::{self as compiler, LowerOptions, Options, Prepared, Rewrite};
-use coremill_engine::{self as engine, Array, Engine, Hooks, LoadOptions, Port, Value};
+use coremill_engine::{Array, Hooks, Port, Precision, Value};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
 use coremill_pt2::ExportedProgram;
 use coremill_pte as pte;
-use coremill_runtime as runtime;
+use coremill_session::{Executable, RunOptions, inputs};
 
 use crate::error::Error;
-use crate::executorch::Runner;
 use crate::samples::Sample;
 
 /// What a program becomes.
@@ -83,66 +84,40 @@ impl Subject {
     }
 }
 
-/// What runs a program that was made.
-pub(crate) enum Machine {
-    Engine(Engine),
-    Runner(Box<Runner>),
-}
+/// A program that was made, ready to run.
+pub(crate) struct Machine(Arc<dyn Executable>);
 
-/// What a run gives, by name.
+/// The arrays that a run returns, by name.
 pub(crate) type Outputs = Vec<(String, Array)>;
 
 impl Machine {
-    /// Loads what was made; `faithful` rounds each result as on the device.
-    pub(crate) fn new(made: Made, faithful: bool) -> Result<Machine, Error> {
-        match made {
-            Made::Model(model) => {
-                let precision = match faithful {
-                    true => engine::Precision::Faithful,
-                    false => engine::Precision::Fast,
-                };
-                let options = LoadOptions { precision, ..LoadOptions::default() };
-                let engine = Engine::load(&sound(&model)?, &options);
-                Ok(Machine::Engine(engine.map_err(|error| Error::of_engine(&error))?))
-            }
-            Made::Program(program) => {
-                let options = runtime::LoadOptions { faithful, ..runtime::LoadOptions::default() };
-                Ok(Machine::Runner(Box::new(Runner::new(program, None, options)?)))
-            }
-        }
+    /// Loads the program.
+    pub(crate) fn new(made: Made, numerics: Precision) -> Result<Machine, Error> {
+        let options = RunOptions { numerics, ..RunOptions::default() };
+        Ok(Machine(match made {
+            Made::Model(model) => coremill_session::load(&sound(&model)?, &options)?,
+            Made::Program(program) => coremill_session::load_program(program, &options)?,
+        }))
     }
 
-    /// What it takes.
+    /// The inputs.
     pub(crate) fn ports(&self) -> Result<Vec<Port>, Error> {
-        match self {
-            Machine::Engine(engine) => Ok(session(engine)?.inputs().to_vec()),
-            Machine::Runner(runner) => Ok(runner.ports().to_vec()),
-        }
+        Ok(self.0.signature(&self.0.default_function()?)?.inputs)
     }
 
-    /// Checks that a sample is what it takes.
+    /// Checks that a sample has the arrays that a run takes.
     pub(crate) fn check(&self, sample: &Sample) -> Result<(), Error> {
-        match self {
-            Machine::Engine(engine) => {
-                let checked = session(engine)?.check(&borrowed(sample)).map(drop);
-                checked.map_err(|error| Error::of_engine(&error))
-            }
-            Machine::Runner(runner) => runner.check(sample),
-        }
+        self.0.default_session()?.check(&inputs(sample))?;
+        Ok(())
     }
 
-    /// Runs a sample from fresh states, as who uses it does.
+    /// Runs a sample from initial states.
     pub(crate) fn outputs(&self, sample: &Sample) -> Result<Outputs, Error> {
-        match self {
-            Machine::Engine(engine) => of_engine(engine, sample, &mut Hooks::default()),
-            Machine::Runner(runner) => {
-                runner.afresh()?.run_with(sample, &mut runtime::Hooks::default())
-            }
-        }
+        self.run_with(sample, &mut Hooks::default())
     }
 
-    /// The same, and shows every tensor that comes about in models. Operations that would run as one run each by itself for
-    /// that, and round for themselves.
+    /// Runs a sample from initial states, and shows every tensor that is computed in models. Operations that would run as
+    /// one run each by itself for that, and round for themselves.
     pub(crate) fn run(
         &self,
         sample: &Sample,
@@ -153,35 +128,15 @@ impl Machine {
                 look(name, array);
             }
         };
-        match self {
-            Machine::Engine(engine) => {
-                let mut hooks = Hooks { observe: Some(&mut observe), ..Hooks::default() };
-                of_engine(engine, sample, &mut hooks)
-            }
-            Machine::Runner(runner) => {
-                let mut hooks =
-                    runtime::Hooks { observe: Some(&mut observe), ..runtime::Hooks::default() };
-                runner.afresh()?.run_with(sample, &mut hooks)
-            }
-        }
+        self.run_with(sample, &mut Hooks { observe: Some(&mut observe), ..Hooks::default() })
     }
-}
 
-fn of_engine(engine: &Engine, sample: &Sample, hooks: &mut Hooks<'_>) -> Result<Outputs, Error> {
-    let outputs = session(engine)?.run_with(&borrowed(sample), hooks);
-    let outputs = outputs.map_err(|error| Error::of_engine(&error))?.0;
-    let arrays = outputs
-        .into_iter()
-        .filter_map(|(name, value)| value.as_array().cloned().map(|array| (name, array)));
-    Ok(arrays.collect())
-}
-
-fn session(engine: &Engine) -> Result<engine::Session, Error> {
-    engine.session(engine.default_function()).map_err(|error| Error::of_engine(&error))
-}
-
-fn borrowed(sample: &Sample) -> Vec<(&str, Array)> {
-    sample.iter().map(|(name, array)| (&**name, array.clone())).collect()
+    fn run_with(&self, sample: &Sample, hooks: &mut Hooks<'_>) -> Result<Outputs, Error> {
+        let outputs = self.0.default_session()?.run_with(&inputs(sample), hooks)?.0.into_iter();
+        let arrays = outputs
+            .filter_map(|(name, value)| value.as_array().cloned().map(|array| (name, array)));
+        Ok(arrays.collect())
+    }
 }
 
 fn sound(model: &Model) -> Result<Verified<'_>, Error> {

@@ -85,9 +85,13 @@ pub struct Session {
 pub struct Outputs(pub Vec<(String, Value)>);
 
 impl Outputs {
-    /// The output of that name.
+    /// The output of that name. `output_N`, if none has that name, is the output at position N: ExecuTorch programs do
+    /// not name all of theirs.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value)
+        let number = || name.strip_prefix("output_")?.parse::<usize>().ok();
+        let named = self.0.iter().find(|(found, _)| found == name);
+        let found = named.or_else(|| self.0.get(number()?));
+        found.map(|(_, value)| value)
     }
 
     /// The tensor of that name.
@@ -227,6 +231,28 @@ impl Engine {
         &self.shared.default_function
     }
 
+    /// The inputs, outputs and states of a function.
+    pub fn features(&self, function: &str) -> Result<(&[Port], &[Port], &[Port])> {
+        let loaded = &self.shared.functions[self.index(function)?];
+        Ok((&loaded.inputs, &loaded.outputs, &loaded.states))
+    }
+
+    /// Shows a function as it was loaded, with its present constants; `None` if there is none of the name.
+    pub fn inspect<T>(&self, function: &str, look: &mut dyn FnMut(&Function) -> T) -> Option<T> {
+        let loaded = self.shared.functions.iter().find(|loaded| loaded.name == function)?;
+        Some(look(&loaded.stated().source.function))
+    }
+
+    fn index(&self, function: &str) -> Result<usize> {
+        let index = self.functions().position(|name| name == function);
+        index.ok_or_else(|| {
+            let names: Vec<_> = self.functions().map(|name| format!("`{name}`")).collect();
+            let message =
+                format!("there is no function `{function}`; there are {}", names.join(", "));
+            Error::new(message).of_input()
+        })
+    }
+
     /// How many threads share the work.
     pub fn threads(&self) -> usize {
         self.shared.machine.pool.threads()
@@ -244,12 +270,7 @@ impl Engine {
 
     /// A user of a function, its states zero.
     pub fn session(&self, function: &str) -> Result<Session> {
-        let Some(index) = self.functions().position(|name| name == function) else {
-            let names: Vec<_> = self.functions().map(|name| format!("`{name}`")).collect();
-            let message =
-                format!("there is no function `{function}`; there are {}", names.join(", "));
-            return Err(Error::new(message).of_input());
-        };
+        let index = self.index(function)?;
         let loaded = &self.shared.functions[index];
         let states = loaded.states.iter().map(Port::zeros).collect::<Result<_>>()?;
         Ok(Session {

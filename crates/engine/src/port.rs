@@ -145,7 +145,7 @@ impl Port {
 
     /// The array as it is held: element type and shape checked, floats and integers converted to the
     /// declared type.
-    pub(crate) fn accept(&self, mut array: Array) -> Result<Array> {
+    pub fn accept(&self, mut array: Array) -> Result<Array> {
         let name = &self.name;
         let Some(ty) = self.ty.as_tensor() else {
             fail!("`{name}` is a `{}`; only tensors can be passed in", self.ty);
@@ -193,7 +193,7 @@ impl Port {
 
     /// What stands in for an input that was left out: none unless the description makes it optional
     /// and says which element fills it.
-    pub(crate) fn default_array(&self) -> Result<Option<Array>> {
+    pub fn default_array(&self) -> Result<Option<Array>> {
         let Some(description) = self.description.as_ref().filter(|found| found.is_optional) else {
             return Ok(None);
         };

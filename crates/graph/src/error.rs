@@ -105,26 +105,21 @@ impl From<coremill_engine::Error> for Error {
     }
 }
 
-impl From<coremill_coreml::Error> for Error {
-    fn from(error: coremill_coreml::Error) -> Error {
+impl From<coremill_session::Error> for Error {
+    fn from(error: coremill_session::Error) -> Error {
+        use coremill_session::ErrorKind as Kind;
         let kind = match error.kind() {
-            coremill_coreml::ErrorKind::Unavailable => ErrorKind::Device,
-            coremill_coreml::ErrorKind::Input => ErrorKind::Input,
-            coremill_coreml::ErrorKind::Io => ErrorKind::File,
-            _ => ErrorKind::Run,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::File,
         };
         let found = Error::new(kind, error.to_string());
-        let found = match error.remedy() {
+        let found = match error.hint() {
             Some(hint) => found.hint(hint),
             None => found,
         };
         found.caused_by(error)
-    }
-}
-
-impl From<coremill_runtime::Error> for Error {
-    fn from(error: coremill_runtime::Error) -> Error {
-        Error::new(ErrorKind::Run, error.to_string()).caused_by(error)
     }
 }
 

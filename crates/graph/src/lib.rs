@@ -28,16 +28,14 @@
 //! | [`Session`], [`Device`], [`Executable`] | compiling, running, saving |
 
 mod arg;
-mod array;
 mod blocks;
 mod call;
 mod compile;
 mod declare;
-mod device;
 mod error;
 mod forms;
+mod functions;
 mod graph;
-mod machine;
 pub mod nn;
 mod operators;
 pub mod ops;
@@ -50,13 +48,14 @@ mod tensor;
 mod weights;
 
 pub use arg::{Arg, Bools, Ints};
-pub use array::{Element, Input, Lying, Shaped};
 pub use compile::{CompileOptions, Precision};
 pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
 pub use coremill_engine::{Array, Outputs, Port};
 pub use coremill_mil::ir::{Constant, Dim, Opset};
+pub use coremill_session::{
+    ChipInfo, Device, Element, Input, Lying, Shaped, ane_available, chip_info,
+};
 pub use coremill_tensor::DType;
-pub use device::{ChipInfo, Device, ane_available, chip_info};
 pub use error::{Error, ErrorKind, Mistake};
 pub use graph::Graph;
 pub use params::{Param, Params};

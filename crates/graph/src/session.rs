@@ -1,22 +1,23 @@
 //! Devices, and models that are ready to run on them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coremill_coreml::Plan;
-use coremill_engine::{Array, ElementsView, Outputs, Port};
-use coremill_mil::ir::{Definition, Type};
+use coremill_engine::{Array, ElementsView, Engine, Outputs, Port};
+use coremill_mil::ir::{Constant, Definition, Type, ValueId};
 use coremill_mil::model::Model;
-use coremill_mil::verify::{RenderOptions, verify};
+use coremill_mil::verify::{RenderOptions, Verified, verify};
 use coremill_mlpackage::{compiled, package};
-use coremill_tensor::Buffer;
+use coremill_session::{
+    Device, Element, EngineExecutable, FileKind, Input, RunOptions, SaveOptions,
+};
 
-use crate::array::{Element, Input};
 use crate::compile::{CompileOptions, Precision, check_shape, compile};
-use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result, fail};
+use crate::functions::Functions;
 use crate::graph::{Graph, Inner};
-use crate::machine::{Host, Machine, Methods, coreml};
 use crate::params::{Param, Params};
 use crate::places::{Change, Places};
 
@@ -90,42 +91,45 @@ impl Session {
         Ok(executable)
     }
 
-    /// Takes a program of ExecuTorch. Its methods are the functions; inputs and outputs are `input_0`, `output_0` and so
-    /// on, in order. What the program delegates to Core ML runs on the device. Each method has states of its own.
+    /// Takes an ExecuTorch program. Its methods are the functions. Inputs and outputs have the names that its Core ML
+    /// delegates have for them, the others are `input_0`, `output_0` and so on, in order; these are accepted for any. The
+    /// program's delegates run on the device. Each method has states of its own.
     pub fn load_program(&self, program: coremill_pte::Program) -> Result<Executable> {
-        self.device.check()?;
-        let units = self.device.compute_units();
-        let cache = self.cache.as_deref().map(|path| match path.to_str() {
-            Some(path) => Ok(path),
-            None => fail!(File, "the directory `{}` is not UTF-8", path.display()),
-        });
-        let methods = Methods::load(program, units, cache.transpose()?, self.threads)?;
-        let loaded: Option<Box<dyn Machine>> = Some(Box::new(methods));
+        let program = coremill_session::load_program(program, &self.run_options())?;
+        let loaded = Some(Functions::of_program(program));
         let (model, before) = (None, None);
         Ok(Executable { session: self.clone(), form: Form::Program, model, loaded, before })
     }
 
-    /// Opens a package, a compiled model, or a program of ExecuTorch, by its content.
+    /// Opens a package, a compiled model, or an ExecuTorch program, by its content.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Executable> {
         fn fault<E: std::error::Error + Send + Sync + 'static>(path: &Path, error: E) -> Error {
             let message = format!("{}: {error}", path.display());
             Error::new(ErrorKind::File, message).caused_by(error)
         }
         let path = path.as_ref();
-        if path.join("Manifest.json").exists() {
-            return self.load(package::read(path).map_err(|error| fault(path, error))?);
+        match FileKind::detect(path)? {
+            FileKind::Package => {
+                self.load(package::read(path).map_err(|error| fault(path, error))?)
+            }
+            FileKind::CompiledModel => {
+                self.load(compiled::read(path).map_err(|error| fault(path, error))?)
+            }
+            FileKind::ExecuTorchProgram => {
+                self.load_program(coremill_pte::read(path).map_err(|error| fault(path, error))?)
+            }
+            _ => {
+                let message =
+                    format!("{} is not a package, a compiled model or a program", path.display());
+                let error = Error::new(ErrorKind::File, message);
+                Err(error.hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"))
+            }
         }
-        if path.is_dir() {
-            return self.load(compiled::read(path).map_err(|error| fault(path, error))?);
-        }
-        let bytes = Buffer::map(path).map_err(|error| fault(path, error))?;
-        if !bytes.with_window(0..bytes.len().min(8), coremill_pte::is_program).unwrap_or(false) {
-            let message =
-                format!("{} is not a package, a compiled model or a program", path.display());
-            let error = Error::new(ErrorKind::File, message);
-            return Err(error.hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
-        }
-        self.load_program(coremill_pte::from_buffer(&bytes).map_err(|error| fault(path, error))?)
+    }
+
+    fn run_options(&self) -> RunOptions {
+        let Session { device, threads, cache, .. } = self.clone();
+        RunOptions { device, threads, cache, ..RunOptions::default() }
     }
 }
 
@@ -139,9 +143,9 @@ pub struct Executable {
     session: Session,
     form: Form,
     model: Option<Model>,
-    loaded: Option<Box<dyn Machine>>,
+    loaded: Option<Functions>,
     /// What was loaded before a parameter was set.
-    before: Option<Box<dyn Machine>>,
+    before: Option<Functions>,
 }
 
 /// What a model comes from.
@@ -221,7 +225,7 @@ impl Executable {
         let named = |(function, value, constant): &Change| {
             (functions[*function].name.clone(), *value, constant.clone())
         };
-        if !loaded.restate(&changes.iter().map(named).collect::<Vec<_>>()) {
+        if !restate(loaded.engine()?, changes.iter().map(named)) {
             return None;
         }
         for (function, value, constant) in changes {
@@ -277,58 +281,38 @@ impl Executable {
 
     /// Writes the model as the path's extension says: `.mlpackage` or `.mlmodelc`.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-            let message = format!("{}: there is no directory {}", path.display(), parent.display());
-            return Err(Error::new(ErrorKind::File, message).hint("make the directory first"));
-        }
         let verified = verified(self.model()?)?;
-        let written = match extension {
-            Some("mlpackage") => package::write(path, &verified, &package::WriteOptions::default()),
-            Some("mlmodelc") => {
-                compiled::write(path, &verified, &compiled::WriteOptions::default())
-            }
-            _ => {
-                let message = format!("{} has no extension that says its form", path.display());
-                let error = Error::new(ErrorKind::File, message);
-                return Err(error.hint("end it in `.mlpackage` or `.mlmodelc`"));
-            }
-        };
-        written.map_err(|error| {
-            Error::new(ErrorKind::File, format!("{}: {error}", path.display())).caused_by(error)
-        })
+        Ok(coremill_session::save(path.as_ref(), &verified, &SaveOptions::default())?)
     }
 
     /// The functions; of a program, the methods.
     pub fn functions(&mut self) -> Result<Vec<String>> {
-        Ok(self.loaded()?.functions())
+        Ok(self.loaded()?.executable().functions())
     }
 
     /// What a function takes, states aside.
     pub fn inputs(&mut self, function: &str) -> Result<Vec<Port>> {
-        Ok(self.loaded()?.ports(function)?[0].to_vec())
+        Ok(self.loaded()?.signature(function)?.inputs)
     }
 
     /// What a function gives.
     pub fn outputs(&mut self, function: &str) -> Result<Vec<Port>> {
-        Ok(self.loaded()?.ports(function)?[1].to_vec())
+        Ok(self.loaded()?.signature(function)?.outputs)
     }
 
     /// What a function keeps from run to run.
     pub fn states(&mut self, function: &str) -> Result<Vec<Port>> {
-        Ok(self.loaded()?.ports(function)?[2].to_vec())
+        Ok(self.loaded()?.signature(function)?.states)
     }
 
     /// The function that runs where none is named.
     pub fn default_function(&mut self) -> Result<String> {
-        Ok(self.loaded()?.default_function().to_owned())
+        Ok(self.loaded()?.executable().default_function()?)
     }
 
     /// On which devices Core ML means to run each operation, and its share of the cost; the host has no such plan.
     pub fn compute_plan(&mut self) -> Result<Plan> {
-        self.loaded()?.compute_plan()
+        Ok(self.loaded()?.executable().compute_plan()?)
     }
 
     /// Runs the model's default function on inputs by name.
@@ -380,20 +364,43 @@ impl Executable {
         self.loaded.as_mut().map_or(Ok(()), |loaded| loaded.reset())
     }
 
-    fn loaded(&mut self) -> Result<&mut Box<dyn Machine>> {
+    fn loaded(&mut self) -> Result<&mut Functions> {
         if self.loaded.is_none() {
-            let Session { device, threads, cache, .. } = self.session.clone();
             self.model()?;
-            let before = self.before.take();
+            let (options, before) = (self.session.run_options(), self.before.take());
             let verified = verified(self.model()?)?;
-            let before = before.and_then(|before| before.into_host());
-            self.loaded = Some(match device.compute_units() {
-                None => Box::new(Host::load(&verified, threads, before)?),
-                Some(units) => coreml::load(&verified, units, cache.as_ref())?,
-            });
+            self.loaded = Some(load(&verified, &options, before)?);
         }
         Ok(self.loaded.as_mut().expect("it was made above"))
     }
+}
+
+/// Loads a model. On the host, a model that differs from the one before in constants alone goes on with these; one that
+/// differs more takes over what depends on the same constants, and the states.
+fn load(
+    verified: &Verified<'_>,
+    options: &RunOptions,
+    mut before: Option<Functions>,
+) -> Result<Functions> {
+    let adopts = |before: &mut Functions| before.engine().is_some_and(|it| it.adopt(verified));
+    if let Some(before) = before.take_if(adopts) {
+        return Ok(before);
+    }
+    if options.device != Device::Host {
+        return Functions::of_model(coremill_session::load(verified, options)?, None);
+    }
+    let theirs = before.as_ref().and_then(Functions::engine);
+    let engine = Engine::load_like(verified, &options.engine(), theirs)?;
+    Functions::of_model(Arc::new(EngineExecutable::from(engine)), before)
+}
+
+/// Replaces constants of functions by others of the same types. Returns whether all could be.
+fn restate(engine: &Engine, changes: impl Iterator<Item = (String, ValueId, Constant)>) -> bool {
+    let mut functions: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for (function, value, constant) in changes {
+        functions.entry(function).or_default().push((value, constant));
+    }
+    functions.into_iter().all(|(function, constants)| engine.restate(&function, constants))
 }
 
 impl Source {
@@ -457,7 +464,7 @@ fn no_params() -> Error {
         .hint("set parameters of models that are compiled from graphs")
 }
 
-fn verified(model: &Model) -> Result<coremill_mil::verify::Verified<'_>> {
+fn verified(model: &Model) -> Result<Verified<'_>> {
     verify(model).map_err(|report| {
         let rendered = report.render(&model.program, &RenderOptions::default());
         Error::new(ErrorKind::Graph, format!("Core ML would refuse the model:\n{rendered}"))

@@ -169,26 +169,35 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.pte");
     coremill_pte::write(&path, &program(), &Default::default()).expect("it is written");
-    let mut opened = vec![session().open(&path).expect("it opens")];
-    assert_eq!(opened[0].functions().expect("there are some"), ["forward"]);
+    let mut program = session().open(&path).expect("it opens");
+    assert_eq!(program.functions().expect("there are some"), ["forward"]);
+    // Numbered names are accepted beside those of the delegate.
+    let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let mut y = [0.0; 6];
+    program.run_into(&[("input_0", &x)], &mut [("output_0", &mut y)]).expect("it runs");
+    assert_eq!(y, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+    let found = program.run(&[("input_0", &x)]).expect("it runs");
+    assert_eq!(found.floats("output_0"), Some(&y[..]));
     let graph = Graph::new();
-    let x = graph.input("input_0", DType::Fp32, [2, 3]);
-    graph.output("output_0", x * 2.0);
+    let input = graph.input("x", DType::Fp32, [2, 3]);
+    graph.output("y", input * 2.0);
     let mut model = session().compile(&graph).expect("it compiles");
+    let mut opened = vec![program];
     for name in ["model.mlpackage", "model.mlmodelc"] {
         let path = folder.path().join(name);
         model.save(&path).expect("it is saved");
         opened.push(session().open(&path).expect("it opens"));
     }
     for mut model in opened {
-        let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
-        let found = model.run(&[("input_0", &x)]).expect("it runs");
-        assert_eq!(found.floats("output_0"), Some(&[2.0, 4.0, 6.0, 8.0, 10.0, 12.0][..]));
+        let function = model.default_function().expect("there is one");
+        assert_eq!(model.inputs(&function).expect("they are known")[0].name, "x");
+        let found = model.run(&[("x", &x)]).expect("it runs");
+        assert_eq!(found.floats("y"), Some(&[2.0, 4.0, 6.0, 8.0, 10.0, 12.0][..]));
         let mut y = [0.0; 6];
-        model.run_into(&[("input_0", &x)], &mut [("output_0", &mut y)]).expect("it runs");
-        assert_eq!(found.floats("output_0"), Some(&y[..]));
-        let error = model.run(&[("x", &x)]).expect_err("no such name");
-        assert_eq!(error.to_string(), "there is no input `x`; there are `input_0`");
+        model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs");
+        assert_eq!(found.floats("y"), Some(&y[..]));
+        let error = model.run(&[("z", &x)]).expect_err("no such name");
+        assert_eq!(error.to_string(), "there is no input `z`; there are `x`");
         let error = model.set_param("w", [1.0f32]).expect_err("it has none");
         assert_eq!(error.kind(), ErrorKind::Parameter);
     }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use coremill::Opened;
-use coremill::compare::{self as library, PerOpReport, Running, Target};
-use coremill::executorch::Runner;
-use coremill_engine::{Engine, LoadOptions, Precision};
+use coremill::compare::{self as library, Contents, PerOpReport, Running, Target};
+use coremill_engine::Precision;
 use coremill_pte as pte;
+use coremill_session::{Executable, FeatureSpec, RunOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Failure;
-use crate::model::{Model, json, of_engine, precision, proof};
+use crate::model::{Model, json, precision, proof};
 use crate::program::Program;
 use crate::{arrays, error, work};
 
@@ -48,7 +48,7 @@ pub(crate) fn per_op(
     let report = work::run(py, move |stage| {
         stage.set("loading both");
         let (one, two) = (one.load()?, two.load()?);
-        let steps = [given.arrays(&one.ports()?)?];
+        let steps = [given.arrays(&one.inputs()?)?];
         stage.set("running both, value by value");
         let running = |side| Running { target: Ready::target(side), steps: &steps };
         let found = library::per_op(&running(&one), &running(&two))?;
@@ -78,48 +78,36 @@ impl Side {
     }
 
     fn load(self) -> Result<Ready, Failure> {
-        match self {
-            Side::Model(opened, precision) => {
-                let options = LoadOptions { precision, ..LoadOptions::default() };
-                let engine = Engine::load(&proof(&opened)?, &options).map_err(of_engine)?;
-                Ok(Ready::Model(opened, engine))
+        let (Side::Model(_, numerics) | Side::Program(_, numerics)) = self;
+        let options = RunOptions { numerics, ..RunOptions::default() };
+        let executable = match &self {
+            Side::Model(opened, _) => coremill_session::load(&proof(opened)?, &options)?,
+            Side::Program(program, _) => {
+                coremill_session::load_program((**program).clone(), &options)?
             }
-            Side::Program(program, precision) => {
-                let faithful = precision == Precision::Faithful;
-                let options = coremill_runtime::LoadOptions { faithful, ..Default::default() };
-                Ok(Ready::Method(Box::new(Runner::new((*program).clone(), None, options)?)))
-            }
-        }
+        };
+        let function = executable.default_function()?;
+        Ok(Ready { side: self, executable, function })
     }
 }
 
 /// A program that can be run.
-enum Ready {
-    Model(Arc<Opened>, Engine),
-    Method(Box<Runner>),
+struct Ready {
+    side: Side,
+    executable: Arc<dyn Executable>,
+    function: String,
 }
 
 impl Ready {
     fn target(&self) -> Target<'_> {
-        match self {
-            Ready::Model(opened, engine) => Target::Model {
-                model: &opened.model,
-                engine,
-                function: engine.default_function(),
-                results: None,
-            },
-            Ready::Method(runner) => Target::Method(runner),
-        }
+        let contents = match &self.side {
+            Side::Model(opened, _) => Contents::Model { model: &opened.model, results: None },
+            Side::Program(program, _) => Contents::Program(program),
+        };
+        Target { executable: &*self.executable, function: &self.function, contents }
     }
 
-    fn ports(&self) -> Result<Vec<coremill_engine::Port>, Failure> {
-        match self {
-            Ready::Model(_, engine) => {
-                let session = engine.session(engine.default_function()).map_err(of_engine)?;
-                Ok(session.inputs().to_vec())
-            }
-            // Methods take tensors, and no pictures.
-            Ready::Method(_) => Ok(Vec::new()),
-        }
+    fn inputs(&self) -> Result<Vec<FeatureSpec>, Failure> {
+        Ok(self.executable.signature(&self.function)?.inputs)
     }
 }

@@ -53,6 +53,12 @@ impl From<coremill::Error> for Failure {
     }
 }
 
+impl From<coremill_session::Error> for Failure {
+    fn from(error: coremill_session::Error) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
 impl From<pte::Error> for Failure {
     fn from(error: pte::Error) -> Failure {
         Failure::Program(error)

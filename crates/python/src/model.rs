@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::{Opened, SaveOptions};
-use coremill_engine::{Engine, LoadOptions, Precision, Session as EngineSession};
+use coremill_engine::Precision;
 use coremill_mil::ir::Opset;
 use coremill_mil::text::{self, Dialect, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Severity};
+use coremill_session::{RunOptions, Session as Running, inputs as by_name};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -125,10 +126,12 @@ impl Model {
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
             let verified = proof(&opened)?;
-            let options = LoadOptions { precision, threads, ..LoadOptions::default() };
-            let engine = Engine::load(&verified, &options).map_err(of_engine)?;
-            let function = function.as_deref().unwrap_or(engine.default_function()).to_owned();
-            engine.session(&function).map_err(of_engine)
+            let options = RunOptions { numerics: precision, threads, ..RunOptions::default() };
+            let executable = coremill_session::load(&verified, &options)?;
+            Ok(match function {
+                Some(function) => executable.session(&function)?,
+                None => executable.default_session()?,
+            })
         })?;
         Ok(Session { session: Arc::new(Mutex::new(session)) })
     }
@@ -192,11 +195,6 @@ pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Precision> {
     }
 }
 
-/// The engine's error as the library's.
-pub(crate) fn of_engine(error: coremill_engine::Error) -> Failure {
-    Failure::Run { hint: error.remedy().map(str::to_owned), message: error.to_string() }
-}
-
 pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|failure| error::internal(py, &failure.to_string()))
 }
@@ -204,19 +202,19 @@ pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<St
 /// One user of a model's function: its states, and memory for intermediate values.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Session {
-    session: Arc<Mutex<EngineSession>>,
+    session: Arc<Mutex<Box<dyn Running>>>,
 }
 
 impl Session {
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut EngineSession) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut dyn Running) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         let session = self.session.clone();
         work::run(py, move |stage| {
             stage.set("running the model");
-            work(&mut session.lock().unwrap_or_else(PoisonError::into_inner))
+            work(&mut **session.lock().unwrap_or_else(PoisonError::into_inner))
         })
     }
 }
@@ -240,9 +238,7 @@ impl Session {
         let torch = given.torch;
         let outputs = self.with(py, move |session| {
             let all = given.arrays(session.inputs())?;
-            let named: Vec<_> =
-                all.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
-            session.run(&named).map_err(of_engine)
+            Ok(session.run(&by_name(&all))?)
         })?;
         arrays::results(py, outputs, torch)
     }
@@ -250,11 +246,7 @@ impl Session {
     /// What the function keeps between predictions, by name.
     #[getter]
     fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let states = self.with(py, |session| {
-            let names = session.states().iter().map(|port| port.name.clone());
-            let state = |name: String| session.state(&name).cloned().map(|array| (name, array));
-            Ok(names.filter_map(state).collect::<Vec<_>>())
-        })?;
+        let states = self.with(py, |session| Ok(session.read_states()?))?;
         let dict = PyDict::new(py);
         for (name, array) in states {
             dict.set_item(name, arrays::to_python(py, array, false)?)?;
@@ -266,11 +258,11 @@ impl Session {
     fn set_state(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let array = arrays::array(value, name)?;
         let name = name.to_owned();
-        self.with(py, move |session| session.set_state(&name, array).map_err(of_engine))
+        self.with(py, move |session| Ok(session.set_state(&name, &array)?))
     }
 
     /// Sets all states to zeros.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |session| session.reset().map_err(of_engine))
+        self.with(py, |session| Ok(session.reset()?))
     }
 }

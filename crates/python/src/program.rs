@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::SaveOptions;
-use coremill::executorch::{self, Runner};
+use coremill::executorch;
 use coremill_compiler::{Reason, Report};
-use coremill_engine::Array;
+use coremill_engine::{Array, Precision, Value};
 use coremill_pte as pte;
-use coremill_runtime::LoadOptions;
+use coremill_session::{RunOptions, Session, inputs as by_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -81,13 +81,18 @@ impl Program {
         }
         let program = self.program.clone();
         let data = data.into_iter().map(|PathArgument(path)| path).collect();
-        let runner = work::run(py, move |stage| {
+        let session = work::run(py, move |stage| {
             stage.set("loading the method");
-            let options = LoadOptions { threads, faithful, data, ..LoadOptions::default() };
-            Ok(Runner::new((*program).clone(), name.as_deref(), options)?)
+            let numerics = if faithful { Precision::Faithful } else { Precision::Fast };
+            let options = RunOptions { threads, numerics, data, ..RunOptions::default() };
+            let executable = coremill_session::load_program((*program).clone(), &options)?;
+            Ok(match name {
+                Some(name) => executable.session(&name)?,
+                None => executable.default_session()?,
+            })
         })?;
-        let name = runner.method().to_owned();
-        Ok(Method { name, runner: Arc::new(Mutex::new(runner)) })
+        let name = session.function().to_owned();
+        Ok(Method { name, session: Arc::new(Mutex::new(session)) })
     }
 
     /// Writes the Core ML models of the program into a directory, and gives their paths.
@@ -200,19 +205,19 @@ impl Program {
 pub(crate) struct Method {
     #[pyo3(get)]
     name: String,
-    runner: Arc<Mutex<Runner>>,
+    session: Arc<Mutex<Box<dyn Session>>>,
 }
 
 impl Method {
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut Runner) -> Result<T, coremill::Error> + Send + 'static,
+        work: impl FnOnce(&mut dyn Session) -> coremill_session::Result<T> + Send + 'static,
     ) -> PyResult<T> {
-        let runner = self.runner.clone();
+        let session = self.session.clone();
         work::run(py, move |stage| {
             stage.set("running the method");
-            Ok(work(&mut runner.lock().unwrap_or_else(PoisonError::into_inner))?)
+            Ok(work(&mut **session.lock().unwrap_or_else(PoisonError::into_inner))?)
         })
     }
 }
@@ -246,10 +251,12 @@ impl Method {
                 all.push((name.clone(), arrays::array(&value, &name)?));
             }
         }
-        let outputs = self.with(py, move |runner| runner.run(&all))?;
-        let mut results = Vec::with_capacity(outputs.len());
-        for (_, array) in outputs {
-            results.push(arrays::to_python(py, array, torch)?);
+        let outputs = self.with(py, move |session| session.run(&by_name(&all)))?;
+        let mut results = Vec::with_capacity(outputs.0.len());
+        for (_, value) in outputs.0 {
+            if let Value::Array(array) = value {
+                results.push(arrays::to_python(py, array, torch)?);
+            }
         }
         match results.len() {
             1 => Ok(results.remove(0)),
@@ -260,14 +267,14 @@ impl Method {
     /// The names of the inputs, in order.
     #[getter]
     fn inputs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.with(py, |runner| Ok(runner.ports().iter().map(|port| port.name.clone()).collect()))
+        self.with(py, |session| Ok(session.inputs().iter().map(|spec| spec.name.clone()).collect()))
     }
 
     /// What the method keeps from run to run, by name.
     #[getter]
     fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, array) in self.with(py, |runner| runner.states())? {
+        for (name, array) in self.with(py, |session| session.read_states())? {
             dict.set_item(name, arrays::to_python(py, array, false)?)?;
         }
         Ok(dict)
@@ -277,14 +284,11 @@ impl Method {
     fn set_state(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let array = arrays::array(value, name)?;
         let name = name.to_owned();
-        self.with(py, move |runner| runner.set_state(&name, &array))
+        self.with(py, move |session| session.set_state(&name, &array))
     }
 
     /// Has the method be as it is before its first run.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |runner| {
-            *runner = runner.afresh()?;
-            Ok(())
-        })
+        self.with(py, |session| session.reset())
     }
 }

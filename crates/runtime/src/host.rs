@@ -17,7 +17,7 @@ use half::f16;
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 use crate::error::{Error, Result, ensure, fail};
-use crate::hooks::{Hooks, INPUT, Span};
+use crate::hooks::{Hooks, INPUT};
 use crate::number::{Compute, is_floating};
 use crate::value::Tensor;
 use crate::view::{Out, View};
@@ -169,16 +169,7 @@ impl Delegate for HostDelegate {
             ordered.push(input);
         }
         let mut targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
-        let mut spans = hooks.profile.is_some().then(Vec::new);
-        let mut inner =
-            coremill_engine::Hooks { profile: spans.as_mut(), ..coremill_engine::Hooks::default() };
-        if let Some(observe) = &mut hooks.observe {
-            inner.observe = Some(&mut **observe);
-        }
-        let results = self.session.run_in_place(&mut ordered, &mut targets, &mut inner);
-        if let (Some(spans), Some(profile)) = (spans, &mut hooks.profile) {
-            profile.extend(spans.into_iter().map(Span::from));
-        }
+        let results = self.session.run_in_place(&mut ordered, &mut targets, hooks);
         let results = results.map_err(|error| Error::new(format!("the model: {error}")))?;
         for (&port, out) in self.outputs.iter().zip(outputs) {
             let Some((_, value)) = results.iter().find(|(at, _)| *at == port) else { continue };

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `program` | [`Program`]: what a file holds |
 //! | `method`, `slot`, `execute` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
+//! | `names` | names of inputs and outputs |
 //! | `state` | what a method keeps from run to run |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
 //! | `kernels` | what operators compute |
@@ -40,6 +41,7 @@ mod kernels;
 mod limits;
 mod memory;
 mod method;
+mod names;
 mod number;
 mod program;
 mod slot;

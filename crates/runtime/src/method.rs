@@ -172,6 +172,11 @@ impl Method {
         self.program.outputs(&self.name)
     }
 
+    /// The names of its inputs and outputs: see [`Program::names`].
+    pub fn names(&self) -> Result<(Vec<String>, Vec<String>)> {
+        self.program.names(&self.name)
+    }
+
     /// Runs the method. Inputs that the plan has no place for are used where they lie.
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
         self.execute_in_place(inputs)?.values()

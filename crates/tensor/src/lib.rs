@@ -7,6 +7,7 @@
 //! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them; [`Watch`]: whether they were read |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `produce` | [`Produce`]: a computation of bytes that a deferred buffer stands for |
+//! | `profile` | [`Span`], [`own_times`]: the time of each step of a run |
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, packed};
@@ -20,8 +21,10 @@ mod deferred;
 mod dtype;
 pub mod packed;
 mod produce;
+mod profile;
 
 pub use buffer::{Buffer, FileSpan, Files};
 pub use deferred::{Overflow, Recipe, RecipeError, Replace, Statistics, Watch, rebased};
 pub use dtype::{DType, UnknownDType};
 pub use produce::{Identity, Produce};
+pub use profile::{Span, own_times};

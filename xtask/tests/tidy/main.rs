@@ -312,7 +312,7 @@ fn what_users_of_rust_see_has_examples() {
         }
     }
     // What the façade itself gives beside its modules.
-    for file in ["error", "files", "programs", "vocabulary"] {
+    for file in ["error", "files", "programs"] {
         let path = root().join(format!("crates/coremill/src/{file}.rs"));
         let without = examples::items_without_example(&read(&path));
         assert!(without.is_empty(), "{}: no example of {}", path.display(), without.join(", "));

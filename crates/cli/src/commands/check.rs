@@ -66,7 +66,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     let failed = |error: coremill::Error| super::failure(&error);
     let program = executorch::open(&args.model).map_err(failed)?;
     if let Some(path) = &args.html {
-        super::report::write(path, &super::report::of_program(&args.model)?)?;
+        super::report::write(path, &super::report::of_program(&args.model, &program)?)?;
     }
     let mut reports = Vec::new();
     let mut told = Vec::new();

@@ -9,6 +9,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod extract;
 pub(crate) mod inspect;
+mod loaded;
 pub(crate) mod lower;
 pub(crate) mod ops;
 pub(crate) mod pack;
@@ -20,34 +21,14 @@ pub(crate) mod text;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compare::Kind;
-use coremill::{Model, Opened, Verified};
+use coremill::{FileKind, Model, Opened, Verified};
 use coremill_compiler::Options;
-use coremill_engine::Precision;
 use coremill_mil::ir::Program;
 use coremill_mil::model::shapes;
 use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_pt2::ExportedProgram;
 
 use crate::output::{self, Failure, OutputPath};
-
-/// Where the engine rounds.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum EnginePrecision {
-    /// Floats are computed and kept in 32 bits
-    Fast,
-    /// Each result is rounded to its type, as on the device
-    Faithful,
-}
-
-impl From<EnginePrecision> for Precision {
-    fn from(precision: EnginePrecision) -> Precision {
-        match precision {
-            EnginePrecision::Fast => Precision::Fast,
-            EnginePrecision::Faithful => Precision::Faithful,
-        }
-    }
-}
 
 /// Opens a model, whatever its form.
 fn open(path: &Path) -> Result<Model, Failure> {
@@ -70,9 +51,8 @@ fn open_with_source(path: &Path) -> Result<Opened, Failure> {
 
 /// Opens a model, whatever its form. What `torch.export` saved is converted in memory, and given beside the model.
 fn open_or_convert(path: &Path) -> Result<(Opened, Option<ExportedProgram>), Failure> {
-    let is_archive =
-        path.as_os_str() != "-" && Kind::of(path).is_ok_and(|kind| kind == Kind::Archive);
-    if !is_archive {
+    let is_archive = FileKind::detect(path).is_ok_and(|kind| kind == FileKind::ExportedProgram);
+    if path.as_os_str() == "-" || !is_archive {
         return open_with_source(path).map(|opened| (opened, None));
     }
     let (program, conversion) = convert::in_memory(path, &Options::default())?;
@@ -88,12 +68,6 @@ fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
         output::tell(&opened.render(&report, &options));
         Failure::told()
     })
-}
-
-/// How many values an input of a function may have, as far as the tables tell that it is looked up in.
-fn vocabulary(model: &Model, function: &str, input: &str) -> Option<u64> {
-    let function = model.program.functions.iter().find(|known| known.name == function)?;
-    coremill::vocabulary(function, input)
 }
 
 /// A number of threads that machines have processors for.

@@ -1,6 +1,6 @@
 //! Two models, or a model and numbers, side by side.
 //!
-//! [`Kind::of`] tells what holds numbers: an archive of torch, a model, or arrays. [`figures`] says how far two arrays
+//! [`figures`] says how far two arrays
 //! lie apart; [`per_op`] does so for every value that two programs share, so that one sees where they begin to.
 //!
 //! ```
@@ -19,10 +19,8 @@
 mod figures;
 mod per_op;
 mod report;
-mod side;
 
 pub(crate) use figures::figures_of_doubles;
 pub use figures::{Figures, figures};
-pub use per_op::{PerOp, Running, Step, Target, Unpaired, per_op};
+pub use per_op::{Contents, PerOp, Running, Step, Target, Unpaired, per_op};
 pub use report::{Line, PerOpReport, UnpairedLine};
-pub use side::Kind;

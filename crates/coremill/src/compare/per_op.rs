@@ -14,18 +14,20 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use coremill_engine::{Array, Engine, Hooks, Value};
+use coremill_engine::{Array, Hooks, Value};
 use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
 use coremill_passes::without_precision;
+use coremill_pte::Program;
 use coremill_pte::coreml::BACKEND;
 use coremill_pte::program::{Instruction, ValueId};
 use coremill_runtime::INPUT;
+use coremill_session::{Executable, inputs};
 
 use super::figures::{Figures, figures};
 use crate::error::Error;
-use crate::executorch::{DelegatedModel, Runner, models};
+use crate::executorch::{DelegatedModel, models};
 
 /// A program that is ready to run, and what it runs on.
 pub struct Running<'r> {
@@ -35,23 +37,30 @@ pub struct Running<'r> {
     pub steps: &'r [Vec<(String, Array)>],
 }
 
-/// What computes values.
+/// A function that computes values.
 #[derive(Clone, Copy)]
-pub enum Target<'r> {
-    /// A function of a model.
+pub struct Target<'r> {
+    /// The model or program that runs.
+    pub executable: &'r dyn Executable,
+    /// The function, or the method of a program. It is run from its first state on.
+    pub function: &'r str,
+    /// The content that the executable was loaded from.
+    pub contents: Contents<'r>,
+}
+
+/// The content that an executable was loaded from.
+#[derive(Clone, Copy)]
+pub enum Contents<'r> {
+    /// A model.
     Model {
-        /// What the engine was loaded from.
+        /// The model.
         model: &'r Model,
-        /// The engine.
-        engine: &'r Engine,
-        /// The function.
-        function: &'r str,
-        /// The values that are results of calls of the program that the model was made of, under their names there;
-        /// none if that program is not known.
+        /// The values that are results of calls of the exported program, under their names there; `None` if that program
+        /// is unknown.
         results: Option<&'r HashSet<String>>,
     },
-    /// A method of an ExecuTorch program. It is run from its first state on.
-    Method(&'r Runner),
+    /// An ExecuTorch program.
+    Program(&'r Program),
 }
 
 /// The values of a program that have names, by these without the ending of a precision.
@@ -227,11 +236,10 @@ fn per_op_within(
 
 /// The values that a program computes and that have names.
 fn names(running: &Running<'_>) -> Result<Names, Error> {
-    match running.target {
-        Target::Model { model, function, results, .. } => {
-            names_in_model(model, function, results, false)
-        }
-        Target::Method(runner) => names_in_method(runner),
+    let Target { function, contents, .. } = running.target;
+    match contents {
+        Contents::Model { model, results } => names_in_model(model, function, results, false),
+        Contents::Program(program) => names_in_method(program, function),
     }
 }
 
@@ -303,8 +311,7 @@ fn is_conversion(op: &Op) -> bool {
 
 /// The values that the models of a method compute, and what kernels compute for these. A name that stands for
 /// something in several models stands for nothing here.
-fn names_in_method(runner: &Runner) -> Result<Names, Error> {
-    let (program, method) = (runner.program(), runner.method());
+fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
     let models = models(program)?;
     let model_of = |delegate: usize| {
         let uses = |model: &&DelegatedModel| {
@@ -411,34 +418,21 @@ fn observe(
         *repeat += 1;
         show(key, named.op(), name, array);
     };
-    match running.target {
-        Target::Model { engine, function, .. } => {
-            let session = engine.session(function);
-            let mut session = session.map_err(|error| Error::of_engine(&error))?;
-            for step in running.steps {
-                let inputs: Vec<_> =
-                    step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-                let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
-                session.run_with(&inputs, &mut hooks).map_err(|error| Error::of_engine(&error))?;
-            }
-        }
-        Target::Method(runner) => {
-            let mut runner = runner.afresh()?;
-            for step in running.steps {
-                let observe: coremill_engine::Observer<'_> = &mut watch;
-                let observe = Some(observe);
-                let mut hooks = coremill_runtime::Hooks { observe, ..Default::default() };
-                runner.run_with(step, &mut hooks)?;
-            }
-        }
+    let mut session = running.target.executable.session(running.target.function)?;
+    for step in running.steps {
+        let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
+        session.run_with(&inputs(step), &mut hooks)?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use coremill_engine::{LoadOptions, Precision};
+    use std::sync::Arc;
+
+    use coremill_engine::Precision;
     use coremill_mil::{model, text, verify};
+    use coremill_session::RunOptions;
     use coremill_tensor::DType;
 
     use super::*;
@@ -465,20 +459,21 @@ mod tests {
             } -> (y);
         }";
 
-    fn open(source: &str, precision: Precision) -> (Model, Engine) {
+    fn open(source: &str, numerics: Precision) -> (Model, Arc<dyn Executable>) {
         let program = text::parse(source, &text::NoWeights).expect("it is MIL");
         let model = model::describe(program).expect("it is complete");
         let verified = verify::verify(&model).expect("it is sound");
-        let options = LoadOptions { precision, ..LoadOptions::default() };
-        let engine = Engine::load(&verified, &options).expect("it can be run");
-        (model, engine)
+        let options = RunOptions { numerics, ..RunOptions::default() };
+        let executable = coremill_session::load(&verified, &options).expect("it can be run");
+        (model, executable)
     }
 
     fn running<'r>(
-        (model, engine): &'r (Model, Engine),
+        (model, executable): &'r (Model, Arc<dyn Executable>),
         steps: &'r [Vec<(String, Array)>],
     ) -> Running<'r> {
-        Running { target: Target::Model { model, engine, function: "main", results: None }, steps }
+        let contents = Contents::Model { model, results: None };
+        Running { target: Target { executable: &**executable, function: "main", contents }, steps }
     }
 
     #[test]

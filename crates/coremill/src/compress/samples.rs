@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use coremill_engine::Array;
+use coremill_engine::{Array, Precision as Numerics};
 use coremill_mil::model::Model;
 use coremill_optimize::{Feed, Importance, feeds};
 
@@ -32,7 +32,7 @@ pub fn importance(made: Made, paths: &[PathBuf], pixels: &Pixels) -> Result<Impo
             }
         }
     }
-    let machine = Machine::new(made, false)?;
+    let machine = Machine::new(made, Numerics::Fast)?;
     let ports = machine.ports()?;
     let check = |sample: &samples::Sample| machine.check(sample);
     let samples = samples::read(paths, &ports, pixels, &check)?;

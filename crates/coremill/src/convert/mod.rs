@@ -43,8 +43,9 @@ pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
 pub use wide::{Wide, kept_in_fp32};
 
+use coremill_session::FileKind;
+
 use crate::error::Error;
-use crate::foreign;
 
 /// The key of the metadata that says which coremill made a model.
 pub const VERSION_KEY: &str = "coremill.version";
@@ -72,11 +73,11 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
         }
         Ok(_) => {}
     }
-    pt2::read(path).map_err(|error| match foreign::of_file(path) {
-        Some(foreign) if !foreign.is_program() => {
-            foreign.instead_of(path, "a program that `torch.export.save` wrote")
+    pt2::read(path).map_err(|error| match FileKind::of_content(path) {
+        Err(_) | Ok(FileKind::ModelFile | FileKind::ExportedProgram) => {
+            of_archive(&error).within(path)
         }
-        _ => of_archive(&error).within(path),
+        Ok(other) => other.instead_of(path, "a program that `torch.export.save` wrote").into(),
     })
 }
 

@@ -1,17 +1,18 @@
 //! Whether a converted model computes what it should, on the inputs that its archive holds.
 
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
-use coremill_engine::{Array, Engine, LoadOptions, Outputs, Value as Given};
+use coremill_engine::{Array, Outputs, Precision as Numerics, Value as Given};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
 use coremill_pt2::{Argument, ExportedProgram, Graph, Meta, ScalarType, Value};
 use coremill_pte as pte;
-use coremill_runtime as runtime;
+use coremill_session::{
+    ExactValue, ProgramExecutable, RunOptions, Session, inputs, load, load_program,
+};
 
 use super::samples::sample_inputs;
 use crate::compare::{Figures, figures, figures_of_doubles};
 use crate::error::Error;
-use crate::executorch::{Exact, Runner};
 
 /// How far outputs of a model in `fp16` may lie from those in `fp32`, in parts of the largest one.
 pub const FP16_BOUND: f64 = 1e-2;
@@ -72,14 +73,14 @@ impl Agreement {
 
     /// Compares with what torch's kernels give in torch's types.
     fn with_exact<'a>(
-        expected: &'a [(String, Exact)],
+        expected: &'a [(String, ExactValue)],
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
         bound: f64,
     ) -> Result<Agreement, Error> {
         let expected = expected.iter().map(|(name, exact)| {
             let expected = match exact {
-                Exact::Array(array) => Expected::Array(array),
-                Exact::Doubles(shape, numbers) => Expected::Doubles(shape, numbers),
+                ExactValue::Array(array) => Expected::Array(array),
+                ExactValue::Doubles(shape, numbers) => Expected::Doubles(shape, numbers),
             };
             (&**name, expected)
         });
@@ -115,15 +116,12 @@ pub fn check_numbers(
     made: &Verified<'_>,
     bound: f64,
 ) -> Result<Option<Agreement>, Error> {
-    let faithful = engine(made, coremill_engine::Precision::Faithful)?;
-    let mut session =
-        faithful.session(faithful.default_function()).map_err(|error| Error::of_engine(&error))?;
-    let Some(samples) = sample_inputs(&program, session.inputs())? else {
+    let mut rounded = session(made, Numerics::Faithful)?;
+    let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
     };
-    let samples: Vec<_> = samples.iter().map(|(name, array)| (&**name, array.clone())).collect();
-    let found = session.run(&samples).map_err(|error| Error::of_engine(&error))?;
-    drop((session, faithful));
+    let found = rounded.run(&inputs(&samples))?;
+    drop(rounded);
     let caveat = match in_torch_types(&program, found.0.len()) {
         Ok(Some(exact)) => {
             let found = found.0.iter().map(|(_, value)| value.as_array());
@@ -134,12 +132,12 @@ pub fn check_numbers(
     };
 
     let expected = if options.precision == Precision::Fp32 {
-        run_fast(made, &samples)?
+        session(made, Numerics::Fast)?.run(&inputs(&samples))?
     } else {
         let target = made.model().program.functions.first().map(|function| function.opset);
         let reference = compiler::convert(program, &Options { target, ..in_fp32(options) })
             .map_err(|error| Error::new(format!("in fp32: {error}")))?;
-        run_fast(&sound(&reference.model)?, &samples)?
+        session(&sound(&reference.model)?, Numerics::Fast)?.run(&inputs(&samples))?
     };
     let found = found.0.iter().map(|(_, value)| value.as_array());
     let agreement = Agreement::of(arrays(&expected), found, bound)?;
@@ -158,14 +156,14 @@ pub fn check_method(
     options: &Options,
     bound: f64,
 ) -> Result<Option<Agreement>, Error> {
-    let faithful = runtime::LoadOptions { faithful: true, ..runtime::LoadOptions::default() };
-    let mut runner = Runner::new(lowered, Some(method), faithful)?;
-    let Some(samples) = sample_inputs(&program, runner.ports())? else {
+    let rounding = RunOptions { numerics: Numerics::Faithful, ..RunOptions::default() };
+    let mut rounded = load_program(lowered, &rounding)?.session(method)?;
+    let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
     };
-    let found = runner.run(&samples)?;
-    let exact = in_torch_types(&program, found.len());
-    let found = found.iter().map(|(_, array)| Some(array));
+    let found = rounded.run(&inputs(&samples))?;
+    let exact = in_torch_types(&program, found.0.len());
+    let found = found.0.iter().map(|(_, value)| value.as_array());
     let caveat = match exact {
         Ok(Some(exact)) => return Agreement::with_exact(&exact, found, bound).map(Some),
         Ok(None) => None,
@@ -174,14 +172,9 @@ pub fn check_method(
     match compiler::convert(program.clone(), &in_fp32(options)) {
         Ok(reference) => {
             let verified = sound(&reference.model)?;
-            let engine = engine(&verified, coremill_engine::Precision::Fast)?;
-            let session = engine.session(engine.default_function());
-            let mut session = session.map_err(|error| Error::of_engine(&error))?;
+            let mut session = session(&verified, Numerics::Fast)?;
             let samples = sample_inputs(&program, session.inputs())?.unwrap_or_default();
-            let samples: Vec<_> =
-                samples.iter().map(|(name, array)| (&**name, array.clone())).collect();
-            let expected = session.run(&samples).map_err(|error| Error::of_engine(&error))?;
-            let mut expected = expected;
+            let mut expected = session.run(&inputs(&samples))?;
             // Buffers that the reference gives are kept inside the program.
             let fed = crate::fed::fed(&reference.model);
             if expected.0.len() > found.len() {
@@ -203,7 +196,7 @@ pub fn check_method(
 fn in_torch_types(
     program: &ExportedProgram,
     outputs: usize,
-) -> Result<Option<Vec<(String, Exact)>>, String> {
+) -> Result<Option<Vec<(String, ExactValue)>>, String> {
     if !has_doubles(&program.graph) {
         return Ok(None);
     }
@@ -227,7 +220,7 @@ fn has_doubles(graph: &Graph) -> bool {
 }
 
 /// What a program gives on its sample inputs where kernels do all of it, none of it delegated.
-fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>, Error> {
+fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, ExactValue)>, Error> {
     let options = LowerOptions { portable: true, ..LowerOptions::default() };
     let method = "forward";
     let outside =
@@ -240,9 +233,10 @@ fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, Exact)>
                 error => Error::new(format!("outside delegates: {error}")),
             }
         })?;
-    let mut runner = Runner::new(outside.program, Some(method), runtime::LoadOptions::default())?;
-    let samples = sample_inputs(&program, runner.ports())?.unwrap_or_default();
-    runner.run_exactly(&samples)
+    let outside = ProgramExecutable::load(outside.program, &RunOptions::default())?;
+    let mut session = outside.method(method)?;
+    let samples = sample_inputs(&program, session.inputs())?.unwrap_or_default();
+    Ok(session.run_exactly(&inputs(&samples))?)
 }
 
 fn in_fp32(options: &Options) -> Options {
@@ -262,17 +256,7 @@ fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Expected<'_
     outputs.0.iter().map(move |(name, value)| (&**name, expected(value)))
 }
 
-fn run_fast(
-    model: &Verified<'_>,
-    inputs: &[(&str, coremill_engine::Array)],
-) -> Result<Outputs, Error> {
-    let engine = engine(model, coremill_engine::Precision::Fast)?;
-    let session = engine.session(engine.default_function());
-    let outputs = session.and_then(|mut session| session.run(inputs));
-    outputs.map_err(|error| Error::of_engine(&error))
-}
-
-fn engine(model: &Verified<'_>, precision: coremill_engine::Precision) -> Result<Engine, Error> {
-    let options = LoadOptions { precision, ..LoadOptions::default() };
-    Engine::load(model, &options).map_err(|error| Error::of_engine(&error))
+fn session(model: &Verified<'_>, numerics: Numerics) -> Result<Box<dyn Session>, Error> {
+    let options = RunOptions { numerics, ..RunOptions::default() };
+    Ok(load(model, &options)?.default_session()?)
 }

@@ -5,8 +5,8 @@ use coremill_pte::Program;
 use coremill_pte::coreml::{COMPILED, PACKAGE};
 
 use super::{Use, models};
+use crate::SaveOptions;
 use crate::error::Error;
-use crate::files::SaveOptions;
 
 /// A model that was written out.
 #[derive(Clone, Debug)]

@@ -1,31 +1,31 @@
 //! ExecuTorch programs: the Core ML models inside them, and what they compute.
 //!
 //! [`open`] reads a `.pte` file, [`models`] finds what is delegated to Core ML in it, [`extract`] writes these models
-//! out, [`summarize`] counts what there is, and [`Runner`] runs a method.
+//! out, and [`summarize`] counts what there is. [`session::load_program`](crate::session::load_program) runs methods.
 //!
 //! ```
 //! # #[cfg(feature = "compiler")] {
 //! use coremill::engine::Array;
-//! use coremill::executorch::{self, Runner};
+//! use coremill::executorch;
 //! use coremill::graph::DType;
+//! use coremill::session::{RunOptions, inputs, load_program};
 //!
 //! let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
 //! let program = coremill::lower(archive, &coremill::LowerOptions::new())?.program;
 //! assert_eq!(executorch::models(&program)?.len(), 1);
 //!
-//! let mut runner = Runner::new(program, Some("forward"), Default::default())?;
-//! let port = runner.ports()[0].clone();
-//! let shape = port.default_shape().unwrap_or_default();
+//! let mut forward = load_program(program, &RunOptions::default())?.session("forward")?;
+//! let spec = forward.inputs()[0].clone();
+//! let shape = spec.default_shape().unwrap_or_default();
 //! let image = Array::floats(DType::Fp32, shape, vec![0.0; 64]);
-//! let outputs = runner.run(&[(port.name.clone(), image)])?;
-//! assert_eq!(outputs[0].1.shape(), [1, 10]);
+//! let outputs = forward.run(&inputs(&[(spec.name, image)]))?;
+//! assert_eq!(outputs.array(&forward.outputs()[0].name).map(Array::shape), Some(&[1, 10][..]));
 //! # }
 //! # Ok::<(), coremill::Error>(())
 //! ```
 
 mod extract;
 mod names;
-mod runner;
 mod summary;
 
 use std::path::Path;
@@ -34,15 +34,14 @@ use coremill_mlpackage::{compiled, package};
 use coremill_pte as pte;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::Delegate;
+use coremill_session::FileKind;
 
 use crate::Model;
 use crate::error::Error;
 
 pub use coremill_pte::Program;
-pub use coremill_runtime::{Hooks, LoadOptions, Span};
+pub use coremill_runtime::{Hooks, Span};
 pub use extract::{Extracted, extract};
-pub(crate) use runner::Exact;
-pub use runner::Runner;
 pub use summary::{
     CallCount, DelegateSummary, MethodSummary, ModelSummary, ProgramSummary, SpecSummary,
     ValueSummary, summarize,
@@ -70,17 +69,9 @@ pub struct Use {
     pub function: Option<String>,
 }
 
-/// Whether the file at a path is an ExecuTorch program, by its content or, where it is damaged, its name.
+/// Whether the file at a path is an ExecuTorch program: see [`FileKind::detect`].
 pub fn is_program(path: impl AsRef<Path>) -> bool {
-    use std::io::Read as _;
-    let path = path.as_ref();
-    if !path.is_file() {
-        return false;
-    }
-    let mut start = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(8).read_to_end(&mut start));
-    read.is_ok() && pte::is_program(&start)
-        || path.extension().is_some_and(|extension| extension == "pte")
+    FileKind::detect(path).is_ok_and(|kind| kind == FileKind::ExecuTorchProgram)
 }
 
 /// Reads a program. Errors name the file.

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
-use coremill_engine::Array;
+use coremill_engine::{Array, Precision as Numerics};
 use coremill_mil::ir::Opset;
 use coremill_passes::{self as pass, Draft, KeepFp32, Magnitude, Rescaled};
 use coremill_pt2::ExportedProgram;
@@ -118,7 +118,7 @@ pub fn choose(
             Error::new(unsound).hint("mend the weights: no precision makes numbers of them")
         );
     }
-    let reference = Machine::new(made, false)?;
+    let reference = Machine::new(made, Numerics::Fast)?;
     let ports = reference.ports()?;
     let samples = match samples {
         [] => convert::sample_inputs(program, &ports)?.into_iter().collect(),
@@ -283,7 +283,7 @@ impl Trial {
 
     /// How far the outputs of what was made lie from `fp32`: of each the worst of all samples.
     fn judge(&self, made: Made) -> Result<Distances, Error> {
-        let machine = Machine::new(made, true)?;
+        let machine = Machine::new(made, Numerics::Faithful)?;
         let mut all: Distances = Vec::new();
         for (sample, wanted) in self.samples.iter().zip(&self.wanted) {
             let found = machine.outputs(sample)?;

@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
-use coremill_engine::{Array, Port};
+use coremill_engine::{Array, Port, Precision as Numerics};
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{Draft, KeepFp32};
@@ -150,7 +150,7 @@ impl Quantizer {
             return Err(Error::new(format!("no layer can be quantized: {unfit}"))
                 .hint("choose sizes of groups or blocks that divide the weights"));
         }
-        let machine = Machine::new(made, false)?;
+        let machine = Machine::new(made, Numerics::Fast)?;
         let inputs = machine.ports()?;
         let own = convert::sample_inputs(&program, &inputs)?;
         let config = config.clone();
@@ -182,7 +182,8 @@ impl Quantizer {
                 .hint(format!("the inputs are {}", names.join(", "))));
         };
         samples::picture(port, &self.config.pixels, &|described| {
-            images::from_reader(std::io::Cursor::new(bytes), described, Some(images::Resize::Crop))
+            let picture = std::io::Cursor::new(bytes);
+            Ok(images::from_reader(picture, described, Some(images::Resize::Crop))?)
         })
     }
 
@@ -241,7 +242,8 @@ impl Quantizer {
             if !seen.samples.is_empty() {
                 let alone = HashSet::from([layer.name.clone()]);
                 let (made, _) = self.quantized(&alone, &tuning, &in_fp32(&self.options))?;
-                let found = outputs(&Machine::new(made, false)?, seen.samples, &seen.watched)?;
+                let found =
+                    outputs(&Machine::new(made, Numerics::Fast)?, seen.samples, &seen.watched)?;
                 loss.layer_db = decibels(&seen.given, &found, Some(&layer.name));
                 loss.model_db = decibels(&seen.given, &found, None);
                 if tuning.effort > 0
@@ -274,7 +276,7 @@ impl Quantizer {
         for attempt in &attempts {
             let options = in_fp32(&self.options);
             let (made, _) = self.quantized(&attempt.chosen, &attempt.tuning, &options)?;
-            tried.push((Machine::new(made, false)?, Noise::default()));
+            tried.push((Machine::new(made, Numerics::Fast)?, Noise::default()));
         }
         for sample in samples {
             let wanted = self.machine.outputs(sample)?;

@@ -4,20 +4,19 @@ mod inputs;
 mod page;
 mod report;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use coremill::compare::{self as library, Kind, PerOp, Running, Target};
-use coremill::executorch::Runner;
-use coremill::fed::{Fed, fed, feed};
-use coremill::{Opened, arrays};
+use coremill::compare::{self as library, PerOp, Running};
+use coremill::fed::feed;
+use coremill::{FileKind, Opened, arrays};
 use coremill_compiler::Calls;
-use coremill_engine::{Array, Engine, LoadOptions, Outputs, Precision};
+use coremill_engine::Precision as Numerics;
 use coremill_pt2::ExportedProgram;
-use coremill_runtime::LoadOptions as MethodOptions;
+use coremill_session::{Outputs, RunOptions, inputs as named};
 
-use super::EnginePrecision;
-use super::run::{NamedShape, load_method, parts};
+use super::loaded::{DeviceArg, Loaded, NumericsArg};
+use super::run::parts;
+use crate::inputs::{Arrays, NamedShape};
 use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 
@@ -30,7 +29,7 @@ pub(super) use report::{decibels, scientific};
 /// outputs. The first one is the reference.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --precision fast"
+    after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --numerics fast"
 )]
 pub(crate) struct Args {
     /// The reference: a `.pt2`, a model, a `.pte`, or a `.npz` file of outputs
@@ -52,10 +51,13 @@ pub(crate) struct Args {
     /// The shape of an input that `--random` fills
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
-    /// Where results are rounded: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast and
-    /// a model faithfully, also one in a program
-    #[arg(long, value_enum, value_name = "PRECISION", value_delimiter = ',')]
-    precision: Vec<EnginePrecision>,
+    /// The device that computes: one for both, or two with a comma between, A's first; `host` if not given
+    #[arg(long, value_enum, value_name = "DEVICE", value_delimiter = ',')]
+    device: Vec<DeviceArg>,
+    /// Where the host rounds results: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast
+    /// and a model rounded, also one in a program
+    #[arg(long, alias = "precision", value_enum, value_name = "NUMERICS", value_delimiter = ',')]
+    numerics: Vec<NumericsArg>,
     /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
@@ -89,7 +91,8 @@ impl Args {
             positional: args.positional,
             random: args.random,
             shape: args.shape.clone(),
-            precision: Vec::new(),
+            device: Vec::new(),
+            numerics: Vec::new(),
             function: args.function.clone(),
             per_op: true,
             threshold: 40.0,
@@ -120,80 +123,17 @@ pub(super) struct Side<'a> {
 }
 
 enum Content {
-    Program(Box<Program>),
-    Method(Box<Method>),
+    Loaded(Box<Loaded>),
     /// Outputs, by name.
-    Arrays(Vec<(String, Array)>),
+    Arrays(Arrays),
 }
-
-struct Program {
-    opened: Opened,
-    engine: Engine,
-    function: String,
-    precision: Precision,
-    /// What the model was made from, if it was made here.
-    archive: Option<ExportedProgram>,
-    /// The calls that its values come from, if it was made here.
-    calls: Option<Calls>,
-    /// The values that are results of these calls.
-    results: Option<HashSet<String>>,
-}
-
-/// A method of an ExecuTorch program.
-struct Method {
-    runner: Runner,
-    precision: Precision,
-}
-
-/// What takes inputs.
-#[derive(Clone, Copy)]
-enum Takes<'a> {
-    Program(&'a Program),
-    Method(&'a Method),
-}
-
-impl<'a> Takes<'a> {
-    /// What is compared value by value.
-    fn target(self) -> Target<'a> {
-        match self {
-            Takes::Program(Program { opened, engine, function, results, .. }) => {
-                Target::Model { model: &opened.model, engine, function, results: results.as_ref() }
-            }
-            Takes::Method(method) => Target::Method(&method.runner),
-        }
-    }
-
-    /// The inputs that outputs feed.
-    fn fed(self) -> Vec<Fed> {
-        match self {
-            Takes::Program(program) => fed(&program.opened.model),
-            Takes::Method(_) => Vec::new(),
-        }
-    }
-
-    /// The function or method that runs.
-    fn function(self) -> String {
-        match self {
-            Takes::Program(program) => program.function.clone(),
-            Takes::Method(method) => method.runner.method().to_owned(),
-        }
-    }
-
-    /// Where results are rounded.
-    fn precision(self) -> Precision {
-        match self {
-            Takes::Program(program) => program.precision,
-            Takes::Method(method) => method.precision,
-        }
-    }
-}
-
-/// Outputs of a step, by name.
-type Arrays = Vec<(String, Array)>;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if args.precision.len() > 2 {
-        return Err(Failure::user("`--precision` takes one value for both sides, or two"));
+    for (option, count) in [("device", args.device.len()), ("numerics", args.numerics.len())] {
+        if count > 2 {
+            let message = format!("`--{option}` takes one value for both sides, or two");
+            return Err(Failure::user(message));
+        }
     }
     super::keep_apart([&args.reference, &args.other].into_iter().chain(&args.inputs), &args.html)?;
     let progress = Progress::start(format!("reading {}", args.reference.display()));
@@ -223,7 +163,7 @@ pub(super) fn perform<'a>(
     other: Side<'a>,
     progress: &Progress,
 ) -> Result<Comparison<'a>, Failure> {
-    if args.per_op && (reference.takes().is_none() || other.takes().is_none()) {
+    if args.per_op && (reference.loaded().is_none() || other.loaded().is_none()) {
         let message = "`--per-op` compares two programs; a `.npz` file holds outputs alone";
         return Err(Failure::user(message).hint(Some("leave `--per-op` out")));
     }
@@ -243,7 +183,7 @@ pub(super) fn perform<'a>(
         .collect::<Result<_, _>>()?;
     let mut per_op: Option<PerOp> = None;
     if args.per_op
-        && let (Some(one), Some(two)) = (reference.takes(), other.takes())
+        && let (Some(one), Some(two)) = (reference.loaded(), other.loaded())
     {
         progress.stage("running both, value by value");
         let compared = library::per_op(
@@ -269,74 +209,87 @@ fn verdict(args: &Args, steps: &[Vec<Compared>]) -> Result<(), Failure> {
 }
 
 impl Side<'_> {
-    /// What takes inputs, if something does.
-    fn takes(&self) -> Option<Takes<'_>> {
+    /// The model or program that runs; `None` for arrays.
+    fn loaded(&self) -> Option<&Loaded> {
         match &self.content {
-            Content::Program(program) => Some(Takes::Program(program)),
-            Content::Method(method) => Some(Takes::Method(method)),
+            Content::Loaded(loaded) => Some(loaded),
             Content::Arrays(_) => None,
+        }
+    }
+
+    fn failure(&self, error: &coremill_session::Error) -> Failure {
+        Failure::user(format_args!("{}: {error}", self.path.display())).hint(error.hint())
+    }
+}
+
+impl Args {
+    /// The options of a side.
+    fn run_options(&self, index: usize, default: Numerics) -> RunOptions {
+        let device = self.device.get(index).or(self.device.first());
+        let numerics = self.numerics.get(index).or(self.numerics.first());
+        RunOptions {
+            device: device.map_or_else(Default::default, |&device| device.into()),
+            numerics: numerics.map_or(default, |&numerics| numerics.into()),
+            threads: self.threads,
+            ..RunOptions::default()
         }
     }
 }
 
 pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side<'a>, Failure> {
-    let kind = Kind::of(path).map_err(|error| super::failure(&error))?;
-    let wanted = args.precision.get(index).or(args.precision.first());
-    let (opened, made_from) = match kind {
-        Kind::Arrays => {
-            let arrays = arrays::read_npz(path).map_err(|error| super::failure(&error))?;
-            return Ok(Side { path, content: Content::Arrays(arrays) });
+    match FileKind::detect(path).map_err(|error| crate::inputs::failure(&error))? {
+        FileKind::Arrays => {
+            let arrays = arrays::read_npz(path).map_err(|error| crate::inputs::failure(&error))?;
+            Ok(Side { path, content: Content::Arrays(arrays) })
         }
-        Kind::Executorch => {
-            let precision = wanted.map_or(Precision::Faithful, |&wanted| wanted.into());
-            let faithful = precision == Precision::Faithful;
-            let options = MethodOptions { threads: args.threads, faithful, ..Default::default() };
-            let runner = load_method(path, args.function.as_deref(), options)?;
-            return Ok(Side {
-                path,
-                content: Content::Method(Box::new(Method { runner, precision })),
-            });
+        FileKind::ExecuTorchProgram => {
+            let options = args.run_options(index, Numerics::Faithful);
+            let loaded = Loaded::program(path, args.function.as_deref(), &options)?;
+            Ok(Side { path, content: Content::Loaded(Box::new(loaded)) })
         }
-        Kind::Archive => {
+        FileKind::ExportedProgram => {
             let (program, conversion) = super::convert::reference(path)?;
-            (Opened::made(conversion.model, path), Some((program, conversion.calls)))
+            let opened = Opened::made(conversion.model, path);
+            let options = args.run_options(index, Numerics::Fast);
+            side(args, path, opened, Some((program, conversion.calls)), &options)
         }
-        Kind::Model => (super::open_with_source(path)?, None),
-    };
-    let precision = match wanted {
-        Some(&wanted) => wanted.into(),
-        None if made_from.is_some() => Precision::Fast,
-        None => Precision::Faithful,
-    };
-    side(args, path, opened, precision, made_from)
+        _ => {
+            let options = args.run_options(index, Numerics::Faithful);
+            side(args, path, super::open_with_source(path)?, None, &options)
+        }
+    }
 }
 
-/// A model that is ready to run.
-pub(super) fn side<'a>(
+/// A model on the second side, rounded as on the device.
+pub(super) fn candidate<'a>(
     args: &Args,
     path: &'a Path,
     opened: Opened,
-    precision: Precision,
-    made_from: Option<(ExportedProgram, Calls)>,
+    made_from: (ExportedProgram, Calls),
 ) -> Result<Side<'a>, Failure> {
-    let options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
-    let engine = Engine::load(&super::verify(&opened)?, &options);
-    let engine = engine.map_err(|error| failure(path, &error))?;
-    let function = match &args.function {
-        // What was made from an archive has one function.
-        Some(name) if made_from.is_none() => name.clone(),
-        _ => engine.default_function().to_owned(),
-    };
+    side(args, path, opened, Some(made_from), &args.run_options(1, Numerics::Faithful))
+}
+
+/// A model that is ready to run.
+fn side<'a>(
+    args: &Args,
+    path: &'a Path,
+    opened: Opened,
+    made_from: Option<(ExportedProgram, Calls)>,
+    options: &RunOptions,
+) -> Result<Side<'a>, Failure> {
+    // A model that was made from an archive has one function.
+    let function = args.function.as_deref().filter(|_| made_from.is_none());
     let (archive, calls) = made_from.unzip();
-    let results = calls.as_ref().map(Calls::results);
-    let program = Program { opened, engine, function, precision, archive, calls, results };
-    Ok(Side { path, content: Content::Program(Box::new(program)) })
+    let loaded = Loaded::model(opened, archive, calls, function, options);
+    let loaded = loaded.map_err(|failure| failure.within(path))?;
+    Ok(Side { path, content: Content::Loaded(Box::new(loaded)) })
 }
 
 /// Leaves out what one side feeds itself where the other keeps it inside.
 fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]) {
-    let takes = sides.into_iter().filter_map(Side::takes);
-    let fed: Vec<String> = takes.flat_map(Takes::fed).map(|fed| fed.output).collect();
+    let fed = sides.into_iter().filter_map(Side::loaded).flat_map(|loaded| &loaded.fed);
+    let fed: Vec<String> = fed.map(|fed| fed.output.clone()).collect();
     for (expected, found) in expected.iter_mut().zip(found) {
         let has = |arrays: &Arrays, name: &str| arrays.iter().any(|(other, _)| other == name);
         let alone: Vec<String> =
@@ -349,25 +302,16 @@ fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]
 /// What a side gives in each step. Inputs that outputs feed are added to the steps.
 fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
     match &side.content {
-        Content::Program(program) => {
-            let failed = |error| failure(side.path, &error);
-            let mut session = program.engine.session(&program.function).map_err(failed)?;
-            let (fed, ports) = (fed(&program.opened.model), session.inputs().to_vec());
+        Content::Loaded(loaded) => {
+            let mut session = loaded.session()?;
+            let specs = session.inputs().to_vec();
             let mut results: Vec<Arrays> = Vec::with_capacity(steps.len());
             for step in steps {
-                feed(&fed, &ports, results.last().map(Vec::as_slice), step);
-                let inputs: Vec<_> =
-                    step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-                results.push(session.run(&inputs).map(flat).map_err(failed)?);
+                feed(&loaded.fed, &specs, results.last().map(Vec::as_slice), step);
+                let outputs = session.run(&named(step)).map_err(|error| side.failure(&error))?;
+                results.push(flat(outputs));
             }
             Ok(results)
-        }
-        Content::Method(method) => {
-            let failed = |error: coremill::Error| {
-                Failure::user(format_args!("{}: {error}", side.path.display())).hint(error.remedy())
-            };
-            let mut runner = method.runner.afresh().map_err(failed)?;
-            steps.iter().map(|step| runner.run(step).map_err(failed)).collect()
         }
         // As `run` writes them: with several steps, `NAME@0` is the first one's.
         Content::Arrays(arrays) if count > 1 => Ok((0..count)
@@ -441,8 +385,4 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
         }));
     }
     Ok(compared)
-}
-
-fn failure(path: &Path, error: &coremill_engine::Error) -> Failure {
-    Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
 }

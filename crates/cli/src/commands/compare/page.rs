@@ -1,9 +1,11 @@
 //! A comparison as a page.
 
-use coremill_engine::{Array, Hooks, Precision, Value};
+use coremill_engine::Precision as Numerics;
 use coremill_report::{NotFinite, Output, Report, changes};
+use coremill_session::{Array, Device, Hooks, Value, inputs};
 
-use super::{Comparison, Content, Side};
+use super::{Comparison, Side};
+use crate::commands::loaded::Content;
 use crate::output::Failure;
 
 impl<'a> Comparison<'a> {
@@ -26,33 +28,28 @@ impl<'a> Comparison<'a> {
         let names = [reference, other].map(|side| side.path.display().to_string());
         let mut report = Report::new(format!("{} and {}", names[0], names[1]));
         // Names of values tell which calls they come from on both sides, if they do on one.
-        let calls = [other, reference].into_iter().find_map(|side| match &side.content {
-            Content::Program(program) => program.calls.as_ref(),
-            Content::Method(_) | Content::Arrays(_) => None,
-        });
-        for side in [reference, other] {
-            report.fact(
-                if std::ptr::eq(side, reference) { "reference" } else { "candidate" },
-                side.what(),
-            );
+        let loaded = [reference, other].map(Side::loaded);
+        let calls = loaded.into_iter().rev().flatten().find_map(|loaded| loaded.calls.as_ref());
+        for (what, side) in [("reference", reference), ("candidate", other)] {
+            report.fact(what, side.what());
             let name = side.path.display().to_string();
-            match &side.content {
-                Content::Program(program) => {
-                    report.add_model(&name, &program.opened.model, calls);
+            match side.loaded().map(|loaded| &loaded.content) {
+                Some(Content::Model(opened)) => {
+                    report.add_model(&name, &opened.model, calls);
                 }
-                Content::Method(method) => {
-                    let added = report.add_program(&name, method.runner.program());
+                Some(Content::Program(program)) => {
+                    let added = report.add_program(&name, program);
                     added.map_err(|error| crate::commands::failure(&error))?;
                 }
-                Content::Arrays(_) => {}
+                None => {}
             }
         }
-        if let (Content::Program(reference), Content::Program(other)) =
-            (&reference.content, &other.content)
+        if let [Some(reference), Some(other)] = loaded
+            && let (Content::Model(one), Content::Model(two)) = (&reference.content, &other.content)
             && reference.archive.is_none()
             && other.archive.is_none()
         {
-            report.data.changes = Some(changes(&reference.opened.model, &other.opened.model));
+            report.data.changes = Some(changes(&one.model, &two.model));
         }
         if !self.steps.is_empty() {
             self.add_drift(&mut report);
@@ -86,8 +83,7 @@ impl<'a> Comparison<'a> {
     /// The first value of the candidate with NaN or infinite elements; passes may have left no counterpart to it in the
     /// reference.
     fn first_not_finite(&self) -> Option<NotFinite> {
-        let Content::Program(program) = &self.sides[1].content else { return None };
-        let mut session = program.engine.session(&program.function).ok()?;
+        let mut session = self.sides[1].loaded()?.session().ok()?;
         let mut first = None;
         for step in &self.inputs {
             let mut watch = |op: &str, name: &str, value: &Value| {
@@ -100,8 +96,7 @@ impl<'a> Comparison<'a> {
                 }
             };
             let mut hooks = Hooks { observe: Some(&mut watch), ..Hooks::default() };
-            let given: Vec<_> = step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-            session.run_with(&given, &mut hooks).ok()?;
+            session.run_with(&inputs(step), &mut hooks).ok()?;
         }
         first
     }
@@ -111,16 +106,17 @@ impl Side<'_> {
     /// What runs, and in which precision.
     fn what(&self) -> String {
         let path = self.path.display();
-        let Some(takes) = self.takes() else { return path.to_string() };
-        let made_here =
-            matches!(&self.content, Content::Program(program) if program.archive.is_some());
-        match (takes.precision(), made_here) {
-            (Precision::Fast, true) => format!("{path} in fp32"),
-            (Precision::Faithful, true) => {
+        let Some(loaded) = self.loaded() else { return path.to_string() };
+        if loaded.device != Device::Host {
+            return format!("{path} on {}", loaded.device);
+        }
+        match (loaded.numerics, loaded.archive.is_some()) {
+            (Numerics::Fast, true) => format!("{path} in fp32"),
+            (Numerics::Faithful, true) => {
                 format!("{path}, converted and rounded as on the device")
             }
-            (Precision::Fast, false) => format!("{path}, computed in fp32"),
-            (Precision::Faithful, false) => format!("{path}, rounded as on the device"),
+            (Numerics::Fast, false) => format!("{path}, computed in fp32"),
+            (Numerics::Faithful, false) => format!("{path}, rounded as on the device"),
         }
     }
 }

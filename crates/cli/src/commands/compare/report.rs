@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use coremill::compare::{Figures, Line, PerOp, PerOpReport};
-use coremill_engine::Precision;
+use coremill_engine::Precision as Numerics;
+use coremill_session::Device;
 use serde::Serialize;
 
-use super::{Args, Side, Takes};
+use super::{Args, Side};
+use crate::commands::loaded::numerics_name;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// Where the bars of `--per-op` end: what `fp16` keeps of a number is some 70 dB.
@@ -27,14 +29,6 @@ impl Compared {
     }
 }
 
-/// Where results are rounded, in a word.
-fn precision_name(precision: Precision) -> &'static str {
-    match precision {
-        Precision::Fast => "fast",
-        Precision::Faithful => "faithful",
-    }
-}
-
 /// All that is known of a comparison. Its JSON form is stable: fields are only added while `format_version` stays.
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -52,7 +46,12 @@ struct SideReport {
     path: String,
     /// None for arrays.
     function: Option<String>,
+    /// The former name of `numerics`.
     precision: Option<&'static str>,
+    numerics: Option<&'static str>,
+    /// The device, if it is not the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
 }
 
 impl Report {
@@ -62,10 +61,20 @@ impl Report {
         steps: &[Vec<Compared>],
         per_op: Option<&PerOp>,
     ) -> Report {
-        let [reference, other] = sides.map(|side| SideReport {
-            path: side.path.display().to_string(),
-            function: side.takes().map(Takes::function),
-            precision: side.takes().map(|takes| precision_name(takes.precision())),
+        let [reference, other] = sides.map(|side| {
+            let loaded = side.loaded();
+            let on_host = loaded.filter(|loaded| loaded.device == Device::Host);
+            let device = loaded.filter(|_| on_host.is_none());
+            SideReport {
+                path: side.path.display().to_string(),
+                function: loaded.map(|loaded| loaded.function.clone()),
+                precision: on_host.map(|loaded| match loaded.numerics {
+                    Numerics::Fast => "fast",
+                    Numerics::Faithful => "faithful",
+                }),
+                numerics: on_host.map(|loaded| numerics_name(loaded.numerics)),
+                device: device.map(|loaded| loaded.device.to_string()),
+            }
         });
         let line = |output: &Compared| Line {
             name: output.name.clone(),
@@ -91,7 +100,8 @@ impl Report {
             table.row([
                 Cell::text(letter).style(FAINT),
                 Cell::text(&side.path).style(STRONG),
-                Cell::text(side.precision.unwrap_or("arrays")).style(FAINT),
+                Cell::text(side.device.as_deref().or(side.numerics).unwrap_or("arrays"))
+                    .style(FAINT),
             ]);
         }
         text += &table.render();

@@ -5,17 +5,15 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use coremill::compare::Kind;
-use coremill::convert;
-use coremill::{Opened, executorch};
+use coremill::{FileKind, Opened, convert, executorch};
 use coremill_compiler::{self as compiler, Options};
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision};
 use coremill_report::data::{Finding, Severity};
 use coremill_report::{ComputePlan, Report};
-use coremill_runtime::{LoadOptions as MethodOptions, Span};
+use coremill_session::{Array, Hooks, Outputs, RunOptions, inputs};
 
 use super::compare;
-use super::run::{NamedShape, fill, load_method, read_npz, with_largest};
+use super::loaded::{Content, Loaded};
+use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
@@ -124,11 +122,13 @@ fn pair(
     progress: &Progress,
 ) -> Result<Report, Failure> {
     let compared = compare::Args::of_report(args, other);
-    let kinds = [reference, other].map(Kind::of);
-    let [one, two] = kinds.map(|kind| kind.map_err(|error| super::failure(&error)));
+    let kinds = [reference, other].map(FileKind::detect);
+    let [one, two] = kinds.map(|kind| kind.map_err(|error| failure(&error)));
     let can_run = !args.inputs.is_empty()
         || args.random.is_some()
-        || [one?, two?].into_iter().any(|kind| matches!(kind, Kind::Archive | Kind::Arrays));
+        || [one?, two?]
+            .into_iter()
+            .any(|kind| matches!(kind, FileKind::ExportedProgram | FileKind::Arrays));
     let open = |path, index| compare::open(&compared, path, index);
     let (reference, other) = (open(reference, 0)?, open(other, 1)?);
     if can_run {
@@ -146,21 +146,28 @@ fn pair(
 }
 
 fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
-    match Kind::of(path).map_err(|error| super::failure(&error))? {
-        Kind::Archive => archive(args, path, progress),
-        Kind::Executorch => program(args, path, progress),
-        Kind::Model => {
-            let opened = super::open_with_source(path)?;
-            let mut page = of_model(path, &opened);
-            if args.random.is_some() || !args.inputs.is_empty() {
-                progress.stage("running the model");
-                time_model(args, &opened, &mut page)?;
-            }
-            Ok(page)
-        }
-        Kind::Arrays => {
+    let options = RunOptions { threads: args.threads, ..RunOptions::default() };
+    let can_run = args.random.is_some() || !args.inputs.is_empty();
+    let function = args.function.as_deref();
+    match FileKind::detect(path).map_err(|error| failure(&error))? {
+        FileKind::ExportedProgram => archive(args, path, progress),
+        FileKind::Arrays => {
             Err(Failure::user(format_args!("{} holds arrays, not a model", path.display())))
         }
+        FileKind::ExecuTorchProgram if can_run => {
+            let loaded = Loaded::program(path, function, &options)?;
+            timed(args, path, &loaded, progress)
+        }
+        FileKind::ExecuTorchProgram => {
+            let program = executorch::open(path).map_err(|error| super::failure(&error))?;
+            of_program(path, &program)
+        }
+        _ if can_run => {
+            let opened = super::open_with_source(path)?;
+            let loaded = Loaded::model(opened, None, None, function, &options)?;
+            timed(args, path, &loaded, progress)
+        }
+        _ => Ok(of_model(path, &super::open_with_source(path)?)),
     }
 }
 
@@ -195,8 +202,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     page.fact("target", format!("{}", conversion.target));
     page.add_model(&path.display().to_string(), &made.model, Some(&conversion.calls));
     progress.stage("running the model");
-    let from = Some((program, conversion.calls));
-    let other = compare::side(&compared, path, made, Precision::Faithful, from)?;
+    let other = compare::candidate(&compared, path, made, (program, conversion.calls))?;
     match compare::perform(&compared, reference, other, progress) {
         Ok(compared) => compared.add_drift(&mut page),
         Err(failure) if args.random.is_some() || !args.inputs.is_empty() => return Err(failure),
@@ -211,42 +217,18 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     Ok(page)
 }
 
-fn program(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
-    let failed = |error: coremill::Error| super::failure(&error);
-    let mut page = of_program(path)?;
-    if args.random.is_none() && args.inputs.is_empty() {
-        return Ok(page);
-    }
-    progress.stage("running the program");
-    let options = MethodOptions { threads: args.threads, ..MethodOptions::default() };
-    let mut runner = load_method(path, args.function.as_deref(), options)?;
-    let ports = runner.ports().to_vec();
-    let mut given = inputs(args)?;
-    if let Some(seed) = args.random {
-        let shapes = with_largest(&args.shape, &runner, &given);
-        fill(&shapes, &ports, seed, &mut given, &|input| runner.vocabulary(input))?;
-    }
-    let mut spans = Vec::new();
-    let mut hooks = coremill_runtime::Hooks { profile: Some(&mut spans), ..Default::default() };
-    let results = runner.run_with(&given, &mut hooks).map_err(failed)?;
-    let method = runner.method();
-    page.add_timing(&spans, method, format!("method `{method}` on this machine's processor"));
-    add_arrays(&mut page, &given, results.iter().map(|(name, array)| (&**name, array)));
-    Ok(page)
-}
-
 /// An ExecuTorch program by itself.
-pub(super) fn of_program(path: &Path) -> Result<Report, Failure> {
-    let failed = |error: coremill::Error| super::failure(&error);
-    let program = executorch::open(path).map_err(failed)?;
+pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<Report, Failure> {
     let mut page = Report::new(path.display().to_string());
-    page.add_program(&path.display().to_string(), &program).map_err(failed)?;
+    let added = page.add_program(&path.display().to_string(), program);
+    added.map_err(|error| super::failure(&error))?;
     Ok(page)
 }
 
 /// A program that was just written, with what stays outside Core ML.
 pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
-    let mut page = of_program(path)?;
+    let program = executorch::open(path).map_err(|error| super::failure(&error))?;
+    let mut page = of_program(path, &program)?;
     for report in reports {
         let refused: Vec<_> = report.outside.iter().map(|outside| outside.call.clone()).collect();
         page.add_refused(Severity::Warning, &refused);
@@ -259,30 +241,33 @@ pub(super) fn arrays(outputs: &Outputs) -> impl Iterator<Item = (&str, &Array)> 
     outputs.0.iter().filter_map(|(name, value)| Some((&**name, value.as_array()?)))
 }
 
-/// The arrays of the first file.
-fn inputs(args: &Args) -> Result<Vec<(String, Array)>, Failure> {
-    args.inputs.first().map_or_else(|| Ok(Vec::new()), |path| read_npz(path))
-}
-
-/// Runs a model once to plan it, and once more to see where the time goes.
-fn time_model(args: &Args, opened: &Opened, page: &mut Report) -> Result<(), Failure> {
-    let failed = |error: coremill_engine::Error| Failure::user(&error).hint(error.remedy());
-    let options = LoadOptions { threads: args.threads, ..LoadOptions::default() };
-    let engine = Engine::load(&super::verify(opened)?, &options).map_err(failed)?;
-    let function = args.function.as_deref().unwrap_or(engine.default_function());
-    let mut session = engine.session(function).map_err(failed)?;
-    let mut given = inputs(args)?;
+/// A model or program with the times of a run on the first file's arrays. It runs once to be planned, and once more to be
+/// timed.
+fn timed(
+    args: &Args,
+    path: &Path,
+    loaded: &Loaded,
+    progress: &Progress,
+) -> Result<Report, Failure> {
+    let mut page = match &loaded.content {
+        Content::Model(opened) => of_model(path, opened),
+        Content::Program(program) => of_program(path, program)?,
+    };
+    progress.stage("running the model");
+    let mut session = loaded.session()?;
+    let mut given: Arrays =
+        args.inputs.first().map_or_else(|| Ok(Vec::new()), |it| read_npz(it))?;
     if let Some(seed) = args.random {
-        let vocabulary = |input: &str| super::vocabulary(&opened.model, function, input);
+        let vocabulary = |input: &str| loaded.vocabulary(input);
         fill(&args.shape, session.inputs(), seed, &mut given, &vocabulary)?;
     }
-    let taken: Vec<_> = given.iter().map(|(name, array)| (&**name, array.clone())).collect();
-    session.run(&taken).map_err(failed)?;
+    session.run(&inputs(&given)).map_err(|error| failure(&error))?;
     let mut spans = Vec::new();
     let mut hooks = Hooks { profile: Some(&mut spans), ..Hooks::default() };
-    let results = session.run_with(&taken, &mut hooks).map_err(failed)?;
-    let spans: Vec<Span> = spans.into_iter().map(Span::from).collect();
-    page.add_timing(&spans, function, format!("function `{function}` on this machine's processor"));
-    add_arrays(page, &given, arrays(&results));
-    Ok(())
+    let results = session.run_with(&inputs(&given), &mut hooks).map_err(|error| failure(&error))?;
+    let function = &loaded.function;
+    let what = if matches!(loaded.content, Content::Model(_)) { "function" } else { "method" };
+    page.add_timing(&spans, function, format!("{what} `{function}` on this machine's processor"));
+    add_arrays(&mut page, &given, arrays(&results));
+    Ok(page)
 }

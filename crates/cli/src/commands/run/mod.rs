@@ -4,27 +4,24 @@ mod inputs;
 mod limits;
 mod outputs;
 mod profile;
-mod program;
-mod random;
 mod report;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coremill::{convert, executorch, fed, quantity};
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Session};
-use coremill_runtime::Span;
+use coremill::fed::feed;
+use coremill::{executorch, quantity};
+use coremill_engine::Limits;
+use coremill_session::{Array, Device, Hooks, Outputs, RunOptions, Session, Span, inputs};
 
-use super::EnginePrecision;
+use super::loaded::{Content, DeviceArg, Loaded, NumericsArg};
+use crate::inputs::{Arrays, NamedFile, NamedShape, failure, is_standard, read_npz, table};
 use crate::output::{self, Failure, OutputPath};
-use inputs::{NamedFile, Step};
 
-pub(super) use inputs::{NamedShape, fill, read_npz, table};
 pub(super) use outputs::parts;
-pub(super) use program::{load as load_method, with_largest};
 
-/// Run a model on this machine's processor
+/// Run a model on this machine's processor, or on a device of Core ML
 ///
 /// Inputs are arrays in numpy's files, by name. Their names, shapes and types are checked before anything
 /// runs. Without `--output`, a table shows what came out.
@@ -78,9 +75,12 @@ pub(crate) struct Args {
     /// A file of tensors that an ExecuTorch program refers to; any number
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
-    /// Where results are rounded; of an ExecuTorch program, those of the models in it
-    #[arg(long, value_enum, default_value_t = EnginePrecision::Fast)]
-    precision: EnginePrecision,
+    /// The device that computes; of an ExecuTorch program, the device of the models in it
+    #[arg(long, value_enum, value_name = "DEVICE", default_value_t = DeviceArg::Host)]
+    device: DeviceArg,
+    /// Where the host rounds results; of an ExecuTorch program, those of the models in it
+    #[arg(long, value_enum, alias = "precision", default_value_t = NumericsArg::Fast)]
+    numerics: NumericsArg,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
@@ -135,7 +135,7 @@ impl Args {
 struct Done {
     results: Vec<Outputs>,
     /// What the states hold after them.
-    states: Vec<(String, Array)>,
+    states: Arrays,
     times: Times,
     /// Of each run that was profiled.
     spans: Vec<Vec<Span>>,
@@ -159,87 +159,85 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
     super::keep_apart(inputs, args.outputs())?;
-    if executorch::is_program(&args.model) {
-        return program::run(args);
-    }
-    if !args.data.is_empty() {
+    let start = Instant::now();
+    let bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
+    let options = RunOptions {
+        device: args.device.into(),
+        threads: args.threads,
+        numerics: args.numerics.into(),
+        limits: Limits { operations: args.max_operations, bytes, ..Limits::default() },
+        data: args.data.clone(),
+        ..RunOptions::default()
+    };
+    let function = args.function.as_deref();
+    let loaded = match args.fill_weights {
+        Some(FillWeights::Random) if !executorch::is_program(&args.model) => {
+            let (mut opened, archive) = super::open_or_convert(&args.model)?;
+            coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
+            Loaded::model(opened, archive, None, function, &options)?
+        }
+        _ => Loaded::load(&args.model, function, &options)?,
+    };
+    if !args.data.is_empty() && matches!(loaded.content, Content::Model(_)) {
         return Err(Failure::user("`--data` is for ExecuTorch programs"));
     }
-    let start = Instant::now();
-    let (mut opened, program) = super::open_or_convert(&args.model)?;
-    if let Some(FillWeights::Random) = args.fill_weights {
-        coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
-    }
-    let verified = super::verify(&opened)?;
-    let precision = args.precision.into();
-    let mut options = LoadOptions { precision, threads: args.threads, ..LoadOptions::default() };
-    options.limits.operations = args.max_operations;
-    options.limits.bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
-    let engine = Engine::load(&verified, &options).map_err(|error| failure(&error))?;
-    let function = args.function.as_deref().unwrap_or(engine.default_function());
-    let mut session = engine.session(function).map_err(|error| failure(&error))?;
+    let mut session = loaded.session()?;
     let load = start.elapsed();
-
-    let fed = fed::fed(&opened.model);
-    let samples = match &program {
-        Some(program) => convert::sample_inputs(program, session.inputs())
-            .map_err(|error| super::failure(&error))?,
-        None => None,
-    };
-    let steps = inputs::gather(args, &session, samples, &fed, &|input| {
-        super::vocabulary(&opened.model, function, input)
-    })?;
+    let steps = self::inputs::gather(args, &loaded, &*session)?;
     if let Some(path) = &args.state_in {
-        set_states(&mut session, path)?;
+        set_states(&mut *session, path)?;
     }
-    let states = |session: &Session| Ok(states_of(session));
-    let mut before: Option<Vec<(String, Array)>> = None;
-    let run = |session: &mut Session, step: &Step, profile: Option<&mut Vec<Span>>| {
-        let mut inputs = step.0.clone();
-        fed::feed(&fed, session.inputs(), before.as_deref(), &mut inputs);
-        let outputs = run_step(session, &inputs, profile)?;
+    let done = perform(args, load, &loaded, &mut *session, &steps)?;
+    finish(args, &loaded, steps.last().map_or(&[], Vec::as_slice), &done)
+}
+
+/// Runs all steps, then measures the last one as was asked for.
+fn perform(
+    args: &Args,
+    load: Duration,
+    loaded: &Loaded,
+    session: &mut dyn Session,
+    steps: &[Arrays],
+) -> Result<Done, Failure> {
+    let fed = &loaded.fed;
+    let mut before: Option<Arrays> = None;
+    let mut run = |session: &mut dyn Session, step: &Arrays, profile: Option<&mut Vec<Span>>| {
+        let mut given = step.clone();
+        feed(fed, session.inputs(), before.as_deref(), &mut given);
+        let mut hooks = Hooks { profile, ..Hooks::default() };
+        let outputs = session.run_with(&inputs(&given), &mut hooks);
+        let outputs = outputs.map_err(|error| failure(&error))?;
         let goes_on = |name: &str| fed.iter().any(|fed| fed.output == name);
         let kept = outputs.0.iter().filter(|(name, _)| goes_on(name));
         let kept = kept.filter_map(|(name, value)| Some((name.clone(), value.as_array()?.clone())));
         before = Some(kept.collect());
-        Ok(outputs)
+        Ok::<Outputs, Failure>(outputs)
     };
-    let done = perform(args, load, &mut session, &steps, run, states)?;
-    let last = steps.last().map_or(&[][..], |step| &step.0);
-    finish(args, report::Ran::of(&engine, function), last, &done)
-}
-
-/// Runs all steps, then measures the last one as was asked for.
-fn perform<T, S>(
-    args: &Args,
-    load: Duration,
-    target: &mut T,
-    steps: &[S],
-    mut run: impl FnMut(&mut T, &S, Option<&mut Vec<Span>>) -> Result<Outputs, Failure>,
-    states: impl FnOnce(&T) -> Result<Vec<(String, Array)>, Failure>,
-) -> Result<Done, Failure> {
     let mut results = Vec::with_capacity(steps.len());
     let mut times = Times { load, first: Duration::ZERO, repeats: Vec::new() };
     for (index, step) in steps.iter().enumerate() {
         let start = Instant::now();
-        results.push(run(target, step, None)?);
+        results.push(run(session, step, None)?);
         if index == 0 {
             times.first = start.elapsed();
         }
     }
-    // What is measured comes after what is kept: it changes the states.
-    let states = states(target)?;
+    // Runs that are measured change the states, so these are read first.
+    let states = match &args.state_out {
+        Some(_) => session.read_states().map_err(|error| failure(&error))?,
+        None => Vec::new(),
+    };
     let mut spans = Vec::new();
     if let Some(last) = steps.last() {
         for _ in 0..args.repeat.unwrap_or(0) {
             let start = Instant::now();
-            run(target, last, None)?;
+            run(session, last, None)?;
             times.repeats.push(start.elapsed());
         }
         if args.profile || args.trace.is_some() {
             for _ in 0..args.repeat.unwrap_or(1) {
                 let mut profile = Vec::new();
-                run(target, last, Some(&mut profile))?;
+                run(session, last, Some(&mut profile))?;
                 spans.push(profile);
             }
         }
@@ -250,7 +248,7 @@ fn perform<T, S>(
 /// Writes what was asked for, and tells the rest. `given` is what the last step took.
 fn finish(
     args: &Args,
-    ran: report::Ran<'_>,
+    loaded: &Loaded,
     given: &[(String, Array)],
     done: &Done,
 ) -> Result<(), Failure> {
@@ -264,19 +262,19 @@ fn finish(
         profile::write_trace(path, done.spans.last().map_or(&[][..], Vec::as_slice))?;
     }
     if let Some(path) = &args.html {
-        let mut page = match executorch::is_program(&args.model) {
-            true => super::report::of_program(&args.model)?,
-            false => super::report::of_model(&args.model, &super::open_or_convert(&args.model)?.0),
+        let mut page = match &loaded.content {
+            Content::Program(program) => super::report::of_program(&args.model, program)?,
+            Content::Model(opened) => super::report::of_model(&args.model, opened),
         };
         let spans = done.spans.last().map_or(&[][..], Vec::as_slice);
-        let place = format!("`{}` on this machine's processor", ran.function);
-        page.add_timing(spans, ran.function, place);
+        let function = &loaded.function;
+        page.add_timing(spans, function, format!("`{function}` on {}", place(loaded.device)));
         if let Some(outputs) = done.results.last() {
             super::report::add_arrays(&mut page, given, super::report::arrays(outputs));
         }
         super::report::write(path, &page)?;
     }
-    tell(args, &report::Report::new(args, ran, done))
+    tell(args, &report::Report::new(args, loaded, done))
 }
 
 /// Says what came of it, where standard output does not hold the arrays.
@@ -290,38 +288,15 @@ fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
     output::say(&report.text(args)?)
 }
 
-fn run_step(
-    session: &mut Session,
-    step: &[(String, Array)],
-    profile: Option<&mut Vec<Span>>,
-) -> Result<Outputs, Failure> {
-    let inputs: Vec<(&str, Array)> =
-        step.iter().map(|(name, array)| (&**name, array.clone())).collect();
-    let mut spans = profile.is_some().then(Vec::new);
-    let mut hooks = Hooks { profile: spans.as_mut(), ..Hooks::default() };
-    let outputs = session.run_with(&inputs, &mut hooks).map_err(|error| failure(&error))?;
-    if let (Some(profile), Some(spans)) = (profile, spans) {
-        profile.extend(spans.into_iter().map(Span::from));
-    }
-    Ok(outputs)
-}
-
-fn set_states(session: &mut Session, path: &Path) -> Result<(), Failure> {
+fn set_states(session: &mut dyn Session, path: &Path) -> Result<(), Failure> {
     for (name, array) in read_npz(path)? {
-        session.set_state(&name, array).map_err(|error| {
+        session.set_state(&name, &array).map_err(|error| {
             Failure::user(format_args!("{}: {error}", path.display()))
-                .hint(error.remedy())
+                .hint(error.hint())
                 .detail(table("states", session.states()))
         })?;
     }
     Ok(())
-}
-
-fn states_of(session: &Session) -> Vec<(String, Array)> {
-    let ports = session.states().iter();
-    let held =
-        ports.filter_map(|port| Some((port.name.clone(), session.state(&port.name)?.clone())));
-    held.collect()
 }
 
 fn write_outputs(path: &OutputPath, results: &[Outputs], positional: bool) -> Result<(), Failure> {
@@ -332,7 +307,7 @@ fn write_outputs(path: &OutputPath, results: &[Outputs], positional: bool) -> Re
             let message = format!("a `.npy` file holds one array; there are {}", names.join(", "));
             return Err(Failure::user(message).hint(Some("end the name in `.npz`")));
         };
-        coremill::arrays::write_npy(path, array).map_err(|error| super::failure(&error))
+        coremill::arrays::write_npy(path, array).map_err(|error| failure(&error))
     } else {
         write_npz(path, &arrays)
     }
@@ -340,7 +315,7 @@ fn write_outputs(path: &OutputPath, results: &[Outputs], positional: bool) -> Re
 
 fn write_npz(path: &OutputPath, arrays: &[(String, Array)]) -> Result<(), Failure> {
     if !path.is_stdout() {
-        return coremill::arrays::write_npz(path, arrays).map_err(|error| super::failure(&error));
+        return coremill::arrays::write_npz(path, arrays).map_err(|error| failure(&error));
     }
     let write = || {
         let mut to = BufWriter::new(std::io::stdout().lock());
@@ -350,10 +325,10 @@ fn write_npz(path: &OutputPath, arrays: &[(String, Array)]) -> Result<(), Failur
     write().map_err(|error| Failure::user(format_args!("cannot write to standard output: {error}")))
 }
 
-fn is_standard(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-fn failure(error: &coremill_engine::Error) -> Failure {
-    Failure::user(error).hint(error.remedy())
+/// A device in words.
+pub(super) fn place(device: Device) -> String {
+    match device {
+        Device::Host => "this machine's processor".to_owned(),
+        device => device.to_string(),
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use coremill_runtime::{Span, own_times};
+use coremill_tensor::{Span, own_times};
 use serde::Serialize;
 use serde_json::json;
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use coremill_engine::{Engine, Precision};
+use coremill_engine::Precision as Numerics;
 use coremill_simd::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;
 use super::{Args, Done, outputs, profile};
+use crate::commands::loaded::{DeviceArg, Loaded, numerics_name};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// All that is known about a run. Its JSON form is stable: fields are only added while `format_version`
@@ -17,7 +18,10 @@ pub(super) struct Report {
     format_version: u32,
     model: String,
     function: String,
+    device: DeviceArg,
+    /// The former name of `numerics`.
     precision: &'static str,
+    numerics: &'static str,
     threads: usize,
     instructions: String,
     load_milliseconds: f64,
@@ -38,42 +42,27 @@ struct Repeat {
     p95_milliseconds: f64,
 }
 
-/// What ran, and how.
-#[derive(Clone, Copy)]
-pub(super) struct Ran<'a> {
-    pub(super) function: &'a str,
-    pub(super) precision: Precision,
-    pub(super) threads: usize,
-    pub(super) isa: Isa,
-}
-
-impl<'a> Ran<'a> {
-    pub(super) fn of(engine: &Engine, function: &'a str) -> Ran<'a> {
-        Ran {
-            function,
-            precision: engine.precision(),
-            threads: engine.threads(),
-            isa: engine.isa(),
-        }
-    }
-}
-
 impl Report {
     pub(super) fn new(
         args: &Args,
-        ran: Ran<'_>,
+        loaded: &Loaded,
         Done { results, times, spans, .. }: &Done,
     ) -> Report {
         Report {
             format_version: 1,
             model: args.model.display().to_string(),
-            function: ran.function.to_owned(),
-            precision: match ran.precision {
-                Precision::Fast => "fast",
-                Precision::Faithful => "faithful",
+            function: loaded.function.clone(),
+            device: args.device,
+            precision: match loaded.numerics {
+                Numerics::Fast => "fast",
+                Numerics::Faithful => "faithful",
             },
-            threads: ran.threads,
-            instructions: ran.isa.to_string(),
+            numerics: numerics_name(loaded.numerics),
+            threads: match args.threads {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                threads => threads,
+            },
+            instructions: Isa::detect().to_string(),
             load_milliseconds: milliseconds(times.load),
             first_run_milliseconds: milliseconds(times.first),
             repeat: repeat(&times.repeats),
@@ -119,7 +108,7 @@ impl Report {
         let threads = if self.threads == 1 { "thread" } else { "threads" };
         let note = format!(
             "{} runs, {} {threads}, {}, {}",
-            repeat.runs, self.threads, self.instructions, self.precision
+            repeat.runs, self.threads, self.instructions, self.numerics
         );
         format!("{}  {}\n{}", paint(STRONG, "time"), paint(FAINT, note), table.render())
     }

@@ -5,26 +5,29 @@
 //! in one of the ways that [`Resize`] has.
 //!
 //! ```no_run
-//! use coremill::graph::{Device, Session};
-//! use coremill::images::{self, Resize};
+//! use coremill_session::images::{self, Resize};
+//! use coremill_session::{RunOptions, inputs};
 //!
-//! let mut model = Session::new(Device::Host).open("Classifier.mlpackage")?;
-//! let function = model.default_function()?;
-//! let port = model.inputs(&function)?.remove(0);
-//! let picture = images::read("cat.jpg", &port, Some(Resize::Crop))?;
-//! let outputs = model.run(&[(&port.name, &picture)])?;
-//! # Ok::<(), coremill::Error>(())
+//! let model = coremill_mlpackage::package::read("Classifier.mlpackage").expect("a package");
+//! let verified = coremill_mil::verify::verify(&model).expect("a sound model");
+//! let executable = coremill_session::load(&verified, &RunOptions::default())?;
+//! let mut session = executable.session(&executable.default_function()?)?;
+//! let spec = session.inputs()[0].clone();
+//! let pixels = images::read("cat.jpg", &spec, Some(Resize::Crop))?;
+//! let outputs = session.run(&inputs(&[(spec.name, pixels)]))?;
+//! # Ok::<(), coremill_session::Error>(())
 //! ```
 
 use std::fs::File;
 use std::io::{self, BufReader, Seek};
 use std::path::Path;
 
-use coremill_engine::{Array, Port};
+use coremill_engine::Array;
 use coremill_mil::model::{ColorSpace, ImageType};
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder, ImageReader, RgbImage};
 
+use crate::FeatureSpec;
 use crate::error::Error;
 
 /// The most bytes that a picture may take when it is decoded.
@@ -46,32 +49,36 @@ pub enum Resize {
 
 /// Reads a PNG or JPEG picture as an input takes it, upright, transparency ignored. One of another size than
 /// the input accepts is refused, or resized to the default one.
-pub fn read(path: impl AsRef<Path>, port: &Port, resize: Option<Resize>) -> Result<Array, Error> {
+pub fn read(
+    path: impl AsRef<Path>,
+    spec: &FeatureSpec,
+    resize: Option<Resize>,
+) -> Result<Array, Error> {
     let path = path.as_ref();
     let file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::new(format!("there is nothing at {}", path.display())),
         _ => Error::io("read", path, &error),
     })?;
-    from_reader(BufReader::new(file), port, resize).map_err(|error| error.within(path))
+    from_reader(BufReader::new(file), spec, resize).map_err(|error| error.within(path))
 }
 
 /// The same from anything that holds the bytes of a PNG or JPEG picture.
 pub fn from_reader(
     from: impl io::BufRead + Seek,
-    port: &Port,
+    spec: &FeatureSpec,
     resize: Option<Resize>,
 ) -> Result<Array, Error> {
-    let name = &port.name;
-    let described = port.description.as_ref().and_then(|description| description.ty.image());
-    let (Some(described), Some(ty)) = (described, port.ty.as_tensor()) else {
-        let message = format!("input `{name}` is not an image, but a `{}`", port.ty);
-        return Err(Error::new(message).hint("pass an array"));
+    let name = &spec.name;
+    let described = spec.description.as_ref().and_then(|description| description.ty.image());
+    let (Some(described), Some(ty)) = (described, spec.ty.as_tensor()) else {
+        let message = format!("input `{name}` is not an image, but a `{}`", spec.ty);
+        return Err(Error::new(message).with_hint("pass an array"));
     };
     if !ty.dtype.is_float() {
         return Err(Error::new(format!("input `{name}` is an image, and yet a `{ty}`")));
     }
     let picture = decode(from)?;
-    let picture = sized(picture, port, described, resize)?;
+    let picture = sized(picture, spec, described, resize)?;
     let (width, height) = (picture.width() as usize, picture.height() as usize);
     let floats = match described.color_space {
         ColorSpace::Rgb => planes(&picture.to_rgb8(), [0, 1, 2]),
@@ -90,8 +97,8 @@ pub fn from_reader(
     };
     let channels = floats.len() / (width * height).max(1);
     let shape = vec![1, channels, height, width];
-    if !port.accepts_shape(&shape) {
-        let accepted = port.accepted_shapes();
+    if !spec.accepts_shape(&shape) {
+        let accepted = spec.accepted_shapes();
         let message = format!("an image of shape {shape:?} is not what input `{name}` accepts");
         return Err(Error::new(format!("{message}: {accepted}")));
     }
@@ -102,7 +109,7 @@ pub fn from_reader(
 fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
     let broken = |error: image::ImageError| {
         Error::new(format!("it is not a picture that can be read: {error}"))
-            .hint("accepted are PNG and JPEG")
+            .with_hint("accepted are PNG and JPEG")
     };
     let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
     let mut reader = ImageReader::new(from).with_guessed_format().map_err(unread)?;
@@ -122,28 +129,28 @@ fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
 /// The picture in a size that the input accepts.
 fn sized(
     picture: DynamicImage,
-    port: &Port,
+    spec: &FeatureSpec,
     described: &ImageType,
     resize: Option<Resize>,
 ) -> Result<DynamicImage, Error> {
     let (width, height) = (picture.width(), picture.height());
     let channels = described.color_space.channels().unwrap_or(3) as usize;
-    if port.accepts_shape(&[1, channels, height as usize, width as usize]) {
+    if spec.accepts_shape(&[1, channels, height as usize, width as usize]) {
         return Ok(picture);
     }
     let side =
         |extent: i64| u32::try_from(extent).ok().filter(|side| (1..=MAX_SIDE).contains(side));
     let (Some(to_width), Some(to_height)) = (side(described.width), side(described.height)) else {
-        return Err(Error::new(format!("input `{}` has no size", port.name)));
+        return Err(Error::new(format!("input `{}` has no size", spec.name)));
     };
     let filter = FilterType::Triangle;
     match resize {
         None => {
-            let (name, accepted) = (&port.name, port.accepted_shapes());
+            let (name, accepted) = (&spec.name, spec.accepted_shapes());
             let message = format!(
                 "the picture has {height} × {width} pixels; input `{name}` accepts {accepted}"
             );
-            Err(Error::new(message).hint("pass `resize` as `stretch`, `crop` or `fit`"))
+            Err(Error::new(message).with_hint("pass `resize` as `stretch`, `crop` or `fit`"))
         }
         Some(Resize::Stretch) => Ok(picture.resize_exact(to_width, to_height, filter)),
         Some(Resize::Crop) => Ok(picture.resize_to_fill(to_width, to_height, filter)),
@@ -178,10 +185,10 @@ mod tests {
 
     use super::*;
 
-    fn port(color_space: ColorSpace, height: i64, width: i64) -> Port {
+    fn spec(color_space: ColorSpace, height: i64, width: i64) -> FeatureSpec {
         let channels = color_space.channels().expect("known");
         let image = ImageType { width, height, color_space, sizes: ImageSizes::Fixed };
-        Port {
+        FeatureSpec {
             name: "picture".to_owned(),
             ty: Type::tensor(DType::Fp32, &[1, channels, height as u64, width as u64]),
             description: Some(FeatureDescription::new("picture", FeatureType::Image(image))),
@@ -195,21 +202,21 @@ mod tests {
         bytes.into_inner()
     }
 
-    fn floats(bytes: &[u8], port: &Port, resize: Option<Resize>) -> Vec<f32> {
-        let array = from_reader(Cursor::new(bytes), port, resize).expect("a picture");
+    fn floats(bytes: &[u8], spec: &FeatureSpec, resize: Option<Resize>) -> Vec<f32> {
+        let array = from_reader(Cursor::new(bytes), spec, resize).expect("a picture");
         array.as_floats().expect("floats").to_vec()
     }
 
     #[test]
     fn pixels_become_planes_in_the_order_of_the_colour_space() {
         let bytes = png(2, 1, |x, _| [10 + x as u8, 20 + x as u8, 30 + x as u8]);
-        let rgb = floats(&bytes, &port(ColorSpace::Rgb, 1, 2), None);
+        let rgb = floats(&bytes, &spec(ColorSpace::Rgb, 1, 2), None);
         assert_eq!(rgb, [10.0, 11.0, 20.0, 21.0, 30.0, 31.0]);
-        let bgr = floats(&bytes, &port(ColorSpace::Bgr, 1, 2), None);
+        let bgr = floats(&bytes, &spec(ColorSpace::Bgr, 1, 2), None);
         assert_eq!(bgr, [30.0, 31.0, 20.0, 21.0, 10.0, 11.0]);
         let grey = png(2, 1, |x, _| [255 * x as u8; 3]);
-        assert_eq!(floats(&grey, &port(ColorSpace::Grayscale, 1, 2), None), [0.0, 255.0]);
-        let half = port(ColorSpace::GrayscaleFloat16, 1, 2);
+        assert_eq!(floats(&grey, &spec(ColorSpace::Grayscale, 1, 2), None), [0.0, 255.0]);
+        let half = spec(ColorSpace::GrayscaleFloat16, 1, 2);
         assert_eq!(floats(&grey, &half, None), [0.0, 1.0]);
     }
 
@@ -217,30 +224,30 @@ mod tests {
     fn other_sizes_are_refused_unless_asked_for() {
         // Black to the left, white to the right.
         let bytes = png(4, 2, |x, _| [if x < 2 { 0 } else { 255 }; 3]);
-        let port = port(ColorSpace::Grayscale, 2, 2);
-        let error = from_reader(Cursor::new(&bytes), &port, None).expect_err("another size");
+        let spec = spec(ColorSpace::Grayscale, 2, 2);
+        let error = from_reader(Cursor::new(&bytes), &spec, None).expect_err("another size");
         assert_eq!(
             error.to_string(),
             "the picture has 2 × 4 pixels; input `picture` accepts [1, 1, 2, 2]"
         );
-        let crop = floats(&bytes, &port, Some(Resize::Crop));
+        let crop = floats(&bytes, &spec, Some(Resize::Crop));
         assert_eq!(crop, [0.0, 255.0, 0.0, 255.0]);
-        let fit = floats(&bytes, &port, Some(Resize::Fit));
+        let fit = floats(&bytes, &spec, Some(Resize::Fit));
         assert_eq!(fit.len(), 4);
         assert!(fit[0] < fit[1] && fit[2..] == [0.0, 0.0], "{fit:?}");
-        let stretch = floats(&bytes, &port, Some(Resize::Stretch));
+        let stretch = floats(&bytes, &spec, Some(Resize::Stretch));
         assert!(stretch[0] < 64.0 && stretch[1] > 191.0, "{stretch:?}");
     }
 
     #[test]
     fn what_is_no_picture_is_refused() {
-        let port = port(ColorSpace::Rgb, 1, 2);
+        let spec = spec(ColorSpace::Rgb, 1, 2);
         let whole = png(2, 1, |_, _| [1, 2, 3]);
         for bytes in [&b""[..], b"GIF89a rubbish", &whole[..whole.len() / 2]] {
-            let error = from_reader(Cursor::new(bytes), &port, None).expect_err("no picture");
-            assert_eq!(error.remedy(), Some("accepted are PNG and JPEG"), "{error}");
+            let error = from_reader(Cursor::new(bytes), &spec, None).expect_err("no picture");
+            assert_eq!(error.hint(), Some("accepted are PNG and JPEG"), "{error}");
         }
-        let array = Port { description: None, ..port };
+        let array = FeatureSpec { description: None, ..spec };
         let error = from_reader(Cursor::new(&whole), &array, None).expect_err("no image");
         assert!(error.to_string().starts_with("input `picture` is not an image"), "{error}");
     }

@@ -1,30 +1,33 @@
-//! Elements by chance, the same for the same seed on every machine.
+//! Random inputs, the same for the same seed on every machine.
 
-use coremill_engine::{Array, Port};
+use coremill_engine::Array;
 use coremill_tensor::DType;
 
-/// What an input that nobody gave may have at most; a description may allow any extent.
+use crate::FeatureSpec;
+use crate::error::{Result, fail};
+
+/// The largest number of elements of a random input. A description may allow any size.
 const MAX_ELEMENTS: usize = 1 << 30;
 
-/// An array for an input. Each input has a sequence of its own, so that another one does not change it.
+/// A random array for an input: floats in −1 to 1, indices within the vocabulary, other integers 0 or 1. The sequence
+/// depends on the seed and the input's name alone.
 ///
-/// `vocabulary` is how many rows the table has that integers are looked up in.
-pub(super) fn array(
-    port: &Port,
+/// `vocabulary` is the number of rows of the table that the integers are indices of.
+pub fn random(
+    spec: &FeatureSpec,
     shape: Vec<usize>,
     seed: u64,
     vocabulary: Option<u64>,
-) -> Result<Array, String> {
-    let name = &port.name;
-    let ty = port.ty.as_tensor().ok_or_else(|| format!("input `{name}` is a `{}`", port.ty))?;
-    let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
-    let count = count.filter(|&count| count <= MAX_ELEMENTS).ok_or_else(|| {
-        format!("`--random` fills up to {MAX_ELEMENTS} elements; input `{name}` has more")
-    })?;
+) -> Result<Array> {
+    let name = &spec.name;
+    let Some(ty) = spec.ty.as_tensor().filter(|ty| ty.dtype != DType::String) else {
+        fail!(Input, "input `{name}` is a `{}`; random inputs are numbers", spec.ty)
+    };
+    let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+    let Some(count) = count.filter(|&count| count <= MAX_ELEMENTS) else {
+        fail!(Input, "a random input has up to {MAX_ELEMENTS} elements; input `{name}` has more")
+    };
     let mut draw = Draw(name.bytes().fold(seed, |seed, byte| Draw(seed ^ u64::from(byte)).next()));
-    if ty.dtype == DType::String {
-        return Err(format!("`--random` fills numbers; input `{name}` holds texts"));
-    }
     if ty.dtype.is_float() {
         // 24 bits, so that every one is an fp32 number.
         let unit = |bits: u64| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0;
@@ -58,25 +61,25 @@ mod tests {
 
     use super::*;
 
-    fn port(name: &str, dtype: DType) -> Port {
-        Port { name: name.to_owned(), ty: Type::tensor(dtype, &[1000]), description: None }
+    fn spec(name: &str, dtype: DType) -> FeatureSpec {
+        FeatureSpec { name: name.to_owned(), ty: Type::tensor(dtype, &[1000]), description: None }
     }
 
     #[test]
     fn seeds_and_names_tell_sequences_apart() {
-        let draw = |name: &str, seed| array(&port(name, DType::Fp16), vec![1000], seed, None);
+        let draw = |name: &str, seed| random(&spec(name, DType::Fp16), vec![1000], seed, None);
         let x = draw("x", 1).expect("floats");
-        assert_eq!(draw("x", 1).as_ref(), Ok(&x));
-        assert_ne!(draw("x", 2).as_ref(), Ok(&x));
-        assert_ne!(draw("y", 1).as_ref(), Ok(&x));
+        assert_eq!(draw("x", 1).expect("floats"), x);
+        assert_ne!(draw("x", 2).expect("floats"), x);
+        assert_ne!(draw("y", 1).expect("floats"), x);
         let floats = x.as_floats().expect("floats");
         assert!(floats.iter().all(|x| (-1.0..1.0).contains(x)));
         let mean = floats.iter().sum::<f32>() / 1000.0;
         assert!(mean.abs() < 0.1, "{mean}");
-        let ids = array(&port("ids", DType::Int32), vec![1000], 1, None).expect("integers");
+        let ids = random(&spec("ids", DType::Int32), vec![1000], 1, None).expect("integers");
         let ones = ids.as_ints().expect("integers").iter().sum::<i32>();
         assert!((400..600).contains(&ones), "{ones}");
-        let ids = array(&port("ids", DType::Int32), vec![1000], 1, Some(50)).expect("integers");
+        let ids = random(&spec("ids", DType::Int32), vec![1000], 1, Some(50)).expect("integers");
         let ids = ids.as_ints().expect("integers");
         assert_eq!((ids.iter().min(), ids.iter().max()), (Some(&0), Some(&49)));
     }

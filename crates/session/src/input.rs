@@ -1,16 +1,17 @@
 //! What runs take: slices, arrays, and slices with shapes.
 
-use coremill_engine::{Array, Elements, ElementsView, Port};
+use coremill_engine::{Array, Elements, ElementsView};
 use coremill_tensor::DType;
 
-use crate::error::{Result, fail};
+use crate::FeatureSpec;
+use crate::error::{Error, ErrorKind, Result, fail};
 
 /// Something that an input can be given.
 ///
 /// A slice or a vector takes the shape that the input declares; where that is open, [`Shaped`] states it.
 pub trait Input {
     /// The array for an input.
-    fn array(&self, port: &Port) -> Result<Array>;
+    fn array(&self, spec: &FeatureSpec) -> Result<Array>;
 
     /// The elements where they lie, if runs can read them there.
     #[doc(hidden)]
@@ -42,11 +43,15 @@ impl Lying<'_> {
 }
 
 /// Puts the shape that elements have as an input into a vector whose memory the caller keeps.
-pub(crate) fn lying_shape(port: &Port, lying: &Lying<'_>, shape: &mut Vec<usize>) -> Result<()> {
+pub(crate) fn lying_shape(
+    spec: &FeatureSpec,
+    lying: &Lying<'_>,
+    shape: &mut Vec<usize>,
+) -> Result<()> {
     shape.clear();
     match lying.shape {
         Some(given) => shape.extend(given),
-        None => shape_for(port, lying.len(), shape)?,
+        None => shape_for(spec, lying.len(), shape)?,
     }
     Ok(())
 }
@@ -117,9 +122,9 @@ impl Element for half::f16 {
 }
 
 /// The shape that an input has for so many elements: at most one dimension may be open.
-fn shape_for(port: &Port, count: usize, shape: &mut Vec<usize>) -> Result<()> {
-    let Some(ty) = port.ty.as_tensor() else {
-        fail!(Input, "`{}` is a `{}`; only tensors can be passed in", port.name, port.ty);
+fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result<()> {
+    let Some(ty) = spec.ty.as_tensor() else {
+        fail!(Input, "`{}` is a `{}`; only tensors can be passed in", spec.name, spec.ty);
     };
     let extents = || ty.shape.iter().map(|dim| dim.known().map(|extent| extent as usize));
     let takes: usize = extents().flatten().product();
@@ -128,38 +133,37 @@ fn shape_for(port: &Port, count: usize, shape: &mut Vec<usize>) -> Result<()> {
         0 if takes == count => 1,
         0 => {
             let shape: Vec<_> = extents().flatten().collect();
-            let error = crate::Error::new(
-                crate::ErrorKind::Input,
-                format!(
-                    "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
-                    port.name
-                ),
-            );
-            return Err(error.hint("pass as many elements, in row-major order"));
+            let error = Error::new(format!(
+                "`{}` has shape {shape:?}, which takes {takes} elements; found {count}",
+                spec.name
+            ));
+            return Err(error
+                .of_kind(ErrorKind::Input)
+                .with_hint("pass as many elements, in row-major order"));
         }
         1 if takes > 0 && count.is_multiple_of(takes) => count / takes,
         _ => {
-            let accepted = port.accepted_shapes();
-            let error = crate::Error::new(
-                crate::ErrorKind::Input,
-                format!("{count} elements fit no shape of `{}`; accepted is {accepted}", port.name),
-            );
-            return Err(error.hint("state the shape with `Shaped`"));
+            let accepted = spec.accepted_shapes();
+            let error = Error::new(format!(
+                "{count} elements fit no shape of `{}`; accepted is {accepted}",
+                spec.name
+            ));
+            return Err(error.of_kind(ErrorKind::Input).with_hint("state the shape with `Shaped`"));
         }
     };
     shape.extend(extents().map(|extent| extent.unwrap_or(missing)));
     Ok(())
 }
 
-fn slice<T: Element>(elements: &[T], port: &Port) -> Result<Array> {
+fn slice<T: Element>(elements: &[T], spec: &FeatureSpec) -> Result<Array> {
     let mut shape = Vec::new();
-    shape_for(port, elements.len(), &mut shape)?;
-    T::array(shape, elements, &port.name)
+    shape_for(spec, elements.len(), &mut shape)?;
+    T::array(shape, elements, &spec.name)
 }
 
 impl<T: Element> Input for Vec<T> {
-    fn array(&self, port: &Port) -> Result<Array> {
-        slice(self, port)
+    fn array(&self, spec: &FeatureSpec) -> Result<Array> {
+        slice(self, spec)
     }
 
     fn lying(&self) -> Option<Lying<'_>> {
@@ -168,8 +172,8 @@ impl<T: Element> Input for Vec<T> {
 }
 
 impl<T: Element> Input for &[T] {
-    fn array(&self, port: &Port) -> Result<Array> {
-        slice(self, port)
+    fn array(&self, spec: &FeatureSpec) -> Result<Array> {
+        slice(self, spec)
     }
 
     fn lying(&self) -> Option<Lying<'_>> {
@@ -178,8 +182,8 @@ impl<T: Element> Input for &[T] {
 }
 
 impl<T: Element, const N: usize> Input for [T; N] {
-    fn array(&self, port: &Port) -> Result<Array> {
-        slice(self, port)
+    fn array(&self, spec: &FeatureSpec) -> Result<Array> {
+        slice(self, spec)
     }
 
     fn lying(&self) -> Option<Lying<'_>> {
@@ -196,12 +200,12 @@ impl<T> Shaped<'_, T> {
 }
 
 impl<T: Element> Input for Shaped<'_, T> {
-    fn array(&self, port: &Port) -> Result<Array> {
+    fn array(&self, spec: &FeatureSpec) -> Result<Array> {
         if !self.is_filled() {
             let (shape, count) = (self.shape, self.elements.len());
-            fail!(Input, "`{}`: {count} elements do not fill the shape {shape:?}", port.name);
+            fail!(Input, "`{}`: {count} elements do not fill the shape {shape:?}", spec.name);
         }
-        T::array(self.shape.to_vec(), self.elements, &port.name)
+        T::array(self.shape.to_vec(), self.elements, &spec.name)
     }
 
     fn lying(&self) -> Option<Lying<'_>> {
@@ -211,7 +215,7 @@ impl<T: Element> Input for Shaped<'_, T> {
 }
 
 impl Input for Array {
-    fn array(&self, _: &Port) -> Result<Array> {
+    fn array(&self, _: &FeatureSpec) -> Result<Array> {
         Ok(self.clone())
     }
 
@@ -229,9 +233,9 @@ impl Input for Array {
 impl<T: Element, S: ndarray::RawData<Elem = T> + ndarray::Data, D: ndarray::Dimension> Input
     for ndarray::ArrayBase<S, D>
 {
-    fn array(&self, port: &Port) -> Result<Array> {
+    fn array(&self, spec: &FeatureSpec) -> Result<Array> {
         let elements: Vec<T> = self.iter().copied().collect();
-        T::array(self.shape().to_vec(), &elements, &port.name)
+        T::array(self.shape().to_vec(), &elements, &spec.name)
     }
 
     fn lying(&self) -> Option<Lying<'_>> {

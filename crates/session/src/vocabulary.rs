@@ -1,4 +1,4 @@
-//! How many rows of a table an input of integers chooses from.
+//! The number of rows of the table that an input of integers selects from.
 
 use std::collections::HashSet;
 
@@ -6,21 +6,22 @@ use coremill_mil::infer::Folded;
 use coremill_mil::ir::{Binding, Function, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// How many values an input may have, as far as the tables tell that it is looked up in: token ids are below the number of
-/// rows of an embedding. None if it is looked up in none.
+/// The number of rows of the table that an input's elements are indices of: token ids are below the number of rows of an
+/// embedding. `None` if the input is not used as an index.
 ///
 /// ```
-/// use coremill::graph::nn::Embedding;
-/// use coremill::graph::{DType, Device, Graph, Session};
+/// use coremill_mil::text;
 ///
-/// let graph = Graph::new();
-/// let tokens = graph.input("tokens", DType::Int32, [1, 4]);
-/// graph.output("y", Embedding::new(100, 8).apply("embedding", tokens));
-/// let mut model = Session::new(Device::Host).compile(&graph)?;
-/// model.set_param("embedding.weight", vec![0.5f32; 800])?;
-/// let function = &model.model()?.program.functions[0];
-/// assert_eq!(coremill::vocabulary(function, "tokens"), Some(100));
-/// # Ok::<(), coremill::Error>(())
+/// let program = text::parse("program(1.3) {
+///     func main<ios17>(tensor<fp32, [100, 8]> table, tensor<int32, [1, 4]> tokens) {
+///         int32 axis = const()[val = int32(0)];
+///         int32 batch_dims = const()[val = int32(0)];
+///         bool validate_indices = const()[val = bool(false)];
+///         tensor<fp32, [1, 4, 8]> y = gather(axis = axis, batch_dims = batch_dims, indices = tokens,
+///             validate_indices = validate_indices, x = table);
+///     } -> (y);
+/// }", &text::NoWeights).expect("it is MIL");
+/// assert_eq!(coremill_session::vocabulary(&program.functions[0], "tokens"), Some(100));
 /// ```
 pub fn vocabulary(function: &Function, input: &str) -> Option<u64> {
     let start = function.inputs().iter().find(|id| function.value(**id).name == input)?;

@@ -1,12 +1,26 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::Path;
 
 use coremill_engine::{Array, Elements};
 use coremill_tensor::DType;
 
-use super::MAX_BYTES;
 use super::header::Header;
+use super::{MAX_BYTES, map, replace, whole};
 use crate::error::Error;
+
+/// Reads a `.npy` file.
+pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
+    let path = path.as_ref();
+    let bytes = map(path)?;
+    let array = from_npy(bytes.as_bytes()).map_err(|error| error.within(path));
+    whole(path, &bytes).and(array)
+}
+
+/// Writes a `.npy` file. The file at the path is replaced in one step when everything is written.
+pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
+    replace(path.as_ref(), |to| to_npy(to, array))
+}
 
 /// The array of a `.npy` file.
 pub fn from_npy(bytes: &[u8]) -> Result<Array, Error> {
@@ -123,7 +137,7 @@ enum Kind {
 impl<'a> ElementType<'a> {
     fn parse(descr: &'a str) -> Result<ElementType<'a>, Error> {
         let refuse = || {
-            Error::new(format!("arrays of type `{descr}` are not read")).hint(
+            Error::new(format!("arrays of type `{descr}` are not read")).with_hint(
                 "accepted are b1, i1 to i8, u1 to u8, f2 to f8, U and S: convert with `astype`",
             )
         };
@@ -185,7 +199,7 @@ impl<'a> ElementType<'a> {
         let outside = numbers.into_iter().find(|number| i32::try_from(*number).is_err());
         let found = outside.map_or_else(String::new, |number| format!(" {number}"));
         Error::new(format!("the element{found} of an array `{}` does not fit 32 bits", self.descr))
-            .hint("Core ML computes on 32-bit integers")
+            .with_hint("Core ML computes on 32-bit integers")
     }
 
     /// The array, unless a finite 64-bit float became infinite.

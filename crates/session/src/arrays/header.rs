@@ -54,7 +54,7 @@ impl Header {
             Error::new(
                 "the header of the array does not state `descr`, `fortran_order` and `shape`",
             )
-            .hint("structured and pickled arrays are not read: save plain ones")
+            .with_hint("structured and pickled arrays are not read: save plain ones")
         })?;
         Ok((header, data))
     }

@@ -1,24 +1,38 @@
 use std::io::{self, Write};
+use std::path::Path;
 
 use coremill_engine::Array;
 use coremill_tensor::Buffer;
 use coremill_zip::{Archive, Writer};
 
-use super::{MAX_BYTES, npy};
+use super::{MAX_BYTES, map, npy, replace, whole};
 use crate::error::Error;
 
 const EXTENSION: &str = ".npy";
+
+/// Reads a `.npz` file: its arrays in the order of the file.
+pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
+    let path = path.as_ref();
+    let bytes = map(path)?;
+    let arrays = from_npz(bytes.clone()).map_err(|error| error.within(path));
+    whole(path, &bytes).and(arrays)
+}
+
+/// Writes a `.npz` file. The file at the path is replaced in one step when everything is written.
+pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
+    replace(path.as_ref(), |to| to_npz(to, arrays))
+}
 
 /// The arrays of a `.npz` file, in its order.
 pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
     if bytes.as_bytes().starts_with(b"\x93NUMPY") {
         return Err(Error::new("it is a `.npy` array, not a `.npz` file")
-            .hint("save it with `numpy.savez`, or pass it alone, under a name"));
+            .with_hint("save it with `numpy.savez`, or pass it alone, under a name"));
     }
     let of_zip = |error: coremill_zip::Error| {
         let converted = Error::new(error.to_string());
         match error.hint() {
-            Some(hint) => converted.hint(hint),
+            Some(hint) => converted.with_hint(hint),
             None => converted,
         }
     };
@@ -56,7 +70,6 @@ mod tests {
     use coremill_tensor::DType;
 
     use super::*;
-    use crate::arrays::{read_npz, write_npz};
 
     #[test]
     fn a_writer_that_fails_leaves_what_was_there() {

@@ -7,9 +7,9 @@
 //! do not fit. Two bytes without a meaning (`V2`), as numpy writes `ml_dtypes.bfloat16`, are read as `bf16`.
 //!
 //! ```
-//! use coremill::arrays;
-//! use coremill::engine::Array;
-//! use coremill::DType;
+//! use coremill_engine::Array;
+//! use coremill_session::arrays;
+//! use coremill_tensor::DType;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let directory = tempfile::tempdir()?;
@@ -29,13 +29,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-use coremill_engine::Array;
+use coremill_io::write_anew;
 use coremill_tensor::Buffer;
 
 use crate::error::Error;
 
-pub use npy::{from_npy, to_npy};
-pub use npz::{from_npz, to_npz};
+pub use npy::{from_npy, read_npy, to_npy, write_npy};
+pub use npz::{from_npz, read_npz, to_npz, write_npz};
 
 /// The most bytes that the arrays of one file may take. Compressed files may hold a thousand times their size.
 pub const MAX_BYTES: u64 = 16 << 30;
@@ -45,22 +45,6 @@ pub const MAX_HEADER_BYTES: usize = 1 << 16;
 
 /// Dimensions of an array, as many as numpy has.
 pub const MAX_RANK: usize = 64;
-
-/// Reads a `.npz` file: its arrays in the order of the file.
-pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
-    let path = path.as_ref();
-    let bytes = map(path)?;
-    let arrays = from_npz(bytes.clone()).map_err(|error| error.within(path));
-    whole(path, &bytes).and(arrays)
-}
-
-/// Reads a `.npy` file.
-pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
-    let path = path.as_ref();
-    let bytes = map(path)?;
-    let array = from_npy(bytes.as_bytes()).map_err(|error| error.within(path));
-    whole(path, &bytes).and(array)
-}
 
 /// How zip archives begin; an empty one begins otherwise, and holds no array.
 const ARCHIVE: &[u8] = b"PK\x03\x04";
@@ -73,23 +57,13 @@ pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
     // What never ends is not read to its end to find out that it is something else.
     if !bytes.is_empty() && bytes != ARCHIVE {
         let error = Error::new(format!("{name}: it does not begin as a zip archive"));
-        return Err(error.hint("arrays come as a `.npz` file, which numpy's `savez` writes"));
+        return Err(error.with_hint("arrays come as a `.npz` file, which numpy's `savez` writes"));
     }
     from.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::new(format!("{name} is longer than {MAX_BYTES} bytes")));
     }
     Ok(Buffer::from(bytes))
-}
-
-/// Writes a `.npz` file. What stood at the path is replaced in one step when everything is written.
-pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
-    replace(path.as_ref(), |to| to_npz(to, arrays))
-}
-
-/// Writes a `.npy` file. What stood at the path is replaced in one step when everything is written.
-pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
-    replace(path.as_ref(), |to| to_npy(to, array))
 }
 
 /// Fails if the file became too short while it was read.
@@ -105,9 +79,22 @@ fn map(path: &Path) -> Result<Buffer, Error> {
 }
 
 fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
-    crate::files::replace(path, |file: &mut File| {
+    replace_file(path, |file: &mut File| {
         let mut to = BufWriter::new(file);
         write(&mut to)?;
         to.flush()
     })
+}
+
+/// Writes a file. The file at the path is replaced in one step when everything is written; devices and pipes are written to.
+pub fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), Error> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new("."));
+    if !directory.is_dir() {
+        return Err(Error::new(format!("there is no directory {}", directory.display())));
+    }
+    write_anew(path, false, write).map_err(|error| Error::io("write", path, &error))
 }

@@ -1,0 +1,172 @@
+//! Models and ExecuTorch programs that are ready to run.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use coremill::compare::{Contents, Target};
+use coremill::fed::{Fed, fed};
+use coremill::{Opened, executorch};
+use coremill_compiler::Calls;
+use coremill_engine::Precision as Numerics;
+use coremill_pt2::ExportedProgram;
+use coremill_session::{Device, Executable, RunOptions, Session};
+
+use crate::inputs::failure;
+use crate::output::Failure;
+
+/// A device of the option `device`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum DeviceArg {
+    /// Coremill's engine on this machine's processor, on any system
+    Host,
+    /// Core ML on the processor
+    Cpu,
+    /// Core ML on the graphics processor
+    Gpu,
+    /// Core ML on the Neural Engine
+    Ane,
+    /// Core ML on whatever it chooses
+    All,
+}
+
+/// Where the engine rounds.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum NumericsArg {
+    /// Floats are computed and kept in 32 bits
+    Fast,
+    /// Each result is rounded to its type, as on the device
+    #[value(alias = "faithful")]
+    Rounded,
+}
+
+/// A function of a model or an ExecuTorch program, ready to run.
+pub(super) struct Loaded {
+    pub(super) content: Content,
+    pub(super) executable: Arc<dyn Executable>,
+    /// The function, or the method of a program.
+    pub(super) function: String,
+    pub(super) numerics: Numerics,
+    pub(super) device: Device,
+    /// The inputs that outputs feed.
+    pub(super) fed: Vec<Fed>,
+    /// The exported program that the model was converted from, if it was converted here.
+    pub(super) archive: Option<ExportedProgram>,
+    /// The calls that the model's values come from, if it was converted here.
+    pub(super) calls: Option<Calls>,
+    /// The values that are results of these calls.
+    results: Option<HashSet<String>>,
+}
+
+/// The content of a file that was loaded.
+pub(super) enum Content {
+    Model(Box<Opened>),
+    Program(Box<executorch::Program>),
+}
+
+impl From<DeviceArg> for Device {
+    fn from(device: DeviceArg) -> Device {
+        match device {
+            DeviceArg::Host => Device::Host,
+            DeviceArg::Cpu => Device::Cpu,
+            DeviceArg::Gpu => Device::Gpu,
+            DeviceArg::Ane => Device::NeuralEngine,
+            DeviceArg::All => Device::All,
+        }
+    }
+}
+
+impl From<NumericsArg> for Numerics {
+    fn from(numerics: NumericsArg) -> Numerics {
+        match numerics {
+            NumericsArg::Fast => Numerics::Fast,
+            NumericsArg::Rounded => Numerics::Faithful,
+        }
+    }
+}
+
+impl Loaded {
+    /// Loads the file at a path. A `.pt2` is converted first.
+    pub(super) fn load(
+        path: &Path,
+        function: Option<&str>,
+        options: &RunOptions,
+    ) -> Result<Loaded, Failure> {
+        if executorch::is_program(path) {
+            return Loaded::program(path, function, options);
+        }
+        let (opened, archive) = super::open_or_convert(path)?;
+        Loaded::model(opened, archive, None, function, options)
+    }
+
+    /// Loads an ExecuTorch program.
+    pub(super) fn program(
+        path: &Path,
+        function: Option<&str>,
+        options: &RunOptions,
+    ) -> Result<Loaded, Failure> {
+        let program = executorch::open(path).map_err(|error| super::failure(&error))?;
+        let content = Content::Program(Box::new(program.clone()));
+        let executable = coremill_session::load_program(program, options);
+        let executable = executable.map_err(|error| within(path, &error))?;
+        let function = named(&*executable, function).map_err(|error| within(path, &error))?;
+        let (archive, calls, results, fed) = Default::default();
+        let (device, numerics) = (options.device, options.numerics);
+        Ok(Loaded { content, executable, function, numerics, device, fed, archive, calls, results })
+    }
+
+    /// Loads a model; `archive` and `calls` tell what it was converted from.
+    pub(super) fn model(
+        opened: Opened,
+        archive: Option<ExportedProgram>,
+        calls: Option<Calls>,
+        function: Option<&str>,
+        options: &RunOptions,
+    ) -> Result<Loaded, Failure> {
+        let executable = coremill_session::load(&super::verify(&opened)?, options);
+        let executable = executable.map_err(|error| failure(&error))?;
+        let function = named(&*executable, function).map_err(|error| failure(&error))?;
+        let (fed, results) = (fed(&opened.model), calls.as_ref().map(Calls::results));
+        let content = Content::Model(Box::new(opened));
+        let (device, numerics) = (options.device, options.numerics);
+        Ok(Loaded { content, executable, function, numerics, device, fed, archive, calls, results })
+    }
+
+    /// A session of the function.
+    pub(super) fn session(&self) -> Result<Box<dyn Session>, Failure> {
+        self.executable.session(&self.function).map_err(|error| failure(&error))
+    }
+
+    /// The number of rows of the table that an input's elements are indices of, if it is known.
+    pub(super) fn vocabulary(&self, input: &str) -> Option<u64> {
+        self.executable.vocabulary(&self.function, input)
+    }
+
+    /// The function as a target of a comparison by value.
+    pub(super) fn target(&self) -> Target<'_> {
+        let contents = match &self.content {
+            Content::Model(opened) => {
+                Contents::Model { model: &opened.model, results: self.results.as_ref() }
+            }
+            Content::Program(program) => Contents::Program(program),
+        };
+        Target { executable: &*self.executable, function: &self.function, contents }
+    }
+}
+
+fn named(executable: &dyn Executable, function: Option<&str>) -> coremill_session::Result<String> {
+    function.map_or_else(|| executable.default_function(), |name| Ok(name.to_owned()))
+}
+
+fn within(path: &Path, error: &coremill_session::Error) -> Failure {
+    Failure::user(format_args!("{}: {error}", path.display())).hint(error.hint())
+}
+
+/// The name of `--numerics` for numerics.
+pub(super) fn numerics_name(numerics: Numerics) -> &'static str {
+    match numerics {
+        Numerics::Fast => "fast",
+        Numerics::Faithful => "rounded",
+    }
+}

@@ -1,0 +1,151 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use coremill_engine::{Array, Engine, Outputs, Port};
+use coremill_session::{Executable, Input, Inputs, OutputSlices, Session, Signature};
+
+use crate::error::Result;
+
+/// An executable with a session for each function. States of the same name are shared by the functions of a model; methods
+/// of an ExecuTorch program keep their own.
+pub(crate) struct Functions {
+    executable: Arc<dyn Executable>,
+    shares_states: bool,
+    sessions: HashMap<String, Box<dyn Session>>,
+    /// The function that ran last, which holds the latest states.
+    latest: Option<String>,
+    /// Sessions of the model before a parameter was set, whose plans hold packed weights for the next run.
+    before: Option<HashMap<String, Box<dyn Session>>>,
+}
+
+impl Functions {
+    /// The functions of a model, which go on with the states of the same model before a parameter was set.
+    pub(crate) fn of_model(
+        executable: Arc<dyn Executable>,
+        before: Option<Functions>,
+    ) -> Result<Functions> {
+        let mut functions = Functions::new(executable, true);
+        if let Some(before) = before {
+            functions.take_states(&before)?;
+            functions.before = Some(before.sessions);
+        }
+        Ok(functions)
+    }
+
+    /// The methods of an ExecuTorch program.
+    pub(crate) fn of_program(executable: Arc<dyn Executable>) -> Functions {
+        Functions::new(executable, false)
+    }
+
+    fn new(executable: Arc<dyn Executable>, shares_states: bool) -> Functions {
+        let sessions = HashMap::new();
+        Functions { executable, shares_states, sessions, latest: None, before: None }
+    }
+
+    pub(crate) fn executable(&self) -> &dyn Executable {
+        &*self.executable
+    }
+
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.executable.engine()
+    }
+
+    pub(crate) fn signature(&mut self, function: &str) -> Result<Signature> {
+        let session = self.open(function)?;
+        let [inputs, outputs, states] =
+            [session.inputs(), session.outputs(), session.states()].map(<[Port]>::to_vec);
+        Ok(Signature { inputs, outputs, states })
+    }
+
+    pub(crate) fn prepare(&mut self) -> Result<()> {
+        for function in self.executable.functions() {
+            self.open(&function)?.prepare()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn run(&mut self, function: Option<&str>, inputs: &Inputs<'_>) -> Result<Outputs> {
+        let outputs = self.session(function)?.run(inputs)?;
+        self.before = None;
+        Ok(outputs)
+    }
+
+    pub(crate) fn run_into(
+        &mut self,
+        function: Option<&str>,
+        inputs: &Inputs<'_>,
+        outputs: &mut OutputSlices<'_, '_>,
+    ) -> Result<()> {
+        self.session(function)?.run_into(inputs, outputs)?;
+        self.before = None;
+        Ok(())
+    }
+
+    pub(crate) fn state(&mut self, name: &str) -> Result<Array> {
+        Ok(self.latest()?.state(name)?)
+    }
+
+    pub(crate) fn set_state(&mut self, name: &str, content: &dyn Input) -> Result<()> {
+        Ok(self.latest()?.set_state(name, content)?)
+    }
+
+    pub(crate) fn reset(&mut self) -> Result<()> {
+        for session in self.sessions.values_mut() {
+            session.reset()?;
+        }
+        Ok(())
+    }
+
+    /// The session of a function, whatever states it holds.
+    fn open(&mut self, function: &str) -> Result<&mut Box<dyn Session>> {
+        if !self.sessions.contains_key(function) {
+            let session = self.executable.session(function)?;
+            self.sessions.insert(function.to_owned(), session);
+        }
+        Ok(self.sessions.get_mut(function).expect("it was made above"))
+    }
+
+    /// The session of a function, the default one if none is named, with the latest states.
+    fn session(&mut self, function: Option<&str>) -> Result<&mut Box<dyn Session>> {
+        let default;
+        let function = match function {
+            Some(function) => function,
+            None => {
+                default = self.executable.default_function()?;
+                &*default
+            }
+        };
+        self.open(function)?;
+        if let Some(latest) = self.latest.take_if(|latest| latest != function) {
+            let states =
+                if self.shares_states { self.sessions[&latest].read_states()? } else { Vec::new() };
+            set_states(self.open(function)?, states)?;
+        }
+        if self.latest.as_deref() != Some(function) {
+            self.latest = Some(function.to_owned());
+        }
+        self.open(function)
+    }
+
+    fn latest(&mut self) -> Result<&mut Box<dyn Session>> {
+        let latest = self.latest.clone();
+        self.session(latest.as_deref())
+    }
+
+    /// Copies the states of another model's latest function.
+    fn take_states(&mut self, before: &Functions) -> Result<()> {
+        let Some(name) = &before.latest else { return Ok(()) };
+        let states = before.sessions[name].read_states()?;
+        set_states(self.session(Some(name))?, states)
+    }
+}
+
+/// Sets the states that a session has.
+fn set_states(session: &mut Box<dyn Session>, states: Vec<(String, Array)>) -> Result<()> {
+    for (name, array) in states {
+        if session.states().iter().any(|spec| spec.name == name) {
+            session.set_state(&name, &array)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+use std::sync::Arc;
+
+use coremill_coreml::Plan;
+use coremill_engine::{Array, Engine, Outputs};
+use coremill_runtime::Hooks;
+
+use crate::FeatureSpec;
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::input::Input;
+use crate::options::RunOptions;
+
+/// Inputs by name.
+pub type Inputs<'a> = [(&'a str, &'a dyn Input)];
+
+/// The caller's memory for outputs, by name.
+pub type OutputSlices<'a, 'o> = [(&'a str, &'o mut [f32])];
+
+/// Prepares models of type `M` for runs.
+pub trait Backend<M> {
+    /// Loads a model. Everything that can be refused before a run is refused here.
+    fn prepare(&self, model: M, options: &RunOptions) -> Result<Arc<dyn Executable>>;
+}
+
+/// A model that is ready to run. Any number of threads may open sessions of it.
+pub trait Executable: Send + Sync {
+    /// The functions; the methods of an ExecuTorch program.
+    fn functions(&self) -> Vec<String>;
+
+    /// The function that runs if the caller names none.
+    fn default_function(&self) -> Result<String>;
+
+    /// The inputs, outputs and states of a function.
+    fn signature(&self, function: &str) -> Result<Signature>;
+
+    /// A user of a function, with states of its own.
+    fn session(&self, function: &str) -> Result<Box<dyn Session>>;
+
+    /// A user of the default function.
+    fn default_session(&self) -> Result<Box<dyn Session>> {
+        self.session(&self.default_function()?)
+    }
+
+    /// The number of rows of the table that an input's elements are indices of, if it is known.
+    fn vocabulary(&self, function: &str, input: &str) -> Option<u64>;
+
+    /// The devices on which Core ML means to run each operation, and the operations' shares of the cost.
+    fn compute_plan(&self) -> Result<Plan> {
+        let error = Error::new("only Core ML plans on which device an operation runs");
+        Err(error
+            .of_kind(ErrorKind::Device)
+            .with_hint("compile for `Device::All` on a Mac or an iPhone"))
+    }
+
+    /// The engine, if it is the one that runs.
+    fn engine(&self) -> Option<&Engine> {
+        None
+    }
+}
+
+/// The inputs, outputs and states of a function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Signature {
+    /// The inputs, without states.
+    pub inputs: Vec<FeatureSpec>,
+    /// The outputs.
+    pub outputs: Vec<FeatureSpec>,
+    /// The values that are kept from run to run.
+    pub states: Vec<FeatureSpec>,
+}
+
+/// One user of a function: its states, and the memory for intermediate values.
+pub trait Session: Send {
+    /// The name of the function.
+    fn function(&self) -> &str;
+
+    /// The inputs, without states.
+    fn inputs(&self) -> &[FeatureSpec];
+
+    /// The outputs.
+    fn outputs(&self) -> &[FeatureSpec];
+
+    /// The values that are kept from run to run.
+    fn states(&self) -> &[FeatureSpec];
+
+    /// Checks names, shapes and elements of inputs without running. Returns the arrays that a run takes, in the order of
+    /// [`Session::inputs`].
+    fn check(&self, inputs: &Inputs<'_>) -> Result<Vec<Array>>;
+
+    /// Runs the function, profiled or observed by hooks.
+    fn run_with(&mut self, inputs: &Inputs<'_>, hooks: &mut Hooks<'_>) -> Result<Outputs>;
+
+    /// Runs the function.
+    fn run(&mut self, inputs: &Inputs<'_>) -> Result<Outputs> {
+        self.run_with(inputs, &mut Hooks::default())
+    }
+
+    /// Runs the function, which writes outputs of floats to the caller's memory.
+    fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputSlices<'_, '_>) -> Result {
+        check_slices(self.outputs(), outputs)?;
+        copy_into(&self.run(inputs)?, outputs)
+    }
+
+    /// A copy of a state.
+    fn state(&self, name: &str) -> Result<Array>;
+
+    /// Sets a state.
+    fn set_state(&mut self, name: &str, content: &dyn Input) -> Result;
+
+    /// Sets all states to their initial values.
+    fn reset(&mut self) -> Result;
+
+    /// Does the work of the first run in advance, as far as it is possible without inputs.
+    fn prepare(&mut self) -> Result {
+        Ok(())
+    }
+
+    /// Copies of all states.
+    fn read_states(&self) -> Result<Vec<(String, Array)>> {
+        let states = self.states().iter();
+        states.map(|spec| Ok((spec.name.clone(), self.state(&spec.name)?))).collect()
+    }
+}
+
+/// Named arrays as inputs of a run. Nothing is copied.
+pub fn inputs(arrays: &[(String, Array)]) -> Vec<(&str, &dyn Input)> {
+    arrays.iter().map(|(name, array)| (&**name, array as &dyn Input)).collect()
+}
+
+/// Names in backquotes, separated by commas; `none` if there are none.
+pub(crate) fn quoted<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// The feature of a name; the error lists the names that exist.
+pub(crate) fn find<'p>(
+    specs: &'p [FeatureSpec],
+    name: &str,
+    what: &str,
+) -> Result<&'p FeatureSpec> {
+    match specs.iter().find(|spec| spec.name == name) {
+        Some(spec) => Ok(spec),
+        None => {
+            let names = quoted(specs.iter().map(|spec| &*spec.name));
+            fail!(Input, "there is no {what} `{name}`; there are {names}")
+        }
+    }
+}
+
+/// Refuses names of no input and names that are given twice.
+pub(crate) fn check_names(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result {
+    check_each(specs, inputs, "input", "given twice")
+}
+
+/// Refuses slices for no output, and outputs with two slices.
+pub(crate) fn check_slices(specs: &[FeatureSpec], outputs: &OutputSlices<'_, '_>) -> Result {
+    let twice = "written to two slices; accepted is one for each output";
+    check_each(specs, outputs, "output", twice)
+}
+
+fn check_each<T>(specs: &[FeatureSpec], named: &[(&str, T)], what: &str, twice: &str) -> Result {
+    for (at, (name, _)) in named.iter().enumerate() {
+        find(specs, name, what)?;
+        if named[..at].iter().any(|(before, _)| before == name) {
+            fail!(Input, "{what} `{name}` is {twice}");
+        }
+    }
+    Ok(())
+}
+
+/// The arrays that a run takes, in the order of the inputs: elements converted, defaults filled in.
+pub(crate) fn checked(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result<Vec<Array>> {
+    check_names(specs, inputs)?;
+    let array = |spec: &FeatureSpec| match inputs.iter().find(|(name, _)| *name == spec.name) {
+        Some((_, input)) => {
+            let accepted = spec.accept(input.array(spec)?);
+            accepted.map_err(|error| Error::from(error).of_kind(ErrorKind::Input))
+        }
+        None => match spec.default_array()? {
+            Some(array) => Ok(array),
+            None => fail!(Input, "input `{}`, a `{}`, is not given", spec.name, spec.ty),
+        },
+    };
+    specs.iter().map(array).collect()
+}
+
+/// Copies outputs to the caller's memory.
+pub(crate) fn copy_into(found: &Outputs, outputs: &mut OutputSlices<'_, '_>) -> Result {
+    for (name, slice) in outputs {
+        let Some(floats) = found.floats(name) else {
+            let names = quoted(found.0.iter().map(|(name, _)| &**name));
+            fail!(Input, "there is no output `{name}` of floats; there are {names}");
+        };
+        check_length(name, floats.len(), slice.len())?;
+        slice.copy_from_slice(floats);
+    }
+    Ok(())
+}
+
+/// Refuses memory of another size than the output's.
+pub(crate) fn check_length(name: &str, found: usize, room: usize) -> Result {
+    if found != room {
+        let message = format!("output `{name}` has {found} elements; there is room for {room}");
+        return Err(Error::new(message)
+            .of_kind(ErrorKind::Input)
+            .with_hint(format!("pass a slice of {found} elements")));
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! The content of a path: a model, a program, arrays, or a file of another kind.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use coremill_tensor::Buffer;
+use coremill_zip::Archive;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The content of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// A `.mlpackage` directory.
+    Package,
+    /// A `.mlmodelc` directory.
+    CompiledModel,
+    /// A model file, with its weight files beside it.
+    ModelFile,
+    /// MIL text, with its weight files beside it.
+    MilText,
+    /// A program that `torch.export.save` wrote (`.pt2`).
+    ExportedProgram,
+    /// An ExecuTorch program (`.pte`).
+    ExecuTorchProgram,
+    /// Arrays by name (`.npz`).
+    Arrays,
+    /// A file that no reader of this project takes.
+    Other(OtherFile),
+}
+
+/// A file of a foreign format: its description and a remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherFile {
+    description: Cow<'static, str>,
+    hint: &'static str,
+}
+
+/// The length of the part of a file that is read to detect its format.
+const START: u64 = 4096;
+
+const CONVERT: &str = "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
+const EXPORT: &str = "save the model with `torch.export.save`, then run `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
+const ARRAYS: &str = "pass it as an input of `coremill run`: the option `inputs=FILE`";
+const SOURCE: &str = "export the PyTorch model with `torch.export.save`, and convert that";
+const READ: &str =
+    "`coremill` reads packages, compiled models, model files, MIL text, `.pt2` and `.pte`";
+
+/// The beginnings of files that have a signature.
+const SIGNATURES: [(&[u8], &str, &str); 12] = [
+    (b"\x93NUMPY", "an array of numpy's", ARRAYS),
+    (b"GGUF", "a GGUF file, weights without a program", SOURCE),
+    (b"\x89HDF\r\n", "an HDF5 file", SOURCE),
+    (b"\x1f\x8b", "a gzip archive", "unpack it first"),
+    (b"BZh", "a bzip2 archive", "unpack it first"),
+    (b"\xfd7zXZ", "an xz archive", "unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard archive", "unpack it first"),
+    (
+        b"\x89PNG",
+        "a picture",
+        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
+    ),
+    (
+        b"\xff\xd8\xff",
+        "a picture",
+        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
+    ),
+    (b"SQLite format 3", "an SQLite database", READ),
+    (b"%PDF", "a PDF document", READ),
+    (b"\x7fELF", "an executable", READ),
+];
+
+impl FileKind {
+    /// Detects the content of a path. A file whose content is unknown, because it is damaged for instance, has the kind of
+    /// its extension, so that the reader of that format reports the damage.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("twice");
+    /// std::fs::write(&path, "program(1.3) {}").unwrap();
+    /// assert_eq!(coremill_session::FileKind::detect(&path)?, coremill_session::FileKind::MilText);
+    /// # Ok::<(), coremill_session::Error>(())
+    /// ```
+    pub fn detect(path: impl AsRef<Path>) -> Result<FileKind> {
+        let path = path.as_ref();
+        let kind = FileKind::of_content(path)?;
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        Ok(match (&kind, extension) {
+            (FileKind::ModelFile | FileKind::Other(_), Some("npz")) => FileKind::Arrays,
+            (FileKind::ModelFile | FileKind::Other(_), Some("pt2")) => FileKind::ExportedProgram,
+            (FileKind::ModelFile | FileKind::Other(_), Some("pte")) => FileKind::ExecuTorchProgram,
+            _ => kind,
+        })
+    }
+
+    /// Detects the content of a path, whatever its extension.
+    pub fn of_content(path: &Path) -> Result<FileKind> {
+        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let message = format!("there is nothing at {}", path.display());
+                Error::new(message).of_kind(ErrorKind::File)
+            }
+            _ => Error::io("read", path, &error),
+        })?;
+        if metadata.is_dir() {
+            return if path.join("Manifest.json").exists() {
+                Ok(FileKind::Package)
+            } else if path.join("coremldata.bin").exists() || path.join("model.mil").exists() {
+                Ok(FileKind::CompiledModel)
+            } else {
+                Err(Error::new(format!(
+                    "{} is neither a package nor a compiled model: it holds no `Manifest.json` and no `coremldata.bin`",
+                    path.display()
+                )))
+            };
+        }
+        if !metadata.is_file() {
+            let message = format!("{} is not a regular file", path.display());
+            return Err(
+                Error::new(message).with_hint("write what comes through it to a file first")
+            );
+        }
+        let mut start = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
+        read.map_err(|error| Error::io("read", path, &error))?;
+        Ok(identify(path, &start))
+    }
+
+    /// The form of a model that an extension asks for: a package or a compiled model.
+    pub fn of_extension(path: &Path) -> Result<FileKind> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("mlpackage") => Ok(FileKind::Package),
+            Some("mlmodelc") => Ok(FileKind::CompiledModel),
+            _ => {
+                let message = format!("{} has no extension that says its form", path.display());
+                Err(Error::new(message).with_hint("end it in `.mlpackage` or `.mlmodelc`"))
+            }
+        }
+    }
+
+    /// An error of a caller that expected something else: `a Core ML model`.
+    pub fn instead_of(&self, path: &Path, expected: &str) -> Error {
+        let (description, hint) = match self {
+            FileKind::Package | FileKind::CompiledModel | FileKind::ModelFile => {
+                ("a Core ML model", READ)
+            }
+            FileKind::MilText => {
+                ("MIL text", "`coremill pack MODEL.mil -o MODEL.mlpackage` makes a package of it")
+            }
+            FileKind::ExportedProgram => ("an exported PyTorch program", CONVERT),
+            FileKind::ExecuTorchProgram => (
+                "an ExecuTorch program",
+                "`coremill run`, `check`, `inspect` and `compare` take it; `coremill extract` writes the models in it",
+            ),
+            FileKind::Arrays => ("an archive of arrays", ARRAYS),
+            FileKind::Other(OtherFile { description, hint }) => (&**description, *hint),
+        };
+        let message = format!("{} is {description}, not {expected}", path.display());
+        Error::new(message).with_hint(hint)
+    }
+}
+
+/// The kind of a file that begins with `start`.
+fn identify(path: &Path, start: &[u8]) -> FileKind {
+    let known = |description: &'static str, hint| {
+        FileKind::Other(OtherFile { description: description.into(), hint })
+    };
+    if start.is_empty() {
+        return known("empty", READ);
+    }
+    if looks_like_mil(start) {
+        return FileKind::MilText;
+    }
+    if let Some((_, what, hint)) = SIGNATURES.iter().find(|(bytes, ..)| start.starts_with(bytes)) {
+        return known(what, hint);
+    }
+    match start {
+        [b'P', b'K', 3 | 5, ..] => match zip(path) {
+            Ok(kind) => kind,
+            Err((description, hint)) => known(description, hint),
+        },
+        [0x80, 2..=5, ..] => known("a Python pickle", EXPORT),
+        [_, _, _, _, b'E', b'T', b'0'..=b'9', b'0'..=b'9', ..] => FileKind::ExecuTorchProgram,
+        [_, _, _, _, b'T', b'F', b'L', b'3', ..] => {
+            known("a LiteRT (TensorFlow Lite) model", SOURCE)
+        }
+        _ if is_onnx(start) => known("an ONNX model", SOURCE),
+        _ if is_safetensors(start) => {
+            known("a safetensors file, weights without a program", SOURCE)
+        }
+        _ => match flatbuffer(start) {
+            Some(identifier) => {
+                let description = format!("a FlatBuffers file of another kind (`{identifier}`)");
+                FileKind::Other(OtherFile { description: description.into(), hint: READ })
+            }
+            None if is_old_pickle(start) => known("a Python pickle", EXPORT),
+            None => match text(start) {
+                Some((description, hint)) => known(description, hint),
+                None => FileKind::ModelFile,
+            },
+        },
+    }
+}
+
+/// Text begins with comments and `program`; a model file with a protobuf tag below the space.
+fn looks_like_mil(start: &[u8]) -> bool {
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let visible = start.iter().position(|byte| !byte.is_ascii_whitespace());
+    visible.is_some_and(|at| start[at..].starts_with(b"//") || start[at..].starts_with(b"program"))
+}
+
+/// The kind of a zip archive, or its description and a remedy. A damaged archive is left to the reader of programs.
+fn zip(path: &Path) -> std::result::Result<FileKind, (&'static str, &'static str)> {
+    let archive = Buffer::map(path).ok().and_then(|bytes| Archive::open(bytes).ok());
+    let Some(archive) = archive else {
+        let is_arrays = path.extension().is_some_and(|extension| extension == "npz");
+        return Ok(if is_arrays { FileKind::Arrays } else { FileKind::ExportedProgram });
+    };
+    let names: Vec<_> = archive.names().collect();
+    let has = |end: &str| names.iter().any(|name| name.ends_with(end));
+    if has("models/model.json") || has("serialized_exported_program.json") {
+        Ok(FileKind::ExportedProgram)
+    } else if names.iter().any(|name| name.contains("/code/")) {
+        Err(("a TorchScript archive", EXPORT))
+    } else if has("data.pkl") {
+        Err(("a PyTorch checkpoint, weights without a program", EXPORT))
+    } else if names.iter().all(|name| name.ends_with(".npy")) {
+        Ok(FileKind::Arrays)
+    } else if has("Manifest.json") {
+        Err(("a zip archive of a package", "unpack it first"))
+    } else {
+        Err(("a zip archive", "unpack it, or pass what is in it"))
+    }
+}
+
+/// The first field of ONNX is the version of its format, a small number; its maker's name, the graph or the sets of
+/// operators follow. In a Core ML model the description follows, which begins with inputs.
+fn is_onnx(start: &[u8]) -> bool {
+    match start {
+        [0x08, 1..=20, 0x12, length, maker @ ..] => {
+            let maker = maker.get(..usize::from(*length).min(8)).unwrap_or(maker);
+            !maker.is_empty()
+                && maker.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_. ".contains(byte))
+        }
+        [0x08, 1..=20, 0x3a | 0x42, ..] => true,
+        _ => false,
+    }
+}
+
+/// The length of a header, and the header, a JSON object.
+fn is_safetensors(start: &[u8]) -> bool {
+    let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+    length.is_some_and(|length| length < 100 << 20) && start.get(8) == Some(&b'{')
+}
+
+/// The identifier behind the offset of the root, if that is where a table can be.
+fn flatbuffer(start: &[u8]) -> Option<&str> {
+    let root = u32::from_le_bytes(*start.first_chunk::<4>()?);
+    let identifier = start.get(4..8)?;
+    let is_name = identifier.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
+    let is_root = (8..1 << 20).contains(&root) && root % 4 == 0;
+    (is_name && is_root).then(|| std::str::from_utf8(identifier).ok()).flatten()
+}
+
+/// Protocol 0, which is of text: a container, put down under a number.
+fn is_old_pickle(start: &[u8]) -> bool {
+    start.starts_with(b"(dp") || start.starts_with(b"(lp") || start.starts_with(b"ccopy_reg\n")
+}
+
+/// The description and a remedy of text that is not MIL text.
+fn text(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    let found = match std::str::from_utf8(start) {
+        Ok(text) => text,
+        // Cut within a character.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&start[..error.valid_up_to()]).ok()?
+        }
+        Err(_) => return None,
+    };
+    if found.chars().any(|c| c.is_control() && !c.is_whitespace()) {
+        return None;
+    }
+    Some(match found.trim_start().starts_with('{') {
+        true => ("JSON", "a package is the directory that holds `Manifest.json`"),
+        false => ("a text file", "MIL text begins with `program(1.3)`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_what_they_are() {
+        let safetensors = [&17u64.to_le_bytes()[..], b"{\"a\":{}}"].concat();
+        let flatbuffer = [&16u32.to_le_bytes()[..], b"ABCD\0\0\0\0"].concat();
+        let litert = [&28u32.to_le_bytes()[..], b"TFL3\0\0\0\0"].concat();
+        let cases: [(&[u8], &str); 14] = [
+            (b"", "empty"),
+            (b"GGUF\x03\0\0\0", "a GGUF file, weights without a program"),
+            (b"\x80\x04\x95", "a Python pickle"),
+            (b"(dp0\nVa\np1\n", "a Python pickle"),
+            (b"\x08\x0c\x12\x07pytorch\x1a", "an ONNX model"),
+            (b"\x08\x0d\x3a\x10", "an ONNX model"),
+            (&safetensors, "a safetensors file, weights without a program"),
+            (&flatbuffer, "a FlatBuffers file of another kind (`ABCD`)"),
+            (&litert, "a LiteRT (TensorFlow Lite) model"),
+            (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+            (b"\x1f\x8b\x08\0", "a gzip archive"),
+            (b"\x89PNG\r\n\x1a\n", "a picture"),
+            (b"  {\"a\": 1}", "JSON"),
+            ("hello w\u{f6}rld\n".as_bytes(), "a text file"),
+        ];
+        for (start, what) in cases {
+            let FileKind::Other(found) = identify(Path::new("no such file"), start) else {
+                panic!("{what} is taken for a format that is read")
+            };
+            assert_eq!(found.description, what);
+        }
+        let program = [&28u32.to_le_bytes()[..], b"ET12\0\0\0\0"].concat();
+        let is = |start: &[u8], kind| assert_eq!(identify(Path::new("no such file"), start), kind);
+        is(&program, FileKind::ExecuTorchProgram);
+        is(b"program(1.3)\n{", FileKind::MilText);
+    }
+
+    #[test]
+    fn damaged_files_have_the_kind_of_their_extension() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let kind = |name: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, b"\x01\x02 rubbish").expect("it is written");
+            FileKind::detect(&path).expect("it is read")
+        };
+        assert_eq!(kind("x.pte"), FileKind::ExecuTorchProgram);
+        assert_eq!(kind("x.pt2"), FileKind::ExportedProgram);
+        assert_eq!(kind("x.npz"), FileKind::Arrays);
+        assert_eq!(kind("x"), FileKind::ModelFile);
+    }
+
+    #[test]
+    fn core_ml_models_are_not_foreign() {
+        // The version, and a description with an input: `\x12`, its length, `\x0a`.
+        let starts: [&[u8]; 3] =
+            [b"\x08\x09\x12\x20\x0a\x1e\x0a\x01x", b"\x08\x06\x12\x85\x01\x0a", b"\x12\x04\x0a"];
+        for start in starts {
+            assert_eq!(identify(Path::new("no such file"), start), FileKind::ModelFile);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+use std::path::Path;
+
+use coremill_mil::verify::Verified;
+use coremill_mlpackage::{compiled, package};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::file_kind::FileKind;
+
+/// The options of [`save`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SaveOptions {
+    /// Whether to wait until everything is on the disk.
+    pub durable: bool,
+}
+
+/// Saves a model in the form of the path's extension: `.mlpackage` or `.mlmodelc`.
+///
+/// The model at the path is replaced in one step when everything is written. The same model gives the same bytes.
+pub fn save(path: &Path, verified: &Verified<'_>, options: &SaveOptions) -> Result {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        let message = format!("{}: there is no directory {}", path.display(), parent.display());
+        return Err(Error::new(message)
+            .of_kind(ErrorKind::File)
+            .with_hint("make the directory first"));
+    }
+    let SaveOptions { durable } = *options;
+    let written = match FileKind::of_extension(path)? {
+        FileKind::CompiledModel => {
+            compiled::write(path, verified, &compiled::WriteOptions { durable, name: None })
+        }
+        _ => package::write(path, verified, &package::WriteOptions { durable }),
+    };
+    written.map_err(|error| Error::from(error).within(path))
+}

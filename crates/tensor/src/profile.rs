@@ -1,0 +1,40 @@
+//! Profiles of runs.
+
+use std::time::{Duration, Instant};
+
+/// One step of a run: an operator, a delegate, or operations of a model that became one step.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The operator, backend or operations.
+    pub label: String,
+    /// The first value that is computed.
+    pub value: String,
+    /// The start time.
+    pub start: Instant,
+    /// The duration.
+    pub elapsed: Duration,
+    /// Floating-point operations, a multiply-add counted as two; 0 if unknown.
+    pub operations: u64,
+    /// Bytes read and written; 0 if unknown.
+    pub bytes: u64,
+    /// Whether the time includes that of preceding steps: those of a delegate, a branch or a loop.
+    pub nested: bool,
+}
+
+/// The duration of each step without the steps nested in it. A step comes after those nested in it.
+pub fn own_times(spans: &[Span]) -> Vec<Duration> {
+    let mut own = Vec::with_capacity(spans.len());
+    // Steps that are nested in no other so far.
+    let mut open: Vec<&Span> = Vec::new();
+    for span in spans {
+        let mut within = Duration::ZERO;
+        while span.nested
+            && let Some(inner) = open.pop_if(|inner| inner.start >= span.start)
+        {
+            within += inner.elapsed;
+        }
+        own.push(span.elapsed.saturating_sub(within));
+        open.push(span);
+    }
+    own
+}
