@@ -108,6 +108,25 @@ ROWS: list[tuple[str, Function, Callable[[], tuple]]] = [
     ("einsum_trace", lambda x: torch.einsum("ii", x), lambda: (real(4, 4),)),
     ("view_written", lambda x: x.clone().view(-1).mul_(2).view(3, 4), lambda: (X(),)),
     ("row_written", lambda x: torch.Tensor.copy_(x.clone()[0], x[1]) + x[0], lambda: (X(),)),
+    ("bicubic_antialias", lambda x: functional.interpolate(x, size=(4, 9), mode="bicubic", antialias=True), lambda: (PICTURE(),)),
+    ("tensor_split", lambda x: torch.tensor_split(x, 3, 1), lambda: (real(3, 8),)),
+    ("tensor_split_at", lambda x: torch.tensor_split(x, (2, 5), 1), lambda: (real(3, 8),)),
+    ("masked_scatter", lambda x, m, y: x.masked_scatter(m, y), lambda: (X(), flags(3, 4), real(12))),
+    ("sort_stable", lambda n: torch.sort(n, dim=1, stable=True)[1], lambda: (torch.tensor([[2, 1, 2, 1, 0, 2], [5, 5, 5, 1, 1, 5]]),)),
+    ("irfft_of_real", lambda x: torch.fft.irfft(x), lambda: (real(3, 5),)),
+    ("triu_of_inf", lambda x: x + torch.triu(torch.full((4, 4), float("inf")), 1), lambda: (real(4, 4),)),
+    ("power_of_two", lambda x: 2**x, lambda: (X(),)),
+    ("power_of_two_whole", lambda n: 2**n, lambda: (whole(3, 4, low=0, high=9),)),
+    ("atan2_of_quadrants", torch.atan2, lambda: (torch.tensor([1.0, 1, -1, -1, 0, 0, 2, -2]), torch.tensor([1.0, -1, 1, -1, 2, -2, 0, 0]))),
+    ("reciprocal_of_small", torch.reciprocal, lambda: (torch.tensor([1e-3, -2e-3, 1e-4]),)),
+    ("division_of_ints", lambda n, m: (n / m, n // m, torch.div(n, m, rounding_mode="trunc")), lambda: (whole(3, 4), whole(3, 4, low=1))),
+    ("half_minimum", lambda x, m: x.masked_fill(~m, torch.finfo(torch.float16).min).softmax(-1), lambda: (real(3, 4, kind=torch.float16), torch.tensor([True, False, True, True]))),
+    ("floor_divide_by_one", lambda n: torch.floor_divide(n, 1), lambda: (whole(3, 4),)),
+    ("floor_divide_float_by_one", lambda x: torch.floor_divide(x, 1), lambda: (X(),)),
+    ("einsum_ellipsis", lambda x, y: torch.einsum("...ij,...jk->...ik", x, y), lambda: (real(2, 3, 4, 5), real(3, 5, 2))),
+    ("response_norm", lambda x: functional.local_response_norm(x, 3, 0.5), lambda: (real(2, 5, 4, 3),)),
+    ("response_norm_volume", lambda x: functional.local_response_norm(x, 3, 0.5), lambda: (real(2, 5, 4, 3, 2),)),
+    ("response_norm_line", lambda x: functional.local_response_norm(x, 2), lambda: (real(2, 5, 6),)),
     ("relu_in_place_of_view", lambda x: functional.relu((x * 2).view(-1), inplace=True), lambda: (X(),)),
 ]  # fmt: skip
 #: What jumps between neighbours that fp16 cannot tell apart, or has numbers that fp16 does not have.
@@ -121,6 +140,8 @@ NOT_HALF = {
     "where_inf",
     "large_int",
     "mask_minimum_twice",
+    "reciprocal_of_small",
+    "floor_divide_float_by_one",
 }
 
 
@@ -133,3 +154,15 @@ def cases() -> Iterator[Case]:
             f"aten.defect_{name}", lambda x, n=name, s=shape: getattr(torch, n)(*s) + 0 * x, real(3, 4), exact=False
         )
     yield program("aten.defect_flat", lambda x: x.reshape(-1, 2, 2), free(real, (4, 4), (8, 4)))
+    for name, bounds in {"randint": (3, 9), "randint_low_alone": (9,)}.items():
+        # Drawn numbers differ; how many are within the bounds does not.
+        yield program(
+            f"aten.defect_{name}",
+            lambda x, b=bounds: (lambda n: ((n >= (b[0] if len(b) > 1 else 0)) & (n < b[-1])).float() + 0 * x)(
+                torch.randint(*b, (3, 4))
+            ),
+            real(3, 4),
+        )
+    yield program(
+        "aten.defect_unfold", lambda x: functional.unfold(x, (2, 3), 1, 1, 2), free(real, (1, 2, 6, 7), (1, 2, 9, 5), least=4)
+    )

@@ -391,7 +391,7 @@ struct Windows {
     dilation: [i64; 2],
     padding: [i64; 2],
     stride: [i64; 2],
-    count: [i64; 2],
+    count: [Size; 2],
 }
 
 /// Places in a window; more are not written out.
@@ -407,18 +407,49 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     };
     let (kernel, dilation) = (two("kernel_size")?, two("dilation")?);
     let (padding, stride) = (two("padding")?, two("stride")?);
-    let mut count = [0; 2];
-    for at in 0..2 {
-        let size = size::known(size::at(image, at)?, "the size of the image")?;
-        let reach = checked(*dilation.at(at)?) * (kernel.at(at)? - 1) + 1;
-        let room = checked(size) + checked(*padding.at(at)?) * 2 - reach;
-        *count.at_mut(at)? = (room.over((*stride.at(at)?).max(1)) + 1).get()?;
-    }
+    let count = |at: usize| -> Result<Size> {
+        let size = size::at(image, at)?;
+        let reach = reach(*kernel.at(at)?, *dilation.at(at)?)?;
+        let more = checked(*padding.at(at)?) * 2 - reach;
+        let step = (*stride.at(at)?).max(1);
+        Ok(match size.fixed() {
+            Some(size) => Size::Fixed(((more + size).over(step) + 1).get()?),
+            None => {
+                let room = size::add(size, &Size::Fixed(more.get()?));
+                size::add(&size::divided(&room, &Size::Fixed(step)), &Size::Fixed(1))
+            }
+        })
+    };
+    let count = [count(0)?, count(1)?];
     let [rows, columns] = kernel;
     if rows.saturating_mul(columns) > MOST_PLACES {
         refuse!("windows of {rows} by {columns} have more than {MOST_PLACES} places");
     }
     Ok(Windows { kernel, dilation, padding, stride, count })
+}
+
+/// How many elements a window of so many places spans.
+fn reach(kernel: i64, dilation: i64) -> Result<i64> {
+    (checked(dilation) * (kernel - 1) + 1).get()
+}
+
+impl Windows {
+    /// The elements of an image at one place of each window along a dimension: 0 are the rows, and 1 the columns.
+    fn at_place(&self, call: &mut Call<'_>, x: &Tensor, dimension: usize, place: i64) -> Maybe {
+        let (axis, step) = (dimension + 2, *self.stride.at(dimension)?);
+        let dilation = *self.dilation.at(dimension)?;
+        let start = (checked(place) * dilation).get()?;
+        let count = self.count.at(dimension)?;
+        if let Some(count) = count.fixed() {
+            return call.slice(x, axis, start, count, step);
+        }
+        // As many elements follow the last one as the window has after this place.
+        let left = (checked(reach(*self.kernel.at(dimension)?, dilation)?) - 1 - start).get()?;
+        let end = if left > 0 { -left } else { i64::MAX };
+        let given = given!(self = x, dim = axis, start = start, end = end, step = step);
+        let sizes = x.with_size(axis, count.clone())?;
+        call.emit("aten.slice_copy.Tensor", given, x.dtype, sizes)
+    }
 }
 
 fn im2col(call: &mut Call<'_>) -> Results {
@@ -430,11 +461,9 @@ fn im2col(call: &mut Call<'_>) -> Results {
     let padded = call.pad(&image, &[width, width, height, height], zero)?;
     let mut parts = Vec::new();
     for row in 0..found.kernel[0] {
-        let start = (checked(row) * found.dilation[0]).get()?;
-        let rows = call.slice(&padded, 2, start, found.count[0], found.stride[0])?;
+        let rows = found.at_place(call, &padded, 0, row)?;
         for column in 0..found.kernel[1] {
-            let start = (checked(column) * found.dilation[1]).get()?;
-            parts.push(call.slice(&rows, 3, start, found.count[1], found.stride[1])?);
+            parts.push(found.at_place(call, &rows, 1, column)?);
         }
     }
     let all = call.stack(&parts, 2)?;
@@ -452,7 +481,8 @@ fn col2im(call: &mut Call<'_>) -> Results {
     let batch = size::product(size::at(&sizes, ..at)?);
     let channels = size::at(&sizes, at)?.clone();
     let places = product(&found.kernel).get()?;
-    let [rows, columns] = found.count;
+    let known = |count: &Size| size::known(count, "the size of the image");
+    let [rows, columns] = [known(&found.count[0])?, known(&found.count[1])?];
     let height = size::known(output.at(0)?, "the size of the image")?;
     let width = size::known(output.at(1)?, "the size of the image")?;
     let around = |size: i64, padding: i64| (checked(size) + checked(padding) * 2).get();

@@ -85,17 +85,14 @@ impl Patches {
     }
 }
 
-/// The image's batch, channels, rows and columns, of which the last three are known; a batch of one if there is
-/// no batch.
-fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, [i64; 3])> {
+/// The image with a batch, of one if it has none, and the number of its channels, which the program has to know.
+fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, i64)> {
     let x = if builder.rank(x) == 3 { builder.expand_dims(x, &[0])? } else { x };
     match builder.extents(x)[..] {
-        [_, Some(channels), Some(rows), Some(columns)] => {
-            Ok((x, [channels, rows, columns].map(|extent| extent as i64)))
-        }
+        [_, Some(channels), _, _] => Ok((x, channels as i64)),
         _ => refuse!(
-            "takes patches of images whose sizes are not known before the program runs; export it for \
-             fixed sizes"
+            "takes patches of images whose number of channels is unknown at compile time; export the \
+             program for a fixed number"
         ),
     }
 }
@@ -104,56 +101,86 @@ fn columns(call: &mut Call<'_, '_>) -> Maybe {
     let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let without_batch = call.rank(x) == 3;
-    let (x, [channels, height, width]) = image(call, x)?;
+    let (x, channels) = image(call, x)?;
     let batch = call.dim(x, 0)?;
-    let elements = patches.elements()? as i64;
-    let (rows, columns) = (patches.count(0, height)?, patches.count(1, width)?);
-    let all = (checked(channels) * elements).get()?;
-    let each = (checked(rows) * columns).get()?;
+    let all = (checked(channels) * patches.elements()? as i64).get()?;
+    let counts = match call.extents(x)[..] {
+        [_, _, Some(height), Some(width)] => {
+            Some([patches.count(0, height as i64)?, patches.count(1, width as i64)?])
+        }
+        _ => None,
+    };
+    let each = match counts {
+        Some([rows, columns]) => (checked(rows) * columns).get()?,
+        None => -1,
+    };
     let mut sizes = vec![batch, Int::Known(all), Int::Known(each)];
     if without_batch {
         take(&mut sizes, 0)?;
     }
-    let cut = if call.dtype(x) == DType::Fp32 {
-        let weight = call.constant(patches.pickers(channels as usize)?);
-        let [vertical, horizontal] = patches.padding;
-        emit!(
-            call,
-            OpKind::Conv,
-            x,
-            weight,
-            strides = patches.stride,
-            pad_type = "custom",
-            pad = [vertical, vertical, horizontal, horizontal],
-            dilations = patches.dilation,
-            groups = channels as i32
-        )?
-    } else {
-        let [vertical, horizontal] = patches.padding.map(i64::from);
-        let pads = [
-            (2, Int::Known(vertical), Int::Known(vertical)),
-            (3, Int::Known(horizontal), Int::Known(horizontal)),
-        ];
-        let padded = padded_with(call, x, &pads, 0.0)?;
-        let line = (checked(width) + checked(horizontal) * 2).get()?;
-        let flat = call.with_sizes(padded, &[batch, Int::Known(channels), Int::Known(-1)])?;
-        let mut places = Vec::new();
-        for element in 0..elements {
-            let (down, right) = (
-                checked(element / i64::from(patches.kernel[1])) * patches.dilation[0],
-                checked(element % i64::from(patches.kernel[1])) * patches.dilation[1],
-            );
-            for row in 0..rows {
-                for column in 0..columns {
-                    let top = checked(row) * patches.stride[0] + down;
-                    let left = checked(column) * patches.stride[1] + right;
-                    places.push((top * line + left).get()?);
-                }
-            }
-        }
-        gathered_at(call, flat, &places, 2)?
+    let cut = match (call.dtype(x), counts) {
+        (DType::Fp32, _) => picked_by_convolution(call, x, &patches, channels)?,
+        (_, Some(counts)) => picked_by_index(call, x, &patches, counts)?,
+        (dtype, None) => refuse!(
+            "takes patches of `{dtype}` images whose size is unknown at compile time; accepted are floats"
+        ),
     };
     call.resized(cut, &sizes)
+}
+
+fn picked_by_convolution(
+    builder: &mut Builder,
+    x: ValueId,
+    patches: &Patches,
+    channels: i64,
+) -> Maybe {
+    let weight = builder.constant(patches.pickers(channels as usize)?);
+    let [vertical, horizontal] = patches.padding;
+    emit!(
+        builder,
+        OpKind::Conv,
+        x,
+        weight,
+        strides = patches.stride,
+        pad_type = "custom",
+        pad = [vertical, vertical, horizontal, horizontal],
+        dilations = patches.dilation,
+        groups = channels as i32
+    )
+}
+
+/// Convolutions take floats; other elements are looked up, patch by patch.
+fn picked_by_index(
+    builder: &mut Builder,
+    x: ValueId,
+    patches: &Patches,
+    [rows, columns]: [i64; 2],
+) -> Maybe {
+    let (batch, channels, width) = (builder.dim(x, 0)?, builder.dim(x, 1)?, builder.dim(x, 3)?);
+    let Int::Known(width) = width else { refuse!("the width of the image is unknown") };
+    let [vertical, horizontal] = patches.padding.map(i64::from);
+    let pads = [
+        (2, Int::Known(vertical), Int::Known(vertical)),
+        (3, Int::Known(horizontal), Int::Known(horizontal)),
+    ];
+    let padded = padded_with(builder, x, &pads, 0.0)?;
+    let line = (checked(width) + checked(horizontal) * 2).get()?;
+    let flat = builder.with_sizes(padded, &[batch, channels, Int::Known(-1)])?;
+    let mut places = Vec::new();
+    for element in 0..patches.elements()? as i64 {
+        let (down, right) = (
+            checked(element / i64::from(patches.kernel[1])) * patches.dilation[0],
+            checked(element % i64::from(patches.kernel[1])) * patches.dilation[1],
+        );
+        for row in 0..rows {
+            for column in 0..columns {
+                let top = checked(row) * patches.stride[0] + down;
+                let left = checked(column) * patches.stride[1] + right;
+                places.push((top * line + left).get()?);
+            }
+        }
+    }
+    gathered_at(builder, flat, &places, 2)
 }
 
 /// Adds patches where they overlap: what a transposed convolution does with them.
