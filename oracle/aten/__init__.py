@@ -42,6 +42,7 @@ FAMILIES = (
     "padding",
     "order",
     "complex_numbers",
+    "ranges",
     "recurrent",
     "loss",
     "sizes",

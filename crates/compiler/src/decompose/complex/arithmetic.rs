@@ -1,5 +1,6 @@
-//! What is done to complex numbers one by one.
+//! Arithmetic with complex numbers: parts, sums, products and quotients, comparisons, norms.
 
+use super::functions::divided;
 use super::{Parts, Rule};
 use crate::decompose::words::*;
 
@@ -23,28 +24,6 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     }),
     (&["aten.to", "aten._to_copy", "aten.type_as", "dim_order_ops._to_dim_order_copy"], converted),
     (&["aten.div", "aten.divide", "aten.true_divide"], quotient),
-    (&["aten.reciprocal"], |call| of_parts(call, INVERSE)),
-    (&["aten.square"], |call| of_parts(call, "x * x - y * y, x * y + y * x")),
-    (&["aten.pow"], power),
-    (&["aten.exp"], |call| of_parts(call, "size = exp(x); size * cos(y), size * sin(y)")),
-    (&["aten.log"], |call| of_parts(call, "log(hypot(x, y)), atan2(y, x)")),
-    // The root on the right half of the plane; rounding could leave less than nothing of a half.
-    (&["aten.sqrt"], |call| {
-        let formula = "size = hypot(x, y); below = sqrt(max((size - x) * 0.5, 0)); \
-                       sqrt(max((size + x) * 0.5, 0)), where(signbit(y), -below, below)";
-        of_parts(call, formula)
-    }),
-    (&["aten.sin"], |call| of_parts(call, "sin(x) * cosh(y), cos(x) * sinh(y)")),
-    (&["aten.cos"], |call| of_parts(call, "cos(x) * cosh(y), -(sin(x) * sinh(y))")),
-    (&["aten.tanh"], |call| {
-        let formula = "below = cosh(x * 2.0) + cos(y * 2.0); \
-                       sinh(x * 2.0) / below, sin(y * 2.0) / below";
-        of_parts(call, formula)
-    }),
-    (&["aten.sgn"], |call| {
-        let formula = "size = hypot(x, y); safe = where(size == 0, 1.0, size); x / safe, y / safe";
-        of_parts(call, formula)
-    }),
     (&["aten.eq"], |call| compared(call, "a == c & b == d")),
     (&["aten.ne"], |call| compared(call, "a != c | b != d")),
     (&["aten.addmm", "aten.baddbmm"], added_product),
@@ -75,7 +54,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
 ];
 
 /// Formulas of both parts of `self`, `x` and `y`.
-fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
+pub(super) fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
     let [x, y] = call.both_parts("self")?;
     let [real, imaginary] = calc!(all call, formula, x, y)?;
     call.pair(real, imaginary)
@@ -122,16 +101,9 @@ fn converted(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Result<[Tensor; 2]> {
+pub(super) fn times(call: &mut Call<'_>, x: &[Tensor; 2], y: &[Tensor; 2]) -> Result<[Tensor; 2]> {
     let ([a, b], [c, d]) = (x, y);
     calc!(all call, "a * c - b * d, a * d + b * c", a, b, c, d)
-}
-
-/// The conjugate over the square of the magnitude.
-const INVERSE: &str = "size = square(x) + square(y); x / size, -y / size";
-
-fn inverse(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<[Tensor; 2]> {
-    calc!(all call, INVERSE, x, y)
 }
 
 fn quotient(call: &mut Call<'_>) -> Results {
@@ -145,43 +117,8 @@ fn quotient(call: &mut Call<'_>) -> Results {
             let [x, y] = &x;
             calc!(all call, "x / real, y / real", x, y, real)?
         }
-        Some(y) => {
-            let inverse = inverse(call, &real, &y)?;
-            times(call, &x, &inverse)?
-        }
+        Some(y) => divided(call, &x, &[real, y])?,
     };
-    call.pair(real, imaginary)
-}
-
-/// Powers with small whole exponents as products, others by logarithm and exponential.
-fn power(call: &mut Call<'_>) -> Results {
-    const MOST: f64 = 8.0;
-    let whole = match call.argument("exponent")? {
-        Argument::Int(exponent) => Some(*exponent as f64),
-        Argument::Float(exponent) => Some(*exponent),
-        _ => None,
-    };
-    let base = call.both_parts("self")?;
-    if let Some(exponent) = whole.filter(|one| one.fract() == 0.0 && (1.0..=MOST).contains(one)) {
-        let mut total = base.clone();
-        for _ in 1..exponent as u32 {
-            total = times(call, &total, &base)?;
-        }
-        let [real, imaginary] = total;
-        return call.pair(real, imaginary);
-    }
-    let [x, y] = &base;
-    let logarithm = calc!(all call, "log(hypot(x, y)), atan2(y, x)", x, y)?;
-    let exponent = call.parts("exponent")?;
-    let [growth, turn] = match exponent.imaginary {
-        Some(imaginary) => times(call, &logarithm, &[exponent.real, imaginary])?,
-        None => [
-            call.multiply(&logarithm[0], &exponent.real)?,
-            call.multiply(&logarithm[1], &exponent.real)?,
-        ],
-    };
-    let formula = "size = exp(growth); size * cos(turn), size * sin(turn)";
-    let [real, imaginary] = calc!(all call, formula, growth, turn)?;
     call.pair(real, imaginary)
 }
 

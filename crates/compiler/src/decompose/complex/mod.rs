@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `arithmetic` | what is done to numbers, one by one or as matrices |
 //! | `apart` | what is done to both parts alike |
+//! | `functions` | elementary functions |
 //! | `fourier` | transforms |
 
 mod apart;
 mod arithmetic;
 mod fourier;
+mod functions;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -67,7 +69,7 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>> {
         return Ok(None);
     }
     let mut program = program.clone();
-    let tables = [apart::RULES, arithmetic::RULES].into_iter().flatten();
+    let tables = [apart::RULES, arithmetic::RULES, functions::RULES].into_iter().flatten();
     let rules = tables.flat_map(|(names, rule)| names.iter().map(|name| (*name, *rule)));
     let mut pairing = Pairing {
         rewrite: Rewrite::new(Box::new(Anything), std::mem::take(&mut program.symbols)),

@@ -52,7 +52,6 @@ pub(crate) const ROWS: &[Row] = &[
     by(powered, &["aten.float_power"]),
     by(square, &["aten.square"]),
     formula("2 ^ self", &["aten.exp2", "aten.special_exp2"]),
-    formula("1 - erf(self)", &["aten.erfc", "aten.special_erfc"]),
     // The power of a small number is rounded to few digits beyond 1; its logarithm says to which number it belongs.
     formula(
         "power = exp(self); near = power - 1; \

@@ -24,6 +24,7 @@ mod shape;
 mod special;
 mod vision;
 
+pub(crate) use self::arithmetic::largest;
 pub(crate) use self::convolution::{Convolution, plane as convolution};
 pub(crate) use self::join::padded;
 pub(crate) use self::shape::in_parts;

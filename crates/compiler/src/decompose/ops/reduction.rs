@@ -151,10 +151,15 @@ fn spread(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let (dimensions, keep) = over(call, &x)?;
     let correction = correction(call)?;
-    let mut spread = call.variance(&x, &dimensions, correction, keep)?;
-    if call.name().starts_with("std") {
-        spread = call.map("sqrt", &spread)?;
-    }
+    let spread = if call.name().starts_with("std") {
+        // The square of a deviation that halves hold may be too large or too small for them.
+        let wide = call.cast(&x, if is_half(x.dtype) { ScalarType::Float32 } else { x.dtype })?;
+        let variance = call.variance(&wide, &dimensions, correction, keep)?;
+        call.map("sqrt", &variance)?
+    } else {
+        call.variance(&x, &dimensions, correction, keep)?
+    };
+    let spread = call.cast(&spread, x.dtype)?;
     if !call.name().ends_with("_mean") {
         return one(spread);
     }
@@ -334,17 +339,18 @@ fn trapezoid_x(call: &mut Call<'_>) -> Results {
 
 fn cosine_similarity(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.typed("x1")?, call.typed("x2")?);
-    let product = call.multiply(&x, &y)?;
-    let at = call.dimension("dim", product.rank())?;
-    let mut norms = Vec::with_capacity(2);
+    let rank = broadcast(&x, &y)?.len();
+    let at = call.dimension("dim", rank)?;
+    let mut units = Vec::with_capacity(2);
     for tensor in [&x, &y] {
-        let Some(own) = (at + tensor.rank()).checked_sub(product.rank()) else {
+        let Some(own) = (at + tensor.rank()).checked_sub(rank) else {
             refuse!("dimension {at} of the product is missing in one factor");
         };
-        norms.push(calc!(call, "max(norm(tensor, 2, own), eps)", tensor, own)?);
+        // Products of vectors of length 1 fit where those of the vectors as they are may not.
+        units.push(calc!(call, "tensor / max(norm(tensor, 2, own, 1), eps)", tensor, own)?);
     }
-    let (first, second) = (norms.at(0)?, norms.at(1)?);
-    one(calc!(call, "sum(product, at) / (first * second)", product, at, first, second)?)
+    let (first, second) = (units.at(0)?, units.at(1)?);
+    one(calc!(call, "sum(first * second, at)", at, first, second)?)
 }
 
 /// Every row from those after it.

@@ -4,6 +4,8 @@ use crate::decompose::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| mapped(call, inverse_erf), &["aten.erfinv", "aten.special_erfinv"]),
+    by(|call| mapped(call, erf_complement), &["aten.erfc", "aten.special_erfc"]),
+    by(|call| mapped(call, scaled_erf_complement), &["aten.special_erfcx"]),
     by(|call| mapped(call, log_gamma), &["aten.lgamma", "aten.special_gammaln"]),
     by(several_gammas, &["aten.mvlgamma", "aten.special_multigammaln"]),
     by(|call| mapped(call, digamma), &["aten.digamma", "aten.special_digamma", "aten.special_psi"]),
@@ -24,7 +26,7 @@ pub(crate) const ROWS: &[Row] = &[
         &["aten.special_entr"],
     ),
     // The share of a normal distribution below.
-    formula("(erf(self * 0.7071067811865476) + 1) * 0.5", &["aten.special_ndtr"]),
+    by(|call| mapped(call, normal_share), &["aten.special_ndtr"]),
     by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri"]),
     by(|call| mapped(call, log_normal_share), &["aten.special_log_ndtr"]),
 ];
@@ -88,6 +90,43 @@ fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> Maybe {
     // At both ends the polynomials do not reach infinity.
     let formula = "where(abs(x) == 1, x * inf, where(depth < 5, near, far) * x)";
     calc!(call, formula, x, depth, near, far)
+}
+
+/// exp(z²) erfc(z) of what is not negative: W. H. Press et al., "Numerical Recipes", section 6.2, whose relative error is
+/// 1.2e-7 everywhere.
+fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> Maybe {
+    const LOGARITHM: [f32; 10] = [
+        0.170_872_77,
+        -0.822_152_23,
+        1.488_515_87,
+        -1.135_203_98,
+        0.278_868_07,
+        -0.186_288_06,
+        0.096_784_18,
+        0.374_091_96,
+        1.000_023_68,
+        -1.265_512_23,
+    ];
+    let t = calc!(call, "1 / (z * 0.5 + 1)", z)?;
+    let power = polynomial(call, &t, &LOGARITHM)?;
+    calc!(call, "t * exp(power)", t, power)
+}
+
+/// One minus the error function. The difference would be zero where the error function rounds to 1.
+fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    call.frame.exact = true;
+    let z = call.map("abs", x)?;
+    let ratio = erf_ratio(call, &z)?;
+    let formula = "right = ratio * exp(-(z * z)); where(x < 0, 2 - right, right)";
+    calc!(call, formula, x, z, ratio)
+}
+
+/// exp(x²) times one minus the error function.
+fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    call.frame.exact = true;
+    let z = call.map("abs", x)?;
+    let ratio = erf_ratio(call, &z)?;
+    calc!(call, "where(x < 0, exp(z * z) * 2 - ratio, ratio)", x, z, ratio)
 }
 
 /// Eight factors lift the argument, above which Stirling's series is exact to single precision; below one
@@ -176,15 +215,21 @@ fn inverse_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
     call.times(&y, std::f64::consts::SQRT_2)
 }
 
-/// Far below zero the share is less than the smallest number; its logarithm is found by a series.
+fn normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+    let y = calc!(call, "x * -0.7071067811865476", x)?;
+    let y = erf_complement(call, &y)?;
+    call.times(&y, 0.5)
+}
+
+/// The logarithm of the share below. Far below zero the share is less than the smallest number, but not without the
+/// exponential.
 fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
-    let far = calc!(call, "min(x, -4)", x)?;
-    let square = call.multiply(&far, &far)?;
-    let inverse = calc!(call, "1 / square", square)?;
-    let series = polynomial(call, &inverse, &[-945.0, 105.0, -15.0, 3.0, -1.0, 1.0])?;
-    let formula = "tail = square * -0.5 - log(-far) - 0.9189385332046727 + log(series); \
-                   where(x < -4, tail, log((erf(x * 0.7071067811865476) + 1) * 0.5))";
-    calc!(call, formula, x, far, square, series)
+    call.frame.exact = true;
+    let depth = calc!(call, "abs(x) * 0.7071067811865476", x)?;
+    let ratio = erf_ratio(call, &depth)?;
+    let formula = "share = ratio * 0.5; gone = exp(-(depth * depth)) * share; \
+                   where(x < 0, log(share) - depth * depth, log1p(-gone))";
+    calc!(call, formula, x, depth, ratio)
 }
 
 /// A modified Bessel function of the first kind, after Abramowitz and Stegun 9.8.1 to 9.8.4.

@@ -13,7 +13,6 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.remainder", |call| rest(call, true)),
     tensor("aten.fmod", |call| rest(call, false)),
     tensor("aten.pow", power),
-    tensor("aten.hypot", hypotenuse),
     tensor("aten.{maximum,minimum}", |call| extremum(call, call.namesake()?)),
     tensor("aten.clamp", clamp),
     tensor("aten.atan2", arctangent),
@@ -151,12 +150,6 @@ fn power(call: &mut Call<'_, '_>) -> Maybe {
         return call.truthful_cast(z, DType::Bool);
     }
     wrapped(call, z)
-}
-
-/// `√(x² + y²)`.
-fn hypotenuse(call: &mut Call<'_, '_>) -> Maybe {
-    let (x, y) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    calc!(call, "sqrt(square(x) + square(y))", x, y)
 }
 
 pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {

@@ -22,15 +22,25 @@ fn spread(call: &mut Call<'_, '_>, root: bool, with_mean: bool) -> Results {
     let x = call.float_tensor("self")?;
     let axes = call.reduced_axes(call.rank(x))?;
     let correction = correction(call)?;
-    let mean = call.reduce(OpKind::ReduceMean, x, &Axes { axes: axes.axes.clone(), keep: true })?;
-    let gap = call.binary(OpKind::Sub, x, mean)?;
+    let kept = Axes { axes: axes.axes.clone(), keep: true };
+    let mean = call.reduce(OpKind::ReduceMean, x, &kept)?;
+    let mut gap = call.binary(OpKind::Sub, x, mean)?;
+    // A deviation may fit where its square does not: it is computed in parts of the largest one.
+    let mut largest = None;
+    if root {
+        let size = call.unary(OpKind::Abs, gap)?;
+        let most = call.reduce(OpKind::ReduceMax, size, &kept)?;
+        gap = calc!(call, "gap / where(most == 0.0, 1.0, most)", gap, most)?;
+        largest = Some(most);
+    }
     let square = call.unary(OpKind::Square, gap)?;
     let mut variance = call.reduce(OpKind::ReduceMean, square, &axes)?;
     if correction != 0.0 {
         variance = corrected(call, variance, x, &axes, correction)?;
     }
-    if root {
-        variance = call.unary(OpKind::Sqrt, variance)?;
+    if let Some(most) = largest {
+        let most = if axes.keep { most } else { call.squeeze(most, &places(&axes.axes))? };
+        variance = calc!(call, "sqrt(variance) * most", variance, most)?;
     }
     if !with_mean {
         return call.give_all(&[variance]);

@@ -1,0 +1,121 @@
+"""Functions over the whole range of an element type, each result in parts of its own magnitude.
+
+A grid holds numbers of every magnitude that the type has, of both signs, with zero and what lies about 1, and complex
+functions take all pairs of them. The reference is the function in fp64, or in pairs of it. Left out are arguments whose
+result is beyond the normal numbers of the type, angles above 1000, and zeros and infinities, where formulas of real
+numbers leave torch: the reciprocal of 0 has two NaN where torch has one, and a root of infinity one where torch has none.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .case import Case, program
+
+#: The largest error of a result in parts of its magnitude.
+BOUND = {"fp32": 2e-5, "fp16": 1e-2}
+KINDS = {"fp32": torch.float32, "fp16": torch.float16}
+MOST_ANGLE = 1000.0
+
+#: Complex functions, and which part of the argument is an angle.
+COMPLEX: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "abs.default": (lambda z: z.abs() + 0j, ""), "sgn.default": (torch.sgn, ""), "reciprocal.default": (torch.reciprocal, ""),
+    "sqrt.default": (torch.sqrt, ""), "rsqrt.default": (torch.rsqrt, ""), "log.default": (torch.log, ""), "log1p.default": (torch.log1p, ""),
+    "exp.default": (torch.exp, "imag"), "sinh.default": (torch.sinh, "imag"), "cosh.default": (torch.cosh, "imag"), "tanh.default": (torch.tanh, "imag"),
+    "sigmoid.default": (torch.sigmoid, "imag"), "sin.default": (torch.sin, "real"), "cos.default": (torch.cos, "real"), "tan.default": (torch.tan, "real"),
+    "div.Tensor": (lambda z: z / (z.flip(0) + 0), ""),
+}  # fmt: skip
+#: Functions of one number, and the ends of the range where its results are normal.
+REAL: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+    "erfc.default": (torch.erfc, -12, 9.1), "special_erfcx.default": (torch.special.erfcx, -9.3, 1e30),
+    "special_ndtr.default": (torch.special.ndtr, -4, 12), "special_log_ndtr.default": (torch.special.log_ndtr, -1e9, 10),
+    "reciprocal.default": (torch.reciprocal, -1e38, 1e38), "rsqrt.default": (torch.rsqrt, 1e-37, 3e38), "sqrt.default": (torch.sqrt, 1e-37, 3e38),
+}  # fmt: skip
+#: Functions of rows: a row for each scale.
+ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "std.correction": lambda x: x.std(1), "std_mean.correction": lambda x: torch.std_mean(x, 1)[0],
+    "cosine_similarity.default": lambda x: torch.cosine_similarity(x, x.roll(1, 1), 1),
+}  # fmt: skip
+
+
+def exact(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it is where it is exported, and in twice the precision where it is run."""
+
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            return function(*given)
+        wide = [one.to(torch.complex128 if one.is_complex() else torch.float64) for one in given]
+        return function(*wide)
+
+    return run
+
+
+def grid(precision: str) -> torch.Tensor:
+    """Numbers of every magnitude, and those about which functions change."""
+    known = torch.finfo(KINDS[precision])
+    low, high = torch.tensor([known.tiny * 4, known.max / 4], dtype=torch.float64).log2().tolist()
+    sizes = 1.37 * 2 ** torch.linspace(low, high, 17, dtype=torch.float64)
+    about = torch.tensor([0.1, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0, 8.9, 9.1, 20.0, 44.5, 88.0, 100.0], dtype=torch.float64)
+    sizes = torch.cat([sizes, about])
+    return torch.cat([-sizes, sizes]).to(KINDS[precision]).to(torch.float64)
+
+
+def inverse_scale(results: torch.Tensor, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which results are normal numbers, and the power of two that takes each to 1."""
+    known = torch.finfo(KINDS[precision])
+    sizes = results.abs()
+    normal = torch.isfinite(sizes) & (sizes > known.tiny * 4) & (sizes < known.max / 4)
+    exponents = torch.where(normal, sizes, 1.0).log2().floor()
+    return normal, 2.0**-exponents
+
+
+def cases() -> Iterator[Case]:
+    for precision in KINDS:
+        settings = {"precisions": (precision,), "tolerance": BOUND}
+        numbers = grid(precision)
+        pairs = torch.complex(*(part.flatten() for part in torch.meshgrid(numbers, numbers, indexing="ij")))
+        for name, (function, angle) in COMPLEX.items():
+            normal, inverse = inverse_scale(function(pairs), precision)
+            if angle:
+                normal &= getattr(pairs, angle).abs() < MOST_ANGLE
+            if name.startswith("div"):
+                # The divisor is the dividend from the other end.
+                normal &= normal.flip(0)
+                kept, inverse = pairs[normal], inverse[normal]
+                inverse = inverse_scale(function(kept), precision)[1]
+            else:
+                kept, inverse = pairs[normal], inverse[normal]
+            inverse = inverse.float()[:, None]
+
+            def of_parts(x: torch.Tensor, y: torch.Tensor, f: Any = function, s: torch.Tensor = inverse) -> torch.Tensor:
+                return torch.view_as_real(exact(f)(torch.complex(x, y)).resolve_conj()) * s
+
+            real, imaginary = kept.real.float(), kept.imag.float()
+            yield program(f"aten.complex_{name}", rounded(of_parts), real, imaginary, **settings)
+        for name, (function, low, high) in REAL.items():
+            kept = numbers[(numbers > low) & (numbers < high)]
+            normal, inverse = inverse_scale(function(kept), precision)
+            kept, inverse = kept[normal].float(), inverse[normal].float()
+            yield program(f"aten.{name}", rounded(lambda x, f=function, s=inverse: exact(f)(x) * s), kept, **settings)
+        x, y = pairs.real, pairs.imag
+        for name, both in {"hypot.default": torch.hypot, "atan2.default": torch.atan2}.items():
+            normal, inverse = inverse_scale(both(x, y), precision)
+            inverse = inverse[normal].float()
+            given = [part[normal].float() for part in (x, y)]
+            yield program(f"aten.{name}", rounded(lambda x, y, f=both, s=inverse: exact(f)(x, y) * s), *given, **settings)
+        scales = numbers[numbers > 0]
+        row = torch.tensor([0.5, -0.25, 0.125, 1.0, -0.75, 0.375, 0.0], dtype=torch.float64)
+        rows = (scales[:, None] * row).to(KINDS[precision]).to(torch.float64)
+        for name, of_rows in ROWS.items():
+            normal, inverse = inverse_scale(of_rows(rows), precision)
+            if name.startswith("cosine"):
+                # An epsilon stands in for the length of shorter vectors; of longer ones, torch has none in fp32 either.
+                normal &= (scales > 1e-3) & (scales < 1e15)
+            kept, inverse = rows[normal].float(), inverse[normal].float()
+            yield program(f"aten.{name}", rounded(lambda x, f=of_rows, s=inverse: exact(f)(x) * s), kept, **settings)
+
+
+def rounded(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The result as what is exported has it."""
+    return lambda *given: function(*given).float()
