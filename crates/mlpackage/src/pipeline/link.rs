@@ -43,6 +43,7 @@ pub fn link(pipeline: Pipeline) -> Result<Model, String> {
         function: Function::new("main", opset),
         features: HashMap::new(),
         names: HashSet::new(),
+        counts: HashMap::new(),
     };
     let named: HashSet<&str> =
         pipeline.description.outputs.iter().map(|output| output.name.as_str()).collect();
@@ -98,6 +99,8 @@ struct Linker {
     features: HashMap<String, Feature>,
     /// Names that are taken, those of the pipeline's outputs included.
     names: HashSet<String>,
+    /// The last number behind each name that more than one value would have.
+    counts: HashMap<String, u32>,
 }
 
 impl Linker {
@@ -241,9 +244,9 @@ impl Linker {
     /// A name that no value has yet, and takes it.
     fn unique(&mut self, name: &str) -> String {
         let mut candidate = name.to_owned();
-        let mut count = 0;
         while !self.names.insert(candidate.clone()) {
-            count += 1;
+            let count = self.counts.entry(name.to_owned()).or_default();
+            *count += 1;
             candidate = format!("{name}_{count}");
         }
         candidate
