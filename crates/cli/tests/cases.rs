@@ -63,6 +63,10 @@ const ORDINARY: &[Row] = &[
     ("ms_deform_attn.pt2", "convert {} -o OUT.mlpackage", 1, "`l` has 6 axes"),
     ("ms_deform_attn.pt2", "lower {} -o OUT.pte --verify", 0, "agrees"),
     ("kornia_warp.pt2", "convert {} -o OUT.mlpackage --verify", 0, "agrees"),
+    ("unweighted.mil", "check {}", 1, "weight-missing"),
+    ("unweighted.mil", "text {}", 0, "constexpr_sparse_to_dense"),
+    ("unweighted.mil", "run {} --random 1", 1, "weight-missing"),
+    ("unweighted.mil", "run {} --random 1 --fill-weights random", 0, "[2, 4]"),
 ];
 
 fn cases() -> PathBuf {
