@@ -8,8 +8,9 @@ use rlx_ir::op::{
     Activation, BinaryOp, ChainOperand, ChainStep, CmpOp, ReduceOp, RegionPrologue, TransformStep,
 };
 
+use crate::element::element_type;
 use crate::formats::rounded;
-use crate::lower::{Site, element_type};
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;

@@ -6,8 +6,8 @@ use rlx_ir::Op;
 use rlx_ir::op::{AttentionBwdWrt, MaskKind, RopeStyle};
 
 use crate::arithmetic::activated;
-use crate::lower::Site;
 use crate::network::normalized;
+use crate::site::Site;
 
 /// A number that no softmax lets through, and that `fp16` holds.
 const MASKED: f32 = -3e4;

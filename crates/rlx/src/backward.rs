@@ -4,8 +4,8 @@ use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
 use rlx_ir::op::Activation;
 
-use crate::lower::Site;
 use crate::network::{channels, grouped, inverse_root, normalized, root_mean};
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;

@@ -4,7 +4,8 @@ use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 
-use crate::lower::{Site, is_complex};
+use crate::element::is_complex;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let is_result = is_complex(site.node.shape.dtype());

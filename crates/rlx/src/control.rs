@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::{Graph, Op};
 
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use coremill_graph::Error;
 use rlx_ir::{Graph, Node, NodeId, Op, OpKind, Shape};
 
-use crate::lower::failure;
+use crate::error::failure;
 
 /// What a function of the caller is given.
 #[non_exhaustive]

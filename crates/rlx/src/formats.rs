@@ -6,7 +6,7 @@ use rlx_ir::number_format::{FloatFormat, FormatScaling};
 use rlx_ir::quant::{ScaleLayout, ScaledFormat};
 use rlx_ir::{Op, lowp_codec};
 
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

@@ -4,7 +4,7 @@ use coremill_graph::{DType, Error, Param, Scheme};
 use rlx_gguf::{fv5_dequant, g8_dequant, iq_dequant, mx_dequant, ptq1_dequant};
 use rlx_ir::quant::QuantScheme;
 
-use crate::lower::failure;
+use crate::error::failure;
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use rlx_ir::Op;
 use rlx_ir::op::AdaNormKind;
 
 use crate::backward::{leading_sum, normal_backward, root_mean_backward};
-use crate::lower::Site;
 use crate::network::{grouped, inverse_root, normalized, root_mean};
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

@@ -30,18 +30,21 @@ mod attention;
 mod backward;
 mod complex;
 mod control;
+mod dispatch;
 mod divide;
+mod element;
+mod error;
 mod formats;
 mod gguf;
 mod gradients;
 mod linalg;
-mod lower;
 mod network;
 mod packed;
 mod plan;
 mod quantized;
 mod recurrent;
 mod shape;
+mod site;
 mod spectral;
 mod support;
 mod windows;
@@ -61,7 +64,7 @@ pub use coremill_graph::{
 pub use divide::{HostCall, Hosts};
 pub use support::{KINDS, Support, support};
 
-use lower::failure;
+use error::failure;
 use plan::{Plan, Setting};
 
 /// What calls give.

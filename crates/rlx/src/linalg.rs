@@ -4,7 +4,7 @@ use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{QrPart, SpdMatFn, SvdPart};
 
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

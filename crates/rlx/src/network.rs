@@ -5,7 +5,7 @@ use rlx_ir::op::{AdaNormKind, ReduceOp};
 use rlx_ir::{Op, Philox4x32};
 
 use crate::arithmetic::activated;
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;

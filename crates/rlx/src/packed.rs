@@ -7,9 +7,10 @@ use rlx_ir::op::{SynthBwdWrt, SynthKind};
 use rlx_ir::quant::{QuantScheme, ScaledFormat};
 use rlx_ir::{NodeId, Op, lowp_codec};
 
+use crate::element::is_float;
 use crate::formats::decoded;
 use crate::gguf::Stored;
-use crate::lower::{Site, is_float};
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

@@ -6,8 +6,11 @@ use std::path::Path;
 use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Precision, Session};
 use rlx_ir::{DType, Graph, NodeId, Op, OpKind};
 
+use crate::dispatch::lower;
 use crate::divide::{HostNode, Hosts, Part, Segment, divide, is_divided};
-use crate::lower::{self, Blocks, Sizes, element_type, failure, is_float};
+use crate::element::{element_type, is_float};
+use crate::error::failure;
+use crate::site::{Blocks, Sizes};
 
 /// The release that graphs are lowered for: the first with compressed constants of blocks.
 const TARGET: Opset = Opset::Ios18;
@@ -216,7 +219,7 @@ impl Package {
         setting: &Setting,
         sizes: &Sizes,
     ) -> Result<Step, Error> {
-        let lowered = lower::lower(graph, TARGET, sizes)?;
+        let lowered = lower(graph, TARGET, sizes)?;
         let session = Session::new(setting.device).precision(setting.precision);
         let ids: HashMap<&str, NodeId> =
             inputs.iter().map(|(name, id)| (name.as_str(), *id)).collect();

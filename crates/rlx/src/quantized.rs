@@ -4,8 +4,8 @@ use coremill_graph::{DType, Error, Tensor};
 use rlx_ir::Op;
 use rlx_ir::op::{ScaleMode, SteKind};
 
-use crate::lower::Site;
 use crate::network::convolved;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

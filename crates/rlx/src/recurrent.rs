@@ -3,7 +3,7 @@
 use coremill_graph::{Error, Tensor, nn, ops};
 use rlx_ir::Op;
 
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {

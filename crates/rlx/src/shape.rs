@@ -4,7 +4,7 @@ use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{PadMode, ScatterNdReduction};
 
-use crate::lower::Site;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;

@@ -4,7 +4,8 @@ use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::Op;
 use rlx_ir::fft::{FftNorm, FftQScale};
 
-use crate::lower::{Site, is_complex};
+use crate::element::is_complex;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;

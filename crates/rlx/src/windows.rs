@@ -3,8 +3,8 @@
 use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
 
-use crate::lower::Site;
 use crate::network::convolved;
+use crate::site::Site;
 
 pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
