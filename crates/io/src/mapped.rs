@@ -15,8 +15,11 @@ use memmap2::Mmap;
 
 /// A file, mapped as a whole.
 pub struct Mapping {
+    /// The path under which it was opened.
     pub path: PathBuf,
+    /// The open file.
     pub file: File,
+    /// Its bytes.
     pub map: Mmap,
     /// How many bytes were looked at, to know when pages are given back.
     pub released: AtomicUsize,

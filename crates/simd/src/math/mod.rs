@@ -318,7 +318,9 @@ pub unsafe fn store<V: Vector>(vector: V, target: *mut f32, count: usize) {
 /// Some numbers in memory, or one that stands for all.
 #[derive(Clone, Copy)]
 pub enum Operand {
+    /// As many numbers as there are results.
     Elements(*const f32),
+    /// The same number for all results.
     Uniform(f32),
 }
 
