@@ -60,7 +60,7 @@ type Edges = BTreeMap<(Id, Id), BTreeSet<String>>;
 /// Modules that use each other.
 pub(crate) struct Cycle {
     /// The module in which they lie.
-    pub(crate) parent: String,
+    parent: String,
     ties: String,
 }
 
