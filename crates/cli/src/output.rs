@@ -143,6 +143,17 @@ impl Failure {
     }
 }
 
+/// What the user is told about an error of the library.
+pub(crate) fn failure(error: &coremill::Error) -> Failure {
+    match error.rendered() {
+        Some(rendered) => {
+            tell(&highlight(rendered));
+            Failure::told()
+        }
+        None => Failure::user(error).hint(error.remedy()),
+    }
+}
+
 /// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
 const OPTION: &str = "the option `";
 

@@ -93,8 +93,8 @@ pub use coremill_session::{self as session, FileKind, SaveOptions, arrays, vocab
 pub use coremill_tensor::DType;
 pub use error::{Error, ErrorKind};
 pub use files::{
-    Opened, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline, save_text,
-    write_file,
+    Opened, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline,
+    save_text, write_file,
 };
 pub use fill::fill_weights;
 

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (opened, _) = super::open_or_convert(&args.model)?;
     let report = report(args, &opened);
     if let Some(path) = &args.html {
-        super::report::write(path, &super::report::of_model(&args.model, &opened))?;
+        super::page::write(path, &super::page::of_model(&args.model, &opened))?;
     }
     if args.json {
         output::print_json(&report.to_json())?;
@@ -66,7 +66,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     let failed = |error: coremill::Error| super::failure(&error);
     let program = executorch::open(&args.model).map_err(failed)?;
     if let Some(path) = &args.html {
-        super::report::write(path, &super::report::of_program(&args.model, &program)?)?;
+        super::page::write(path, &super::page::of_program(&args.model, &program)?)?;
     }
     let mut reports = Vec::new();
     let mut told = Vec::new();

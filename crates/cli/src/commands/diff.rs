@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         page.add_model(&names[0], &before, None);
         page.add_model(&names[1], &after, None);
         page.data.changes = Some(found.clone());
-        super::report::write(path, &page)?;
+        super::page::write(path, &page)?;
     }
     if args.json {
         output::print_json(&found)?;

@@ -8,11 +8,13 @@ pub(crate) mod compress;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod extract;
+mod figures;
 pub(crate) mod inspect;
 mod loaded;
 pub(crate) mod lower;
 pub(crate) mod ops;
 pub(crate) mod pack;
+mod page;
 pub(crate) mod plan;
 pub(crate) mod quantize;
 pub(crate) mod report;
@@ -28,6 +30,7 @@ use coremill_mil::model::shapes;
 use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_pt2::ExportedProgram;
 
+pub(crate) use crate::output::failure;
 use crate::output::{self, Failure, OutputPath};
 
 /// Opens a model, whatever its form.
@@ -130,15 +133,4 @@ fn place(path: &Path) -> Option<PathBuf> {
 /// The program of a model with what the description says about flexible shapes.
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
     shapes::attach(model).map_err(Failure::user)
-}
-
-/// What the user is told about an error of the library.
-pub(crate) fn failure(error: &coremill::Error) -> Failure {
-    match error.rendered() {
-        Some(rendered) => {
-            output::tell(&output::highlight(rendered));
-            Failure::told()
-        }
-        None => Failure::user(error).hint(error.remedy()),
-    }
 }

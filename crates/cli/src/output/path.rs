@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use super::{Failure, print_bytes};
+use super::{Failure, failure, print_bytes};
 
 /// The value of an option that names an output. `-` is standard output; a file of that name is `./-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl OutputPath {
         if self.is_stdout() {
             return print_bytes(bytes);
         }
-        coremill::write_file(&self.0, bytes).map_err(|error| crate::commands::failure(&error))
+        coremill::write_file(&self.0, bytes).map_err(|error| failure(&error))
     }
 
     /// Refuses standard output for what is a directory on disk.

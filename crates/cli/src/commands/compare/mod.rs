@@ -21,7 +21,6 @@ use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 
 use report::{Compared, Report};
-pub(super) use report::{decibels, scientific};
 
 /// Show how far two models lie apart, and where that begins
 ///
@@ -34,74 +33,51 @@ pub(super) use report::{decibels, scientific};
 pub(crate) struct Args {
     /// The reference: a `.pt2`, a model, a `.pte`, or a `.npz` file of outputs
     #[arg(value_name = "A")]
-    reference: PathBuf,
+    pub(super) reference: PathBuf,
     /// What is compared with it
     #[arg(value_name = "B")]
-    other: PathBuf,
+    pub(super) other: PathBuf,
     /// A `.npz` file of arrays by input name. Each one is a step, run in order on the same states. Without, the sample
     /// inputs of a `.pt2` are taken
     #[arg(short, long, value_name = "FILE")]
-    inputs: Vec<PathBuf>,
+    pub(super) inputs: Vec<PathBuf>,
     /// Go by the order of inputs and outputs, not by their names
     #[arg(long)]
-    positional: bool,
+    pub(super) positional: bool,
     /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
-    random: Option<u64>,
+    pub(super) random: Option<u64>,
     /// The shape of an input that `--random` fills
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
-    shape: Vec<NamedShape>,
+    pub(super) shape: Vec<NamedShape>,
     /// The device that computes: one for both, or two with a comma between, A's first; `host` if not given
     #[arg(long, value_enum, value_name = "DEVICE", value_delimiter = ',')]
-    device: Vec<DeviceArg>,
+    pub(super) device: Vec<DeviceArg>,
     /// Where the host rounds results: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast
     /// and a model rounded, also one in a program
     #[arg(long, alias = "precision", value_enum, value_name = "NUMERICS", value_delimiter = ',')]
-    numerics: Vec<NumericsArg>,
+    pub(super) numerics: Vec<NumericsArg>,
     /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
-    function: Option<String>,
+    pub(super) function: Option<String>,
     /// Compare every value that both programs compute, in order; of ExecuTorch programs, those of the models in them
     #[arg(long)]
-    per_op: bool,
+    pub(super) per_op: bool,
     /// Where drift begins, in decibels of signal to noise
     #[arg(long, value_name = "DB", default_value_t = 40.0, allow_negative_numbers = true)]
-    threshold: f64,
+    pub(super) threshold: f64,
     /// Exit with 1 if an output has less signal to noise, in decibels
     #[arg(long, value_name = "DB", allow_negative_numbers = true)]
-    fail_below: Option<f64>,
+    pub(super) fail_below: Option<f64>,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
-    threads: usize,
+    pub(super) threads: usize,
     /// Write a page that shows both models, where they drift apart, and their outputs
     #[arg(long, value_name = "FILE.html")]
-    html: Option<OutputPath>,
+    pub(super) html: Option<OutputPath>,
     /// Print everything as JSON
     #[arg(long)]
-    json: bool,
-}
-
-impl Args {
-    /// What `report` asks of two models: every value, on the inputs that were given or can be had.
-    pub(super) fn of_report(args: &super::report::Args, other: &Path) -> Args {
-        Args {
-            reference: args.models[0].clone(),
-            other: other.to_owned(),
-            inputs: args.inputs.clone(),
-            positional: args.positional,
-            random: args.random,
-            shape: args.shape.clone(),
-            device: Vec::new(),
-            numerics: Vec::new(),
-            function: args.function.clone(),
-            per_op: true,
-            threshold: 40.0,
-            fail_below: None,
-            threads: args.threads,
-            html: None,
-            json: false,
-        }
-    }
+    pub(super) json: bool,
 }
 
 /// Two sides, and how far they lie apart.
@@ -143,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let compared = perform(args, reference, other, &progress)?;
     if let Some(path) = &args.html {
         progress.stage(format!("writing {path}"));
-        super::report::write(path, &compared.page()?)?;
+        super::page::write(path, &compared.page()?)?;
     }
     drop(progress);
     let report =

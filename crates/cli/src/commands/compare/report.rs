@@ -8,6 +8,7 @@ use coremill_session::Device;
 use serde::Serialize;
 
 use super::{Args, Side};
+use crate::commands::figures::{decibels, scientific};
 use crate::commands::loaded::numerics_name;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
@@ -255,48 +256,4 @@ fn head((title, right): (&str, bool)) -> Cell {
 
 fn grade(snr: f64, threshold: f64) -> anstyle::Style {
     if snr < threshold { ERROR } else { anstyle::Style::new() }
-}
-
-/// A distance: three digits, in powers of ten where it is small.
-pub(in crate::commands) fn scientific(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        value if !value.is_finite() => value.to_string(),
-        value if (1e-2..1e4).contains(&value) => {
-            let decimals = (2 - value.log10().floor() as i32).clamp(0, 4) as usize;
-            format!("{value:.decimals$}")
-        }
-        value => format!("{value:.2e}"),
-    }
-}
-
-/// Signal to noise.
-pub(in crate::commands) fn decibels(value: f64) -> String {
-    match value {
-        f64::INFINITY => "exact".to_owned(),
-        f64::NEG_INFINITY => "-inf dB".to_owned(),
-        value => format!("{value:.1} dB"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn distances_have_three_digits() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.5, "0.500"),
-            (0.0123, "0.0123"),
-            (0.00123, "1.23e-3"),
-            (123.4, "123"),
-            (65504.0, "6.55e4"),
-            (f64::INFINITY, "inf"),
-        ] {
-            assert_eq!(scientific(value), text);
-        }
-        assert_eq!(decibels(f64::INFINITY), "exact");
-        assert_eq!(decibels(58.26), "58.3 dB");
-    }
 }

@@ -4,7 +4,7 @@ use coremill::compare::Figures;
 use coremill::convert::{Agreement, OutputAgreement};
 use serde::Serialize;
 
-use crate::commands::compare;
+use crate::commands::figures::{decibels, scientific};
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// What helps where numbers are off.
@@ -23,14 +23,14 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
         let verdict = if agreement.accepts(output) {
             Cell::text("agrees").style(GOOD)
         } else {
-            Cell::text(format!("exceeds {}", compare::scientific(agreement.bound))).style(ERROR)
+            Cell::text(format!("exceeds {}", scientific(agreement.bound))).style(ERROR)
         };
         let name = Cell::name(&output.name).style(STRONG);
         match &output.figures {
             Ok(figures) => table.row([
                 name,
-                Cell::number(compare::scientific(figures.max_relative)),
-                Cell::number(compare::decibels(figures.snr())),
+                Cell::number(scientific(figures.max_relative)),
+                Cell::number(decibels(figures.snr())),
                 Cell::number(format!("{} of {}", figures.differing, figures.elements)).minor(),
                 verdict,
                 match figures.unlike {

@@ -6,7 +6,7 @@ use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 use super::options::ProgramArgs;
-use crate::commands::{compare, failure};
+use crate::commands::{failure, figures};
 use crate::output::Failure;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
 
@@ -60,7 +60,7 @@ pub(in crate::commands) fn render(chosen: &Chosen) -> String {
         let cell = if (1..3).contains(&index) { Cell::number(title) } else { Cell::text(title) };
         cell.style(FAINT)
     }));
-    let decibels = |found: Option<f64>| compare::decibels(found.unwrap_or(f64::INFINITY));
+    let decibels = |found: Option<f64>| figures::decibels(found.unwrap_or(f64::INFINITY));
     for outcome in &chosen.outputs {
         let is_enough = outcome.after.is_none_or(|found| found >= coremill::precision::ENOUGH_DB);
         table.row([

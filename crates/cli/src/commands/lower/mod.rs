@@ -233,7 +233,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     }
     if let Some(path) = &args.html {
         progress.stage(format!("writing {path}"));
-        super::report::write(path, &super::report::of_lowered(&args.output, &lowered.reports)?)?;
+        super::page::write(path, &super::page::of_lowered(&args.output, &lowered.reports)?)?;
     }
     drop(progress);
     let bytes = match is_stream {

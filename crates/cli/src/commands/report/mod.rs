@@ -9,10 +9,11 @@ use coremill::{FileKind, Opened, convert, executorch};
 use coremill_compiler::{self as compiler, Options};
 use coremill_report::data::{Finding, Severity};
 use coremill_report::{ComputePlan, Report};
-use coremill_session::{Array, Hooks, Outputs, RunOptions, inputs};
+use coremill_session::{Hooks, RunOptions, inputs};
 
 use super::compare;
 use super::loaded::{Content, Loaded};
+use super::page::{add_arrays, arrays, of_model, of_program, write};
 use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
@@ -31,32 +32,32 @@ const MOST_PLAN_BYTES: u64 = 256 << 20;
 pub(crate) struct Args {
     /// A `.pt2`, a model, an ExecuTorch program, or two of them
     #[arg(value_name = "INPUT", required = true, num_args = 1..=2)]
-    pub(super) models: Vec<PathBuf>,
+    models: Vec<PathBuf>,
     /// The page to write
     #[arg(short, long, value_name = "FILE.html")]
     output: OutputPath,
     /// A `.npz` file of arrays by input name. Each one is a step. Without, the sample inputs of a `.pt2` are taken
     #[arg(short, long, value_name = "FILE")]
-    pub(super) inputs: Vec<PathBuf>,
+    inputs: Vec<PathBuf>,
     /// Go by the order of inputs and outputs, not by their names
     #[arg(long)]
-    pub(super) positional: bool,
+    positional: bool,
     /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
-    pub(super) random: Option<u64>,
+    random: Option<u64>,
     /// The shape of an input that `--random` fills
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
-    pub(super) shape: Vec<NamedShape>,
+    shape: Vec<NamedShape>,
     /// The function of models, and the method of programs; the default one if not given
     #[arg(long, value_name = "NAME")]
-    pub(super) function: Option<String>,
+    function: Option<String>,
     /// The compute plan that `coremill plan` recorded on a Mac, of the model or of the second one: it replaces the estimate of
     /// where operations run
     #[arg(long, value_name = "FILE.json")]
     plan: Option<PathBuf>,
     /// How many threads share the work; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
-    pub(super) threads: usize,
+    threads: usize,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -99,21 +100,6 @@ fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     })
 }
 
-/// Adds what a run took and gave, where it is a picture.
-pub(super) fn add_arrays<'a>(
-    page: &mut Report,
-    given: &[(String, Array)],
-    given_back: impl IntoIterator<Item = (&'a str, &'a Array)>,
-) {
-    page.add_pictures("input", given.iter().map(|(name, array)| (&**name, array)));
-    page.add_pictures("output", given_back);
-}
-
-/// Writes a page in one step.
-pub(super) fn write(path: &OutputPath, page: &Report) -> Result<(), Failure> {
-    path.write(page.to_html().as_bytes())
-}
-
 /// Two models side by side. Without inputs that both can be run on, what they hold is compared alone.
 fn pair(
     args: &Args,
@@ -121,7 +107,7 @@ fn pair(
     other: &Path,
     progress: &Progress,
 ) -> Result<Report, Failure> {
-    let compared = compare::Args::of_report(args, other);
+    let compared = compared(args, other);
     let kinds = [reference, other].map(FileKind::detect);
     let [one, two] = kinds.map(|kind| kind.map_err(|error| failure(&error)));
     let can_run = !args.inputs.is_empty()
@@ -143,6 +129,27 @@ fn pair(
         place: None,
     });
     Ok(page)
+}
+
+/// What the report asks of two models: every value, on the inputs that were given or can be had.
+fn compared(args: &Args, other: &Path) -> compare::Args {
+    compare::Args {
+        reference: args.models[0].clone(),
+        other: other.to_owned(),
+        inputs: args.inputs.clone(),
+        positional: args.positional,
+        random: args.random,
+        shape: args.shape.clone(),
+        device: Vec::new(),
+        numerics: Vec::new(),
+        function: args.function.clone(),
+        per_op: true,
+        threshold: 40.0,
+        fail_below: None,
+        threads: args.threads,
+        html: None,
+        json: false,
+    }
 }
 
 fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
@@ -171,13 +178,6 @@ fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failu
     }
 }
 
-/// A model by itself.
-pub(super) fn of_model(path: &Path, opened: &Opened) -> Report {
-    let mut page = Report::new(path.display().to_string());
-    page.add_model(&path.display().to_string(), &opened.model, None);
-    page
-}
-
 /// What conversion makes of an archive, compared with the same program in fp32 on the archive's sample inputs.
 fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
     progress.stage("converting");
@@ -195,7 +195,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
             return Err(Failure::user(message).hint(hint));
         }
     };
-    let compared = compare::Args::of_report(args, path);
+    let compared = compared(args, path);
     let reference = compare::open(&compared, path, 0)?;
     let made = Opened::made(conversion.model, path);
     let mut page = Report::new(path.display().to_string());
@@ -215,30 +215,6 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
         }),
     }
     Ok(page)
-}
-
-/// An ExecuTorch program by itself.
-pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<Report, Failure> {
-    let mut page = Report::new(path.display().to_string());
-    let added = page.add_program(&path.display().to_string(), program);
-    added.map_err(|error| super::failure(&error))?;
-    Ok(page)
-}
-
-/// A program that was just written, with what stays outside Core ML.
-pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
-    let program = executorch::open(path).map_err(|error| super::failure(&error))?;
-    let mut page = of_program(path, &program)?;
-    for report in reports {
-        let refused: Vec<_> = report.outside.iter().map(|outside| outside.call.clone()).collect();
-        page.add_refused(Severity::Warning, &refused);
-    }
-    Ok(page)
-}
-
-/// The outputs that are arrays.
-pub(super) fn arrays(outputs: &Outputs) -> impl Iterator<Item = (&str, &Array)> {
-    outputs.0.iter().filter_map(|(name, value)| Some((&**name, value.as_array()?)))
 }
 
 /// A model or program with the times of a run on the first file's arrays. It runs once to be planned, and once more to be

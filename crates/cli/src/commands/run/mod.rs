@@ -263,16 +263,16 @@ fn finish(
     }
     if let Some(path) = &args.html {
         let mut page = match &loaded.content {
-            Content::Program(program) => super::report::of_program(&args.model, program)?,
-            Content::Model(opened) => super::report::of_model(&args.model, opened),
+            Content::Program(program) => super::page::of_program(&args.model, program)?,
+            Content::Model(opened) => super::page::of_model(&args.model, opened),
         };
         let spans = done.spans.last().map_or(&[][..], Vec::as_slice);
         let function = &loaded.function;
         page.add_timing(spans, function, format!("`{function}` on {}", place(loaded.device)));
         if let Some(outputs) = done.results.last() {
-            super::report::add_arrays(&mut page, given, super::report::arrays(outputs));
+            super::page::add_arrays(&mut page, given, super::page::arrays(outputs));
         }
-        super::report::write(path, &page)?;
+        super::page::write(path, &page)?;
     }
     tell(args, &report::Report::new(args, loaded, done))
 }

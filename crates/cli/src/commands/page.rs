@@ -1,0 +1,58 @@
+//! Pages about models and their runs.
+
+use std::path::Path;
+
+use coremill::{Opened, executorch};
+use coremill_compiler as compiler;
+use coremill_report::Report;
+use coremill_report::data::Severity;
+use coremill_session::{Array, Outputs};
+
+use super::failure;
+use crate::output::{Failure, OutputPath};
+
+/// A model by itself.
+pub(super) fn of_model(path: &Path, opened: &Opened) -> Report {
+    let mut page = Report::new(path.display().to_string());
+    page.add_model(&path.display().to_string(), &opened.model, None);
+    page
+}
+
+/// An ExecuTorch program by itself.
+pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<Report, Failure> {
+    let mut page = Report::new(path.display().to_string());
+    let added = page.add_program(&path.display().to_string(), program);
+    added.map_err(|error| failure(&error))?;
+    Ok(page)
+}
+
+/// A program that was just written, with what stays outside Core ML.
+pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
+    let program = executorch::open(path).map_err(|error| failure(&error))?;
+    let mut page = of_program(path, &program)?;
+    for report in reports {
+        let refused: Vec<_> = report.outside.iter().map(|outside| outside.call.clone()).collect();
+        page.add_refused(Severity::Warning, &refused);
+    }
+    Ok(page)
+}
+
+/// The outputs that are arrays.
+pub(super) fn arrays(outputs: &Outputs) -> impl Iterator<Item = (&str, &Array)> {
+    outputs.0.iter().filter_map(|(name, value)| Some((&**name, value.as_array()?)))
+}
+
+/// Adds what a run took and gave, where it is a picture.
+pub(super) fn add_arrays<'a>(
+    page: &mut Report,
+    given: &[(String, Array)],
+    given_back: impl IntoIterator<Item = (&'a str, &'a Array)>,
+) {
+    page.add_pictures("input", given.iter().map(|(name, array)| (&**name, array)));
+    page.add_pictures("output", given_back);
+}
+
+/// Writes a page in one step.
+pub(super) fn write(path: &OutputPath, page: &Report) -> Result<(), Failure> {
+    path.write(page.to_html().as_bytes())
+}
