@@ -38,6 +38,9 @@ pub struct OutputAgreement {
     pub name: String,
     /// How it differs; a text if it has another shape.
     pub figures: Result<Figures, String>,
+    /// NaN elements of the reference, which nothing agrees with: the reference lowers operators as the model does, and
+    /// may have a defect in common.
+    pub undefined: usize,
 }
 
 /// What an output should be.
@@ -45,6 +48,22 @@ enum Expected<'a> {
     Array(&'a Array),
     Doubles(&'a [usize], &'a [f64]),
     NoTensor,
+}
+
+impl Expected<'_> {
+    /// How many of its elements are NaN.
+    fn undefined(&self) -> usize {
+        match self {
+            Expected::Array(array) => {
+                let floats = array.as_floats().unwrap_or_default();
+                floats.iter().filter(|element| element.is_nan()).count()
+            }
+            Expected::Doubles(_, elements) => {
+                elements.iter().filter(|element| element.is_nan()).count()
+            }
+            Expected::NoTensor => 0,
+        }
+    }
 }
 
 impl Agreement {
@@ -59,6 +78,7 @@ impl Agreement {
             return Err(Error::new(format!("there are {found} outputs; expected are {expected}")));
         }
         let outputs = expected.zip(found).map(|((name, expected), found)| {
+            let undefined = expected.undefined();
             let figures = match (expected, found) {
                 (Expected::Array(expected), Some(found)) => figures(expected, found),
                 (Expected::Doubles(shape, expected), Some(found)) => {
@@ -66,7 +86,7 @@ impl Agreement {
                 }
                 (Expected::NoTensor, _) | (_, None) => Err("is not a tensor".to_owned()),
             };
-            OutputAgreement { name: name.to_owned(), figures }
+            OutputAgreement { name: name.to_owned(), figures, undefined }
         });
         Ok(Agreement { outputs: outputs.collect(), bound, caveat: None })
     }
@@ -87,7 +107,7 @@ impl Agreement {
         Agreement::of(expected, found, bound)
     }
 
-    /// Whether every output is within the bound.
+    /// Whether every output is within the bound, where the reference has numbers.
     pub fn holds(&self) -> bool {
         self.outputs.iter().all(|output| self.accepts(output))
     }
@@ -259,4 +279,25 @@ fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Expected<'_
 fn session(model: &Verified<'_>, numerics: Numerics) -> Result<Box<dyn Session>, Error> {
     let options = RunOptions { numerics, ..RunOptions::default() };
     Ok(load(model, &options)?.default_session()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use coremill_tensor::DType;
+
+    use super::*;
+
+    #[test]
+    fn nan_of_the_reference_is_counted() {
+        let array = |elements: &[f32]| Array::floats(DType::Fp32, [2], elements.to_vec());
+        let (nan, plain) = (array(&[f32::NAN, 1.0]), array(&[2.0, 1.0]));
+        let expected = [("y", Expected::Array(&nan)), ("z", Expected::Array(&plain))];
+        let found = [Some(&nan), Some(&plain)];
+        let agreement = Agreement::of(expected.into_iter(), found.into_iter(), FP32_BOUND);
+        let agreement = agreement.expect("as many outputs");
+        let undefined: Vec<_> = agreement.outputs.iter().map(|output| output.undefined).collect();
+        assert_eq!(undefined, [1, 0]);
+        let doubles = Expected::Doubles(&[2], &[f64::NAN, f64::NAN]);
+        assert_eq!(doubles.undefined(), 2);
+    }
 }

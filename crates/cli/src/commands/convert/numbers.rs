@@ -20,7 +20,9 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
         cell.style(FAINT)
     }));
     for output in &agreement.outputs {
-        let verdict = if agreement.accepts(output) {
+        let verdict = if agreement.accepts(output) && output.undefined > 0 {
+            Cell::text("is NaN in the reference").style(ERROR)
+        } else if agreement.accepts(output) {
             Cell::text("agrees").style(GOOD)
         } else {
             Cell::text(format!("exceeds {}", scientific(agreement.bound))).style(ERROR)
@@ -48,6 +50,13 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
         }
     }
     let mut text = table.render();
+    for output in agreement.outputs.iter().filter(|output| output.undefined > 0) {
+        let (name, count) = (&output.name, output.undefined);
+        let warning = paint(ERROR, "warning");
+        text += &format!(
+            "  {warning}: the reference of `{name}` has {count} NaN; whether torch has them is not verified\n"
+        );
+    }
     if let Some(caveat) = &agreement.caveat {
         text += &format!("  {}: {caveat}\n", paint(ERROR, "warning"));
     }
@@ -69,6 +78,8 @@ struct VerifiedOutput {
     name: String,
     agrees: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    undefined: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     figures: Option<Figures>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mismatch: Option<String>,
@@ -78,7 +89,8 @@ impl Verified {
     pub(in crate::commands) fn of(agreement: &Agreement) -> Verified {
         let output = |output: &OutputAgreement| VerifiedOutput {
             name: output.name.clone(),
-            agrees: agreement.accepts(output),
+            agrees: agreement.accepts(output) && output.undefined == 0,
+            undefined: Some(output.undefined).filter(|&count| count > 0),
             figures: output.figures.clone().ok(),
             mismatch: output.figures.clone().err(),
         };
