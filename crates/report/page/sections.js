@@ -191,7 +191,7 @@ function showDrift(data, goTo) {
     { title: "value", key: (row) => row.name, show: (row) => row.place ? element("button", { class: "link mono", onclick: () => goTo(row.place) }, shortened(row.name, 60)) : row.name },
     { title: "operation", key: (row) => row.op, show: (row) => row.op },
     { title: "signal to noise", number: true, key: (row) => row.unlike > 0 ? 1e9 : row.snr === null ? -1e9 : -row.snr, show: (row) => row.problem || inDecibels(row) },
-    { title: "max error", number: true, key: (row) => row.max_absolute, show: (row) => row.max_absolute.toExponential(2) },
+    { title: "max error", number: true, key: (row) => row.max_absolute, show: (row) => row.unlike > 0 ? "not finite" : row.max_absolute.toExponential(2) },
     { title: "relative", number: true, key: (row) => row.max_relative === null ? 1e300 : row.max_relative, show: (row) => row.max_relative === null ? "∞" : row.max_relative.toExponential(2) },
     { title: "not finite", number: true, key: (row) => row.unlike, show: (row) => `${row.unlike} of ${row.elements}` },
   ];

@@ -1,6 +1,6 @@
 //! How far values lie from a reference.
 
-use coremill::compare::{Figures, PerOp};
+use coremill::compare::{Figures, NotFinite, PerOp};
 use coremill_engine::Array;
 
 use crate::Report;
@@ -23,18 +23,6 @@ pub struct Output<'a> {
     pub other: Option<&'a Array>,
     /// How far they lie apart, or why they cannot be compared.
     pub figures: &'a Result<Figures, String>,
-}
-
-/// A value with elements that are NaN or infinite.
-pub struct NotFinite {
-    /// What computes it.
-    pub op: String,
-    /// Its name.
-    pub name: String,
-    /// How many of its elements are NaN or infinite.
-    pub count: usize,
-    /// How many elements it has.
-    pub elements: usize,
 }
 
 impl Report {
@@ -67,7 +55,8 @@ impl Report {
                 .collect();
         }
         let first = first.map(|first| (first, self.find(&first.name, None)));
-        self.data.findings.extend(findings(&drift, first));
+        let begins = per_op.and_then(|per_op| per_op.first_below(WORTH_A_FINDING));
+        self.data.findings.extend(findings(&drift, begins, first));
         self.data.drift = Some(drift);
     }
 
@@ -116,7 +105,12 @@ impl Report {
 }
 
 /// What a reader must know: where numbers stop being finite, where drift begins, and what is lost in the end.
-fn findings(drift: &Drift, first: Option<(&NotFinite, Option<Place>)>) -> Vec<Finding> {
+/// `begins` is the first value below [`WORTH_A_FINDING`], as an index.
+fn findings(
+    drift: &Drift,
+    begins: Option<usize>,
+    first: Option<(&NotFinite, Option<Place>)>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let at = |name: &str, op: &str| format!("`{name}` ({op})");
     let rows = || drift.values.iter().chain(&drift.outputs);
@@ -143,7 +137,9 @@ fn findings(drift: &Drift, first: Option<(&NotFinite, Option<Place>)>) -> Vec<Fi
     let drifts = |row: &&DriftRow| {
         row.unlike == 0 && row.elements > 0 && row.snr.is_some_and(|snr| snr < WORTH_A_FINDING)
     };
-    if let Some(first) = drift.values.iter().find(drifts) {
+    // What is not finite was told already.
+    let begins = begins.and_then(|index| drift.values.get(index));
+    if let Some(first) = begins.filter(|first| first.unlike == 0 && first.problem.is_none()) {
         findings.push(Finding {
             severity: Severity::Warning,
             title: format!("drift begins at {}: {}", at(&first.name, &first.op), decibels(first)),

@@ -1,5 +1,16 @@
 //! Distances between arrays as text.
 
+use coremill::compare::Figures;
+
+/// A distance of two arrays: NaN or infinite if elements are so in one alone.
+pub(super) fn distance(figures: &Figures, finite: f64) -> String {
+    match (figures.unlike, figures.nan) {
+        (0, _) => scientific(finite),
+        (_, [0, 0]) => "inf".to_owned(),
+        _ => "NaN".to_owned(),
+    }
+}
+
 /// A distance: three digits, in powers of ten where it is small.
 pub(super) fn scientific(value: f64) -> String {
     match value {

@@ -19,8 +19,10 @@
 mod figures;
 mod per_op;
 mod report;
+mod scales;
 
 pub(crate) use figures::figures_of_doubles;
 pub use figures::{Figures, figures};
 pub use per_op::{Contents, PerOp, Running, Step, Target, Unpaired, per_op};
-pub use report::{Line, PerOpReport, UnpairedLine};
+pub use report::{Line, NotFinite, PerOpReport, UnpairedLine};
+pub use scales::SCALES_KEY;

@@ -8,6 +8,8 @@
 //! among themselves has none. What a kernel computes for a model is the result of a call, so it is paired with what is
 //! known to be the result of the call of that name, or with what the same kernel computes.
 //!
+//! Values that a model computes times a power of two, as its metadata says, are compared without it.
+//!
 //! The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs run again for
 //! the rest.
 
@@ -26,6 +28,7 @@ use coremill_runtime::INPUT;
 use coremill_session::{Executable, inputs};
 
 use super::figures::{Figures, figures};
+use super::scales::{scales, unscaled};
 use crate::error::Error;
 use crate::executorch::{DelegatedModel, models};
 
@@ -72,6 +75,8 @@ struct Named {
     name: String,
     /// What computes it.
     made: Made,
+    /// The exponent of the power of two that it is computed times.
+    exponent: i32,
 }
 
 /// What computes a value.
@@ -90,6 +95,15 @@ enum Made {
         /// Whether it is known to be the result of the call that it has the name of.
         is_result: bool,
     },
+}
+
+impl PerOp {
+    /// The first value that has less signal to noise than `threshold` decibels, as an index into the steps. NaN and
+    /// infinite elements in one program alone are below every threshold.
+    pub fn first_below(&self, threshold: f64) -> Option<usize> {
+        let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
+        self.steps.iter().position(below)
+    }
 }
 
 impl Named {
@@ -267,6 +281,7 @@ fn names_in_model(
         }
         value
     };
+    let scales = scales(model);
     let given: Vec<MilValue> = found.outputs().iter().map(|&output| source(output)).collect();
     let mut names = Names::new();
     for (_, op) in found.all_ops() {
@@ -289,6 +304,7 @@ fn names_in_model(
             let name = &found.value(output).name;
             let named = || Named {
                 name: name.clone(),
+                exponent: scales.get(without_precision(name)).copied().unwrap_or(0),
                 made: Made::Op {
                     op: op.type_name().to_owned(),
                     of: of.clone(),
@@ -357,7 +373,7 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
             let operator = kernels.get(value).and_then(|at| plan.operators.get(*at as usize));
             if let Some(operator) = operator {
                 let made = Made::Kernel(operator.to_string());
-                let named = Named { name: name.clone(), made };
+                let named = Named { name: name.clone(), made, exponent: 0 };
                 names.entry(base(name).into_owned()).or_insert(named);
             }
         }
@@ -416,7 +432,10 @@ fn observe(
         let repeat = repeats.entry(base.clone().into_owned()).or_default();
         let key = (base.into_owned(), *repeat);
         *repeat += 1;
-        show(key, named.op(), name, array);
+        match named.exponent {
+            0 => show(key, named.op(), name, array),
+            exponent => show(key, named.op(), name, &unscaled(array, exponent)),
+        }
     };
     let mut session = running.target.executable.session(running.target.function)?;
     for step in running.steps {
@@ -436,6 +455,45 @@ mod tests {
     use coremill_tensor::DType;
 
     use super::*;
+
+    /// A value that is computed times a power of two is compared without it, if the metadata says so.
+    #[test]
+    fn powers_of_two_are_no_drift() {
+        const SCALED: &str = "
+            program(1.3) {
+                func main<ios17>(tensor<fp32, [3]> x) {
+                    tensor<fp32, [3]> a = add(x = x, y = x);
+                    fp32 quarter = const()[val = fp32(0.25)];
+                    tensor<fp32, [3]> only = sqrt(x = a);
+                    tensor<fp32, [3]> b = mul(x = a, y = a);
+                    tensor<fp32, [3]> y_scaled = relu(x = b);
+                    tensor<fp32, [3]> y = mul(x = y_scaled, y = quarter);
+                } -> (y);
+            }";
+        let one = open(REFERENCE, Precision::Fast);
+        let mut other = open(SCALED, Precision::Fast);
+        let steps = [vec![("x".to_owned(), Array::floats(DType::Fp32, [3], vec![1.0, 2.0, 3.0]))]];
+        let told = |other: &(Model, Arc<dyn Executable>)| {
+            let found = per_op(&running(&one, &steps), &running(other, &steps));
+            let found = found.expect("both run");
+            let step = found.steps.iter().find(|step| step.name == "b").expect("it is in both");
+            step.figures.as_ref().expect("alike").snr()
+        };
+        assert_eq!(told(&other), f64::INFINITY);
+        let metadata = other.0.description.metadata.get_or_insert_default();
+        metadata.set_user_defined(super::super::SCALES_KEY, "{\"b_to_fp16\": 2, \"a\": 0}");
+        assert!(told(&other) < 3.0, "it is taken for four times what it is meant to be");
+        let metadata = other.0.description.metadata.get_or_insert_default();
+        metadata.set_user_defined(super::super::SCALES_KEY, "{\"b\": 1000000}");
+        assert_eq!(told(&other), f64::INFINITY);
+        metadata_is_nothing(&mut other.0);
+        assert_eq!(told(&other), f64::INFINITY);
+    }
+
+    fn metadata_is_nothing(model: &mut Model) {
+        let metadata = model.description.metadata.get_or_insert_default();
+        metadata.set_user_defined(super::super::SCALES_KEY, "[1, 2]");
+    }
 
     const REFERENCE: &str = "
         program(1.3) {
@@ -516,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_kernel_is_paired_with_the_result_of_its_call() {
-        let named = |made| Named { name: "mul".to_owned(), made };
+        let named = |made| Named { name: "mul".to_owned(), made, exponent: 0 };
         let kernel = |op: &str| named(Made::Kernel(op.to_owned()));
         let op = |is_result| {
             let op = "mul".to_owned();

@@ -32,6 +32,9 @@ pub struct PerOpReport {
     pub threshold_db: f64,
     /// The first value that lies below the threshold, as an index into `values`.
     pub drift_begins_at: Option<usize>,
+    /// The first value of the other with elements that are NaN or infinite, if some are so there alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_not_finite: Option<NotFinite>,
     /// How many values both compute.
     pub values_in_both: usize,
     /// How many values the reference computes.
@@ -43,6 +46,19 @@ pub struct PerOpReport {
     pub unpaired: Vec<UnpairedLine>,
     /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
     pub values: Vec<Line>,
+}
+
+/// A value with elements that are NaN or infinite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotFinite {
+    /// Its name.
+    pub name: String,
+    /// What computes it.
+    pub op: String,
+    /// How many of its elements are NaN or infinite.
+    pub count: usize,
+    /// How many elements it has.
+    pub elements: usize,
 }
 
 /// Two values of one name that are not known to be the same.
@@ -59,7 +75,6 @@ pub struct UnpairedLine {
 impl PerOpReport {
     /// Says where values begin to have less signal to noise than `threshold` decibels.
     pub fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
-        let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
         let line = |step: &Step| Line {
             name: match step.repeat {
                 0 => step.name.clone(),
@@ -78,7 +93,8 @@ impl PerOpReport {
         });
         PerOpReport {
             threshold_db: threshold,
-            drift_begins_at: per_op.steps.iter().position(below),
+            drift_begins_at: per_op.first_below(threshold),
+            first_not_finite: None,
             values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
             values_in_reference: per_op.in_reference,
             values_in_other: per_op.in_other,

@@ -14,7 +14,7 @@
 //! for cure in &chosen.cures {
 //!     println!("{}: {}; {}", cure.name, cure.reason, cure.remedy);
 //! }
-//! options.options.rewrite = chosen.rewrite;
+//! chosen.apply(&mut options.options);
 //! let conversion = coremill::convert::convert(program, &options.options)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -33,7 +33,7 @@ use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 use self::search::{Graph, Search};
-use crate::compare::figures;
+use crate::compare::{SCALES_KEY, figures};
 use crate::convert;
 use crate::error::Error;
 use crate::samples::{self, Pixels, Sample};
@@ -58,6 +58,8 @@ pub struct Chosen {
     pub outputs: Vec<Outcome>,
     /// How many samples that was measured with.
     pub samples: usize,
+    /// Values that are computed times a power of two, and its exponent.
+    pub scales: BTreeMap<String, i32>,
 }
 
 /// How an output agrees with `fp32`, in decibels; none where nothing differs, and −∞ where it is not finite.
@@ -89,6 +91,16 @@ pub struct Cure {
 }
 
 impl Chosen {
+    /// Has a conversion do what was chosen. The metadata of its models then says which values are computed times a power
+    /// of two, so that they can be compared with those of other models.
+    pub fn apply(&self, options: &mut Options) {
+        options.rewrite.clone_from(&self.rewrite);
+        if !self.scales.is_empty() {
+            let told = serde_json::json!(self.scales).to_string();
+            options.metadata.set_user_defined(SCALES_KEY, told);
+        }
+    }
+
     /// Whether every output is near enough to `fp32`.
     pub fn holds(&self) -> bool {
         self.outputs.iter().all(|output| is_enough(output.after))
@@ -276,6 +288,7 @@ impl Trial {
                 told.merged.extend(done.merged);
                 told.rescaled.scaled.extend(done.rescaled.scaled);
                 told.rescaled.norms.extend(done.rescaled.norms);
+                told.rescaled.exponents.extend(done.rescaled.exponents);
             }
             keep.names.extend(plan.wide.iter().cloned());
         })
@@ -342,6 +355,7 @@ impl Trial {
             cures,
             outputs: before.iter().zip(after).map(outcome).collect(),
             samples: self.samples.len(),
+            scales: changes.rescaled.exponents.iter().cloned().collect(),
         }
     }
 

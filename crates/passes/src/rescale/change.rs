@@ -17,18 +17,18 @@ const INFINITE: f32 = 1e30;
 /// Constants with more elements are computed when they are written.
 const FEW: u64 = 1 << 16;
 
-/// Changes the program, and says what has a power of two.
+/// Changes the program. Returns what has a power of two, for people, and the exponent of each value by its name.
 pub(super) fn change(
     editor: &mut Editor<'_>,
     sizes: &Sizes<'_>,
     solution: &Solution,
     keep: &mut KeepFp32,
-) -> Vec<Scaled> {
+) -> (Vec<Scaled>, Vec<(String, i32)>) {
     if solution.own.values().all(|&exponent| exponent == 0)
         && solution.shared.values().all(|&exponent| exponent == 0)
         && !solution.own.keys().any(|&value| sizes.are_out(editor, value))
     {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     }
     let outputs = editor.function().outputs().to_vec();
     let mut scaled = Changing {
@@ -49,9 +49,17 @@ pub(super) fn change(
             }
         }
     }
+    // An output that is given as it is has its power of two under another name.
+    let own = solution.own.iter().filter(|(_, exponent)| **exponent != 0);
+    let named = own.map(|(&value, &exponent)| {
+        let holder = scaled.forms.get(&(value, exponent)).copied().unwrap_or(value);
+        (scaled.editor.name(holder).to_owned(), exponent)
+    });
+    let mut exponents: Vec<_> = named.collect();
+    exponents.sort();
     let mut groups: Vec<Scaled> = scaled.groups.into_iter().map(|(_, group)| group).collect();
     groups.retain(|group| group.exponent != 0 || group.added > 0 || !group.in_fp32.is_empty());
-    groups
+    (groups, exponents)
 }
 
 struct Changing<'e, 'f, 'm> {

@@ -78,6 +78,8 @@ pub struct Rescaled {
     pub scaled: Vec<Scaled>,
     /// Results of norms that square nothing any more.
     pub norms: Vec<String>,
+    /// The values that the program now computes times a power of two, by name, and its exponent.
+    pub exponents: Vec<(String, i32)>,
 }
 
 /// Rescales what leaves the range of half precision. Magnitudes are those of values by name.
@@ -90,8 +92,8 @@ pub fn rescale(
     let sizes = Sizes(magnitudes);
     let norms = expand::expand(&mut editor, &sizes);
     let solution = solve::solve(&editor, &sizes);
-    let scaled = change::change(&mut editor, &sizes, &solution, keep);
-    Rescaled { scaled, norms }
+    let (scaled, exponents) = change::change(&mut editor, &sizes, &solution, keep);
+    Rescaled { scaled, norms, exponents }
 }
 
 /// How large values are, by name; what is not known is sound.

@@ -122,8 +122,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         super::page::write(path, &compared.page()?)?;
     }
     drop(progress);
-    let report =
+    let mut report =
         Report::new(args, compared.sides.each_ref(), &compared.steps, compared.per_op.as_ref());
+    report.add_first_not_finite(|| compared.first_not_finite());
     if args.json {
         output::print_json(&report)?;
     } else {

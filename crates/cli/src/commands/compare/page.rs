@@ -1,7 +1,8 @@
 //! A comparison as a page.
 
+use coremill::compare::NotFinite;
 use coremill_engine::Precision as Numerics;
-use coremill_report::{NotFinite, Output, Report, changes};
+use coremill_report::{Output, Report, changes};
 use coremill_session::{Array, Device, Hooks, Value, inputs};
 
 use super::{Comparison, Side};
@@ -82,7 +83,7 @@ impl<'a> Comparison<'a> {
 
     /// The first value of the candidate with NaN or infinite elements; passes may have left no counterpart to it in the
     /// reference.
-    fn first_not_finite(&self) -> Option<NotFinite> {
+    pub(super) fn first_not_finite(&self) -> Option<NotFinite> {
         let mut session = self.sides[1].loaded()?.session().ok()?;
         let mut first = None;
         for step in &self.inputs {

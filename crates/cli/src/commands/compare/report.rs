@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use coremill::compare::{Figures, Line, PerOp, PerOpReport};
+use coremill::compare::{Figures, Line, NotFinite, PerOp, PerOpReport};
 use coremill_engine::Precision as Numerics;
 use coremill_session::Device;
 use serde::Serialize;
 
 use super::{Args, Side};
-use crate::commands::figures::{decibels, scientific};
+use crate::commands::figures::{decibels, distance};
 use crate::commands::loaded::numerics_name;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
@@ -94,6 +94,16 @@ impl Report {
         }
     }
 
+    /// Adds the first value that is not finite, if values are not finite in one side alone: passes may have left no
+    /// counterpart to it.
+    pub(super) fn add_first_not_finite(&mut self, find: impl FnOnce() -> Option<NotFinite>) {
+        let Some(per_op) = &mut self.per_op else { return };
+        let mut lines = per_op.values.iter().chain(self.outputs.iter().flatten());
+        if lines.any(|line| line.figures.as_ref().is_some_and(|figures| figures.unlike > 0)) {
+            per_op.first_not_finite = find();
+        }
+    }
+
     pub(super) fn text(&self, threshold: f64) -> String {
         let mut text = String::new();
         let mut table = Table::new(2);
@@ -144,7 +154,7 @@ fn render_values(per_op: &PerOpReport) -> String {
             Some(figures) => {
                 let snr = figures.snr();
                 let share = (BAR_FROM - snr) / BAR_FROM;
-                cells.push(Cell::number(scientific(figures.max_absolute)));
+                cells.push(Cell::number(distance(figures, figures.max_absolute)));
                 cells.push(Cell::number(decibels(snr)).style(grade(snr, per_op.threshold_db)));
                 cells.push(Cell::bar(share, BAR_WIDTH));
                 if figures.unlike > 0 {
@@ -178,6 +188,13 @@ fn render_values(per_op: &PerOpReport) -> String {
             first.name,
             first.reference_op,
             first.op,
+        );
+    }
+    if let Some(NotFinite { name, op, count, elements }) = &per_op.first_not_finite {
+        let _ = writeln!(
+            text,
+            "  {}: {count} of {elements} elements of `{name}` ({op}) are NaN or infinite; it is the first such value",
+            paint(ERROR, "not finite"),
         );
     }
     let threshold = per_op.threshold_db;
@@ -216,9 +233,9 @@ fn render_outputs(outputs: &[Line], threshold: f64) -> String {
         match &line.figures {
             Some(figures) => {
                 let snr = figures.snr();
-                cells.push(Cell::number(scientific(figures.max_absolute)));
-                cells.push(Cell::number(scientific(figures.mean_absolute)).minor());
-                cells.push(Cell::number(scientific(figures.max_relative)));
+                cells.push(Cell::number(distance(figures, figures.max_absolute)));
+                cells.push(Cell::number(distance(figures, figures.mean_absolute)).minor());
+                cells.push(Cell::number(distance(figures, figures.max_relative)));
                 let cosine =
                     figures.cosine.map_or_else(String::new, |cosine| format!("{cosine:.6}"));
                 cells.push(Cell::number(cosine).minor());

@@ -4,7 +4,7 @@ use coremill::compare::Figures;
 use coremill::convert::{Agreement, OutputAgreement};
 use serde::Serialize;
 
-use crate::commands::figures::{decibels, scientific};
+use crate::commands::figures::{decibels, distance, scientific};
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// What helps where numbers are off.
@@ -31,7 +31,7 @@ pub(in crate::commands) fn render(agreement: &Agreement) -> String {
         match &output.figures {
             Ok(figures) => table.row([
                 name,
-                Cell::number(scientific(figures.max_relative)),
+                Cell::number(distance(figures, figures.max_relative)),
                 Cell::number(decibels(figures.snr())),
                 Cell::number(format!("{} of {}", figures.differing, figures.elements)).minor(),
                 verdict,

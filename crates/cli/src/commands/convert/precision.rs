@@ -23,7 +23,7 @@ pub(in crate::commands) fn chosen(
 ) -> Result<Option<Chosen>, Failure> {
     let Some(samples) = args.auto()? else { return Ok(None) };
     let chosen = choose(program, output, options, samples).map_err(|error| failure(&error))?;
-    options.options.rewrite = chosen.rewrite.clone();
+    chosen.apply(&mut options.options);
     Ok(Some(chosen))
 }
 

@@ -3,6 +3,7 @@ mod program;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use coremill::compare::SCALES_KEY;
 use coremill::executorch;
 use coremill::quantity;
 use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary};
@@ -77,6 +78,11 @@ fn render_metadata(summary: &Summary) -> String {
         table.row([Cell::text(name).style(FAINT), Cell::text(value)]);
     }
     for (name, value) in &metadata.user_defined {
+        // Thousands of values may have a power of two.
+        let value = match name.as_str() {
+            SCALES_KEY => &format!("{} values", value.matches(':').count()),
+            _ => value,
+        };
         table.row([Cell::text(name).style(FAINT), Cell::text(value)]);
     }
     table.render()
