@@ -31,4 +31,4 @@ pub use budget::Budget;
 pub use error::Error;
 pub use form::{Algorithm, BITS, Channels, Form, Palette, Prune, Values};
 pub use importance::{Feed, Importance, feeds};
-pub use rules::{Compressed, Fate, Options, Rule, Selector, compress, matches};
+pub use rules::{Compressed, Fate, Options, Rule, SMALL, Selector, compress, matches};

@@ -90,6 +90,9 @@ pub enum Fate {
     Kept(&'static str),
 }
 
+/// Why a weight stays that only its size keeps from being selected.
+pub const SMALL: &str = "it has fewer elements than the option `min_elements`";
+
 impl Selector {
     fn selects(&self, weight: &Weight) -> bool {
         let count = weight.count() as u64;
@@ -223,7 +226,7 @@ fn of_function(
                         others += weight.elements.len() as u64;
                         let (rule, reason) = match rule {
                             Some((at, _)) => (Some(at), "a rule keeps it"),
-                            None => (None, "no rule selects it"),
+                            None => (None, unselected(&weight, &options.rules)),
                         };
                         report.push(entry(&function, &weight, rule, Fate::Kept(reason)));
                     }
@@ -276,6 +279,15 @@ fn of_function(
         report.push(entry(&function, weight, Some(*rule), fate));
     }
     Ok(())
+}
+
+/// Why no rule selects a weight: the size that rules ask for, or something else.
+fn unselected(weight: &Weight, rules: &[Rule]) -> &'static str {
+    let of_any_size = |rule: &Rule| Selector { min_elements: Some(0), ..rule.selector.clone() };
+    match rules.iter().any(|rule| of_any_size(rule).selects(weight)) {
+        true => SMALL,
+        false => "no rule selects it",
+    }
 }
 
 /// What a weight would take and lose in each of its forms.

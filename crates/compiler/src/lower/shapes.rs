@@ -136,16 +136,20 @@ impl Lowering<'_> {
                 let (_, [lowest, highest]) = self.range(size);
                 // torch takes 1 for a size of its own and promises 2 and more, of which programs for 1 are
                 // the same in practice.
-                let lowest = if lowest == 2 { 1 } else { lowest };
+                let lowest = if lowest == 2 && size.fixed().is_none() { 1 } else { lowest };
                 if found < lowest || highest != UNBOUNDED && found > highest {
-                    let highest = match highest {
-                        UNBOUNDED => "any".to_owned(),
-                        highest => highest.to_string(),
+                    let of = match highest {
+                        UNBOUNDED => format!("{lowest} to any"),
+                        highest if size.fixed().is_some() => format!("{highest} alone"),
+                        highest => format!("{lowest} to {highest}"),
                     };
-                    refuse!(
-                        "dimension {axis} of `{name}` is {found}; the program was exported for {lowest} \
-                         to {highest}"
-                    );
+                    return Err(Refusal::new(format!(
+                        "dimension {axis} of `{name}` is {found}; the program was exported for {of}"
+                    ))
+                    .hint(format!(
+                        "export it with `dynamic_shapes={{\"{name}\": {{{axis}: torch.export.Dim.AUTO}}}}`, \
+                         so that the dimension is open for {found}, too"
+                    )));
                 }
             }
         }

@@ -41,7 +41,7 @@ use coremill_mil::model::Model;
 pub use coremill_optimize::linear::{Config, Granularity, Integer, Mode};
 pub use coremill_optimize::{
     Algorithm, BITS, Budget, Channels, Compressed, Fate, Form, Importance, Options, Palette, Prune,
-    Rule, Selector, Values,
+    Rule, SMALL, Selector, Values,
 };
 pub use decompress::decompress;
 pub use program::for_each_model;
