@@ -7,20 +7,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use coremill::quantity;
 use coremill_mil::ir::{Constant, Function as MilFunction};
-use coremill_mil::model::Model as MilModel;
+use coremill_mil::model::{FeatureDescription, Model as MilModel};
 use coremill_passes::without_precision;
 
 use crate::data::{
     Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, Op,
 };
+use crate::description::{self, differing};
 use crate::graph;
 use crate::weights::constants_of;
 
 /// What differs between two models.
 pub fn changes(before: &MilModel, after: &MilModel) -> Changes {
     let (old, new) = (graph::model("", before, None), graph::model("", after, None));
-    let mut changes =
-        Changes { format_version: 1, facts: facts(&old.facts, &new.facts), ..Changes::default() };
+    let mut facts = facts(&old.facts, &new.facts);
+    facts.extend(differing(&description::of_model(before), &description::of_model(after)));
+    let mut changes = Changes { format_version: 1, facts, ..Changes::default() };
     let mut names: Vec<&str> = new.functions.iter().map(|function| &*function.name).collect();
     let olds = old.functions.iter().map(|function| &*function.name);
     names.extend(olds.filter(|name| !new.functions.iter().any(|new| new.name == *name)));
@@ -48,6 +50,8 @@ fn facts(before: &[Fact], after: &[Fact]) -> Vec<(String, String, String)> {
             labels.push(&fact.label);
         }
     }
+    // Metadata is compared as a whole.
+    labels.retain(|label| !["author", "license", "description"].contains(label));
     let differs = |label: &str| {
         let (old, new) = (value(before, label), value(after, label));
         (old != new).then(|| (label.to_owned(), old.unwrap_or_default(), new.unwrap_or_default()))
@@ -57,6 +61,7 @@ fn facts(before: &[Fact], after: &[Fact]) -> Vec<(String, String, String)> {
 
 /// A function of one of the two.
 struct Side<'a> {
+    described: &'a MilModel,
     function: &'a Function,
     model: &'a Model,
     mil: &'a MilFunction,
@@ -65,7 +70,13 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     fn of(model: &'a MilModel, data: &'a Model, name: &str) -> Option<Side<'a>> {
         let function = data.functions.iter().find(|function| function.name == name)?;
-        Some(Side { function, model: data, mil: model.program.function(name)? })
+        Some(Side { described: model, function, model: data, mil: model.program.function(name)? })
+    }
+
+    /// What callers are told about inputs, outputs and states.
+    fn features(&self) -> [&'a [FeatureDescription]; 3] {
+        let signature = self.described.signature(&self.function.name);
+        signature.map_or([&[]; 3], |found| [found.inputs, found.outputs, found.states])
     }
 
     /// The constants behind the weights of an operation.
@@ -88,13 +99,20 @@ fn function(name: &str, old: &Side<'_>, new: &Side<'_>) -> FunctionChanges {
             ..change(ChangeKind::Changed, "function", name)
         });
     }
+    let fields = [old, new].map(|side| description::of_function(side.described, side.mil));
+    let of_fields = differing(&fields[0], &fields[1]);
+    if !of_fields.is_empty() {
+        let change = change(ChangeKind::Changed, "function", name);
+        found.changes.push(Change { differences: of_fields, ..change });
+    }
     let features = [
         ("input", &old.function.inputs, &new.function.inputs),
         ("output", &old.function.outputs, &new.function.outputs),
         ("state", &old.function.states, &new.function.states),
     ];
-    for (what, before, after) in features {
-        found.changes.extend(feature_changes(what, before, after));
+    let described = old.features().into_iter().zip(new.features());
+    for ((what, before, after), (told, told_after)) in features.into_iter().zip(described) {
+        found.changes.extend(feature_changes(what, [before, after], [told, told_after]));
     }
     let matched = matched(&old.function.ops, &new.function.ops);
     let kept: HashSet<usize> = matched.iter().flatten().copied().collect();
@@ -140,23 +158,52 @@ fn of_op(kind: ChangeKind, op: &Op) -> Change {
     Change { module: op.module.clone(), ..change(kind, &op.kind, &op.name) }
 }
 
-fn feature_changes(what: &str, before: &[Feature], after: &[Feature]) -> Vec<Change> {
-    let find = |features: &[Feature], name: &str| {
-        features.iter().find(|feature| feature.name == name).map(|feature| feature.ty.clone())
-    };
+/// Changes of the inputs, outputs or states of a function, in the program and in the description.
+fn feature_changes(
+    what: &str,
+    features: [&[Feature]; 2],
+    described: [&[FeatureDescription]; 2],
+) -> Vec<Change> {
+    let mut names: Vec<&str> = Vec::new();
+    for (features, described) in features.iter().zip(described) {
+        names.extend(features.iter().map(|feature| &*feature.name));
+        names.extend(described.iter().map(|feature| &*feature.name));
+    }
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(*name));
     let mut changes = Vec::new();
-    for feature in before {
-        match find(after, &feature.name) {
-            None => changes.push(change(ChangeKind::Removed, what, &feature.name)),
-            Some(ty) if ty != feature.ty => changes.push(Change {
-                differences: vec![("type".to_owned(), feature.ty.clone(), ty)],
-                ..change(ChangeKind::Changed, what, &feature.name)
-            }),
-            Some(_) => {}
+    for name in names {
+        let [before, after] =
+            features.map(|features| features.iter().find(|feature| feature.name == name));
+        let kind = match (before, after) {
+            (Some(_), None) => ChangeKind::Removed,
+            (None, Some(_)) => ChangeKind::Added,
+            _ => ChangeKind::Changed,
+        };
+        let mut differences = Vec::new();
+        if kind == ChangeKind::Changed {
+            let types = [before, after].map(|feature| feature.map(|feature| feature.ty.clone()));
+            if types[0] != types[1] {
+                let [before, after] = types.map(Option::unwrap_or_default);
+                differences.push(("type".to_owned(), before, after));
+            }
+            let told = described.map(|all| all.iter().find(|feature| feature.name == name));
+            differences.extend(match told {
+                [Some(before), Some(after)] => {
+                    differing(&description::of_feature(before), &description::of_feature(after))
+                }
+                [None, None] => Vec::new(),
+                told => {
+                    let [before, after] =
+                        told.map(|told| if told.is_some() { "yes" } else { "no" });
+                    vec![("described".to_owned(), before.to_owned(), after.to_owned())]
+                }
+            });
+        }
+        if kind != ChangeKind::Changed || !differences.is_empty() {
+            changes.push(Change { differences, ..change(kind, what, name) });
         }
     }
-    let added = after.iter().filter(|feature| find(before, &feature.name).is_none());
-    changes.extend(added.map(|feature| change(ChangeKind::Added, what, &feature.name)));
     changes
 }
 

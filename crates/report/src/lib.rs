@@ -32,11 +32,13 @@
 //! | `pictures` | inputs and outputs that are pictures |
 //! | `program` | ExecuTorch programs: delegates and the kernels between them |
 //! | `changes` | what differs between two models |
+//! | `description` | the fields of a description as texts |
 //! | `page` | the page itself: `page/*.js` and `page/style.css`, put together |
 
 mod changes;
 mod check;
 pub mod data;
+pub mod description;
 mod drift;
 mod graph;
 mod page;
@@ -48,7 +50,7 @@ mod weights;
 
 pub use changes::changes;
 pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges};
-pub use drift::{NotFinite, Output};
+pub use drift::Output;
 pub use plan::{ComputePlan, PlannedOperation};
 
 use coremill_compiler::Calls;

@@ -3,7 +3,7 @@ use clap_complete::Shell;
 
 use crate::output::{self, Failure};
 
-/// Print a script that completes the command in a shell
+/// Print a script that completes the command in a shell: bash, elvish, fish, powershell or zsh
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coremill completions zsh > ~/.zfunc/_coremill")]
 pub(crate) struct Args {

@@ -215,7 +215,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let made = Opened::made(opened.model, &args.output);
         let verified = super::verify(&made)?;
         let saved = if is_text {
-            coremill::save_text(&args.output, &super::with_shapes(&made.model)?, Dialect::default())
+            let program = super::with_shapes(&made.model)?;
+            super::warn_of_text(&made.model, &program);
+            coremill::save_text(&args.output, &program, Dialect::default())
         } else {
             coremill::save(&args.output, &verified, &SaveOptions { durable: args.sync })
         };
@@ -247,8 +249,14 @@ fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>,
     let largest =
         weights().filter(|weight| weight.kept.is_some()).max_by_key(|weight| weight.bytes_before);
     let Some(OfWeight { name, kept: Some(reason), .. }) = largest else { return Ok(idle) };
+    let hint = match *reason {
+        compress::SMALL => {
+            "pass `--min-elements 1`, or another size, for weights of fewer elements"
+        }
+        _ => "`coremill inspect --top 0` lists the weights with their shapes",
+    };
     Err(Failure::user(format_args!("no weight can be compressed: `{name}` stays, as {reason}"))
-        .hint(Some("`coremill inspect --top 0` lists the weights with their shapes")))
+        .hint(Some(hint)))
 }
 
 /// With what samples show, if there are some.

@@ -100,6 +100,8 @@ fn text(args: &Args, found: &Changes) -> String {
 
 fn differences(change: &Change) -> String {
     let texts = change.differences.iter();
-    let texts: Vec<_> = texts.map(|(label, x, y)| format!("{label}: {x} → {y}")).collect();
+    let told = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+    let texts: Vec<_> =
+        texts.map(|(label, x, y)| format!("{label}: {} → {}", told(x), told(y))).collect();
     texts.join("; ")
 }

@@ -134,3 +134,15 @@ fn place(path: &Path) -> Option<PathBuf> {
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
     shapes::attach(model).map_err(Failure::user)
 }
+
+/// Warns of what callers are told about a model and its program as text does not say.
+fn warn_of_text(model: &Model, program: &Program) {
+    let lost = coremill_report::description::lost_in_text(model, program);
+    if !lost.is_empty() {
+        let label = output::paint(output::ERROR, "warning");
+        let lost = coremill_io::printable_line(&lost.join(", ")).into_owned();
+        output::tell(&format!(
+            "{label}: MIL text does not hold {lost}: a package that is made of it will lack them\n"
+        ));
+    }
+}

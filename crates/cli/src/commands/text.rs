@@ -41,6 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Form::Old => Dialect::V1_0,
     };
     let program = super::with_shapes(&model)?;
+    super::warn_of_text(&model, &program);
     if args.output.is_stdout() {
         let options = PrintOptions { dialect, ..PrintOptions::default() };
         return output::print(&coremill_mil::text::print(&program, &options).text);

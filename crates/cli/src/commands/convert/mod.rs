@@ -377,7 +377,9 @@ fn write(
     verified: &Verified<'_>,
 ) -> Result<(), Failure> {
     if output.extension().is_some_and(|extension| extension == "mil") {
-        coremill::save_text(output, &super::with_shapes(&opened.model)?, Dialect::default())
+        let program = super::with_shapes(&opened.model)?;
+        super::warn_of_text(&opened.model, &program);
+        coremill::save_text(output, &program, Dialect::default())
     } else {
         coremill::save(output, verified, &coremill::SaveOptions { durable: args.sync })
     }
