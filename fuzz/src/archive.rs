@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, Stored, ValueId, prepare};
+use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, StoredValue, ValueId, prepare};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 
@@ -97,7 +97,7 @@ fn walk(program: &ExportedProgram) {
     // An error is as good as an answer.
     drop(program.sample_inputs());
     for stored in program.tensors.values() {
-        if let Stored::Tensor(tensor) = stored {
+        if let StoredValue::Tensor(tensor) = stored {
             tensor.contiguous();
             if tensor.elements() < ELEMENTS {
                 let length = tensor.bytes().expect("its elements were checked").len();

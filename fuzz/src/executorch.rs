@@ -2,7 +2,7 @@
 //! reads the same.
 
 use coremill_pte::coreml::{Description, Directory, Payload, Reference};
-use coremill_pte::{Data, ExternalData, from_buffer, to_data};
+use coremill_pte::{ByteRope, ExternalData, from_buffer, to_data};
 use coremill_tensor::Buffer;
 
 pub(crate) fn program(data: &[u8]) {
@@ -29,7 +29,7 @@ pub(crate) fn payload(data: &[u8]) {
         let again = Reference::read(&Buffer::from(reference.to_bytes()));
         assert_eq!(again.expect("what is written is sound"), Some(reference));
     }
-    let data = Data::from(data);
+    let data = ByteRope::from(data);
     let Ok(directory) = Directory::read(&data) else { return };
     let _ = Description::of(&directory).is_ok();
     let written = directory.to_data().expect("what was read is writable");

@@ -2,8 +2,8 @@
 
 use coremill_pte::Program as Source;
 use coremill_pte::program::{
-    Chain, Dynamism, Instruction, Operator, Place, Placement, Plan, ScalarType, Tensor, Value,
-    ValueId,
+    Chain, ExecutionPlan, Instruction, Operator, Place, Placement, ScalarType, ShapeDynamism,
+    Tensor, Value, ValueId,
 };
 use coremill_runtime::{
     Limits, LoadOptions, Program, Tensor as Given, Value as GivenValue, operators,
@@ -55,7 +55,7 @@ impl Choices<'_> {
 
 struct Maker<'a> {
     choices: Choices<'a>,
-    plan: Plan,
+    plan: ExecutionPlan,
     given: Vec<GivenValue>,
     /// The type and the sizes of the tensor before, which many kernels want the next one to have.
     before: (ScalarType, Vec<i32>),
@@ -96,7 +96,7 @@ impl Maker<'_> {
             Tensor::new(scalar_type, sizes, Placement::Planned(Place { arena: 0, offset }));
         let kind = self.choices.byte();
         if kind & 1 == 1 {
-            tensor.dynamism = Dynamism::Bound;
+            tensor.dynamism = ShapeDynamism::Bound;
         }
         if kind & 6 == 6 && rank == 4 {
             tensor.dim_order = vec![0, 2, 3, 1];
@@ -200,7 +200,11 @@ impl Maker<'_> {
 
 /// Runs a program that the bytes describe, twice; whether it could be run.
 pub(crate) fn methods(data: &[u8]) -> bool {
-    let plan = Plan { name: "forward".to_owned(), arenas: vec![ARENA], ..Plan::default() };
+    let plan = ExecutionPlan {
+        name: "forward".to_owned(),
+        arenas: vec![ARENA],
+        ..ExecutionPlan::default()
+    };
     let before = (ScalarType::Float, vec![2, 3]);
     let mut maker = Maker { choices: Choices { bytes: data }, plan, given: Vec::new(), before };
     let count = 1 + maker.choices.below(3);

@@ -5,7 +5,7 @@ use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{Binding, Constant, Dim, Function, Op, Opset, TensorType, Type, ValueId};
 use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
 use coremill_mil::ops::OpKind;
-use coremill_passes::Draft;
+use coremill_passes::AnalyzedFunction;
 use coremill_tensor::DType;
 
 use crate::draw::Draw;
@@ -13,7 +13,7 @@ use crate::draw::Draw;
 /// A program and shapes of its inputs.
 pub(crate) struct Motif {
     /// The program; inputs of the same length mostly share a symbol.
-    pub(crate) draft: Draft,
+    pub(crate) draft: AnalyzedFunction,
     /// The shapes of all inputs for each length; the first ones are the defaults.
     pub(crate) shapes: Vec<Vec<Vec<usize>>>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn motif(draw: &mut Draw<'_>) -> Option<Motif> {
     }
     let shapes = lengths.into_iter().map(at).collect();
     let exact = std::collections::HashSet::new();
-    Some(Motif { draft: Draft { function, analysis, exact }, shapes })
+    Some(Motif { draft: AnalyzedFunction { function, analysis, exact }, shapes })
 }
 
 fn ints(values: &[i32]) -> Binding {

@@ -11,7 +11,7 @@ use coremill_mil::ir::{Binding, Dim, Function, Op, Program, Type};
 use coremill_mil::model::describe;
 use coremill_mil::ops::OpKind;
 use coremill_mil::{text, verify};
-use coremill_passes::{self as pass, Draft, Editor, PASSES, Pass};
+use coremill_passes::{self as pass, AnalyzedFunction, Editor, PASSES, Pass};
 
 use crate::compare::{LIMITS, difference, input, is_steady, is_tame, message, run, show};
 use crate::draw::Draw;
@@ -104,13 +104,13 @@ pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
 }
 
 fn check(function: Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
-    let Ok(draft) = Draft::new(function) else { return Outcome::Same };
+    let Ok(draft) = AnalyzedFunction::new(function) else { return Outcome::Same };
     check_draft(draft, Vec::new(), draw, benign)
 }
 
 /// Shapes of the inputs are drawn if none are given.
 fn check_draft(
-    draft: Draft,
+    draft: AnalyzedFunction,
     shapes: Vec<Vec<Vec<usize>>>,
     draw: &mut Draw<'_>,
     benign: bool,
@@ -124,7 +124,7 @@ fn check_draft(
 }
 
 fn check_passes(
-    draft: &Draft,
+    draft: &AnalyzedFunction,
     shapes: Vec<Vec<Vec<usize>>>,
     draw: &mut Draw<'_>,
     benign: bool,
@@ -186,7 +186,7 @@ fn at_shapes(function: &Function, shapes: &[&[usize]]) -> Function {
 }
 
 /// What the pass, or all of them, make of the draft; none if they leave it as it is.
-fn through(mut draft: Draft, pass: Option<&Pass>) -> Option<Function> {
+fn through(mut draft: AnalyzedFunction, pass: Option<&Pass>) -> Option<Function> {
     match pass {
         Some(pass) => {
             let mut editor = Editor::new(&mut draft);
@@ -198,7 +198,7 @@ fn through(mut draft: Draft, pass: Option<&Pass>) -> Option<Function> {
         None => pass::simplify(&mut draft, &[]),
     }
     // Core ML refuses inputs that nothing uses any more; whoever calls the passes calls this after them.
-    pass::consume_inputs(&mut draft.function);
+    pass::keep_unused_inputs(&mut draft.function);
     Some(draft.function)
 }
 

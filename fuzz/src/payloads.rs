@@ -83,7 +83,7 @@ pub(crate) fn payload(program: &str) -> Vec<u8> {
     directory.insert(METADATA, metadata.to_bytes()).expect("a file");
     let tree = package::to_tree(&verify::verify(&model).expect("it is sound")).expect("files");
     for file in tree.files {
-        let content: coremill_pte::Data = file.parts.into_iter().collect();
+        let content: coremill_pte::ByteRope = file.parts.into_iter().collect();
         directory.insert(format!("{PACKAGE}/{}", file.path), content).expect("a file");
     }
     for path in tree.empty_directories {

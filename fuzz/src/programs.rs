@@ -1,7 +1,7 @@
 //! Small programs out of bytes: a few operations on a few inputs, most of which pass the verifier, with
 //! arguments that nobody in their right mind would write among them.
 
-use coremill_mil::infer::{Folded, Scalar, analyze};
+use coremill_mil::infer::{KnownElements, Scalar, analyze};
 use coremill_mil::ir::{Binding, Constant, Dim, Function, Op, Opset, Type, ValueId};
 use coremill_mil::ops::{Accepts, OpKind, Parameter};
 use coremill_tensor::DType;
@@ -446,7 +446,7 @@ impl Program<'_, '_> {
                 ((index * 7 + self.rows) % 33) as f64 / 16.0 - 1.0
             })
         });
-        let folded = Folded::new(dtype, shape.clone(), elements.collect());
+        let folded = KnownElements::new(dtype, shape.clone(), elements.collect());
         let constant = folded.and_then(|folded| folded.to_constant());
         constant.unwrap_or_else(|| {
             // What is large does not fold; zeros do.
@@ -457,13 +457,13 @@ impl Program<'_, '_> {
 
     fn scalar(&mut self, dtype: DType, value: i64) -> Constant {
         let fitted = fit(dtype, value);
-        let constant = Folded::scalar(dtype, fitted).to_constant();
+        let constant = KnownElements::scalar(dtype, fitted).to_constant();
         constant.unwrap_or_else(|| Constant::int32(1))
     }
 
     fn folded(&mut self, dtype: DType, values: Vec<i64>) -> Constant {
         let elements = values.into_iter().map(|value| fit(dtype, value)).collect();
-        let constant = Folded::vector(dtype, elements).to_constant();
+        let constant = KnownElements::vector(dtype, elements).to_constant();
         constant.unwrap_or_else(|| Constant::int32s(&[1]))
     }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use coremill_compiler as compiler;
 use coremill_pt2::{
-    Argument, Dialect, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Saved,
-    Size, Stored, SymbolId, Symbolic, TensorMeta, TreeSpec,
+    Argument, Dialect, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind,
+    SavedValue, Size, StoredValue, SymbolId, Symbolic, TensorMeta, TreeSpec,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -68,7 +68,7 @@ fn kernels_alone(prepared: ExportedProgram) -> Result<ExportedProgram, compiler:
     }
     let real = paired.map_or(prepared, |paired| paired.program);
     let outside = vec![true; real.graph.nodes.len()];
-    Ok(compiler::portable::portable(real, &outside)?.program)
+    Ok(compiler::out_variants::to_out_variants(real, &outside)?.program)
 }
 
 struct Dump<'a> {
@@ -90,7 +90,7 @@ impl Dump<'_> {
         let mut tensors = Map::new();
         for (name, stored) in program.tensors.iter().filter(|_| self.weights) {
             let mut told = stored_tensor(stored)?;
-            if let (Some(archived), Stored::Tensor(tensor)) = (&self.archived, stored)
+            if let (Some(archived), StoredValue::Tensor(tensor)) = (&self.archived, stored)
                 && !archived.contains(name)
             {
                 told["bytes"] = json!(hexadecimal(&tensor.bytes()?));
@@ -102,7 +102,7 @@ impl Dump<'_> {
             None => Value::Null,
             Some(samples) => {
                 let positional: Result<Vec<_>, _> = samples.positional.iter().map(sample).collect();
-                json!([positional?, sample(&Saved::Dict(samples.keywords))?])
+                json!([positional?, sample(&SavedValue::Dict(samples.keywords))?])
             }
         };
         Ok(json!({
@@ -254,9 +254,9 @@ fn float(value: f64) -> Value {
     if value.is_finite() { json!(value) } else { json!(value.to_string().to_lowercase()) }
 }
 
-fn stored_tensor(stored: &Stored) -> Result<Value, coremill_pt2::Error> {
+fn stored_tensor(stored: &StoredValue) -> Result<Value, coremill_pt2::Error> {
     Ok(match stored {
-        Stored::Tensor(tensor) => {
+        StoredValue::Tensor(tensor) => {
             json!({
                 "dtype": tensor.dtype.name(),
                 "sizes": tensor.sizes,
@@ -265,8 +265,8 @@ fn stored_tensor(stored: &Stored) -> Result<Value, coremill_pt2::Error> {
                 "sha256": hexadecimal(&Sha256::digest(tensor.bytes()?)),
             })
         }
-        Stored::Missing { dtype, sizes } => json!({ "missing": dtype.name(), "sizes": sizes }),
-        Stored::Object(bytes) => json!({ "object": bytes.len() }),
+        StoredValue::Missing { dtype, sizes } => json!({ "missing": dtype.name(), "sizes": sizes }),
+        StoredValue::Object(bytes) => json!({ "object": bytes.len() }),
     })
 }
 
@@ -283,23 +283,26 @@ fn tree(spec: &TreeSpec) -> Value {
     }
 }
 
-fn sample(saved: &Saved) -> Result<Value, coremill_pt2::Error> {
-    let all = |items: &[Saved]| items.iter().map(sample).collect::<Result<Vec<_>, _>>();
+fn sample(saved: &SavedValue) -> Result<Value, coremill_pt2::Error> {
+    let all = |items: &[SavedValue]| items.iter().map(sample).collect::<Result<Vec<_>, _>>();
     Ok(match saved {
-        Saved::None => Value::Null,
-        Saved::Bool(value) => json!(value),
-        Saved::Int(value) => json!({ "int": value }),
-        Saved::Float(value) => json!({ "float": float(*value) }),
-        Saved::Complex(real, imaginary) => json!({ "complex": [float(*real), float(*imaginary)] }),
-        Saved::Text(text) => json!({ "text": text }),
-        Saved::Bytes(bytes) => json!({ "bytes": bytes }),
-        Saved::Tensor(stored) => stored_tensor(stored)?,
-        Saved::ScalarType(dtype) => json!({ "dtype": dtype.name() }),
-        Saved::Device(device) => json!({ "device": device }),
-        Saved::Tuple(items) => json!({ "tuple": all(items)? }),
-        Saved::List(items) => json!(all(items)?),
-        Saved::Dict(pairs) => {
-            let pair = |(key, value): &(Saved, Saved)| Ok(json!([sample(key)?, sample(value)?]));
+        SavedValue::None => Value::Null,
+        SavedValue::Bool(value) => json!(value),
+        SavedValue::Int(value) => json!({ "int": value }),
+        SavedValue::Float(value) => json!({ "float": float(*value) }),
+        SavedValue::Complex(real, imaginary) => {
+            json!({ "complex": [float(*real), float(*imaginary)] })
+        }
+        SavedValue::Text(text) => json!({ "text": text }),
+        SavedValue::Bytes(bytes) => json!({ "bytes": bytes }),
+        SavedValue::Tensor(stored) => stored_tensor(stored)?,
+        SavedValue::ScalarType(dtype) => json!({ "dtype": dtype.name() }),
+        SavedValue::Device(device) => json!({ "device": device }),
+        SavedValue::Tuple(items) => json!({ "tuple": all(items)? }),
+        SavedValue::List(items) => json!(all(items)?),
+        SavedValue::Dict(pairs) => {
+            let pair =
+                |(key, value): &(SavedValue, SavedValue)| Ok(json!([sample(key)?, sample(value)?]));
             json!({ "dict": pairs.iter().map(pair).collect::<Result<Vec<_>, _>>()? })
         }
     })

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use coremill_pte::coreml::{BACKEND, Entry, Payload};
 use coremill_pte::program::{
-    Chain, Delegate, Dynamism, Instruction, Placement, Plan, Tensor, Value, ValueId,
+    Chain, Delegate, ExecutionPlan, Instruction, Placement, ShapeDynamism, Tensor, Value, ValueId,
 };
-use coremill_pte::{Data, ExternalData, Program};
+use coremill_pte::{ByteRope, ExternalData, Program};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
@@ -62,7 +62,7 @@ fn external(data: &ExternalData) -> Json {
     json!({ "entries": data.entries.iter().map(entry).collect::<Vec<_>>() })
 }
 
-fn digest(data: &Data) -> Json {
+fn digest(data: &ByteRope) -> Json {
     let mut hasher = Sha256::new();
     let read = data.for_each_window(1 << 20, &mut |bytes| {
         hasher.update(bytes);
@@ -74,7 +74,7 @@ fn digest(data: &Data) -> Json {
 }
 
 fn program(program: &Program) -> Result<Json, coremill_pte::Error> {
-    let digests = |all: &[Data]| all.iter().map(digest).collect::<Vec<_>>();
+    let digests = |all: &[ByteRope]| all.iter().map(digest).collect::<Vec<_>>();
     let plans: Result<Vec<_>, _> = program.plans.iter().map(|found| plan(found, program)).collect();
     let named = program.named_data.iter();
     Ok(json!({
@@ -91,7 +91,7 @@ fn ids(ids: &[ValueId]) -> Vec<u32> {
     ids.iter().map(|id| id.0).collect()
 }
 
-fn plan(plan: &Plan, program: &Program) -> Result<Json, coremill_pte::Error> {
+fn plan(plan: &ExecutionPlan, program: &Program) -> Result<Json, coremill_pte::Error> {
     let delegates = plan.delegates.iter().map(|found| delegate(found, program));
     let container = plan.container.as_ref();
     Ok(json!({
@@ -197,9 +197,9 @@ fn tensor(tensor: &Tensor) -> Json {
         "sizes": tensor.sizes,
         "dim_order": tensor.dim_order,
         "dynamism": match tensor.dynamism {
-            Dynamism::Static => 0,
-            Dynamism::Bound => 1,
-            Dynamism::Unbound => 2,
+            ShapeDynamism::Static => 0,
+            ShapeDynamism::Bound => 1,
+            ShapeDynamism::Unbound => 2,
         },
         "buffer": buffer,
         "place": place.map(|place| json!([place.arena + 1, place.offset])),

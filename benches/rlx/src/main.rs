@@ -26,7 +26,7 @@ const ROUNDS: usize = 5;
 /// How many times as fast as the peer weights of a mapped file are built in and written, and within which memory, whatever
 /// the model's size.
 const BAR: f64 = 5.0;
-const MOST_MEGABYTES: f64 = 64.0;
+const MAX_MEGABYTES: f64 = 64.0;
 
 const WAYS: [&str; 6] = [
     "rlx-coreml",
@@ -118,9 +118,9 @@ fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Erro
         println!("  {way:24} {build:7.3} {write:7.3} {busy:7.3} {ratio:7.1} x {megabytes:6.0}");
     }
     let mapped = &best[MAPPED];
-    if mapped.megabytes > MOST_MEGABYTES {
+    if mapped.megabytes > MAX_MEGABYTES {
         return Err(format!(
-            "{} takes {} MB; the bar is {MOST_MEGABYTES}",
+            "{} takes {} MB; the bar is {MAX_MEGABYTES}",
             WAYS[MAPPED], mapped.megabytes
         )
         .into());

@@ -13,8 +13,8 @@ use std::time::Instant;
 use coremill_engine::{Elements, Value as Computed};
 use coremill_pte::program::Value as PlannedValue;
 use coremill_runtime::{
-    Delegate, Error, Grow, Hooks, Interface, Method as Loaded, Out, Port, ScalarType, Tensor,
-    Value, View,
+    Delegate, Error, Hooks, Interface, Method as Loaded, OutTensor, Port, ResizeFn, ScalarType,
+    Tensor, Value, View,
 };
 use coremill_tensor::Buffer;
 #[cfg(feature = "host")]
@@ -23,10 +23,10 @@ use coremill_tensor::DType;
 use crate::error::{CoremillStatus, Failure, Result, c_text, guard};
 use crate::handle::Table;
 use crate::hooks::{CoremillHooks, CoremillOperation, Symbols};
-use crate::model::{CoremillModel, MODELS, Model, What, put};
+use crate::model::{Artifact, CoremillModel, MODELS, Model, put};
 use crate::options::{array, text};
 use crate::tensor::{
-    COREMILL_MAX_RANK, Checked, CoremillPort, CoremillPortKind, CoremillTensor, overlap,
+    COREMILL_MAX_RANK, CheckedTensor, CoremillPort, CoremillPortKind, CoremillTensor, overlap,
 };
 
 /// An instance of a method: it has its own states. Several threads may use it; they run it one after the other.
@@ -45,7 +45,7 @@ struct Method {
     instance: Mutex<Instance>,
     /// The thread that uses the instance, by [`this_thread`]; 0 for none.
     user: AtomicUsize,
-    ports: [Vec<Named>; 3],
+    ports: [Vec<NamedTensor>; 3],
     symbols: Arc<Symbols>,
 }
 
@@ -54,7 +54,7 @@ enum Instance {
     Program(Box<Loaded>),
 }
 
-struct Named {
+struct NamedTensor {
     name: CString,
     port: CoremillPort,
 }
@@ -102,21 +102,21 @@ impl Method {
 impl Instance {
     fn new(model: &Model, name: &str) -> Result<Instance> {
         Ok(match &model.what {
-            What::Model(shared) => Instance::Model(model.prepare(shared, name)?),
-            What::Program(program) => {
+            Artifact::Model(shared) => Instance::Model(model.prepare(shared, name)?),
+            Artifact::Program(program) => {
                 Instance::Program(Box::new(program.method(name).map_err(Failure::model)?))
             }
         })
     }
 
     /// Inputs, outputs and states.
-    fn ports(&self) -> Result<[Vec<Named>; 3]> {
+    fn ports(&self) -> Result<[Vec<NamedTensor>; 3]> {
         match self {
             Instance::Model(delegate) => {
                 let Interface { inputs, outputs, states } = delegate.interface();
                 Ok([inputs, outputs, states].map(|features| {
                     let port = |feature: coremill_runtime::Feature| {
-                        Named::new(&feature.name, feature.scalar_type, &feature.extents)
+                        NamedTensor::new(&feature.name, feature.scalar_type, &feature.extents)
                     };
                     features.into_iter().map(port).collect()
                 }))
@@ -128,7 +128,7 @@ impl Instance {
                             let least = |size: &usize| if dynamic { 0 } else { *size };
                             let extents: Vec<_> =
                                 sizes.iter().map(|size| (least(size), Some(*size))).collect();
-                            Some(Named::new(name, scalar_type, &extents))
+                            Some(NamedTensor::new(name, scalar_type, &extents))
                         }
                         Port::Fixed(_) => None,
                     };
@@ -139,7 +139,7 @@ impl Instance {
                 let state = |(name, tensor): (String, Tensor)| {
                     let extents: Vec<_> =
                         tensor.sizes().iter().map(|size| (*size, Some(*size))).collect();
-                    Named::new(&name, tensor.scalar_type(), &extents)
+                    NamedTensor::new(&name, tensor.scalar_type(), &extents)
                 };
                 Ok([
                     tensors(method.inputs().map_err(Failure::model)?, &input_names),
@@ -167,8 +167,8 @@ impl Instance {
     }
 }
 
-impl Named {
-    fn new(name: &str, scalar_type: ScalarType, extents: &[(usize, Option<usize>)]) -> Named {
+impl NamedTensor {
+    fn new(name: &str, scalar_type: ScalarType, extents: &[(usize, Option<usize>)]) -> NamedTensor {
         let name = c_text(name);
         let extents = &extents[..extents.len().min(COREMILL_MAX_RANK)];
         let (mut least, mut largest) = ([0; COREMILL_MAX_RANK], [0; COREMILL_MAX_RANK]);
@@ -183,27 +183,27 @@ impl Named {
             least,
             largest,
         };
-        Named { name, port }
+        NamedTensor { name, port }
     }
 }
 
 // SAFETY: the pointer in a port leads to the text beside it, which nobody changes.
-unsafe impl Send for Named {}
+unsafe impl Send for NamedTensor {}
 // SAFETY: the same.
-unsafe impl Sync for Named {}
+unsafe impl Sync for NamedTensor {}
 
 /// The caller's memory, for a program that uses inputs where they lie: it is taken back after the run.
-struct Lent {
+struct BorrowedMemory {
     data: *const u8,
     length: AtomicUsize,
 }
 
 // SAFETY: whoever lends does so for a run, takes the memory back behind it, and nobody writes to it meanwhile.
-unsafe impl Send for Lent {}
+unsafe impl Send for BorrowedMemory {}
 // SAFETY: the same.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for BorrowedMemory {}
 
-struct LentRef(Arc<Lent>);
+struct LentRef(Arc<BorrowedMemory>);
 
 impl AsRef<[u8]> for LentRef {
     fn as_ref(&self) -> &[u8] {
@@ -216,7 +216,7 @@ impl AsRef<[u8]> for LentRef {
 }
 
 /// Takes memory back when the run is over, however it ends.
-struct TakeBack(Vec<Arc<Lent>>);
+struct TakeBack(Vec<Arc<BorrowedMemory>>);
 
 impl Drop for TakeBack {
     fn drop(&mut self) {
@@ -238,10 +238,10 @@ impl Memory {
     /// # Safety
     /// The memory of the inputs is there for `'g`, and nobody writes to it but this run to outputs.
     unsafe fn of<'g>(
-        inputs: &'g [Checked],
-        outputs: &[Checked],
+        inputs: &'g [CheckedTensor],
+        outputs: &[CheckedTensor],
     ) -> Result<(Memory, Vec<Cow<'g, [u8]>>)> {
-        let mut places: Vec<_> = outputs.iter().map(Checked::place).collect();
+        let mut places: Vec<_> = outputs.iter().map(CheckedTensor::place).collect();
         for (index, place) in places.iter().enumerate() {
             if let Some(other) = places[..index].iter().position(|other| overlap(place, other)) {
                 let message = format!("outputs {other} and {index} share memory");
@@ -266,14 +266,14 @@ impl Memory {
         index: usize,
         mut tensor: CoremillTensor,
         sizes: &[usize],
-    ) -> Result<Checked> {
+    ) -> Result<CheckedTensor> {
         let resize = hooks.resize.ok_or_else(|| Failure::argument("there is no callback"))?;
         tensor.set_sizes(sizes);
         if resize(hooks.context, index, &mut tensor) != CoremillStatus::Ok as i32 {
             let message = format!("the caller has no memory for the sizes {sizes:?}");
             return Err(Failure::argument(message));
         }
-        let checked = Checked::of(&tensor)?;
+        let checked = CheckedTensor::of(&tensor)?;
         if checked.sizes != sizes || checked.needed > checked.length {
             let length = checked.length;
             let message = format!("the caller's {length} bytes do not hold the sizes {sizes:?}");
@@ -293,15 +293,15 @@ fn of_port(failure: Failure, what: &str, index: usize) -> Failure {
     Failure { message: format!("{what} {index}: {}", failure.message), ..failure }
 }
 
-fn check_all(tensors: &[CoremillTensor], what: &str) -> Result<Vec<Checked>> {
+fn check_all(tensors: &[CoremillTensor], what: &str) -> Result<Vec<CheckedTensor>> {
     let check = |(index, tensor): (usize, &CoremillTensor)| {
-        Checked::of(tensor).map_err(|failure| of_port(failure, what, index))
+        CheckedTensor::of(tensor).map_err(|failure| of_port(failure, what, index))
     };
     tensors.iter().enumerate().map(check).collect()
 }
 
-fn views<'v>(inputs: &'v [Checked], bytes: &'v [Cow<'_, [u8]>]) -> Result<Vec<View<'v>>> {
-    let view = |(index, (input, bytes)): (usize, (&'v Checked, &'v Cow<'_, [u8]>))| {
+fn views<'v>(inputs: &'v [CheckedTensor], bytes: &'v [Cow<'_, [u8]>]) -> Result<Vec<View<'v>>> {
+    let view = |(index, (input, bytes)): (usize, (&'v CheckedTensor, &'v Cow<'_, [u8]>))| {
         input.view(bytes).map_err(|failure| of_port(failure, "input", index))
     };
     inputs.iter().zip(bytes).enumerate().map(view).collect()
@@ -361,19 +361,19 @@ impl Method {
                 let mut outs = Vec::with_capacity(checked.len());
                 for (index, (output, tensor)) in checked.iter().zip(outputs.iter()).enumerate() {
                     let (memory, tensor) = (&memory, *tensor);
-                    let grow: Option<Grow<'_>> = hooks.resize.is_some().then(|| {
+                    let grow: Option<ResizeFn<'_>> = hooks.resize.is_some().then(|| {
                         Box::new(move |sizes: &[usize]| {
                             let grown = memory.grow(hooks, index, tensor, sizes);
                             let grown = grown.map_err(|failure| Error::new(failure.message))?;
                             // SAFETY: the callback gave the memory for this output; it holds nothing else that
                             // the run uses.
                             Ok(unsafe { grown.memory() })
-                        }) as Grow<'_>
+                        }) as ResizeFn<'_>
                     });
                     // SAFETY: as the caller vouches; no input and no other output shares the memory.
                     let room = unsafe { output.memory() };
                     let (sizes, order) = (output.sizes.clone(), &output.order);
-                    let out = Out::new(output.scalar_type, sizes, order, room, true, grow);
+                    let out = OutTensor::new(output.scalar_type, sizes, order, room, true, grow);
                     outs.push(out.map_err(|error| {
                         of_port(Failure::argument(error.message()), "output", index)
                     })?);
@@ -413,7 +413,7 @@ impl Method {
 fn run_program(
     method: &mut Loaded,
     views: &[View<'_>],
-    checked: &[Checked],
+    checked: &[CheckedTensor],
     outputs: &[CoremillTensor],
     hooks: &CoremillHooks,
     memory: &Memory,
@@ -428,7 +428,7 @@ fn run_program(
                 let view = given.next().ok_or_else(|| Failure::argument("an input is missing"))?;
                 let bytes = view.bytes();
                 let length = AtomicUsize::new(bytes.len());
-                let one = Arc::new(Lent { data: bytes.as_ptr(), length });
+                let one = Arc::new(BorrowedMemory { data: bytes.as_ptr(), length });
                 lent.0.push(Arc::clone(&one));
                 let (sizes, order) = (view.sizes().to_vec(), view.dim_order().to_vec());
                 let data = Buffer::lent(Arc::new(LentRef(one)));
@@ -470,7 +470,8 @@ fn run_program(
         // SAFETY: as the caller of the entry vouches; nothing else that the run uses shares the memory.
         let room = unsafe { place.memory() };
         // The order in which dimensions lie is the caller's.
-        let out = Out::new(place.scalar_type, place.sizes.clone(), &place.order, room, false, None);
+        let out =
+            OutTensor::new(place.scalar_type, place.sizes.clone(), &place.order, room, false, None);
         let mut out = out.map_err(|error| fail(error.message().to_owned()))?;
         out.copy_from(&view).map_err(|error| fail(error.message().to_owned()))?;
         written.push(place.sizes);
@@ -575,7 +576,7 @@ pub unsafe extern "C" fn coremill_method_port(
 }
 
 impl Method {
-    fn ports_of(&self, kind: i32) -> Result<&[Named]> {
+    fn ports_of(&self, kind: i32) -> Result<&[NamedTensor]> {
         let ports = usize::try_from(kind).ok().and_then(|kind| self.ports.get(kind));
         let ports = ports.map(Vec::as_slice);
         ports.ok_or_else(|| Failure::argument(format!("{kind} is not a kind of port")))
@@ -629,7 +630,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
         // SAFETY: as the caller vouches.
         let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_mut()) };
         let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
-        let mut place = Checked::of(tensor)?;
+        let mut place = CheckedTensor::of(tensor)?;
         let states = method.lock()?.instance.states()?;
         let state = states.iter().find(|(known, _)| known == name);
         let (_, state) = state.ok_or_else(|| no_state(name, &states))?;
@@ -648,7 +649,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
         // SAFETY: as the caller vouches.
         let room = unsafe { place.memory() };
         let sizes = state.sizes().to_vec();
-        let out = Out::new(place.scalar_type, sizes, &place.order, room, false, None);
+        let out = OutTensor::new(place.scalar_type, sizes, &place.order, room, false, None);
         let written = out.and_then(|mut out| out.copy_from(&state.view()));
         written.map_err(|error| Failure::argument(error.message()))?;
         tensor.set_sizes(state.sizes());
@@ -671,7 +672,7 @@ pub unsafe extern "C" fn coremill_method_state_write(
         // SAFETY: as the caller vouches.
         let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_ref()) };
         let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
-        let checked = Checked::of(tensor)?;
+        let checked = CheckedTensor::of(tensor)?;
         // SAFETY: as the caller vouches.
         let bytes = unsafe { checked.bytes()? };
         let view = checked.view(bytes)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use coremill_pte::coreml::{BACKEND, DebugInfo, Methods, Payload, Reference};
 use coremill_pte::program::{Delegate as Planned, NamedData};
-use coremill_pte::{Data, Program as Source};
+use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Backend, Delegate, DelegatedPart, Limits, LoadOptions, Program, backends};
 use coremill_tensor::Buffer;
 
@@ -56,7 +56,7 @@ pub(crate) static MODELS: Table<Model> = Table::new("model");
 
 /// What stands behind a handle.
 pub(crate) struct Model {
-    pub(crate) what: What,
+    pub(crate) what: Artifact,
     options: Options,
     methods: Vec<(String, CString)>,
     /// The method that is meant where none is named.
@@ -65,16 +65,16 @@ pub(crate) struct Model {
     symbols: Vec<Arc<Symbols>>,
 }
 
-pub(crate) enum What {
+pub(crate) enum Artifact {
     /// A model of Core ML.
-    Model(Arc<Shared>),
+    Model(Arc<SharedModel>),
     /// A program of ExecuTorch.
     Program(Program),
 }
 
 /// A model that several handles may share, each for another of its methods.
-pub(crate) struct Shared {
-    directory: Data,
+pub(crate) struct SharedModel {
+    directory: ByteRope,
     backend: Arc<dyn Backend>,
     /// Whether a method has to be named.
     several: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
 
 /// Models that programs refer to by name, by the hash of their content and options: several methods have the weights
 /// once.
-static SHARED: Mutex<Option<HashMap<[u8; 32], Weak<Shared>>>> = Mutex::new(None);
+static SHARED: Mutex<Option<HashMap<[u8; 32], Weak<SharedModel>>>> = Mutex::new(None);
 
 /// What hashing looks at in a step.
 const WINDOW: usize = 1 << 20;
@@ -138,8 +138,8 @@ impl Model {
             return Model::from_program(program, options);
         }
         let Some(reference) = Reference::read(&bytes).map_err(Failure::model)? else {
-            let directory = Data::from(bytes);
-            let shared = || Shared::new(directory.clone(), false);
+            let directory = ByteRope::from(bytes);
+            let shared = || SharedModel::new(directory.clone(), false);
             return Model::from_payload(&directory, shared, None, options);
         };
         let directory = find(&reference.key)?;
@@ -151,7 +151,7 @@ impl Model {
         hashed.map_err(Failure::model)?;
         hasher.update(format!("{options:?}").as_bytes());
         let hash = *hasher.finalize().as_bytes();
-        let directory = Data::from(directory);
+        let directory = ByteRope::from(directory);
         let shared = || {
             let mut models = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
             let models = models.get_or_insert_with(HashMap::new);
@@ -159,7 +159,7 @@ impl Model {
             if let Some(shared) = models.get(&hash).and_then(Weak::upgrade) {
                 return Ok(shared);
             }
-            let made = Shared::new(directory.clone(), true)?;
+            let made = SharedModel::new(directory.clone(), true)?;
             models.insert(hash, Arc::downgrade(&made));
             Ok(made)
         };
@@ -167,8 +167,8 @@ impl Model {
     }
 
     fn from_payload(
-        directory: &Data,
-        shared: impl FnOnce() -> Result<Arc<Shared>>,
+        directory: &ByteRope,
+        shared: impl FnOnce() -> Result<Arc<SharedModel>>,
         function: Option<String>,
         options: Options,
     ) -> Result<Model> {
@@ -187,7 +187,7 @@ impl Model {
             payload.metadata.interface(Some(&function)).map_err(Failure::model)?;
             let methods = vec![function.clone()];
             return Ok(Model::new(
-                What::Model(shared()?),
+                Artifact::Model(shared()?),
                 options,
                 methods,
                 Some(function),
@@ -196,9 +196,9 @@ impl Model {
         }
         let mut shared = shared()?;
         if matches!(payload.metadata.methods, Methods::Several(_)) {
-            shared = Shared::new(shared.directory.clone(), true)?;
+            shared = SharedModel::new(shared.directory.clone(), true)?;
         }
-        Ok(Model::new(What::Model(shared), options, methods, default, symbols))
+        Ok(Model::new(Artifact::Model(shared), options, methods, default, symbols))
     }
 
     fn from_program(mut program: Source, options: Options) -> Result<Model> {
@@ -230,7 +230,7 @@ impl Model {
             [only] => Some(only.clone()),
             several => several.iter().find(|name| *name == "forward").cloned(),
         };
-        Ok(Model::new(What::Program(program), options, methods, default, symbols))
+        Ok(Model::new(Artifact::Program(program), options, methods, default, symbols))
     }
 
     fn from_file(path: &Path, options: Options) -> Result<Model> {
@@ -240,7 +240,7 @@ impl Model {
         if metadata.is_dir() {
             let (directory, default) = directory::read(path)?;
             let directory = directory.to_data().map_err(|error| fault(&error))?;
-            let shared = || Shared::new(directory.clone(), false);
+            let shared = || SharedModel::new(directory.clone(), false);
             let mut model = Model::from_payload(&directory, shared, None, options)?;
             // Its only function has a name, unlike a delegate's.
             if let [only] = &mut model.methods[..] {
@@ -259,7 +259,7 @@ impl Model {
     }
 
     fn new(
-        what: What,
+        what: Artifact,
         options: Options,
         methods: Vec<String>,
         default: Option<String>,
@@ -294,12 +294,12 @@ impl Model {
     }
 
     /// An instance of a method of a model, with states of its own.
-    pub(crate) fn prepare(&self, shared: &Shared, method: &str) -> Result<Box<dyn Delegate>> {
+    pub(crate) fn prepare(&self, shared: &SharedModel, method: &str) -> Result<Box<dyn Delegate>> {
         const KEY: &str = "model";
         let mut program = Source::default();
         if shared.several {
             let reference = Reference { key: KEY.to_owned(), function: method.to_owned() };
-            program.delegate_data.push(Data::from(Buffer::from(reference.to_bytes())));
+            program.delegate_data.push(ByteRope::from(Buffer::from(reference.to_bytes())));
             let (key, data) = (KEY.to_owned(), shared.directory.clone());
             program.named_data.push(NamedData { key, data, ..NamedData::default() });
         } else {
@@ -319,11 +319,11 @@ impl Model {
     }
 }
 
-impl Shared {
-    fn new(directory: Data, several: bool) -> Result<Arc<Shared>> {
+impl SharedModel {
+    fn new(directory: ByteRope, several: bool) -> Result<Arc<SharedModel>> {
         let backend = backends().into_iter().find(|backend| backend.id() == BACKEND);
         let backend = backend.ok_or_else(|| Failure::model(format!("there is no `{BACKEND}`")))?;
-        Ok(Arc::new(Shared { directory, backend, several }))
+        Ok(Arc::new(SharedModel { directory, backend, several }))
     }
 }
 

@@ -75,7 +75,7 @@ impl Default for CoremillPort {
 
 /// A tensor of the caller's that was checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedTensor {
     pub(crate) scalar_type: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: Vec<u8>,
@@ -86,8 +86,8 @@ pub(crate) struct Checked {
     pub(crate) needed: usize,
 }
 
-impl Checked {
-    pub(crate) fn of(tensor: &CoremillTensor) -> Result<Checked> {
+impl CheckedTensor {
+    pub(crate) fn of(tensor: &CoremillTensor) -> Result<CheckedTensor> {
         let number = i8::try_from(tensor.scalar_type).ok();
         let scalar_type = number.and_then(ScalarType::from_number).ok_or_else(|| {
             Failure::argument(format!("{} is not the number of a type", tensor.scalar_type))
@@ -119,7 +119,7 @@ impl Checked {
             let length = tensor.length;
             return Err(Failure::argument(format!("there are no {length} bytes at {data:p}")));
         }
-        Ok(Checked { scalar_type, sizes, order, data, length: tensor.length, needed })
+        Ok(CheckedTensor { scalar_type, sizes, order, data, length: tensor.length, needed })
     }
 
     /// Where its memory lies.
@@ -152,7 +152,7 @@ impl Checked {
     /// What it holds, in bytes that may be a copy.
     pub(crate) fn view<'a>(&'a self, bytes: &'a [u8]) -> Result<View<'a>> {
         let found = bytes.get(..self.needed).ok_or_else(|| {
-            let Checked { scalar_type, sizes, .. } = self;
+            let CheckedTensor { scalar_type, sizes, .. } = self;
             let found = bytes.len();
             Failure::argument(format!(
                 "a tensor of `{scalar_type:?}` and the sizes {sizes:?} takes {} bytes; there are {found}",

@@ -14,11 +14,11 @@ use coremill_capi::model::*;
 use coremill_capi::*;
 use coremill_mil::verify;
 use coremill_mlpackage::compiled;
-use coremill_pte::Data;
+use coremill_pte::ByteRope;
 use coremill_pte::coreml::{BACKEND, DEBUG_INFO, DebugInfo, Directory, PathPart};
 use coremill_pte::program::{
-    Chain, Delegate, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor as Planned,
-    Value as Planning, ValueId,
+    Chain, Delegate, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType,
+    Tensor as Planned, Value as Planning, ValueId,
 };
 use coremill_tensor::Buffer;
 
@@ -379,7 +379,7 @@ fn callbacks_see_operations_and_values() {
 fn two_methods() -> Vec<u8> {
     let mut program = Program::default();
     for (index, name) in ["forward", "other"].into_iter().enumerate() {
-        let whole = Data::from(Buffer::from(payload(TWICE)));
+        let whole = ByteRope::from(Buffer::from(payload(TWICE)));
         let mut directory = Directory::read(&whole).expect("it is a directory");
         let mut info = DebugInfo { version_info: "1".into(), ..DebugInfo::default() };
         let (operator, output) = ("add".to_owned(), "y".to_owned());
@@ -392,7 +392,7 @@ fn two_methods() -> Vec<u8> {
         let arguments = vec![ValueId(0), ValueId(1)];
         let call = Instruction::DelegateCall { delegate: 0, arguments };
         let data = index as u32;
-        program.plans.push(Plan {
+        program.plans.push(ExecutionPlan {
             name: name.to_owned(),
             values: vec![Planning::Tensor(given), Planning::Tensor(made)],
             inputs: vec![ValueId(0)],
@@ -400,7 +400,7 @@ fn two_methods() -> Vec<u8> {
             chains: vec![Chain { instructions: vec![call], ..Chain::default() }],
             delegates: vec![Delegate { id: BACKEND.into(), data, ..Delegate::default() }],
             arenas: vec![0, 24],
-            ..Plan::default()
+            ..ExecutionPlan::default()
         });
     }
     coremill_pte::to_data(&program).expect("it can be written").to_buffer().as_bytes().to_vec()

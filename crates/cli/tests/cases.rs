@@ -17,7 +17,7 @@ type Row = (&'static str, &'static str, i32, &'static str);
 
 /// What no case may take more of: the memory that a process maps, in KB.
 #[cfg(target_os = "linux")]
-const MOST_MEMORY: u64 = 1500 << 10;
+const MAX_MEMORY: u64 = 1500 << 10;
 
 const FORGED: &[Row] = &[
     ("adapt.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 3599940000 elements"),
@@ -131,7 +131,7 @@ fn run(command: &str, name: &str, directory: &Path) -> Output {
     #[cfg(target_os = "linux")]
     let mut process = {
         let mut shell = Command::new("sh");
-        let limited = format!("ulimit -v {MOST_MEMORY} && exec \"$@\"");
+        let limited = format!("ulimit -v {MAX_MEMORY} && exec \"$@\"");
         shell.args(["-c", &limited, "sh", binary]);
         shell
     };

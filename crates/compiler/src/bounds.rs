@@ -9,7 +9,7 @@ use std::slice::SliceIndex;
 
 use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Size, ValueId};
 
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// No extent, and no integer that extents are computed from, is larger. Products of two of them, and sums of a few such
 /// products, fit 64 bits.
@@ -20,7 +20,7 @@ const MAX_ELEMENTS: u64 = 1 << 40;
 const MAX_CREATED: u64 = 1 << 26;
 
 /// How many elements a constant of these extents has, if a decomposition may create it.
-pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize> {
+pub(crate) fn checked_numel<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize> {
     let count =
         extents.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent.try_into().ok()?));
     match count {
@@ -33,7 +33,7 @@ pub(crate) fn created<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize> {
 }
 
 /// Lists that are asked for a place, or for a run of places, which they may not have.
-pub(crate) trait At<T> {
+pub(crate) trait CheckedIndex<T> {
     /// What stands at a place.
     fn at(&self, place: usize) -> Result<&T>;
     /// The same, to be changed.
@@ -50,7 +50,7 @@ pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T> {
     Ok(list.remove(place))
 }
 
-impl<T> At<T> for [T] {
+impl<T> CheckedIndex<T> for [T] {
     fn at(&self, place: usize) -> Result<&T> {
         self.get(place).ok_or_else(|| out_of_range(place, self.len()))
     }
@@ -72,31 +72,32 @@ impl<T> At<T> for [T] {
 }
 
 /// The axis that stands so many places before the end of a shape of this rank.
-pub(crate) fn back(rank: usize, places: usize) -> Result<usize> {
-    rank.checked_sub(places)
-        .ok_or_else(|| Refusal::new(format!("a tensor of rank {rank} has no {places} dimensions")))
+pub(crate) fn axis_from_end(rank: usize, places: usize) -> Result<usize> {
+    rank.checked_sub(places).ok_or_else(|| {
+        LoweringError::new(format!("a tensor of rank {rank} has no {places} dimensions"))
+    })
 }
 
-fn out_of_range(place: impl Debug, length: usize) -> Refusal {
-    Refusal::new(format!("place {place:?} is out of range for a list of {length}"))
+fn out_of_range(place: impl Debug, length: usize) -> LoweringError {
+    LoweringError::new(format!("place {place:?} is out of range for a list of {length}"))
 }
 
 /// An integer that extents and places are computed with. What leaves 64 bits on the way stays outside, and is refused
 /// when the result is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Checked(Option<i64>);
+pub(crate) struct CheckedInt(Option<i64>);
 
 /// The beginning of a computation with extents: `checked(count) * step + 1`.
-pub(crate) fn checked(value: impl Into<i64>) -> Checked {
-    Checked(Some(value.into()))
+pub(crate) fn checked(value: impl Into<i64>) -> CheckedInt {
+    CheckedInt(Some(value.into()))
 }
 
 /// The product of extents.
-pub(crate) fn product<'e>(extents: impl IntoIterator<Item = &'e i64>) -> Checked {
+pub(crate) fn product<'e>(extents: impl IntoIterator<Item = &'e i64>) -> CheckedInt {
     extents.into_iter().fold(checked(1), |product, &extent| product * extent)
 }
 
-impl Checked {
+impl CheckedInt {
     /// The result.
     pub(crate) fn get(self) -> Result<i64> {
         match self.0 {
@@ -115,31 +116,31 @@ impl Checked {
     }
 
     /// How often a positive number goes into it, rounded down.
-    pub(crate) fn over(self, divisor: i64) -> Checked {
-        Checked(self.0.and_then(|value| value.checked_div_euclid(divisor)))
+    pub(crate) fn over(self, divisor: i64) -> CheckedInt {
+        CheckedInt(self.0.and_then(|value| value.checked_div_euclid(divisor)))
     }
 }
 
-impl From<i64> for Checked {
-    fn from(value: i64) -> Checked {
-        Checked(Some(value))
+impl From<i64> for CheckedInt {
+    fn from(value: i64) -> CheckedInt {
+        CheckedInt(Some(value))
     }
 }
 
-impl From<i32> for Checked {
-    fn from(value: i32) -> Checked {
-        Checked(Some(value.into()))
+impl From<i32> for CheckedInt {
+    fn from(value: i32) -> CheckedInt {
+        CheckedInt(Some(value.into()))
     }
 }
 
 macro_rules! operators {
     ($($operator:ident $method:ident $compute:ident),*) => {$(
-        impl<T: Into<Checked>> $operator<T> for Checked {
-            type Output = Checked;
+        impl<T: Into<CheckedInt>> $operator<T> for CheckedInt {
+            type Output = CheckedInt;
 
-            fn $method(self, other: T) -> Checked {
+            fn $method(self, other: T) -> CheckedInt {
                 let both = self.0.zip(other.into().0);
-                Checked(both.and_then(|(left, right)| left.$compute(right)))
+                CheckedInt(both.and_then(|(left, right)| left.$compute(right)))
             }
         }
     )*};
@@ -251,22 +252,29 @@ mod tests {
         let mut list = vec![3, 4, 5];
         assert_eq!((list.at(2), list.part(1..)), (Ok(&5), Ok(&[4, 5][..])));
         assert_eq!((list.at_mut(0).copied(), list.exchange(0, 2)), (Ok(3), Ok(())));
-        assert_eq!((take(&mut list, 0), &list[..], back(2, 2)), (Ok(5), &[4, 3][..], Ok(0)));
+        assert_eq!(
+            (take(&mut list, 0), &list[..], axis_from_end(2, 2)),
+            (Ok(5), &[4, 3][..], Ok(0))
+        );
         let reason = list.at(2).expect_err("there are two").reason;
         assert_eq!(reason, "place 2 is out of range for a list of 2");
         assert!(list.at_mut(2).is_err() && list.part(1..3).is_err() && list.part(3..).is_err());
-        assert!(list.exchange(2, 0).is_err() && take(&mut list, 2).is_err() && back(1, 2).is_err());
+        assert!(
+            list.exchange(2, 0).is_err()
+                && take(&mut list, 2).is_err()
+                && axis_from_end(1, 2).is_err()
+        );
     }
 
     #[test]
     fn what_is_created_has_a_budget() {
-        assert_eq!(created(&[60_000i64, 1000]), Ok(60_000_000));
-        assert_eq!(created::<u64>(&[]), Ok(1));
-        let refusal = created(&[60_000i64, 59_999]).expect_err("too many").reason;
+        assert_eq!(checked_numel(&[60_000i64, 1000]), Ok(60_000_000));
+        assert_eq!(checked_numel::<u64>(&[]), Ok(1));
+        let refusal = checked_numel(&[60_000i64, 59_999]).expect_err("too many").reason;
         assert_eq!(
             refusal,
             "needs a constant of 3599940000 elements; at most 67108864 are created"
         );
-        assert!(created(&[1i64 << 40, 1 << 40]).is_err() && created(&[-1i64]).is_err());
+        assert!(checked_numel(&[1i64 << 40, 1 << 40]).is_err() && checked_numel(&[-1i64]).is_err());
     }
 }

@@ -7,22 +7,22 @@ use coremill_pt2::{ExportedProgram, Node, Origin};
 
 /// Which calls of a program the values of its model come from.
 #[derive(Clone, Debug, Default)]
-pub struct Calls {
+pub struct SourceMap {
     /// By the name of a value, the call that it was made for. Values that passes made have none.
     pub(crate) by_value: HashMap<String, usize>,
-    pub(crate) calls: Vec<Made>,
+    pub(crate) calls: Vec<SourceCall>,
 }
 
 /// A call of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct SourceCall {
     operator: String,
     origin: Origin,
     /// The names of its results.
     results: Vec<String>,
 }
 
-impl Calls {
+impl SourceMap {
     /// The operator and the origin of the call that a value was made for. A value that only differs in precision comes
     /// from the same call.
     pub fn of(&self, value: &str) -> Option<(&str, &Origin)> {
@@ -41,8 +41,8 @@ impl Calls {
     }
 }
 
-pub(crate) fn program_calls(program: &ExportedProgram) -> Vec<Made> {
-    let made = |node: &Node| Made {
+pub(crate) fn program_calls(program: &ExportedProgram) -> Vec<SourceCall> {
+    let made = |node: &Node| SourceCall {
         operator: node.target.to_string(),
         origin: node.origin.clone(),
         results: node

@@ -9,11 +9,11 @@ use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
 
 /// What is made of a call, or why it cannot be.
-pub(crate) type Result<T, E = Refusal> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = LoweringError> = std::result::Result<T, E>;
 
 /// Why one call cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct LoweringError {
     /// What is wrong: what was found, what is accepted.
     pub reason: String,
     /// What to do.
@@ -24,13 +24,13 @@ pub struct Refusal {
 
 /// A call that cannot be lowered, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct UnsupportedOp {
     /// torch's name of the call.
     pub node: String,
     /// The operator, `aten.histc.default` for instance.
     pub operator: String,
     /// Why.
-    pub refusal: Refusal,
+    pub refusal: LoweringError,
     /// The path of the module that made the call.
     pub module: Option<String>,
     /// The file, the line and the code of the model that made the call; torch's own where there is no other.
@@ -45,7 +45,8 @@ pub(crate) fn guarded<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Resul
             resume_unwind(payload);
         }
         let reason = format!("lowering `{}` ended in an internal error", node.target);
-        Err(Refusal::new(reason).hint("report it, with the model: this is a fault of coremill"))
+        Err(LoweringError::new(reason)
+            .hint("report it, with the model: this is a fault of coremill"))
     })
 }
 
@@ -55,37 +56,38 @@ pub enum Error {
     /// The archive is at fault.
     Archive(coremill_pt2::Error),
     /// Calls that cannot be lowered; all of them.
-    Refused(Vec<Refused>),
+    Refused(Vec<UnsupportedOp>),
     /// Something about the program as a whole, or about the options.
-    Program(Refusal),
+    Program(LoweringError),
     /// coremill is at fault: a pass refuses what lowering made.
     Fault(String),
 }
 
-impl Refusal {
+impl LoweringError {
     /// A refusal for a reason.
-    pub fn new(reason: impl Into<String>) -> Refusal {
-        Refusal { reason: reason.into(), hint: None, needs: None }
+    pub fn new(reason: impl Into<String>) -> LoweringError {
+        LoweringError { reason: reason.into(), hint: None, needs: None }
     }
 
     /// The same, with a remedy.
-    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
+    pub fn hint(mut self, hint: impl Into<String>) -> LoweringError {
         self.hint = Some(hint.into());
         self
     }
 
     /// A refusal because `what` came with a later release than the target.
-    pub fn needs(what: &str, needed: Opset, target: Opset) -> Refusal {
-        let refusal = Refusal::new(format!("{what} needs {needed}; this program targets {target}"));
+    pub fn needs(what: &str, needed: Opset, target: Opset) -> LoweringError {
+        let refusal =
+            LoweringError::new(format!("{what} needs {needed}; this program targets {target}"));
         let hint = format!("pass the option `target={}`, or leave the target out", needed.tag());
-        Refusal { needs: Some(needed), ..refusal.hint(hint) }
+        LoweringError { needs: Some(needed), ..refusal.hint(hint) }
     }
 
     /// What inference has against an operation.
-    pub(crate) fn of_operation(name: &str, refusals: &[infer::Refusal]) -> Refusal {
+    pub(crate) fn of_operation(name: &str, refusals: &[infer::InferError]) -> LoweringError {
         let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.to_string()).collect();
         let refusal =
-            Refusal::new(format!("Core ML's `{name}` refuses it: {}", reasons.join("; ")));
+            LoweringError::new(format!("Core ML's `{name}` refuses it: {}", reasons.join("; ")));
         match refusals.iter().find_map(|refusal| refusal.hint.clone()) {
             Some(hint) => refusal.hint(hint),
             None => refusal,
@@ -93,11 +95,11 @@ impl Refusal {
     }
 }
 
-impl Refused {
+impl UnsupportedOp {
     /// A refusal of a call.
-    pub(crate) fn of(node: &Node, refusal: Refusal) -> Refused {
+    pub(crate) fn of(node: &Node, refusal: LoweringError) -> UnsupportedOp {
         let source = node.origin.model_source().or_else(|| node.origin.source());
-        Refused {
+        UnsupportedOp {
             node: node.name.clone(),
             operator: node.target.to_string(),
             refusal,
@@ -107,13 +109,13 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for LoweringError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for UnsupportedOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` ({}): {}", self.operator, self.node, self.refusal.reason)?;
         if let Some(module) = self.module.as_deref().filter(|module| !module.is_empty()) {
@@ -168,10 +170,10 @@ impl From<coremill_pt2::Error> for Error {
     }
 }
 
-/// Ends a lowering with a [`Refusal`] whose reason is formatted.
+/// Ends a lowering with a [`LoweringError`] whose reason is formatted.
 macro_rules! refuse {
     ($($reason:tt)*) => {
-        return Err($crate::error::Refusal::new(format!($($reason)*)))
+        return Err($crate::error::LoweringError::new(format!($($reason)*)))
     };
 }
 pub(crate) use refuse;

@@ -4,22 +4,24 @@ use std::collections::HashMap;
 
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
-use coremill_pte::Data;
+use coremill_pte::ByteRope;
 use coremill_pte::coreml::{BACKEND, Reference};
 use coremill_pte::program::{
-    Chain, ContainerMetadata, Delegate, NamedData, Plan, Program, Value, ValueId,
+    Chain, ContainerMetadata, Delegate, ExecutionPlan, NamedData, Program, Value, ValueId,
 };
 
 use crate::emit::{Pool, payload, plan};
-use crate::error::{Error, Refusal, Refused, Result};
+use crate::error::{Error, LoweringError, Result, UnsupportedOp};
 use crate::options::{Constant, LowerOptions, WeightSharing};
-use crate::partition::{Delegated, Division, Report, Why, Wishes, around, divide, report};
+use crate::out_variants::to_out_variants;
+use crate::partition::{
+    DelegatedPartition, Division, FallbackReason, PartitionOptions, Report, around, divide, report,
+};
 use crate::pipeline::{check_files, check_quantization, described, needed_by_options, quantize};
-use crate::portable::portable;
 
 /// Programs that were lowered.
 #[derive(Clone, Debug)]
-pub struct Lowered {
+pub struct LoweredPrograms {
     /// The ExecuTorch program.
     pub program: Program,
     /// How each method was divided.
@@ -40,7 +42,7 @@ struct Method {
 pub fn lower(
     programs: Vec<(String, ExportedProgram)>,
     options: &LowerOptions,
-) -> Result<Lowered, Error> {
+) -> Result<LoweredPrograms, Error> {
     check(&programs, options).map_err(Error::Program)?;
     let files: Vec<_> = programs.iter().map(|(_, program)| program.files()).collect();
     let is_shared = is_shared(&programs, options);
@@ -65,7 +67,7 @@ pub fn lower(
     };
     let plans = methods.iter().zip(delegates);
     let plans = plans.map(|(of, delegates)| plan(&of.name, &of.around, delegates, &mut pool));
-    let mut plans = plans.collect::<Result<Vec<Plan>, _>>()?;
+    let mut plans = plans.collect::<Result<Vec<ExecutionPlan>, _>>()?;
     plans.extend(options.constant_methods.iter().map(constant_method));
     plans.sort_by(|left, right| left.name.cmp(&right.name));
     lowered.plans = plans;
@@ -73,23 +75,23 @@ pub fn lower(
     lowered.mutable_data = pool.initial;
     let reports = methods.into_iter().map(|method| method.report).collect();
     files.iter().try_for_each(check_files)?;
-    Ok(Lowered { program: lowered, reports, bounded })
+    Ok(LoweredPrograms { program: lowered, reports, bounded })
 }
 
-fn constant_method((name, constant): &(String, Constant)) -> Plan {
+fn constant_method((name, constant): &(String, Constant)) -> ExecutionPlan {
     let value = match constant {
         Constant::Int(number) => Value::Int(*number),
         Constant::Double(number) => Value::Double(*number),
         Constant::Bool(truth) => Value::Bool(*truth),
         Constant::Text(text) => Value::String(text.clone()),
     };
-    Plan {
+    ExecutionPlan {
         name: name.clone(),
         container: Some(ContainerMetadata::default()),
         values: vec![value],
         outputs: vec![ValueId(0)],
         chains: vec![Chain::default()],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     }
 }
 
@@ -100,7 +102,7 @@ fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> 
 
 fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<()> {
     if programs.is_empty() {
-        return Err(Refusal::new("there is no program to lower"));
+        return Err(LoweringError::new("there is no program to lower"));
     }
     let names: Vec<&String> = programs
         .iter()
@@ -109,14 +111,14 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
         .collect();
     for (at, name) in names.iter().enumerate() {
         if names[..at].contains(name) {
-            return Err(Refusal::new(format!("two methods are to be called `{name}`")));
+            return Err(LoweringError::new(format!("two methods are to be called `{name}`")));
         }
     }
     let is_shared = is_shared(programs, options);
     let target = options.options.target;
     if let Some(target) = target.filter(|target| is_shared && *target < Opset::Ios18) {
         let what = "weights that methods share";
-        let refusal = Refusal::needs(what, Opset::Ios18, target);
+        let refusal = LoweringError::needs(what, Opset::Ios18, target);
         let hint = "pass the option `target=ios18`, or let each method have its own weights (the option \
                     `weight_sharing=disabled`)";
         return Err(refusal.hint(hint));
@@ -130,10 +132,12 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
             (!options.take_over_mutable_buffer, "buffers are not to be taken over"),
         ];
         if let Some((_, what)) = wanted.iter().find(|(is_wanted, _)| *is_wanted) {
-            return Err(Refusal::new(format!("{what}, but the full graph is to be delegated")));
+            return Err(LoweringError::new(format!(
+                "{what}, but the full graph is to be delegated"
+            )));
         }
     } else if !options.options.shapes.is_empty() {
-        return Err(Refusal::new("shapes are enumerated for the inputs of the program")
+        return Err(LoweringError::new("shapes are enumerated for the inputs of the program")
             .hint("ask for the full graph to be lowered"));
     }
     Ok(())
@@ -150,14 +154,14 @@ fn method(
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
     loop {
-        let wishes = Wishes { options, floor, without_kernel: &without_kernel };
+        let wishes = PartitionOptions { options, floor, without_kernel: &without_kernel };
         let (divided, mut division) = divide(program.clone(), &wishes)?;
         let around = around(&divided, &division)?;
-        match portable(around.program, &around.outside) {
+        match to_out_variants(around.program, &around.outside) {
             Ok(portable) => {
-                let quantized = |part: Delegated| {
+                let quantized = |part: DelegatedPartition| {
                     let (function, weights) = quantize(part.function, &options.options)?;
-                    Ok(Delegated { function, weights, ..part })
+                    Ok(DelegatedPartition { function, weights, ..part })
                 };
                 division.delegated =
                     division.delegated.into_iter().map(quantized).collect::<Result<_, Error>>()?;
@@ -167,12 +171,13 @@ fn method(
             }
             Err(Error::Refused(refused)) => {
                 // What a delegate could do goes back to one.
-                let willing = |call: &&Refused| match why(&divided, &division, call) {
-                    Some(Why::Crumb) => true,
-                    Some(Why::Asked) => !options.portable,
-                    Some(Why::Refused(_)) | None => false,
+                let willing = |call: &&UnsupportedOp| match why(&divided, &division, call) {
+                    Some(FallbackReason::Crumb) => true,
+                    Some(FallbackReason::Asked) => !options.portable,
+                    Some(FallbackReason::Refused(_)) | None => false,
                 };
-                let mut back: Vec<Refused> = refused.iter().filter(willing).cloned().collect();
+                let mut back: Vec<UnsupportedOp> =
+                    refused.iter().filter(willing).cloned().collect();
                 if back.is_empty() && !options.portable {
                     back = beside(&refused, &divided, &division);
                 }
@@ -181,7 +186,7 @@ fn method(
                 }
                 for call in back {
                     without_kernel.push(call.node.clone());
-                    if let Some(Why::Asked) = why(&divided, &division, &call) {
+                    if let Some(FallbackReason::Asked) = why(&divided, &division, &call) {
                         kept.push(call);
                     }
                 }
@@ -192,36 +197,44 @@ fn method(
 }
 
 /// The calls that were to stay outside on whose account these can be neither delegated nor done by kernels.
-fn beside(refused: &[Refused], program: &ExportedProgram, division: &Division) -> Vec<Refused> {
+fn beside(
+    refused: &[UnsupportedOp],
+    program: &ExportedProgram,
+    division: &Division,
+) -> Vec<UnsupportedOp> {
     let nodes = &program.graph.nodes;
-    let at = |call: &Refused| nodes.iter().position(|node| node.name == call.node);
+    let at = |call: &UnsupportedOp| nodes.iter().position(|node| node.name == call.node);
     let calls: Vec<usize> = refused.iter().filter_map(at).collect();
     let reason = |call: usize| {
         let first = refused.first().map_or("", |call| call.operator.as_str());
         let reason = format!("beside it `{first}` could be neither delegated nor done by a kernel");
-        Refused::of(&nodes[call], Refusal::new(reason))
+        UnsupportedOp::of(&nodes[call], LoweringError::new(reason))
     };
     division.asked_beside(program, &calls).into_iter().map(reason).collect()
 }
 
 /// Why a call is outside that no kernel can do.
-fn why<'d>(program: &ExportedProgram, division: &'d Division, call: &Refused) -> Option<&'d Why> {
+fn why<'d>(
+    program: &ExportedProgram,
+    division: &'d Division,
+    call: &UnsupportedOp,
+) -> Option<&'d FallbackReason> {
     let at = program.graph.nodes.iter().position(|node| node.name == call.node)?;
     division.outside.get(at)?.as_ref()
 }
 
 /// Says of calls that neither Core ML nor a kernel can do why Core ML cannot.
 fn with_reasons(
-    mut refused: Vec<Refused>,
+    mut refused: Vec<UnsupportedOp>,
     program: &ExportedProgram,
     division: &Division,
-) -> Vec<Refused> {
+) -> Vec<UnsupportedOp> {
     for call in &mut refused {
-        let outside = std::mem::replace(&mut call.refusal, Refusal::new(""));
+        let outside = std::mem::replace(&mut call.refusal, LoweringError::new(""));
         let delegated = match why(program, division, call) {
-            Some(Why::Refused(refusal)) => refusal.clone(),
-            Some(Why::Asked) => Refusal::new("is to be left outside"),
-            Some(Why::Crumb) | None => {
+            Some(FallbackReason::Refused(refusal)) => refusal.clone(),
+            Some(FallbackReason::Asked) => LoweringError::new("is to be left outside"),
+            Some(FallbackReason::Crumb) | None => {
                 call.refusal = outside;
                 continue;
             }
@@ -231,7 +244,7 @@ fn with_reasons(
             delegated.reason, outside.reason
         );
         let hint = delegated.hint.or(outside.hint);
-        call.refusal = Refusal { reason, hint, needs: delegated.needs };
+        call.refusal = LoweringError { reason, hint, needs: delegated.needs };
     }
     refused
 }
@@ -282,7 +295,7 @@ fn shared(
             "methods share weights partition by partition, and need as many each: {}",
             found.join(", ")
         );
-        return Err(Error::Program(Refusal::new(message).hint(
+        return Err(Error::Program(LoweringError::new(message).hint(
             "lower so that the same calls stay outside in all methods, or let each method have its own weights \
              (the option `weight_sharing=disabled`)",
         )));
@@ -304,15 +317,20 @@ fn shared(
         }
         for (method, delegates) in methods.iter().zip(&mut all) {
             let reference = Reference { key: key.clone(), function: method.name.clone() };
-            delegates.push(delegate(Data::from(reference.to_bytes()), options, program)?);
+            delegates.push(delegate(ByteRope::from(reference.to_bytes()), options, program)?);
         }
     }
     Ok(all)
 }
 
-fn delegate(data: Data, options: &LowerOptions, program: &mut Program) -> Result<Delegate, Error> {
-    let number = u32::try_from(program.delegate_data.len())
-        .map_err(|_| Error::Program(Refusal::new("there are more delegates than 32 bits count")))?;
+fn delegate(
+    data: ByteRope,
+    options: &LowerOptions,
+    program: &mut Program,
+) -> Result<Delegate, Error> {
+    let number = u32::try_from(program.delegate_data.len()).map_err(|_| {
+        Error::Program(LoweringError::new("there are more delegates than 32 bits count"))
+    })?;
     program.delegate_data.push(data);
     Ok(Delegate {
         id: BACKEND.to_owned(),

@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use coremill_pt2::Target;
 
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// A matrix of more elements than this is larger than what it stands for is worth.
 pub(crate) const MAX_MATRIX: u64 = 1 << 26;
@@ -135,8 +135,8 @@ fn wanted_points(size: Option<i64>, extent: Option<u64>, kind: Kind) -> Result<O
 /// Extents by axis, where they are known.
 type Extents<'e> = &'e [Option<u64>];
 
-pub(crate) fn unknown_extent(axis: usize) -> Refusal {
-    Refusal::new(format!(
+pub(crate) fn unknown_extent(axis: usize) -> LoweringError {
+    LoweringError::new(format!(
         "a Fourier transform along axis {axis} needs an extent that is known before the program runs"
     ))
 }

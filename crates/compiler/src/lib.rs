@@ -10,7 +10,7 @@
 //! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
 //! | `pipeline` | [`convert`]: all of it in order |
 //! | `partition` | which calls Core ML runs, and which stay outside |
-//! | `portable` | [`portable::portable`]: what stays outside delegates becomes calls of ExecuTorch's kernels |
+//! | `portable` | [`out_variants::to_out_variants`]: what stays outside delegates becomes calls of ExecuTorch's kernels |
 //! | `emit` | a program as ExecuTorch's runtime runs it |
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
@@ -21,7 +21,7 @@
 //! | `bounds` | what calls may ask for, and what decompositions may create |
 //! | `calls` | which call a value comes from |
 //! | `fourier` | Fourier transforms as matrices |
-//! | `error` | [`Refused`] calls, with their reasons and their places in the model |
+//! | `error` | [`UnsupportedOp`] calls, with their reasons and their places in the model |
 
 mod arena;
 mod bounds;
@@ -34,29 +34,29 @@ mod fourier;
 mod kernels;
 mod lower;
 mod options;
+pub mod out_variants;
 mod partition;
 mod parts;
 mod pipeline;
-pub mod portable;
 mod preprocess;
 mod specs;
 
-pub use calls::Calls;
+pub use calls::SourceMap;
 pub use coremill_mil::text::identifier;
-pub use decompose::{Paired, pairs};
-pub use error::{Error, Refusal, Refused};
-pub use executorch::{Lowered, lower};
-pub use lower::Fed;
+pub use decompose::{ComplexLowered, pairs};
+pub use error::{Error, LoweringError, UnsupportedOp};
+pub use executorch::{LoweredPrograms, lower};
+pub use lower::LoopedBuffer;
 pub use options::{
     Constant, DEFAULT_MAX_SIZE, LowerOptions, ModelType, Options, Precision, Rewrite, RewriteFn,
     States, WeightSharing, is_within,
 };
 pub use partition::{
-    Cost, EdgeDivision, EdgePart, Outside, PartReport, Reason, Report, edge_partition,
+    Cost, EdgeDivision, EdgePart, FallbackCall, PartReport, Reason, Report, edge_partition,
     refused_calls,
 };
 pub use pipeline::{
-    Conversion, Demands, FED_KEY, Prepared, convert, convert_from, finish, prepare,
+    Conversion, FED_KEY, LoweredModel, TargetRequirements, convert, convert_from, finish, prepare,
 };
-pub use preprocess::{EdgeProgram, Preprocessed, preprocess, preprocess_methods};
+pub use preprocess::{EdgeProgram, PreprocessResult, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS, SpecKey};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 use coremill_optimize::linear;
-use coremill_passes::{Draft, KeepFp32};
+use coremill_passes::{AnalyzedFunction, KeepFp32};
 use coremill_pte::program::CompileSpec;
 
-use crate::calls::Calls;
+use crate::calls::SourceMap;
 
 /// How to convert a program.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ pub struct Rewrite {
 }
 
 /// What a [`Rewrite`] does.
-pub type RewriteFn = dyn Fn(&mut Draft, &Calls, &mut KeepFp32) + Send + Sync;
+pub type RewriteFn = dyn Fn(&mut AnalyzedFunction, &SourceMap, &mut KeepFp32) + Send + Sync;
 
 impl fmt::Debug for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,22 +1,22 @@
 //! Stored tensors, and the parts of those that are complex.
 
-use coremill_pt2::{ScalarType, Stored, Tensor};
+use coremill_pt2::{ScalarType, StoredValue, Tensor};
 
-use crate::error::{Refusal, Result};
+use crate::error::{LoweringError, Result};
 
 /// A stored tensor that is there, elements and all.
-pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor> {
+pub(crate) fn plain<'s>(name: &str, stored: &'s StoredValue) -> Result<&'s Tensor> {
     match stored {
-        Stored::Tensor(tensor) => Ok(tensor),
-        Stored::Missing { .. } => {
-            Err(Refusal::new(format!("the archive has no elements for `{name}`"))
+        StoredValue::Tensor(tensor) => Ok(tensor),
+        StoredValue::Missing { .. } => {
+            Err(LoweringError::new(format!("the archive has no elements for `{name}`"))
                 .hint("export the model with real weights, not under a fake or meta device"))
         }
-        Stored::Object(_) => {
+        StoredValue::Object(_) => {
             let message = format!(
                 "`{name}` is a Python object or a tensor of a Python class, not a plain tensor"
             );
-            Err(Refusal::new(message).hint(
+            Err(LoweringError::new(message).hint(
                 "quantize embeddings with torchao's `IntxWeightOnlyConfig`, and unwrap tensors of other classes before \
                  the export",
             ))
@@ -26,12 +26,12 @@ pub(crate) fn plain<'s>(name: &str, stored: &'s Stored) -> Result<&'s Tensor> {
 
 /// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
 /// which every second element counts.
-pub(crate) fn stored_parts(name: &str, stored: &Stored) -> Result<Option<[Tensor; 2]>> {
-    let Stored::Tensor(tensor) = stored else { return Ok(None) };
+pub(crate) fn stored_parts(name: &str, stored: &StoredValue) -> Result<Option<[Tensor; 2]>> {
+    let StoredValue::Tensor(tensor) = stored else { return Ok(None) };
     let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
     let doubled = |count: u64, more: u64| {
         let doubled = count.checked_mul(2).and_then(|doubled| doubled.checked_add(more));
-        doubled.ok_or_else(|| Refusal::new(format!("`{name}` lies beyond every archive")))
+        doubled.ok_or_else(|| LoweringError::new(format!("`{name}` lies beyond every archive")))
     };
     let strides = tensor.strides.iter().map(|&stride| doubled(stride, 0));
     let strides = strides.collect::<Result<Vec<_>, _>>()?;

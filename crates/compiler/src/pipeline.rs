@@ -6,13 +6,13 @@ use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::identifier;
 use coremill_optimize::linear;
-use coremill_passes::{self as pass, Draft, KeepFp32};
+use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32};
 use coremill_pt2::ExportedProgram;
 use coremill_tensor::Files;
 
-use crate::calls::{Calls, program_calls};
-use crate::error::{Error, Refusal, Refused, Result};
-use crate::lower::{Attempt, Fed, attempt};
+use crate::calls::{SourceMap, program_calls};
+use crate::error::{Error, LoweringError, Result, UnsupportedOp};
+use crate::lower::{Attempt, LoopedBuffer, attempt};
 use crate::options::{Options, Precision};
 
 /// A converted program.
@@ -23,33 +23,33 @@ pub struct Conversion {
     /// The release that it was written for.
     pub target: Opset,
     /// Where the target was chosen: what is asked of it that the release before it has not.
-    pub demands: Demands,
+    pub demands: TargetRequirements,
     /// Which calls of the program the values of the model come from.
-    pub calls: Calls,
+    pub calls: SourceMap,
 }
 
 /// Why a target was chosen; empty where the oldest release will do.
 #[derive(Clone, Debug, Default)]
-pub struct Demands {
+pub struct TargetRequirements {
     /// Calls that older releases have no operations for.
-    pub calls: Vec<Refused>,
+    pub calls: Vec<UnsupportedOp>,
     /// What is refused of the program as a whole for older releases: a state, for instance.
-    pub program: Option<Refusal>,
+    pub program: Option<LoweringError>,
 }
 
 /// A program that was lowered and made small, before its floats get their precision.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct LoweredModel {
     /// The function, and what is known about its values.
-    pub draft: Draft,
+    pub draft: AnalyzedFunction,
     /// The release that it was lowered for.
     pub target: Opset,
     /// Where the target was chosen: what is asked of it that the release before it has not.
-    pub demands: Demands,
+    pub demands: TargetRequirements,
     /// Which calls of the program the values come from.
-    pub calls: Calls,
+    pub calls: SourceMap,
     keep: KeepFp32,
-    fed: Vec<Fed>,
+    fed: Vec<LoopedBuffer>,
 }
 
 /// Converts a program.
@@ -78,7 +78,7 @@ pub fn convert_from(
 
 /// Fails if a file became too short while it was read: what was computed of it is nothing.
 pub(crate) fn check_files(files: &Files) -> Result<(), Error> {
-    files.check().map_err(|error| Error::Program(Refusal::new(error.to_string())))
+    files.check().map_err(|error| Error::Program(LoweringError::new(error.to_string())))
 }
 
 /// Lowers a program, for the release `floor` at the oldest where none is asked for, and makes it small.
@@ -86,19 +86,19 @@ pub fn prepare(
     program: ExportedProgram,
     options: &Options,
     floor: Opset,
-) -> Result<Prepared, Error> {
+) -> Result<LoweredModel, Error> {
     let program = coremill_pt2::prepare(program)?;
-    let Lowered { draft, demands, origins, fed, .. } = lowered(&program, options, floor);
+    let LoweredFunction { draft, demands, origins, fed, .. } = lowered(&program, options, floor);
     let (mut draft, target) = draft?;
     let keep = kept(&program, &origins, options);
     pass::simplify(&mut draft, &skipped(options));
-    let calls = Calls { calls: program_calls(&program), by_value: origins };
-    Ok(Prepared { draft, target, demands, calls, keep, fed })
+    let calls = SourceMap { calls: program_calls(&program), by_value: origins };
+    Ok(LoweredModel { draft, target, demands, calls, keep, fed })
 }
 
 /// Gives a prepared program its precision, and makes a model of it.
-pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
-    let Prepared { draft, calls, keep, fed, .. } = prepared;
+pub fn finish(prepared: LoweredModel, options: &Options) -> Result<Model, Error> {
+    let LoweredModel { draft, calls, keep, fed, .. } = prepared;
     let (function, _) = quantize(narrowed(draft, &calls, options, keep)?, options)?;
     let mut model = described(vec![function], options)?;
     describe_fed(&mut model, &fed);
@@ -109,7 +109,7 @@ pub fn finish(prepared: Prepared, options: &Options) -> Result<Model, Error> {
 pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<Model, Error> {
     let program = Program { functions, ..Program::default() };
     let mut model = model::describe(program)
-        .map_err(|error| Error::Program(Refusal::new(error.message).hint(error.hint)))?;
+        .map_err(|error| Error::Program(LoweringError::new(error.message).hint(error.hint)))?;
     model.description.metadata = Some(options.metadata.clone());
     Ok(model)
 }
@@ -119,12 +119,12 @@ pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<M
 pub const FED_KEY: &str = "coremill.fed";
 
 /// Says which outputs are inputs of the next step, for people and for who runs steps.
-fn describe_fed(model: &mut Model, fed: &[Fed]) {
+fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {
     if fed.is_empty() {
         return;
     }
     let description = &mut model.description;
-    for Fed { buffer, input, output, first } in fed {
+    for LoopedBuffer { buffer, input, output, first } in fed {
         let first = match first.as_deref() {
             Some([only]) => format!("{only}"),
             _ => format!("what the buffer `{buffer}` holds"),
@@ -142,29 +142,33 @@ fn describe_fed(model: &mut Model, fed: &[Fed]) {
 }
 
 /// A program that was lowered for a target.
-pub(crate) struct Lowered {
+pub(crate) struct LoweredFunction {
     /// The function, and the release that it was lowered for.
-    pub(crate) draft: Result<(Draft, Opset), Error>,
+    pub(crate) draft: Result<(AnalyzedFunction, Opset), Error>,
     /// The calls that are refused, one for each refusal.
     pub(crate) refused_nodes: Vec<usize>,
     /// By the name of a value in the draft, the call that it was made for.
     pub(crate) origins: HashMap<String, usize>,
     /// Why that release was chosen.
-    pub(crate) demands: Demands,
+    pub(crate) demands: TargetRequirements,
     /// Buffers that are inputs and outputs.
-    pub(crate) fed: Vec<Fed>,
+    pub(crate) fed: Vec<LoopedBuffer>,
 }
 
 /// Lowers a program that is functional for the target that is asked for, or else the oldest that will do, from a floor on.
-pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset) -> Lowered {
+pub(crate) fn lowered(
+    program: &ExportedProgram,
+    options: &Options,
+    floor: Opset,
+) -> LoweredFunction {
     let mut target = options.target.unwrap_or(floor);
-    let mut demands = Demands::default();
+    let mut demands = TargetRequirements::default();
     loop {
         let Attempt { draft, refused_nodes, origins, fed } = attempt(program, target, options);
         let error = match draft {
             Ok(draft) => {
                 let draft = Ok((draft, target));
-                return Lowered { draft, refused_nodes, origins, demands, fed };
+                return LoweredFunction { draft, refused_nodes, origins, demands, fed };
             }
             Err(error) => error,
         };
@@ -173,7 +177,9 @@ pub(crate) fn lowered(program: &ExportedProgram, options: &Options, floor: Opset
                 target = needed;
                 demands = demanding(error, needed);
             }
-            _ => return Lowered { draft: Err(error), refused_nodes, origins, demands, fed },
+            _ => {
+                return LoweredFunction { draft: Err(error), refused_nodes, origins, demands, fed };
+            }
         }
     }
 }
@@ -203,7 +209,7 @@ fn kept(
 /// Makes a lowered function small and fast, and gives it its precision. `origins` says which call of the program each value
 /// was made for.
 pub(crate) fn optimise(
-    mut draft: Draft,
+    mut draft: AnalyzedFunction,
     program: &ExportedProgram,
     origins: &HashMap<String, usize>,
     options: &Options,
@@ -211,8 +217,8 @@ pub(crate) fn optimise(
     let keep = kept(program, origins, options);
     pass::simplify(&mut draft, &skipped(options));
     let calls = match options.rewrite {
-        Some(_) => Calls { calls: program_calls(program), by_value: origins.clone() },
-        None => Calls::default(),
+        Some(_) => SourceMap { calls: program_calls(program), by_value: origins.clone() },
+        None => SourceMap::default(),
     };
     narrowed(draft, &calls, options, keep)
 }
@@ -228,8 +234,8 @@ fn skipped(options: &Options) -> Vec<&str> {
 
 /// Gives a small function its precision.
 fn narrowed(
-    mut draft: Draft,
-    calls: &Calls,
+    mut draft: AnalyzedFunction,
+    calls: &SourceMap,
     options: &Options,
     mut keep: KeepFp32,
 ) -> Result<Function, Error> {
@@ -251,7 +257,7 @@ pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     let Some(target) = options.target else { return Ok(()) };
     let needed = needed_by_options(options);
     let refusal =
-        || Refusal::needs("the quantization of weights that is asked for", needed, target);
+        || LoweringError::needs("the quantization of weights that is asked for", needed, target);
     if needed > target { Err(refusal()) } else { Ok(()) }
 }
 
@@ -261,9 +267,9 @@ pub(crate) fn quantize(
     options: &Options,
 ) -> Result<(Function, Option<linear::Outcome>), Error> {
     let Some(config) = &options.quantization else { return Ok((function, None)) };
-    let mut draft = Draft::new(function).map_err(fault)?;
+    let mut draft = AnalyzedFunction::new(function).map_err(fault)?;
     let outcome = linear::quantize(&mut draft, config).map_err(|error| {
-        let refusal = Refusal::new(error.message);
+        let refusal = LoweringError::new(error.message);
         Error::Program(match error.hint {
             Some(hint) => refusal.hint(hint),
             None => refusal,
@@ -287,13 +293,13 @@ fn needed(error: &Error) -> Option<Opset> {
 }
 
 /// What asks for a release.
-fn demanding(error: Error, needed: Opset) -> Demands {
+fn demanding(error: Error, needed: Opset) -> TargetRequirements {
     match error {
         Error::Refused(all) => {
             let calls = all.into_iter().filter(|refused| refused.refusal.needs == Some(needed));
-            Demands { calls: calls.collect(), program: None }
+            TargetRequirements { calls: calls.collect(), program: None }
         }
-        Error::Program(refusal) => Demands { calls: Vec::new(), program: Some(refusal) },
-        Error::Archive(_) | Error::Fault(_) => Demands::default(),
+        Error::Program(refusal) => TargetRequirements { calls: Vec::new(), program: Some(refusal) },
+        Error::Archive(_) | Error::Fault(_) => TargetRequirements::default(),
     }
 }

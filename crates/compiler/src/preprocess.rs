@@ -25,7 +25,7 @@ pub struct EdgeProgram {
 
 /// What a delegate is given, in memory of the caller's.
 #[derive(Clone, Debug)]
-pub struct Preprocessed<R> {
+pub struct PreprocessResult<R> {
     /// A directory in one piece.
     pub data: R,
     /// Derived from the content.
@@ -40,7 +40,7 @@ pub struct Preprocessed<R> {
 pub fn preprocess<R: AsMut<[u8]>>(
     part: EdgeProgram,
     room: impl FnOnce(usize) -> Result<R, Error>,
-) -> Result<Preprocessed<R>, Error> {
+) -> Result<PreprocessResult<R>, Error> {
     let (function, handles) = function(part.program, &part.options, Opset::Ios15)?;
     written(vec![function], &part.options, "lowered_module", Some(&handles), room)
 }
@@ -51,7 +51,7 @@ pub fn preprocess_methods<R: AsMut<[u8]>>(
     parts: Vec<EdgeProgram>,
     at: usize,
     room: impl FnOnce(usize) -> Result<R, Error>,
-) -> Result<Preprocessed<R>, Error> {
+) -> Result<PreprocessResult<R>, Error> {
     let options = parts.first().map(|part| part.options.clone()).unwrap_or_default();
     let mut functions = Vec::with_capacity(parts.len());
     for part in parts {
@@ -69,12 +69,12 @@ fn written<R: AsMut<[u8]>>(
     name: &str,
     handles: Option<&HashMap<String, i64>>,
     room: impl FnOnce(usize) -> Result<R, Error>,
-) -> Result<Preprocessed<R>, Error> {
+) -> Result<PreprocessResult<R>, Error> {
     let model = described(functions, &options.options)?;
     let ((data, identifier), handles) =
         payload_in(&model, options.model_type, name, handles, room)?;
     let specification_version = model.specification_version;
-    Ok(Preprocessed { data, identifier, specification_version, handles })
+    Ok(PreprocessResult { data, identifier, specification_version, handles })
 }
 
 /// A partition as a function, and by the name of a value the number of the call that it was made for: profilers know

@@ -6,7 +6,7 @@ use coremill_mil::ir::Opset;
 use coremill_optimize::linear;
 use serde::Deserialize;
 
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 use crate::options::{LowerOptions, ModelType, Precision, WeightSharing};
 
 pub use coremill_pte::program::CompileSpec;
@@ -73,7 +73,7 @@ impl LowerOptions {
     /// Takes over what compile specs say, and keeps them for the device, which reads the compute units.
     pub fn apply_specs(&mut self, specs: &[CompileSpec]) -> Result<()> {
         for spec in specs {
-            self.apply_spec(spec).map_err(|refusal| Refusal {
+            self.apply_spec(spec).map_err(|refusal| LoweringError {
                 reason: format!("compile spec `{}`: {}", spec.key, refusal.reason),
                 ..refusal
             })?;
@@ -110,7 +110,7 @@ impl LowerOptions {
             }
             "enumerated_shapes" => {
                 if !self.full_graph {
-                    return Err(Refusal::new(
+                    return Err(LoweringError::new(
                         "shapes are enumerated for the inputs of the program",
                     )
                     .hint("ask for the full graph to be lowered"));
@@ -120,7 +120,7 @@ impl LowerOptions {
             "pass_pipeline" => self.options.skipped_passes = without_passes(value)?,
             "op_linear_quantizer_config" => {
                 let config = linear::Config::from_json(value);
-                let config = config.map_err(|error| Refusal::new(error.message))?;
+                let config = config.map_err(|error| LoweringError::new(error.message))?;
                 self.options.quantization = Some(config);
             }
             other => {
@@ -138,7 +138,8 @@ fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
         return Ok(*found);
     }
     let names: Vec<_> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
-    let (last, others) = names.split_last().ok_or_else(|| Refusal::new("accepts no value"))?;
+    let (last, others) =
+        names.split_last().ok_or_else(|| LoweringError::new("accepts no value"))?;
     refuse!("found `{value}`; accepted are {} and {last}", others.join(", "))
 }
 

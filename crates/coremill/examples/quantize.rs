@@ -4,7 +4,7 @@
 use coremill::convert::LowerOptions;
 use coremill::engine::Array;
 use coremill::graph::DType;
-use coremill::quantize::{Config, Made, Output, Quantizer, Recipe};
+use coremill::quantize::{Artifact, Config, Recipe, Output, Quantizer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{}: {:?} dB at the layer", layer.name, layer.layer_db);
     }
     println!("{:?} dB at the outputs", quantized.model_db);
-    if let Made::Model(model) = &quantized.made {
+    if let Artifact::Model(model) = &quantized.made {
         let verified = coremill::verify(model).map_err(|report| report.summary())?;
         let directory = tempfile::tempdir()?;
         let package = directory.path().join("Digits.mlpackage");

@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 /// An input that an output feeds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Fed {
+pub struct StateFeedback {
     /// What the input is called.
     pub input: String,
     /// The output that says what the input takes in the next step.
@@ -34,13 +34,13 @@ pub struct Fed {
 }
 
 /// The inputs of a model that its outputs feed. Metadata that says something else says nothing.
-pub fn fed(model: &Model) -> Vec<Fed> {
+pub fn fed(model: &Model) -> Vec<StateFeedback> {
     let metadata = model.description.metadata.as_ref();
     let told = metadata.and_then(|metadata| metadata.user_defined(FED_KEY));
     told.and_then(|told| serde_json::from_str(told).ok()).unwrap_or_default()
 }
 
-impl Fed {
+impl StateFeedback {
     /// What the input takes first, if that is known.
     pub fn first(&self, ports: &[Port]) -> Option<Array> {
         let port = ports.iter().find(|port| port.name == self.input)?;
@@ -52,7 +52,7 @@ impl Fed {
 
 /// Gives each fed input that nobody gave what it takes: what the step before gave, or what it takes first.
 pub fn feed(
-    fed: &[Fed],
+    fed: &[StateFeedback],
     ports: &[Port],
     before: Option<&[(String, Array)]>,
     given: &mut Vec<(String, Array)>,

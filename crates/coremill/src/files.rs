@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use coremill_io::{StagedDirectory, is_stream, uninterrupted};
+use coremill_io::{AtomicDirectory, is_stream, uninterrupted};
 use coremill_mil::ir::Program;
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, Dialect, Listing, PrintOptions};
@@ -19,7 +19,7 @@ use crate::error::Error;
 
 /// A model with the text that it was read from, if it was: what [`open_with_source`] gives.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenedModel {
     /// The model.
     pub model: Model,
     /// What its program was read from; none for packages and model files, which hold no text.
@@ -132,7 +132,7 @@ pub fn save_pipeline(
 }
 
 /// Opens a model, whatever its form, and keeps the text of its program if there is one, so that
-/// [`Opened::render`] can show the lines of the file itself.
+/// [`OpenedModel::render`] can show the lines of the file itself.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ pub fn save_pipeline(
 /// assert_eq!(opened.source.map(|source| source.path), Some(path));
 /// # Ok::<(), coremill::Error>(())
 /// ```
-pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
+pub fn open_with_source(path: impl AsRef<Path>) -> Result<OpenedModel, Error> {
     let path = path.as_ref();
     let (model, source) = match FileKind::detect(path)? {
         FileKind::CompiledModel => {
@@ -161,13 +161,13 @@ pub fn open_with_source(path: impl AsRef<Path>) -> Result<Opened, Error> {
         }
         _ => (open(path)?, None),
     };
-    Ok(Opened { model, source, path: path.to_owned() })
+    Ok(OpenedModel { model, source, path: path.to_owned() })
 }
 
-impl Opened {
+impl OpenedModel {
     /// A model that was made here and is to be written to a path.
-    pub fn made(model: Model, path: &Path) -> Opened {
-        Opened { model, source: None, path: path.to_owned() }
+    pub fn made(model: Model, path: &Path) -> OpenedModel {
+        OpenedModel { model, source: None, path: path.to_owned() }
     }
 
     /// A report about the model, for people: each diagnostic under the line of the file that it is
@@ -211,10 +211,10 @@ pub fn read_text(
     from: &mut dyn Read,
     name: impl AsRef<Path>,
     directory: impl AsRef<Path>,
-) -> Result<Opened, Error> {
+) -> Result<OpenedModel, Error> {
     let path = name.as_ref().to_owned();
     let (model, listing) = parse_text(from, &path, directory.as_ref())?;
-    Ok(Opened { model, source: Some(Source { path: path.clone(), listing }), path })
+    Ok(OpenedModel { model, source: Some(Source { path: path.clone(), listing }), path })
 }
 
 fn too_long(path: &Path) -> Error {
@@ -303,7 +303,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
         return write_file(path, text::print(program, &options).text.as_bytes());
     }
     // Everything is written beside its place first; files then take their places, the text last.
-    let staging = StagedDirectory::new(&directory).map_err(failed)?;
+    let staging = AtomicDirectory::new(&directory).map_err(failed)?;
     layout.write(staging.path()).map_err(|error| Error::of_package(path, &error))?;
     let places = |weight: &_| layout.place(weight);
     let text = staging.path().join("text");

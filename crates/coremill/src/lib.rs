@@ -93,13 +93,13 @@ pub use coremill_session::{self as session, FileKind, SaveOptions, arrays, vocab
 pub use coremill_tensor::DType;
 pub use error::{Error, ErrorKind};
 pub use files::{
-    Opened, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline,
+    OpenedModel, Source, open, open_pipeline, open_with_source, read_text, save, save_pipeline,
     save_text, write_file,
 };
 pub use fill::fill_weights;
 
 #[cfg(feature = "compiler")]
-pub use programs::{ConvertOptions, Converted, LowerOptions, Lowered, convert, lower};
+pub use programs::{Conversion, ConvertOptions, LowerOptions, LoweredProgram, convert, lower};
 
 /// The Rust of the README and of the documentation, compiled and run with the tests.
 #[cfg(doctest)]

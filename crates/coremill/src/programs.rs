@@ -49,7 +49,7 @@ pub struct LowerOptions {
 /// A program that became a model: what [`convert`] gives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Converted {
+pub struct Conversion {
     /// The model, to be verified and written: [`verify`](crate::verify), [`save`](crate::save).
     pub model: Model,
     /// The release that it was written for.
@@ -59,7 +59,7 @@ pub struct Converted {
 /// A program that became an ExecuTorch program: what [`lower`] gives.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Lowered {
+pub struct LoweredProgram {
     /// The program.
     pub program: pte::Program,
     /// How many parts Core ML runs.
@@ -149,7 +149,7 @@ impl LowerOptions {
     }
 }
 
-impl Lowered {
+impl LoweredProgram {
     /// Writes the program as a `.pte` file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         Ok(pte::write(path.as_ref(), &self.program, &pte::WriteOptions::default())?)
@@ -174,11 +174,11 @@ impl Lowered {
 /// assert_eq!(error.kind(), coremill::ErrorKind::Argument);
 /// # Ok::<(), coremill::Error>(())
 /// ```
-pub fn convert(path: impl AsRef<Path>, options: &ConvertOptions) -> Result<Converted, Error> {
+pub fn convert(path: impl AsRef<Path>, options: &ConvertOptions) -> Result<Conversion, Error> {
     let program = crate::convert::read(path)?;
     crate::convert::check_options(&program, &options.options)?;
     let conversion = crate::convert::convert(program, &options.options)?;
-    Ok(Converted { model: conversion.model, target: conversion.target })
+    Ok(Conversion { model: conversion.model, target: conversion.target })
 }
 
 /// Lowers what `torch.export.save` wrote to an ExecuTorch program, of which Core ML runs what it can.
@@ -193,7 +193,7 @@ pub fn convert(path: impl AsRef<Path>, options: &ConvertOptions) -> Result<Conve
 /// lowered.save(directory.path().join("digits.pte"))?;
 /// # Ok::<(), coremill::Error>(())
 /// ```
-pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered, Error> {
+pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<LoweredProgram, Error> {
     let program = crate::convert::read(path)?;
     crate::convert::check_options(&program, &options.options.options)?;
     let lowered = compiler::lower(vec![("forward".to_owned(), program)], &options.options)?;
@@ -203,7 +203,7 @@ pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<Lowered, 
         let message = format!("`skip_ops` names `{name}`, which no call of the program has");
         return Err(Error::new(message).kinded(ErrorKind::Argument));
     }
-    Ok(Lowered {
+    Ok(LoweredProgram {
         parts: lowered.reports.iter().map(|report| report.parts.len()).sum(),
         outside: lowered.reports.iter().map(|report| report.outside.len()).sum(),
         program: lowered.program,

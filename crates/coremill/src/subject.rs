@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coremill_compiler::{self as compiler, LowerOptions, Options, Prepared, Rewrite};
+use coremill_compiler::{self as compiler, LowerOptions, LoweredModel, Options, Rewrite};
 use coremill_engine::{Array, Hooks, Port, Precision, Value};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
@@ -26,7 +26,7 @@ pub enum Output {
 
 /// What a program became.
 #[derive(Clone, Debug)]
-pub enum Made {
+pub enum Artifact {
     /// A model, to be verified and written.
     Model(Model),
     /// An ExecuTorch program.
@@ -34,24 +34,24 @@ pub enum Made {
 }
 
 /// A program to be made.
-pub(crate) struct Subject(Source);
+pub(crate) struct TrialCompiler(Source);
 
 enum Source {
     /// Lowered, so that only its last steps are done anew.
-    Model(Box<Prepared>),
+    Model(Box<LoweredModel>),
     /// Divided anew each time.
     Program(Box<ExportedProgram>, LowerOptions),
 }
 
-impl Subject {
+impl TrialCompiler {
     /// A program to be lowered for the release `floor` at the oldest.
     pub(crate) fn new(
         program: ExportedProgram,
         output: Output,
         options: &LowerOptions,
         floor: Opset,
-    ) -> Result<Subject, Error> {
-        Ok(Subject(match output {
+    ) -> Result<TrialCompiler, Error> {
+        Ok(TrialCompiler(match output {
             Output::Model => {
                 let prepared = compiler::prepare(program, &options.options, floor);
                 Source::Model(Box::new(prepared?))
@@ -65,12 +65,12 @@ impl Subject {
         &self,
         options: &Options,
         rewrite: Option<Rewrite>,
-    ) -> Result<(Made, Opset), Error> {
+    ) -> Result<(Artifact, Opset), Error> {
         let options = Options { rewrite, ..options.clone() };
         match &self.0 {
             Source::Model(prepared) => {
                 let model = compiler::finish((**prepared).clone(), &options)?;
-                Ok((Made::Model(model), prepared.target))
+                Ok((Artifact::Model(model), prepared.target))
             }
             Source::Program(program, lowering) => {
                 let lowering = LowerOptions { options, ..lowering.clone() };
@@ -78,7 +78,7 @@ impl Subject {
                 let lowered = compiler::lower(named, &lowering)?;
                 let parts = lowered.reports.iter().flat_map(|report| &report.parts);
                 let target = parts.map(|part| part.target).max().unwrap_or(Opset::Ios15);
-                Ok((Made::Program(lowered.program), target))
+                Ok((Artifact::Program(lowered.program), target))
             }
         }
     }
@@ -92,11 +92,11 @@ pub(crate) type Outputs = Vec<(String, Array)>;
 
 impl Machine {
     /// Loads the program.
-    pub(crate) fn new(made: Made, numerics: Precision) -> Result<Machine, Error> {
+    pub(crate) fn new(made: Artifact, numerics: Precision) -> Result<Machine, Error> {
         let options = RunOptions { numerics, ..RunOptions::default() };
         Ok(Machine(match made {
-            Made::Model(model) => coremill_session::load(&sound(&model)?, &options)?,
-            Made::Program(program) => coremill_session::load_program(program, &options)?,
+            Artifact::Model(model) => coremill_session::load(&sound(&model)?, &options)?,
+            Artifact::Program(program) => coremill_session::load_program(program, &options)?,
         }))
     }
 

@@ -268,7 +268,7 @@ fn undescribed(
     function: &Function,
 ) -> (Vec<FeatureSummary>, Vec<FeatureSummary>, Vec<FeatureSummary>) {
     let feature = |name: &str, ty: &Type| {
-        let tensor = ty.stripped_of_state().as_tensor();
+        let tensor = ty.unwrap_state().as_tensor();
         FeatureSummary {
             name: name.to_owned(),
             kind: if matches!(ty, Type::State(_)) { "state" } else { "value" },

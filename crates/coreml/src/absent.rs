@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interface::{Chip, Device, Plan, Port};
 use crate::options::LoadOptions;
-use crate::tensor::{Output, Owned, Tensor};
+use crate::tensor::{Output, OwnedTensor, Tensor};
 
 /// Cannot be made here.
 enum Never {}
@@ -18,7 +18,7 @@ pub struct Model(Never);
 pub struct State(Never);
 
 /// A model that is being loaded.
-pub struct Loading(Never);
+pub struct PendingModel(Never);
 
 /// Whether Core ML can be used, and why not.
 pub fn availability() -> Result {
@@ -58,7 +58,7 @@ impl Model {
     }
 
     /// Begins to load a compiled model.
-    pub fn load_async(_compiled: &Path, _options: &LoadOptions) -> Result<Loading> {
+    pub fn load_async(_compiled: &Path, _options: &LoadOptions) -> Result<PendingModel> {
         Err(availability().expect_err("there is no Core ML"))
     }
 
@@ -88,7 +88,10 @@ impl Model {
     }
 
     /// Runs the model on several sets of inputs.
-    pub fn predict_batch(&self, _batch: &[Vec<(&str, Tensor<'_>)>]) -> Result<Vec<Vec<Owned>>> {
+    pub fn predict_batch(
+        &self,
+        _batch: &[Vec<(&str, Tensor<'_>)>],
+    ) -> Result<Vec<Vec<OwnedTensor>>> {
         match self.0 {}
     }
 
@@ -100,7 +103,7 @@ impl Model {
 
 impl State {
     /// A copy of an array.
-    pub fn read(&self, _name: &str) -> Result<Owned> {
+    pub fn read(&self, _name: &str) -> Result<OwnedTensor> {
         match self.0 {}
     }
 
@@ -115,7 +118,7 @@ impl State {
     }
 }
 
-impl Loading {
+impl PendingModel {
     /// Waits until the model is loaded.
     pub fn wait(self) -> Result<Model> {
         match self.0 {}

@@ -23,7 +23,7 @@ pub struct Cache<'s> {
 
 /// A compiled model in a store, which stays while this is held.
 #[derive(Debug)]
-pub struct Compiled {
+pub struct CompiledModel {
     entry: Entry,
 }
 
@@ -34,7 +34,7 @@ impl<'s> Cache<'s> {
     }
 
     /// The compiled form of a package, a model file, or a compiled model, by its content.
-    pub fn compiled(&self, model: &Path, options: &LoadOptions) -> Result<Compiled> {
+    pub fn compiled(&self, model: &Path, options: &LoadOptions) -> Result<CompiledModel> {
         let content = hash_tree(model)?;
         let label = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
         self.compiled_as(&content, &label, options, |_| Ok(model.to_owned()))
@@ -48,7 +48,7 @@ impl<'s> Cache<'s> {
         label: &str,
         options: &LoadOptions,
         files: impl FnOnce(&Path) -> Result<PathBuf>,
-    ) -> Result<Compiled> {
+    ) -> Result<CompiledModel> {
         let build = system_build()?;
         let units = options.compute_units.name();
         let key = Key::new([b"compiled", content, units.as_bytes(), build.as_bytes()]);
@@ -65,11 +65,11 @@ impl<'s> Cache<'s> {
             fs::remove_dir_all(&source).map_err(|error| Error::of_files("remove", &source, &error))
         };
         let entry = self.store.get_or_insert(&key, KIND, label, make);
-        entry.map(|entry| Compiled { entry }).map_err(of_store)
+        entry.map(|entry| CompiledModel { entry }).map_err(of_store)
     }
 }
 
-impl Compiled {
+impl CompiledModel {
     /// The directory of the compiled model.
     pub fn path(&self) -> PathBuf {
         self.entry.path().join(COMPILED)

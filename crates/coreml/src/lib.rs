@@ -54,14 +54,14 @@ mod machine;
 mod machine;
 
 #[cfg(feature = "cache")]
-pub use cache::{Cache, Compiled};
+pub use cache::{Cache, CompiledModel};
 pub use error::{Error, ErrorKind};
 pub use interface::{Chip, Device, DeviceKind, Plan, PlannedOperation, Port, Shapes};
 pub use machine::{
-    Loading, Model, State, availability, chip_info, compile, devices, plan, system_build,
+    Model, PendingModel, State, availability, chip_info, compile, devices, plan, system_build,
 };
 pub use options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
-pub use tensor::{Output, Owned, Tensor, TensorMut};
+pub use tensor::{Output, OwnedTensor, Tensor, TensorMut};
 
 /// Whether this machine has a Neural Engine that models may use.
 pub fn ane_available() -> bool {

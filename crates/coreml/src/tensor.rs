@@ -167,7 +167,7 @@ pub trait Output {
 
 /// A result with memory of its own, of whatever shape it has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Owned {
+pub struct OwnedTensor {
     /// The output's or state's name.
     pub name: String,
     /// The type of the elements.
@@ -178,10 +178,10 @@ pub struct Owned {
     pub bytes: Vec<u8>,
 }
 
-impl Owned {
+impl OwnedTensor {
     /// An output that nothing was written to.
-    pub fn new(name: impl Into<String>, dtype: DType) -> Owned {
-        Owned { name: name.into(), dtype, shape: Vec::new(), bytes: Vec::new() }
+    pub fn new(name: impl Into<String>, dtype: DType) -> OwnedTensor {
+        OwnedTensor { name: name.into(), dtype, shape: Vec::new(), bytes: Vec::new() }
     }
 
     /// The elements, to give them to a model.
@@ -190,7 +190,7 @@ impl Owned {
     }
 }
 
-impl Output for Owned {
+impl Output for OwnedTensor {
     fn name(&self) -> &str {
         &self.name
     }

@@ -18,10 +18,10 @@ use crate::execute::{Input, Resources, execute};
 use crate::hooks::Hooks;
 use crate::ops;
 use crate::options::{LoadOptions, Precision};
-use crate::plan::{Machine, Operand, Plan, PlanKey, Source, plan};
+use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::port::Port;
-use crate::recycled::Recycled;
-use crate::spare::Spare;
+use crate::recycled::RunScratch;
+use crate::spare::BufferPool;
 use crate::value::Value;
 
 /// How many plans a function keeps, one for each set of input shapes. The one that was not used for the
@@ -32,11 +32,11 @@ const MAX_PLANS: usize = 16;
 /// at once.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineInner>,
 }
 
-struct Shared {
-    machine: Machine,
+struct EngineInner {
+    machine: CpuContext,
     precision: Precision,
     functions: Vec<Loaded>,
     default_function: String,
@@ -44,7 +44,7 @@ struct Shared {
 
 struct Loaded {
     name: String,
-    program: RwLock<Stated>,
+    program: RwLock<FunctionInstance>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     states: Vec<Port>,
@@ -54,8 +54,8 @@ struct Loaded {
 }
 
 /// A function with its constants.
-struct Stated {
-    source: Source,
+struct FunctionInstance {
+    source: FunctionContext,
     /// Where its constants lie.
     files: Files,
 }
@@ -74,8 +74,8 @@ pub struct Session {
     function: usize,
     arena: Arena,
     states: Vec<Array>,
-    spare: Spare,
-    recycled: Recycled,
+    spare: BufferPool,
+    recycled: RunScratch,
     /// The plan of the last run.
     latest: Option<(PlanKey, Weak<Plan>)>,
 }
@@ -114,12 +114,12 @@ impl Engine {
     /// Prepares a model. Everything that can be found out before a run is: an operation that cannot be
     /// run is an error here.
     pub fn load(verified: &Verified<'_>, options: &LoadOptions) -> Result<Engine> {
-        Engine::load_like(verified, options, None)
+        Engine::load_sharing_weights(verified, options, None)
     }
 
     /// The same for a model that differs from another in some constants: what that engine's plans hold of the others, as
     /// packed weights, serves this one's, too.
-    pub fn load_like(
+    pub fn load_sharing_weights(
         verified: &Verified<'_>,
         options: &LoadOptions,
         before: Option<&Engine>,
@@ -138,8 +138,12 @@ impl Engine {
             .map(|(index, function)| {
                 check(function)?;
                 let analysis = verified.analysis(index).clone();
-                let source =
-                    Source::new(function.clone(), analysis, options.precision, options.limits);
+                let source = FunctionContext::new(
+                    function.clone(),
+                    analysis,
+                    options.precision,
+                    options.limits,
+                );
                 let theirs = before.filter(|before| before.shared.machine.isa == isa);
                 let mut theirs = theirs.into_iter().flat_map(|before| &before.shared.functions);
                 let name = source.function.name.clone();
@@ -151,21 +155,23 @@ impl Engine {
                 let described = model.signature(&function.name);
                 let shapes = described.and_then(|signature| FlexibleShapes::of(&signature).ok()?);
                 let shapes = shapes.map_or_else(Vec::new, |shapes| shapes.enumerated);
-                let program = RwLock::new(Stated { source, files });
+                let program = RwLock::new(FunctionInstance { source, files });
                 let plans = Mutex::default();
                 Ok(Loaded { name, program, inputs, outputs, states, shapes, plans })
             })
             .collect::<Result<Vec<_>>>()?;
         let default_function = model.default_function_name().to_owned();
-        let machine = Machine { pool: Pool::new(threads), isa };
+        let machine = CpuContext { pool: Pool::new(threads), isa };
         let precision = options.precision;
-        Ok(Engine { shared: Arc::new(Shared { machine, precision, functions, default_function }) })
+        Ok(Engine {
+            shared: Arc::new(EngineInner { machine, precision, functions, default_function }),
+        })
     }
 
     /// Takes the constants of a model that differs from this one in nothing else, and says whether it does. Sessions go
     /// on as they are; plans stay, and of what they hold only that is made again which depends on these constants. Plans
     /// that looked at their elements to decide what is done are made anew.
-    pub fn adopt(&self, verified: &Verified<'_>) -> bool {
+    pub fn update_constants_from(&self, verified: &Verified<'_>) -> bool {
         let model = verified.model();
         let functions = &model.program.functions;
         if functions.len() != self.shared.functions.len()
@@ -177,11 +183,11 @@ impl Engine {
             let ports = ports(model, function);
             let same = function.name == loaded.name
                 && ports == (loaded.inputs.clone(), loaded.outputs.clone(), loaded.states.clone());
-            if same { loaded.stated().source.changes(function) } else { None }
+            if same { loaded.stated().source.diff_constants(function) } else { None }
         });
         let Some(changes) = changes.collect::<Option<Vec<_>>>() else { return false };
         for ((changes, loaded), index) in changes.into_iter().zip(&self.shared.functions).zip(0..) {
-            loaded.restate(&self.shared.machine, changes, Some(verified.analysis(index)));
+            loaded.update_constants(&self.shared.machine, changes, Some(verified.analysis(index)));
         }
         true
     }
@@ -189,7 +195,7 @@ impl Engine {
     /// States other constants of the same types in place of some of a function's, as [`Engine::adopt`] does.
     ///
     /// Where one of them is not there, or its type is another, nothing changes and it says so.
-    pub fn restate(&self, function: &str, constants: Vec<(ValueId, Constant)>) -> bool {
+    pub fn update_constants(&self, function: &str, constants: Vec<(ValueId, Constant)>) -> bool {
         let Some(loaded) = self.shared.functions.iter().find(|loaded| loaded.name == function)
         else {
             return false;
@@ -210,7 +216,7 @@ impl Engine {
         let changes: Option<Vec<_>> = constants.into_iter().map(change).collect();
         drop(stated);
         let Some(changes) = changes else { return false };
-        loaded.restate(&self.shared.machine, changes, None);
+        loaded.update_constants(&self.shared.machine, changes, None);
         true
     }
 
@@ -278,20 +284,25 @@ impl Engine {
             function: index,
             arena: Arena::default(),
             states,
-            spare: Spare::default(),
-            recycled: Recycled::default(),
+            spare: BufferPool::default(),
+            recycled: RunScratch::default(),
             latest: None,
         })
     }
 }
 
 impl Loaded {
-    fn stated(&self) -> RwLockReadGuard<'_, Stated> {
+    fn stated(&self) -> RwLockReadGuard<'_, FunctionInstance> {
         self.program.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has operations state other constants. Runs that go on end first.
-    fn restate(&self, machine: &Machine, changes: Vec<(OpId, Op)>, analysis: Option<&Analysis>) {
+    fn update_constants(
+        &self,
+        machine: &CpuContext,
+        changes: Vec<(OpId, Op)>,
+        analysis: Option<&Analysis>,
+    ) {
         let mut program = self.program.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(analysis) = analysis {
             program.source.analysis = analysis.clone();
@@ -306,7 +317,7 @@ impl Loaded {
             (key, plan)
         });
         let made = made.collect();
-        for (key, plan) in program.source.restate(machine, changes, made) {
+        for (key, plan) in program.source.update_constants(machine, changes, made) {
             let used = clocks.get(&key).copied().unwrap_or_default();
             plans.made.insert(key, (Arc::new(plan), used));
         }
@@ -553,7 +564,7 @@ impl Session {
         fail!("{} do not go together; accepted are {}", found.join(" and "), accepted.join("; "));
     }
 
-    fn plan(&self, source: &Source, key: PlanKey) -> Result<Arc<Plan>> {
+    fn plan(&self, source: &FunctionContext, key: PlanKey) -> Result<Arc<Plan>> {
         let loaded = self.loaded();
         let lock = || loaded.plans.lock().unwrap_or_else(PoisonError::into_inner);
         {
@@ -606,7 +617,7 @@ pub fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<P
         let value = function.value(value);
         Port {
             name: value.name.clone(),
-            ty: value.ty.stripped_of_state().clone(),
+            ty: value.ty.unwrap_state().clone(),
             description: describe(&value.name, features),
         }
     };

@@ -13,11 +13,11 @@ use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::hooks::{Hooks, Span};
 use crate::plan::{
-    Holds, Kernel, Machine, Node, NodeKind, Operand, Places, Plan, Reference, Region, SlotId,
-    Source,
+    CpuContext, FunctionContext, Kernel, MemoryPlan, Node, NodeKind, Operand, Plan, ReferenceOp,
+    Region, SlotId, SlotKind,
 };
-use crate::recycled::{Held, Memory, NodeMemory, Recycled};
-use crate::spare::Spare;
+use crate::recycled::{Memory, NodeMemory, RunScratch, SlotValue};
+use crate::spare::BufferPool;
 use crate::value::{Key, Value};
 use crate::{lists, ops};
 
@@ -50,16 +50,16 @@ impl Input<'_> {
 
 /// One run of a plan.
 pub(crate) struct Run<'r, 'h> {
-    source: &'r Source,
-    machine: &'r Machine,
+    source: &'r FunctionContext,
+    machine: &'r CpuContext,
     plan: &'r Plan,
     arena: &'r mut Arena,
     states: &'r mut [Array],
-    spare: &'r mut Spare,
+    spare: &'r mut BufferPool,
     hooks: &'r mut Hooks<'h>,
     seed: u64,
     /// What the slots outside the arena hold, by [`SlotId::index`].
-    held: Vec<Option<Held<'r>>>,
+    held: Vec<Option<SlotValue<'r>>>,
     /// Memory of the caller's for results, with the slots whose kernels write there.
     targets: Vec<(SlotId, &'r mut [f32])>,
     node: NodeMemory<'static>,
@@ -71,8 +71,8 @@ pub(crate) struct Run<'r, 'h> {
 pub(crate) struct Resources<'r, 'h> {
     pub(crate) arena: &'r mut Arena,
     pub(crate) states: &'r mut [Array],
-    pub(crate) spare: &'r mut Spare,
-    pub(crate) recycled: &'r mut Recycled,
+    pub(crate) spare: &'r mut BufferPool,
+    pub(crate) recycled: &'r mut RunScratch,
     pub(crate) hooks: &'r mut Hooks<'h>,
     pub(crate) seed: u64,
 }
@@ -82,8 +82,8 @@ pub(crate) struct Resources<'r, 'h> {
 /// Floats that a kernel computes are written to the target of their output, if there is one and it is of their
 /// length; no value is given for these, and for the others with their positions.
 pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
-    source: &'r Source,
-    machine: &'r Machine,
+    source: &'r FunctionContext,
+    machine: &'r CpuContext,
     plan: &'r Plan,
     inputs: &mut Vec<Input<'i>>,
     targets: &mut Vec<Option<&'t mut [f32]>>,
@@ -93,7 +93,7 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     if arena.len() < plan.places.length {
         *arena = reserved(plan.places.length)?;
     }
-    let mut held: Vec<Option<Held<'r>>> = emptied(std::mem::take(&mut recycled.held));
+    let mut held: Vec<Option<SlotValue<'r>>> = emptied(std::mem::take(&mut recycled.held));
     held.resize_with(plan.graph.slots.len(), || None);
     let bytes = plan.places.length * 4;
     let operations = 0;
@@ -132,8 +132,8 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
         run.put(
             slot,
             match input {
-                Input::Array(array) => Held::Value(Value::Array(array)),
-                Input::View(view) => Held::View(view),
+                Input::Array(array) => SlotValue::Value(Value::Array(array)),
+                Input::View(view) => SlotValue::View(view),
             },
         )?;
     }
@@ -197,7 +197,7 @@ impl<'r> Run<'r, '_> {
     }
 
     /// Runs the nodes of a region. Only the body has places in the arena.
-    fn nodes(&mut self, region: &'r Region, places: Option<&Places>) -> Result<()> {
+    fn nodes(&mut self, region: &'r Region, places: Option<&MemoryPlan>) -> Result<()> {
         for (index, (node, released)) in region.nodes.iter().zip(&region.releases).enumerate() {
             cancel::point();
             self.operations += 1;
@@ -234,11 +234,11 @@ impl<'r> Run<'r, '_> {
                 }
                 let plan = self.plan;
                 if let Operand::Slot(slot) = &node.inputs[0]
-                    && let Some(Held::View(view)) = self.held[slot.index()]
+                    && let Some(SlotValue::View(view)) = self.held[slot.index()]
                     && let Some(shape) = plan.graph.slot(output).shape.as_deref()
                     && shape.iter().product::<usize>() == view.len()
                 {
-                    return self.put(output, Held::View(View { shape, ..view }));
+                    return self.put(output, SlotValue::View(View { shape, ..view }));
                 }
                 let array = self.array(&node.inputs[0])?;
                 let shape = self.plan.graph.slot(output).shape.clone().unwrap_or_default();
@@ -288,7 +288,7 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    fn reference(&mut self, node: &Node, reference: &Reference) -> Result<()> {
+    fn reference(&mut self, node: &Node, reference: &ReferenceOp) -> Result<()> {
         let operands = self.views(&node.inputs)?;
         room(self.bytes, self.source.limits.bytes, self.expected_bytes(node, &operands))?;
         // No two operations draw the same numbers, nor does one that runs again in a loop.
@@ -300,7 +300,7 @@ impl<'r> Run<'r, '_> {
         let mut values = Vec::with_capacity(results.len());
         for (array, &slot) in results.into_iter().zip(&node.outputs) {
             let expected = self.plan.graph.slot(slot);
-            if expected.holds == Holds::Dictionary {
+            if expected.holds == SlotKind::Dictionary {
                 let classes = reference.parameters.iter().find(|(name, _)| name == "classes");
                 let classes = classes.map(|(_, range)| operands[range.start]);
                 values.push(Value::Dictionary(scores(classes, &array)?));
@@ -411,10 +411,10 @@ impl<'r> Run<'r, '_> {
             let shape = info.shape.as_deref().unwrap_or_default();
             let held = match memory {
                 Memory::Own(floats) => {
-                    Held::Value(Value::Array(Array::floats(dtype, shape, floats)))
+                    SlotValue::Value(Value::Array(Array::floats(dtype, shape, floats)))
                 }
                 Memory::Given(floats) => {
-                    Held::View(View { dtype, shape, elements: ElementsView::Floats(floats) })
+                    SlotValue::View(View { dtype, shape, elements: ElementsView::Floats(floats) })
                 }
             };
             self.put(slot, held)?;
@@ -423,7 +423,7 @@ impl<'r> Run<'r, '_> {
         Ok(())
     }
 
-    fn update_state(&mut self, node: &Node, state: usize, reference: &Reference) -> Result<()> {
+    fn update_state(&mut self, node: &Node, state: usize, reference: &ReferenceOp) -> Result<()> {
         // It is taken out for the time, so that it is changed in place unless somebody else holds it.
         let mut array =
             std::mem::replace(&mut self.states[state], Array::floats(DType::Fp32, [0], Vec::new()));
@@ -436,7 +436,7 @@ impl<'r> Run<'r, '_> {
         updated
     }
 
-    fn list(&mut self, node: &Node, reference: &Reference, kind: OpKind) -> Result<()> {
+    fn list(&mut self, node: &Node, reference: &ReferenceOp, kind: OpKind) -> Result<()> {
         let values = self.values(&node.inputs)?;
         let arguments = lists::Arguments { reference, values: &values };
         let dtypes = self.source.output_dtypes(node.op);
@@ -445,10 +445,10 @@ impl<'r> Run<'r, '_> {
     }
 
     fn hold(&mut self, slot: SlotId, value: Value) -> Result<()> {
-        self.put(slot, Held::Value(value))
+        self.put(slot, SlotValue::Value(value))
     }
 
-    fn put(&mut self, slot: SlotId, held: Held<'r>) -> Result<()> {
+    fn put(&mut self, slot: SlotId, held: SlotValue<'r>) -> Result<()> {
         self.release(slot);
         self.bytes += held.bytes();
         self.held[slot.index()] = Some(held);
@@ -500,7 +500,7 @@ impl<'r> Run<'r, '_> {
             Operand::Slot(slot) if self.plan.places.slots[slot.index()].is_some() => {
                 Ok(Value::Array(self.view(operand)?.to_array()))
             }
-            Operand::Slot(slot) => held(&self.held, *slot).map(Held::to_value),
+            Operand::Slot(slot) => held(&self.held, *slot).map(SlotValue::to_value),
         }
     }
 
@@ -585,21 +585,21 @@ impl<'r> Run<'r, '_> {
     }
 }
 
-fn held<'a, 'r>(held: &'a [Option<Held<'r>>], slot: SlotId) -> Result<&'a Held<'r>> {
+fn held<'a, 'r>(held: &'a [Option<SlotValue<'r>>], slot: SlotId) -> Result<&'a SlotValue<'r>> {
     held[slot.index()].as_ref().ok_or_else(|| Error::new("a value is used before it is computed"))
 }
 
-fn held_view<'a>(values: &'a [Option<Held<'_>>], slot: SlotId) -> Result<View<'a>> {
+fn held_view<'a>(values: &'a [Option<SlotValue<'_>>], slot: SlotId) -> Result<View<'a>> {
     match held(values, slot)? {
-        Held::View(view) => Ok(*view),
-        Held::Value(Value::Array(array)) => Ok(array.view()),
-        Held::Value(Value::List(_) | Value::Dictionary(_)) => {
+        SlotValue::View(view) => Ok(*view),
+        SlotValue::Value(Value::Array(array)) => Ok(array.view()),
+        SlotValue::Value(Value::List(_) | Value::Dictionary(_)) => {
             fail!("expects a tensor, found a list or a dictionary")
         }
     }
 }
 
-fn constant(known: &crate::plan::Known) -> Result<&Array> {
+fn constant(known: &crate::plan::ConstantTensor) -> Result<&Array> {
     known.expanded().ok_or_else(|| Error::new("a constant was not expanded"))
 }
 

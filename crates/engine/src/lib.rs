@@ -66,7 +66,7 @@ pub use engine::{Engine, Outputs, Session, ports};
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use execute::Input;
-pub use fold::{Most, fold};
+pub use fold::{FoldLimits, fold};
 pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
 pub use options::{LoadOptions, Precision};

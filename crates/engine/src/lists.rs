@@ -7,12 +7,12 @@ use crate::array::{Array, Elements};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
-use crate::plan::Reference;
+use crate::plan::ReferenceOp;
 use crate::value::Value;
 
 /// What is bound to an operation's parameters.
 pub(crate) struct Arguments<'a> {
-    pub(crate) reference: &'a Reference,
+    pub(crate) reference: &'a ReferenceOp,
     pub(crate) values: &'a [Value],
 }
 

@@ -28,7 +28,7 @@ pub(crate) use moved;
 /// A dense tensor seen in another order: the element at an index stands at `start` plus each step of
 /// the index times its stride. A stride of 0 repeats, a negative one runs backwards.
 #[derive(Clone, Debug)]
-pub(crate) struct Strided {
+pub(crate) struct StridedView {
     /// Where the element at the first index stands.
     pub(crate) start: usize,
     /// The extents that are seen.
@@ -37,23 +37,23 @@ pub(crate) struct Strided {
     pub(crate) strides: Vec<isize>,
 }
 
-/// What [`Strided::each_run`] finds: elements that lie at equal distances.
+/// What [`StridedView::each_run`] finds: elements that lie at equal distances.
 struct Run {
     start: usize,
     stride: isize,
     length: usize,
 }
 
-impl Strided {
+impl StridedView {
     /// A dense tensor as it is.
-    pub(crate) fn dense(shape: &[usize]) -> Strided {
+    pub(crate) fn dense(shape: &[usize]) -> StridedView {
         let strides = geometry::strides(shape).into_iter().map(|stride| stride as isize);
-        Strided { start: 0, shape: shape.to_vec(), strides: strides.collect() }
+        StridedView { start: 0, shape: shape.to_vec(), strides: strides.collect() }
     }
 
     /// The same tensor with its axes in another order.
-    pub(crate) fn permuted(&self, perm: &[usize]) -> Strided {
-        Strided {
+    pub(crate) fn permuted(&self, perm: &[usize]) -> StridedView {
+        StridedView {
             start: self.start,
             shape: perm.iter().map(|&axis| self.shape[axis]).collect(),
             strides: perm.iter().map(|&axis| self.strides[axis]).collect(),
@@ -182,12 +182,12 @@ pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) 
 
 impl Call<'_> {
     /// The one output: what is seen of a tensor.
-    pub(crate) fn give_strided(&self, x: View, seen: &Strided) -> Results {
+    pub(crate) fn give_strided(&self, x: View, seen: &StridedView) -> Results {
         Ok(vec![self.strided(x, seen)?])
     }
 
     /// What is seen of a tensor.
-    pub(crate) fn strided(&self, x: View, seen: &Strided) -> Result<Array> {
+    pub(crate) fn strided(&self, x: View, seen: &StridedView) -> Result<Array> {
         self.count(&seen.shape)?;
         let elements = moved!(x, source => seen.read(source));
         Ok(Array::from_elements(x.dtype, seen.shape.clone(), elements))
@@ -201,20 +201,20 @@ mod tests {
     #[test]
     fn reading_follows_strides_that_repeat_and_run_backwards() {
         let source: Vec<i32> = (0..12).collect();
-        let dense = Strided::dense(&[3, 4]);
+        let dense = StridedView::dense(&[3, 4]);
         assert_eq!(dense.read(&source), source);
         assert_eq!(dense.permuted(&[1, 0]).read(&source)[..4], [0, 4, 8, 1]);
-        let backwards = Strided { start: 7, shape: vec![2, 2], strides: vec![-4, -1] };
+        let backwards = StridedView { start: 7, shape: vec![2, 2], strides: vec![-4, -1] };
         assert_eq!(backwards.read(&source), [7, 6, 3, 2]);
-        let repeated = Strided { start: 1, shape: vec![2, 3], strides: vec![0, 1] };
+        let repeated = StridedView { start: 1, shape: vec![2, 3], strides: vec![0, 1] };
         assert_eq!(repeated.read(&source), [1, 2, 3, 1, 2, 3]);
-        let scalar = Strided { start: 5, shape: vec![], strides: vec![] };
+        let scalar = StridedView { start: 5, shape: vec![], strides: vec![] };
         assert_eq!(scalar.read(&source), [5]);
     }
 
     #[test]
     fn writing_is_the_inverse_of_reading() {
-        let seen = Strided { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
+        let seen = StridedView { start: 11, shape: vec![3, 2], strides: vec![-4, -2] };
         let source: Vec<i32> = (0..12).collect();
         let mut target = vec![-1; 12];
         seen.write(&seen.read(&source), &mut target);
@@ -224,6 +224,6 @@ mod tests {
     #[test]
     fn nothing_is_seen_of_empty_tensors_however_large_their_other_extents() {
         let huge = 1 << 40;
-        assert!(Strided::dense(&[0, huge, huge]).read::<i32>(&[]).is_empty());
+        assert!(StridedView::dense(&[0, huge, huge]).read::<i32>(&[]).is_empty());
     }
 }

@@ -10,24 +10,24 @@ use crate::value::Value;
 
 /// What a slot holds.
 #[derive(Clone)]
-pub(crate) enum Held<'r> {
+pub(crate) enum SlotValue<'r> {
     Value(Value),
     /// With the caller: an input, or a result that was written to the caller's memory.
     View(View<'r>),
 }
 
-impl Held<'_> {
+impl SlotValue<'_> {
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Held::Value(value) => value.bytes(),
-            Held::View(_) => 0,
+            SlotValue::Value(value) => value.bytes(),
+            SlotValue::View(_) => 0,
         }
     }
 
     pub(crate) fn to_value(&self) -> Value {
         match self {
-            Held::Value(value) => value.clone(),
-            Held::View(view) => Value::Array(view.to_array()),
+            SlotValue::Value(value) => value.clone(),
+            SlotValue::View(view) => Value::Array(view.to_array()),
         }
     }
 }
@@ -41,8 +41,8 @@ pub(crate) enum Memory<'r> {
 
 /// What a run keeps account in.
 #[derive(Default)]
-pub(crate) struct Recycled {
-    pub(crate) held: Vec<Option<Held<'static>>>,
+pub(crate) struct RunScratch {
+    pub(crate) held: Vec<Option<SlotValue<'static>>>,
     pub(crate) targets: Vec<(SlotId, &'static mut [f32])>,
     pub(crate) written: Vec<Option<SlotId>>,
     pub(crate) node: NodeMemory<'static>,

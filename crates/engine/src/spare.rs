@@ -7,7 +7,7 @@ use crate::value::Value;
 /// Results of the last two runs. Memory that the caller has let go of takes the results of the next run:
 /// fresh memory of the system costs more than many kernels do, as each page of it is cleared first.
 #[derive(Default)]
-pub(crate) struct Spare(Vec<Entry>);
+pub(crate) struct BufferPool(Vec<Entry>);
 
 struct Entry {
     elements: Arc<Vec<f32>>,
@@ -18,7 +18,7 @@ struct Entry {
 /// The elements from which on memory is kept: what is smaller is cheap.
 const WORTH: usize = 1 << 12;
 
-impl Spare {
+impl BufferPool {
     /// Memory for so many elements, with whatever it holds.
     pub(crate) fn take(&mut self, count: usize) -> Vec<f32> {
         let fits = |entry: &Entry| {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn memory_is_taken_once_nobody_holds_it() {
-        let mut spare = Spare::default();
+        let mut spare = BufferPool::default();
         let first = result(vec![1.0; WORTH]);
         spare.keep([&first]);
         assert_eq!(spare.take(WORTH), vec![0.0; WORTH], "somebody holds the result");
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_no_run_takes_is_let_go() {
-        let mut spare = Spare::default();
+        let mut spare = BufferPool::default();
         let kept = result(vec![1.0; WORTH]);
         spare.keep([&kept]);
         spare.keep([]);

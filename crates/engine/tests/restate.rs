@@ -94,7 +94,10 @@ fn constants_are_restated_and_plans_stay() {
             };
             let before = engine.plans_made();
             assert!(
-                engine.restate("main", vec![(value(&model, name), constant(shape, &elements))])
+                engine.update_constants(
+                    "main",
+                    vec![(value(&model, name), constant(shape, &elements))]
+                )
             );
             let expected = {
                 let fresh = self::engine(&program(salts), precision);
@@ -117,9 +120,9 @@ fn what_does_not_fit_changes_nothing() {
     let (w, l) = (value(&model, "w"), value(&model, "l"));
     let short = constant(&[70], &numbers(70, 5));
     let fits = constant(&[70, 70], &numbers(4900, 5));
-    assert!(!engine.restate("main", vec![(w, short)]), "another shape");
-    assert!(!engine.restate("main", vec![(l, fits.clone())]), "no constant");
-    assert!(!engine.restate("other", vec![(w, fits)]), "no function");
+    assert!(!engine.update_constants("main", vec![(w, short)]), "another shape");
+    assert!(!engine.update_constants("main", vec![(l, fits.clone())]), "no constant");
+    assert!(!engine.update_constants("other", vec![(w, fits)]), "no function");
     assert_eq!(run(&mut session), before);
 }
 
@@ -129,7 +132,7 @@ fn models_that_differ_in_constants_alone_are_adopted() {
     let mut session = engine.session("main").expect("it is there");
     run(&mut session);
     let next = program([5, 2, 6, 4]);
-    assert!(engine.adopt(&verify::verify(&next).expect("it is sound")));
+    assert!(engine.update_constants_from(&verify::verify(&next).expect("it is sound")));
     let fresh = self::engine(&next, Precision::Fast);
     assert_eq!(run(&mut session), run(&mut fresh.session("main").expect("it is there")));
     assert_eq!(engine.plans_made(), 1);
@@ -137,5 +140,5 @@ fn models_that_differ_in_constants_alone_are_adopted() {
     let mut other = next.clone();
     other.program.functions[0].name = "another".to_owned();
     let described = model::describe(other.program).unwrap_or_else(|error| panic!("{error}"));
-    assert!(!engine.adopt(&verify::verify(&described).expect("it is sound")));
+    assert!(!engine.update_constants_from(&verify::verify(&described).expect("it is sound")));
 }

@@ -7,10 +7,10 @@ use crate::tensor::Tensor;
 
 /// What one parameter is given.
 #[derive(Clone, Debug)]
-pub struct Arg<'g>(pub(crate) Given<'g>);
+pub struct Arg<'g>(pub(crate) Operand<'g>);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Given<'g> {
+pub(crate) enum Operand<'g> {
     Tensor(Tensor<'g>),
     Constant(Constant),
 }
@@ -145,13 +145,13 @@ impl<const N: usize> From<[bool; N]> for Bools {
 
 impl<'g> From<Tensor<'g>> for Arg<'g> {
     fn from(tensor: Tensor<'g>) -> Arg<'g> {
-        Arg(Given::Tensor(tensor))
+        Arg(Operand::Tensor(tensor))
     }
 }
 
 impl<'g> From<&Tensor<'g>> for Arg<'g> {
     fn from(tensor: &Tensor<'g>) -> Arg<'g> {
-        Arg(Given::Tensor(*tensor))
+        Arg(Operand::Tensor(*tensor))
     }
 }
 
@@ -160,7 +160,7 @@ macro_rules! arg_from {
         impl From<$from> for Arg<'_> {
             fn from(value: $from) -> Self {
                 let constant: fn($from) -> Constant = $constant;
-                Arg(Given::Constant(constant(value)))
+                Arg(Operand::Constant(constant(value)))
             }
         }
     )*};
@@ -182,18 +182,18 @@ arg_from! {
 
 impl<const N: usize> From<[f32; N]> for Arg<'_> {
     fn from(values: [f32; N]) -> Self {
-        Arg(Given::Constant(floats(&values)))
+        Arg(Operand::Constant(floats(&values)))
     }
 }
 
 impl<const N: usize> From<[i32; N]> for Arg<'_> {
     fn from(values: [i32; N]) -> Self {
-        Arg(Given::Constant(int32s(&values)))
+        Arg(Operand::Constant(int32s(&values)))
     }
 }
 
 impl<const N: usize> From<[bool; N]> for Arg<'_> {
     fn from(values: [bool; N]) -> Self {
-        Arg(Given::Constant(Bools::from(values).constant()))
+        Arg(Operand::Constant(Bools::from(values).constant()))
     }
 }

@@ -8,7 +8,7 @@ use coremill_mil::ir::{Binding, Constant, Op, Type};
 use coremill_mil::ops::{Accepts, OpKind};
 use coremill_tensor::{Buffer, DType};
 
-use crate::arg::{Arg, Bools, Given, Ints};
+use crate::arg::{Arg, Bools, Ints, Operand};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 
@@ -74,8 +74,8 @@ impl<'g> Call<'g> {
 
     fn binding(&mut self, name: &str, arg: Arg<'g>) -> Option<Binding> {
         let tensor = match arg.0 {
-            Given::Constant(constant) => return Some(Binding::Literal(constant)),
-            Given::Tensor(tensor) => tensor,
+            Operand::Constant(constant) => return Some(Binding::Literal(constant)),
+            Operand::Tensor(tensor) => tensor,
         };
         let what = format!("`{}`: `{name}`", self.kind.name());
         if !self.graph.owns(tensor, &what, self.location) {

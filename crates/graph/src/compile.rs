@@ -4,15 +4,15 @@ use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::ops::{OpKind, UnknownName};
-use coremill_passes::{self as pass, Draft, KeepFp32};
+use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32};
 use coremill_tensor::{Buffer, DType};
 
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::forms;
 use crate::graph::{Inner, ParamSlot};
 use crate::params::{Param, Params};
-use crate::places::{Places, Watched};
-use crate::weights::{Allowed, Form};
+use crate::places::{ParamBindings, TrackedParams};
+use crate::weights::{AllowedForms, Form};
 
 /// What floats are computed in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +84,10 @@ pub(crate) fn compile(
     functions: &[Inner],
     params: &Params,
     options: &CompileOptions,
-) -> Result<(Model, Places)> {
+) -> Result<(Model, ParamBindings)> {
     check_names(options)?;
     let mut program = Program::default();
-    let mut watched = Watched::default();
+    let mut watched = TrackedParams::default();
     for inner in functions {
         program.functions.push(optimised(inner, params, options, &mut watched)?);
     }
@@ -114,7 +114,7 @@ fn optimised(
     inner: &Inner,
     params: &Params,
     options: &CompileOptions,
-    watched: &mut Watched,
+    watched: &mut TrackedParams,
 ) -> Result<Function> {
     let mut function = inner.builder.function.clone();
     for slot in &inner.params {
@@ -138,7 +138,7 @@ fn optimised(
         bind(&mut function, slot, param, options, watched)?;
     }
     fold_constants(&mut function);
-    let draft = Draft::new(function).map_err(fault)?;
+    let draft = AnalyzedFunction::new(function).map_err(fault)?;
     let keep = KeepFp32 { ops: options.fp32_ops.clone(), ..KeepFp32::default() };
     let fp16 = (options.precision == Precision::Fp16).then_some(&keep);
     let skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
@@ -209,13 +209,13 @@ fn bind(
     slot: &ParamSlot,
     param: &Param,
     options: &CompileOptions,
-    watched: &mut Watched,
+    watched: &mut TrackedParams,
 ) -> Result<()> {
     let allowed =
-        Allowed { wide: options.precision == Precision::Fp32, rounded: options.requantize };
+        AllowedForms { wide: options.precision == Precision::Fp32, rounded: options.requantize };
     let form = param.scheme().and_then(|scheme| Form::of(scheme, param.bytes(), allowed));
     if let Some(form) = form.filter(|_| function.opset >= Opset::Ios18 && !slot.shape.is_empty()) {
-        watched.spoil(&slot.name);
+        watched.invalidate(&slot.name);
         forms::state(function, slot, &form);
         return Ok(());
     }
@@ -224,7 +224,7 @@ fn bind(
     // Few elements are looked at again and again.
     let constant = match constant.data {
         ConstantData::Bytes(bytes) => {
-            watched.spoil(&slot.name);
+            watched.invalidate(&slot.name);
             let mut copy = vec![0; bytes.len()];
             if let Err(error) = bytes.read_at(0, &mut copy) {
                 fail!(File, "parameter `{}` cannot be read: {error}", slot.name);

@@ -7,7 +7,7 @@ use coremill_mil::ops::OpKind;
 use coremill_mil::text::{identifier, is_plain, is_reserved};
 use coremill_tensor::DType;
 
-use crate::arg::{ACCEPTED_EXTENTS, Arg, Given, Ints, extents};
+use crate::arg::{ACCEPTED_EXTENTS, Arg, Ints, Operand, extents};
 use crate::call::Call;
 use crate::graph::{Graph, ParamSlot};
 use crate::state::State;
@@ -171,7 +171,7 @@ impl Graph {
     #[track_caller]
     pub fn output<'g>(&'g self, name: &str, tensor: impl Into<Arg<'g>>) {
         let location = Location::caller();
-        let Given::Tensor(mut tensor) = tensor.into().0 else {
+        let Operand::Tensor(mut tensor) = tensor.into().0 else {
             return self.note(
                 format!("output `{name}` is not a tensor of the graph"),
                 None,

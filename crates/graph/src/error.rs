@@ -30,14 +30,14 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<BuildError>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// One thing that is wrong with a graph, and the line of Rust that made it so.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Mistake {
+pub struct BuildError {
     /// What was found, and what is accepted.
     pub message: String,
     /// What to do about it.
@@ -58,7 +58,7 @@ impl Error {
         Error::new(kind, message)
     }
 
-    pub(crate) fn of_graph(mistakes: Vec<Mistake>) -> Error {
+    pub(crate) fn of_graph(mistakes: Vec<BuildError>) -> Error {
         let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         let hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());
         Error { mistakes, hint, ..Error::new(ErrorKind::Graph, lines.join("\n")) }
@@ -88,7 +88,7 @@ impl Error {
     }
 
     /// Everything that is wrong with the graph, in the order in which it was built.
-    pub fn mistakes(&self) -> &[Mistake] {
+    pub fn mistakes(&self) -> &[BuildError] {
         &self.mistakes
     }
 }
@@ -123,7 +123,7 @@ impl From<coremill_session::Error> for Error {
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.location, self.message)
     }

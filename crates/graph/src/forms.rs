@@ -10,18 +10,18 @@ use crate::weights::Form;
 /// Lets the operation that stands for a parameter compute it from a form.
 pub(crate) fn state(function: &mut Function, slot: &ParamSlot, form: &Form) {
     let name = function.value(function.op(slot.op).outputs[0]).name.clone();
-    let op = Stating { function, slot }.operation(form, &name);
+    let op = ConstexprEmitter { function, slot }.operation(form, &name);
     let target = function.op_mut(slot.op);
     let outputs = std::mem::take(&mut target.outputs);
     *target = Op { outputs, ..op };
 }
 
-struct Stating<'f> {
+struct ConstexprEmitter<'f> {
     function: &'f mut Function,
     slot: &'f ParamSlot,
 }
 
-impl Stating<'_> {
+impl ConstexprEmitter<'_> {
     /// The operation that gives a form; what it is computed from is put before the one of the parameter.
     fn operation(&mut self, form: &Form, name: &str) -> Op {
         match form {

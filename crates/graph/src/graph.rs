@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::Location;
 
-use coremill_engine::{Most, fold};
+use coremill_engine::{FoldLimits, fold};
 use coremill_mil::builder::FunctionBuilder;
-use coremill_mil::infer::{Outcome, Refusal};
+use coremill_mil::infer::{InferError, InferredValue};
 use coremill_mil::ir::{Constant, Function, Op, OpId, Opset, TensorType, Type, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 
-use crate::error::{Error, Mistake, Result};
+use crate::error::{BuildError, Error, Result};
 
 /// Results of more elements are computed by the program rather than stored in it.
 const MAX_FOLDED_ELEMENTS: u64 = 1 << 16;
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     pub(crate) params: Vec<ParamSlot>,
     pub(crate) shapes: FlexibleShapes,
     pub(crate) outputs: Vec<ValueId>,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<BuildError>,
 }
 
 /// A parameter of a graph.
@@ -172,13 +172,13 @@ impl Graph {
         location: &'static Location<'static>,
     ) {
         let location = self.line(location);
-        self.state.borrow_mut().mistakes.push(Mistake { message, hint, location });
+        self.state.borrow_mut().mistakes.push(BuildError { message, hint, location });
     }
 
     /// The inferred type of a value.
     pub(crate) fn type_of(&self, value: ValueId) -> Option<TensorType> {
         let inner = self.state.borrow();
-        inner.builder.analysis.ty(value)?.stripped_of_state().as_tensor().cloned()
+        inner.builder.analysis.ty(value)?.unwrap_state().as_tensor().cloned()
     }
 
     /// Whether the value is a constant.
@@ -225,13 +225,13 @@ impl Inner {
 fn folded_constants(
     function: &Function,
     op: &Op,
-    outcomes: &[Outcome],
-) -> std::result::Result<Option<Vec<Constant>>, Refusal> {
-    let most = Most { operands: MAX_FOLDED_ELEMENTS, results: MAX_FOLDED_ELEMENTS };
+    outcomes: &[InferredValue],
+) -> std::result::Result<Option<Vec<Constant>>, InferError> {
+    let most = FoldLimits { operands: MAX_FOLDED_ELEMENTS, results: MAX_FOLDED_ELEMENTS };
     Ok(fold(function, op, outcomes, most).unwrap_or_default())
 }
 
-fn refused(type_name: &str, refusals: &[Refusal]) -> (String, Option<String>) {
+fn refused(type_name: &str, refusals: &[InferError]) -> (String, Option<String>) {
     let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
     let hint = refusals.iter().find_map(|refusal| refusal.hint.clone());
     (format!("`{type_name}`: {}", reasons.join("; ")), hint)

@@ -56,7 +56,7 @@ pub use coremill_session::{
     ChipInfo, Device, Element, Input, Lying, Shaped, ane_available, chip_info,
 };
 pub use coremill_tensor::DType;
-pub use error::{Error, ErrorKind, Mistake};
+pub use error::{BuildError, Error, ErrorKind};
 pub use graph::Graph;
 pub use params::{Param, Params};
 pub use scheme::Scheme;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coremill_engine::Array;
 use coremill_io::copied;
-use coremill_tensor::{Buffer, DType, Overflow, Recipe};
+use coremill_tensor::{Buffer, DType, LazyTensor, Overflow};
 
 use crate::error::{Result, fail};
 use crate::scheme::Scheme;
@@ -27,9 +27,9 @@ pub struct Param {
 }
 
 /// Floats as their bytes.
-struct Owned(Vec<f32>);
+struct OwnedFloats(Vec<f32>);
 
-impl AsRef<[u8]> for Owned {
+impl AsRef<[u8]> for OwnedFloats {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
@@ -61,7 +61,7 @@ impl Param {
                 Buffer::from(bytes)
             }
             Cow::Borrowed(elements) => Buffer::from(copied(bytemuck::cast_slice(elements))),
-            Cow::Owned(elements) => Buffer::lent(Arc::new(Owned(elements))),
+            Cow::Owned(elements) => Buffer::lent(Arc::new(OwnedFloats(elements))),
         };
         Param::elements(DType::Fp32, shape, bytes)
     }
@@ -138,7 +138,7 @@ impl Param {
         match &self.form {
             Form::Elements(DType::Fp32, bytes) => Ok(bytes.clone()),
             Form::Elements(dtype, bytes) => {
-                let recipe = Recipe::new(bytes.clone(), *dtype, &self.shape)
+                let recipe = LazyTensor::new(bytes.clone(), *dtype, &self.shape)
                     .and_then(|recipe| recipe.cast_with(DType::Fp32, Overflow::Refuse));
                 match recipe {
                     Ok(recipe) => Ok(recipe.to_buffer()),
@@ -216,11 +216,11 @@ impl Params {
             fail!(Parameter, "tensors of different shapes or types are not stacked");
         }
         let recipes = all.iter().map(|param| {
-            Recipe::new(param.bytes().clone(), DType::UInt8, &[param.bytes().len() as u64])
+            LazyTensor::new(param.bytes().clone(), DType::UInt8, &[param.bytes().len() as u64])
         });
         let recipe = recipes
             .collect::<std::result::Result<Vec<_>, _>>()
-            .and_then(|recipes| Recipe::concat(recipes, 0));
+            .and_then(|recipes| LazyTensor::concat(recipes, 0));
         let bytes = match recipe {
             Ok(recipe) => recipe.to_buffer(),
             Err(error) => fail!(Parameter, "tensors are not stacked: {error}"),

@@ -7,36 +7,36 @@ use std::sync::Arc;
 
 use coremill_mil::ir::{Binding, Constant, ConstantData, Program, ValueId, Weight};
 use coremill_mil::ops::OpKind;
-use coremill_passes::is_special;
-use coremill_tensor::{Buffer, DType, Produce, Replace, Watch, rebased};
+use coremill_passes::is_zero_one_or_out_of_range;
+use coremill_tensor::{Buffer, ByteSource, DType, ReadTracker, Replace, with_source};
 
 use crate::error::Result;
 use crate::params::Param;
 
 /// Parameters on their way through the compiler, watched: those whose elements nobody looks at may be changed later.
 #[derive(Default)]
-pub(crate) struct Watched {
+pub(crate) struct TrackedParams {
     all: BTreeMap<String, Watching>,
     looked: BTreeSet<String>,
 }
 
 struct Watching {
-    watch: Watch,
+    watch: ReadTracker,
     bytes: Buffer,
     dtype: DType,
 }
 
 /// What became of parameters.
 #[derive(Default)]
-pub(crate) struct Places {
+pub(crate) struct ParamBindings {
     params: BTreeMap<String, Placed>,
-    spots: Vec<Spot>,
+    spots: Vec<DependentConstant>,
 }
 
 /// A parameter that may be changed.
 struct Placed {
     /// What stands for its bytes in constants, and the type of the elements there.
-    stub: Watch,
+    stub: ReadTracker,
     stands_for: DType,
     bytes: Buffer,
     dtype: DType,
@@ -45,7 +45,7 @@ struct Placed {
 }
 
 /// A constant that is computed of parameters.
-struct Spot {
+struct DependentConstant {
     function: usize,
     value: ValueId,
     /// The constant, with stubs in the place of parameters.
@@ -55,11 +55,11 @@ struct Spot {
 /// A constant of a function, by its position and the constant's value.
 pub(crate) type Change = (usize, ValueId, Constant);
 
-impl Watched {
+impl TrackedParams {
     /// The floats of a parameter.
     pub(crate) fn floats(&mut self, name: &str, param: &Param) -> Result<Buffer> {
         let (bytes, dtype) = param.stored_floats()?;
-        let (watched, watch) = Watch::new(bytes.clone());
+        let (watched, watch) = ReadTracker::new(bytes.clone());
         let watched = match self.all.get(name) {
             // It is a parameter of several functions.
             Some(known) => known.watch.buffer(),
@@ -72,16 +72,16 @@ impl Watched {
     }
 
     /// Notes that a parameter cannot be changed without compiling anew.
-    pub(crate) fn spoil(&mut self, name: &str) {
+    pub(crate) fn invalidate(&mut self, name: &str) {
         self.looked.insert(name.to_owned());
     }
 
     /// Puts the parameters themselves in the place of those that are watched, and gives where they are.
-    pub(crate) fn release(mut self, program: &mut Program) -> Places {
-        let mut places = Places::default();
+    pub(crate) fn release(mut self, program: &mut Program) -> ParamBindings {
+        let mut places = ParamBindings::default();
         for (name, watching) in &self.all {
-            let absent = Buffer::deferred(Arc::new(Absent(watching.bytes.len())));
-            let (_, stub) = Watch::new(absent);
+            let absent = Buffer::deferred(Arc::new(PlaceholderBytes(watching.bytes.len())));
+            let (_, stub) = ReadTracker::new(absent);
             let (bytes, dtype) = (watching.bytes.clone(), watching.dtype);
             let placed = Placed { stub, stands_for: dtype, bytes, dtype, spots: Vec::new() };
             places.params.insert(name.clone(), placed);
@@ -118,7 +118,7 @@ impl Watched {
     fn release_from(
         &mut self,
         constant: &mut Constant,
-        places: &mut Places,
+        places: &mut ParamBindings,
         (function, value): (usize, Option<ValueId>),
     ) {
         if !constant.elements().is_some_and(Buffer::is_deferred) {
@@ -147,7 +147,7 @@ impl Watched {
                         placed.spots.push(places.spots.len());
                     }
                 }
-                places.spots.push(Spot { function, value, constant });
+                places.spots.push(DependentConstant { function, value, constant });
             }
             None => self.looked.extend(found),
         }
@@ -155,7 +155,7 @@ impl Watched {
     }
 }
 
-impl Places {
+impl ParamBindings {
     /// The constants of the model with a parameter that takes another's place; none if the compiler may make another
     /// model of it.
     pub(crate) fn change(
@@ -166,7 +166,7 @@ impl Places {
     ) -> Option<Vec<Change>> {
         let special = |param: &Param| -> Option<bool> {
             let floats = param.to_fp32().ok()?;
-            io::Result::ok(is_special(&floats))
+            io::Result::ok(is_zero_one_or_out_of_range(&floats))
         };
         if special(before)? || special(now)? {
             return None;
@@ -192,7 +192,7 @@ impl Places {
 /// A constant of other sources, if it is computed of any that are replaced.
 fn with_sources(constant: &Constant, replace: &Replace<'_>) -> Option<Constant> {
     let ty = constant.tensor_type()?;
-    let elements = rebased(constant.elements()?, ty.dtype, &ty.known_shape()?, replace)?;
+    let elements = with_source(constant.elements()?, ty.dtype, &ty.known_shape()?, replace)?;
     let data = match &constant.data {
         ConstantData::Weight(_) => {
             ConstantData::Weight(Weight { data: Some(elements), place: None })
@@ -208,9 +208,9 @@ fn width(dtype: DType) -> usize {
 }
 
 /// Bytes that nobody is to read.
-struct Absent(usize);
+struct PlaceholderBytes(usize);
 
-impl Produce for Absent {
+impl ByteSource for PlaceholderBytes {
     fn length(&self) -> usize {
         self.0
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use coremill_tensor::{Buffer, Identity, Produce};
+use coremill_tensor::{Buffer, ByteSource, Fingerprint};
 use half::{bf16, f16};
 
 /// The most weights that a block has.
@@ -310,11 +310,11 @@ impl Scheme {
             }
             Scheme::Q1_0 => row(&block[2..18], 1, codes),
             Scheme::Q2_0 => row(&block[2..34], 2, codes),
-            Scheme::Tq1_0 => trits(block, codes),
-            Scheme::Tq2_0 => crumbs(&block[..64], codes),
-            Scheme::Q2_K => crumbs(&block[16..80], codes),
+            Scheme::Tq1_0 => unpack_ternary(block, codes),
+            Scheme::Tq2_0 => unpack_2bit(&block[..64], codes),
+            Scheme::Q2_K => unpack_2bit(&block[16..80], codes),
             Scheme::Q3_K => {
-                crumbs(&block[32..96], codes);
+                unpack_2bit(&block[32..96], codes);
                 for (at, code) in codes.iter_mut().enumerate() {
                     *code |= ((block[at % 32] >> (at / 32)) & 1) << 2;
                 }
@@ -330,7 +330,7 @@ impl Scheme {
             }
             Scheme::Q6_K => {
                 let (low, high) = (&block[..128], &block[128..192]);
-                crumbs(high, codes);
+                unpack_2bit(high, codes);
                 for (at, code) in codes.iter_mut().enumerate() {
                     let (half, within) = (at / 128, at % 128);
                     let lower = (low[half * 64 + within % 64] >> (4 * (within / 64))) & 15;
@@ -386,7 +386,7 @@ fn pairs(bytes: &[u8], codes: &mut [u8]) {
 }
 
 /// Two bits of 256 weights in 64 bytes, 128 after the other.
-fn crumbs(bytes: &[u8], codes: &mut [u8]) {
+fn unpack_2bit(bytes: &[u8], codes: &mut [u8]) {
     for (at, code) in codes.iter_mut().enumerate() {
         let (half, within) = (at / 128, at % 128);
         *code = (bytes[half * 32 + within % 32] >> (2 * (within / 32))) & 3;
@@ -403,7 +403,7 @@ fn row(bytes: &[u8], bits: usize, codes: &mut [u8]) {
 
 /// Digits of base 3 of 256 weights, five or four in a byte: a byte holds them as a fraction of 256, the first one first.
 /// 160 stand in 32 bytes, 80 in 16, and the rest in 4.
-fn trits(bytes: &[u8], codes: &mut [u8]) {
+fn unpack_ternary(bytes: &[u8], codes: &mut [u8]) {
     let mut codes = codes.iter_mut();
     for (bytes, digits) in [(&bytes[..32], 5), (&bytes[32..48], 5), (&bytes[48..52], 4)] {
         for digit in 0..digits {
@@ -445,7 +445,7 @@ struct Dequantized {
     blocks: Buffer,
 }
 
-impl Produce for Dequantized {
+impl ByteSource for Dequantized {
     fn length(&self) -> usize {
         let (weights, bytes) = self.scheme.block();
         self.blocks.len() / bytes * weights * 4
@@ -470,8 +470,8 @@ impl Produce for Dequantized {
         })
     }
 
-    fn identity(&self) -> Option<Identity> {
-        let identity = Identity::new("gguf").with(u64::from(self.scheme.code()));
+    fn identity(&self) -> Option<Fingerprint> {
+        let identity = Fingerprint::new("gguf").with(u64::from(self.scheme.code()));
         Some(identity.with_part(&self.blocks.identity()))
     }
 }

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::functions::Functions;
 use crate::graph::{Graph, Inner};
 use crate::params::{Param, Params};
-use crate::places::{Change, Places};
+use crate::places::{Change, ParamBindings};
 
 /// A device and how models are made for it.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +162,7 @@ struct Source {
     functions: Vec<Inner>,
     params: Params,
     /// Where they are in the model, once it is compiled.
-    places: Places,
+    places: ParamBindings,
 }
 
 impl Executable {
@@ -225,7 +225,7 @@ impl Executable {
         let named = |(function, value, constant): &Change| {
             (functions[*function].name.clone(), *value, constant.clone())
         };
-        if !restate(loaded.engine()?, changes.iter().map(named)) {
+        if !update_constants(loaded.engine()?, changes.iter().map(named)) {
             return None;
         }
         for (function, value, constant) in changes {
@@ -382,7 +382,9 @@ fn load(
     options: &RunOptions,
     mut before: Option<Functions>,
 ) -> Result<Functions> {
-    let adopts = |before: &mut Functions| before.engine().is_some_and(|it| it.adopt(verified));
+    let adopts = |before: &mut Functions| {
+        before.engine().is_some_and(|it| it.update_constants_from(verified))
+    };
     if let Some(before) = before.take_if(adopts) {
         return Ok(before);
     }
@@ -390,17 +392,20 @@ fn load(
         return Functions::of_model(coremill_session::load(verified, options)?, None);
     }
     let theirs = before.as_ref().and_then(Functions::engine);
-    let engine = Engine::load_like(verified, &options.engine(), theirs)?;
+    let engine = Engine::load_sharing_weights(verified, &options.engine(), theirs)?;
     Functions::of_model(Arc::new(EngineExecutable::from(engine)), before)
 }
 
 /// Replaces constants of functions by others of the same types. Returns whether all could be.
-fn restate(engine: &Engine, changes: impl Iterator<Item = (String, ValueId, Constant)>) -> bool {
+fn update_constants(
+    engine: &Engine,
+    changes: impl Iterator<Item = (String, ValueId, Constant)>,
+) -> bool {
     let mut functions: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for (function, value, constant) in changes {
         functions.entry(function).or_default().push((value, constant));
     }
-    functions.into_iter().all(|(function, constants)| engine.restate(&function, constants))
+    functions.into_iter().all(|(function, constants)| engine.update_constants(&function, constants))
 }
 
 impl Source {

@@ -12,8 +12,8 @@ use coremill_engine::{Engine, Hooks, Input, LoadOptions, View};
 use coremill_graph::{Array, DType, Device, ErrorKind, Graph, Precision, Session, Shaped};
 use coremill_mil::verify::verify;
 use coremill_pte::program::{
-    Chain, Delegate, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor, Value,
-    ValueId,
+    Chain, Delegate, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, Tensor,
+    Value, ValueId,
 };
 use coremill_tensor::Buffer;
 
@@ -150,7 +150,7 @@ fn program() -> Program {
     let made = Tensor::new(ScalarType::Float, vec![2, 3], placement);
     let arguments = vec![ValueId(0), ValueId(1)];
     let calls = vec![Instruction::DelegateCall { delegate: 0, arguments }];
-    let plan = Plan {
+    let plan = ExecutionPlan {
         name: "forward".to_owned(),
         values: vec![Value::Tensor(given), Value::Tensor(made)],
         inputs: vec![ValueId(0)],
@@ -158,7 +158,7 @@ fn program() -> Program {
         chains: vec![Chain { instructions: calls, ..Chain::default() }],
         delegates: vec![Delegate { id: "CoreMLBackend".to_owned(), ..Delegate::default() }],
         arenas: vec![0, 24],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     };
     let data = Buffer::from(payloads::payload(payloads::TWICE));
     Program { plans: vec![plan], delegate_data: vec![data.into()], ..Program::default() }

@@ -1,6 +1,6 @@
 //! How work is stopped that somebody no longer wants.
 //!
-//! Whoever starts work runs it with [`Token::during`]; loops over calls, operations and windows of files call [`point`],
+//! Whoever starts work runs it with [`CancellationToken::during`]; loops over calls, operations and windows of files call [`point`],
 //! which unwinds once the token was [cancelled](Token::cancel), so that what was being written is cleaned up on the way.
 //! Where nobody set a token, `point` costs a look at a thread-local.
 
@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
-    static CURRENT: RefCell<Option<Token>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
 /// Stops work, from any thread.
 #[derive(Clone, Debug, Default)]
-pub struct Token(Arc<AtomicBool>);
+pub struct CancellationToken(Arc<AtomicBool>);
 
 /// What unwinds.
 struct Cancelled;
 
-impl Token {
+impl CancellationToken {
     /// Has the work end at its next [`point`].
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Token {
     /// Does work on this thread that the token can stop. It then unwinds with what [`is_cancellation`] knows.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         /// Puts the token back that was there before, on the way of an unwinding, too.
-        struct Restore(Option<Token>);
+        struct Restore(Option<CancellationToken>);
         impl Drop for Restore {
             fn drop(&mut self) {
                 CURRENT.with_borrow_mut(|current| *current = self.0.take());
@@ -47,14 +47,14 @@ impl Token {
 }
 
 /// The token of the work that this thread does, for other threads that share in it.
-pub(crate) fn current() -> Option<Token> {
+pub(crate) fn current() -> Option<CancellationToken> {
     CURRENT.with_borrow(Clone::clone)
 }
 
 /// A place at which work may end.
 pub fn point() {
-    let is_cancelled =
-        CURRENT.with_borrow(|current| current.as_ref().is_some_and(Token::is_cancelled));
+    let is_cancelled = CURRENT
+        .with_borrow(|current| current.as_ref().is_some_and(CancellationToken::is_cancelled));
     if is_cancelled {
         resume_unwind(Box::new(Cancelled));
     }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn work_ends_at_the_next_point_and_not_beyond_its_token() {
-        let token = Token::default();
+        let token = CancellationToken::default();
         assert_eq!(
             token.during(|| {
                 point();

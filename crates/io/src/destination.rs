@@ -149,7 +149,7 @@ fn own_stream(_: &Path) -> Option<io::Result<File>> {
 
 /// A directory for files on their way to the directory that it stands in. It is removed when this is dropped; later
 /// writers remove what a killed process left.
-pub struct StagedDirectory {
+pub struct AtomicDirectory {
     directory: tempfile::TempDir,
     _lock: File,
     _temporary: Temporary,
@@ -158,9 +158,9 @@ pub struct StagedDirectory {
 /// The file in a staged directory that its writer has locked.
 const LOCK: &str = ".lock";
 
-impl StagedDirectory {
+impl AtomicDirectory {
     /// Makes an empty directory.
-    pub fn new(beside: &Path) -> io::Result<StagedDirectory> {
+    pub fn new(beside: &Path) -> io::Result<AtomicDirectory> {
         sweep(beside);
         let (temporary, directory) = uninterrupted(|| {
             let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside)?;
@@ -169,7 +169,7 @@ impl StagedDirectory {
         let lock = File::create_new(directory.path().join(LOCK))?;
         // Other writers do not sweep directories that are locked.
         let _ = lock.try_lock();
-        Ok(StagedDirectory { directory, _lock: lock, _temporary: temporary })
+        Ok(AtomicDirectory { directory, _lock: lock, _temporary: temporary })
     }
 
     /// The path of the directory.

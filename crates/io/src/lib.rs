@@ -8,7 +8,7 @@
 //! | `pages` | the pages of new memory |
 //! | `shown` | [`shown`], [`printable`]: text out of files in messages and at terminals |
 //! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: files beside an output that signals must not leave behind |
-//! | `windows` | [`for_each_window`], [`share`], [`SharedFile`]: bytes on their way into a file, on several threads |
+//! | `windows` | [`for_each_window`], [`share`], [`PositionedWriter`]: bytes on their way into a file, on several threads |
 
 pub mod cancel;
 mod destination;
@@ -19,9 +19,9 @@ mod shown;
 pub mod staged;
 pub mod windows;
 
-pub use destination::{StagedDirectory, is_stream, write_anew};
+pub use destination::{AtomicDirectory, is_stream, write_anew};
 pub use mapped::{changed, guard, unchanged};
 pub use pages::prefer_large;
 pub use shown::{is_printable, printable, printable_line, shown};
 pub use staged::{Temporary, remove_staged_on_signals, uninterrupted};
-pub use windows::{SharedFile, copied, fill_windows, for_each_window, share};
+pub use windows::{PositionedWriter, copied, fill_windows, for_each_window, share};

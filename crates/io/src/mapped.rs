@@ -45,16 +45,16 @@ static SLOT: [Slot; SLOTS] = [const {
 }; SLOTS];
 
 static GUARDED: AtomicBool = AtomicBool::new(false);
-static KNOWN: Mutex<Known> = Mutex::new(Known { live: Vec::new(), changed: None });
+static KNOWN: Mutex<GuardState> = Mutex::new(GuardState { live: Vec::new(), changed: None });
 
 /// What a process that guards its mappings knows of them.
-struct Known {
+struct GuardState {
     live: Vec<Weak<Mapping>>,
     /// The first that changed.
     changed: Option<PathBuf>,
 }
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, GuardState> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,9 +3,9 @@
 //! A file system that finds room page by page, as they are written, takes half as long again.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use linux::Room;
+pub(crate) use linux::Preallocation;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) use other::Room;
+pub(crate) use other::Preallocation;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux {
@@ -17,17 +17,20 @@ mod linux {
     const PIECE: u64 = 1 << 20;
 
     /// The pieces of a file that have room.
-    pub(crate) struct Room {
+    pub(crate) struct Preallocation {
         /// The file's length, or 0 where no room is asked for.
         length: u64,
         pieces: HashSet<u64>,
     }
 
-    impl Room {
+    impl Preallocation {
         /// That of a file that is as long as it is to be.
-        pub(crate) fn of(file: &File) -> Room {
+        pub(crate) fn of(file: &File) -> Preallocation {
             let length = file.metadata().map_or(0, |metadata| metadata.len());
-            Room { length: if length < PIECE { 0 } else { length }, pieces: HashSet::new() }
+            Preallocation {
+                length: if length < PIECE { 0 } else { length },
+                pieces: HashSet::new(),
+            }
         }
 
         /// Asks for the room of the pieces that bytes lie in, where the file system has it ahead. Where there is none
@@ -58,7 +61,7 @@ mod linux {
             let file = tempfile::tempfile().expect("a temporary file");
             let length = 5 * PIECE + 9;
             file.set_len(length).expect("a length");
-            let mut room = Room::of(&file);
+            let mut room = Preallocation::of(&file);
             room.reserve(&file, PIECE - 1..PIECE + 1);
             room.reserve(&file, PIECE + 7..PIECE + 8);
             room.reserve(&file, 5 * PIECE..length);
@@ -82,11 +85,11 @@ mod other {
     use std::ops::Range;
 
     /// Nothing is known of room here.
-    pub(crate) struct Room;
+    pub(crate) struct Preallocation;
 
-    impl Room {
-        pub(crate) fn of(_: &File) -> Room {
-            Room
+    impl Preallocation {
+        pub(crate) fn of(_: &File) -> Preallocation {
+            Preallocation
         }
 
         pub(crate) fn reserve(&mut self, _: &File, _: Range<u64>) {}

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::cancel::{self, Token};
+use crate::cancel::{self, CancellationToken};
 use crate::pages::bring_pages;
-use crate::room::Room;
+use crate::room::Preallocation;
 
 /// More threads than this wait for the file system.
 const MAX_THREADS: usize = 8;
@@ -56,7 +56,7 @@ pub fn share<S>(
     let work = || -> io::Result<()> {
         let mut scratch = scratch();
         loop {
-            if token.as_ref().is_some_and(Token::is_cancelled) {
+            if token.as_ref().is_some_and(CancellationToken::is_cancelled) {
                 next.store(count, Ordering::Relaxed);
             }
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -128,9 +128,9 @@ pub fn copied(bytes: &[u8]) -> Vec<u8> {
 /// A file that several threads write parts of.
 ///
 /// File systems let one thread write to a file at a time: that one also writes what others have ready meanwhile.
-pub struct SharedFile<'f> {
+pub struct PositionedWriter<'f> {
     file: &'f File,
-    room: Mutex<Room>,
+    room: Mutex<Preallocation>,
     queue: Mutex<Queue>,
     /// Told when a window was written.
     written: Condvar,
@@ -148,12 +148,12 @@ struct Queue {
     windows: usize,
 }
 
-impl<'f> SharedFile<'f> {
+impl<'f> PositionedWriter<'f> {
     /// A file that nobody writes to otherwise, and that is as long as it is to be.
-    pub fn new(file: &'f File) -> SharedFile<'f> {
-        SharedFile {
+    pub fn new(file: &'f File) -> PositionedWriter<'f> {
+        PositionedWriter {
             file,
-            room: Mutex::new(Room::of(file)),
+            room: Mutex::new(Preallocation::of(file)),
             queue: Mutex::default(),
             written: Condvar::new(),
         }
@@ -249,7 +249,7 @@ mod tests {
         let bytes: Vec<u8> = (0..1000_u32).map(|at| (at % 251) as u8).collect();
         for length in [0, 1, 63, 64, 65, 128, 1000] {
             let file = tempfile::NamedTempFile::new().expect("a temporary file");
-            let shared = SharedFile::new(file.as_file());
+            let shared = PositionedWriter::new(file.as_file());
             let visited = AtomicUsize::new(0);
             for_each_window(length as u64, 64, |offset, window| {
                 let size = window.len();

@@ -13,7 +13,7 @@ use coremill_kernels::Pool;
 use coremill_kernels::matmul::{
     DenseSource, Epilogue, Matrix, MatrixMut, Order, PackedWeights, Precision, multiply,
 };
-use coremill_kernels::stored::{Blocks, StoredWeights, multiply_stored};
+use coremill_kernels::stored::{Blocks, QuantizedMatrix, multiply_stored};
 use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType};
 
@@ -125,7 +125,7 @@ fn stored(pools: &[Pool], isa: Isa, filter: &str) {
             continue;
         }
         let mut bytes = 0;
-        let weights: Vec<StoredWeights> = DECODER
+        let weights: Vec<QuantizedMatrix> = DECODER
             .iter()
             .flat_map(|&size| std::iter::repeat_n(size, size.2))
             .map(|(outputs, inputs, _)| format(name, outputs, inputs, &mut bytes))
@@ -163,7 +163,7 @@ fn stored(pools: &[Pool], isa: Isa, filter: &str) {
 }
 
 /// Weights in a format, whose bytes are counted.
-fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> StoredWeights {
+fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> QuantizedMatrix {
     let count = outputs * inputs;
     let mut noise = |bytes: usize| {
         *total += bytes;
@@ -177,19 +177,19 @@ fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> Store
     let blocks =
         |shape: [usize; 2]| Blocks { data: halves(shape[0] * shape[1]), dtype: DType::Fp16, shape };
     let weights = match name {
-        "f32" => StoredWeights::float(noise(count * 4), DType::Fp32, outputs, inputs),
-        "f16" => StoredWeights::float(noise(count * 2), DType::Fp16, outputs, inputs),
+        "f32" => QuantizedMatrix::float(noise(count * 4), DType::Fp32, outputs, inputs),
+        "f16" => QuantizedMatrix::float(noise(count * 2), DType::Fp16, outputs, inputs),
         "int8" => {
             let scale = blocks([outputs, 1]);
-            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+            QuantizedMatrix::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
         }
         "int8 block 32" => {
             let scale = blocks([outputs, inputs / 32]);
-            StoredWeights::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
+            QuantizedMatrix::affine(noise(count), DType::Int8, outputs, inputs, &scale, None)
         }
         "int4 block 32" => {
             let scale = blocks([outputs, inputs / 32]);
-            StoredWeights::affine(noise(count / 2), DType::Int4, outputs, inputs, &scale, None)
+            QuantizedMatrix::affine(noise(count / 2), DType::Int4, outputs, inputs, &scale, None)
         }
         _ => {
             let (dtype, bits) = match name {
@@ -198,7 +198,7 @@ fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> Store
                 _ => (DType::UInt8, 8),
             };
             let (data, palette) = (noise(count * bits / 8), halves(1 << bits));
-            StoredWeights::palette(data, dtype, outputs, inputs, &palette, DType::Fp16, [1, 1])
+            QuantizedMatrix::palette(data, dtype, outputs, inputs, &palette, DType::Fp16, [1, 1])
         }
     };
     weights.expect("the data fits")

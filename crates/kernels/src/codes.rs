@@ -1,7 +1,7 @@
 //! Numbers and the small integers that stand for them in compressed weights.
 
 use coremill_simd::Isa;
-use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// Independent results, as many as a cache line holds.
 const LANES: usize = 16;
@@ -94,7 +94,7 @@ pub fn grid(
 ///
 /// # Panics
 /// Where there are not as many codes as numbers, or limits are missing.
-pub fn above(
+pub fn bucketize(
     isa: Isa,
     numbers: &[f32],
     runs: &[(usize, usize)],
@@ -130,7 +130,7 @@ pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
 ///
 /// # Panics
 /// Where there are not as many of both.
-pub fn lost(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
+pub fn squared_error(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
     assert_eq!(numbers.len(), others.len(), "a number for each other");
     dispatch(isa, Lost { numbers, others })
 }
@@ -180,7 +180,7 @@ impl Kernel for Widen<'_> {
     fn run<V: Vector>(self) {
         let halves = self.halves.chunks(V::LANES);
         for (halves, numbers) in halves.zip(self.numbers.chunks_mut(V::LANES)) {
-            let mut bits = [0u16; MOST_LANES];
+            let mut bits = [0u16; MAX_LANES];
             for (bits, half) in bits.iter_mut().zip(halves) {
                 *bits = u16::from_le_bytes(*half);
             }
@@ -210,7 +210,7 @@ impl Kernel for Narrow<'_> {
     fn run<V: Vector>(self) {
         let numbers = self.numbers.chunks(V::LANES);
         for (numbers, halves) in numbers.zip(self.halves.chunks_mut(V::LANES)) {
-            let mut bits = [0u16; MOST_LANES];
+            let mut bits = [0u16; MAX_LANES];
             // SAFETY: no vector has more lanes than the array, and as many numbers are loaded as there are.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
@@ -366,7 +366,7 @@ impl Kernel for RoundToHalf<'_> {
     #[inline(always)]
     fn run<V: Vector>(self) {
         for numbers in self.numbers.chunks_mut(V::LANES) {
-            let mut bits = [0u16; MOST_LANES];
+            let mut bits = [0u16; MAX_LANES];
             // SAFETY: no vector has more lanes than the array, and as many numbers are loaded and stored as there are.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
@@ -591,7 +591,7 @@ mod tests {
                 let halves: Vec<f32> =
                     found.iter().map(|&number| f16::from_f32(number).to_f32()).collect();
                 assert_eq!(rounded, halves, "{isa}");
-                let (power, loss) = lost(isa, &numbers, &rounded);
+                let (power, loss) = squared_error(isa, &numbers, &rounded);
                 let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
                     numbers.iter().zip(&rounded).map(|(&l, &r)| of(l.into(), r.into())).sum()
                 };
@@ -629,7 +629,7 @@ mod tests {
             for count in [1, 15, 100] {
                 let runs = [(33, 0), (numbers.len() - 33, 100)];
                 let mut codes = vec![0; numbers.len()];
-                above(isa, &numbers, &runs, &limits, count, &mut codes);
+                bucketize(isa, &numbers, &runs, &limits, count, &mut codes);
                 for (at, (&number, &code)) in numbers.iter().zip(&codes).enumerate() {
                     let first = if at < 33 { 0 } else { 100 };
                     let of = &limits[first..first + count];

@@ -7,13 +7,13 @@ use memmap2::MmapMut;
 /// Floats that fill a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Line([f32; LINE]);
+pub(crate) struct CacheLine([f32; LINE]);
 
-impl Line {
-    pub(crate) const ZEROS: Line = Line([0.0; LINE]);
+impl CacheLine {
+    pub(crate) const ZEROS: CacheLine = CacheLine([0.0; LINE]);
 }
 
-/// The elements of a [`Line`].
+/// The elements of a [`CacheLine`].
 pub(crate) const LINE: usize = 16;
 
 /// The bytes from which on memory consists of pages of its own: large ones where the system has them, which
@@ -24,14 +24,14 @@ const LARGE: usize = 4 << 20;
 pub(crate) struct Memory(Owner);
 
 enum Owner {
-    Lines(Vec<Line>),
+    Lines(Vec<CacheLine>),
     Pages(MmapMut),
 }
 
 impl Memory {
     /// The same, none if there is not as much memory.
     pub(crate) fn reserve(lines: usize) -> Option<Memory> {
-        let bytes = lines.checked_mul(size_of::<Line>())?;
+        let bytes = lines.checked_mul(size_of::<CacheLine>())?;
         if bytes >= LARGE && !cfg!(miri) {
             return Some(Memory(Owner::Pages(new_pages(bytes).ok()?)));
         }
@@ -39,33 +39,36 @@ impl Memory {
     }
 
     pub(crate) fn zeroed(lines: usize) -> Memory {
-        let bytes = lines.saturating_mul(size_of::<Line>());
+        let bytes = lines.saturating_mul(size_of::<CacheLine>());
         let pages = (bytes >= LARGE && !cfg!(miri)).then(|| new_pages(bytes));
         Memory(match pages {
             Some(Ok(pages)) => Owner::Pages(pages),
-            _ => Owner::Lines(vec![Line::ZEROS; lines]),
+            _ => Owner::Lines(vec![CacheLine::ZEROS; lines]),
         })
     }
 
-    pub(crate) fn as_lines(&self) -> &[Line] {
+    pub(crate) fn as_lines(&self) -> &[CacheLine] {
         match &self.0 {
             Owner::Lines(lines) => lines,
             // SAFETY: pages are aligned to more than a line, of which they hold whole ones, and any bits are
             // floats.
             #[expect(unsafe_code, reason = "pages are seen as their lines")]
             Owner::Pages(pages) => unsafe {
-                std::slice::from_raw_parts(pages.as_ptr().cast(), pages.len() / size_of::<Line>())
+                std::slice::from_raw_parts(
+                    pages.as_ptr().cast(),
+                    pages.len() / size_of::<CacheLine>(),
+                )
             },
         }
     }
 
-    pub(crate) fn as_mut_lines(&mut self) -> &mut [Line] {
+    pub(crate) fn as_mut_lines(&mut self) -> &mut [CacheLine] {
         match &mut self.0 {
             Owner::Lines(lines) => lines,
             // SAFETY: as above.
             #[expect(unsafe_code, reason = "pages are seen as their lines")]
             Owner::Pages(pages) => unsafe {
-                let lines = pages.len() / size_of::<Line>();
+                let lines = pages.len() / size_of::<CacheLine>();
                 std::slice::from_raw_parts_mut(pages.as_mut_ptr().cast(), lines)
             },
         }
@@ -102,7 +105,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
+pub(crate) fn as_elements(lines: &[CacheLine]) -> &[f32] {
     // SAFETY: a line is sixteen elements without padding.
     #[expect(unsafe_code, reason = "lines are seen as their elements")]
     unsafe {
@@ -110,7 +113,7 @@ pub(crate) fn as_elements(lines: &[Line]) -> &[f32] {
     }
 }
 
-pub(crate) fn as_elements_mut(lines: &mut [Line]) -> &mut [f32] {
+pub(crate) fn as_elements_mut(lines: &mut [CacheLine]) -> &mut [f32] {
     // SAFETY: a line is sixteen elements without padding.
     #[expect(unsafe_code, reason = "lines are seen as their elements")]
     unsafe {
@@ -124,11 +127,11 @@ mod tests {
 
     #[test]
     fn memory_of_any_size_is_zero_and_aligned() {
-        let large = if cfg!(miri) { 4 } else { LARGE / size_of::<Line>() };
+        let large = if cfg!(miri) { 4 } else { LARGE / size_of::<CacheLine>() };
         for lines in [0, 1, large - 1, large + 3] {
             let mut memory = Memory::zeroed(lines);
             assert_eq!(memory.as_lines().len(), lines);
-            assert_eq!(memory.as_lines().as_ptr().addr() % size_of::<Line>(), 0);
+            assert_eq!(memory.as_lines().as_ptr().addr() % size_of::<CacheLine>(), 0);
             assert!(as_elements(memory.as_lines()).iter().all(|&element| element == 0.0));
             as_elements_mut(memory.as_mut_lines()).fill(1.0);
             assert!(as_elements(memory.as_lines()).iter().all(|&element| element == 1.0));

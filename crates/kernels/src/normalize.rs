@@ -43,7 +43,7 @@ impl Affine<'_> {
 /// # Panics
 /// Where lengths are not those of the extents.
 pub fn softmax(isa: Isa, pool: &Pool, source: &[f32], extents: [usize; 3], target: &mut [f32]) {
-    middle_axis(isa, pool, source, extents, target, Middle::Softmax);
+    middle_axis(isa, pool, source, extents, target, RowOp::Softmax);
 }
 
 /// Normalizes rows, with an element of gamma and beta for each column.
@@ -67,7 +67,7 @@ pub fn normalize_rows(
         return;
     }
     assert!(source.len().is_multiple_of(length), "the source has whole rows");
-    let work = Middle::Norm { norm, epsilon, affine, by_row: None };
+    let work = RowOp::Norm { norm, epsilon, affine, by_row: None };
     rows(isa, pool, source, length, target, work);
 }
 
@@ -91,7 +91,7 @@ pub fn instance_norm_channels_first(
     if source.is_empty() {
         return;
     }
-    let work = Middle::Norm { norm: Norm::Layer, epsilon, affine, by_row: Some(channels) };
+    let work = RowOp::Norm { norm: Norm::Layer, epsilon, affine, by_row: Some(channels) };
     rows(isa, pool, source, pixels, target, work);
 }
 
@@ -111,7 +111,7 @@ pub fn instance_norm_channels_last(
 ) {
     affine.check(extents[2]);
     let by_row = Some(1);
-    let work = Middle::Norm { norm: Norm::Layer, epsilon, affine, by_row };
+    let work = RowOp::Norm { norm: Norm::Layer, epsilon, affine, by_row };
     middle_axis(isa, pool, source, extents, target, work);
 }
 
@@ -169,7 +169,7 @@ pub fn scale_shift(
 }
 
 #[derive(Clone, Copy)]
-enum Middle<'a> {
+enum RowOp<'a> {
     Softmax,
     /// With gamma and beta by column, or by row, whose number is modulo that of channels.
     Norm {
@@ -189,7 +189,7 @@ fn middle_axis(
     source: &[f32],
     [outer, length, inner]: [usize; 3],
     target: &mut [f32],
-    work: Middle<'_>,
+    work: RowOp<'_>,
 ) {
     let count = outer.checked_mul(length).and_then(|count| count.checked_mul(inner));
     assert_eq!(Some(source.len()), count, "the source has other extents");
@@ -214,14 +214,7 @@ fn middle_axis(
     });
 }
 
-fn rows(
-    isa: Isa,
-    pool: &Pool,
-    source: &[f32],
-    length: usize,
-    target: &mut [f32],
-    work: Middle<'_>,
-) {
+fn rows(isa: Isa, pool: &Pool, source: &[f32], length: usize, target: &mut [f32], work: RowOp<'_>) {
     let shared = SharedMut::new(target);
     pool.run_ranges(source.len() / length, (8_192 / length).max(1), |range| {
         let place = range.start * length..range.end * length;
@@ -239,7 +232,7 @@ struct RowsKernel<'a> {
     length: usize,
     /// The number of the first row.
     first: usize,
-    work: Middle<'a>,
+    work: RowOp<'a>,
 }
 
 impl Kernel for RowsKernel<'_> {
@@ -251,18 +244,18 @@ impl Kernel for RowsKernel<'_> {
         let targets = self.target.chunks_exact_mut(self.length);
         for (row, (source, target)) in sources.zip(targets).enumerate() {
             match self.work {
-                Middle::Softmax => softmax_row::<V>(source, target),
-                Middle::Norm { norm, epsilon, affine, by_row } => {
+                RowOp::Softmax => softmax_row::<V>(source, target),
+                RowOp::Norm { norm, epsilon, affine, by_row } => {
                     let (mean, factor) = size::<V>(norm, source, epsilon);
                     let (mean, factor) = (V::splat(mean), V::splat(factor));
                     let [gamma, beta] =
                         [(affine.gamma, 1.0), (affine.beta, 0.0)].map(|(all, none)| {
                             match (all, by_row) {
-                                (Some(all), None) => By::Column(all),
+                                (Some(all), None) => RowFactor::Column(all),
                                 (Some(all), Some(channels)) => {
-                                    By::Row(all[(self.first + row) % channels])
+                                    RowFactor::Row(all[(self.first + row) % channels])
                                 }
-                                (None, _) => By::Row(none),
+                                (None, _) => RowFactor::Row(none),
                             }
                         });
                     for (at, target) in target.chunks_mut(V::LANES).enumerate() {
@@ -284,21 +277,21 @@ impl Kernel for RowsKernel<'_> {
 
 /// A factor or addend of a row.
 #[derive(Clone, Copy)]
-enum By<'a> {
+enum RowFactor<'a> {
     Row(f32),
     Column(&'a [f32]),
 }
 
-impl By<'_> {
+impl RowFactor<'_> {
     /// # Safety
     /// `count` is at most `LANES`.
     #[inline(always)]
     #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
     unsafe fn load<V: Vector>(self, at: usize, count: usize) -> V {
         match self {
-            By::Row(value) => V::splat(value),
+            RowFactor::Row(value) => V::splat(value),
             // SAFETY: the slice has `count` elements, at most `LANES`.
-            By::Column(all) => unsafe { load::<V>(&all[at..at + count]) },
+            RowFactor::Column(all) => unsafe { load::<V>(&all[at..at + count]) },
         }
     }
 }
@@ -379,7 +372,7 @@ struct ColumnsKernel<'a> {
     target: *mut f32,
     inner: usize,
     columns: std::ops::Range<usize>,
-    work: Middle<'a>,
+    work: RowOp<'a>,
 }
 
 impl Kernel for ColumnsKernel<'_> {
@@ -394,7 +387,7 @@ impl Kernel for ColumnsKernel<'_> {
             // SAFETY: of what is loaded and stored below: the target is as long as the source, the
             // columns are this task's own, and `count` is at most `LANES`.
             match work {
-                Middle::Softmax => {
+                RowOp::Softmax => {
                     let most: V = largest_of_columns(source, inner, column, count);
                     let mut sum = V::zero();
                     for (at, row) in source.chunks_exact(inner).enumerate() {
@@ -418,7 +411,7 @@ impl Kernel for ColumnsKernel<'_> {
                         }
                     }
                 }
-                Middle::Norm { norm, epsilon, affine, .. } => {
+                RowOp::Norm { norm, epsilon, affine, .. } => {
                     let count_of_rows = V::splat(length);
                     let mean = match norm {
                         Norm::Layer => {

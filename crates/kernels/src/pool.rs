@@ -25,16 +25,16 @@ const LOOKS: usize = 64;
 ///
 /// Dropping it stops the threads.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PoolState {
     /// The number of the newest job. Workers wait for it to change.
     newest: AtomicU32,
     /// The tasks that nobody has taken yet, a range for each thread, the caller's first. A task is taken by a
     /// compare-and-swap, so whoever holds one knows that the job is not over and that `job` does not change.
-    untaken: Box<[Untaken]>,
+    untaken: Box<[WorkQueue]>,
     /// The tasks of the job that are not done.
     undone: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
@@ -50,18 +50,18 @@ struct Shared {
 /// A range of tasks: the job's number in the upper half, below it the first task and the end. On a cache line
 /// of its own, as its owner looks at it often.
 #[repr(align(128))]
-struct Untaken(AtomicU64);
+struct WorkQueue(AtomicU64);
 
 /// The most tasks of a range.
-const MOST_TASKS: usize = u16::MAX as usize;
+const MAX_TASKS: usize = u16::MAX as usize;
 
-impl Untaken {
-    fn new() -> Untaken {
-        Untaken(AtomicU64::new(0))
+impl WorkQueue {
+    fn new() -> WorkQueue {
+        WorkQueue(AtomicU64::new(0))
     }
 
     fn put(&self, job: u32, tasks: Range<usize>) {
-        debug_assert!(tasks.end <= MOST_TASKS);
+        debug_assert!(tasks.end <= MAX_TASKS);
         let tasks = (tasks.start as u64) << 16 | tasks.end as u64;
         self.0.store(u64::from(job) << 32 | tasks, Ordering::Release);
     }
@@ -95,18 +95,18 @@ struct Job {
 // that have taken a task, which keeps it from being written. The release store of a range and the
 // acquiring compare-and-swap on it order the two. The body that it points to is `Sync`.
 #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
-unsafe impl Sync for Shared {}
+unsafe impl Sync for PoolState {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 impl Pool {
     /// A pool of so many threads, the calling one included; at least that one, and at most [`MAX_THREADS`].
     pub fn new(threads: usize) -> Pool {
         let threads = threads.min(MAX_THREADS);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             newest: AtomicU32::new(0),
-            untaken: (0..threads.max(1)).map(|_| Untaken::new()).collect(),
+            untaken: (0..threads.max(1)).map(|_| WorkQueue::new()).collect(),
             undone: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
             busy: AtomicBool::new(false),
@@ -140,8 +140,8 @@ impl Pool {
         if tasks <= 1 || self.workers.is_empty() {
             return (0..tasks).for_each(body);
         }
-        if tasks > MOST_TASKS {
-            let step = tasks.div_ceil(MOST_TASKS);
+        if tasks > MAX_TASKS {
+            let step = tasks.div_ceil(MAX_TASKS);
             return self.share(tasks.div_ceil(step), &|part| {
                 (part * step..((part + 1) * step).min(tasks)).for_each(&body);
             });
@@ -149,7 +149,7 @@ impl Pool {
         self.share(tasks, &body);
     }
 
-    /// [`run`](Self::run) of at most [`MOST_TASKS`].
+    /// [`run`](Self::run) of at most [`MAX_TASKS`].
     fn share(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
         if shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
@@ -220,7 +220,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// What a worker does until the pool is dropped.
     fn work(&self, index: usize) {
         let mut seen = 0;

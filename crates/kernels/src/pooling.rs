@@ -23,7 +23,7 @@ pub enum Pooling {
 }
 
 /// What a window covers along an axis: the pixels inside the input, and how many there are with padding.
-pub type Reach = (Range<usize>, usize);
+pub type WindowRange = (Range<usize>, usize);
 
 /// The extents of a pooling. Those of fewer than three axes are 1 along the others.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub struct PoolingExtents<'a> {
     /// The input's size.
     pub input: [usize; 3],
     /// What the window covers along each axis, once for each pixel of the output.
-    pub windows: [&'a [Reach]; 3],
+    pub windows: [&'a [WindowRange]; 3],
     /// The channels of both.
     pub channels: usize,
 }
@@ -44,7 +44,7 @@ impl PoolingExtents<'_> {
             let lengths = [self.batch, size[0], size[1], size[2], self.channels];
             lengths.iter().try_fold(1usize, |product, &length| product.checked_mul(length))
         };
-        let size = self.windows.map(<[Reach]>::len);
+        let size = self.windows.map(<[WindowRange]>::len);
         assert_eq!(Some(input.len()), length(self.input), "the input has other extents");
         assert_eq!(Some(output.len()), length(size), "the output has other extents");
         for (windows, &length) in self.windows.iter().zip(&self.input) {
@@ -72,7 +72,7 @@ pub fn pool_windows(
     if output.is_empty() {
         return;
     }
-    let [depth, height, _] = extents.windows.map(<[Reach]>::len);
+    let [depth, height, _] = extents.windows.map(<[WindowRange]>::len);
     let rows = extents.batch * depth * height;
     let covered = |axis: usize| extents.windows[axis].iter().map(|(inside, _)| inside.len());
     let most = |axis: usize| covered(axis).max().unwrap_or(0);
@@ -195,7 +195,7 @@ fn pool_rows<V: Vector, W: Window<V>>(
 ) {
     let channels = extents.channels;
     let [in_depth, in_height, in_width] = extents.input;
-    let [depth, height, width] = extents.windows.map(<[Reach]>::len);
+    let [depth, height, width] = extents.windows.map(<[WindowRange]>::len);
     for row in rows {
         let (image, z, y) = (row / height / depth, row / height % depth, row % height);
         let (planes, padded_planes) = &extents.windows[0][z];
@@ -283,7 +283,7 @@ mod tests {
     }
 
     impl Sliding {
-        fn windows(&self) -> [Vec<Reach>; 3] {
+        fn windows(&self) -> [Vec<WindowRange>; 3] {
             [0, 1, 2].map(|axis: usize| {
                 let window = |at: usize| {
                     let first = at * self.stride[axis];
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn norms_do_not_overflow_before_their_time() {
-        let windows: [&[Reach]; 3] = [&[(0..1, 1)], &[(0..1, 1)], &[(0..3, 3)]];
+        let windows: [&[WindowRange]; 3] = [&[(0..1, 1)], &[(0..1, 1)], &[(0..3, 3)]];
         let extents = PoolingExtents { batch: 1, input: [1, 1, 3], windows, channels: 4 };
         let (large, infinite) = (1e30, f32::INFINITY);
         let input = [large, 0.0, infinite, 1e-30, large, 0.0, infinite, 1e-30, 0.0, 0.0, 1.0, 0.0];

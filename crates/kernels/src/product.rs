@@ -5,7 +5,7 @@
 /// A matrix of floats that somebody else owns: the element at row `i` and column `j` is
 /// `elements[i * rows + j * columns]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
+pub struct StridedMatrix<'a> {
     /// Where the elements lie.
     pub elements: &'a [f32],
     /// The distance between neighbours in a column.
@@ -37,15 +37,15 @@ const BLOCK_COLUMNS: usize = 512;
 /// Below so many rows, packing the right factor costs more than it saves.
 const FEW_ROWS: usize = 4;
 
-impl<'a> Strided<'a> {
+impl<'a> StridedMatrix<'a> {
     /// A dense row-major matrix.
-    pub fn dense(elements: &'a [f32], columns: usize) -> Strided<'a> {
-        Strided { elements, rows: columns, columns: 1 }
+    pub fn dense(elements: &'a [f32], columns: usize) -> StridedMatrix<'a> {
+        StridedMatrix { elements, rows: columns, columns: 1 }
     }
 
     /// The matrix with rows and columns exchanged.
-    pub fn transposed(self) -> Strided<'a> {
-        Strided { rows: self.columns, columns: self.rows, ..self }
+    pub fn transposed(self) -> StridedMatrix<'a> {
+        StridedMatrix { rows: self.columns, columns: self.rows, ..self }
     }
 
     fn at(&self, row: usize, column: usize) -> f32 {
@@ -58,7 +58,12 @@ impl<'a> Strided<'a> {
 /// # Panics
 ///
 /// If one of the matrices has fewer elements than the extents say.
-pub fn add_product(product: &mut [f32], extents: Extents, left: Strided, right: Strided) {
+pub fn gemm_reference(
+    product: &mut [f32],
+    extents: Extents,
+    left: StridedMatrix,
+    right: StridedMatrix,
+) {
     let Extents { rows, depth, columns } = extents;
     assert!(product.len() >= rows * columns, "elements of the product");
     if rows == 0 || depth == 0 || columns == 0 {
@@ -129,7 +134,7 @@ fn tile(
 }
 
 /// Products of few rows read the right factor once, in the order in which it lies.
-fn add_few_rows(product: &mut [f32], extents: Extents, left: Strided, right: Strided) {
+fn add_few_rows(product: &mut [f32], extents: Extents, left: StridedMatrix, right: StridedMatrix) {
     let Extents { rows, depth, columns } = extents;
     let mut of_row = vec![0.0; depth];
     for row in 0..rows {
@@ -192,15 +197,15 @@ mod tests {
                         [(false, false), (false, true), (true, false), (true, true)]
                     {
                         let left = match left_turned {
-                            false => Strided::dense(&left, depth),
-                            true => Strided::dense(&left, rows).transposed(),
+                            false => StridedMatrix::dense(&left, depth),
+                            true => StridedMatrix::dense(&left, rows).transposed(),
                         };
                         let right = match right_turned {
-                            false => Strided::dense(&right, columns),
-                            true => Strided::dense(&right, depth).transposed(),
+                            false => StridedMatrix::dense(&right, columns),
+                            true => StridedMatrix::dense(&right, depth).transposed(),
                         };
                         let mut product = vec![1.0; rows * columns];
-                        add_product(&mut product, Extents { rows, depth, columns }, left, right);
+                        gemm_reference(&mut product, Extents { rows, depth, columns }, left, right);
                         for row in 0..rows {
                             for column in 0..columns {
                                 let exact: f64 = (0..depth)

@@ -4,7 +4,7 @@ use crate::Pool;
 use crate::shared::SharedMut;
 use coremill_simd::Isa;
 use coremill_simd::math::lanes;
-use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// What the elements along the reduced axes become. Of none, extrema are infinite, a product is 1, a mean
 /// NaN.
@@ -381,7 +381,7 @@ fn fold_with<V: Vector>(fold: Fold, row: &[f32], element: &impl Element<V>) -> f
         let rest = ones.remainder();
         if !rest.is_empty() {
             // The lanes behind the rest start anew.
-            let mut lanes = [fold.start(); MOST_LANES];
+            let mut lanes = [fold.start(); MAX_LANES];
             // SAFETY: the array has `LANES` elements, and the rest fewer than that.
             #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
             let x = unsafe {
@@ -394,7 +394,7 @@ fn fold_with<V: Vector>(fold: Fold, row: &[f32], element: &impl Element<V>) -> f
         }
         let [a, b, c, d] = folded;
         let joined = fold.join(fold.join(a, b), fold.join(c, d));
-        let mut lanes = [0.0; MOST_LANES];
+        let mut lanes = [0.0; MAX_LANES];
         // SAFETY: the array has `LANES` elements.
         #[expect(unsafe_code, reason = "vectors are stored by pointer")]
         unsafe {

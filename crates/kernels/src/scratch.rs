@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{LINE, Line, as_elements_mut};
+use crate::memory::{CacheLine, LINE, as_elements_mut};
 
 /// Pieces of rows that are not in memory as they are needed.
 #[derive(Default)]
-pub(crate) struct Copies {
+pub(crate) struct PackedRows {
     elements: Vec<f32>,
     used: usize,
 }
 
-impl Copies {
+impl PackedRows {
     /// Makes room for so many elements, all unused.
     pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
@@ -36,11 +36,11 @@ impl Copies {
 /// What a task needs besides its input and output.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     /// Pointers to the rows of tiles.
     pub(crate) pointers: Vec<*const f32>,
     /// Rows that had to be copied.
-    pub(crate) copies: Copies,
+    pub(crate) copies: PackedRows,
 }
 
 impl Scratch {
@@ -48,7 +48,7 @@ impl Scratch {
     pub(crate) fn elements(&mut self, count: usize) -> &mut [f32] {
         let lines = count.div_ceil(LINE);
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line::ZEROS);
+            self.lines.resize(lines, CacheLine::ZEROS);
         }
         &mut as_elements_mut(&mut self.lines)[..count]
     }

@@ -61,9 +61,9 @@ impl<'a, T> SharedMut<'a, T> {
 }
 
 /// A pointer to memory of which each task of a pool uses another part.
-pub(crate) struct Shared<T>(pub(crate) *mut T);
+pub(crate) struct SharedPointer<T>(pub(crate) *mut T);
 
-impl<T> Shared<T> {
+impl<T> SharedPointer<T> {
     /// Whoever uses it vouches that no two tasks use the same element.
     pub(crate) fn get(&self) -> *mut T {
         self.0
@@ -72,7 +72,7 @@ impl<T> Shared<T> {
 
 // SAFETY: a pointer alone does nothing; those who use it vouch for what they do.
 #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<T: Send> Sync for SharedPointer<T> {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for SharedPointer<T> {}

@@ -18,15 +18,19 @@
 
 use std::collections::HashMap;
 
-use crate::infer::{Analysis, Outcome, Refusal};
+use crate::infer::{Analysis, InferError, InferredValue};
 use crate::ir::{BlockId, Constant, Definition, Function, Op, OpId, Opset, Type, ValueId};
 use crate::text::identifier;
 
 /// Evaluates an operation at build time: the constants that it gives, or `None` if the program computes them.
-pub type Fold = fn(&Function, &Op, &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal>;
+pub type Fold = fn(&Function, &Op, &[InferredValue]) -> Result<Option<Vec<Constant>>, InferError>;
 
 /// The hook of a builder that leaves every operation in the program.
-pub fn no_folding(_: &Function, _: &Op, _: &[Outcome]) -> Result<Option<Vec<Constant>>, Refusal> {
+pub fn no_folding(
+    _: &Function,
+    _: &Op,
+    _: &[InferredValue],
+) -> Result<Option<Vec<Constant>>, InferError> {
     Ok(None)
 }
 
@@ -162,13 +166,13 @@ impl FunctionBuilder {
     /// Adds a constant. It stands in the body, where every block can use it: the operation that will hold the
     /// innermost block is appended after it.
     pub fn constant(&mut self, name: &str, constant: Constant) -> ValueId {
-        let outcomes = vec![Outcome::of_constant(&constant)];
+        let outcomes = vec![InferredValue::of_constant(&constant)];
         let op = self.insert(self.function.body, Op::constant(constant), outcomes, name);
         self.function.op(op).outputs[0]
     }
 
     /// Infers the results of an operation.
-    pub fn infer(&mut self, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+    pub fn infer(&mut self, op: &Op) -> Result<Vec<InferredValue>, Vec<InferError>> {
         self.analysis.infer_op(&self.function, op)
     }
 
@@ -176,16 +180,16 @@ impl FunctionBuilder {
     pub fn fold(
         &mut self,
         op: &Op,
-        outcomes: &[Outcome],
+        outcomes: &[InferredValue],
         name: &str,
-    ) -> Result<Option<Vec<ValueId>>, Refusal> {
+    ) -> Result<Option<Vec<ValueId>>, InferError> {
         let constants = (self.fold)(&self.function, op, outcomes)?;
         let add = |constant| self.constant(name, constant);
         Ok(constants.map(|constants| constants.into_iter().map(add).collect()))
     }
 
     /// Appends an operation, or adds the constants that it gives.
-    pub fn append(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
+    pub fn append(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<InferError>> {
         let outcomes = self.infer(&op)?;
         match self.fold(&op, &outcomes, name).map_err(|refusal| vec![refusal])? {
             Some(values) => Ok(values),
@@ -194,18 +198,23 @@ impl FunctionBuilder {
     }
 
     /// Appends an operation even if its results can be computed now.
-    pub fn append_unfolded(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<Refusal>> {
+    pub fn append_unfolded(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<InferError>> {
         let outcomes = self.infer(&op)?;
         Ok(self.append_inferred(op, outcomes, name))
     }
 
     /// Appends an operation with results that are known already.
-    pub fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>, name: &str) -> Vec<ValueId> {
+    pub fn append_inferred(
+        &mut self,
+        op: Op,
+        outcomes: Vec<InferredValue>,
+        name: &str,
+    ) -> Vec<ValueId> {
         let id = self.insert(self.block(), op, outcomes, name);
         self.function.op(id).outputs.clone()
     }
 
-    fn insert(&mut self, block: BlockId, op: Op, outcomes: Vec<Outcome>, name: &str) -> OpId {
+    fn insert(&mut self, block: BlockId, op: Op, outcomes: Vec<InferredValue>, name: &str) -> OpId {
         let mut names: Vec<_> = outcomes.iter().map(|_| self.fresh_name(name)).collect();
         let take = |at: usize| std::mem::take(&mut names[at]);
         let id = self.analysis.append(&mut self.function, block, op, outcomes, take);
@@ -274,7 +283,7 @@ mod tests {
     fn folded_operations_leave_constants() {
         let fold: Fold = |_, op, _| match op.kind() {
             Some(OpKind::Relu) => Ok(Some(vec![Constant::fp32(7.0)])),
-            Some(OpKind::Exp) => Err(Refusal::new("cannot be evaluated")),
+            Some(OpKind::Exp) => Err(InferError::new("cannot be evaluated")),
             _ => Ok(None),
         };
         let mut builder = FunctionBuilder::new("main", Opset::Ios18, fold);
@@ -285,7 +294,7 @@ mod tests {
         assert!(builder.function.constant(kept).is_none());
         let exp = Op::new(OpKind::Exp).with("x", Binding::Value(x));
         let refusals = builder.append(exp, "y").expect_err("the hook fails");
-        assert_eq!(refusals, [Refusal::new("cannot be evaluated")]);
+        assert_eq!(refusals, [InferError::new("cannot be evaluated")]);
     }
 
     #[test]

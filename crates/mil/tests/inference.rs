@@ -21,7 +21,7 @@ mod random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use coremill_mil::infer::{Analysis, Outcome, Problem, analyze};
+use coremill_mil::infer::{Analysis, InferredValue, Problem, analyze};
 use coremill_mil::ir::{Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
 use serde_json::Value as Json;
@@ -142,7 +142,7 @@ fn open_dimensions_agree_with_fixed_ones() {
             compared += 1;
             let pairs = function.op(op).outputs.iter().zip(&fixed_function.op(fixed_op).outputs);
             for (&open_value, &fixed_value) in pairs {
-                let outcomes: [&Outcome; 2] = [(&open, open_value), (&fixed, fixed_value)]
+                let outcomes: [&InferredValue; 2] = [(&open, open_value), (&fixed, fixed_value)]
                     .map(|(analysis, value)| analysis.outcome(value).expect("accepted"));
                 if let Err(error) = compare::instantiated(outcomes[0], outcomes[1], assignment) {
                     failures.push(format!("{}: {error}", text(&instance["id"])));

@@ -4,7 +4,7 @@
 #[path = "support/random.rs"]
 mod random;
 
-use coremill_mil::infer::{Folded, Scalar, analyze};
+use coremill_mil::infer::{KnownElements, Scalar, analyze};
 use coremill_mil::ir::{
     Binding, Constant, ConstantData, Dim, Function, Op, Opset, TensorType, Type, Weight,
 };
@@ -235,6 +235,6 @@ fn constant(dtype: DType, rank: usize, draw: &mut Draw) -> Constant {
         }
     };
     let elements = (0..count).map(|_| element()).collect();
-    let folded = Folded::new(dtype, shape, elements).expect("few elements");
+    let folded = KnownElements::new(dtype, shape, elements).expect("few elements");
     folded.to_constant().unwrap_or_else(|| Constant::bytes(dtype, &[], vec![0; 8]))
 }

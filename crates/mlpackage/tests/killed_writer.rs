@@ -25,7 +25,7 @@ use self::layers::write;
 const ROUNDS: u64 = 60;
 
 /// How often if it was never killed at the moments that the test is about.
-const MOST_ROUNDS: u64 = 5 * ROUNDS;
+const MAX_ROUNDS: u64 = 5 * ROUNDS;
 
 /// How long it may write, in microseconds.
 const LONGEST: u64 = 40_000;
@@ -76,7 +76,7 @@ fn main() {
     let mut seen = [0, 0];
     let mut interrupted = 0;
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    for round in 0..MOST_ROUNDS {
+    for round in 0..MAX_ROUNDS {
         // Where others keep the machine busy, the child takes longer to get anywhere.
         let longest = LONGEST << (round / ROUNDS);
         if round >= ROUNDS && interrupted > 0 && seen.iter().all(|&count| count > 0) {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use coremill_mlpackage::package;
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType, LazyTensor};
 
 /// Inputs and outputs of each layer.
 const WIDTH: u64 = 4096;
@@ -91,7 +91,7 @@ fn write(source: &Path, target: &Path) {
     let weights = (0..LAYERS).map(|layer| {
         let bytes = layer * LAYER_BYTES..(layer + 1) * LAYER_BYTES;
         let bytes = source.slice(bytes.start as usize..bytes.end as usize).expect("a layer");
-        let weight = Recipe::new(bytes, DType::Fp32, &[WIDTH, WIDTH]).expect("a layer");
+        let weight = LazyTensor::new(bytes, DType::Fp32, &[WIDTH, WIDTH]).expect("a layer");
         weight.cast(DType::Fp16).expect("floats").to_buffer()
     });
     layers::write(target, &layers::model(WIDTH, weights));

@@ -16,7 +16,7 @@ use coremill_mil::model::{
 };
 use coremill_mil::verify::verify;
 use coremill_mlpackage::compiled;
-use coremill_mlpackage::package::{self, ErrorKind, Tree, TreeFile, WriteOptions};
+use coremill_mlpackage::package::{self, ErrorKind, TreeFile, VirtualDirectory, WriteOptions};
 use coremill_tensor::Buffer;
 
 fn golden(name: &str) -> PathBuf {
@@ -93,7 +93,7 @@ fn weights_that_are_laid_out_afresh_are_the_same_weights() {
 }
 
 /// The parts of a tree's files, put together.
-fn joined(tree: &Tree) -> Vec<(String, Buffer)> {
+fn joined(tree: &VirtualDirectory) -> Vec<(String, Buffer)> {
     let join = |file: &TreeFile| {
         let parts: Vec<&[u8]> = file.parts.iter().map(Buffer::as_bytes).collect();
         (file.path.clone(), Buffer::from(parts.concat()))

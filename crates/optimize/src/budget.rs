@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::form::linear::{Config, Integer};
-use super::form::{BITS, Form, Palette, Values};
+use super::form::{BITS, CompressionConfig, Palette, Values};
 
 /// What all weights together may take, or what each has to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,22 +15,22 @@ pub enum Budget {
 
 /// What a weight would take and lose in one of its forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rung {
+pub(super) struct TradeoffPoint {
     pub(super) bytes: u64,
     /// What is lost of its power, from 0 to 1.
     pub(super) loss: f64,
 }
 
 /// A weight, which stays as it is if nothing better is found.
-pub(super) struct Ladder {
+pub(super) struct TradeoffCurve {
     pub(super) plain: u64,
     /// Its forms that can be; none for those that cannot.
-    pub(super) rungs: Vec<Option<Rung>>,
+    pub(super) rungs: Vec<Option<TradeoffPoint>>,
 }
 
-impl Form {
+impl CompressionConfig {
     /// The same form with fewer and more bits, as far as no newer release is needed.
-    pub(super) fn ladder(&self) -> Vec<Form> {
+    pub(super) fn ladder(&self) -> Vec<CompressionConfig> {
         let forms: Vec<Values> = match &self.values {
             Values::Floats => vec![Values::Floats],
             Values::Linear(config) => {
@@ -46,23 +46,25 @@ impl Form {
                 BITS.into_iter().map(of).collect()
             }
         };
-        let forms = forms.into_iter().map(|values| Form { prune: self.prune.clone(), values });
+        let forms =
+            forms.into_iter().map(|values| CompressionConfig { prune: self.prune.clone(), values });
         forms.filter(|form| form.needs() <= self.needs()).collect()
     }
 }
 
 /// Which form each weight takes; none stays as it is. `others` is what weights take that no rule selects.
 pub(super) fn choose(
-    ladders: &[Ladder],
+    ladders: &[TradeoffCurve],
     budget: Budget,
     others: u64,
 ) -> Result<Vec<Option<usize>>, Error> {
     match budget {
         Budget::Snr(least) => {
             let most = 10f64.powf(-least / 10.0);
-            let pick = |ladder: &Ladder| {
-                let good =
-                    |(_, rung): &(usize, &Rung)| rung.loss <= most && rung.bytes < ladder.plain;
+            let pick = |ladder: &TradeoffCurve| {
+                let good = |(_, rung): &(usize, &TradeoffPoint)| {
+                    rung.loss <= most && rung.bytes < ladder.plain
+                };
                 let best = ladder.found().filter(good).min_by_key(|(_, rung)| rung.bytes);
                 best.map(|(at, _)| at)
             };
@@ -72,26 +74,26 @@ pub(super) fn choose(
     }
 }
 
-impl Ladder {
-    fn found(&self) -> impl Iterator<Item = (usize, &Rung)> {
+impl TradeoffCurve {
+    fn found(&self) -> impl Iterator<Item = (usize, &TradeoffPoint)> {
         self.rungs.iter().enumerate().filter_map(|(at, rung)| Some((at, rung.as_ref()?)))
     }
 
     /// What the weight takes and loses on a rung, or as it is.
-    fn at(&self, rung: Option<usize>) -> Rung {
+    fn at(&self, rung: Option<usize>) -> TradeoffPoint {
         let found = rung.and_then(|at| self.rungs[at]);
-        found.unwrap_or(Rung { bytes: self.plain, loss: 0.0 })
+        found.unwrap_or(TradeoffPoint { bytes: self.plain, loss: 0.0 })
     }
 }
 
 /// Begins with the smallest forms, and takes the step that wins most for its bytes while there is room.
-fn within(ladders: &[Ladder], most: u64, others: u64) -> Result<Vec<Option<usize>>, Error> {
-    let smallest = |ladder: &Ladder| {
+fn within(ladders: &[TradeoffCurve], most: u64, others: u64) -> Result<Vec<Option<usize>>, Error> {
+    let smallest = |ladder: &TradeoffCurve| {
         let best = ladder.found().min_by_key(|(_, rung)| rung.bytes);
         best.filter(|(_, rung)| rung.bytes < ladder.plain).map(|(at, _)| at)
     };
     let mut chosen: Vec<Option<usize>> = ladders.iter().map(smallest).collect();
-    let bytes = |(ladder, chosen): (&Ladder, &Option<usize>)| ladder.at(*chosen).bytes;
+    let bytes = |(ladder, chosen): (&TradeoffCurve, &Option<usize>)| ladder.at(*chosen).bytes;
     let mut total: u64 = others + ladders.iter().zip(&chosen).map(bytes).sum::<u64>();
     if total > most {
         let message = format!("the weights take at least {total} bytes; the target is {most}");
@@ -135,9 +137,9 @@ fn within(ladders: &[Ladder], most: u64, others: u64) -> Result<Vec<Option<usize
 mod tests {
     use super::*;
 
-    fn ladder(plain: u64, rungs: &[(u64, f64)]) -> Ladder {
-        let rung = |&(bytes, loss)| Some(Rung { bytes, loss });
-        Ladder { plain, rungs: rungs.iter().map(rung).chain([None]).collect() }
+    fn ladder(plain: u64, rungs: &[(u64, f64)]) -> TradeoffCurve {
+        let rung = |&(bytes, loss)| Some(TradeoffPoint { bytes, loss });
+        TradeoffCurve { plain, rungs: rungs.iter().map(rung).chain([None]).collect() }
     }
 
     #[test]

@@ -7,14 +7,14 @@ use super::weight::{Candidate, Weight, candidate};
 use super::weighting::Weighting;
 use coremill_mil::ir::Function;
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 
 /// Mean squares of input channels, by the name of the weight.
 pub type Importance = HashMap<String, Vec<f32>>;
 
 /// A value that a weight is multiplied by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feed {
+pub struct WeightInput {
     /// The name of the weight.
     pub weight: String,
     /// How many input channels the weight has. The value has as many, or a multiple for a convolution in groups.
@@ -26,10 +26,10 @@ pub struct Feed {
 }
 
 /// What the weights of a function are multiplied by.
-pub fn feeds(function: &Function) -> Result<Vec<Feed>, Error> {
+pub fn feeds(function: &Function) -> Result<Vec<WeightInput>, Error> {
     let unsound =
         |error: &dyn std::fmt::Display| Error::new(format!("`{}`: {error}", function.name));
-    let mut draft = Draft::new(function.clone()).map_err(|error| unsound(&error))?;
+    let mut draft = AnalyzedFunction::new(function.clone()).map_err(|error| unsound(&error))?;
     let editor = Editor::new(&mut draft);
     let mut feeds = Vec::new();
     for id in editor.ops() {
@@ -50,7 +50,7 @@ pub fn feeds(function: &Function) -> Result<Vec<Feed>, Error> {
                 _ => None,
             };
             if let Some((value, axis_from_end)) = found {
-                feeds.push(Feed {
+                feeds.push(WeightInput {
                     weight: weight.name.clone(),
                     channels: weight.shape[input],
                     value: editor.name(value).to_owned(),

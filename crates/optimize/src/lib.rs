@@ -12,7 +12,7 @@
 //! | `encode` | the operations that stand for a weight, and the codes that are written |
 //! | `importance` | how much outputs depend on which elements, as samples show |
 //! | `weight`, `weighting`, `blocks` | which constants are weights, and which of their elements belong together |
-//! | `form` | [`Form`]: what a weight becomes: integers, palettes, zeros, or several of these |
+//! | `form` | [`CompressionConfig`]: what a weight becomes: integers, palettes, zeros, or several of these |
 //! | `error` | [`Error`], and why a weight stays as it is |
 
 mod blocks;
@@ -22,13 +22,15 @@ mod error;
 mod form;
 mod importance;
 pub mod linear;
-mod raise;
 mod rules;
+mod upgrade_opset;
 mod weight;
 mod weighting;
 
 pub use budget::Budget;
 pub use error::Error;
-pub use form::{Algorithm, BITS, Channels, Form, Palette, Prune, Values};
-pub use importance::{Feed, Importance, feeds};
-pub use rules::{Compressed, Fate, Options, Rule, SMALL, Selector, compress, matches};
+pub use form::{Algorithm, BITS, Channels, CompressionConfig, Palette, Prune, Values};
+pub use importance::{Importance, WeightInput, feeds};
+pub use rules::{
+    CompressedWeight, CompressionOutcome, Options, Rule, SMALL, Selector, compress, matches,
+};

@@ -13,9 +13,9 @@ use super::error::{Error, Refusal};
 pub use super::form::linear::{
     Config, DEFAULT_BLOCK_SIZE, DEFAULT_THRESHOLD, Granularity, Integer, Mode,
 };
-use super::form::{Form, Values};
+use super::form::{CompressionConfig, Values};
 use super::weight::{Candidate, candidate};
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 
 /// What became of the weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Outcome {
 ///
 /// Taken are float constants of two dimensions and more. Tables that only `gather` uses stay, since embeddings lose
 /// more by it than they save; one that is another operation's weight, too, is taken.
-pub fn quantize(draft: &mut Draft, config: &Config) -> Result<Outcome, Error> {
+pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome, Error> {
     let mut editor = Editor::new(draft);
     let (needed, opset) = (config.needs(), editor.opset());
     if opset < needed {
@@ -41,7 +41,10 @@ pub fn quantize(draft: &mut Draft, config: &Config) -> Result<Outcome, Error> {
             hint: Some("ask for a newer release, or for 8 bits and no blocks"),
         });
     }
-    let form = Form { values: Values::Linear(config.clone()), ..Form::default() };
+    let form = CompressionConfig {
+        values: Values::Linear(config.clone()),
+        ..CompressionConfig::default()
+    };
     let mut outcome = Outcome::default();
     for id in editor.ops() {
         let weight = match candidate(&editor, id) {

@@ -6,17 +6,17 @@ use std::sync::{Mutex, PoisonError};
 use coremill_io::share;
 use coremill_tensor::DType;
 
-use super::budget::{Budget, Ladder, Rung, choose};
-use super::encode::{Built, build, insert};
+use super::budget::{Budget, TradeoffCurve, TradeoffPoint, choose};
+use super::encode::{EncodedWeight, build, insert};
 use super::error::{Error, NOT_FINITE, Refusal};
-use super::form::Form;
+use super::form::CompressionConfig;
 use super::form::linear::DEFAULT_THRESHOLD;
 use super::importance::{Importance, weighting};
-use super::raise::raise;
+use super::upgrade_opset::upgrade_opset;
 use super::weight::{Candidate, Weight, candidate};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 
 /// How a model is compressed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Rule {
     /// Which weights.
     pub selector: Selector,
     /// What they become.
-    pub form: Form,
+    pub form: CompressionConfig,
 }
 
 /// Which weights a rule is for: those that all its parts select.
@@ -57,7 +57,7 @@ pub struct Selector {
 
 /// What became of a weight.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compressed {
+pub struct CompressedWeight {
     /// The function.
     pub function: String,
     /// The weight.
@@ -69,16 +69,16 @@ pub struct Compressed {
     /// The rule that decided, by its place; none if no rule selects it.
     pub rule: Option<usize>,
     /// What became of it.
-    pub fate: Fate,
+    pub fate: CompressionOutcome,
 }
 
 /// What became of a weight.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fate {
+pub enum CompressionOutcome {
     /// It was compressed.
     Compressed {
         /// What it became.
-        form: Form,
+        form: CompressionConfig,
         /// The bytes that it takes now.
         after: u64,
         /// The ratio of its power to that of what was lost, in decibels; infinite if nothing was. Where the importance
@@ -142,7 +142,7 @@ pub fn compress(
     model: &mut Model,
     options: &Options,
     watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Compressed>, Error> {
+) -> Result<Vec<CompressedWeight>, Error> {
     for rule in &options.rules {
         rule.form.check()?;
     }
@@ -162,7 +162,7 @@ pub fn compress(
     let mut report = Vec::new();
     let mut highest = model.specification_version;
     for function in &mut model.program.functions {
-        let mut draft = raise(function, opset)?;
+        let mut draft = upgrade_opset(function, opset)?;
         of_function(&mut draft, options, watch, &mut report)?;
         highest = highest.max(draft.function.opset.specification_version());
         *function = draft.function;
@@ -198,16 +198,16 @@ fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
 }
 
 fn of_function(
-    draft: &mut Draft,
+    draft: &mut AnalyzedFunction,
     options: &Options,
     watch: &(dyn Fn(usize, usize) + Sync),
-    report: &mut Vec<Compressed>,
+    report: &mut Vec<CompressedWeight>,
 ) -> Result<(), Error> {
     let function = draft.function.name.clone();
     let mut editor = Editor::new(draft);
     let opset = editor.opset();
     let candidates = editor.ops().into_iter().filter_map(|id| candidate(&editor, id));
-    let mut work: Vec<(Weight, usize, Vec<Form>)> = Vec::new();
+    let mut work: Vec<(Weight, usize, Vec<CompressionConfig>)> = Vec::new();
     let mut others = 0;
     for candidate in candidates {
         match candidate {
@@ -228,17 +228,22 @@ fn of_function(
                             Some((at, _)) => (Some(at), "a rule keeps it"),
                             None => (None, unselected(&weight, &options.rules)),
                         };
-                        report.push(entry(&function, &weight, rule, Fate::Kept(reason)));
+                        report.push(entry(
+                            &function,
+                            &weight,
+                            rule,
+                            CompressionOutcome::Kept(reason),
+                        ));
                     }
                 }
             }
-            Candidate::Kept(name, reason) => report.push(Compressed {
+            Candidate::Kept(name, reason) => report.push(CompressedWeight {
                 function: function.clone(),
                 name,
                 shape: Vec::new(),
                 before: 0,
                 rule: None,
-                fate: Fate::Kept(reason),
+                fate: CompressionOutcome::Kept(reason),
             }),
         }
     }
@@ -246,14 +251,14 @@ fn of_function(
     work.sort_by_key(|(weight, ..)| std::cmp::Reverse(weight.count()));
     let tasks =
         work.iter().flat_map(|(weight, _, forms)| forms.iter().map(move |form| (weight, form)));
-    let tasks: Vec<(&Weight, &Form)> = tasks.collect();
+    let tasks: Vec<(&Weight, &CompressionConfig)> = tasks.collect();
     let mut built = build_all(&tasks, opset, watch)?.into_iter();
-    let mut built: Vec<Vec<Result<Built, &'static str>>> =
+    let mut built: Vec<Vec<Result<EncodedWeight, &'static str>>> =
         work.iter().map(|(.., forms)| built.by_ref().take(forms.len()).collect()).collect();
     let chosen = match options.budget {
         None => vec![Some(0); work.len()],
         Some(budget) => {
-            let ladders: Vec<Ladder> = work
+            let ladders: Vec<TradeoffCurve> = work
                 .iter()
                 .zip(&built)
                 .map(|((weight, ..), built)| ladder(weight, built))
@@ -265,16 +270,20 @@ fn of_function(
         let Some(at) = chosen else {
             let refused = built.iter().find_map(|built| built.as_ref().err().copied());
             let reason = refused.unwrap_or("the target has it stay");
-            report.push(entry(&function, weight, Some(*rule), Fate::Kept(reason)));
+            report.push(entry(&function, weight, Some(*rule), CompressionOutcome::Kept(reason)));
             continue;
         };
         let fate = match built.swap_remove(at) {
             Ok(built) => {
                 let (after, loss) = (built.bytes, built.loss());
                 insert(&mut editor, weight, built)?;
-                Fate::Compressed { form: forms[at].clone(), after, snr: -10.0 * loss.log10() }
+                CompressionOutcome::Compressed {
+                    form: forms[at].clone(),
+                    after,
+                    snr: -10.0 * loss.log10(),
+                }
             }
-            Err(reason) => Fate::Kept(reason),
+            Err(reason) => CompressionOutcome::Kept(reason),
         };
         report.push(entry(&function, weight, Some(*rule), fate));
     }
@@ -291,16 +300,21 @@ fn unselected(weight: &Weight, rules: &[Rule]) -> &'static str {
 }
 
 /// What a weight would take and lose in each of its forms.
-fn ladder(weight: &Weight, built: &[Result<Built, &'static str>]) -> Ladder {
-    let rung = |built: &Result<Built, &'static str>| {
+fn ladder(weight: &Weight, built: &[Result<EncodedWeight, &'static str>]) -> TradeoffCurve {
+    let rung = |built: &Result<EncodedWeight, &'static str>| {
         let built = built.as_ref().ok()?;
-        Some(Rung { bytes: built.bytes, loss: built.loss() })
+        Some(TradeoffPoint { bytes: built.bytes, loss: built.loss() })
     };
-    Ladder { plain: weight.elements.len() as u64, rungs: built.iter().map(rung).collect() }
+    TradeoffCurve { plain: weight.elements.len() as u64, rungs: built.iter().map(rung).collect() }
 }
 
-fn entry(function: &str, weight: &Weight, rule: Option<usize>, fate: Fate) -> Compressed {
-    Compressed {
+fn entry(
+    function: &str,
+    weight: &Weight,
+    rule: Option<usize>,
+    fate: CompressionOutcome,
+) -> CompressedWeight {
+    CompressedWeight {
         function: function.to_owned(),
         name: weight.name.clone(),
         shape: weight.shape.clone(),
@@ -312,10 +326,10 @@ fn entry(function: &str, weight: &Weight, rule: Option<usize>, fate: Fate) -> Co
 
 /// Builds what weights become on all processors, and gives it in their order.
 fn build_all(
-    work: &[(&Weight, &Form)],
+    work: &[(&Weight, &CompressionConfig)],
     opset: Opset,
     watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Result<Built, &'static str>>, Error> {
+) -> Result<Vec<Result<EncodedWeight, &'static str>>, Error> {
     let done = Mutex::new((0..work.len()).map(|_| None).collect::<Vec<_>>());
     let failed = Mutex::new(None);
     let finished = std::sync::atomic::AtomicUsize::new(0);

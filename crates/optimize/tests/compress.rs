@@ -10,9 +10,10 @@ use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify;
 use coremill_optimize::linear::{self, Config};
 use coremill_optimize::{
-    self as compress, Budget, Fate, Form, Options, Palette, Rule, Selector, Values,
+    self as compress, Budget, CompressionConfig, CompressionOutcome, Options, Palette, Rule,
+    Selector, Values,
 };
-use coremill_passes::Draft;
+use coremill_passes::AnalyzedFunction;
 
 const SEPARATOR: &str = "// becomes\n";
 
@@ -22,8 +23,8 @@ fn program(text: &str) -> Program {
     program
 }
 
-fn draft(text: &str) -> Draft {
-    Draft::new(program(text).functions.remove(0)).expect("cases are sound")
+fn draft(text: &str) -> AnalyzedFunction {
+    AnalyzedFunction::new(program(text).functions.remove(0)).expect("cases are sound")
 }
 
 /// Writes weights inside the program, so that they are printed.
@@ -128,7 +129,7 @@ const LOOKUP: &str = "program(1.3)
 
 fn rule(values: Values) -> Rule {
     let selector = Selector { min_elements: Some(10), ..Selector::default() };
-    Rule { selector, form: Form { prune: None, values } }
+    Rule { selector, form: CompressionConfig { prune: None, values } }
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_newer_release_counts_negative_indices_still() {
         let palette = Palette { bits: Some(bits), ..Palette::default() };
         let options = Options { rules: vec![rule(Values::Palette(palette))], ..Options::default() };
         let report = compress::compress(&mut model, &options, &|_, _| {}).expect("it can be");
-        assert!(matches!(report[0].fate, Fate::Compressed { .. }), "{report:?}");
+        assert!(matches!(report[0].fate, CompressionOutcome::Compressed { .. }), "{report:?}");
         verify::verify(&model).expect("compressed models are sound");
         let function = &model.program.functions[0];
         assert_eq!(function.opset, opset);
@@ -155,8 +156,8 @@ fn targets_decide_on_bits() {
         let options = Options { rules, target: None, budget: Some(budget), ..Options::default() };
         let report = compress::compress(&mut model, &options, &|_, _| {});
         report.map(|report| match &report[0].fate {
-            Fate::Compressed { after, form, .. } => (*after, form.to_string()),
-            Fate::Kept(reason) => (0, (*reason).to_owned()),
+            CompressionOutcome::Compressed { after, form, .. } => (*after, form.to_string()),
+            CompressionOutcome::Kept(reason) => (0, (*reason).to_owned()),
         })
     };
     // Two entries of four bytes, two bytes of places, and a shape of two numbers.
@@ -183,8 +184,8 @@ fn layers_with_weights_that_are_not_finite_are_refused() {
         let options = Options { rules: vec![rule], ..Options::default() };
         let report = compress::compress(&mut model, &options, &|_, _| {});
         report.map(|report| match &report[0].fate {
-            Fate::Compressed { .. } => "compressed",
-            Fate::Kept(reason) => *reason,
+            CompressionOutcome::Compressed { .. } => "compressed",
+            CompressionOutcome::Kept(reason) => *reason,
         })
     };
     let (layer, mask) = ("linear(x = x, weight = w)", "add(x = x, y = w)");

@@ -14,15 +14,15 @@
 use coremill_tensor::{Buffer, DType};
 
 use super::affine::{batch_norm, floats};
-use super::{Draft, Editor};
+use super::{AnalyzedFunction, Editor};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Larger weights are left alone: they are added in memory.
-const MOST_ELEMENTS: u64 = 1 << 26;
+const MAX_ELEMENTS: u64 = 1 << 26;
 
 /// Runs it, and names the sums that became convolutions.
-pub fn merge_branches(draft: &mut Draft) -> Vec<String> {
+pub fn reparameterize_conv_branches(draft: &mut AnalyzedFunction) -> Vec<String> {
     let mut editor = Editor::new(draft);
     let mut merged: Vec<String> = Vec::new();
     for id in editor.ops() {
@@ -111,7 +111,7 @@ fn layer(editor: &Editor<'_>, value: ValueId, sum: OpId) -> Option<Layer> {
 fn convolution(editor: &Editor<'_>, id: OpId) -> Option<Branch> {
     let weight = editor.constant_argument(id, "weight")?;
     let ty = weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?;
-    ty.element_count().filter(|&count| count <= MOST_ELEMENTS)?;
+    ty.element_count().filter(|&count| count <= MAX_ELEMENTS)?;
     let shape: Vec<usize> = ty
         .known_shape()?
         .iter()

@@ -12,7 +12,7 @@ use coremill_tensor::DType;
 use half::f16;
 
 use super::Editor;
-use coremill_mil::infer::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
+use coremill_mil::infer::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
@@ -310,7 +310,7 @@ fn is_all(editor: &Editor<'_>, id: OpId, name: &str, wanted: f64) -> bool {
     let all = |bytes: &[u8]| match ty.dtype {
         DType::Fp32 => every::<4>(bytes, |raw| is_wanted(f32::from_le_bytes(raw).into())),
         DType::Fp16 => every::<2>(bytes, |raw| is_wanted(f16::from_le_bytes(raw).into())),
-        _ => Folded::from_constant(constant).is_some_and(|folded| {
+        _ => KnownElements::from_constant(constant).is_some_and(|folded| {
             folded.elements.iter().all(|element| element.float().is_some_and(is_wanted))
         }),
     };

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::Draft;
+use super::AnalyzedFunction;
 use super::names::{names_of, unused};
-use coremill_mil::infer::{Analysis, Folded, Outcome, Refusal};
+use coremill_mil::infer::{Analysis, InferError, InferredValue, KnownElements};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, Definition, Dim, Function, Op, OpId, Opset, Type, ValueId,
 };
@@ -37,8 +37,8 @@ pub struct Uses {
 
 impl<'f> Editor<'f> {
     /// Prepares a function for changes.
-    pub fn new(draft: &'f mut Draft) -> Editor<'f> {
-        let Draft { function, analysis, .. } = draft;
+    pub fn new(draft: &'f mut AnalyzedFunction) -> Editor<'f> {
+        let AnalyzedFunction { function, analysis, .. } = draft;
         let mut uses = vec![Uses::default(); function.value_count()];
         let mut parents = vec![None; function.op_count()];
         let names = names_of(function);
@@ -157,7 +157,7 @@ impl<'f> Editor<'f> {
     pub fn ints(&self, id: OpId, name: &str) -> Option<Vec<i64>> {
         match self.function.op(id).binding(name)? {
             Binding::Value(value) => self.analysis.folded(*value)?.ints(),
-            Binding::Literal(constant) => Folded::from_constant(constant)?.ints(),
+            Binding::Literal(constant) => KnownElements::from_constant(constant)?.ints(),
         }
     }
 
@@ -168,10 +168,10 @@ impl<'f> Editor<'f> {
 
     /// The one number that a binding is, if it is known.
     pub fn number_of(&self, binding: &Binding) -> Option<f64> {
-        let scalar = |folded: &Folded| folded.only()?.float();
+        let scalar = |folded: &KnownElements| folded.only()?.float();
         match binding {
             Binding::Value(value) => scalar(self.analysis.folded(*value)?),
-            Binding::Literal(constant) => scalar(&Folded::from_constant(constant)?),
+            Binding::Literal(constant) => scalar(&KnownElements::from_constant(constant)?),
         }
     }
 
@@ -207,7 +207,7 @@ impl<'f> Editor<'f> {
         before: OpId,
         op: Op,
         label: &str,
-    ) -> Result<Vec<ValueId>, Vec<Refusal>> {
+    ) -> Result<Vec<ValueId>, Vec<InferError>> {
         let block = self.parents[before.index()].expect("the operation stands in a block");
         let ops = &self.function.block(block).ops;
         let at = ops.iter().position(|&id| id == before).expect("a parent holds its operations");
@@ -220,7 +220,7 @@ impl<'f> Editor<'f> {
         at: usize,
         op: Op,
         label: &str,
-    ) -> Result<Vec<ValueId>, Vec<Refusal>> {
+    ) -> Result<Vec<ValueId>, Vec<InferError>> {
         let outcomes = self.analysis.infer_op(self.function, &op)?;
         let names = &mut self.names;
         let append = |function: &mut Function, analysis: &mut Analysis| {
@@ -243,7 +243,7 @@ impl<'f> Editor<'f> {
     }
 
     /// Makes an operation another one with the same results. Refused if it gives other types.
-    pub fn rewrite(&mut self, id: OpId, op: Op) -> Result<(), Vec<Refusal>> {
+    pub fn rewrite(&mut self, id: OpId, op: Op) -> Result<(), Vec<InferError>> {
         let outcomes = self.analysis.infer_op(self.function, &op)?;
         let outputs = self.function.op(id).outputs.clone();
         let known = |value: &ValueId| self.analysis.ty(*value);
@@ -255,13 +255,13 @@ impl<'f> Editor<'f> {
         if !same {
             let found: Vec<_> = outcomes.iter().map(|outcome| outcome.ty.to_string()).collect();
             let message = format!("gives `{}`, which is not what it replaces", found.join(", "));
-            return Err(vec![Refusal::new(message)]);
+            return Err(vec![InferError::new(message)]);
         }
         self.rewrite_as(id, op, outcomes);
         Ok(())
     }
 
-    fn rewrite_as(&mut self, id: OpId, op: Op, outcomes: Vec<Outcome>) {
+    fn rewrite_as(&mut self, id: OpId, op: Op, outcomes: Vec<InferredValue>) {
         let before: Vec<_> = values_of(self.function.op(id));
         self.count(id, false);
         let outputs = std::mem::take(&mut self.function.op_mut(id).outputs);
@@ -329,7 +329,7 @@ impl<'f> Editor<'f> {
             let Some(id) = self.producer(value) else { continue };
             let op = self.function.op(id);
             let used = |output: &ValueId| self.uses[output.index()] != Uses::default();
-            if acts(op) || op.outputs.iter().any(used) {
+            if has_side_effects(op) || op.outputs.iter().any(used) {
                 continue;
             }
             let Some(block) = self.parents[id.index()].take() else { continue };
@@ -381,7 +381,7 @@ impl<'f> Editor<'f> {
 }
 
 /// Whether an operation does more than give values.
-fn acts(op: &Op) -> bool {
+fn has_side_effects(op: &Op) -> bool {
     matches!(op.kind(), Some(OpKind::WriteState) | None)
 }
 

@@ -6,7 +6,7 @@ use coremill_mil::ir::{Binding, Function, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Gives every input a use: Core ML refuses a program with one that nothing looks at.
-pub fn consume_inputs(function: &mut Function) {
+pub fn keep_unused_inputs(function: &mut Function) {
     let mut used: HashSet<ValueId> = HashSet::new();
     for (block, _) in function.blocks_in_order() {
         used.extend(&function.block(block).outputs);

@@ -29,17 +29,17 @@ mod updates;
 use std::collections::HashSet;
 use std::fmt;
 
-pub use branches::merge_branches;
+pub use branches::reparameterize_conv_branches;
 pub use editor::{Editor, Uses};
-pub use inputs::consume_inputs;
-pub use literals::state_literals;
+pub use inputs::keep_unused_inputs;
+pub use literals::materialize_literals;
 pub use names::without_precision;
 pub use pipeline::{PASSES, check_pass_names, finish, optimize, simplify};
 pub use precision::{KeepFp32, to_fp16};
-pub use rescale::{Magnitude, Rescaled, Scaled, rescale};
-pub use special::is_special;
+pub use rescale::{Magnitude, RescaleOutcome, ScaledGroup, rescale};
+pub use special::is_zero_one_or_out_of_range;
 
-use coremill_mil::infer::{Analysis, Problem, Refusal, analyze};
+use coremill_mil::infer::{Analysis, InferError, Problem, analyze};
 use coremill_mil::ir::{Function, Op, ValueId};
 
 /// A pass that leaves a function's types as they are.
@@ -56,7 +56,7 @@ pub struct Pass {
 /// The knowledge is kept from pass to pass, since it can be more than inference would find out again: that
 /// two open dimensions are the same, for instance.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct AnalyzedFunction {
     /// The function.
     pub function: Function,
     /// What is known about its values.
@@ -65,13 +65,13 @@ pub struct Draft {
     pub exact: HashSet<ValueId>,
 }
 
-impl Draft {
+impl AnalyzedFunction {
     /// Analyses a function. One with operations that cannot stand is refused.
-    pub fn new(function: Function) -> Result<Draft, Error> {
+    pub fn new(function: Function) -> Result<AnalyzedFunction, Error> {
         let (analysis, problems) = analyze(&function);
         match problems.first() {
             Some(problem) => Err(Error::of(&function, problem)),
-            None => Ok(Draft { function, analysis, exact: HashSet::new() }),
+            None => Ok(AnalyzedFunction { function, analysis, exact: HashSet::new() }),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Error {
         Error::refused(op, name, std::slice::from_ref(&problem.refusal))
     }
 
-    fn refused(op: &Op, name: &str, refusals: &[Refusal]) -> Error {
+    fn refused(op: &Op, name: &str, refusals: &[InferError]) -> Error {
         let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
         Error(format!("`{name} = {}`: {}", op.type_name(), reasons.join("; ")))
     }

@@ -10,15 +10,15 @@
 
 use std::collections::HashMap;
 
-use super::Draft;
+use super::AnalyzedFunction;
 use super::names::{names_of, unused};
-use coremill_mil::infer::Outcome;
+use coremill_mil::infer::InferredValue;
 use coremill_mil::ir::{Binding, BlockId, Constant, ConstantData, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass. Equal constants of a block are stated once.
-pub fn state_literals(draft: &mut Draft) {
-    let Draft { function, analysis, .. } = draft;
+pub fn materialize_literals(draft: &mut AnalyzedFunction) {
+    let AnalyzedFunction { function, analysis, .. } = draft;
     let mut names = names_of(function);
     let mut stated: HashMap<(BlockId, String, Vec<u8>), ValueId> = HashMap::new();
     for (block, _) in function.blocks_in_order() {
@@ -43,7 +43,7 @@ pub fn state_literals(draft: &mut Draft) {
                     let key = (block, constant.ty.to_string(), bytes);
                     let value = *stated.entry(key).or_insert_with(|| {
                         let name = unused(&mut names, &format!("{label}_{}", input.name));
-                        let outcomes = vec![Outcome::of_constant(constant)];
+                        let outcomes = vec![InferredValue::of_constant(constant)];
                         let op = Op::constant(constant.clone());
                         let stated =
                             analysis.append(function, block, op, outcomes, |_| name.clone());

@@ -1,7 +1,7 @@
 //! The one order of the passes.
 //!
 //! ```text
-//! simplify ──▶ (changes of the caller) ──▶ finish: to_fp16 ──▶ simplify ──▶ state_literals ──▶ consume_inputs
+//! simplify ──▶ (changes of the caller) ──▶ finish: to_fp16 ──▶ simplify ──▶ materialize_literals ──▶ keep_unused_inputs
 //! ```
 //!
 //! [`optimize`] runs both halves. A caller that changes the function between them, or tries several precisions on one
@@ -11,9 +11,9 @@ use coremill_mil::ir::Function;
 use coremill_mil::ops::UnknownName;
 
 use crate::{
-    Draft, Editor, Error, KeepFp32, Pass, activations, affine, attention, cancel, consume_inputs,
-    duplicates, groups, interleave, norms, padding, products, slices, state_literals, to_fp16,
-    transposes, updates,
+    AnalyzedFunction, Editor, Error, KeepFp32, Pass, activations, affine, attention, cancel,
+    duplicates, groups, interleave, keep_unused_inputs, materialize_literals, norms, padding,
+    products, slices, to_fp16, transposes, updates,
 };
 
 /// The passes in the order in which they run, in rounds until none changes anything. A pass that does not depend on
@@ -57,7 +57,7 @@ const MAX_ROUNDS: usize = 8;
 /// Runs all passes, but for those that are skipped by name; in `fp16` except what `fp16` keeps in `fp32`, or all in
 /// `fp32` if it is `None`.
 pub fn optimize(
-    mut draft: Draft,
+    mut draft: AnalyzedFunction,
     fp16: Option<&KeepFp32>,
     skipped: &[&str],
 ) -> Result<Function, Error> {
@@ -66,7 +66,7 @@ pub fn optimize(
 }
 
 /// Runs [`PASSES`], but for those that are skipped by name.
-pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
+pub fn simplify(draft: &mut AnalyzedFunction, skipped: &[&str]) {
     let mut editor = Editor::new(draft);
     editor.sweep_all();
     for _ in 0..MAX_ROUNDS {
@@ -84,7 +84,7 @@ pub fn simplify(draft: &mut Draft, skipped: &[&str]) {
 
 /// Gives a simplified function its precision and the form in which Core ML loads it.
 pub fn finish(
-    mut draft: Draft,
+    mut draft: AnalyzedFunction,
     fp16: Option<&KeepFp32>,
     skipped: &[&str],
 ) -> Result<Function, Error> {
@@ -96,9 +96,9 @@ pub fn finish(
         simplify(&mut draft, skipped);
     }
     // After all passes that look for literals.
-    state_literals(&mut draft);
+    materialize_literals(&mut draft);
     // Last: the passes may take the only use of an input, and would take out the operation that this adds.
-    consume_inputs(&mut draft.function);
+    keep_unused_inputs(&mut draft.function);
     Ok(draft.function)
 }
 

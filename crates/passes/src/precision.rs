@@ -15,12 +15,12 @@
 
 use std::collections::HashSet;
 
-use coremill_tensor::{Buffer, DType, Overflow, Recipe, Statistics};
+use coremill_tensor::{Buffer, DType, LazyTensor, Overflow, Statistics};
 use half::f16;
 
 use crate::names::{names_of, unused};
-use crate::{Draft, Error};
-use coremill_mil::infer::{Analysis, Refusal};
+use crate::{AnalyzedFunction, Error};
+use coremill_mil::infer::{Analysis, InferError};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, ConstantData, Definition, Function, Input, Op, OpId, Type, ValueId,
 };
@@ -47,8 +47,8 @@ pub struct KeepFp32 {
 }
 
 /// The same function with floats of 16 bits inside.
-pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
-    let Draft { function, analysis, exact } = draft;
+pub fn to_fp16(draft: &AnalyzedFunction, keep: &KeepFp32) -> Result<AnalyzedFunction, Error> {
+    let AnalyzedFunction { function, analysis, exact } = draft;
     let wide = wide_ops(function, analysis, exact, keep);
     let mut target = Function::new(&function.name, function.opset);
     target.attributes = function.attributes.clone();
@@ -65,7 +65,11 @@ pub fn to_fp16(draft: &Draft, keep: &KeepFp32) -> Result<Draft, Error> {
         stated: HashSet::new(),
     };
     narrowing.run()?;
-    Ok(Draft { function: narrowing.target, analysis: narrowing.analysis, exact: HashSet::new() })
+    Ok(AnalyzedFunction {
+        function: narrowing.target,
+        analysis: narrowing.analysis,
+        exact: HashSet::new(),
+    })
 }
 
 /// What a value became. A float has up to two forms.
@@ -329,7 +333,7 @@ impl Narrowing<'_> {
         } else {
             unused(&mut self.names, &format!("{name}_fp16"))
         };
-        let outcomes = vec![coremill_mil::infer::Outcome::of_constant(&constant)];
+        let outcomes = vec![coremill_mil::infer::InferredValue::of_constant(&constant)];
         let body = self.target.body;
         let op = Op::constant(constant);
         let id = self.analysis.append(&mut self.target, body, op, outcomes, |_| name.clone());
@@ -368,7 +372,7 @@ impl Narrowing<'_> {
         })
     }
 
-    fn error(&self, op: &Op, refusals: &[Refusal]) -> Error {
+    fn error(&self, op: &Op, refusals: &[InferError]) -> Error {
         let name = op.outputs.first().map_or("", |&output| &self.source.value(output).name);
         Error::refused(op, name, refusals)
     }
@@ -616,7 +620,7 @@ fn narrowed(constant: &Constant) -> Constant {
         let bytes = half_of(value).to_le_bytes().to_vec();
         return Constant::bytes(DType::Fp16, &shape, bytes);
     }
-    let recipe = Recipe::new(elements.clone(), DType::Fp32, &shape)
+    let recipe = LazyTensor::new(elements.clone(), DType::Fp32, &shape)
         .and_then(|recipe| recipe.clamp_to_fp16(true))
         .and_then(|recipe| recipe.cast_with(DType::Fp16, Overflow::Saturate));
     let Ok(recipe) = recipe else { return constant.clone() };

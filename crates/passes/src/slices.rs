@@ -26,7 +26,7 @@ pub(super) fn merge_slices(editor: &mut Editor<'_>) -> usize {
 
 /// What is taken along an axis.
 #[derive(Clone, Copy)]
-enum Taken {
+enum SliceRange {
     /// All of it.
     All,
     /// So many elements from one on, so many apart.
@@ -48,15 +48,18 @@ fn merge(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let (first, second) = (taken(editor, inner)?, taken(editor, id)?);
     let mut second = second.into_iter();
     let both = first.into_iter().map(|first| match (first, second_of(first, &mut second)?) {
-        (Taken::One(at), _) => Some(Taken::One(at)),
-        (Taken::All, second) => Some(second),
-        (first, Taken::All) => Some(first),
-        (Taken::Some { begin, stride, .. }, Taken::One(at)) => {
-            Some(Taken::One(at.checked_mul(stride)?.checked_add(begin)?))
+        (SliceRange::One(at), _) => Some(SliceRange::One(at)),
+        (SliceRange::All, second) => Some(second),
+        (first, SliceRange::All) => Some(first),
+        (SliceRange::Some { begin, stride, .. }, SliceRange::One(at)) => {
+            Some(SliceRange::One(at.checked_mul(stride)?.checked_add(begin)?))
         }
-        (Taken::Some { begin, stride, .. }, Taken::Some { begin: at, count, stride: by }) => {
+        (
+            SliceRange::Some { begin, stride, .. },
+            SliceRange::Some { begin: at, count, stride: by },
+        ) => {
             let begin = at.checked_mul(stride)?.checked_add(begin)?;
-            Some(Taken::Some { begin, count, stride: stride.checked_mul(by)? })
+            Some(SliceRange::Some { begin, count, stride: stride.checked_mul(by)? })
         }
     });
     let both = both.collect::<Option<Vec<_>>>()?;
@@ -65,15 +68,18 @@ fn merge(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
 }
 
 /// What the second slice takes along an axis that the first one leaves.
-fn second_of(first: Taken, second: &mut impl Iterator<Item = Taken>) -> Option<Taken> {
+fn second_of(
+    first: SliceRange,
+    second: &mut impl Iterator<Item = SliceRange>,
+) -> Option<SliceRange> {
     match first {
-        Taken::One(_) => Some(Taken::All),
-        Taken::All | Taken::Some { .. } => second.next(),
+        SliceRange::One(_) => Some(SliceRange::All),
+        SliceRange::All | SliceRange::Some { .. } => second.next(),
     }
 }
 
 /// What a slice takes along each axis, if that is known and goes forward.
-fn taken(editor: &Editor<'_>, id: OpId) -> Option<Vec<Taken>> {
+fn taken(editor: &Editor<'_>, id: OpId) -> Option<Vec<SliceRange>> {
     let shape = editor.shape(editor.argument(id, "x")?);
     let rank = shape.len();
     let (begins, ends) = (editor.ints(id, "begin")?, editor.ints(id, "end")?);
@@ -92,13 +98,13 @@ fn taken(editor: &Editor<'_>, id: OpId) -> Option<Vec<Taken>> {
     let along = |axis: usize| {
         let stride = Some(strides[axis]).filter(|&stride| stride > 0)?;
         if from_start[axis] && to_end[axis] && stride == 1 && !squeezed[axis] {
-            return Some(Taken::All);
+            return Some(SliceRange::All);
         }
         let extent = i64::try_from(shape[axis].known()?).ok()?;
         let place = |at: i64| if at < 0 { at + extent } else { at };
         let begin = if from_start[axis] { 0 } else { place(begins[axis]) };
         if squeezed[axis] {
-            return (0..extent).contains(&begin).then_some(Taken::One(begin));
+            return (0..extent).contains(&begin).then_some(SliceRange::One(begin));
         }
         let end = if to_end[axis] { extent } else { place(ends[axis]).min(extent) };
         if begin < 0 || end <= begin {
@@ -106,19 +112,19 @@ fn taken(editor: &Editor<'_>, id: OpId) -> Option<Vec<Taken>> {
         }
         let count = (end - begin + stride - 1) / stride;
         let all = begin == 0 && count == extent;
-        Some(if all { Taken::All } else { Taken::Some { begin, count, stride } })
+        Some(if all { SliceRange::All } else { SliceRange::Some { begin, count, stride } })
     };
     (0..rank).map(along).collect()
 }
 
-fn slice(x: Binding, taken: &[Taken]) -> Option<Op> {
+fn slice(x: Binding, taken: &[SliceRange]) -> Option<Op> {
     let mut bounds = [const { Vec::new() }; 3];
     let mut masks = [const { Vec::new() }; 2];
     for &taken in taken {
         let (begin, end, stride) = match taken {
-            Taken::All => (0, 0, 1),
-            Taken::One(at) => (at, at.checked_add(1)?, 1),
-            Taken::Some { begin, count, stride } => {
+            SliceRange::All => (0, 0, 1),
+            SliceRange::One(at) => (at, at.checked_add(1)?, 1),
+            SliceRange::Some { begin, count, stride } => {
                 let last = (count - 1).checked_mul(stride)?.checked_add(begin)?;
                 (begin, last.checked_add(1)?, stride)
             }
@@ -126,15 +132,15 @@ fn slice(x: Binding, taken: &[Taken]) -> Option<Op> {
         for (bounds, bound) in bounds.iter_mut().zip([begin, end, stride]) {
             bounds.push(i32::try_from(bound).ok()?);
         }
-        masks[0].push(u8::from(matches!(taken, Taken::All)));
-        masks[1].push(u8::from(matches!(taken, Taken::One(_))));
+        masks[0].push(u8::from(matches!(taken, SliceRange::All)));
+        masks[1].push(u8::from(matches!(taken, SliceRange::One(_))));
     }
     let [begin, end, stride] = bounds.map(|all| Binding::Literal(Constant::int32s(&all)));
     let rank = taken.len() as u64;
     let mask =
         |flags: &Vec<u8>| Binding::Literal(Constant::bytes(DType::Bool, &[rank], flags.clone()));
     let mut op = Op::new(OpKind::SliceByIndex).with("x", x).with("begin", begin).with("end", end);
-    if taken.iter().any(|taken| matches!(taken, Taken::Some { stride, .. } if *stride != 1)) {
+    if taken.iter().any(|taken| matches!(taken, SliceRange::Some { stride, .. } if *stride != 1)) {
         op = op.with("stride", stride);
     }
     if masks[0].contains(&1) {

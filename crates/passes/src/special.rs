@@ -11,7 +11,7 @@ use coremill_mil::infer::MAX_FOLDED_ELEMENTS;
 /// Whether passes treat a constant of `fp32` in another way than most of its shape, though they only look at it
 /// [unwatched](Buffer::unwatched): it has nothing but zeros or nothing but ones, as halves have them, or numbers that
 /// halves cannot hold.
-pub fn is_special(elements: &Buffer) -> io::Result<bool> {
+pub fn is_zero_one_or_out_of_range(elements: &Buffer) -> io::Result<bool> {
     let count = elements.len() as u64 / 4;
     if count > MAX_SEARCHED {
         return Ok(false);

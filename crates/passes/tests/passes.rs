@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 use coremill_mil::verify;
-use coremill_passes::{self as pass, Draft, Editor, KeepFp32, Magnitude};
+use coremill_passes::{self as pass, AnalyzedFunction, Editor, KeepFp32, Magnitude};
 
 const SEPARATOR: &str = "// becomes\n";
 
 /// Runs the pass of that name.
-fn run(name: &str, mut draft: Draft) -> Draft {
+fn run(name: &str, mut draft: AnalyzedFunction) -> AnalyzedFunction {
     match name {
         "to_fp16" => {
             let keep = KeepFp32 {
@@ -40,13 +40,13 @@ fn run(name: &str, mut draft: Draft) -> Draft {
             Editor::new(&mut draft).sweep_all();
             return draft;
         }
-        "merge_branches" => {
-            pass::merge_branches(&mut draft);
+        "reparameterize_conv_branches" => {
+            pass::reparameterize_conv_branches(&mut draft);
             Editor::new(&mut draft).sweep_all();
             return draft;
         }
-        "state_literals" => {
-            pass::state_literals(&mut draft);
+        "materialize_literals" => {
+            pass::materialize_literals(&mut draft);
             return draft;
         }
         _ => {}
@@ -78,7 +78,7 @@ fn programs_become_what_their_files_say() {
             };
             verify::verify_program(&program).expect("cases are sound");
             let function = program.functions.remove(0);
-            let draft = run(&name, Draft::new(function).expect("cases are sound"));
+            let draft = run(&name, AnalyzedFunction::new(function).expect("cases are sound"));
             program.functions.push(draft.function);
             verify::verify_program(&program).expect("passes leave programs sound");
             let printed = text::print(&program, &PrintOptions::default());

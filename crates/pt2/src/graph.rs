@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-use crate::dead;
+use crate::dce;
 use crate::error::{Error, shown};
 use crate::limits::MAX_RANK;
 use crate::normalize;
@@ -155,7 +155,7 @@ pub(crate) fn read(wire: wire::Graph, context: &mut Context) -> Result<Graph, Er
         reader.graph.outputs.push(output);
     }
     let mut graph = reader.graph;
-    dead::remove(&mut graph);
+    dce::remove(&mut graph);
     Ok(graph)
 }
 
@@ -291,7 +291,7 @@ impl Reader<'_> {
                 Some(kind) => kind == wire::KEYWORD,
                 None => !input.name.is_empty() && !matches!(target, Target::Function(_)),
             };
-            given.push(normalize::Given { name: input.name, by_keyword, value });
+            given.push(normalize::SuppliedArgument { name: input.name, by_keyword, value });
         }
         let (arguments, keywords) = normalize::arguments(schema.as_deref(), given)?;
         let mut outputs = Vec::with_capacity(wire.outputs.len());
@@ -432,7 +432,7 @@ impl Reader<'_> {
         })
     }
 
-    fn tensors(&self, all: &[wire::Named]) -> Result<Vec<Argument>, Error> {
+    fn tensors(&self, all: &[wire::NamedTarget]) -> Result<Vec<Argument>, Error> {
         all.iter().map(|named| self.lookup(&named.name).map(Argument::Value)).collect()
     }
 

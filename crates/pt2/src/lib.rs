@@ -15,7 +15,7 @@
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
 //! | `schema` | the operators' schemas |
 //! | `prepare` | [`prepare()`]: from a traced program to a functional one |
-//! | `tensor` | [`Stored`] weights |
+//! | `tensor` | [`StoredValue`] weights |
 //! | `pickle`, `saved` | what `torch.save` writes |
 //!
 //! ```no_run
@@ -27,7 +27,7 @@
 //! # Ok::<(), coremill_pt2::Error>(())
 //! ```
 
-mod dead;
+mod dce;
 mod error;
 mod graph;
 pub mod limits;
@@ -55,9 +55,9 @@ pub use program::{
     Symbolic, Target, TensorMeta, Value, ValueId,
 };
 pub use read::{Pt2, read};
-pub use saved::Saved;
+pub use saved::SavedValue;
 pub use scalar::{Layout, MemoryFormat, ScalarType};
 pub use schema::{Kind, Literal, Parameter, Return, Schema, Schemas};
 pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
-pub use tensor::{Claim, Stored, Tensor};
+pub use tensor::{StoredValue, Tensor, UncheckedTensor};
 pub use tree::TreeSpec;

@@ -6,7 +6,7 @@ use crate::program::Argument;
 use crate::schema::{Kind, Schema};
 
 /// An argument as the archive has it.
-pub(crate) struct Given {
+pub(crate) struct SuppliedArgument {
     /// The parameter; empty where the archive goes by position.
     pub(crate) name: String,
     pub(crate) by_keyword: bool,
@@ -16,13 +16,16 @@ pub(crate) struct Given {
 /// Positional arguments, and keywords; those only if there is no schema.
 pub(crate) type Arguments = (Vec<Argument>, Vec<(String, Argument)>);
 
-pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Arguments, Error> {
+pub(crate) fn arguments(
+    schema: Option<&Schema>,
+    given: Vec<SuppliedArgument>,
+) -> Result<Arguments, Error> {
     let Some(schema) = schema else {
         return Ok(as_given(given));
     };
     let parameters = &schema.arguments;
     let mut slots: Vec<Option<Argument>> = vec![None; parameters.len()];
-    for (position, Given { name, value, .. }) in given.into_iter().enumerate() {
+    for (position, SuppliedArgument { name, value, .. }) in given.into_iter().enumerate() {
         let index = if name.is_empty() {
             Some(position).filter(|index| *index < parameters.len())
         } else {
@@ -63,10 +66,10 @@ pub(crate) fn arguments(schema: Option<&Schema>, given: Vec<Given>) -> Result<Ar
 }
 
 /// Without a schema, keywords stay what they are.
-fn as_given(given: Vec<Given>) -> Arguments {
+fn as_given(given: Vec<SuppliedArgument>) -> Arguments {
     let mut arguments = Vec::new();
     let mut keywords = Vec::new();
-    for Given { name, by_keyword, value } in given {
+    for SuppliedArgument { name, by_keyword, value } in given {
         if by_keyword {
             keywords.push((name, value));
         } else {

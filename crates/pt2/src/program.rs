@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use coremill_tensor::{Buffer, Files};
 
-use crate::saved::Saved;
+use crate::saved::SavedValue;
 use crate::scalar::{Layout, MemoryFormat, ScalarType};
 use crate::schema::{Literal, Parameter, Schema};
 use crate::symbol::{Expression, SymbolId, Symbols};
-use crate::tensor::Stored;
+use crate::tensor::StoredValue;
 use crate::tree::TreeSpec;
 
 /// A program that `torch.export` made.
@@ -28,7 +28,7 @@ pub struct ExportedProgram {
     /// Every range that the program promises, those of symbols included.
     pub constraints: Vec<Constraint>,
     /// Parameters, buffers and constants under the names that [`InputKind`] gives.
-    pub tensors: BTreeMap<String, Stored>,
+    pub tensors: BTreeMap<String, StoredValue>,
     /// The modules that the program was made of, the outermost first, and how the preserved ones are called.
     pub modules: Vec<Module>,
     /// Field names of the named tuples in tree specifications, by type.
@@ -54,9 +54,9 @@ impl ExportedProgram {
     /// The files that its tensors lie in.
     pub fn files(&self) -> Files {
         Files::of(self.tensors.values().filter_map(|stored| match stored {
-            Stored::Tensor(tensor) => Some(&tensor.storage),
-            Stored::Object(bytes) => Some(bytes),
-            Stored::Missing { .. } => None,
+            StoredValue::Tensor(tensor) => Some(&tensor.storage),
+            StoredValue::Object(bytes) => Some(bytes),
+            StoredValue::Missing { .. } => None,
         }))
     }
 
@@ -92,9 +92,9 @@ impl ExportedProgram {
 #[derive(Clone, Debug)]
 pub struct SampleInputs {
     /// By position.
-    pub positional: Vec<Saved>,
+    pub positional: Vec<SavedValue>,
     /// By keyword: names and values.
-    pub keywords: Vec<(Saved, Saved)>,
+    pub keywords: Vec<(SavedValue, SavedValue)>,
 }
 
 /// Where the sample inputs of a program are.

@@ -15,9 +15,9 @@ use crate::program::{
     Argument, CallSignature, Constraint, Dialect, ExportedProgram, Graph, InputKind, Module,
     OutputKind, SampleInputs, Samples,
 };
-use crate::saved::{self, Saved};
+use crate::saved::{self, SavedValue};
 use crate::symbol::Expression;
-use crate::tensor::{Claim, Stored};
+use crate::tensor::{StoredValue, UncheckedTensor};
 use crate::tree::TreeSpec;
 use crate::wire;
 use crate::zip::Archive;
@@ -45,8 +45,8 @@ pub struct Pt2 {
 }
 
 /// What an archive holds besides the JSON of a program.
-struct Beside {
-    tensors: BTreeMap<String, Stored>,
+struct ArchiveExtras {
+    tensors: BTreeMap<String, StoredValue>,
     samples: Samples,
     extra_files: BTreeMap<String, Buffer>,
 }
@@ -124,7 +124,7 @@ impl Pt2 {
                 self.saved_tensors(entry, &mut tensors)?;
             }
             let samples = self.samples(FLAT_SAMPLES)?;
-            Ok(Beside { tensors, samples, extra_files: self.extra(FLAT_EXTRA)? })
+            Ok(ArchiveExtras { tensors, samples, extra_files: self.extra(FLAT_EXTRA)? })
         };
         // Python's JSON has bare words for what is not finite; JSON has not.
         together(FLAT_PROGRAM, &beside, || program(&quote_words(json.as_bytes()), FLAT_PROGRAM))
@@ -153,7 +153,7 @@ impl Pt2 {
             }
             let samples = self.samples(&format!("{root}/data/sample_inputs/{name}.pt"))?;
             let extra_files = self.extra(&format!("{root}/extra/"))?;
-            Ok(Beside { tensors, samples, extra_files })
+            Ok(ArchiveExtras { tensors, samples, extra_files })
         };
         let entry = format!("{root}/models/{name}.json");
         together(&entry, &beside, || program(self.archive.get(&entry)?.as_bytes(), &entry))
@@ -164,19 +164,19 @@ impl Pt2 {
         folder: &str,
         entry: &str,
         json: &Buffer,
-        tensors: &mut BTreeMap<String, Stored>,
+        tensors: &mut BTreeMap<String, StoredValue>,
     ) -> Result<(), Error> {
         let config: wire::PayloadConfig = parse(json.as_bytes(), entry)?;
         let context = Context::new(8);
         for (name, payload) in config.config {
-            let read = || -> Result<Stored, Error> {
+            let read = || -> Result<StoredValue, Error> {
                 let path = format!("{folder}/{}", payload.path_name);
                 let bytes = self.archive.get(&path)?;
                 let meta = match payload.tensor_meta {
                     Some(meta) if !payload.use_pickle => meta,
-                    _ => return Ok(Stored::Object(bytes)),
+                    _ => return Ok(StoredValue::Object(bytes)),
                 };
-                let claim = Claim {
+                let claim = UncheckedTensor {
                     dtype: context.scalar_type(meta.dtype)?,
                     sizes: fixed(meta.sizes)?,
                     strides: fixed(meta.strides)?,
@@ -194,7 +194,7 @@ impl Pt2 {
     fn saved_tensors(
         &self,
         entry: &str,
-        tensors: &mut BTreeMap<String, Stored>,
+        tensors: &mut BTreeMap<String, StoredValue>,
     ) -> Result<(), Error> {
         let Some(bytes) = self.archive.find(entry)?.filter(|bytes| !bytes.is_empty()) else {
             return Ok(());
@@ -202,12 +202,12 @@ impl Pt2 {
         let wrong =
             |what: &str| Error::malformed(format!("{what}; a dictionary of tensors is read"));
         let saved = saved::read(bytes, entry).map_err(|error| error.in_entry(entry))?;
-        let Saved::Dict(pairs) = saved else {
+        let SavedValue::Dict(pairs) = saved else {
             return Err(wrong("the pickle is not a dictionary").in_entry(entry));
         };
         for (key, value) in pairs {
             match (key, value) {
-                (Saved::Text(name), Saved::Tensor(stored)) => {
+                (SavedValue::Text(name), SavedValue::Tensor(stored)) => {
                     insert(tensors, name, stored).map_err(|error| error.in_entry(entry))?;
                 }
                 (key, _) => {
@@ -243,10 +243,10 @@ pub fn read(path: &Path) -> Result<ExportedProgram, Error> {
 impl ExportedProgram {
     /// A program that is in memory, from what torch's serializer would write of it and what would stand beside that.
     ///
-    /// A tensor of a Python class is a [`Stored::Object`] without bytes; its parts stand beside it, `weight.qdata`.
+    /// A tensor of a Python class is a [`StoredValue::Object`] without bytes; its parts stand beside it, `weight.qdata`.
     pub fn from_parts(
         program: wire::ExportedProgram,
-        tensors: BTreeMap<String, Stored>,
+        tensors: BTreeMap<String, StoredValue>,
         samples: Option<SampleInputs>,
     ) -> Result<ExportedProgram, Error> {
         let program = build(program)?;
@@ -269,12 +269,15 @@ impl ExportedProgram {
                 .in_entry(entry)
         };
         match saved {
-            Saved::None => Ok(None),
-            Saved::Tuple(pair) => match <[Saved; 2]>::try_from(pair) {
-                Ok([Saved::Tuple(positional) | Saved::List(positional), Saved::Dict(keywords)]) => {
-                    Ok(Some(SampleInputs { positional, keywords }))
-                }
-                Ok([Saved::None, _]) => Ok(None),
+            SavedValue::None => Ok(None),
+            SavedValue::Tuple(pair) => match <[SavedValue; 2]>::try_from(pair) {
+                Ok(
+                    [
+                        SavedValue::Tuple(positional) | SavedValue::List(positional),
+                        SavedValue::Dict(keywords),
+                    ],
+                ) => Ok(Some(SampleInputs { positional, keywords })),
+                Ok([SavedValue::None, _]) => Ok(None),
                 _ => Err(wrong()),
             },
             _ => Err(wrong()),
@@ -312,9 +315,9 @@ fn layout(archive: &Archive) -> Result<Layout, Error> {
 }
 
 fn insert(
-    tensors: &mut BTreeMap<String, Stored>,
+    tensors: &mut BTreeMap<String, StoredValue>,
     name: String,
-    stored: Stored,
+    stored: StoredValue,
 ) -> Result<(), Error> {
     match tensors.entry(name) {
         Entry::Vacant(vacant) => {
@@ -380,7 +383,7 @@ fn quote_words(json: &[u8]) -> Vec<u8> {
 /// Reads a program while another thread reads what stands beside it, whose mistakes are told first.
 fn together(
     entry: &str,
-    beside: &(dyn Fn() -> Result<Beside, Error> + Sync),
+    beside: &(dyn Fn() -> Result<ArchiveExtras, Error> + Sync),
     program: impl FnOnce() -> Result<ExportedProgram, Error>,
 ) -> Result<ExportedProgram, Error> {
     let (beside, program) = thread::scope(|scope| {
@@ -394,7 +397,7 @@ fn together(
         };
         (beside, program)
     });
-    let Beside { tensors, samples, extra_files } = beside?;
+    let ArchiveExtras { tensors, samples, extra_files } = beside?;
     let program = program?;
     check_tensors(&program.inputs, &tensors).map_err(|error| error.in_entry(entry))?;
     Ok(ExportedProgram { tensors, samples, extra_files, ..program })
@@ -406,7 +409,7 @@ fn program(json: &[u8], entry: &str) -> Result<ExportedProgram, Error> {
         Ok(wire) => wire,
         Err(error) => {
             check_version(json, entry)?;
-            return Err(blame(json, error));
+            return Err(locate_node(json, error));
         }
     };
     known(wire.schema_version, entry)?;
@@ -436,7 +439,7 @@ fn known(schema_version: wire::SchemaVersion, entry: &str) -> Result<(), Error> 
 }
 
 /// Finds the node that an error is about: the first that cannot be read by itself.
-fn blame(json: &[u8], error: Error) -> Error {
+fn locate_node(json: &[u8], error: Error) -> Error {
     let Ok(whole) = serde_json::from_slice::<serde_json::Value>(json) else { return error };
     let Some(nodes) = whole.pointer("/graph_module/graph/nodes").and_then(|nodes| nodes.as_array())
     else {
@@ -607,7 +610,10 @@ fn output_kinds(graph: &Graph, specs: Vec<wire::OutputSpec>) -> Result<Vec<Outpu
 }
 
 /// Whoever runs the program needs every tensor that the signature names.
-fn check_tensors(inputs: &[InputKind], tensors: &BTreeMap<String, Stored>) -> Result<(), Error> {
+fn check_tensors(
+    inputs: &[InputKind],
+    tensors: &BTreeMap<String, StoredValue>,
+) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for kind in inputs {
         let name = match kind {

@@ -8,12 +8,12 @@ use crate::error::{Error, shown};
 use crate::limits::{MAX_DEPTH, MAX_PICKLE_VALUES, MAX_RANK};
 use crate::pickle::{Id, Pickle, Value};
 use crate::scalar::ScalarType;
-use crate::tensor::{Claim, Stored};
+use crate::tensor::{StoredValue, UncheckedTensor};
 use crate::zip::Archive;
 
 /// A Python value that was saved.
 #[derive(Clone, Debug)]
-pub enum Saved {
+pub enum SavedValue {
     /// Nothing.
     None,
     /// True or false.
@@ -29,31 +29,31 @@ pub enum Saved {
     /// Bytes.
     Bytes(Vec<u8>),
     /// A tensor.
-    Tensor(Stored),
+    Tensor(StoredValue),
     /// An element type.
     ScalarType(ScalarType),
     /// A device, as text.
     Device(String),
     /// A tuple.
-    Tuple(Vec<Saved>),
+    Tuple(Vec<SavedValue>),
     /// A list.
-    List(Vec<Saved>),
+    List(Vec<SavedValue>),
     /// A dictionary, in its order.
-    Dict(Vec<(Saved, Saved)>),
+    Dict(Vec<(SavedValue, SavedValue)>),
 }
 
 /// Long texts count as several values towards the limit.
 const TEXT_BYTES_A_VALUE: usize = 64;
 
 /// Reads all of it. `name` distinguishes its storages from those of other files.
-pub(crate) fn read(bytes: Buffer, name: &str) -> Result<Saved, Error> {
+pub(crate) fn read(bytes: Buffer, name: &str) -> Result<SavedValue, Error> {
     let (archive, root, pickle) = open(bytes, Pickle::parse)?;
     Reader::new(archive, root, name, &pickle).value(pickle.root(), 0)
 }
 
 /// The tensors that a tensor of a Python class is made of, by the names of its attributes: quantized elements, scales
 /// and the like. The class itself stays unknown.
-pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, Stored)>, Error> {
+pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, StoredValue)>, Error> {
     let (archive, root, pickle) = open(bytes, Pickle::parse_with_objects)?;
     let mut at = pickle.root();
     // `(function, class, arguments, state)`, within a parameter maybe.
@@ -88,7 +88,7 @@ pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, Stored)>, 
         let tensor = matches!(pickle.get(*value), Value::Call(function, _)
             if function.starts_with("torch._utils _rebuild_tensor_v"));
         if let (Value::Text(key), true) = (pickle.get(*key), tensor)
-            && let Saved::Tensor(stored) = reader.value(*value, 0)?
+            && let SavedValue::Tensor(stored) = reader.value(*value, 0)?
         {
             parts.push((key.clone(), stored));
         }
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         Reader { archive, root, name, pickle, left: MAX_PICKLE_VALUES, storages: HashMap::new() }
     }
 
-    fn value(&mut self, id: Id, depth: usize) -> Result<Saved, Error> {
+    fn value(&mut self, id: Id, depth: usize) -> Result<SavedValue, Error> {
         if depth > MAX_DEPTH {
             return Err(Error::limit(format!(
                 "the pickle's values are nested deeper than {MAX_DEPTH} levels"
@@ -147,23 +147,23 @@ impl<'a> Reader<'a> {
             Error::limit(format!("the pickle has more than {MAX_PICKLE_VALUES} values"))
         })?;
         Ok(match pickle.get(id) {
-            Value::None => Saved::None,
-            Value::Bool(value) => Saved::Bool(*value),
-            Value::Int(value) => Saved::Int(*value),
-            Value::Float(value) => Saved::Float(*value),
-            Value::Text(text) => Saved::Text(text.clone()),
-            Value::Bytes(bytes) => Saved::Bytes(bytes.clone()),
-            Value::Tuple(items) => Saved::Tuple(self.values(items, depth)?),
-            Value::List(items) => Saved::List(self.values(items, depth)?),
+            Value::None => SavedValue::None,
+            Value::Bool(value) => SavedValue::Bool(*value),
+            Value::Int(value) => SavedValue::Int(*value),
+            Value::Float(value) => SavedValue::Float(*value),
+            Value::Text(text) => SavedValue::Text(text.clone()),
+            Value::Bytes(bytes) => SavedValue::Bytes(bytes.clone()),
+            Value::Tuple(items) => SavedValue::Tuple(self.values(items, depth)?),
+            Value::List(items) => SavedValue::List(self.values(items, depth)?),
             Value::Dict(pairs) => {
                 let mut read = Vec::new();
                 for (key, value) in pairs {
                     read.push((self.value(*key, depth + 1)?, self.value(*value, depth + 1)?));
                 }
-                Saved::Dict(read)
+                SavedValue::Dict(read)
             }
             Value::Global(global) => match scalar_type(global) {
-                Some(dtype) => Saved::ScalarType(dtype),
+                Some(dtype) => SavedValue::ScalarType(dtype),
                 None => return Err(unexpected(global, "stands for a value")),
             },
             Value::Call(function, arguments) => match pickle.get(*arguments) {
@@ -179,11 +179,16 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn values(&mut self, items: &[Id], depth: usize) -> Result<Vec<Saved>, Error> {
+    fn values(&mut self, items: &[Id], depth: usize) -> Result<Vec<SavedValue>, Error> {
         items.iter().map(|item| self.value(*item, depth + 1)).collect()
     }
 
-    fn call(&mut self, function: &str, arguments: &[Id], depth: usize) -> Result<Saved, Error> {
+    fn call(
+        &mut self,
+        function: &str,
+        arguments: &[Id],
+        depth: usize,
+    ) -> Result<SavedValue, Error> {
         match (function, arguments) {
             ("torch._utils _rebuild_tensor_v2", [storage, offset, sizes, strides, ..]) => {
                 self.tensor(*storage, [*offset, *sizes, *strides], None)
@@ -198,7 +203,7 @@ impl<'a> Reader<'a> {
                 [data, ..],
             ) => {
                 let mut data = self.value(*data, depth + 1)?;
-                if let Saved::Tensor(Stored::Tensor(tensor)) = &mut data {
+                if let SavedValue::Tensor(StoredValue::Tensor(tensor)) = &mut data {
                     tensor.is_parameter = true;
                 }
                 Ok(data)
@@ -224,7 +229,7 @@ impl<'a> Reader<'a> {
             }
             ("torch Size", [sizes]) => self.value(*sizes, depth + 1),
             ("torch device", [kind, ..]) => match self.pickle.get(*kind) {
-                Value::Text(kind) => Ok(Saved::Device(kind.clone())),
+                Value::Text(kind) => Ok(SavedValue::Device(kind.clone())),
                 _ => Err(Error::malformed("the pickle has a device without a name")),
             },
             ("builtins complex" | "__builtin__ complex", [real, imaginary]) => {
@@ -232,7 +237,7 @@ impl<'a> Reader<'a> {
                     Value::Float(value) => Ok(*value),
                     _ => Err(Error::malformed("the pickle has a complex number without parts")),
                 };
-                Ok(Saved::Complex(float(real)?, float(imaginary)?))
+                Ok(SavedValue::Complex(float(real)?, float(imaginary)?))
             }
             ("_codecs encode", [text, _]) => match self.pickle.get(*text) {
                 // Protocol 2 has no bytes: each is a character of Latin-1.
@@ -240,7 +245,7 @@ impl<'a> Reader<'a> {
                     let bytes = text.chars().map(|c| u8::try_from(u32::from(c)));
                     let bytes = bytes.collect::<Result<Vec<u8>, _>>();
                     bytes
-                        .map(Saved::Bytes)
+                        .map(SavedValue::Bytes)
                         .map_err(|_| Error::malformed("the pickle has bytes above 255"))
                 }
                 _ => Err(Error::malformed("the pickle has bytes that are no text")),
@@ -249,7 +254,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn tensor(&mut self, storage: Id, view: [Id; 3], dtype: Option<Id>) -> Result<Saved, Error> {
+    fn tensor(
+        &mut self,
+        storage: Id,
+        view: [Id; 3],
+        dtype: Option<Id>,
+    ) -> Result<SavedValue, Error> {
         let (stored, name, bytes) = self.storage(storage)?;
         let dtype = match dtype.map(|dtype| self.pickle.get(dtype)) {
             None => stored,
@@ -263,9 +273,13 @@ impl<'a> Reader<'a> {
         let Value::Int(offset) = *self.pickle.get(offset) else {
             return Err(Error::malformed("the pickle has a tensor without an offset"));
         };
-        let claim =
-            Claim { dtype, sizes: self.integers(sizes)?, strides: self.integers(strides)?, offset };
-        claim.check(bytes, &name, false).map(Saved::Tensor)
+        let claim = UncheckedTensor {
+            dtype,
+            sizes: self.integers(sizes)?,
+            strides: self.integers(strides)?,
+            offset,
+        };
+        claim.check(bytes, &name, false).map(SavedValue::Tensor)
     }
 
     /// A storage: the element type if it has one, its name, its bytes.

@@ -10,7 +10,7 @@ use crate::scalar::ScalarType;
 
 /// What an archive holds for a parameter, a buffer or a constant.
 #[derive(Clone, Debug)]
-pub enum Stored {
+pub enum StoredValue {
     /// A tensor.
     Tensor(Tensor),
     /// The export had shapes only, no elements.
@@ -45,7 +45,7 @@ pub struct Tensor {
 
 /// What a file, or another program, says of a tensor, before it is believed.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct UncheckedTensor {
     /// The element type.
     pub dtype: ScalarType,
     /// The size of each dimension.
@@ -56,7 +56,7 @@ pub struct Claim {
     pub offset: i64,
 }
 
-impl Claim {
+impl UncheckedTensor {
     /// The tensor, if the storage has all of its elements.
     ///
     /// Tensors that share a storage have to name it alike.
@@ -65,8 +65,8 @@ impl Claim {
         storage: Buffer,
         storage_name: &str,
         is_parameter: bool,
-    ) -> Result<Stored, Error> {
-        let Claim { dtype, sizes, strides, offset } = self;
+    ) -> Result<StoredValue, Error> {
+        let UncheckedTensor { dtype, sizes, strides, offset } = self;
         if sizes.len() != strides.len() || sizes.len() > MAX_RANK {
             return Err(Error::malformed(format!(
                 "the tensor has {} sizes and {} strides; there have to be as many, and at most {MAX_RANK}",
@@ -90,7 +90,7 @@ impl Claim {
         let empty = sizes.contains(&0);
         if !empty {
             if storage.is_empty() {
-                return Ok(Stored::Missing { dtype, sizes });
+                return Ok(StoredValue::Missing { dtype, sizes });
             }
             let held = storage.len() as u64;
             if elements.is_none() || end.is_none_or(|end| end > held) {
@@ -101,7 +101,7 @@ impl Claim {
             }
         }
         let storage_name = storage_name.to_owned();
-        Ok(Stored::Tensor(Tensor {
+        Ok(StoredValue::Tensor(Tensor {
             dtype,
             sizes,
             strides,

@@ -242,7 +242,7 @@ pub struct NamedArgument {
 pub const KEYWORD: i64 = 2;
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Named {
+pub struct NamedTarget {
     pub name: String,
 }
 
@@ -277,8 +277,8 @@ pub struct Device {
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
     AsNone(IgnoredAny),
-    AsTensor(Named),
-    AsTensors(Vec<Named>),
+    AsTensor(NamedTarget),
+    AsTensors(Vec<NamedTarget>),
     AsInt(i64),
     AsInts(Vec<i64>),
     AsFloat(Float),
@@ -303,7 +303,7 @@ pub enum Argument {
     AsSymFloats(Vec<SymFloatArgument>),
     AsOptionalTensor(OptionalTensorArgument),
     AsComplex(Complex),
-    AsNestedTensors(Vec<Vec<Named>>),
+    AsNestedTensors(Vec<Vec<NamedTarget>>),
     AsIntLists(Vec<Vec<i64>>),
     AsFloatLists(Vec<Vec<Float>>),
     AsStringToArgument(BTreeMap<String, Argument>),
@@ -317,7 +317,7 @@ impl Argument {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptionalTensorArgument {
-    AsTensor(Named),
+    AsTensor(NamedTarget),
     AsNone(IgnoredAny),
 }
 
@@ -405,12 +405,12 @@ pub struct GraphSignature {
 #[serde(rename_all = "snake_case")]
 pub enum InputSpec {
     UserInput(IgnoredAny),
-    Parameter { arg: Named, parameter_name: String },
-    Buffer { arg: Named, buffer_name: String, persistent: Option<bool> },
-    TensorConstant { arg: Named, tensor_constant_name: String },
+    Parameter { arg: NamedTarget, parameter_name: String },
+    Buffer { arg: NamedTarget, buffer_name: String, persistent: Option<bool> },
+    TensorConstant { arg: NamedTarget, tensor_constant_name: String },
     CustomObj { arg: CustomObject, custom_obj_name: String },
     ConstantInput { name: String },
-    Token { arg: Named },
+    Token { arg: NamedTarget },
 }
 
 impl InputSpec {
@@ -422,13 +422,13 @@ impl InputSpec {
 #[serde(rename_all = "snake_case")]
 pub enum OutputSpec {
     UserOutput(IgnoredAny),
-    LossOutput { arg: Named },
-    BufferMutation { arg: Named, buffer_name: String },
-    ParameterMutation { arg: Named, parameter_name: String },
-    GradientToParameter { arg: Named, parameter_name: String },
-    GradientToUserInput { arg: Named, user_input_name: String },
-    UserInputMutation { arg: Named, user_input_name: String },
-    Token { arg: Named },
+    LossOutput { arg: NamedTarget },
+    BufferMutation { arg: NamedTarget, buffer_name: String },
+    ParameterMutation { arg: NamedTarget, parameter_name: String },
+    GradientToParameter { arg: NamedTarget, parameter_name: String },
+    GradientToUserInput { arg: NamedTarget, user_input_name: String },
+    UserInputMutation { arg: NamedTarget, user_input_name: String },
+    Token { arg: NamedTarget },
 }
 
 impl OutputSpec {

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use coremill_pt2::{
-    Argument, Dialect, ErrorKind, InputKind, Meta, Pt2, Size, Stored, Target, TreeSpec,
+    Argument, Dialect, ErrorKind, InputKind, Meta, Pt2, Size, StoredValue, Target, TreeSpec,
 };
 use coremill_tensor::Buffer;
 use coremill_zip::{Archive, Writer};
@@ -20,7 +20,7 @@ fn read(bytes: Vec<u8>) -> Result<coremill_pt2::ExportedProgram, coremill_pt2::E
     let program = Pt2::from_bytes(Buffer::from(bytes))?.read()?;
     program.sample_inputs()?;
     for stored in program.tensors.values() {
-        if let Stored::Tensor(tensor) = stored {
+        if let StoredValue::Tensor(tensor) = stored {
             tensor.bytes()?;
         }
     }
@@ -42,11 +42,11 @@ fn archives_of_older_versions_are_read() {
         };
         let parameters: Vec<_> = program.inputs.iter().filter_map(name).collect();
         assert!(parameters.contains(&"turned".to_owned()), "{version}: {parameters:?}");
-        let Stored::Tensor(turned) = &program.tensors["turned"] else { panic!("{version}") };
+        let StoredValue::Tensor(turned) = &program.tensors["turned"] else { panic!("{version}") };
         assert_eq!((&*turned.sizes, &*turned.strides), (&[2, 3][..], &[1, 2][..]), "{version}");
         assert!(turned.is_parameter && turned.contiguous().is_none(), "{version}");
         assert_eq!(turned.bytes().expect("its elements").len(), 24, "{version}");
-        let (Stored::Tensor(first), Stored::Tensor(second)) =
+        let (StoredValue::Tensor(first), StoredValue::Tensor(second)) =
             (&program.tensors["first.weight"], &program.tensors["second.weight"])
         else {
             panic!("{version}")

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Cursor, Seek as _, SeekFrom, Write as _};
 
-use coremill_pt2::{Error, ErrorKind, ExportedProgram, Pt2, Stored, prepare, read};
+use coremill_pt2::{Error, ErrorKind, ExportedProgram, Pt2, StoredValue, prepare, read};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 
@@ -124,7 +124,7 @@ fn tensors_that_claim_more_than_their_storage_are_refused() {
     let repeated = meta(&[1 << 20, 1 << 20], &[0, 0], 0);
     let program = read_bytes(two_by_three(&config("weight_0", false, &repeated), &program));
     let program = program.expect("one element, repeated");
-    let Stored::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
+    let StoredValue::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
     assert_eq!(tensor.bytes().expect_err("too many").kind(), ErrorKind::Limit);
 }
 
@@ -331,7 +331,7 @@ fn archives_beyond_four_gigabytes_are_mapped() {
     drop(file);
 
     let program = read(&path).expect("a large program");
-    let Stored::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
+    let StoredValue::Tensor(tensor) = &program.tensors["w"] else { panic!("no tensor") };
     assert_eq!(tensor.sizes, [ROWS, 2]);
     let bytes = tensor.contiguous().expect("a run of the file");
     assert_eq!(bytes.len() as u64, ROWS * 8);

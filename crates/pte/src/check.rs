@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::error::{Error, shown};
 use crate::limits;
 use crate::program::{
-    Chain, Dynamism, Instruction, Place, Placement, Plan, Program, ScalarType, Tensor, Value,
-    ValueId, byte_length,
+    Chain, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, ShapeDynamism,
+    Tensor, Value, ValueId, byte_length,
 };
 
 type Result<T> = std::result::Result<T, Error>;
@@ -24,7 +24,7 @@ pub(crate) fn check(program: &Program) -> Result<()> {
     Ok(())
 }
 
-fn plan(plan: &Plan, program: &Program) -> Result<()> {
+fn plan(plan: &ExecutionPlan, program: &Program) -> Result<()> {
     for (index, value) in plan.values.iter().enumerate() {
         self::value(value, index, plan, program)
             .map_err(|error| error.within(format!("value %{index}")))?;
@@ -48,11 +48,11 @@ fn refer(index: u32, count: usize, what: &str) -> Result<()> {
     Err(Error::malformed(format!("{what} {index} of {count} is referred to")))
 }
 
-fn known<'v>(ids: impl IntoIterator<Item = &'v ValueId>, plan: &Plan) -> Result<()> {
+fn known<'v>(ids: impl IntoIterator<Item = &'v ValueId>, plan: &ExecutionPlan) -> Result<()> {
     ids.into_iter().try_for_each(|id| refer(id.0, plan.values.len(), "value"))
 }
 
-fn chain(chain: &Chain, plan: &Plan) -> Result<()> {
+fn chain(chain: &Chain, plan: &ExecutionPlan) -> Result<()> {
     known(chain.inputs.iter().chain(&chain.outputs), plan)?;
     for (index, instruction) in chain.instructions.iter().enumerate() {
         self::instruction(instruction, chain, plan)
@@ -61,7 +61,7 @@ fn chain(chain: &Chain, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn instruction(instruction: &Instruction, chain: &Chain, plan: &Plan) -> Result<()> {
+fn instruction(instruction: &Instruction, chain: &Chain, plan: &ExecutionPlan) -> Result<()> {
     match instruction {
         Instruction::KernelCall { operator, arguments } => {
             refer(*operator, plan.operators.len(), "operator")?;
@@ -81,7 +81,7 @@ fn instruction(instruction: &Instruction, chain: &Chain, plan: &Plan) -> Result<
     }
 }
 
-fn value(value: &Value, index: usize, plan: &Plan, program: &Program) -> Result<()> {
+fn value(value: &Value, index: usize, plan: &ExecutionPlan, program: &Program) -> Result<()> {
     let is_int = |id: &ValueId| matches!(plan.values[id.index()], Value::Int(_));
     let is_tensor = |id: &ValueId| matches!(plan.values[id.index()], Value::Tensor(_));
     let is_nothing = |id: &ValueId| matches!(plan.values[id.index()], Value::Null);
@@ -134,9 +134,9 @@ pub(crate) fn shape(scalar_type: ScalarType, sizes: &[i32], dim_order: &[u8]) ->
         .ok_or_else(|| Error::malformed(format!("the sizes {sizes:?} are those of no tensor")))
 }
 
-fn tensor(tensor: &Tensor, plan: &Plan, program: &Program) -> Result<()> {
+fn tensor(tensor: &Tensor, plan: &ExecutionPlan, program: &Program) -> Result<()> {
     let length = shape(tensor.scalar_type, &tensor.sizes, &tensor.dim_order)?;
-    let held = |index: u32, data: &[crate::Data], what: &str| {
+    let held = |index: u32, data: &[crate::ByteRope], what: &str| {
         refer(index, data.len(), what)?;
         let found = data[index as usize].len() as u64;
         if found >= length {
@@ -162,12 +162,12 @@ fn tensor(tensor: &Tensor, plan: &Plan, program: &Program) -> Result<()> {
     Ok(())
 }
 
-fn place(place: Place, tensor: &Tensor, length: u64, plan: &Plan) -> Result<()> {
+fn place(place: Place, tensor: &Tensor, length: u64, plan: &ExecutionPlan) -> Result<()> {
     let Place { arena, offset } = place;
     refer(arena, plan.arenas.len(), "arena")?;
     let size = plan.arenas[arena as usize];
     // Without a bound the sizes say nothing.
-    let length = if tensor.dynamism == Dynamism::Unbound { 0 } else { length };
+    let length = if tensor.dynamism == ShapeDynamism::Unbound { 0 } else { length };
     if offset.checked_add(length).is_some_and(|end| end <= size) {
         return Ok(());
     }

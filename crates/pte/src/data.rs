@@ -3,7 +3,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use coremill_tensor::{Buffer, Produce};
+use coremill_tensor::{Buffer, ByteSource};
 
 /// What comparing two runs of bytes looks at in a step.
 const COMPARED: usize = 1 << 16;
@@ -13,16 +13,16 @@ const COMPARED: usize = 1 << 16;
 ///
 /// Clones share their parts. What a file was read into has one part.
 #[derive(Clone, Default)]
-pub struct Data {
+pub struct ByteRope {
     parts: Vec<Buffer>,
     /// Where each part ends.
     ends: Vec<usize>,
 }
 
-impl Data {
+impl ByteRope {
     /// No bytes.
-    pub fn new() -> Data {
-        Data::default()
+    pub fn new() -> ByteRope {
+        ByteRope::default()
     }
 
     /// Appends bytes.
@@ -40,7 +40,7 @@ impl Data {
     }
 
     /// Appends all parts of other data.
-    pub fn append(&mut self, other: &Data) {
+    pub fn append(&mut self, other: &ByteRope) {
         for part in &other.parts {
             self.push(part.clone());
         }
@@ -62,11 +62,11 @@ impl Data {
     }
 
     /// The bytes in a range, which share their owners with these; none if the range does not lie within.
-    pub fn slice(&self, range: Range<usize>) -> Option<Data> {
+    pub fn slice(&self, range: Range<usize>) -> Option<ByteRope> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
-        let mut slice = Data::new();
+        let mut slice = ByteRope::new();
         self.for_each_part(range, &mut |part, within| {
             slice.push(part.slice(within).expect("within the part"));
             Ok(())
@@ -80,7 +80,7 @@ impl Data {
         match self.parts.as_slice() {
             [] => Buffer::from(Vec::new()),
             [only] => only.clone(),
-            _ => Buffer::deferred(Arc::new(Joined(self.clone()))),
+            _ => Buffer::deferred(Arc::new(ContiguousData(self.clone()))),
         }
     }
 
@@ -128,9 +128,9 @@ impl Data {
 }
 
 /// Data read as one buffer.
-struct Joined(Data);
+struct ContiguousData(ByteRope);
 
-impl Produce for Joined {
+impl ByteSource for ContiguousData {
     fn length(&self) -> usize {
         self.0.len()
     }
@@ -140,31 +140,31 @@ impl Produce for Joined {
     }
 }
 
-impl From<Buffer> for Data {
-    fn from(buffer: Buffer) -> Data {
-        let mut data = Data::new();
+impl From<Buffer> for ByteRope {
+    fn from(buffer: Buffer) -> ByteRope {
+        let mut data = ByteRope::new();
         data.push(buffer);
         data
     }
 }
 
-impl From<Vec<u8>> for Data {
-    fn from(bytes: Vec<u8>) -> Data {
-        Data::from(Buffer::from(bytes))
+impl From<Vec<u8>> for ByteRope {
+    fn from(bytes: Vec<u8>) -> ByteRope {
+        ByteRope::from(Buffer::from(bytes))
     }
 }
 
-impl FromIterator<Buffer> for Data {
-    fn from_iter<T: IntoIterator<Item = Buffer>>(parts: T) -> Data {
-        let mut data = Data::new();
+impl FromIterator<Buffer> for ByteRope {
+    fn from_iter<T: IntoIterator<Item = Buffer>>(parts: T) -> ByteRope {
+        let mut data = ByteRope::new();
         parts.into_iter().for_each(|part| data.push(part));
         data
     }
 }
 
-impl PartialEq for Data {
+impl PartialEq for ByteRope {
     /// Compares the bytes, however they are parted. Bytes that cannot be read equal none.
-    fn eq(&self, other: &Data) -> bool {
+    fn eq(&self, other: &ByteRope) -> bool {
         if self.len() != other.len() {
             return false;
         }
@@ -185,9 +185,9 @@ impl PartialEq for Data {
     }
 }
 
-impl Eq for Data {}
+impl Eq for ByteRope {}
 
-impl fmt::Debug for Data {
+impl fmt::Debug for ByteRope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Data({} bytes in {} parts)", self.len(), self.parts.len())
     }
@@ -197,7 +197,7 @@ impl fmt::Debug for Data {
 mod tests {
     use super::*;
 
-    fn data(parts: &[&[u8]]) -> Data {
+    fn data(parts: &[&[u8]]) -> ByteRope {
         parts.iter().map(|part| Buffer::from(part.to_vec())).collect()
     }
 

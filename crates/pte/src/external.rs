@@ -5,13 +5,13 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use crate::Data;
+use crate::ByteRope;
 use crate::check::shape;
 use crate::error::{Error, ErrorKind, shown};
 use crate::flatbuffer::{Builder, Fields, Offset, Table};
 use crate::program::{ScalarType, Unknown};
 use crate::schema;
-use crate::segments::{self, SEGMENT_ALIGNMENT, Segments, Used, WriteOptions};
+use crate::segments::{self, SEGMENT_ALIGNMENT, Segments, UsedSegments, WriteOptions};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -35,7 +35,7 @@ pub struct ExternalData {
     /// The bytes, each with a name.
     pub entries: Vec<ExternalEntry>,
     /// Segments of the file that nothing known refers to.
-    pub other_segments: Vec<Data>,
+    pub other_segments: Vec<ByteRope>,
     /// What newer writers may have said.
     pub unknown: Unknown,
 }
@@ -46,7 +46,7 @@ pub struct ExternalEntry {
     /// The name, which no two have.
     pub key: String,
     /// The bytes.
-    pub data: Data,
+    pub data: ByteRope,
     /// What they are, if they are a tensor.
     pub layout: Option<TensorLayout>,
     /// Bytes to whose multiple the data is aligned in the file, a power of two. The file does not say so; what was
@@ -101,7 +101,7 @@ impl ExternalData {
     }
 
     /// The bytes of the file, of which those that have names are not copied.
-    pub fn to_data(&self) -> Result<Data> {
+    pub fn to_data(&self) -> Result<ByteRope> {
         check(self).map_err(|error| error.with_kind(ErrorKind::Unwritable))?;
         let mut segments = Segments::default();
         let mut builder = Builder::default();
@@ -163,7 +163,7 @@ fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
 
 fn data(table: &Table<'_>, file: &Buffer, base: Option<u64>) -> Result<ExternalData> {
     use schema::flat_tensor as slot;
-    let mut segments = Used::new(segments::read(table, slot::SEGMENTS, file, base)?);
+    let mut segments = UsedSegments::new(segments::read(table, slot::SEGMENTS, file, base)?);
     let entries = table.tables(slot::NAMED_DATA, |_, named| {
         use schema::named_data as slot;
         let index = named.u32(slot::SEGMENT, 0)?;

@@ -8,7 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`program`] | what a program says: methods, their values and instructions, constants, delegates |
-//! | `data` | [`Data`]: bytes in parts, of which none is copied together |
+//! | `data` | [`ByteRope`]: bytes in parts, of which none is copied together |
 //! | `read`, `write` | files and programs |
 //! | [`coreml`] | the models that Core ML's delegates are given |
 //! | `external` | [`ExternalData`]: `.ptd` files of tensors that programs refer to by name |
@@ -44,7 +44,7 @@ mod schema;
 mod segments;
 mod write;
 
-pub use data::Data;
+pub use data::ByteRope;
 pub use error::{Error, ErrorKind};
 pub use external::{ExternalData, ExternalEntry, TensorLayout};
 pub use program::Program;

@@ -1,6 +1,6 @@
 //! What an ExecuTorch program says.
 //!
-//! A [`Program`] has a [`Plan`] for each method. A plan is a list of values and chains of instructions
+//! A [`Program`] has a [`ExecutionPlan`] for each method. A plan is a list of values and chains of instructions
 //! that call kernels and delegates on them; everything refers to values by [`ValueId`], the place in the
 //! plan's list. Tensors that the plan computes lie in arenas whose sizes are known beforehand; constants lie
 //! in the program and are shared by its methods.
@@ -11,7 +11,7 @@ use std::fmt;
 
 use coremill_tensor::DType;
 
-use crate::Data;
+use crate::ByteRope;
 
 /// A whole file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,17 +19,17 @@ pub struct Program {
     /// The version of the schema; every file so far says 0.
     pub version: u32,
     /// The methods.
-    pub plans: Vec<Plan>,
+    pub plans: Vec<ExecutionPlan>,
     /// The bytes of constant tensors, elements one after the other in the tensor's dimension order.
-    pub constants: Vec<Data>,
+    pub constants: Vec<ByteRope>,
     /// The bytes that tensors have before the first run, as [`Program::constants`].
-    pub mutable_data: Vec<Data>,
+    pub mutable_data: Vec<ByteRope>,
     /// What delegates are given. Several delegates may be given the same.
-    pub delegate_data: Vec<Data>,
+    pub delegate_data: Vec<ByteRope>,
     /// What delegates look up by name.
     pub named_data: Vec<NamedData>,
     /// Segments of the file that nothing known refers to.
-    pub other_segments: Vec<Data>,
+    pub other_segments: Vec<ByteRope>,
     /// What newer writers may have said.
     pub unknown: Unknown,
 }
@@ -40,7 +40,7 @@ pub struct NamedData {
     /// The name. Of two of the same name, the runtime finds the first.
     pub key: String,
     /// The bytes.
-    pub data: Data,
+    pub data: ByteRope,
     /// Bytes to whose multiple the data is aligned in the file, a power of two. The file does not say so; what
     /// was read has 1. The least is that of segments, 128, in any case.
     pub alignment: u32,
@@ -50,7 +50,7 @@ pub struct NamedData {
 
 /// A method.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct ExecutionPlan {
     /// The name, `forward` for most.
     pub name: String,
     /// How inputs and outputs are nested in Python.
@@ -75,7 +75,7 @@ pub struct Plan {
     pub unknown: Unknown,
 }
 
-/// Which value of a plan: an index of [`Plan::values`].
+/// Which value of a plan: an index of [`ExecutionPlan::values`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
@@ -133,12 +133,12 @@ pub enum Value {
 pub struct Tensor {
     /// The type of the elements.
     pub scalar_type: ScalarType,
-    /// The dimensions; for [`Dynamism::Bound`] the largest that they become.
+    /// The dimensions; for [`ShapeDynamism::Bound`] the largest that they become.
     pub sizes: Vec<i32>,
     /// The dimensions in the order in which they lie in memory, the outermost first: 0, 1, 2, … when contiguous.
     pub dim_order: Vec<u8>,
     /// Whether the sizes change from run to run.
-    pub dynamism: Dynamism,
+    pub dynamism: ShapeDynamism,
     /// Where the elements lie.
     pub placement: Placement,
     /// What the tensor is called in the model, `layers.0.weight` for instance; external data goes by it.
@@ -158,7 +158,7 @@ impl Tensor {
             scalar_type,
             dim_order: (0..sizes.len()).map(|axis| axis as u8).collect(),
             sizes,
-            dynamism: Dynamism::Static,
+            dynamism: ShapeDynamism::Static,
             placement,
             name: None,
             device: Device::default(),
@@ -182,7 +182,7 @@ pub(crate) fn byte_length(scalar_type: ScalarType, sizes: &[i32]) -> Option<u64>
 
 /// Whether the sizes of a tensor change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dynamism {
+pub enum ShapeDynamism {
     /// They do not.
     #[default]
     Static,
@@ -215,7 +215,7 @@ pub enum Placement {
 /// A place in an arena of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which arena: an index of [`Plan::arenas`].
+    /// Which arena: an index of [`ExecutionPlan::arenas`].
     pub arena: u32,
     /// The first byte.
     pub offset: u64,
@@ -233,7 +233,7 @@ pub struct Device {
 /// An arena that lies in the memory of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaDevice {
-    /// The number by which the file knows the arena, which is that of [`Plan::arenas`] plus 1.
+    /// The number by which the file knows the arena, which is that of [`ExecutionPlan::arenas`] plus 1.
     pub buffer: i32,
     /// Where it lies.
     pub device: Device,
@@ -272,14 +272,14 @@ pub struct Frame {
 pub enum Instruction {
     /// Calls a kernel.
     KernelCall {
-        /// Which: an index of [`Plan::operators`].
+        /// Which: an index of [`ExecutionPlan::operators`].
         operator: u32,
         /// One value for every argument of the operator's schema, and one for what it returns.
         arguments: Vec<ValueId>,
     },
     /// Calls a delegate.
     DelegateCall {
-        /// Which: an index of [`Plan::delegates`].
+        /// Which: an index of [`ExecutionPlan::delegates`].
         delegate: u32,
         /// Its inputs, then its outputs.
         arguments: Vec<ValueId>,

@@ -5,10 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use coremill_io::{SharedFile, for_each_window, write_anew};
+use coremill_io::{PositionedWriter, for_each_window, write_anew};
 use coremill_tensor::Buffer;
 
-use crate::Data;
+use crate::ByteRope;
 use crate::error::{Error, ErrorKind};
 use crate::flatbuffer::{Bytes, Fields, Offset, Table};
 use crate::program::Unknown;
@@ -34,7 +34,7 @@ pub(crate) fn read(
     slot: u16,
     file: &Buffer,
     base: Option<u64>,
-) -> Result<Vec<Data>> {
+) -> Result<Vec<ByteRope>> {
     table.tables(slot, |index, segment| {
         segment.expect_known(schema::segment::COUNT, "a segment")?;
         let offset = segment.u64(schema::segment::OFFSET, 0)?;
@@ -44,7 +44,7 @@ pub(crate) fn read(
             return Err(Error::malformed(message).at(segment.offset()));
         };
         let found = range(base, offset, size).and_then(|range| file.slice(range));
-        found.map(Data::from).ok_or_else(|| {
+        found.map(ByteRope::from).ok_or_else(|| {
             let message = format!(
                 "segment {index} is said to have {size} bytes at {base} + {offset}, outside the \
                  file of {} bytes",
@@ -74,15 +74,15 @@ pub(crate) fn tables<'b>(file: &'b Buffer, length: u64) -> Result<Bytes<'b>> {
 /// Segments on their way into a file, in order.
 #[derive(Default)]
 pub(crate) struct Segments {
-    placed: Vec<(u64, Data)>,
+    placed: Vec<(u64, ByteRope)>,
     end: u64,
 }
 
 impl Segments {
     /// Appends a segment and gives its index. One that is there already, the same bytes in the same place, is
     /// not written again.
-    pub(crate) fn add(&mut self, data: &Data, alignment: u64) -> Result<u32> {
-        let same = |(offset, known): &(u64, Data)| {
+    pub(crate) fn add(&mut self, data: &ByteRope, alignment: u64) -> Result<u32> {
+        let same = |(offset, known): &(u64, ByteRope)| {
             offset.is_multiple_of(alignment) && same_place(known, data)
         };
         if let Some(known) = self.placed.iter().position(same) {
@@ -91,7 +91,7 @@ impl Segments {
         self.add_new(data, alignment)
     }
 
-    pub(crate) fn add_new(&mut self, data: &Data, alignment: u64) -> Result<u32> {
+    pub(crate) fn add_new(&mut self, data: &ByteRope, alignment: u64) -> Result<u32> {
         let too_large = || Error::new(ErrorKind::Unwritable, "the segments exceed 2^63 bytes");
         let index = u32::try_from(self.placed.len()).map_err(|_| too_large())?;
         let offset = self.end.checked_next_multiple_of(alignment).ok_or_else(too_large)?;
@@ -122,9 +122,9 @@ impl Segments {
     }
 
     /// Puts the tables and the segments behind them into one run of bytes.
-    pub(crate) fn behind(self, tables: Vec<u8>) -> Data {
+    pub(crate) fn behind(self, tables: Vec<u8>) -> ByteRope {
         let base = (tables.len() as u64).next_multiple_of(SEGMENT_ALIGNMENT);
-        let mut whole = Data::from(tables);
+        let mut whole = ByteRope::from(tables);
         for (offset, data) in self.placed {
             let gap = base + offset - whole.len() as u64;
             whole.push(vec![0; gap as usize]);
@@ -135,7 +135,7 @@ impl Segments {
 }
 
 /// Whether both are the same parts of the same owners.
-fn same_place(left: &Data, right: &Data) -> bool {
+fn same_place(left: &ByteRope, right: &ByteRope) -> bool {
     let parts = || left.parts().iter().zip(right.parts());
     left.parts().len() == right.parts().len()
         && parts().all(|(left, right)| left.identity() == right.identity())
@@ -172,17 +172,17 @@ impl Unknown {
 }
 
 /// Segments that were read, and which of them something refers to.
-pub(crate) struct Used {
-    all: Vec<Data>,
+pub(crate) struct UsedSegments {
+    all: Vec<ByteRope>,
     used: Vec<bool>,
 }
 
-impl Used {
-    pub(crate) fn new(all: Vec<Data>) -> Used {
-        Used { used: vec![false; all.len()], all }
+impl UsedSegments {
+    pub(crate) fn new(all: Vec<ByteRope>) -> UsedSegments {
+        UsedSegments { used: vec![false; all.len()], all }
     }
 
-    pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<Data> {
+    pub(crate) fn get(&mut self, index: u32, at: u64) -> Result<ByteRope> {
         let found = self.all.get(index as usize).cloned().ok_or_else(|| {
             let count = self.all.len();
             Error::malformed(format!("segment {index} of {count} is referred to")).at(at)
@@ -192,11 +192,11 @@ impl Used {
     }
 
     /// A segment that was got before.
-    pub(crate) fn peek(&self, index: usize) -> Data {
+    pub(crate) fn peek(&self, index: usize) -> ByteRope {
         self.all[index].clone()
     }
 
-    pub(crate) fn others(self) -> Vec<Data> {
+    pub(crate) fn others(self) -> Vec<ByteRope> {
         let others = self.all.into_iter().zip(self.used);
         others.filter(|(data, used)| !used && !data.is_empty()).map(|(data, _)| data).collect()
     }
@@ -212,15 +212,15 @@ pub struct WriteOptions {
 
 /// Writes a file beside its place and puts it there in one step: at any moment there is either the old one or
 /// the new one, whole.
-pub(crate) fn write(path: &Path, content: &Data, options: &WriteOptions) -> Result<()> {
+pub(crate) fn write(path: &Path, content: &ByteRope, options: &WriteOptions) -> Result<()> {
     write_anew(path, options.durable, |file| fill(file, content))
         .map_err(|error| Error::io(format!("write {}", path.display()), error))
 }
 
 /// Fills an empty file.
-fn fill(file: &File, content: &Data) -> io::Result<()> {
+fn fill(file: &File, content: &ByteRope) -> io::Result<()> {
     file.set_len(content.len() as u64)?;
-    let shared = SharedFile::new(file);
+    let shared = PositionedWriter::new(file);
     for_each_window(content.len() as u64, WINDOW, |offset, window| {
         content.read_at(offset as usize, window)?;
         shared.write_at(offset, window)

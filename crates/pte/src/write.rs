@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::Data;
+use crate::ByteRope;
 use crate::check::check;
 use crate::error::{Error, ErrorKind, shown};
 use crate::flatbuffer::{Builder, Fields, Offset};
 use crate::program::{
-    Chain, Delegate, Frame, Instruction, Place, Placement, Plan, Program, Tensor, Value, ValueId,
+    Chain, Delegate, ExecutionPlan, Frame, Instruction, Place, Placement, Program, Tensor, Value,
+    ValueId,
 };
 use crate::read::{HEADER_BYTES, HEADER_MAGIC, IDENTIFIER};
 use crate::schema;
@@ -27,7 +28,7 @@ pub fn write(path: &Path, program: &Program, options: &WriteOptions) -> Result<(
 }
 
 /// The bytes of a program's file, of which what the program holds is not copied.
-pub fn to_data(program: &Program) -> Result<Data> {
+pub fn to_data(program: &Program) -> Result<ByteRope> {
     check(program).map_err(|error| error.with_kind(ErrorKind::Unwritable))?;
     let mut segments = Segments::default();
     let mut builder = Builder::default();
@@ -35,7 +36,7 @@ pub fn to_data(program: &Program) -> Result<Data> {
     let too_large = || Error::new(ErrorKind::Unwritable, "the tables exceed 2^31 bytes");
     if segments.len() == 0 {
         let bytes = builder.finish(root, IDENTIFIER, &[], TABLE_ALIGNMENT);
-        return bytes.map(Data::from).ok_or_else(too_large);
+        return bytes.map(ByteRope::from).ok_or_else(too_large);
     }
     let mut header = [0; HEADER_BYTES as usize];
     let bytes = builder.finish(root, IDENTIFIER, &header, TABLE_ALIGNMENT);
@@ -113,12 +114,12 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
 
 /// Puts data one after the other into a segment. The first offset stands for "none".
 fn subsegments(
-    all: &[Data],
+    all: &[ByteRope],
     alignment: u64,
     builder: &mut Builder,
     segments: &mut Segments,
 ) -> Result<Offset> {
-    let mut segment = Data::new();
+    let mut segment = ByteRope::new();
     let mut offsets = vec![0];
     for data in all {
         let start = (segment.len() as u64).next_multiple_of(alignment);
@@ -134,7 +135,7 @@ fn subsegments(
 }
 
 /// Writes a method. `references` says where each piece of delegates' data lies.
-fn plan(plan: &Plan, references: &[(i8, u32)], builder: &mut Builder) -> Result<Offset> {
+fn plan(plan: &ExecutionPlan, references: &[(i8, u32)], builder: &mut Builder) -> Result<Offset> {
     use schema::plan as slot;
     plan.unknown.check_writable("the method")?;
     let container = plan.container.as_ref().map(|container| {

@@ -1,12 +1,12 @@
 //! Files of external data.
 
 use coremill_pte::program::ScalarType;
-use coremill_pte::{Data, ErrorKind, ExternalData, ExternalEntry, TensorLayout};
+use coremill_pte::{ByteRope, ErrorKind, ExternalData, ExternalEntry, TensorLayout};
 use coremill_tensor::Buffer;
 
 fn sample() -> ExternalData {
-    let shared = Data::from(vec![1; 24]);
-    let entry = |key: &str, data: &Data, sizes: &[i32]| ExternalEntry {
+    let shared = ByteRope::from(vec![1; 24]);
+    let entry = |key: &str, data: &ByteRope, sizes: &[i32]| ExternalEntry {
         key: key.to_owned(),
         data: data.clone(),
         layout: Some(TensorLayout {
@@ -19,7 +19,7 @@ fn sample() -> ExternalData {
     };
     let plain = ExternalEntry {
         key: "plain".to_owned(),
-        data: Data::from(b"bytes".to_vec()),
+        data: ByteRope::from(b"bytes".to_vec()),
         alignment: 1,
         ..ExternalEntry::default()
     };

@@ -6,7 +6,7 @@ use common::sample;
 use coremill_pte::program::{
     Delegate, Instruction, Place, Placement, Program, ScalarType, Tensor, Value, ValueId,
 };
-use coremill_pte::{Data, ErrorKind, from_buffer, to_data};
+use coremill_pte::{ByteRope, ErrorKind, from_buffer, to_data};
 use coremill_tensor::Buffer;
 
 fn bytes() -> Vec<u8> {
@@ -160,5 +160,5 @@ fn what_refers_to_nothing_is_refused() {
     refuse(instruction(Instruction::Free(beyond)), "value 1000 of 19");
     refuse(|program| program.plans[0].arenas[1] = 1 << 63, "has no form");
     refuse(|program| program.named_data[0].alignment = 0, "not a power of two");
-    refuse(|program| program.constants[1] = Data::new(), "constant 1 has 0");
+    refuse(|program| program.constants[1] = ByteRope::new(), "constant 1 has 0");
 }

@@ -4,7 +4,7 @@ use coremill_pte::coreml::{
     DebugInfo, Directory, Entry, Interface, Metadata, Methods, PathPart, Payload, Reference,
 };
 use coremill_pte::program::{Delegate, NamedData, Program};
-use coremill_pte::{Data, ErrorKind};
+use coremill_pte::{ByteRope, ErrorKind};
 use coremill_tensor::Buffer;
 
 const METADATA: &str =
@@ -24,7 +24,7 @@ fn directory() -> Directory {
     directory
 }
 
-fn blob(description: &str) -> Data {
+fn blob(description: &str) -> ByteRope {
     let mut bytes = b"0123456789".to_vec();
     bytes.extend(description.bytes().rev());
     Buffer::from(bytes).into()
@@ -56,7 +56,7 @@ fn large_directories_have_files_at_pages() {
     let mut large = Directory::new("lowered_module");
     // One buffer many times over is a large file that takes no memory.
     let part = Buffer::from(vec![1; 1 << 20]);
-    large.insert("weights", std::iter::repeat_n(part, 1025).collect::<Data>()).expect("sound");
+    large.insert("weights", std::iter::repeat_n(part, 1025).collect::<ByteRope>()).expect("sound");
     large.insert("a", b"a".to_vec()).expect("sound");
     large.insert("b", b"b".to_vec()).expect("sound");
     let data = large.to_data().expect("written");
@@ -65,7 +65,7 @@ fn large_directories_have_files_at_pages() {
     assert_eq!(&found, b"b");
     let read = Directory::read(&data).expect("read");
     assert_eq!(read.file("a"), large.file("a"));
-    assert_eq!(read.file("weights").map(Data::len), Some(1025 << 20));
+    assert_eq!(read.file("weights").map(ByteRope::len), Some(1025 << 20));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn hostile_directories_are_refused() {
         assert!(error.to_string().contains(message), "{name}: {error}");
     }
     assert!(Directory::read(&Buffer::from(vec![0; 100_000]).into()).is_err());
-    assert!(Directory::read(&Data::new()).is_err());
+    assert!(Directory::read(&ByteRope::new()).is_err());
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn paths_that_lead_elsewhere_are_not_written() {
     assert!(directory.empty_below("model.mlpackage").is_empty());
 }
 
-fn data_of(payload: Data, named: &[(&str, Data)]) -> (Program, Delegate) {
+fn data_of(payload: ByteRope, named: &[(&str, ByteRope)]) -> (Program, Delegate) {
     let named_data = named.iter().map(|(key, data)| NamedData {
         key: (*key).to_owned(),
         data: data.clone(),
@@ -235,13 +235,13 @@ fn delegates_refer_to_named_data() {
 
     let reference = |key: &str, function: &str| {
         let reference = Reference { key: key.to_owned(), function: function.to_owned() };
-        Data::from(reference.to_bytes())
+        ByteRope::from(reference.to_bytes())
     };
     assert_eq!(
         reference("k", "forward").to_buffer().as_bytes(),
         br#"CMJR{"version": 1, "key": "k", "functionName": "forward"}"#
     );
-    let named = [("other", Data::new()), ("k", directory.clone())];
+    let named = [("other", ByteRope::new()), ("k", directory.clone())];
     let (program, delegate) = data_of(reference("k", "prefill"), &named);
     let payload = Payload::of(&program, &delegate).expect("a payload");
     assert_eq!(payload.function(), Some("prefill"));
@@ -251,9 +251,11 @@ fn delegates_refer_to_named_data() {
         (reference("forged", "prefill"), "named data `forged` is referred to, which is not there"),
         (reference("other", "prefill"), "named data `other`, a directory in one piece"),
         (reference("k", "main"), "method `main` is referred to; there are `forward`, `prefill`"),
-        (Data::from(b"CMJR".to_vec()), "the JSON is not sound"),
+        (ByteRope::from(b"CMJR".to_vec()), "the JSON is not sound"),
         (
-            Data::from(b"CMJR{\"version\": 2, \"key\": \"k\", \"functionName\": \"f\"}".to_vec()),
+            ByteRope::from(
+                b"CMJR{\"version\": 2, \"key\": \"k\", \"functionName\": \"f\"}".to_vec(),
+            ),
             "version 2",
         ),
         (directory, "does not say which"),
@@ -265,7 +267,7 @@ fn delegates_refer_to_named_data() {
         let error = error.expect_err(message);
         assert!(error.to_string().contains(message), "{error}");
     }
-    let (program, _) = data_of(Data::new(), &[]);
+    let (program, _) = data_of(ByteRope::new(), &[]);
     let delegate = Delegate { data: 3, ..Delegate::default() };
     let error = Payload::of(&program, &delegate).expect_err("there is no such data");
     assert_eq!(error.kind(), ErrorKind::Malformed);

@@ -54,7 +54,7 @@ fn empty_data_has_no_segment() {
     program.mutable_data.clear();
     program.named_data.clear();
     program.other_segments.clear();
-    program.delegate_data = vec![coremill_pte::Data::new()];
+    program.delegate_data = vec![coremill_pte::ByteRope::new()];
     program.plans.truncate(1);
     program.plans[0].values.truncate(8);
     for value in &mut program.plans[0].values {

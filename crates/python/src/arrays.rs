@@ -28,12 +28,12 @@ impl Item {
 }
 
 /// What is given by name, and whether any of it was torch's: results are then, too.
-pub(crate) struct Given {
+pub(crate) struct SuppliedArrays {
     pub(crate) items: Vec<(String, Item)>,
     pub(crate) torch: bool,
 }
 
-impl Given {
+impl SuppliedArrays {
     /// The arrays; pictures as the inputs of a model take them.
     pub(crate) fn arrays(self, ports: &[Port]) -> Result<Vec<(String, Array)>, Failure> {
         let items = self.items.into_iter().map(|(name, item)| {
@@ -59,8 +59,8 @@ impl Given {
 }
 
 /// What a dictionary gives for inputs.
-pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<Given> {
-    let mut given = Given { items: Vec::with_capacity(dict.len()), torch: false };
+pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<SuppliedArrays> {
+    let mut given = SuppliedArrays { items: Vec::with_capacity(dict.len()), torch: false };
     for (key, value) in dict.iter() {
         let name: String = key
             .extract()
@@ -233,7 +233,7 @@ fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
 
 /// Keeps the elements of a result for the numpy array that shows them.
 #[pyclass(frozen, module = "coremill._native")]
-struct Held {
+struct KeptElements {
     bytes: HeldBytes,
     shape: Vec<usize>,
     kind: &'static str,
@@ -246,7 +246,7 @@ enum HeldBytes {
 }
 
 #[pymethods]
-impl Held {
+impl KeptElements {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let address = match &self.bytes {
@@ -300,7 +300,7 @@ pub(crate) fn to_python<'py>(
         },
         false => HeldBytes::Bytes(array.to_bytes().unwrap_or_default()),
     };
-    let held = Bound::new(py, Held { bytes, shape, kind })?;
+    let held = Bound::new(py, KeptElements { bytes, shape, kind })?;
     let made = numpy(py)?.call_method1("asarray", (held,))?;
     match torch {
         true => py.import("torch")?.call_method1("from_numpy", (made,)),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use coremill::Opened;
-use coremill::compare::{self as library, Contents, PerOpReport, Running, Target};
+use coremill::OpenedModel;
+use coremill::compare::{self as library, Contents, PerOpReport, RunningModel, Target};
 use coremill_engine::Precision;
 use coremill_pte as pte;
 use coremill_session::{Executable, FeatureSpec, RunOptions};
@@ -50,7 +50,7 @@ pub(crate) fn per_op(
         let (one, two) = (one.load()?, two.load()?);
         let steps = [given.arrays(&one.inputs()?)?];
         stage.set("running both, value by value");
-        let running = |side| Running { target: Ready::target(side), steps: &steps };
+        let running = |side| RunningModel { target: Ready::target(side), steps: &steps };
         let found = library::per_op(&running(&one), &running(&two))?;
         Ok(PerOpReport::new(&found, threshold))
     })?;
@@ -59,7 +59,7 @@ pub(crate) fn per_op(
 
 /// One of two programs.
 enum Side {
-    Model(Arc<Opened>, Precision),
+    Model(Arc<OpenedModel>, Precision),
     Program(Arc<pte::Program>, Precision),
 }
 

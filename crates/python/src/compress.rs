@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill::compress::{self as library, Budget, Compressed, Fate, Options, Rule, RuleText};
+use coremill::compress::{
+    self as library, Budget, CompressedWeight, CompressionOutcome, Options, Rule, RuleText,
+};
 use coremill::convert::parse_target;
-use coremill::{Opened, quantity};
+use coremill::{OpenedModel, quantity};
 use coremill_mil::model::Model as CoreModel;
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -71,7 +73,7 @@ pub(crate) fn compress<'py>(
         let (made, weights) = work::run(py, move |stage| {
             let mut made = opened.model.clone();
             let weights = apply(&mut made, &options, decompress, None, stage)?;
-            Ok((Opened::made(made, Path::new("model")), weights))
+            Ok((OpenedModel::made(made, Path::new("model")), weights))
         })?;
         let made = Model::new(made, model.lent(py), None);
         return Ok((Bound::new(py, made)?.into_any(), json(py, &weights)?));
@@ -114,13 +116,13 @@ fn apply(
     Ok(found.into_iter().map(|weight| of_weight(weight, name)).collect())
 }
 
-fn of_weight(weight: Compressed, model: Option<&str>) -> Weight {
-    let Compressed { function, name, shape, before, rule: _, fate } = weight;
+fn of_weight(weight: CompressedWeight, model: Option<&str>) -> Weight {
+    let CompressedWeight { function, name, shape, before, rule: _, fate } = weight;
     let (form, after, snr, kept) = match fate {
-        Fate::Compressed { form, after, snr } => {
+        CompressionOutcome::Compressed { form, after, snr } => {
             (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
         }
-        Fate::Kept(reason) => (None, before, None, Some(reason)),
+        CompressionOutcome::Kept(reason) => (None, before, None, Some(reason)),
     };
     Weight {
         model: model.map(str::to_owned),

@@ -1,7 +1,7 @@
 //! What ExecuTorch's partitioner and backend ask for, in `coremill.executorch`.
 
 use coremill_compiler::{
-    CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, Preprocessed as Made, Refusal,
+    CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, LoweringError, PreprocessResult as Made,
 };
 use coremill_pte::coreml::Reference;
 use pyo3::ffi;
@@ -21,7 +21,7 @@ type RefusedCall = (String, String, String, Option<String>, Option<&'static str>
 
 /// What a delegate is given.
 #[pyclass(frozen, get_all, module = "coremill._native")]
-pub(crate) struct Preprocessed {
+pub(crate) struct PreprocessResult {
     data: Py<PyBytes>,
     identifier: String,
     /// The number of the release that the model needs.
@@ -92,11 +92,11 @@ pub(crate) fn edge_preprocess(
     py: Python<'_>,
     program: &Bound<'_, PyAny>,
     specs: Specs,
-) -> PyResult<Preprocessed> {
+) -> PyResult<PreprocessResult> {
     let part = part(py, String::new(), program, specs)?;
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(coremill_compiler::preprocess(part, Room::of)?)
+        Ok(coremill_compiler::preprocess(part, PyBytesWriter::of)?)
     })?;
     preprocessed(py, made, Vec::new(), true)
 }
@@ -107,13 +107,13 @@ pub(crate) fn edge_preprocess_multimethod(
     py: Python<'_>,
     parts: Vec<(String, Bound<'_, PyAny>, Specs)>,
     at: usize,
-) -> PyResult<Preprocessed> {
+) -> PyResult<PreprocessResult> {
     let parts = parts.into_iter().map(|(method, program, specs)| part(py, method, &program, specs));
     let parts = parts.collect::<PyResult<Vec<EdgeProgram>>>()?;
     let methods = parts.iter().map(|part| part.method.clone()).collect();
     let made = work::run(py, move |stage| {
         stage.set("lowering");
-        Ok(coremill_compiler::preprocess_methods(parts, at, Room::of)?)
+        Ok(coremill_compiler::preprocess_methods(parts, at, PyBytesWriter::of)?)
     })?;
     preprocessed(py, made, methods, false)
 }
@@ -139,10 +139,10 @@ fn part(
 
 fn preprocessed(
     py: Python<'_>,
-    made: Made<Room>,
+    made: Made<PyBytesWriter>,
     methods: Vec<String>,
     has_handles: bool,
-) -> PyResult<Preprocessed> {
+) -> PyResult<PreprocessResult> {
     let key = format!("coreml_{}", made.identifier);
     let references = PyDict::new(py);
     for function in methods {
@@ -153,7 +153,7 @@ fn preprocessed(
     for (symbol, of) in made.handles {
         handles.set_item(symbol, pyo3::types::PyTuple::new(py, of)?)?;
     }
-    Ok(Preprocessed {
+    Ok(PreprocessResult {
         data: made.data.bytes,
         identifier: made.identifier,
         specification_version: made.specification_version,
@@ -181,19 +181,19 @@ fn refused(division: &EdgeDivision) -> Vec<RefusedCall> {
 }
 
 /// A `bytes` of Python that is being written and that nobody else has yet.
-struct Room {
+struct PyBytesWriter {
     bytes: Py<PyBytes>,
     address: usize,
     length: usize,
 }
 
-impl Room {
+impl PyBytesWriter {
     /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
-    fn of(length: usize) -> Result<Room, coremill_compiler::Error> {
+    fn of(length: usize) -> Result<PyBytesWriter, coremill_compiler::Error> {
         Python::attach(|py| {
             let too_large = || {
                 let reason = format!("the payload of {length} bytes does not fit into memory");
-                coremill_compiler::Error::Program(Refusal::new(reason))
+                coremill_compiler::Error::Program(LoweringError::new(reason))
             };
             let size = isize::try_from(length).map_err(|_| too_large())?;
             // SAFETY: without a source Python gives a new object with room for so many bytes, or an exception.
@@ -204,14 +204,14 @@ impl Room {
                 let address = ffi::PyBytes_AsString(object.as_ptr()).addr();
                 (object.cast_into_unchecked::<PyBytes>().unbind(), address)
             };
-            Ok(Room { bytes, address, length })
+            Ok(PyBytesWriter { bytes, address, length })
         })
     }
 }
 
-impl AsMut<[u8]> for Room {
+impl AsMut<[u8]> for PyBytesWriter {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `bytes` keeps the memory, which nobody else knows before `Room` is given up. Until then it is only
+        // SAFETY: `bytes` keeps the memory, which nobody else knows before `PyBytesWriter` is given up. Until then it is only
         // written to, so that it does not matter what it holds.
         #[expect(unsafe_code, reason = "the memory is Python's")]
         unsafe {

@@ -5,7 +5,7 @@
 
 use coremill::ErrorKind;
 use coremill::convert::{self, Part};
-use coremill_compiler::{self as compiler, Refusal, Refused};
+use coremill_compiler::{self as compiler, LoweringError, UnsupportedOp};
 use coremill_io::shown;
 use coremill_pt2 as pt2;
 use coremill_pte as pte;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 /// How many characters of a line of code are shown.
-const MOST_CODE: usize = 111;
+const MAX_CODE: usize = 111;
 
 /// What ends work that is done without Python.
 pub(crate) enum Failure {
@@ -186,7 +186,7 @@ pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
     make(py, class, message, hint)
 }
 
-pub(crate) fn of_refusal(py: Python<'_>, refusal: &Refusal) -> PyErr {
+pub(crate) fn of_refusal(py: Python<'_>, refusal: &LoweringError) -> PyErr {
     make_with(py, "ConversionError", refusal.reason.clone(), refusal.hint.clone(), |keywords| {
         keywords.set_item("reason", &refusal.reason)
     })
@@ -219,12 +219,12 @@ fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
 /// Text for people as it is, lines of code no longer than a command prints them where there is no terminal.
 fn plain(part: Part, text: &str) -> String {
     match part {
-        Part::Code => shown(text, MOST_CODE).to_string(),
+        Part::Code => shown(text, MAX_CODE).to_string(),
         _ => text.to_owned(),
     }
 }
 
-fn fill_call(keywords: &Bound<'_, PyDict>, call: &Refused) -> PyResult<()> {
+fn fill_call(keywords: &Bound<'_, PyDict>, call: &UnsupportedOp) -> PyResult<()> {
     keywords.set_item("operator", &call.operator)?;
     keywords.set_item("reason", &call.refusal.reason)?;
     keywords.set_item("module", &call.module)?;
@@ -233,7 +233,10 @@ fn fill_call(keywords: &Bound<'_, PyDict>, call: &Refused) -> PyResult<()> {
 }
 
 /// A call that cannot be lowered, as `coremill.RefusedCall`.
-pub(crate) fn refused_call<'py>(py: Python<'py>, call: &Refused) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn refused_call<'py>(
+    py: Python<'py>,
+    call: &UnsupportedOp,
+) -> PyResult<Bound<'py, PyAny>> {
     let keywords = PyDict::new(py);
     fill_call(&keywords, call)?;
     keywords.set_item("hint", &call.refusal.hint)?;

@@ -27,8 +27,8 @@ mod work;
 
 use std::path::{Path, PathBuf};
 
-use coremill::convert::Agreement;
-use coremill::{Opened, convert as conversion, executorch};
+use coremill::convert::NumericsReport;
+use coremill::{OpenedModel, convert as conversion, executorch};
 use coremill_compiler::{self as compiler, Conversion};
 use coremill_pt2::ExportedProgram;
 // The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
@@ -37,7 +37,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Failure;
-use crate::exported::Lent;
+use crate::exported::BorrowedTensor;
 use crate::model::{Model, Session};
 use crate::options::Keywords;
 use crate::path::{PathArgument, path_of};
@@ -50,7 +50,11 @@ enum Source {
 }
 
 impl Source {
-    fn of(object: &Bound<'_, PyAny>, function: &str, lent: &mut Vec<Lent>) -> PyResult<Source> {
+    fn of(
+        object: &Bound<'_, PyAny>,
+        function: &str,
+        lent: &mut Vec<BorrowedTensor>,
+    ) -> PyResult<Source> {
         let py = object.py();
         if exported::is_program(object)? {
             let taken = work::held(py, || exported::take(object, exported::Extent::Whole))?;
@@ -104,7 +108,7 @@ fn convert(
         stage.set("converting the program");
         let again = bound.map(|_| program.clone());
         let Conversion { model, target, .. } = conversion::convert(program, &options)?;
-        let opened = Opened::made(model, Path::new("model"));
+        let opened = OpenedModel::made(model, Path::new("model"));
         if let (Some(bound), Some(program)) = (bound, again) {
             stage.set("verifying the numbers");
             let verified = model::proof(&opened)?;
@@ -116,7 +120,7 @@ fn convert(
 }
 
 /// Refuses numbers that are further off than they may be.
-fn agree(agreement: Option<Agreement>) -> Result<(), Failure> {
+fn agree(agreement: Option<NumericsReport>) -> Result<(), Failure> {
     let Some(agreement) = agreement else {
         return Err(Failure::Numbers(
             "the program has no sample inputs to verify it on".to_owned(),
@@ -176,7 +180,7 @@ fn lower(
 fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>> {
     let PathArgument(path) = path;
     enum Loaded {
-        Model(Opened),
+        Model(OpenedModel),
         Program(Box<coremill_pte::Program>),
     }
     let loaded = work::run(py, move |stage| {
@@ -209,7 +213,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;
     module.add_function(wrap_pyfunction!(quantize::quantize, module)?)?;
-    module.add_class::<edge::Preprocessed>()?;
+    module.add_class::<edge::PreprocessResult>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_preprocess, module)?)?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill::{Opened, SaveOptions};
+use coremill::{OpenedModel, SaveOptions};
 use coremill_engine::Precision;
 use coremill_mil::ir::Opset;
 use coremill_mil::text::{self, Dialect, PrintOptions};
@@ -12,27 +12,31 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{self, Failure};
-use crate::exported::Lent;
+use crate::exported::BorrowedTensor;
 use crate::path::PathArgument;
 use crate::{arrays, work};
 
 /// A model in memory.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Model {
-    pub(crate) opened: Arc<Opened>,
+    pub(crate) opened: Arc<OpenedModel>,
     /// The tensors of torch whose memory the weights lie in.
-    lent: Vec<Lent>,
+    lent: Vec<BorrowedTensor>,
     target: Option<Opset>,
     default: Mutex<Option<Py<Session>>>,
 }
 
 impl Model {
-    pub(crate) fn new(opened: Opened, lent: Vec<Lent>, target: Option<Opset>) -> Model {
+    pub(crate) fn new(
+        opened: OpenedModel,
+        lent: Vec<BorrowedTensor>,
+        target: Option<Opset>,
+    ) -> Model {
         Model { opened: Arc::new(opened), lent, target, default: Mutex::new(None) }
     }
 
     /// The tensors whose memory this model's weights lie in, for another that shares them.
-    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<Lent> {
+    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<BorrowedTensor> {
         self.lent.iter().map(|lent| lent.share(py)).collect()
     }
 
@@ -56,7 +60,7 @@ impl Model {
 }
 
 /// Refuses what Core ML would refuse.
-pub(crate) fn proof(opened: &Opened) -> Result<coremill::Verified<'_>, Failure> {
+pub(crate) fn proof(opened: &OpenedModel) -> Result<coremill::Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
         Failure::Invalid(opened.render(&report, &RenderOptions::default()))
@@ -229,7 +233,7 @@ impl Session {
         inputs: Option<&Bound<'py, PyDict>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let mut given = arrays::Given { items: Vec::new(), torch: false };
+        let mut given = arrays::SuppliedArrays { items: Vec::new(), torch: false };
         for dict in [inputs, named].into_iter().flatten() {
             let more = arrays::by_name(dict)?;
             given.items.extend(more.items);

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::error;
-use crate::exported::Lent;
+use crate::exported::BorrowedTensor;
 use crate::model::{Model, json};
 use crate::path::PathArgument;
 use crate::{arrays, work};
@@ -22,18 +22,22 @@ use crate::{arrays, work};
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Program {
     pub(crate) program: Arc<pte::Program>,
-    lent: Vec<Lent>,
+    lent: Vec<BorrowedTensor>,
     /// How the methods were divided; empty for a program that was read.
     reports: Vec<Report>,
 }
 
 impl Program {
-    pub(crate) fn new(program: pte::Program, lent: Vec<Lent>, reports: Vec<Report>) -> Program {
+    pub(crate) fn new(
+        program: pte::Program,
+        lent: Vec<BorrowedTensor>,
+        reports: Vec<Report>,
+    ) -> Program {
         Program { program: Arc::new(program), lent, reports }
     }
 
     /// The tensors whose memory this program's weights lie in, for another that shares them.
-    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<Lent> {
+    pub(crate) fn lent(&self, py: Python<'_>) -> Vec<BorrowedTensor> {
         self.lent.iter().map(|lent| lent.share(py)).collect()
     }
 
@@ -123,7 +127,7 @@ impl Program {
             let mut models = Vec::new();
             for model in executorch::models(&program)? {
                 let opened =
-                    coremill::Opened::made(model.read()?, std::path::Path::new(&model.name));
+                    coremill::OpenedModel::made(model.read()?, std::path::Path::new(&model.name));
                 models.push((model.name.clone(), opened));
             }
             Ok(models)

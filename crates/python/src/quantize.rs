@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use coremill::quantize::{
-    self as library, Config, Loss, Made, Observer, Output, Pixels, Quantizer, Recipe, Rule,
+    self as library, Artifact, Config, Recipe, Loss, Observer, Output, Pixels, Quantizer, Rule,
     RuleText, Sample, Scheme,
 };
-use coremill::{Opened, convert as conversion};
+use coremill::{OpenedModel, convert as conversion};
 use coremill_compiler::LowerOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -103,11 +103,11 @@ pub(crate) fn quantize<'py>(
     };
     let report = json(py, &report)?;
     let made = match quantized.made {
-        Made::Model(model) => {
-            let opened = Opened::made(model, Path::new("model"));
+        Artifact::Model(model) => {
+            let opened = OpenedModel::made(model, Path::new("model"));
             Bound::new(py, Model::new(opened, lent, Some(target)))?.into_any()
         }
-        Made::Program(program) => {
+        Artifact::Program(program) => {
             Bound::new(py, Program::new(program, lent, Vec::new()))?.into_any()
         }
     };

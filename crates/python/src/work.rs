@@ -42,7 +42,7 @@ pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Stage) -> Result<T, Failure> + Send + 'static,
 ) -> PyResult<T> {
-    let token = cancel::Token::default();
+    let token = cancel::CancellationToken::default();
     let stage = Stage::default();
     let (sender, mut receiver) = channel();
     let spawned =

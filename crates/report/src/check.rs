@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coremill::convert;
-use coremill_compiler::Refused;
+use coremill_compiler::UnsupportedOp;
 use coremill_mil::verify::{self, Diagnostic};
 
 use crate::Report;
@@ -11,7 +11,7 @@ use crate::data::{Finding, Model, Place, Severity};
 
 impl Report {
     /// Adds calls that Core ML cannot have, by operator and reason, with the lines of the model that make them.
-    pub fn add_refused(&mut self, severity: Severity, refused: &[Refused]) {
+    pub fn add_refused(&mut self, severity: Severity, refused: &[UnsupportedOp]) {
         for group in convert::groups(refused) {
             let place = |place: &convert::Place<'_>| {
                 let line = place.line.map(|(file, line)| format!("{file}:{line}"));

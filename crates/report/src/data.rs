@@ -238,12 +238,12 @@ pub struct Method {
     /// Its steps in order: delegates and the kernels between them.
     pub steps: Vec<Step>,
     /// What crosses from one step to another.
-    pub crossings: Vec<Crossing>,
+    pub crossings: Vec<CrossingValue>,
 }
 
 /// A value that crosses from one step to another.
 #[derive(Clone, Debug, Serialize)]
-pub struct Crossing {
+pub struct CrossingValue {
     /// The value.
     pub value: String,
     /// Its type.

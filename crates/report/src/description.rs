@@ -18,7 +18,7 @@ use coremill_mil::model::{
 pub type Fields = BTreeMap<String, String>;
 
 /// The longest text that is shown.
-const MOST_SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// The fields of a model that are of none of its functions.
 pub(crate) fn of_model(model: &Model) -> Fields {
@@ -204,9 +204,9 @@ fn content_of(bytes: &[u8]) -> String {
     format!("{} bytes, hash {:016x}", bytes.len(), hash(bytes))
 }
 
-/// A text of at most [`MOST_SHOWN`] characters that differs if the text does.
+/// A text of at most [`MAX_SHOWN`] characters that differs if the text does.
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MOST_SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}… (hash {:016x})", &text[..end], hash(text.as_bytes())),
     }

@@ -1,6 +1,6 @@
 //! How far values lie from a reference.
 
-use coremill::compare::{Figures, NotFinite, PerOp};
+use coremill::compare::{ErrorMetrics, NotFinite, PerOp};
 use coremill_engine::Array;
 
 use crate::Report;
@@ -22,7 +22,7 @@ pub struct Output<'a> {
     /// What the other gives.
     pub other: Option<&'a Array>,
     /// How far they lie apart, or why they cannot be compared.
-    pub figures: &'a Result<Figures, String>,
+    pub figures: &'a Result<ErrorMetrics, String>,
 }
 
 impl Report {
@@ -74,7 +74,7 @@ impl Report {
             })
     }
 
-    fn row(&self, name: &str, op: &str, figures: &Result<Figures, String>) -> DriftRow {
+    fn row(&self, name: &str, op: &str, figures: &Result<ErrorMetrics, String>) -> DriftRow {
         let place = self.find(name, None);
         let (name, op) = (name.to_owned(), op.to_owned());
         let row = DriftRow {

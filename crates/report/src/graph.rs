@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use coremill::executorch::ProgramSummary;
 use coremill::quantity::{bytes, count};
 use coremill::summary::{self, Summary};
-use coremill_compiler::Calls;
+use coremill_compiler::SourceMap;
 use coremill_mil::ir::{
     Binding, Constant, ConstantData, Function, Op as MilOp, OpId, Type, ValueId,
 };
@@ -25,7 +25,7 @@ const MAX_SHOWN: u64 = 8;
 const MAX_TEXT: usize = 120;
 
 /// A model with its functions and weights.
-pub(crate) fn model(name: &str, model: &MilModel, calls: Option<&Calls>) -> Model {
+pub(crate) fn model(name: &str, model: &MilModel, calls: Option<&SourceMap>) -> Model {
     let summary = summary::summarize(model);
     let mut weights = Weights::default();
     let mut functions = Vec::with_capacity(model.program.functions.len());
@@ -113,7 +113,7 @@ pub(crate) fn program_facts(summary: &ProgramSummary, functions: &[FunctionData]
 
 struct Builder<'a> {
     function: &'a Function,
-    calls: Option<&'a Calls>,
+    calls: Option<&'a SourceMap>,
     weights: &'a mut Weights,
     ops: Vec<Op>,
     /// The position of the operation that computes a value.
@@ -127,7 +127,7 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(
         function: &'a Function,
-        calls: Option<&'a Calls>,
+        calls: Option<&'a SourceMap>,
         weights: &'a mut Weights,
     ) -> Builder<'a> {
         let inputs = function.inputs().iter().enumerate().map(|(at, &value)| (value, at)).collect();

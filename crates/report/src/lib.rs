@@ -53,7 +53,7 @@ pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges};
 pub use drift::Output;
 pub use plan::{ComputePlan, PlannedOperation};
 
-use coremill_compiler::Calls;
+use coremill_compiler::SourceMap;
 use coremill_mil::model::Model;
 
 use data::{Fact, Finding, Severity};
@@ -91,7 +91,7 @@ impl Report {
     /// Adds a model with its diagnostics and an estimate of where its operations run; gives its position.
     ///
     /// `calls` says which calls of a PyTorch program the values come from, where the model was made from one.
-    pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&Calls>) -> usize {
+    pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&SourceMap>) -> usize {
         let index = self.data.models.len();
         let mut described = graph::model(name, model, calls);
         let findings = check::attach(&mut described, index, &coremill::check(model));

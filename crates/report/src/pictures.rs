@@ -6,7 +6,7 @@ use crate::Report;
 use crate::data::Picture;
 
 /// The most pixels of a picture in the page.
-const MOST_PIXELS: usize = 256 * 256;
+const MAX_PIXELS: usize = 256 * 256;
 /// The fewest rows and columns of a picture.
 const LEAST_EXTENT: usize = 16;
 
@@ -61,7 +61,7 @@ pub(crate) fn picture(label: &str, array: &Array) -> Option<Picture> {
     let elements = elements.get(..rows * columns * channels)?;
     // Every n-th pixel, so that the page stays small.
     let mut step = 1;
-    while rows.div_ceil(step) * columns.div_ceil(step) > MOST_PIXELS {
+    while rows.div_ceil(step) * columns.div_ceil(step) > MAX_PIXELS {
         step += 1;
     }
     let finite = || elements.iter().copied().filter(|element| element.is_finite());

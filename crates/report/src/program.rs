@@ -7,11 +7,13 @@ use coremill::executorch::{self, DelegatedModel};
 use coremill::quantity::bytes;
 use coremill_pte::Program;
 use coremill_pte::coreml::Payload;
-use coremill_pte::program::{Instruction, Plan, Value, ValueId};
+use coremill_pte::program::{ExecutionPlan, Instruction, Value, ValueId};
 
 use crate::Report;
 use crate::check;
-use crate::data::{Crossing, Feature, Finding, Function, Method, Model, Op, Place, Severity, Step};
+use crate::data::{
+    CrossingValue, Feature, Finding, Function, Method, Model, Op, Place, Severity, Step,
+};
 use crate::graph;
 
 impl Report {
@@ -126,7 +128,7 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
 /// Follows the values of a method through its instructions.
 struct Tracer<'a> {
     program: &'a Program,
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     delegated: &'a [DelegatedModel],
     models: &'a [(Model, Vec<Finding>)],
     first_weights: &'a [usize],
@@ -145,7 +147,7 @@ struct Tracer<'a> {
 impl<'a> Tracer<'a> {
     fn new(
         program: &'a Program,
-        plan: &'a Plan,
+        plan: &'a ExecutionPlan,
         delegated: &'a [DelegatedModel],
         models: &'a [(Model, Vec<Finding>)],
         first_weights: &'a [usize],
@@ -371,7 +373,7 @@ impl<'a> Tracer<'a> {
     fn finish(mut self) -> (Function, Method) {
         self.function.live_bytes = graph::live_bytes(&self.function);
         let plan = self.plan;
-        let crossing = |(id, from, to): (ValueId, Option<usize>, Option<usize>)| Crossing {
+        let crossing = |(id, from, to): (ValueId, Option<usize>, Option<usize>)| CrossingValue {
             value: id.to_string(),
             ty: type_of(plan, id),
             bytes: size(plan, id),
@@ -395,7 +397,7 @@ fn distinct(names: &[String]) -> Vec<&String> {
 }
 
 /// The tensors of a value.
-fn tensors(plan: &Plan, id: ValueId) -> Vec<ValueId> {
+fn tensors(plan: &ExecutionPlan, id: ValueId) -> Vec<ValueId> {
     match &plan.values[id.index()] {
         Value::Tensor(_) => vec![id],
         Value::TensorList(list) => list.clone(),
@@ -404,7 +406,7 @@ fn tensors(plan: &Plan, id: ValueId) -> Vec<ValueId> {
     }
 }
 
-fn type_of(plan: &Plan, id: ValueId) -> String {
+fn type_of(plan: &ExecutionPlan, id: ValueId) -> String {
     let Value::Tensor(tensor) = &plan.values[id.index()] else { return "no tensor".to_owned() };
     let name = match tensor.scalar_type.dtype() {
         Some(dtype) => dtype.name().to_owned(),
@@ -415,7 +417,7 @@ fn type_of(plan: &Plan, id: ValueId) -> String {
 }
 
 /// The bytes of a tensor at its largest.
-fn size(plan: &Plan, id: ValueId) -> u64 {
+fn size(plan: &ExecutionPlan, id: ValueId) -> u64 {
     let Value::Tensor(tensor) = &plan.values[id.index()] else { return 0 };
     tensor.byte_length().unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coremill_runtime::{Span, own_times};
+use coremill_runtime::{Span, self_times};
 
 use crate::Report;
 use crate::data::{SpanRow, Timing};
@@ -13,7 +13,7 @@ impl Report {
     pub fn add_timing(&mut self, spans: &[Span], function: &str, place: impl Into<String>) {
         let first = spans.iter().map(|span| span.start).min();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
-        let own = own_times(spans);
+        let own = self_times(spans);
         let mut timing = Timing { where_: place.into(), ..Timing::default() };
         for (span, own) in spans.iter().zip(own) {
             let since = first.map_or(Duration::ZERO, |first| span.start - first);

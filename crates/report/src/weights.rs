@@ -13,11 +13,11 @@ use crate::data::{Histogram, Weight};
 /// Constants with fewer elements are arguments rather than weights.
 const SMALLEST: u64 = 10;
 /// How many elements of a weight are looked at.
-const MOST_SAMPLED: usize = 1 << 16;
+const MAX_SAMPLED: usize = 1 << 16;
 /// How many of them lie side by side.
 const RUN: usize = 1 << 10;
 /// The most elements of a compressed weight that are expanded for its histogram.
-const MOST_EXPANDED: u64 = 1 << 20;
+const MAX_EXPANDED: u64 = 1 << 20;
 /// How many bars a histogram has.
 const BARS: usize = 48;
 
@@ -94,7 +94,7 @@ fn of_constant(constant: &Constant) -> Option<Histogram> {
 
 /// Expands a compressed weight that is not too large.
 fn of_compressed(function: &Function, op: &Op, elements: u64) -> Option<Histogram> {
-    if elements > MOST_EXPANDED {
+    if elements > MAX_EXPANDED {
         return None;
     }
     let mut arguments: Vec<(&str, Vec<Array>)> = Vec::new();
@@ -119,7 +119,7 @@ fn of_compressed(function: &Function, op: &Op, elements: u64) -> Option<Histogra
 
 /// Elements from all over a tensor: runs at equal distances.
 fn sample(buffer: &Buffer, dtype: DType, elements: usize) -> Option<Vec<f32>> {
-    let runs = if elements <= MOST_SAMPLED { 1 } else { MOST_SAMPLED / RUN };
+    let runs = if elements <= MAX_SAMPLED { 1 } else { MAX_SAMPLED / RUN };
     let length = if runs == 1 { elements } else { RUN };
     let mut sampled = Vec::with_capacity(runs * length);
     for run in 0..runs {
@@ -199,7 +199,7 @@ mod tests {
         let bytes: Vec<u8> =
             (0..200_000u32).map(|at| ((2 * at % 16) | ((2 * at + 1) % 16) << 4) as u8).collect();
         let sampled = sample(&Buffer::from(bytes), DType::UInt4, 400_000).expect("they fit");
-        assert_eq!(sampled.len(), MOST_SAMPLED);
+        assert_eq!(sampled.len(), MAX_SAMPLED);
         assert!(sampled.chunks(RUN).all(|run| run.windows(2).all(|w| w[1] == (w[0] + 1.0) % 16.0)));
     }
 }

@@ -10,9 +10,9 @@ use rlx_ir::op::{
 
 use crate::element::element_type;
 use crate::formats::rounded;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::Constant { data } => {
@@ -86,7 +86,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
 
 /// The values of a chain of steps, of which the last counts.
 fn region<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     chain: &[ChainStep],
     inputs: &[Tensor<'g>],
 ) -> Result<Tensor<'g>, Error> {
@@ -142,7 +142,7 @@ fn converted<'g>(x: Tensor<'g>, to: rlx_ir::DType) -> Tensor<'g> {
 
 /// What an operation that is associative gives over all places up to each, in steps of doubling width.
 fn running<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     axis: i32,
     exclusive: bool,
     neutral: f32,
@@ -209,7 +209,7 @@ pub(crate) fn activated<'g>(activation: Activation, x: Tensor<'g>) -> Tensor<'g>
 }
 
 fn binary<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     op: BinaryOp,
     x: Tensor<'g>,
     y: Tensor<'g>,
@@ -262,7 +262,7 @@ fn whole(x: Tensor<'_>) -> Tensor<'_> {
 }
 
 /// Exact powers, out of a table.
-fn power_of_two<'g>(site: &Site<'_, 'g>, exponent: Tensor<'g>) -> Tensor<'g> {
+fn power_of_two<'g>(site: &NodeContext<'_, 'g>, exponent: Tensor<'g>) -> Tensor<'g> {
     let powers: Vec<i32> = (0..31).map(|at| 1 << at).collect();
     let exponent = exponent.maximum(0).minimum(30);
     site.graph.ints([31], &powers).gather(exponent, ops::Gather::new().axis(0))
@@ -270,7 +270,7 @@ fn power_of_two<'g>(site: &Site<'_, 'g>, exponent: Tensor<'g>) -> Tensor<'g> {
 
 /// An operation on the 32 bits of integers: Core ML has none, so that bits get an axis of their own.
 fn bitwise<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
     y: Tensor<'g>,
     of: impl Fn(Tensor<'g>, Tensor<'g>) -> Tensor<'g>,
@@ -315,7 +315,7 @@ fn reduced<'g>(op: ReduceOp, x: Tensor<'g>, axes: &[usize], keep: bool) -> Tenso
 }
 
 fn sorted<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     axis: usize,
     descending: bool,
 ) -> Result<(Tensor<'g>, Tensor<'g>), Error> {
@@ -325,7 +325,7 @@ fn sorted<'g>(
 }
 
 fn histogram<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     bins: usize,
     min: f32,
     max: f32,

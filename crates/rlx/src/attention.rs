@@ -7,12 +7,12 @@ use rlx_ir::op::{AttentionBwdWrt, MaskKind, RopeStyle};
 
 use crate::arithmetic::activated;
 use crate::network::normalized;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// A number that no softmax lets through, and that `fp16` holds.
 const MASKED: f32 = -3e4;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::Attention { num_heads, mask_kind, score_scale, attn_logit_softcap, .. } => {
             let [query, key, value] = site.operands()?;
@@ -130,7 +130,7 @@ enum Layout {
 }
 
 impl Layout {
-    fn of(site: &Site<'_, '_>, query: Tensor<'_>, heads: usize) -> Result<Layout, Error> {
+    fn of(site: &NodeContext<'_, '_>, query: Tensor<'_>, heads: usize) -> Result<Layout, Error> {
         match query.rank() {
             4 if query.extent(1) == heads => Ok(Layout::HeadsFirst),
             4 if query.extent(2) == heads => Ok(Layout::HeadsLast),
@@ -173,7 +173,7 @@ fn padding(mask: Tensor<'_>) -> Tensor<'_> {
 
 /// The gradients of queries, keys and values.
 fn gradients<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     heads: usize,
     width: usize,
     mask: MaskKind,
@@ -209,7 +209,7 @@ fn gradients<'g>(
 
 /// Heads turned by tables of cosines and sines: of each position, or of each position in each batch.
 fn turned<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     [x, cos, sin]: [Tensor<'g>; 3],
     [width, rotated]: [usize; 2],
     style: RopeStyle,
@@ -249,7 +249,7 @@ fn turned<'g>(
 
 /// Attention with its projections, those of queries, keys and values in one matrix.
 fn block<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
     [heads, width]: [usize; 2],
     [(qkv, qkv_bias), (out, out_bias)]: [(Tensor<'g>, Option<Tensor<'g>>); 2],

@@ -5,9 +5,9 @@ use rlx_ir::Op;
 use rlx_ir::op::Activation;
 
 use crate::network::{channels, grouped, inverse_root, normalized, root_mean};
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::ReluBackward => graph.select_or(site.arg(0)?.greater(0.0), site.arg(1)?, 0.0),

@@ -5,9 +5,9 @@ use rlx_ir::Op;
 use rlx_ir::op::{Activation, BinaryOp, ReduceOp};
 
 use crate::element::is_complex;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let is_result = is_complex(site.node.shape.dtype());
     let operand = |at: usize| site.declared(at).is_some_and(is_complex);
     if !is_result && !(0..site.node.inputs.len()).any(operand) {

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::{Graph, Op};
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::If { then_branch, else_branch } => {
             let condition = truth(site.arg(0)?);
@@ -109,7 +109,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
     }))
 }
 
-fn first<'g>(site: &Site<'_, 'g>, results: &[Tensor<'g>]) -> Result<Tensor<'g>, Error> {
+fn first<'g>(site: &NodeContext<'_, 'g>, results: &[Tensor<'g>]) -> Result<Tensor<'g>, Error> {
     results.first().copied().map_or_else(|| site.refuse("holds a graph without outputs"), Ok)
 }
 
@@ -153,7 +153,7 @@ impl Fault {
 
 /// A body that is run on what it carries and on the elements of sequences.
 struct Loop<'a, 'g> {
-    site: &'a Site<'a, 'g>,
+    site: &'a NodeContext<'a, 'g>,
     body: &'a Graph,
     shared: &'a [Tensor<'g>],
     sequences: &'a [Tensor<'g>],
@@ -197,7 +197,12 @@ fn element<'g>(x: Tensor<'g>, step: Tensor<'g>) -> Tensor<'g> {
 }
 
 /// The rows of a trajectory that are kept.
-fn chosen<'g>(site: &Site<'_, 'g>, all: Tensor<'g>, length: usize, kept: usize) -> Tensor<'g> {
+fn chosen<'g>(
+    site: &NodeContext<'_, 'g>,
+    all: Tensor<'g>,
+    length: usize,
+    kept: usize,
+) -> Tensor<'g> {
     if kept == 0 || kept >= length {
         return all;
     }
@@ -208,7 +213,7 @@ fn chosen<'g>(site: &Site<'_, 'g>, all: Tensor<'g>, length: usize, kept: usize) 
 
 /// A scan walked back: operands are the start, the trajectory, the gradient and the sequences.
 struct Walk<'a, 'g> {
-    site: &'a Site<'a, 'g>,
+    site: &'a NodeContext<'a, 'g>,
     body: &'a Graph,
     forward: Option<&'a Graph>,
     length: usize,

@@ -8,7 +8,7 @@ use rlx_ir::{DType as RlxType, NodeId, Op};
 
 use crate::element::{element_type, is_complex, is_float};
 use crate::error::refusal;
-use crate::site::{Blocks, Context, Site, Sizes};
+use crate::site::{Blocks, Context, NodeContext, Sizes};
 use crate::support::{Support, support};
 use crate::{
     arithmetic, attention, backward, complex, control, formats, gradients, linalg, network, packed,
@@ -72,7 +72,7 @@ fn nodes<'g>(
         }
         let args = node.inputs.iter().filter_map(|id| values.get(id).copied()).collect();
         let shape = dims.iter().map(|dim| fixed(*dim)).collect();
-        let site = Site { graph, node, source, args, dims, shape, context };
+        let site = NodeContext { graph, node, source, args, dims, shape, context };
         let tensor = match &node.op {
             Op::Input { name } => {
                 context.inputs.borrow_mut().push((name.clone(), dtype));
@@ -103,7 +103,7 @@ fn nodes<'g>(
 }
 
 /// The extents that an input may have.
-fn ranges(site: &Site<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, Error> {
+fn ranges(site: &NodeContext<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, Error> {
     let extents = site.dims.iter().map(|dim| match *dim {
         Dim::Static(extent) => Ok((extent as i64, extent as i64)),
         Dim::Dynamic(symbol) => {
@@ -133,7 +133,7 @@ fn fixed(dim: Dim) -> Option<usize> {
 }
 
 /// The value in the element type and the shape that the node declares.
-fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
+fn settled<'g>(site: &NodeContext<'_, 'g>, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
     if !tensor.is_valid() {
         return Ok(tensor);
     }
@@ -153,7 +153,7 @@ fn settled<'g>(site: &Site<'_, 'g>, tensor: Tensor<'g>) -> Result<Tensor<'g>, Er
     if agrees { Ok(tensor) } else { site.viewed(tensor) }
 }
 
-fn operation<'g>(site: &Site<'_, 'g>) -> Result<Tensor<'g>, Error> {
+fn operation<'g>(site: &NodeContext<'_, 'g>) -> Result<Tensor<'g>, Error> {
     for family in [
         complex::lower,
         arithmetic::lower,

@@ -44,22 +44,22 @@ type HostFn = dyn Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync;
 /// # Ok::<(), coremill_rlx::CoremlError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Hosts {
+pub struct HostCallbacks {
     custom: HashMap<String, Arc<HostFn>>,
     kinds: HashMap<OpKind, Arc<HostFn>>,
 }
 
-impl fmt::Debug for Hosts {
+impl fmt::Debug for HostCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: BTreeSet<&String> = self.custom.keys().collect();
         f.debug_struct("Hosts").field("custom", &names).field("kinds", &self.kinds.keys()).finish()
     }
 }
 
-impl Hosts {
+impl HostCallbacks {
     /// No functions.
-    pub fn new() -> Hosts {
-        Hosts::default()
+    pub fn new() -> HostCallbacks {
+        HostCallbacks::default()
     }
 
     /// The function of [`Op::Custom`] of a name.
@@ -67,7 +67,7 @@ impl Hosts {
         mut self,
         name: impl Into<String>,
         function: impl Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync + 'static,
-    ) -> Hosts {
+    ) -> HostCallbacks {
         self.custom.insert(name.into(), Arc::new(function));
         self
     }
@@ -77,7 +77,7 @@ impl Hosts {
         mut self,
         kind: OpKind,
         function: impl Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync + 'static,
-    ) -> Hosts {
+    ) -> HostCallbacks {
         self.kinds.insert(kind, Arc::new(function));
         self
     }
@@ -141,12 +141,12 @@ pub(crate) enum Part {
 }
 
 /// Whether nodes of a graph run outside packages.
-pub(crate) fn is_divided(graph: &Graph, hosts: &Hosts) -> bool {
+pub(crate) fn is_divided(graph: &Graph, hosts: &HostCallbacks) -> bool {
     graph.nodes().iter().any(|node| hosts.of(&node.op).is_some())
 }
 
 /// Divides a graph: each part takes what the parts before it gave. Parameters and constants go where they are used.
-pub(crate) fn divide(graph: &Graph, hosts: &Hosts) -> Vec<Part> {
+pub(crate) fn divide(graph: &Graph, hosts: &HostCallbacks) -> Vec<Part> {
     let is_source =
         |node: &Node| matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. });
     let mut turn: HashMap<NodeId, usize> = HashMap::new();

@@ -6,9 +6,9 @@ use rlx_ir::number_format::{FloatFormat, FormatScaling};
 use rlx_ir::quant::{ScaleLayout, ScaledFormat};
 use rlx_ir::{Op, lowp_codec};
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::RoundToFormat { format, scaling } => {
             let x = site.arg(0)?;
@@ -103,7 +103,7 @@ struct Blocks<'g> {
 }
 
 impl<'g> Blocks<'g> {
-    fn of(site: &Site<'_, 'g>, x: Tensor<'g>, width: u32) -> Result<Blocks<'g>, Error> {
+    fn of(site: &NodeContext<'_, 'g>, x: Tensor<'g>, width: u32) -> Result<Blocks<'g>, Error> {
         let (shape, width, last) = (x.shape(), width as usize, x.last_extent());
         if width == 0 || last == 0 {
             return site.refuse(format!("has blocks of {width} along an axis of {last}"));
@@ -216,7 +216,7 @@ fn scales(stored: Tensor<'_>, layout: ScaleLayout) -> Tensor<'_> {
 
 /// Scales for each element of the last axis.
 fn spread<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     scales: Tensor<'g>,
     x: Tensor<'g>,
     layout: ScaleLayout,
@@ -233,7 +233,7 @@ fn spread<'g>(
 
 /// Codes times their scales.
 fn scaled<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     codes: Tensor<'g>,
     stored: Tensor<'g>,
     format: ScaledFormat,
@@ -353,7 +353,7 @@ impl<'g> Pair<'g> {
     /// What an operation gives over axes, halving them.
     fn reduced(
         self,
-        site: &Site<'_, 'g>,
+        site: &NodeContext<'_, 'g>,
         axes: &[usize],
         of: impl Fn(Pair<'g>, Pair<'g>) -> Pair<'g>,
     ) -> Pair<'g> {
@@ -384,7 +384,7 @@ impl<'g> Pair<'g> {
 }
 
 /// Arithmetic on sums of two floats, which asks that `fp32` computes as IEEE says.
-fn pairs<'g>(site: &Site<'_, 'g>, op: &DfOp) -> Result<Tensor<'g>, Error> {
+fn pairs<'g>(site: &NodeContext<'_, 'g>, op: &DfOp) -> Result<Tensor<'g>, Error> {
     let first = Pair::of(site.arg(0)?);
     let second = || Ok::<_, Error>(Pair::of(site.arg(1)?));
     let result = match op {

@@ -8,7 +8,7 @@ use crate::error::failure;
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stored {
+pub(crate) enum StoredWeight {
     /// In blocks that `coremill-graph` knows, and which stay compressed where Core ML holds them exactly.
     Blocks(Scheme),
     /// In blocks that become `fp32` when they are set.
@@ -25,9 +25,9 @@ macro_rules! decoder {
     };
 }
 
-impl Stored {
+impl StoredWeight {
     /// How weights of a scheme are stored; none for schemes that are not GGUF's.
-    pub(crate) fn of(scheme: QuantScheme) -> Option<Stored> {
+    pub(crate) fn of(scheme: QuantScheme) -> Option<StoredWeight> {
         let decoder: Decoder = match scheme {
             QuantScheme::GgufIQ2XXS => decoder!(iq_dequant::dequant_iq2_xxs),
             QuantScheme::GgufIQ2XS => decoder!(iq_dequant::dequant_iq2_xs),
@@ -41,17 +41,17 @@ impl Stored {
             QuantScheme::GgufFV5B => decoder!(fv5_dequant::dequant_fv5b),
             QuantScheme::GgufG8_0 => decoder!(g8_dequant::dequant_g8_0),
             QuantScheme::GgufPtq1_0 => decoder!(ptq1_dequant::dequant_ptq1_0),
-            _ => return known(scheme).map(Stored::Blocks),
+            _ => return known(scheme).map(StoredWeight::Blocks),
         };
-        Some(Stored::Decoded(scheme, decoder))
+        Some(StoredWeight::Decoded(scheme, decoder))
     }
 
     /// A parameter of a shape from the bytes that another holds.
     pub(crate) fn param(self, shape: &[u64], stored: &Param) -> Result<Param, Error> {
         let bytes = stored.bytes();
         let (scheme, decoder) = match self {
-            Stored::Blocks(scheme) => return Param::blocks(scheme, shape, bytes.clone()),
-            Stored::Decoded(scheme, decoder) => (scheme, decoder),
+            StoredWeight::Blocks(scheme) => return Param::blocks(scheme, shape, bytes.clone()),
+            StoredWeight::Decoded(scheme, decoder) => (scheme, decoder),
         };
         let count: u64 = shape.iter().product();
         let floats = bytes.with_window(0..bytes.len(), |bytes| decoder(bytes, count as usize));

@@ -6,9 +6,9 @@ use rlx_ir::op::AdaNormKind;
 
 use crate::backward::{leading_sum, normal_backward, root_mean_backward};
 use crate::network::{grouped, inverse_root, normalized, root_mean};
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::GroupNormBackwardGamma { num_groups, eps } => {
             let (x, dy) = (site.arg(0)?, site.arg(site.args.len().max(2) - 1)?);
@@ -93,7 +93,7 @@ struct Grid<'g> {
 }
 
 impl<'g> Grid<'g> {
-    fn new(site: &Site<'_, 'g>, count: u32, low: f32, high: f32) -> Result<Grid<'g>, Error> {
+    fn new(site: &NodeContext<'_, 'g>, count: u32, low: f32, high: f32) -> Result<Grid<'g>, Error> {
         if count < 2 || high <= low {
             return site.refuse(format!("has {count} bells between {low} and {high}"));
         }

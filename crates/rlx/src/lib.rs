@@ -2,7 +2,7 @@
 //!
 //! What panics there is an error here. Weights of GGUF stay in their blocks, and become Core ML's compressed
 //! constants where those are exact. [`support`] says what becomes of each kind of operation: all are lowered but
-//! those that run code of the caller, which [`Hosts`] takes. Numbers are computed in `fp32` or narrower, those of
+//! those that run code of the caller, which [`HostCallbacks`] takes. Numbers are computed in `fp32` or narrower, those of
 //! `F64` graphs, too; complex numbers are passed as pairs of floats.
 //!
 //! Graphs with open dimensions are compiled for the sizes of a run's inputs, and kept. `save_flexible` writes one package
@@ -61,7 +61,7 @@ use rlx_ir::{DType, Graph};
 pub use coremill_graph::{
     ChipInfo, Device, Error as CoremlError, Precision, Scheme, ane_available, chip_info,
 };
-pub use divide::{HostCall, Hosts};
+pub use divide::{HostCall, HostCallbacks};
 pub use support::{KINDS, Support, support};
 
 use error::failure;
@@ -119,7 +119,7 @@ impl CoremlExecutable {
         device: Device,
         precision: Precision,
     ) -> Result<CoremlExecutable> {
-        CoremlExecutable::compile_with(graph, device, precision, Hosts::new())
+        CoremlExecutable::compile_with(graph, device, precision, HostCallbacks::new())
     }
 
     /// Compiles a graph for Core ML in `fp32`; where Core ML is not, an error says so.
@@ -133,7 +133,7 @@ impl CoremlExecutable {
         graph: Graph,
         device: Device,
         precision: Precision,
-        hosts: Hosts,
+        hosts: HostCallbacks,
     ) -> Result<CoremlExecutable> {
         let setting = Setting { device, precision, hosts };
         let (mut plans, mut open) = (HashMap::new(), None);

@@ -4,9 +4,9 @@ use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{QrPart, SpdMatFn, SvdPart};
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::DenseSolve | Op::BatchedDenseSolve => {
             let (a, b) = (matrices(site.arg(0)?), site.arg(1)?);
@@ -182,7 +182,7 @@ fn first_transposed<'g>(x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
     x.matmul(y, ops::Matmul::new().transpose_x(true))
 }
 
-fn unit<'g>(site: &Site<'_, 'g>, size: usize) -> Tensor<'g> {
+fn unit<'g>(site: &NodeContext<'_, 'g>, size: usize) -> Tensor<'g> {
     let mut elements = vec![0.0; size * size];
     elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);
     site.graph.floats([size, size], &elements)
@@ -257,7 +257,7 @@ impl<'g> Spectrum<'g> {
 }
 
 /// A function of eigenvalues: the matrix, then the eigenvalues and the vectors as rows, where the node has room.
-fn spectral<'g>(site: &Site<'_, 'g>, function: Function) -> Result<Tensor<'g>, Error> {
+fn spectral<'g>(site: &NodeContext<'_, 'g>, function: Function) -> Result<Tensor<'g>, Error> {
     let found = Spectrum::of(site.arg(0)?);
     let matrix = found.map(function);
     let (size, room) = (matrix.extent(1), site.shape()?.iter().product::<usize>());
@@ -272,7 +272,7 @@ fn spectral<'g>(site: &Site<'_, 'g>, function: Function) -> Result<Tensor<'g>, E
 
 /// Eigenvalues and vectors of the forward pass with a gradient: three operands, the vectors being rows. Two are the
 /// matrix itself and the gradient.
-fn handed<'g>(site: &Site<'_, 'g>) -> Result<(Spectrum<'g>, Tensor<'g>), Error> {
+fn handed<'g>(site: &NodeContext<'_, 'g>) -> Result<(Spectrum<'g>, Tensor<'g>), Error> {
     if site.args.len() < 3 {
         return Ok((Spectrum::of(site.arg(0)?), site.arg(1)?));
     }
@@ -335,7 +335,7 @@ impl<'g> Map<'g> {
 /// The mean whose tangents to all matrices add up to nothing. Steps after it is found change nothing, so that all of
 /// them are taken.
 fn karcher<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
     weights: Tensor<'g>,
     steps: u32,

@@ -5,9 +5,9 @@ use rlx_ir::op::{AdaNormKind, ReduceOp};
 use rlx_ir::{Op, Philox4x32};
 
 use crate::arithmetic::activated;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::MatMul => site.arg(0)?.dot(site.arg(1)?),
@@ -172,7 +172,7 @@ pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error
 }
 
 /// A token for each row, by the numbers that the seed gives: the first at which the sum of the probabilities reaches them.
-fn drawn<'g>(site: &Site<'_, 'g>, logits: Tensor<'g>, seed: u64) -> Tensor<'g> {
+fn drawn<'g>(site: &NodeContext<'_, 'g>, logits: Tensor<'g>, seed: u64) -> Tensor<'g> {
     let (rows, tokens) = (logits.extent(0), logits.last_extent());
     let mut random = Philox4x32::new(seed);
     let draws: Vec<f32> = (0..rows).map(|_| random.next_f32()).collect();
@@ -216,7 +216,7 @@ pub(crate) fn channels<'g>(numbers: Tensor<'g>, x: Tensor<'g>) -> Tensor<'g> {
     numbers.view(shape)
 }
 
-fn residual<'g>(site: &Site<'_, 'g>, bias: bool) -> Result<(Tensor<'g>, usize), Error> {
+fn residual<'g>(site: &NodeContext<'_, 'g>, bias: bool) -> Result<(Tensor<'g>, usize), Error> {
     let x = site.arg(0)? + site.arg(1)?;
     Ok(if bias { (x + site.arg(2)?, 3) } else { (x, 2) })
 }
@@ -251,7 +251,7 @@ pub(crate) fn convolved<'g>(
 }
 
 fn transposed<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     stride: &[usize],
     padding: &[usize],
     dilation: &[usize],

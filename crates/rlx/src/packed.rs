@@ -9,10 +9,10 @@ use rlx_ir::{NodeId, Op, lowp_codec};
 
 use crate::element::is_float;
 use crate::formats::decoded;
-use crate::gguf::Stored;
-use crate::site::Site;
+use crate::gguf::StoredWeight;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::DequantMatMul { scheme } if scheme.is_gguf() => {
             let x = site.arg(0)?;
@@ -103,7 +103,7 @@ pub(crate) fn params(source: &rlx_ir::Graph) -> HashSet<NodeId> {
 
 /// How many matrices of so many elements an operand holds.
 fn experts(
-    site: &Site<'_, '_>,
+    site: &NodeContext<'_, '_>,
     at: usize,
     scheme: QuantScheme,
     elements: usize,
@@ -125,12 +125,12 @@ fn experts(
 
 /// The numbers of an operand that is stored in blocks.
 fn blocks<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     at: usize,
     scheme: QuantScheme,
     shape: &[usize],
 ) -> Result<Tensor<'g>, Error> {
-    let Some(known) = Stored::of(scheme) else {
+    let Some(known) = StoredWeight::of(scheme) else {
         return site
             .refuse(format!("is stored as `{scheme}`, a scheme that coremill does not read"));
     };
@@ -150,7 +150,7 @@ fn blocks<'g>(
 }
 
 /// Codes of so many bits, the lowest of a byte first.
-fn units<'g>(site: &Site<'_, 'g>, bytes: Tensor<'g>, bits: u8) -> Result<Tensor<'g>, Error> {
+fn units<'g>(site: &NodeContext<'_, 'g>, bytes: Tensor<'g>, bits: u8) -> Result<Tensor<'g>, Error> {
     if !matches!(bits, 2 | 4 | 8) {
         return site.refuse(format!("packs codes of {bits} bits; 2, 4 and 8 are lowered"));
     }
@@ -166,7 +166,7 @@ fn fp4(codes: Tensor<'_>) -> Tensor<'_> {
 }
 
 /// The product with a weight of codes that have their scales beside them.
-fn coded<'g>(site: &Site<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'g>, Error> {
+fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'g>, Error> {
     let (x, codes) = (site.arg(0)?, site.arg(1)?);
     let (inputs, outputs) = (x.last_extent(), site.last()?);
     let count = inputs * outputs;
@@ -257,7 +257,7 @@ fn coded<'g>(site: &Site<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'g>, Err
 
 /// The weight `[outputs, inputs]` out of the entries of a codebook.
 fn synthesized<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     kind: SynthKind,
     codes: Tensor<'g>,
     book: Tensor<'g>,

@@ -7,7 +7,7 @@ use coremill_graph::{Array, Device, Error, Executable, Input, Opset, Param, Prec
 use rlx_ir::{DType, Graph, NodeId, Op, OpKind};
 
 use crate::dispatch::lower;
-use crate::divide::{HostNode, Hosts, Part, Segment, divide, is_divided};
+use crate::divide::{HostCallbacks, HostNode, Part, Segment, divide, is_divided};
 use crate::element::{element_type, is_float};
 use crate::error::failure;
 use crate::site::{Blocks, Sizes};
@@ -20,7 +20,7 @@ const TARGET: Opset = Opset::Ios18;
 pub(crate) struct Setting {
     pub(crate) device: Device,
     pub(crate) precision: Precision,
-    pub(crate) hosts: Hosts,
+    pub(crate) hosts: HostCallbacks,
 }
 
 #[derive(Debug)]

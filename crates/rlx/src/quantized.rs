@@ -5,9 +5,9 @@ use rlx_ir::Op;
 use rlx_ir::op::{ScaleMode, SteKind};
 
 use crate::network::convolved;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::Quantize { axis, scales, zero_points } => {
             let x = site.arg(0)?;
@@ -96,7 +96,7 @@ fn requantized(sums: Tensor<'_>, factor: f32, zero: i32) -> Tensor<'_> {
 }
 
 /// The largest integer of so many bits.
-fn largest(site: &Site<'_, '_>, bits: u8) -> Result<f32, Error> {
+fn largest(site: &NodeContext<'_, '_>, bits: u8) -> Result<f32, Error> {
     match bits {
         2..=16 => Ok(((1u32 << (bits - 1)) - 1) as f32),
         _ => site.refuse(format!("quantizes to {bits} bits; 2 to 16 are accepted")),
@@ -104,7 +104,11 @@ fn largest(site: &Site<'_, '_>, bits: u8) -> Result<f32, Error> {
 }
 
 /// The largest magnitude along all axes but one.
-fn peak<'g>(site: &Site<'_, 'g>, x: Tensor<'g>, axis: Option<usize>) -> Result<Tensor<'g>, Error> {
+fn peak<'g>(
+    site: &NodeContext<'_, 'g>,
+    x: Tensor<'g>,
+    axis: Option<usize>,
+) -> Result<Tensor<'g>, Error> {
     if axis.is_some_and(|axis| axis >= x.rank()) {
         return site.refuse(format!("has scales for axis {axis:?} of rank {}", x.rank()));
     }
@@ -124,7 +128,7 @@ fn channel<'g>(x: Tensor<'g>, axis: Option<usize>, numbers: Tensor<'g>) -> Tenso
 
 /// Numbers along an axis, in a shape that broadcasts.
 fn along<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
     axis: Option<usize>,
     numbers: &[f32],
@@ -139,7 +143,7 @@ fn along<'g>(
 }
 
 fn zeros<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
     axis: Option<usize>,
     numbers: &[i32],

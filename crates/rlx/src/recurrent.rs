@@ -3,9 +3,9 @@
 use coremill_graph::{Error, Tensor, nn, ops};
 use rlx_ir::Op;
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::Lstm { hidden_size, num_layers, bidirectional, carry } => {
             layers(site, Cell::Lstm, *hidden_size, *num_layers, *bidirectional, *carry)?
@@ -70,7 +70,7 @@ impl<'g> Cursor<'g> {
 /// Layers over `[batch, length, inputs]`, one or two directions each. What is carried on is not written back: a node
 /// has one value.
 fn layers<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     cell: Cell,
     hidden: usize,
     count: usize,
@@ -158,7 +158,7 @@ fn advance<'g>(
 
 /// All gradients of a gated delta net in a vector: the states are computed again, then walked back.
 fn delta_gradients<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     size: usize,
     carry: bool,
     per_channel: bool,

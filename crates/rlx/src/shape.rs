@@ -4,9 +4,9 @@ use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
 use rlx_ir::op::{PadMode, ScatterNdReduction};
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::Reshape { .. } => site.viewed(site.arg(0)?)?,
@@ -115,7 +115,7 @@ fn mode(reduction: ScatterNdReduction) -> &'static str {
 }
 
 fn padded<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     pads: &[[usize; 2]],
     mode: PadMode,
 ) -> Result<Tensor<'g>, Error> {

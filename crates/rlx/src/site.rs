@@ -9,10 +9,10 @@ use rlx_ir::shape::Dim;
 use rlx_ir::{DType as RlxType, Node, NodeId, Op};
 
 use crate::error::refusal;
-use crate::gguf::Stored;
+use crate::gguf::StoredWeight;
 
 /// The schemes and shapes of parameters that are blocks of GGUF.
-pub(crate) type Blocks = HashMap<String, (Stored, Vec<u64>)>;
+pub(crate) type Blocks = HashMap<String, (StoredWeight, Vec<u64>)>;
 
 /// What nodes of a graph, and of the graphs inside its nodes, are lowered into.
 pub(crate) struct Context<'g> {
@@ -32,7 +32,7 @@ pub(crate) type LowerNodes<'g> =
 pub(crate) type Sizes = [(u32, RangeInclusive<usize>)];
 
 /// A node with what it takes.
-pub(crate) struct Site<'a, 'g> {
+pub(crate) struct NodeContext<'a, 'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) node: &'a Node,
     /// The graph that holds the node.
@@ -45,7 +45,7 @@ pub(crate) struct Site<'a, 'g> {
     pub(crate) context: &'a Context<'g>,
 }
 
-impl<'g> Site<'_, 'g> {
+impl<'g> NodeContext<'_, 'g> {
     /// An operand.
     pub(crate) fn arg(&self, at: usize) -> Result<Tensor<'g>, Error> {
         self.args.get(at).copied().ok_or_else(|| {
@@ -189,7 +189,12 @@ impl<'g> Site<'_, 'g> {
     }
 
     /// Declares a parameter of blocks.
-    pub(crate) fn block_param(&self, name: &str, scheme: Stored, shape: &[usize]) -> Tensor<'g> {
+    pub(crate) fn block_param(
+        &self,
+        name: &str,
+        scheme: StoredWeight,
+        shape: &[usize],
+    ) -> Tensor<'g> {
         let extents = shape.iter().map(|&extent| extent as u64).collect();
         self.context.blocks.borrow_mut().insert(name.to_owned(), (scheme, extents));
         self.graph.param(name, shape)

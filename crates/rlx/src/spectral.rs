@@ -5,9 +5,9 @@ use rlx_ir::Op;
 use rlx_ir::fft::{FftNorm, FftQScale};
 
 use crate::element::is_complex;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     let graph = site.graph;
     Ok(Some(match &site.node.op {
         Op::Fft { inverse, norm, .. } => {
@@ -111,7 +111,7 @@ struct Mel<'g> {
 }
 
 impl<'g> Mel<'g> {
-    fn of(site: &Site<'_, 'g>) -> Result<Mel<'g>, Error> {
+    fn of(site: &NodeContext<'_, 'g>) -> Result<Mel<'g>, Error> {
         let (x, filters) = (site.arg(0)?, site.arg(1)?);
         let points = x.last_extent() / 2;
         let bins = points / 2 + 1;
@@ -176,7 +176,7 @@ fn saturated<'g>(x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
 
 /// A transform of integers, each step rounded as 64 bits would round it.
 fn fixed_point<'g>(
-    site: &Site<'_, 'g>,
+    site: &NodeContext<'_, 'g>,
     inverse: bool,
     norm: FftNorm,
     scale: FftQScale,

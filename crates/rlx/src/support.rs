@@ -7,7 +7,7 @@ use rlx_ir::OpKind;
 pub enum Support {
     /// It becomes operations of Core ML. Some settings may still be refused, with the reason.
     Lowered,
-    /// It runs outside the package, on a function of the caller: see [`Hosts`](crate::Hosts). The text says why.
+    /// It runs outside the package, on a function of the caller: see [`HostCallbacks`](crate::Hosts). The text says why.
     Divided(&'static str),
 }
 

@@ -4,9 +4,9 @@ use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
 
 use crate::network::convolved;
-use crate::site::Site;
+use crate::site::NodeContext;
 
-pub(crate) fn lower<'g>(site: &Site<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
+pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
     Ok(Some(match &site.node.op {
         Op::Im2Col { kernel_size, stride, padding, dilation } => {
             let x = site.arg(0)?;
@@ -111,7 +111,7 @@ struct Windows {
 
 impl Windows {
     fn new(
-        site: &Site<'_, '_>,
+        site: &NodeContext<'_, '_>,
         shape: &[usize],
         kernel: &[usize],
         stride: &[usize],
@@ -179,7 +179,11 @@ impl Windows {
     }
 
     /// The reverse: the sum of what windows give back for each of their elements.
-    fn spread<'g>(&self, site: &Site<'_, 'g>, parts: Vec<Tensor<'g>>) -> Result<Tensor<'g>, Error> {
+    fn spread<'g>(
+        &self,
+        site: &NodeContext<'_, 'g>,
+        parts: Vec<Tensor<'g>>,
+    ) -> Result<Tensor<'g>, Error> {
         let spread = |part: Tensor<'g>, offset: &Vec<usize>| {
             let mut part = part;
             for (axis, &from) in offset.iter().enumerate() {

@@ -669,7 +669,7 @@ fn open_dimensions_take_the_size_of_inputs() {
 
 #[test]
 fn graphs_are_divided_at_functions_of_the_caller() {
-    use coremill_rlx::{Device, Hosts, Precision};
+    use coremill_rlx::{Device, HostCallbacks, Precision};
     let shape = || Shape::new(&[2], DType::F32);
     let build = || {
         let mut graph = Graph::new("divided");
@@ -685,7 +685,7 @@ fn graphs_are_divided_at_functions_of_the_caller() {
     };
     let refused = CoremlExecutable::compile(build()).err().expect("nobody knows `swap`");
     assert!(refused.to_string().contains("Hosts::custom"), "{refused}");
-    let hosts = Hosts::new().custom("swap", |call| {
+    let hosts = HostCallbacks::new().custom("swap", |call| {
         let Op::Custom { attrs, .. } = call.op else { unreachable!() };
         let (x, w) = (call.inputs[0].1, call.inputs[1].1);
         Ok(vec![x[1] + f32::from(attrs[0]), x[0] * w[0]])
@@ -697,7 +697,7 @@ fn graphs_are_divided_at_functions_of_the_caller() {
     let found = model.run(&[("x", &[1.0, 2.0])]).expect("it runs");
     assert_eq!(found, [vec![21.0, 13.0], vec![1.0, 2.0], vec![12.0, 6.0]]);
     assert!(model.save("never.mlpackage").is_err());
-    let short = Hosts::new().custom("swap", |_| Ok(vec![1.0]));
+    let short = HostCallbacks::new().custom("swap", |_| Ok(vec![1.0]));
     let mut model = CoremlExecutable::compile_with(build(), Device::Host, Precision::Fp32, short)
         .expect("it compiles");
     model.set_param("w", &[2.0, 3.0]).expect("both parts know `w`");

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use coremill_coreml::{
-    Cache, Compiled, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes, State,
-    Tensor as Array, TensorMut,
+    Cache, CompiledModel, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes,
+    State, Tensor as Array, TensorMut,
 };
 use coremill_pte::coreml::{COMPILED, Directory, PACKAGE, Payload};
 use coremill_pte::program::{CompileSpec, ScalarType};
@@ -22,7 +22,7 @@ use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
 use crate::value::Tensor;
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 /// The setting that names what may compute a model.
 const COMPUTE_UNITS: &str = "compute_units";
@@ -42,7 +42,7 @@ pub(crate) struct CoreMlBackend {
 
 /// One user of a model, with states of its own.
 struct CoreMlDelegate {
-    compiled: Compiled,
+    compiled: CompiledModel,
     options: LoadOptions,
     model: Model,
     state: Option<State>,
@@ -167,7 +167,7 @@ fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
 }
 
 /// Where the bytes of a model lie, if that is in files: with what changes when a file does.
-fn place_of(files: &[(&str, &coremill_pte::Data)]) -> Option<String> {
+fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<String> {
     let mut spans = Vec::new();
     for &(path, data) in files {
         spans.push(path.to_owned());
@@ -197,7 +197,7 @@ fn changed(_: &fs::Metadata) -> String {
 }
 
 /// The files of the model in a payload, by their paths in it.
-fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::Data)>> {
+fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::ByteRope)>> {
     let found = [COMPILED, PACKAGE].into_iter().map(|root| directory.below(root));
     match found.into_iter().find(|files| !files.is_empty()) {
         Some(files) => Ok(files),
@@ -268,7 +268,7 @@ impl Delegate for CoreMlDelegate {
         self.inputs.len()
     }
 
-    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()> {
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<()> {
         ensure!(
             inputs.len() == self.inputs.len() && outputs.len() == self.outputs.len(),
             "{} inputs and {} outputs are given; the model has {} and {}",
@@ -302,7 +302,7 @@ impl Delegate for CoreMlDelegate {
     fn execute_with(
         &mut self,
         inputs: &[View<'_>],
-        outputs: &mut [Out<'_>],
+        outputs: &mut [OutTensor<'_>],
         hooks: &mut Hooks<'_>,
     ) -> Result<()> {
         let start = Instant::now();
@@ -387,7 +387,7 @@ impl CoreMlDelegate {
 struct Place<'o, 'm> {
     name: &'o str,
     dtype: DType,
-    out: &'o mut Out<'m>,
+    out: &'o mut OutTensor<'m>,
     sizes: Vec<usize>,
     strides: Vec<usize>,
 }

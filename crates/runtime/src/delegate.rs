@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::hooks::Hooks;
 use crate::limits::Limits;
 use crate::value::Tensor;
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 /// What runs the parts of methods that were delegated to it.
 pub trait Backend: Send + Sync {
@@ -42,13 +42,13 @@ pub trait Delegate: Send {
     fn inputs(&self) -> usize;
 
     /// Runs it. Outputs are resized before they are written, where their shapes are dynamic.
-    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()>;
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<()>;
 
     /// The same, while something looks on, which is told what the delegate knows.
     fn execute_with(
         &mut self,
         inputs: &[View<'_>],
-        outputs: &mut [Out<'_>],
+        outputs: &mut [OutTensor<'_>],
         _hooks: &mut Hooks<'_>,
     ) -> Result<()> {
         self.execute(inputs, outputs)

@@ -8,12 +8,12 @@ use coremill_tensor::Buffer;
 use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
 use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
-use crate::memory::{Divided, Part, Space};
+use crate::memory::{AlignedBuffer, Part, SplitArena};
 use crate::method::{Method, Step};
 use crate::number::Scalar;
-use crate::slot::{Place, Slot, TensorSlot};
+use crate::slot::{EValue, Place, TensorValue};
 use crate::value::{Tensor, Value};
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 impl Method {
     pub(crate) fn run(&mut self, inputs: &[Value], hooks: &mut Hooks<'_>) -> Result {
@@ -57,7 +57,7 @@ impl Method {
 
     fn set_input(&mut self, place: usize, value: &Value) -> Result {
         let index = self.inputs[place];
-        let Slot::Tensor(slot) = &mut self.values[index] else {
+        let EValue::Tensor(slot) = &mut self.values[index] else {
             // Programs are made for one value of what is not a tensor; it has become part of them.
             let planned = self.planned(index);
             let same = match (planned, value) {
@@ -102,7 +102,7 @@ impl Method {
             Place::Space { space, offset } => {
                 let memory = &mut self.spaces[*space].bytes_mut()[*offset..][..slot.capacity];
                 let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
-                let mut out = Out { dtype, sizes, order, dynamic: false, memory, grow: None };
+                let mut out = OutTensor { dtype, sizes, order, dynamic: false, memory, grow: None };
                 crate::kernels::copy_elements(view, &mut out)
             }
             Place::Unset | Place::Shared { .. } => {
@@ -139,7 +139,7 @@ impl Method {
             }
         };
         let length = |index: &usize| match &self.values[*index] {
-            Slot::Tensor(tensor) => tensor.length() as u64,
+            EValue::Tensor(tensor) => tensor.length() as u64,
             _ => 0,
         };
         Some(Span {
@@ -187,15 +187,15 @@ impl Method {
     /// A value for the caller; what the method writes in the next run is copied.
     pub(crate) fn value(&self, index: usize, nested: bool) -> Result<Value> {
         Ok(match &self.values[index] {
-            Slot::Null => Value::None,
-            Slot::Scalar(Scalar::Int(value)) => Value::Int(*value),
-            Slot::Scalar(Scalar::Bool(value)) => Value::Bool(*value),
-            Slot::Scalar(Scalar::Double(value)) => Value::Double(*value),
-            Slot::Text(text) => Value::String(text.clone()),
-            Slot::Ints(list) => Value::Ints(ints(&self.values, list)?),
-            Slot::Doubles(list) => Value::Doubles(list.clone()),
-            Slot::Bools(list) => Value::Bools(list.clone()),
-            Slot::Tensors(list) if nested => {
+            EValue::Null => Value::None,
+            EValue::Scalar(Scalar::Int(value)) => Value::Int(*value),
+            EValue::Scalar(Scalar::Bool(value)) => Value::Bool(*value),
+            EValue::Scalar(Scalar::Double(value)) => Value::Double(*value),
+            EValue::Text(text) => Value::String(text.clone()),
+            EValue::Ints(list) => Value::Ints(ints(&self.values, list)?),
+            EValue::Doubles(list) => Value::Doubles(list.clone()),
+            EValue::Bools(list) => Value::Bools(list.clone()),
+            EValue::Tensors(list) if nested => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for index in list {
                     let value = index.map(|index| self.value(index, false)).transpose()?;
@@ -203,8 +203,8 @@ impl Method {
                 }
                 Value::Tensors(tensors)
             }
-            Slot::Tensors(_) => fail!("value %{index} is a list within a list"),
-            Slot::Tensor(slot) => {
+            EValue::Tensors(_) => fail!("value %{index} is a list within a list"),
+            EValue::Tensor(slot) => {
                 let view = self.view(index)?;
                 let shared = match &slot.place {
                     Place::Shared { buffer, .. } => buffer.slice(0..view.bytes.len()),
@@ -235,23 +235,29 @@ impl Method {
 fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
     let mut bytes = vec![0; view.bytes.len()];
     let sizes = view.sizes.to_vec();
-    let mut out =
-        Out { dtype: view.dtype, sizes, order, dynamic: false, memory: &mut bytes, grow: None };
+    let mut out = OutTensor {
+        dtype: view.dtype,
+        sizes,
+        order,
+        dynamic: false,
+        memory: &mut bytes,
+        grow: None,
+    };
     crate::kernels::copy_elements(view, &mut out)?;
     drop(out);
     Ok(Buffer::from(bytes))
 }
 
-fn tensor(values: &[Slot], index: usize) -> Result<&TensorSlot> {
+fn tensor(values: &[EValue], index: usize) -> Result<&TensorValue> {
     match values.get(index) {
-        Some(Slot::Tensor(tensor)) => Ok(tensor),
+        Some(EValue::Tensor(tensor)) => Ok(tensor),
         _ => fail!("value %{index} is not a tensor"),
     }
 }
 
-fn ints(values: &[Slot], list: &[usize]) -> Result<Vec<i64>> {
+fn ints(values: &[EValue], list: &[usize]) -> Result<Vec<i64>> {
     let int = |index: &usize| match values.get(*index) {
-        Some(Slot::Scalar(Scalar::Int(value))) => Ok(*value),
+        Some(EValue::Scalar(Scalar::Int(value))) => Ok(*value),
         _ => Err(Error::new(format!("value %{index} of a list is not an integer"))),
     };
     list.iter().map(int).collect()
@@ -264,7 +270,7 @@ fn shared(buffer: &Buffer, index: usize, length: usize) -> Result<&[u8]> {
 }
 
 /// The part of a space in which a tensor lies, if it lies in one.
-fn part(tensor: &TensorSlot, length: usize) -> Option<Part> {
+fn part(tensor: &TensorValue, length: usize) -> Option<Part> {
     match tensor.place {
         Place::Space { space, offset } => Some(Part { space, range: offset..offset + length }),
         Place::Unset | Place::Shared { .. } => None,
@@ -273,11 +279,11 @@ fn part(tensor: &TensorSlot, length: usize) -> Option<Part> {
 
 /// Looks tensors up while others are written.
 struct Reader<'r, 'a> {
-    divided: &'r Divided<'a>,
+    divided: &'r SplitArena<'a>,
 }
 
 impl<'r, 'a> Reader<'r, 'a> {
-    fn tensor<'v>(&self, values: &'v [Slot], index: usize) -> Result<View<'v>>
+    fn tensor<'v>(&self, values: &'v [EValue], index: usize) -> Result<View<'v>>
     where
         'a: 'v,
     {
@@ -292,23 +298,23 @@ impl<'r, 'a> Reader<'r, 'a> {
         Ok(slot.view(bytes))
     }
 
-    fn argument<'v>(&self, values: &'v [Slot], index: usize) -> Result<Argument<'v>>
+    fn argument<'v>(&self, values: &'v [EValue], index: usize) -> Result<Argument<'v>>
     where
         'a: 'v,
     {
         Ok(match &values[index] {
-            Slot::Null => Argument::Null,
-            Slot::Scalar(scalar) => Argument::Scalar(*scalar),
-            Slot::Text(text) => Argument::Text(text),
-            Slot::Ints(list) => Argument::Ints(ints(values, list)?),
-            Slot::Doubles(list) => Argument::Doubles(list),
-            Slot::Bools(list) => Argument::Bools(list),
-            Slot::Tensor(_) => Argument::Tensor(self.tensor(values, index)?),
-            Slot::Tensors(list) => {
+            EValue::Null => Argument::Null,
+            EValue::Scalar(scalar) => Argument::Scalar(*scalar),
+            EValue::Text(text) => Argument::Text(text),
+            EValue::Ints(list) => Argument::Ints(ints(values, list)?),
+            EValue::Doubles(list) => Argument::Doubles(list),
+            EValue::Bools(list) => Argument::Bools(list),
+            EValue::Tensor(_) => Argument::Tensor(self.tensor(values, index)?),
+            EValue::Tensors(list) => {
                 let mut views = Vec::with_capacity(list.len());
                 for index in list {
                     views.push(match index.map(|index| (index, values.get(index))) {
-                        None | Some((_, Some(Slot::Null))) => None,
+                        None | Some((_, Some(EValue::Null))) => None,
                         Some((index, _)) => Some(self.tensor(values, index)?),
                     });
                 }
@@ -323,13 +329,13 @@ impl<'r, 'a> Reader<'r, 'a> {
 fn with_tensors(
     inputs: &[usize],
     outputs: &[usize],
-    values: &mut [Slot],
-    spaces: &mut [Space],
-    run: impl FnOnce(&[Slot], &Reader<'_, '_>, &mut [Out<'_>]) -> Result,
+    values: &mut [EValue],
+    spaces: &mut [AlignedBuffer],
+    run: impl FnOnce(&[EValue], &Reader<'_, '_>, &mut [OutTensor<'_>]) -> Result,
 ) -> Result {
     let read = read_parts(values, inputs);
     let mut written: Vec<Part> = Vec::with_capacity(outputs.len());
-    let mut aside: Vec<Option<Space>> = Vec::with_capacity(outputs.len());
+    let mut aside: Vec<Option<AlignedBuffer>> = Vec::with_capacity(outputs.len());
     for &index in outputs {
         let slot = tensor(values, index)?;
         let Some(part) = part(slot, slot.capacity) else {
@@ -339,7 +345,7 @@ fn with_tensors(
         let shares = read.iter().any(overlaps) || written.iter().any(overlaps);
         let copy = shares.then(|| {
             let bytes = &spaces[part.space].bytes()[part.range.clone()];
-            let mut copy = Space::new(bytes.len())?;
+            let mut copy = AlignedBuffer::new(bytes.len())?;
             copy.bytes_mut().copy_from_slice(bytes);
             Ok::<_, Error>(copy)
         });
@@ -354,7 +360,7 @@ fn with_tensors(
             Some(_) => Part { space: part.space, range: 0..0 },
         })
         .collect();
-    let mut divided = Divided::new(spaces, &direct)?;
+    let mut divided = SplitArena::new(spaces, &direct)?;
     let mut memories = std::mem::take(&mut divided.written);
     for (memory, aside) in memories.iter_mut().zip(&mut aside) {
         if let Some(aside) = aside {
@@ -365,14 +371,14 @@ fn with_tensors(
     for (&index, memory) in outputs.iter().zip(memories) {
         let slot = tensor(values, index)?;
         let (dtype, sizes, dynamic) = (slot.dtype, slot.sizes.clone(), slot.dynamic);
-        outs.push(Out { dtype, sizes, order: &slot.order, dynamic, memory, grow: None });
+        outs.push(OutTensor { dtype, sizes, order: &slot.order, dynamic, memory, grow: None });
     }
     run(values, &Reader { divided: &divided }, &mut outs)?;
     let sizes: Vec<Vec<usize>> = outs.into_iter().map(|out| out.sizes).collect();
     for ((part, aside), (&index, sizes)) in
         written.iter().zip(&aside).zip(outputs.iter().zip(sizes))
     {
-        if let Slot::Tensor(slot) = &mut values[index] {
+        if let EValue::Tensor(slot) = &mut values[index] {
             slot.sizes = sizes;
             if let Some(aside) = aside {
                 let length = slot.length();
@@ -386,16 +392,16 @@ fn with_tensors(
 }
 
 /// The parts of spaces in which what is read lies.
-fn read_parts(values: &[Slot], inputs: &[usize]) -> Vec<Part> {
+fn read_parts(values: &[EValue], inputs: &[usize]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut add = |index: usize| {
-        if let Some(Slot::Tensor(slot)) = values.get(index) {
+        if let Some(EValue::Tensor(slot)) = values.get(index) {
             parts.extend(part(slot, slot.length()));
         }
     };
     for &index in inputs {
         match &values[index] {
-            Slot::Tensors(list) => list.iter().flatten().for_each(|index| add(*index)),
+            EValue::Tensors(list) => list.iter().flatten().for_each(|index| add(*index)),
             _ => add(index),
         }
     }
@@ -406,8 +412,8 @@ fn read_parts(values: &[Slot], inputs: &[usize]) -> Vec<Part> {
 fn call(
     kernel: &Kernel,
     (inputs, outputs, result): (&[usize], &[usize], usize),
-    values: &mut [Slot],
-    spaces: &mut [Space],
+    values: &mut [EValue],
+    spaces: &mut [AlignedBuffer],
     (machine, seed): (&Machine, u64),
 ) -> Result {
     // What a kernel changes is not read through another argument.
@@ -437,22 +443,22 @@ fn call(
         }
     })?;
     if let Some(number) = number {
-        values[result] = Slot::Scalar(number);
+        values[result] = EValue::Scalar(number);
     }
     Ok(())
 }
 
 /// Makes a tensor lie where another does, with other sizes.
-fn make_view(values: &mut [Slot], from: usize, sizes: usize, to: usize) -> Result {
+fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Result {
     let source = tensor(values, from)?.clone();
-    let Slot::Ints(list) = &values[sizes] else {
+    let EValue::Ints(list) = &values[sizes] else {
         fail!("value %{sizes} is not a list of integers")
     };
     let count = source.sizes.iter().product();
     let sizes = crate::kernels::inferred_sizes(&ints(values, list)?, count)?;
     let wanted = crate::view::count(&sizes)?;
     ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
-    let Some(Slot::Tensor(target)) = values.get_mut(to) else {
+    let Some(EValue::Tensor(target)) = values.get_mut(to) else {
         fail!("value %{to} is not a tensor")
     };
     ensure!(
@@ -468,11 +474,11 @@ fn make_view(values: &mut [Slot], from: usize, sizes: usize, to: usize) -> Resul
 }
 
 /// Whether a condition holds: a truth value, or a tensor of nothing but true ones.
-fn is_true(values: &[Slot], spaces: &mut [Space], index: usize) -> Result<bool> {
+fn is_true(values: &[EValue], spaces: &mut [AlignedBuffer], index: usize) -> Result<bool> {
     match &values[index] {
-        Slot::Scalar(Scalar::Bool(value)) => Ok(*value),
-        Slot::Tensor(slot) if slot.dtype == ScalarType::Bool => {
-            let divided = Divided::new(spaces, &[])?;
+        EValue::Scalar(Scalar::Bool(value)) => Ok(*value),
+        EValue::Tensor(slot) if slot.dtype == ScalarType::Bool => {
+            let divided = SplitArena::new(spaces, &[])?;
             let view = Reader { divided: &divided }.tensor(values, index)?;
             Ok(view.bytes.iter().all(|byte| *byte != 0))
         }

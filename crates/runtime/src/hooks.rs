@@ -1,6 +1,6 @@
 //! Observers of a run.
 
-pub use coremill_tensor::{Span, own_times};
+pub use coremill_tensor::{Span, self_times};
 
 /// The operation with which [`Hooks::observe`] is shown the inputs of a model.
 pub const INPUT: &str = "input";

@@ -20,7 +20,7 @@ use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::{Hooks, INPUT};
 use crate::number::{Compute, is_floating};
 use crate::value::Tensor;
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 /// Runs models on this machine's processor. Methods that share a model share its weights.
 #[derive(Default)]
@@ -126,14 +126,14 @@ impl Delegate for HostDelegate {
         self.inputs.len()
     }
 
-    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<()> {
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<()> {
         self.execute_with(inputs, outputs, &mut Hooks::default())
     }
 
     fn execute_with(
         &mut self,
         inputs: &[View<'_>],
-        outputs: &mut [Out<'_>],
+        outputs: &mut [OutTensor<'_>],
         hooks: &mut Hooks<'_>,
     ) -> Result<()> {
         ensure!(
@@ -229,7 +229,7 @@ impl HostDelegate {
     fn targets<'o>(
         &self,
         inputs: &[Input<'_>],
-        outputs: &'o mut [Out<'_>],
+        outputs: &'o mut [OutTensor<'_>],
         observed: bool,
     ) -> Result<Vec<Option<&'o mut [f32]>>> {
         let ports = self.session.outputs();
@@ -372,7 +372,7 @@ fn range_of(dtype: DType) -> Option<std::ops::RangeInclusive<i64>> {
 }
 
 /// Brings an output to the shape of a result.
-fn resize(out: &mut Out, shape: &[usize]) -> Result<()> {
+fn resize(out: &mut OutTensor, shape: &[usize]) -> Result<()> {
     match (shape, out.sizes.is_empty()) {
         ([1], true) => out.resize(&[]),
         (shape, _) => out.resize(shape),
@@ -380,7 +380,7 @@ fn resize(out: &mut Out, shape: &[usize]) -> Result<()> {
 }
 
 /// An output as the program takes it.
-fn write(array: &Array, out: &mut Out) -> Result<()> {
+fn write(array: &Array, out: &mut OutTensor) -> Result<()> {
     Compute::of(out.dtype)?;
     resize(out, array.shape())?;
     let integers = out.dtype.dtype().and_then(|dtype| {
@@ -429,8 +429,8 @@ mod tests {
         sizes: &[usize],
         order: &'m [u8],
         bytes: &'m mut [u8],
-    ) -> Out<'m> {
-        Out::new(dtype, sizes.to_vec(), order, bytes, true, None).expect("an output")
+    ) -> OutTensor<'m> {
+        OutTensor::new(dtype, sizes.to_vec(), order, bytes, true, None).expect("an output")
     }
 
     /// What is given to the engine lies at the caller's addresses.

@@ -57,12 +57,12 @@ pub use backends::host;
 pub use coremill_pte::program::ScalarType;
 pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 pub use error::Error;
-pub use hooks::{Hooks, INPUT, Span, own_times};
+pub use hooks::{Hooks, INPUT, Span, self_times};
 pub use limits::{Limits, MAX_RANK};
 pub use method::{Method, Results};
 pub use program::{LoadOptions, Port, Program};
 pub use value::{Tensor, Value};
-pub use view::{Grow, Out, View};
+pub use view::{OutTensor, ResizeFn, View};
 
 /// The Rust of the documentation, compiled with the tests.
 #[cfg(doctest)]

@@ -10,16 +10,16 @@ use coremill_kernels::Arena;
 use crate::error::{Result, ensure, fail};
 
 /// Memory whose parts are aligned for all types of elements.
-pub(crate) struct Space {
+pub(crate) struct AlignedBuffer {
     words: Arena,
     length: usize,
 }
 
-impl Space {
+impl AlignedBuffer {
     /// Zeroed memory, of which the system only gives what is touched.
-    pub(crate) fn new(length: usize) -> Result<Space> {
+    pub(crate) fn new(length: usize) -> Result<AlignedBuffer> {
         match Arena::reserve(length.div_ceil(size_of::<f32>())) {
-            Some(words) => Ok(Space { words, length }),
+            Some(words) => Ok(AlignedBuffer { words, length }),
             None => fail!("{length} bytes of memory are more than the system has"),
         }
     }
@@ -55,16 +55,16 @@ impl Part {
 }
 
 /// All memory, some of it taken out to be written.
-pub(crate) struct Divided<'a> {
+pub(crate) struct SplitArena<'a> {
     /// The parts to write, in the order in which they were asked for.
     pub(crate) written: Vec<&'a mut [u8]>,
     /// What remains of each space, by where it begins.
     rest: Vec<Vec<(usize, &'a [u8])>>,
 }
 
-impl<'a> Divided<'a> {
+impl<'a> SplitArena<'a> {
     /// Takes parts out that do not overlap.
-    pub(crate) fn new(spaces: &'a mut [Space], parts: &[Part]) -> Result<Divided<'a>> {
+    pub(crate) fn new(spaces: &'a mut [AlignedBuffer], parts: &[Part]) -> Result<SplitArena<'a>> {
         let mut written: Vec<Option<&'a mut [u8]>> = parts.iter().map(|_| None).collect();
         let mut rest = Vec::with_capacity(spaces.len());
         for (index, space) in spaces.iter_mut().enumerate() {
@@ -94,7 +94,7 @@ impl<'a> Divided<'a> {
             rest.push(gaps);
         }
         let written = written.into_iter().map(Option::unwrap_or_default).collect();
-        Ok(Divided { written, rest })
+        Ok(SplitArena { written, rest })
     }
 
     /// A part that is not written.
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn parts_are_written_while_others_are_read() {
-        let mut spaces = [32, 8].map(|length| Space::new(length).expect("there is memory"));
+        let mut spaces = [32, 8].map(|length| AlignedBuffer::new(length).expect("there is memory"));
         spaces[0].bytes_mut()[4..8].fill(7);
-        let mut divided = Divided::new(
+        let mut divided = SplitArena::new(
             &mut spaces,
             &[part(0, 16..24), part(1, 0..8), part(0, 8..16), part(0, 3..3)],
         )
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn parts_that_overlap_are_refused() {
-        let mut spaces = [Space::new(32).expect("there is memory")];
-        assert!(Divided::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
-        assert!(Divided::new(&mut spaces, &[part(0, 0..33)]).is_err());
+        let mut spaces = [AlignedBuffer::new(32).expect("there is memory")];
+        assert!(SplitArena::new(&mut spaces, &[part(0, 0..8), part(0, 4..12)]).is_err());
+        assert!(SplitArena::new(&mut spaces, &[part(0, 0..33)]).is_err());
     }
 }

@@ -1,7 +1,7 @@
-use coremill_pte::Data;
+use coremill_pte::ByteRope;
 use coremill_pte::program::{
-    Dynamism, Instruction, Place as PlannedPlace, Placement, Plan, Tensor as PlannedTensor,
-    Value as PlannedValue, ValueId,
+    ExecutionPlan, Instruction, Place as PlannedPlace, Placement, ShapeDynamism,
+    Tensor as PlannedTensor, Value as PlannedValue, ValueId,
 };
 use coremill_tensor::Buffer;
 
@@ -10,10 +10,10 @@ use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::Hooks;
 use crate::kernels::{self, Kernel, Run};
 use crate::limits::MAX_RANK;
-use crate::memory::Space;
+use crate::memory::AlignedBuffer;
 use crate::number::Scalar;
 use crate::program::{Port, Program, is_dynamic, sizes};
-use crate::slot::{Origin, Place, Slot, TensorSlot};
+use crate::slot::{EValue, Origin, Place, TensorValue};
 use crate::value::Value;
 use crate::view::View;
 
@@ -21,11 +21,11 @@ use crate::view::View;
 pub struct Method {
     pub(crate) program: Program,
     pub(crate) name: String,
-    pub(crate) values: Vec<Slot>,
+    pub(crate) values: Vec<EValue>,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) chains: Vec<Vec<Step>>,
-    pub(crate) spaces: Vec<Space>,
+    pub(crate) spaces: Vec<AlignedBuffer>,
     pub(crate) delegates: Vec<PreparedDelegate>,
     pub(crate) seed: u64,
 }
@@ -100,7 +100,7 @@ impl Method {
             let slot = match value {
                 PlannedValue::Tensor(tensor) => {
                     let of_value = |error: Error| Error::new(format!("value %{index}: {error}"));
-                    Slot::Tensor(load(tensor, &program, &mut spaces).map_err(of_value)?)
+                    EValue::Tensor(load(tensor, &program, &mut spaces).map_err(of_value)?)
                 }
                 value => slot(value),
             };
@@ -141,7 +141,7 @@ impl Method {
                 _ => &[],
             };
             for &index in written {
-                if let Slot::Tensor(tensor) = &mut values[index]
+                if let EValue::Tensor(tensor) = &mut values[index]
                     && matches!(tensor.place, Place::Unset)
                     && !inputs.contains(&index)
                 {
@@ -207,40 +207,44 @@ fn seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<Space> {
+fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<AlignedBuffer> {
     *memory = memory.saturating_add(length);
     match usize::try_from(length) {
-        Ok(length) if *memory <= most => Space::new(length),
+        Ok(length) if *memory <= most => AlignedBuffer::new(length),
         _ => fail!("the method asks for {memory} bytes of memory; at most {most} go"),
     }
 }
 
-fn known(id: ValueId, plan: &Plan) -> Result<usize> {
+fn known(id: ValueId, plan: &ExecutionPlan) -> Result<usize> {
     ensure!(id.index() < plan.values.len(), "there is no value {id}");
     Ok(id.index())
 }
 
-fn slot(value: &PlannedValue) -> Slot {
+fn slot(value: &PlannedValue) -> EValue {
     match value {
-        PlannedValue::Null | PlannedValue::Tensor(_) => Slot::Null,
-        PlannedValue::Int(value) => Slot::Scalar(Scalar::Int(*value)),
-        PlannedValue::Bool(value) => Slot::Scalar(Scalar::Bool(*value)),
-        PlannedValue::Double(value) => Slot::Scalar(Scalar::Double(*value)),
-        PlannedValue::String(text) => Slot::Text(text.clone()),
-        PlannedValue::IntList(ids) => Slot::Ints(ids.iter().map(|id| id.index()).collect()),
-        PlannedValue::DoubleList(list) => Slot::Doubles(list.clone()),
-        PlannedValue::BoolList(list) => Slot::Bools(list.clone()),
+        PlannedValue::Null | PlannedValue::Tensor(_) => EValue::Null,
+        PlannedValue::Int(value) => EValue::Scalar(Scalar::Int(*value)),
+        PlannedValue::Bool(value) => EValue::Scalar(Scalar::Bool(*value)),
+        PlannedValue::Double(value) => EValue::Scalar(Scalar::Double(*value)),
+        PlannedValue::String(text) => EValue::Text(text.clone()),
+        PlannedValue::IntList(ids) => EValue::Ints(ids.iter().map(|id| id.index()).collect()),
+        PlannedValue::DoubleList(list) => EValue::Doubles(list.clone()),
+        PlannedValue::BoolList(list) => EValue::Bools(list.clone()),
         PlannedValue::TensorList(ids) => {
-            Slot::Tensors(ids.iter().map(|id| Some(id.index())).collect())
+            EValue::Tensors(ids.iter().map(|id| Some(id.index())).collect())
         }
         PlannedValue::OptionalTensorList(ids) => {
-            Slot::Tensors(ids.iter().map(|id| id.map(ValueId::index)).collect())
+            EValue::Tensors(ids.iter().map(|id| id.map(ValueId::index)).collect())
         }
     }
 }
 
 /// Gives a tensor its place.
-fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Result<TensorSlot> {
+fn load(
+    tensor: &PlannedTensor,
+    program: &Program,
+    spaces: &mut [AlignedBuffer],
+) -> Result<TensorValue> {
     let shared = &program.shared;
     let sizes = sizes(tensor)?;
     let length = tensor.byte_length().and_then(|length| usize::try_from(length).ok());
@@ -255,10 +259,10 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
         sizes.len()
     );
     ensure!(
-        tensor.dynamism != Dynamism::Unbound,
+        tensor.dynamism != ShapeDynamism::Unbound,
         "the tensor's sizes have no bound; accepted are tensors whose largest sizes are known"
     );
-    let in_space = |place: PlannedPlace, spaces: &[Space]| -> Result<Place> {
+    let in_space = |place: PlannedPlace, spaces: &[AlignedBuffer]| -> Result<Place> {
         let (space, offset) = (place.arena as usize, usize::try_from(place.offset).ok());
         let fits = |offset: &usize| {
             let end = offset.checked_add(length);
@@ -269,7 +273,7 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
             None => fail!("{length} bytes at {} reach out of arena {space}", place.offset),
         }
     };
-    let of_program = |data: Option<&Data>, what: &str, index: u32| -> Result<Buffer> {
+    let of_program = |data: Option<&ByteRope>, what: &str, index: u32| -> Result<Buffer> {
         let Some(data) = data else { fail!("there is no {what} {index}") };
         match data.to_buffer().slice(0..length) {
             Some(buffer) => Ok(buffer),
@@ -308,11 +312,11 @@ fn load(tensor: &PlannedTensor, program: &Program, spaces: &mut [Space]) -> Resu
         Placement::External(Some(place)) => put(in_space(place, spaces)?, &external()?, spaces)?,
     };
     let (dtype, order) = (tensor.scalar_type, tensor.dim_order.clone());
-    Ok(TensorSlot { dtype, sizes, order, dynamic: is_dynamic(tensor), capacity: length, place })
+    Ok(TensorValue { dtype, sizes, order, dynamic: is_dynamic(tensor), capacity: length, place })
 }
 
 /// Writes what a tensor holds at first.
-fn put(place: Place, initial: &Buffer, spaces: &mut [Space]) -> Result<Place> {
+fn put(place: Place, initial: &Buffer, spaces: &mut [AlignedBuffer]) -> Result<Place> {
     if let Place::Space { space, offset } = place {
         let target = &mut spaces[space].bytes_mut()[offset..][..initial.len()];
         let read = initial.read_at(0, target);
@@ -322,7 +326,7 @@ fn put(place: Place, initial: &Buffer, spaces: &mut [Space]) -> Result<Place> {
 }
 
 /// Looks up what the instructions of a plan refer to.
-fn resolve(plan: &Plan) -> Result<Vec<Vec<Step>>> {
+fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
     let mut missing: Vec<String> = Vec::new();
     let found: Vec<Option<&'static Kernel>> = plan
         .operators
@@ -382,7 +386,11 @@ fn resolve(plan: &Plan) -> Result<Vec<Vec<Step>>> {
 }
 
 /// A call of a kernel: what it reads by the places of the schema, what it writes, where a number goes.
-fn kernel_step(kernel: &'static Kernel, arguments: &[ValueId], plan: &Plan) -> Result<Step> {
+fn kernel_step(
+    kernel: &'static Kernel,
+    arguments: &[ValueId],
+    plan: &ExecutionPlan,
+) -> Result<Step> {
     ensure!(
         arguments.len() == kernel.arity(),
         "{} values are given; the kernel takes {}",

@@ -3,8 +3,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use coremill_kernels::Pool;
-use coremill_pte::Data;
-use coremill_pte::program::{Plan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue};
+use coremill_pte::ByteRope;
+use coremill_pte::program::{
+    ExecutionPlan, ScalarType, Tensor as PlannedTensor, Value as PlannedValue,
+};
 use coremill_simd::Isa;
 use coremill_tensor::Files;
 
@@ -32,12 +34,12 @@ pub struct LoadOptions {
 /// A program in memory. Clones share it; any number of threads may run methods of it at once.
 #[derive(Clone)]
 pub struct Program {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProgramInner>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ProgramInner {
     pub(crate) program: coremill_pte::Program,
-    pub(crate) external: HashMap<String, Data>,
+    pub(crate) external: HashMap<String, ByteRope>,
     /// Where all of it lies.
     pub(crate) files: Files,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
@@ -48,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
 }
 
-impl Shared {
+impl ProgramInner {
     pub(crate) fn machine(&self) -> &Machine {
         self.machine.get_or_init(|| {
             let threads = match self.threads {
@@ -109,7 +111,7 @@ impl Program {
         let data = program.constants.iter().chain(&program.mutable_data).chain(named);
         let files = Files::of(data.chain(external.values()).flat_map(|data| data.parts()));
         let shared =
-            Shared { program, external, files, backends, machine, threads, faithful, limits };
+            ProgramInner { program, external, files, backends, machine, threads, faithful, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
 
@@ -135,7 +137,7 @@ impl Program {
         plan.outputs.iter().map(|id| port(plan, id.index())).collect()
     }
 
-    pub(crate) fn plan(&self, name: &str) -> Result<(usize, &Plan)> {
+    pub(crate) fn plan(&self, name: &str) -> Result<(usize, &ExecutionPlan)> {
         let plans = &self.shared.program.plans;
         match plans.iter().enumerate().find(|(_, plan)| plan.name == name) {
             Some(found) => Ok(found),
@@ -147,7 +149,7 @@ impl Program {
     }
 }
 
-fn port(plan: &Plan, index: usize) -> Result<Port> {
+fn port(plan: &ExecutionPlan, index: usize) -> Result<Port> {
     Ok(match plan.values.get(index) {
         Some(PlannedValue::Tensor(tensor)) => Port::Tensor {
             scalar_type: tensor.scalar_type,
@@ -167,5 +169,5 @@ pub(crate) fn sizes(tensor: &PlannedTensor) -> Result<Vec<usize>> {
 }
 
 pub(crate) fn is_dynamic(tensor: &PlannedTensor) -> bool {
-    tensor.dynamism != coremill_pte::program::Dynamism::Static
+    tensor.dynamism != coremill_pte::program::ShapeDynamism::Static
 }

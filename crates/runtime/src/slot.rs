@@ -8,7 +8,7 @@ use crate::view::View;
 
 /// A value at run time.
 #[derive(Clone, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum EValue {
     Null,
     Scalar(Scalar),
     Text(String),
@@ -16,13 +16,13 @@ pub(crate) enum Slot {
     Ints(Vec<usize>),
     Doubles(Vec<f64>),
     Bools(Vec<bool>),
-    Tensor(TensorSlot),
+    Tensor(TensorValue),
     Tensors(Vec<Option<usize>>),
 }
 
 /// A tensor at run time.
 #[derive(Clone, Debug)]
-pub(crate) struct TensorSlot {
+pub(crate) struct TensorValue {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: Vec<u8>,
@@ -56,7 +56,7 @@ pub(crate) enum Origin {
     External(String),
 }
 
-impl TensorSlot {
+impl TensorValue {
     /// The bytes of all elements.
     pub(crate) fn length(&self) -> usize {
         self.sizes.iter().product::<usize>() * size_of(self.dtype)

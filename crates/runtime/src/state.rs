@@ -4,13 +4,13 @@ use coremill_pte::program::Value as PlannedValue;
 
 use crate::error::{Error, Result, ensure, fail};
 use crate::method::{Method, Step};
-use crate::slot::{Place, Slot, TensorSlot};
+use crate::slot::{EValue, Place, TensorValue};
 use crate::value::Tensor;
-use crate::view::Out;
+use crate::view::OutTensor;
 
 /// Where a state lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Held {
+enum StateStorage {
     /// With the method, as a value.
     Value(usize),
     /// With a delegate, under its own name.
@@ -24,10 +24,10 @@ impl Method {
     /// the number of their value. A state of a delegate is called as there; with `delegate_N.` before it if something
     /// else has that name.
     pub fn states(&self) -> Result<Vec<(String, Tensor)>> {
-        let state = |(name, held): (String, Held)| {
+        let state = |(name, held): (String, StateStorage)| {
             let tensor = match &held {
-                Held::Value(index) => self.value(*index, false)?.as_tensor().cloned(),
-                Held::Delegate(delegate, own) => {
+                StateStorage::Value(index) => self.value(*index, false)?.as_tensor().cloned(),
+                StateStorage::Delegate(delegate, own) => {
                     let states = self.delegates[*delegate].delegate.states()?;
                     states.into_iter().find(|(name, _)| name == own).map(|(_, tensor)| tensor)
                 }
@@ -49,10 +49,10 @@ impl Method {
             fail!("there is no state `{name}`; there are {names}");
         };
         match found {
-            Held::Delegate(delegate, own) => {
+            StateStorage::Delegate(delegate, own) => {
                 self.delegates[*delegate].delegate.set_state(own, value)
             }
-            Held::Value(index) => self
+            StateStorage::Value(index) => self
                 .put_value(*index, value)
                 .map_err(|error| Error::new(format!("the state `{name}`: {}", error.message()))),
         }
@@ -60,7 +60,7 @@ impl Method {
 
     fn put_value(&mut self, index: usize, value: &Tensor) -> Result {
         let view = value.view();
-        let Slot::Tensor(slot) = &mut self.values[index] else { fail!("it is not a tensor") };
+        let EValue::Tensor(slot) = &mut self.values[index] else { fail!("it is not a tensor") };
         let Place::Space { space, offset } = slot.place else { fail!("it has no memory") };
         ensure!(
             view.dtype == slot.dtype && view.sizes == slot.sizes,
@@ -72,25 +72,28 @@ impl Method {
         );
         let memory = &mut self.spaces[space].bytes_mut()[offset..][..slot.capacity];
         let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
-        let mut out = Out { dtype, sizes, order, dynamic: false, memory, grow: None };
+        let mut out = OutTensor { dtype, sizes, order, dynamic: false, memory, grow: None };
         crate::kernels::copy_elements(view, &mut out)
     }
 
     /// The states, by name.
-    fn held(&self) -> Result<Vec<(String, Held)>> {
-        let mut held: Vec<(String, Held)> = Vec::new();
+    fn held(&self) -> Result<Vec<(String, StateStorage)>> {
+        let mut held: Vec<(String, StateStorage)> = Vec::new();
         for index in self.kept() {
             let name = match self.planned(index) {
                 Some(PlannedValue::Tensor(tensor)) => tensor.name.clone(),
                 _ => None,
             };
-            held.push((name.unwrap_or_else(|| format!("value_{index}")), Held::Value(index)));
+            held.push((
+                name.unwrap_or_else(|| format!("value_{index}")),
+                StateStorage::Value(index),
+            ));
         }
         for (index, delegate) in self.delegates.iter().enumerate() {
             for (own, _) in delegate.delegate.states()? {
                 let is_taken = held.iter().any(|(name, _)| *name == own);
                 let name = if is_taken { format!("delegate_{index}.{own}") } else { own.clone() };
-                held.push((name, Held::Delegate(index, own)));
+                held.push((name, StateStorage::Delegate(index, own)));
             }
         }
         Ok(held)
@@ -114,13 +117,13 @@ impl Method {
                 Step::JumpFalse { .. } | Step::Free => continue,
             };
             let listed = read.iter().flat_map(|index| match &self.values[*index] {
-                Slot::Tensors(list) => list.iter().flatten().copied().collect(),
+                EValue::Tensors(list) => list.iter().flatten().copied().collect(),
                 _ => vec![*index],
             });
             for index in listed {
                 let is_own = matches!(
                     &self.values[index],
-                    Slot::Tensor(TensorSlot { place: Place::Space { .. }, .. })
+                    EValue::Tensor(TensorValue { place: Place::Space { .. }, .. })
                 );
                 if is_own && !std::mem::replace(&mut is_known[index], true) {
                     kept.push(index);

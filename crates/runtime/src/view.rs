@@ -17,10 +17,10 @@ pub struct View<'a> {
 }
 
 /// Finds memory for so many elements in the sizes given: for those whose memory grows with them.
-pub type Grow<'a> = Box<dyn FnMut(&[usize]) -> Result<&'a mut [u8]> + 'a>;
+pub type ResizeFn<'a> = Box<dyn FnMut(&[usize]) -> Result<&'a mut [u8]> + 'a>;
 
 /// A tensor that is written.
-pub struct Out<'a> {
+pub struct OutTensor<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: &'a [u8],
@@ -29,7 +29,7 @@ pub struct Out<'a> {
     /// All the memory that there is for it.
     pub(crate) memory: &'a mut [u8],
     /// Whom to ask for memory when the sizes change.
-    pub(crate) grow: Option<Grow<'a>>,
+    pub(crate) grow: Option<ResizeFn<'a>>,
 }
 
 impl<'a> View<'a> {
@@ -131,7 +131,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl<'a> Out<'a> {
+impl<'a> OutTensor<'a> {
     /// A tensor to write. With `grow` its sizes may change, and there may be no memory for the first ones.
     pub fn new(
         dtype: ScalarType,
@@ -139,8 +139,8 @@ impl<'a> Out<'a> {
         order: &'a [u8],
         memory: &'a mut [u8],
         dynamic: bool,
-        grow: Option<Grow<'a>>,
-    ) -> Result<Out<'a>> {
+        grow: Option<ResizeFn<'a>>,
+    ) -> Result<OutTensor<'a>> {
         check_order(&sizes, order)?;
         let needed = length(dtype, &sizes);
         ensure!(
@@ -148,11 +148,11 @@ impl<'a> Out<'a> {
             "a tensor of `{dtype:?}` and the sizes {sizes:?} does not fit in {} bytes",
             memory.len()
         );
-        Ok(Out { dtype, sizes, order, dynamic: dynamic || grow.is_some(), memory, grow })
+        Ok(OutTensor { dtype, sizes, order, dynamic: dynamic || grow.is_some(), memory, grow })
     }
 }
 
-impl Out<'_> {
+impl OutTensor<'_> {
     /// The type of the elements.
     pub fn scalar_type(&self) -> ScalarType {
         self.dtype
@@ -281,7 +281,7 @@ impl Out<'_> {
     }
 }
 
-impl std::fmt::Debug for Out<'_> {
+impl std::fmt::Debug for OutTensor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Out({:?} {:?} ordered {:?})", self.dtype, self.sizes, self.order)
     }

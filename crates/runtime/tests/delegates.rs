@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use coremill_pte::program::{
-    Chain, Delegate as Planned, Dynamism, Instruction, Place, Placement, Plan, ScalarType,
-    Tensor as PlannedTensor, Value as PlannedValue, ValueId,
+    Chain, Delegate as Planned, ExecutionPlan, Instruction, Place, Placement, ScalarType,
+    ShapeDynamism, Tensor as PlannedTensor, Value as PlannedValue, ValueId,
 };
-use coremill_pte::{Data, Program as Source};
+use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{
-    Backend, Delegate, DelegatedPart, Error, LoadOptions, Out, Program, Tensor, Value, View,
+    Backend, Delegate, DelegatedPart, Error, LoadOptions, OutTensor, Program, Tensor, Value, View,
 };
 
 /// Multiplies by what it was given when it was made, and adds how often it ran.
@@ -37,7 +37,7 @@ impl Delegate for Scale {
         1
     }
 
-    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [Out<'_>]) -> Result<(), Error> {
+    fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<(), Error> {
         let ([input], [output]) = (inputs, outputs) else {
             return Err(Error::new("one tensor becomes one"));
         };
@@ -60,10 +60,10 @@ impl Delegate for Scale {
 fn program(backend: &str, placement: Placement) -> Source {
     let tensor = |placement| {
         let mut tensor = PlannedTensor::new(ScalarType::Float, vec![8, 2], placement);
-        tensor.dynamism = Dynamism::Bound;
+        tensor.dynamism = ShapeDynamism::Bound;
         PlannedValue::Tensor(tensor)
     };
-    let plan = Plan {
+    let plan = ExecutionPlan {
         name: "forward".to_owned(),
         values: vec![tensor(Placement::GivenAtRunTime), tensor(placement)],
         inputs: vec![ValueId(0)],
@@ -77,9 +77,9 @@ fn program(backend: &str, placement: Placement) -> Source {
             ..Chain::default()
         }],
         arenas: vec![0, 64],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     };
-    let mut factor = Data::new();
+    let mut factor = ByteRope::new();
     factor.push(2f32.to_le_bytes().to_vec());
     Source { plans: vec![plan], delegate_data: vec![factor], ..Source::default() }
 }

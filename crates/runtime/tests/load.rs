@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use coremill_pte::program::{
-    Chain, Instruction, Operator, Placement, Plan, ScalarType, Tensor as Planned,
+    Chain, ExecutionPlan, Instruction, Operator, Placement, ScalarType, Tensor as Planned,
     Value as PlannedValue, ValueId,
 };
-use coremill_pte::{Data, Program as Source, WriteOptions};
+use coremill_pte::{ByteRope, Program as Source, WriteOptions};
 use coremill_runtime::{Program, Tensor, Value};
 
 const COUNT: usize = 25 << 20;
@@ -15,12 +15,12 @@ const COUNT: usize = 25 << 20;
 fn a_hundred_megabytes_are_mapped() {
     let mut weights = vec![0u8; 4 * COUNT];
     weights[4 * COUNT - 4..].copy_from_slice(&2.5f32.to_le_bytes());
-    let mut data = Data::new();
+    let mut data = ByteRope::new();
     data.push(weights);
     let tensor = |sizes: &[i32], placement| {
         PlannedValue::Tensor(Planned::new(ScalarType::Float, sizes.to_vec(), placement))
     };
-    let plan = Plan {
+    let plan = ExecutionPlan {
         name: "forward".to_owned(),
         values: vec![
             tensor(&[COUNT as i32], Placement::Constant(0)),
@@ -37,7 +37,7 @@ fn a_hundred_megabytes_are_mapped() {
             }],
             ..Chain::default()
         }],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     };
     let source = Source { plans: vec![plan], constants: vec![data], ..Source::default() };
     let directory = tempfile::tempdir().expect("a temporary directory");

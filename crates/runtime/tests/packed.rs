@@ -1,14 +1,14 @@
 //! Weights that are rearranged once are those of the program, and of nobody else.
 
 use coremill_pte::program::{
-    Chain, Instruction, Operator, Placement, Plan, ScalarType, Tensor as PlannedTensor,
+    Chain, ExecutionPlan, Instruction, Operator, Placement, ScalarType, Tensor as PlannedTensor,
     Value as PlannedValue, ValueId,
 };
-use coremill_pte::{Data, Program as Source};
+use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Limits, LoadOptions, Program, Tensor, Value};
 
 /// A convolution of `[1, 4, 3, 3]` in groups, whose weight lies in the program; the method takes it, too, if `is_given`.
-fn method(name: &str, groups: i64, is_given: bool) -> Plan {
+fn method(name: &str, groups: i64, is_given: bool) -> ExecutionPlan {
     let tensor = |sizes: &[i32], placement| {
         PlannedValue::Tensor(PlannedTensor::new(ScalarType::Float, sizes.to_vec(), placement))
     };
@@ -30,7 +30,7 @@ fn method(name: &str, groups: i64, is_given: bool) -> Plan {
         inputs.push(ValueId(1));
     }
     let arguments = [0, 1, 2, 5, 6, 5, 7, 6, 8, 9, 9].map(ValueId).to_vec();
-    Plan {
+    ExecutionPlan {
         name: name.to_owned(),
         values,
         inputs,
@@ -40,7 +40,7 @@ fn method(name: &str, groups: i64, is_given: bool) -> Plan {
             instructions: vec![Instruction::KernelCall { operator: 0, arguments }],
             ..Chain::default()
         }],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     }
 }
 
@@ -75,7 +75,7 @@ fn convolved(input: &[f32], weight: &[f32], groups: usize) -> Vec<f32> {
 #[test]
 fn every_call_has_the_weights_that_it_should() {
     let constant = floats(64, 1);
-    let mut data = Data::new();
+    let mut data = ByteRope::new();
     data.push(constant.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<u8>>());
     // They share the constant; the second one reads a part of it as another convolution's.
     let plans =

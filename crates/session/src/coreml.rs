@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use coremill_coreml::{
-    Cache, Compiled, LoadOptions, Model, Output, Owned, Plan, State, Tensor, TensorMut,
+    Cache, CompiledModel, LoadOptions, Model, Output, OwnedTensor, Plan, State, Tensor, TensorMut,
 };
 use coremill_engine::{Array, ElementsView, Outputs, Value};
 use coremill_mil::verify::Verified;
@@ -32,7 +32,7 @@ pub struct CoreMlBackend;
 
 /// A model that Core ML has compiled.
 struct CoreMlExecutable {
-    compiled: Compiled,
+    compiled: CompiledModel,
     options: LoadOptions,
     functions: Vec<Function>,
     default: String,
@@ -198,7 +198,7 @@ impl Session for CoreMlSession {
             let Some(ty) = spec.ty.as_tensor() else {
                 fail!(Run, "output `{}` is a `{}`; Core ML returns arrays", spec.name, spec.ty)
             };
-            owned.push(Owned::new(&spec.name, ty.dtype));
+            owned.push(OwnedTensor::new(&spec.name, ty.dtype));
         }
         let mut outputs: Vec<&mut dyn Output> = owned.iter_mut().map(|one| one as _).collect();
         let start = Instant::now();
@@ -214,7 +214,7 @@ impl Session for CoreMlSession {
                 nested: false,
             });
         }
-        let value = |one: Owned| match Array::from_bytes(one.dtype, &one.shape, &one.bytes) {
+        let value = |one: OwnedTensor| match Array::from_bytes(one.dtype, &one.shape, &one.bytes) {
             Some(array) => Ok((one.name, Value::Array(array))),
             None => fail!(Run, "output `{}` does not fit `{}`", one.name, one.dtype),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use coremill_mil::infer::Folded;
+use coremill_mil::infer::KnownElements;
 use coremill_mil::ir::{Binding, Function, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
@@ -51,7 +51,7 @@ fn rows(function: &Function, op: &Op) -> Option<u64> {
     };
     let axis = op.bindings("axis").first().and_then(|axis| function.bound_constant(axis));
     let is_first = axis.is_none_or(|axis| {
-        Folded::from_constant(axis).and_then(|axis| axis.ints()) == Some(vec![0])
+        KnownElements::from_constant(axis).and_then(|axis| axis.ints()) == Some(vec![0])
     });
     // A table has rows; a vector may be anything.
     let [rows, _, ..] = &shape[..] else { return None };

@@ -44,13 +44,13 @@ mod error;
 mod index;
 mod key;
 mod lock;
+mod maintenance;
 mod manifest;
 mod store;
-mod tend;
 mod values;
 
 pub use error::{Error, ErrorKind};
 pub use key::{Key, hash_file};
+pub use maintenance::{DamagedEntry, EntryInfo, Verified};
 pub use store::{Entry, Options, Store};
-pub use tend::{Damaged, Listed, Verified};
-pub use values::{Stored, Value, Values};
+pub use values::{StoredValue, Value, Values};

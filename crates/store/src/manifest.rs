@@ -51,7 +51,7 @@ struct FileOf {
 
 /// How closely files are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
+pub(crate) enum VerifyLevel {
     /// Sizes and times; a file whose time differs is hashed.
     Quick,
     /// Every byte.
@@ -120,7 +120,7 @@ impl Manifest {
     }
 
     /// Compares the files with what was written; the error says what differs.
-    pub(crate) fn check(&self, entry: &Path, care: Care) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self, entry: &Path, care: VerifyLevel) -> std::result::Result<(), String> {
         let content = entry.join(CONTENT);
         let mut found = Vec::new();
         list(&content, "", 0, &mut found).map_err(|error| error.to_string())?;
@@ -133,7 +133,7 @@ impl Manifest {
                 let (path, bytes, there) = (&file.path, file.bytes, metadata.len());
                 return Err(format!("`{path}` has {there} bytes; {bytes} were written"));
             }
-            if care == Care::Quick && nanoseconds(metadata) == file.modified {
+            if care == VerifyLevel::Quick && nanoseconds(metadata) == file.modified {
                 continue;
             }
             let hash = hash_file(&content.join(&file.path));

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result, is_full};
 use crate::index::{self, Index, is_damage};
 use crate::key::Key;
 use crate::lock::{Lock, Mode};
-use crate::manifest::{CONTENT, Care, Manifest, sync_directory};
+use crate::manifest::{CONTENT, Manifest, VerifyLevel, sync_directory};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -54,7 +54,7 @@ pub struct Entry {
 }
 
 /// Held by whoever adds or removes entries.
-pub(crate) struct Exclusive {
+pub(crate) struct WriteGuard {
     lock: Lock,
 }
 
@@ -104,7 +104,7 @@ impl Store {
         match Manifest::read(&place, &name) {
             None => Ok(None),
             Some(manifest) => match manifest
-                .and_then(|manifest| manifest.check(&place, Care::Quick).map(|()| manifest))
+                .and_then(|manifest| manifest.check(&place, VerifyLevel::Quick).map(|()| manifest))
             {
                 Ok(manifest) => {
                     lock.touch();
@@ -224,7 +224,7 @@ impl Store {
 
     /// Removes entries until there is room for so many bytes. An entry may pass the limit if those that are there do
     /// not: a model larger than the limit is kept, too.
-    fn make_room(&self, held: &Exclusive, bytes: u64) -> Result {
+    fn make_room(&self, held: &WriteGuard, bytes: u64) -> Result {
         let limit = self.options.limit;
         let left = self.shrink(held, limit.saturating_sub(bytes))?;
         if left <= limit {
@@ -240,7 +240,7 @@ impl Store {
 
     /// Removes entries that nobody uses, the least recently used first, until they take so many bytes. Gives how many
     /// bytes are left.
-    pub(crate) fn shrink(&self, held: &Exclusive, bytes: u64) -> Result<u64> {
+    pub(crate) fn shrink(&self, held: &WriteGuard, bytes: u64) -> Result<u64> {
         let mut total = self.indexed(held, |index| index.total())?;
         if total <= bytes {
             return Ok(total);
@@ -271,8 +271,8 @@ impl Store {
         let held = self.exclusive()?;
         let place = self.entry_path(name);
         let Some(manifest) = Manifest::read(&place, name) else { return Ok(false) };
-        let manifest =
-            manifest.and_then(|manifest| manifest.check(&place, Care::Quick).map(|()| manifest));
+        let manifest = manifest
+            .and_then(|manifest| manifest.check(&place, VerifyLevel::Quick).map(|()| manifest));
         if !goes(&manifest) {
             return Ok(false);
         }
@@ -299,13 +299,13 @@ impl Store {
 
     /// Keeps others from adding and removing entries, until this is dropped. If whoever did so last has died over it,
     /// the index follows what is there.
-    pub(crate) fn exclusive(&self) -> Result<Exclusive> {
+    pub(crate) fn exclusive(&self) -> Result<WriteGuard> {
         self.make_directories()?;
         let path = self.root.join("lock");
         let lock = self.lock(&path, Mode::Exclusive)?;
         let failed = |error| Error::io("use", &path, error);
         let is_dirty = lock.file().metadata().map_err(failed)?.len() > 0;
-        let held = Exclusive { lock };
+        let held = WriteGuard { lock };
         if is_dirty {
             self.reconcile(&held)?;
         }
@@ -315,7 +315,7 @@ impl Store {
     }
 
     /// Makes the index follow what is there.
-    pub(crate) fn reconcile(&self, held: &Exclusive) -> Result {
+    pub(crate) fn reconcile(&self, held: &WriteGuard) -> Result {
         let mut known: Vec<(String, u64)> = self.indexed(held, |index| index.oldest_first())?;
         known.sort();
         let entries = self.root.join("entries");
@@ -360,7 +360,7 @@ impl Store {
     /// Uses the index. One that is damaged is made again. On a full disk, what was taken out of its place makes room.
     pub(crate) fn indexed<T>(
         &self,
-        held: &Exclusive,
+        held: &WriteGuard,
         mut act: impl FnMut(&mut Index) -> rusqlite::Result<T>,
     ) -> Result<T> {
         let path = self.index_path();
@@ -383,7 +383,7 @@ impl Store {
 
     fn try_index<T>(
         &self,
-        held: &Exclusive,
+        held: &WriteGuard,
         act: &mut impl FnMut(&mut Index) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -546,7 +546,7 @@ impl Entry {
     }
 }
 
-impl Exclusive {
+impl WriteGuard {
     /// Notes that the index and the entries agree. Dropped without, the next one to hold this looks.
     pub(crate) fn done(&self) {
         let _ = self.lock.file().set_len(0);

@@ -32,7 +32,7 @@ pub enum Value {
 
 /// A value, and how it was used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredValue {
     /// The key.
     pub key: String,
     /// The value.
@@ -107,13 +107,13 @@ impl Values<'_> {
     }
 
     /// All of them, the one used last first. Listing does not count as use.
-    pub fn list(&self) -> Result<Vec<Stored>> {
+    pub fn list(&self) -> Result<Vec<StoredValue>> {
         self.store.with_index(|index| {
             let mut query = index.connection.prepare_cached(
                 "SELECT key, value, uses, used_at FROM pairs WHERE space = ?1 ORDER BY used DESC",
             )?;
             let rows = query.query_map([&self.space], |row| {
-                Ok(Stored {
+                Ok(StoredValue {
                     key: row.get(0)?,
                     value: row.get(1)?,
                     uses: row.get(2)?,

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
-use crate::produce::{Identity, Produce};
+use crate::produce::{ByteSource, Fingerprint};
 use coremill_io::mapped::Mapping;
 
 /// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
@@ -47,7 +47,7 @@ enum Owner {
     Memory(Vec<u8>),
     Lent(Arc<dyn AsRef<[u8]> + Send + Sync>),
     File(Arc<Mapping>),
-    Deferred { producer: Arc<dyn Produce>, length: usize, kept: OnceLock<Vec<u8>> },
+    Deferred { producer: Arc<dyn ByteSource>, length: usize, kept: OnceLock<Vec<u8>> },
     Watched { bytes: Buffer, read: AtomicBool },
 }
 
@@ -104,7 +104,7 @@ impl Buffer {
     }
 
     /// Bytes that are computed whenever they are read.
-    pub fn deferred(producer: Arc<dyn Produce>) -> Buffer {
+    pub fn deferred(producer: Arc<dyn ByteSource>) -> Buffer {
         let length = producer.length();
         let owner = Owner::Deferred { producer, length, kept: OnceLock::new() };
         Buffer { owner: Arc::new(owner), range: 0..length }
@@ -328,18 +328,19 @@ impl Buffer {
 
     /// What tells that two buffers are equal without a look at their bytes: the same place, or computed
     /// alike from the same places. It means something only while both buffers live.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> Fingerprint {
         let owner = match &*self.owner {
             Owner::Deferred { producer, .. } => producer.identity(),
             Owner::Memory(_) | Owner::Lent(_) | Owner::File(_) | Owner::Watched { .. } => None,
         };
-        let owner = owner
-            .unwrap_or_else(|| Identity::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64));
+        let owner = owner.unwrap_or_else(|| {
+            Fingerprint::new("owner").with(Arc::as_ptr(&self.owner).addr() as u64)
+        });
         owner.with(self.range.start as u64).with(self.range.len() as u64)
     }
 
     /// The producer of a deferred buffer, if the buffer is all of its result.
-    pub(crate) fn producer(&self) -> Option<&dyn Produce> {
+    pub(crate) fn producer(&self) -> Option<&dyn ByteSource> {
         match &*self.owner {
             Owner::Deferred { producer, length, .. } if self.range == (0..*length) => {
                 Some(&**producer)
@@ -362,7 +363,7 @@ impl Buffer {
 
 /// Has bytes computed that begin and end within elements of the producer.
 fn produce_any(
-    producer: &dyn Produce,
+    producer: &dyn ByteSource,
     total: usize,
     offset: usize,
     target: &mut [u8],

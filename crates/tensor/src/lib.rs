@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
 //! | `buffer` | [`Buffer`]: shared bytes in memory, mapped from a file, or computed when they are read |
-//! | `deferred` | [`Recipe`]: how to compute elements from others; [`Statistics`] of them; [`Watch`]: whether they were read |
+//! | `deferred` | [`LazyTensor`]: how to compute elements from others; [`Statistics`] of them; [`ReadTracker`]: whether they were read |
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
-//! | `produce` | [`Produce`]: a computation of bytes that a deferred buffer stands for |
-//! | `profile` | [`Span`], [`own_times`]: the time of each step of a run |
+//! | `produce` | [`ByteSource`]: a computation of bytes that a deferred buffer stands for |
+//! | `profile` | [`Span`], [`self_times`]: the time of each step of a run |
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, packed};
@@ -24,7 +24,9 @@ mod produce;
 mod profile;
 
 pub use buffer::{Buffer, FileSpan, Files};
-pub use deferred::{Overflow, Recipe, RecipeError, Replace, Statistics, Watch, rebased};
+pub use deferred::{
+    LazyTensor, Overflow, ReadTracker, RecipeError, Replace, Statistics, with_source,
+};
 pub use dtype::{DType, UnknownDType};
-pub use produce::{Identity, Produce};
-pub use profile::{Span, own_times};
+pub use produce::{ByteSource, Fingerprint};
+pub use profile::{Span, self_times};

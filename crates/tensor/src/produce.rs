@@ -2,7 +2,7 @@ use std::any::Any;
 use std::io;
 
 /// A computation of bytes, repeated each time they are read.
-pub trait Produce: Send + Sync {
+pub trait ByteSource: Send + Sync {
     /// The number of bytes.
     fn length(&self) -> usize;
 
@@ -17,11 +17,11 @@ pub trait Produce: Send + Sync {
     }
 
     /// What tells that another producer computes the same, if that can be told without computing.
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         None
     }
 
-    /// A description of the computation, of a type that whoever continues it knows, such as [`Recipe`](crate::Recipe):
+    /// A description of the computation, of a type that whoever continues it knows, such as [`LazyTensor`](crate::Recipe):
     /// further steps then become part of the same pass. `None` if the result cannot be continued.
     fn description(&self) -> Option<&dyn Any> {
         None
@@ -32,14 +32,14 @@ pub trait Produce: Send + Sync {
 ///
 /// It names places in memory, so it means something only while the buffers that it speaks of live.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(Vec<u64>);
+pub struct Fingerprint(Vec<u64>);
 
 /// Words that most descriptions have room for from the start.
 const ROOM: usize = 32;
 
-impl Identity {
+impl Fingerprint {
     /// The description of something of a kind; kinds are told apart by their names.
-    pub fn new(kind: &str) -> Identity {
+    pub fn new(kind: &str) -> Fingerprint {
         let mut words = Vec::with_capacity(ROOM);
         words.push(kind.len() as u64);
         words.extend(kind.as_bytes().chunks(8).map(|part| {
@@ -47,23 +47,23 @@ impl Identity {
             word[..part.len()].copy_from_slice(part);
             u64::from_le_bytes(word)
         }));
-        Identity(words)
+        Fingerprint(words)
     }
 
     /// Adds a number. Each kind adds as many as it always does, or their number first.
-    pub fn with(mut self, number: u64) -> Identity {
+    pub fn with(mut self, number: u64) -> Fingerprint {
         self.0.push(number);
         self
     }
 
     /// Adds several numbers, as many as it always does.
-    pub fn with_all(mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Identity {
+    pub fn with_all(mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Fingerprint {
         self.0.extend(numbers);
         self
     }
 
     /// Adds a part that has a description of its own.
-    pub fn with_part(mut self, part: &Identity) -> Identity {
+    pub fn with_part(mut self, part: &Fingerprint) -> Fingerprint {
         self.0.push(part.0.len() as u64);
         self.0.extend(&part.0);
         self

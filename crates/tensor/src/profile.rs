@@ -22,7 +22,7 @@ pub struct Span {
 }
 
 /// The duration of each step without the steps nested in it. A step comes after those nested in it.
-pub fn own_times(spans: &[Span]) -> Vec<Duration> {
+pub fn self_times(spans: &[Span]) -> Vec<Duration> {
     let mut own = Vec::with_capacity(spans.len());
     // Steps that are nested in no other so far.
     let mut open: Vec<&Span> = Vec::new();

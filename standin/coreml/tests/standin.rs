@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use coremill_coreml::{
-    Cache, Cancel, ComputeUnits, DeviceKind, ErrorKind, LoadOptions, Model, Output, Owned,
+    Cache, Cancel, ComputeUnits, DeviceKind, ErrorKind, LoadOptions, Model, Output, OwnedTensor,
     Reshapes, Shapes, Specialization, State, Tensor, TensorMut, ane_available, availability,
     chip_info, compile, devices, plan,
 };
@@ -114,7 +114,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!((y.asked, &y.bytes), (1, &expected), "Core ML wrote to our memory");
         // In another type the result is padded, and copied by its strides.
-        let mut y = Owned::new("y", DType::Fp64);
+        let mut y = OwnedTensor::new("y", DType::Fp64);
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.shape, [2, 3]);
         let doubles: Vec<u8> =
@@ -122,7 +122,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         assert_eq!(y.bytes, doubles);
         // Transposed inputs are read where they lie, too; others are converted.
         let strided = Tensor::strided(DType::Fp32, &[2, 3], &[1, 2], &input).expect("fits");
-        let mut y = Owned::new("y", DType::Fp32);
+        let mut y = OwnedTensor::new("y", DType::Fp32);
         model.predict(&[("x", strided)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.bytes, floats(&[3.0, 7.0, 11.0, 5.0, 9.0, 13.0]));
         let integers: Vec<u8> = (1i64..=6).flat_map(|value| value.to_le_bytes()).collect();
@@ -157,7 +157,7 @@ fn what_does_not_fit_is_told() {
     without_leaks(|directory| {
         let plist = AFFINE.replacen("type = fp32", "type = int32", 1);
         let model = loaded(directory, &plist);
-        let mut y = Owned::new("y", DType::Fp32);
+        let mut y = OwnedTensor::new("y", DType::Fp32);
         let mut error_of = |inputs: &[(&str, Tensor<'_>)]| {
             let error = model.predict(inputs, &mut [&mut y], None).expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Input);
@@ -173,10 +173,10 @@ fn what_does_not_fit_is_told() {
         assert_eq!(error_of(&[("x", x), ("z", x)]).split(':').next(), Some("input `x`"));
         let flat = Tensor::contiguous(DType::Fp32, &[6], &input).expect("fits");
         assert_eq!(error_of(&[("x", flat)]), "input `x`: the shape is [6]; accepted are [2, 3]");
-        let mut other = Owned::new("other", DType::Fp32);
+        let mut other = OwnedTensor::new("other", DType::Fp32);
         let error = model.predict(&[("x", x)], &mut [&mut other], None).expect_err("refused");
         assert_eq!(error.to_string(), "no output `other`: there are `y`");
-        let mut narrow = Owned::new("y", DType::Int8);
+        let mut narrow = OwnedTensor::new("y", DType::Int8);
         let large = [100i32; 6].map(i32::to_le_bytes).concat();
         let large = Tensor::contiguous(DType::Int32, &[2, 3], &large).expect("fits");
         let error = model.predict(&[("x", large)], &mut [&mut narrow], None).expect_err("refused");
@@ -247,7 +247,7 @@ fn predictions_that_fail_are_errors() {
             ("raise", ErrorKind::Exception, "the features are odd"),
         ] {
             let model = loaded(&directory.join(does), &AFFINE.replace("affine", does));
-            let mut y = Owned::new("y", DType::Fp32);
+            let mut y = OwnedTensor::new("y", DType::Fp32);
             for _ in 0..3 {
                 let error = model.predict(&[("x", x)], &mut [&mut y], None).expect_err("it fails");
                 assert_eq!(error.kind(), kind);
@@ -273,7 +273,7 @@ fn functions_are_chosen_by_name() {
         assert_eq!(other.inputs().len(), 1, "pictures are no arrays");
         // A scalar is an array of one element at Core ML's edge.
         let c = Tensor::contiguous(DType::Fp32, &[], &[0; 4]).expect("fits");
-        let mut d = Owned::new("d", DType::Fp32);
+        let mut d = OwnedTensor::new("d", DType::Fp32);
         other.predict(&[("c", c)], &mut [&mut d], None).expect("runs");
         assert_eq!((d.bytes, d.shape), (floats(&[1.0]), vec![1]));
         let error = load("third").map(|_| ()).expect_err("there is none");
@@ -292,7 +292,7 @@ fn states_are_apart_and_may_be_read_and_set() {
         let input = floats(&[1.0, 2.0, 3.0, 4.0]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 2], &input).expect("fits");
         let mut states = [model.new_state().expect("made"), model.new_state().expect("made")];
-        let mut y = Owned::new("y", DType::Fp32);
+        let mut y = OwnedTensor::new("y", DType::Fp32);
         let mut step = |state: &mut State| {
             model.predict(&[("x", x)], &mut [&mut y], Some(state)).expect("runs");
             y.bytes.clone()
@@ -334,7 +334,7 @@ fn shapes_may_be_enumerated_or_ranges() {
         let (one, three, input) = ([1, 2], [3, 2], floats(&[0.5; 6]));
         let x = Tensor::contiguous(DType::Fp32, &three, &input).expect("fits");
         let z = Tensor::contiguous(DType::Fp32, &one, &input).expect("fits");
-        let mut y = Owned::new("y", DType::Fp32);
+        let mut y = OwnedTensor::new("y", DType::Fp32);
         model.predict(&[("x", x), ("z", z)], &mut [&mut y], None).expect("runs");
         assert_eq!((&y.shape[..], &y.bytes), (&three[..], &floats(&[2.0; 6])));
         let wrong = Tensor::contiguous(DType::Fp32, &[2, 2], &input).expect("fits");
@@ -464,7 +464,7 @@ fn one_model_serves_several_threads() {
                         let value = (thread * 100 + round) as f32;
                         let input = floats(&[value; 6]);
                         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
-                        let mut y = Owned::new("y", DType::Fp32);
+                        let mut y = OwnedTensor::new("y", DType::Fp32);
                         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
                         assert_eq!(y.bytes, floats(&[2.0 * value + 1.0; 6]));
                     }

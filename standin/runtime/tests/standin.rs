@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use coremill_pte::coreml::{Directory, METADATA};
 use coremill_pte::program::{
-    Chain, CompileSpec, Delegate, Instruction, Place, Placement, Plan, Program as Source,
+    Chain, CompileSpec, Delegate, Instruction, Place, Placement, ExecutionPlan, Program as Source,
     ScalarType, Tensor as Planned, Value as PlannedValue, ValueId,
 };
 use coremill_runtime::{Hooks, LoadOptions, Program, Tensor, Value};
@@ -70,7 +70,7 @@ fn source(plist: &str, cache: &Path, input: ScalarType, order: [u8; 2]) -> Sourc
     let mut made = Planned::new(ScalarType::Float, vec![2, 3], placement);
     made.dim_order = order.to_vec();
     let arguments = vec![ValueId(0), ValueId(1)];
-    let plan = Plan {
+    let plan = ExecutionPlan {
         name: "forward".to_owned(),
         values: vec![PlannedValue::Tensor(given), PlannedValue::Tensor(made)],
         inputs: vec![ValueId(0)],
@@ -81,7 +81,7 @@ fn source(plist: &str, cache: &Path, input: ScalarType, order: [u8; 2]) -> Sourc
         }],
         delegates: vec![delegate],
         arenas: vec![0, 24],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     };
     Source {
         plans: vec![plan],

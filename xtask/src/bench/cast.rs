@@ -12,7 +12,7 @@ use coremill_mil::ir::{Binding, Constant, Function, Op, Opset, Program, Type, Va
 use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
 use coremill_mlpackage::package::WriteOptions;
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType, LazyTensor};
 
 use super::measure::{median, peak_memory, timed, write};
 
@@ -207,7 +207,7 @@ fn model(source: Buffer) -> Result<Model, String> {
 fn cast(source: &Buffer, start: u64, shape: &[u64]) -> Result<Constant, String> {
     let strides: Vec<u64> =
         (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
-    let floats = Recipe::strided(source.clone(), DType::Fp32, shape, &strides, start);
+    let floats = LazyTensor::strided(source.clone(), DType::Fp32, shape, &strides, start);
     let clamped = floats.and_then(|floats| floats.clamp_to_fp16(true));
     let halves = clamped.and_then(|floats| floats.cast(DType::Fp16));
     let halves = halves.map_err(|error| error.to_string())?;

@@ -9,11 +9,11 @@ use coremill_engine::{Engine, LoadOptions};
 use super::measure::{arrays, own_time, peak_memory};
 
 /// The most milliseconds that a package of up to a hundred megabytes may take, and of larger ones each hundred.
-const MOST_MILLISECONDS: f64 = 200.0;
+const MAX_MILLISECONDS: f64 = 200.0;
 
 /// The most memory beside the package, the inputs and the results, in MB: what a run needs in between, and
 /// the process itself.
-const MOST_MEMORY: f64 = 50.0;
+const MAX_MEMORY: f64 = 50.0;
 
 /// How often the time is taken; the shortest counts.
 const REPETITIONS: usize = 3;
@@ -54,14 +54,14 @@ pub(super) fn run(directory: &Path, names: &[String]) -> Result<Vec<String>, Str
         }
         let Some(Start { milliseconds, memory }) = best else { continue };
         let package = megabytes(&directory.join(format!("{name}.mlpackage")))?;
-        let most = MOST_MILLISECONDS * (package / 100.0).max(1.0);
+        let most = MAX_MILLISECONDS * (package / 100.0).max(1.0);
         if milliseconds > most {
             broken.push(format!(
                 "{name} takes {milliseconds:.0} ms to its first result; at most {most:.0} are promised"
             ));
         }
         let (peak, allowed) = match memory {
-            Some((peak, values)) => (peak, package + values + MOST_MEMORY),
+            Some((peak, values)) => (peak, package + values + MAX_MEMORY),
             None => (f64::NAN, f64::NAN),
         };
         if peak > allowed {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use coremill::quantity;
-use coremill_store::{Damaged, Error, Key, Listed, Options, Store};
+use coremill_store::{DamagedEntry, EntryInfo, Error, Key, Options, Store};
 use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
@@ -117,13 +117,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Action::Verify => {
             let verified = store.verify().map_err(|error| failure(&error))?;
             text = format!("{} sound, {} damaged\n", verified.sound, verified.damaged.len());
-            for Damaged { key, reason, removed } in &verified.damaged {
+            for DamagedEntry { key, reason, removed } in &verified.damaged {
                 let fate = if *removed { "removed" } else { "in use, replaced at its next use" };
                 text += &format!("{}  {reason}; {fate}\n", short(key));
             }
             report.sound = Some(verified.sound);
             let damaged = verified.damaged.into_iter().map(|damaged| {
-                let Damaged { key, reason, removed } = damaged;
+                let DamagedEntry { key, reason, removed } = damaged;
                 DamagedOf { key: key.to_string(), reason, removed }
             });
             report.damaged = Some(damaged.collect());
@@ -146,7 +146,7 @@ fn finish(args: &Args, report: &Report, text: &str) -> Result<(), Failure> {
     if args.json { output::print_json(report) } else { output::say(text) }
 }
 
-fn table(entries: &[Listed]) -> String {
+fn table(entries: &[EntryInfo]) -> String {
     let mut table = Table::new(0);
     for entry in entries {
         table.row([
@@ -178,7 +178,7 @@ fn ago(time: u64) -> String {
     format!("{count} {unit} ago")
 }
 
-fn entry(listed: &Listed) -> EntryOf {
+fn entry(listed: &EntryInfo) -> EntryOf {
     EntryOf {
         key: listed.key.to_string(),
         kind: listed.kind.clone(),

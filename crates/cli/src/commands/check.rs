@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use coremill::{Opened, Report, executorch};
+use coremill::{OpenedModel, Report, executorch};
 use coremill_mil::verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model], &args.html)?;
+    super::check_output_paths([&args.model], &args.html)?;
     if executorch::is_program(&args.model) {
         return run_program(args);
     }
@@ -72,7 +72,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     let mut told = Vec::new();
     for model in executorch::models(&program).map_err(failed)? {
         let name = format!("{}/{}", args.model.display(), model.name);
-        let opened = Opened::made(model.read().map_err(failed)?, Path::new(&name));
+        let opened = OpenedModel::made(model.read().map_err(failed)?, Path::new(&name));
         let report = report(args, &opened);
         if !args.json {
             output::say(&render(&opened, &report))?;
@@ -88,7 +88,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     verdict(args, &reports)
 }
 
-fn report(args: &Args, opened: &Opened) -> Report {
+fn report(args: &Args, opened: &OpenedModel) -> Report {
     let mut report = coremill::check(&opened.model);
     if args.no_warnings {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
@@ -96,7 +96,7 @@ fn report(args: &Args, opened: &Opened) -> Report {
     report
 }
 
-fn render(opened: &Opened, report: &Report) -> String {
+fn render(opened: &OpenedModel, report: &Report) -> String {
     let options = RenderOptions {
         // Whether colour is wanted is decided where it is printed, which strips it.
         color: true,

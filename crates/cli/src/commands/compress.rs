@@ -2,10 +2,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use coremill::compress::{
-    self, Bits, Budget, Compressed, Fate, Made, Options, Pixels, Pruning, Rule, RuleText,
+    self, Artifact, Bits, Budget, CompressedWeight, CompressionOutcome, Options, Pixels, Pruning,
+    Rule, RuleText,
 };
 use coremill::quantity;
-use coremill::{Model, Opened, SaveOptions, executorch};
+use coremill::{Model, OpenedModel, SaveOptions, executorch};
 use coremill_mil::ir::Opset;
 use coremill_mil::text::Dialect;
 use coremill_pte as pte;
@@ -167,7 +168,7 @@ struct OfWeight {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model].into_iter().chain(&args.rules), [&args.output])?;
+    super::check_output_paths([&args.model].into_iter().chain(&args.rules), [&args.output])?;
     let budget = args.target_size.map(Budget::Bytes);
     let options = Options {
         rules: rules(args)?,
@@ -188,7 +189,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             )));
         }
         let mut program = executorch::open(&args.model).map_err(|error| super::failure(&error))?;
-        let options = observed(args, options, &progress, || Made::Program(program.clone()))?;
+        let options = observed(args, options, &progress, || Artifact::Program(program.clone()))?;
         let count = compress::for_each_model(&mut program, &mut |name, model| {
             let report = apply(model, args, &options, &progress)?;
             models.push(OfModel { name: Some(name.to_owned()), ..report });
@@ -206,13 +207,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         args.output.as_directory()?;
         let mut opened = super::open_with_source(&args.model)?;
-        let options = observed(args, options, &progress, || Made::Model(opened.model.clone()))?;
+        let options = observed(args, options, &progress, || Artifact::Model(opened.model.clone()))?;
         let report = apply(&mut opened.model, args, &options, &progress);
         models.push(report.map_err(|error| super::failure(&error))?);
         idle = check_compressed(&models, &options)?;
         progress.stage(format!("writing {}", args.output.display()));
         // What is wrong with it now does not stand in the text that it was read from.
-        let made = Opened::made(opened.model, &args.output);
+        let made = OpenedModel::made(opened.model, &args.output);
         let verified = super::verify(&made)?;
         let saved = if is_text {
             let program = super::with_shapes(&made.model)?;
@@ -242,7 +243,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>, Failure> {
     let weights = || models.iter().flat_map(|model| &model.weights);
     let is_changed = weights().any(|weight| weight.form.is_some());
-    let idle = compress::idle_rules(options, weights().map(|weight| weight.rule));
+    let idle = compress::unused_rules(options, weights().map(|weight| weight.rule));
     if is_changed || options.budget.is_some() || models.iter().any(|model| model.decompressed > 0) {
         return Ok(idle);
     }
@@ -264,7 +265,7 @@ fn observed(
     args: &Args,
     options: Options,
     progress: &Progress,
-    made: impl FnOnce() -> Made,
+    made: impl FnOnce() -> Artifact,
 ) -> Result<Options, Failure> {
     if args.samples.is_empty() {
         return Ok(options);
@@ -341,13 +342,13 @@ fn apply(
     })
 }
 
-fn of_weight(weight: Compressed) -> OfWeight {
-    let Compressed { function, name, shape, before, rule, fate } = weight;
+fn of_weight(weight: CompressedWeight) -> OfWeight {
+    let CompressedWeight { function, name, shape, before, rule, fate } = weight;
     let (form, bytes_after, snr, kept) = match fate {
-        Fate::Compressed { form, after, snr } => {
+        CompressionOutcome::Compressed { form, after, snr } => {
             (Some(form.to_string()), after, Some(snr).filter(|snr| snr.is_finite()), None)
         }
-        Fate::Kept(reason) => (None, before, None, Some(reason)),
+        CompressionOutcome::Kept(reason) => (None, before, None, Some(reason)),
     };
     OfWeight { function, name, shape, bytes_before: before, bytes_after, form, snr, kept, rule }
 }

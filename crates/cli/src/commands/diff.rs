@@ -5,7 +5,7 @@ use coremill_report::{Change, ChangeKind, Changes, Report, changes};
 use crate::output::{self, Cell, ERROR, FAINT, Failure, GOOD, OutputPath, STRONG, Table, paint};
 
 /// How many changes of a function are listed.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 
 /// Show what changed between two models: interface, operations, arguments, weights
 ///
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.before, &args.after], &args.html)?;
+    super::check_output_paths([&args.before, &args.after], &args.html)?;
     let (before, after) = (super::open(&args.before)?, super::open(&args.after)?);
     let found = changes(&before, &after);
     if let Some(path) = &args.html {
@@ -76,7 +76,7 @@ fn text(args: &Args, found: &Changes) -> String {
         let title = paint(STRONG, format!("function {}", function.name));
         lines += &format!("{title}  {before} → {after}, {} unchanged\n", function.same);
         let mut table = Table::new(2);
-        for change in function.changes.iter().take(MOST_LISTED) {
+        for change in function.changes.iter().take(MAX_LISTED) {
             let (sign, style) = match change.kind {
                 ChangeKind::Added => ("+", GOOD),
                 ChangeKind::Removed => ("-", ERROR),
@@ -90,7 +90,7 @@ fn text(args: &Args, found: &Changes) -> String {
             ]);
         }
         lines += &table.render();
-        let rest = function.changes.len().saturating_sub(MOST_LISTED);
+        let rest = function.changes.len().saturating_sub(MAX_LISTED);
         if rest > 0 {
             lines += &paint(FAINT, format!("  and {rest} more; --json and --html show all\n"));
         }

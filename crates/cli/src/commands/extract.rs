@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use coremill::executorch::{self, Extracted, Use};
+use coremill::executorch::{self, ExtractedModel, Use};
 use coremill::quantity;
 use coremill::{SaveOptions, executorch::open};
 use serde::Serialize;
@@ -34,11 +34,11 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     format_version: u32,
-    models: Vec<Written>,
+    models: Vec<ExtractedFile>,
 }
 
 #[derive(Serialize)]
-struct Written {
+struct ExtractedFile {
     path: String,
     bytes: u64,
     uses: Vec<User>,
@@ -76,13 +76,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::say(&table.render())
 }
 
-fn written(model: &Extracted) -> Written {
+fn written(model: &ExtractedModel) -> ExtractedFile {
     let user = |user: &Use| User {
         method: user.method.clone(),
         delegate: user.delegate,
         function: user.function.clone(),
     };
-    Written {
+    ExtractedFile {
         path: model.path.display().to_string(),
         bytes: model.bytes,
         uses: model.uses.iter().map(user).collect(),

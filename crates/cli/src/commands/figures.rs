@@ -1,9 +1,9 @@
 //! Distances between arrays as text.
 
-use coremill::compare::Figures;
+use coremill::compare::ErrorMetrics;
 
 /// A distance of two arrays: NaN or infinite if elements are so in one alone.
-pub(super) fn distance(figures: &Figures, finite: f64) -> String {
+pub(super) fn distance(figures: &ErrorMetrics, finite: f64) -> String {
     match (figures.unlike, figures.nan) {
         (0, _) => scientific(finite),
         (_, [0, 0]) => "inf".to_owned(),

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coremill::compare::{Contents, Target};
-use coremill::fed::{Fed, fed};
-use coremill::{Opened, executorch};
-use coremill_compiler::Calls;
+use coremill::fed::{StateFeedback, fed};
+use coremill::{OpenedModel, executorch};
+use coremill_compiler::SourceMap;
 use coremill_engine::Precision as Numerics;
 use coremill_pt2::ExportedProgram;
 use coremill_session::{Device, Executable, RunOptions, Session};
@@ -50,18 +50,18 @@ pub(super) struct Loaded {
     pub(super) numerics: Numerics,
     pub(super) device: Device,
     /// The inputs that outputs feed.
-    pub(super) fed: Vec<Fed>,
+    pub(super) fed: Vec<StateFeedback>,
     /// The exported program that the model was converted from, if it was converted here.
     pub(super) archive: Option<ExportedProgram>,
     /// The calls that the model's values come from, if it was converted here.
-    pub(super) calls: Option<Calls>,
+    pub(super) calls: Option<SourceMap>,
     /// The values that are results of these calls.
     results: Option<HashSet<String>>,
 }
 
 /// The content of a file that was loaded.
 pub(super) enum Content {
-    Model(Box<Opened>),
+    Model(Box<OpenedModel>),
     Program(Box<executorch::Program>),
 }
 
@@ -118,16 +118,16 @@ impl Loaded {
 
     /// Loads a model; `archive` and `calls` tell what it was converted from.
     pub(super) fn model(
-        opened: Opened,
+        opened: OpenedModel,
         archive: Option<ExportedProgram>,
-        calls: Option<Calls>,
+        calls: Option<SourceMap>,
         function: Option<&str>,
         options: &RunOptions,
     ) -> Result<Loaded, Failure> {
         let executable = coremill_session::load(&super::verify(&opened)?, options);
         let executable = executable.map_err(|error| failure(&error))?;
         let function = named(&*executable, function).map_err(|error| failure(&error))?;
-        let (fed, results) = (fed(&opened.model), calls.as_ref().map(Calls::results));
+        let (fed, results) = (fed(&opened.model), calls.as_ref().map(SourceMap::results));
         let content = Content::Model(Box::new(opened));
         let (device, numerics) = (options.device, options.numerics);
         Ok(Loaded { content, executable, function, numerics, device, fed, archive, calls, results })

@@ -23,7 +23,7 @@ pub(crate) mod text;
 
 use std::path::{Path, PathBuf};
 
-use coremill::{FileKind, Model, Opened, Verified};
+use coremill::{FileKind, Model, OpenedModel, Verified};
 use coremill_compiler::Options;
 use coremill_mil::ir::Program;
 use coremill_mil::model::shapes;
@@ -43,7 +43,7 @@ fn open(path: &Path) -> Result<Model, Failure> {
 
 /// Opens a model, whatever its form, with the text that its program was read from. `-` is MIL text on
 /// standard input, its weight files in the current directory.
-fn open_with_source(path: &Path) -> Result<Opened, Failure> {
+fn open_with_source(path: &Path) -> Result<OpenedModel, Failure> {
     let opened = if path.as_os_str() == "-" {
         coremill::read_text(&mut std::io::stdin().lock(), "standard input", ".")
     } else {
@@ -53,17 +53,17 @@ fn open_with_source(path: &Path) -> Result<Opened, Failure> {
 }
 
 /// Opens a model, whatever its form. What `torch.export` saved is converted in memory, and given beside the model.
-fn open_or_convert(path: &Path) -> Result<(Opened, Option<ExportedProgram>), Failure> {
+fn open_or_convert(path: &Path) -> Result<(OpenedModel, Option<ExportedProgram>), Failure> {
     let is_archive = FileKind::detect(path).is_ok_and(|kind| kind == FileKind::ExportedProgram);
     if path.as_os_str() == "-" || !is_archive {
         return open_with_source(path).map(|opened| (opened, None));
     }
     let (program, conversion) = convert::in_memory(path, &Options::default())?;
-    Ok((Opened::made(conversion.model, path), Some(program)))
+    Ok((OpenedModel::made(conversion.model, path), Some(program)))
 }
 
 /// The proof that a model is sound; if it is not, everything that is wrong is said.
-fn verify(opened: &Opened) -> Result<Verified<'_>, Failure> {
+fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
         let width = output::excerpt_width();
@@ -82,7 +82,7 @@ fn threads(text: &str) -> Result<usize, String> {
 
 /// Refuses outputs that would replace an input, a part of one, what holds one, or another output. `-` stands for the
 /// standard streams; reports go to standard error if an output is standard output.
-fn keep_apart<'p>(
+fn check_output_paths<'p>(
     inputs: impl IntoIterator<Item = &'p PathBuf>,
     outputs: impl IntoIterator<Item = &'p OutputPath>,
 ) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model], [&args.output])?;
+    super::check_output_paths([&args.model], [&args.output])?;
     let output = args.output.as_directory()?;
     let options = coremill::SaveOptions { durable: args.sync };
     if args.model.as_os_str() != "-" {

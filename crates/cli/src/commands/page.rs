@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coremill::{Opened, executorch};
+use coremill::{OpenedModel, executorch};
 use coremill_compiler as compiler;
 use coremill_report::Report;
 use coremill_report::data::Severity;
@@ -12,7 +12,7 @@ use super::failure;
 use crate::output::{Failure, OutputPath};
 
 /// A model by itself.
-pub(super) fn of_model(path: &Path, opened: &Opened) -> Report {
+pub(super) fn of_model(path: &Path, opened: &OpenedModel) -> Report {
     let mut page = Report::new(path.display().to_string());
     page.add_model(&path.display().to_string(), &opened.model, None);
     page

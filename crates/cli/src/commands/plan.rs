@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model], [&args.output])?;
+    super::check_output_paths([&args.model], [&args.output])?;
     // What is wrong with the file is said on every system.
     let opened = super::open_with_source(&args.model)?;
     super::verify(&opened)?;

@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use coremill::convert;
 use coremill::quantize::{
-    self as library, Config, Loss, Made, Observer, Output, Pixels, Quantized, Quantizer, Recipe,
-    Scheme,
+    self as library, Artifact, Config, Recipe, Loss, Observer, Output, Pixels,
+    QuantizedProgram, Quantizer, Scheme,
 };
 use coremill_compiler::{LowerOptions, Options};
 use coremill_mil::ir::Opset;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
         }
     };
-    super::keep_apart(
+    super::check_output_paths(
         [&args.model].into_iter().chain(&args.samples).chain(&args.rules),
         [&args.output],
     )?;
@@ -172,14 +172,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let quantized = quantizer.run(&samples).map_err(|error| super::failure(&error))?;
     progress.stage("writing");
     match &quantized.made {
-        Made::Model(model) => {
+        Artifact::Model(model) => {
             let verified = coremill::verify(model)
                 .map_err(|_| Failure::ours("the quantized program is not sound"))?;
             let save = coremill::SaveOptions { durable: args.sync };
             coremill::save(&args.output, &verified, &save)
                 .map_err(|error| super::failure(&error))?;
         }
-        Made::Program(program) => {
+        Artifact::Program(program) => {
             let options = pte::WriteOptions { durable: args.sync };
             pte::write(&args.output, program, &options).map_err(|error| {
                 let hint = error.hint().map(str::to_owned);
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let path = args.output.display().to_string();
     if args.json {
         let target = quantized.target.tag().to_owned();
-        let Quantized { samples, model_db, effort, ref layers, .. } = quantized;
+        let QuantizedProgram { samples, model_db, effort, ref layers, .. } = quantized;
         return output::print_json(&Report {
             format_version: 1,
             path,
@@ -205,7 +205,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::say(&rendered(&path, &quantized, args.effort))
 }
 
-fn rendered(path: &str, quantized: &Quantized, effort: u8) -> String {
+fn rendered(path: &str, quantized: &QuantizedProgram, effort: u8) -> String {
     let decibels = |db: Option<f64>| match db {
         Some(db) if db.is_finite() => format!("{db:.1} dB"),
         Some(_) => "exact".to_owned(),

@@ -34,7 +34,7 @@ enum Form {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart([&args.model], [&args.output])?;
+    super::check_output_paths([&args.model], [&args.output])?;
     let model = super::open_or_convert(&args.model)?.0.model;
     let dialect = match args.dialect {
         Form::New => Dialect::V1_3,

@@ -125,7 +125,7 @@ impl Table {
         }
         for (index, column) in columns.iter_mut().enumerate() {
             let cells = self.rows.iter().filter_map(|row| row.get(index));
-            column.keep_apart(cells.map(|cell| &*cell.text));
+            column.check_output_paths(cells.map(|cell| &*cell.text));
         }
         columns
     }
@@ -158,7 +158,7 @@ impl Column {
 
     /// Chooses where texts are cut: in the middle, as beginnings and ends tell names apart, unless more names differ if
     /// they are cut elsewhere.
-    fn keep_apart<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
+    fn check_output_paths<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
         let kept = self.width.saturating_sub(1);
         self.head = kept.div_ceil(2);
         if self.fit != Fit::CutLast {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use coremill_pt2::{Argument, Meta, Node, Size, ValueId};
 
 use super::Frame;
-use super::call::{Call, Made, Results, Tensor, meta};
-use crate::bounds::At;
+use super::call::{Call, Results, RewriteResult, Tensor, meta};
+use crate::bounds::CheckedIndex;
 use crate::error::{Result, refuse};
 
 impl Call<'_> {
@@ -16,17 +16,19 @@ impl Call<'_> {
         for id in node.results() {
             let Some(id) = id else { refuse!("a result has no use, and no type therefore") };
             results.push(match &self.frame.value(id).meta {
-                Meta::Tensor(meta) => {
-                    Made::Tensor(Tensor { id, dtype: meta.dtype, sizes: meta.sizes.clone() })
-                }
-                _ => Made::Number(Argument::Value(id)),
+                Meta::Tensor(meta) => RewriteResult::Tensor(Tensor {
+                    id,
+                    dtype: meta.dtype,
+                    sizes: meta.sizes.clone(),
+                }),
+                _ => RewriteResult::Number(Argument::Value(id)),
             });
         }
         Ok(results)
     }
 
     /// The calls that were made and are of use, their results in the place of the node's.
-    pub(crate) fn finish(self, results: Vec<Made>) -> Result<Vec<Node>> {
+    pub(crate) fn finish(self, results: Vec<RewriteResult>) -> Result<Vec<Node>> {
         let Call { frame, node, made, .. } = self;
         let wanted: Vec<_> = node.results().collect();
         if wanted.len() != results.len() {
@@ -41,16 +43,16 @@ impl Call<'_> {
         for (old, result) in wanted.into_iter().zip(results) {
             let Some(old) = old else { continue };
             let now = match result {
-                Made::Pair(pair) => {
+                RewriteResult::Pair(pair) => {
                     frame.pairs.insert(old, *pair);
                     continue;
                 }
-                Made::Tensor(tensor) => {
+                RewriteResult::Tensor(tensor) => {
                     agree(frame, old, &tensor)?;
                     Argument::Value(tensor.id)
                 }
-                Made::Number(argument) => argument,
-                Made::Nothing => refuse!("a result that has a use is not computed"),
+                RewriteResult::Number(argument) => argument,
+                RewriteResult::Nothing => refuse!("a result that has a use is not computed"),
             };
             match now {
                 Argument::Value(id) if id == old => {}

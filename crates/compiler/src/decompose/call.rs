@@ -11,7 +11,7 @@ use coremill_pt2::{
 };
 
 use super::{Frame, MAX_CALLS, Rewrite, dtype, has_rule, size};
-use crate::bounds::At;
+use crate::bounds::CheckedIndex;
 use crate::error::{Result, refuse};
 
 /// A tensor that is there: an argument of the call, or the result of a call that was made.
@@ -63,7 +63,7 @@ impl Tensor {
 }
 
 /// A tensor that is made, if it can be.
-pub(crate) type Maybe = Result<Tensor>;
+pub(crate) type TensorResult = Result<Tensor>;
 
 /// The arguments of an operator by their names.
 pub(crate) type Arguments<'g> = &'g [(&'g str, Argument)];
@@ -72,14 +72,14 @@ pub(crate) type Arguments<'g> = &'g [(&'g str, Argument)];
 pub(crate) type Types = Vec<(ScalarType, Vec<Size>)>;
 
 /// What operators are given.
-pub(crate) trait Given {
+pub(crate) trait IntoArgument {
     fn given(&self) -> Argument;
 }
 
 /// What single values are as arguments.
 macro_rules! arguments {
     ($($kind:ty: $value:ident => $argument:expr),* $(,)?) => {$(
-        impl Given for $kind {
+        impl IntoArgument for $kind {
             fn given(&self) -> Argument {
                 let $value = self;
                 $argument
@@ -98,31 +98,31 @@ arguments! {
     ScalarType: dtype => Argument::ScalarType(*dtype),
 }
 
-impl<T: Given + ?Sized> Given for &T {
+impl<T: IntoArgument + ?Sized> IntoArgument for &T {
     fn given(&self) -> Argument {
         (**self).given()
     }
 }
 
-impl<T: Given> Given for Option<T> {
+impl<T: IntoArgument> IntoArgument for Option<T> {
     fn given(&self) -> Argument {
         self.as_ref().map_or(Argument::None, T::given)
     }
 }
 
-impl<T: Given> Given for [T] {
+impl<T: IntoArgument> IntoArgument for [T] {
     fn given(&self) -> Argument {
         Argument::List(self.iter().map(T::given).collect())
     }
 }
 
-impl<T: Given> Given for Vec<T> {
+impl<T: IntoArgument> IntoArgument for Vec<T> {
     fn given(&self) -> Argument {
         self.as_slice().given()
     }
 }
 
-impl<T: Given, const N: usize> Given for [T; N] {
+impl<T: IntoArgument, const N: usize> IntoArgument for [T; N] {
     fn given(&self) -> Argument {
         self.as_slice().given()
     }
@@ -131,7 +131,7 @@ impl<T: Given, const N: usize> Given for [T; N] {
 /// The arguments of an operator by the names of its schema: `given!(self = x, dim = at)`.
 macro_rules! given {
     ($($name:ident = $value:expr),* $(,)?) => {
-        &[$((stringify!($name), crate::decompose::call::Given::given(&$value))),*]
+        &[$((stringify!($name), crate::decompose::call::IntoArgument::given(&$value))),*]
     };
 }
 pub(crate) use given;
@@ -153,7 +153,7 @@ pub(crate) fn spatial(name: &str) -> usize {
 
 /// What a call gives in the place of one of its results; results that are lists are one after the other.
 #[derive(Clone, Debug)]
-pub(crate) enum Made {
+pub(crate) enum RewriteResult {
     Tensor(Tensor),
     /// The parts of a complex number, which are kept for those who use it.
     Pair(Box<[Tensor; 2]>),
@@ -164,17 +164,17 @@ pub(crate) enum Made {
 }
 
 /// What a rewriting gives.
-pub(crate) type Results = Result<Vec<Made>>;
+pub(crate) type Results = Result<Vec<RewriteResult>>;
 
 /// The only result.
 pub(crate) fn one(tensor: Tensor) -> Results {
-    Ok(vec![Made::Tensor(tensor)])
+    Ok(vec![RewriteResult::Tensor(tensor)])
 }
 
 /// The first of several results, and nothing in the place of the others.
 pub(crate) fn first(call: &Call<'_>, tensor: Tensor) -> Results {
-    let mut results = vec![Made::Tensor(tensor)];
-    results.resize_with(call.node.results().count().max(1), || Made::Nothing);
+    let mut results = vec![RewriteResult::Tensor(tensor)];
+    results.resize_with(call.node.results().count().max(1), || RewriteResult::Nothing);
     Ok(results)
 }
 
@@ -228,7 +228,7 @@ impl<'a> Call<'a> {
     }
 
     /// The tensor that an argument is; numbers become tensors without dimensions.
-    pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> Maybe {
+    pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> TensorResult {
         if let Argument::Value(id) = argument
             && let Meta::Tensor(meta) = &self.frame.value(*id).meta
         {
@@ -240,13 +240,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn tensor(&mut self, name: &str) -> Maybe {
+    pub(crate) fn tensor(&mut self, name: &str) -> TensorResult {
         let argument = self.argument(name)?;
         self.tensor_of(name, argument)
     }
 
     /// The tensor as a type; numbers become tensors of it.
-    pub(crate) fn tensor_as(&mut self, name: &str, dtype: ScalarType) -> Maybe {
+    pub(crate) fn tensor_as(&mut self, name: &str, dtype: ScalarType) -> TensorResult {
         let argument = self.argument(name)?;
         if self.number_dtype(argument).is_some() {
             return self.scalar(argument.clone(), dtype);
@@ -256,7 +256,7 @@ impl<'a> Call<'a> {
     }
 
     /// The tensor as the type of the first result.
-    pub(crate) fn typed(&mut self, name: &str) -> Maybe {
+    pub(crate) fn typed(&mut self, name: &str) -> TensorResult {
         let dtype = self.result(0)?.dtype;
         self.tensor_as(name, dtype)
     }
@@ -540,7 +540,7 @@ impl<'a> Call<'a> {
         operator: &str,
         dtype: ScalarType,
         sizes: Vec<Size>,
-    ) -> Maybe {
+    ) -> TensorResult {
         let meta = Meta::Tensor(meta(dtype, sizes.clone()));
         let id = self.frame.define(&self.new_name(operator), meta)?;
         let tensor = Tensor { id, dtype, sizes };
@@ -555,25 +555,30 @@ impl<'a> Call<'a> {
         given: Arguments<'_>,
         dtype: ScalarType,
         sizes: Vec<Size>,
-    ) -> Maybe {
+    ) -> TensorResult {
         let tensor = self.new_tensor(operator, dtype, sizes)?;
         self.call(operator, given, vec![Output::Value(tensor.id)])?;
         Ok(tensor)
     }
 
     /// Calls an operator that gives one tensor of the type and the sizes of another.
-    pub(crate) fn like(&mut self, x: &Tensor, operator: &str, given: Arguments<'_>) -> Maybe {
+    pub(crate) fn like(
+        &mut self,
+        x: &Tensor,
+        operator: &str,
+        given: Arguments<'_>,
+    ) -> TensorResult {
         self.emit(operator, given, x.dtype, x.sizes.clone())
     }
 
     /// Calls an operator that gives one tensor, of the type and the sizes that torch noted for the first result.
-    pub(crate) fn noted(&mut self, operator: &str, given: Arguments<'_>) -> Maybe {
+    pub(crate) fn noted(&mut self, operator: &str, given: Arguments<'_>) -> TensorResult {
         let (dtype, sizes) = self.result_type()?;
         self.emit(operator, given, dtype, sizes)
     }
 
     /// The same; arguments that are not given are those of the call, where it has some of the same names.
-    pub(crate) fn again(&mut self, operator: &str, given: Arguments<'_>) -> Maybe {
+    pub(crate) fn again(&mut self, operator: &str, given: Arguments<'_>) -> TensorResult {
         let given = self.with_own(operator, given)?;
         self.noted(operator, &given)
     }
@@ -721,7 +726,7 @@ pub(crate) fn promoted(call: &Call<'_>, operands: &[&Argument]) -> Option<Scalar
         }
     }
     match (dtype::promote_ranked(kinds), number) {
-        (Some(tensors), Some(number)) => Some(dtype::beside(number, tensors)),
+        (Some(tensors), Some(number)) => Some(dtype::promote_scalar(number, tensors)),
         (tensors, number) => tensors.or(number),
     }
 }

@@ -1,7 +1,7 @@
 //! Constants that rules make: stored once for the same elements, as inputs of the program.
 
 use coremill_pt2::{
-    Argument, ExportedProgram, InputKind, Meta, ScalarType, Size, Stored, Tensor as Weight,
+    Argument, ExportedProgram, InputKind, Meta, ScalarType, Size, StoredValue, Tensor as Weight,
 };
 use coremill_tensor::Buffer;
 
@@ -46,7 +46,7 @@ impl Frame {
             }
             graph.inputs.insert(number, Argument::Value(constant.tensor.id));
             program.inputs.insert(number, InputKind::TensorConstant(name.clone()));
-            program.tensors.insert(name.clone(), Stored::Tensor(constant.stored(name)));
+            program.tensors.insert(name.clone(), StoredValue::Tensor(constant.stored(name)));
         }
         program.graph = graph;
     }

@@ -22,6 +22,6 @@ pub(crate) fn summed(dtype: ScalarType) -> ScalarType {
 }
 
 /// The type of a tensor that stands for a number beside one of type `beside`.
-pub(crate) fn beside(number: ScalarType, beside: ScalarType) -> ScalarType {
+pub(crate) fn promote_scalar(number: ScalarType, beside: ScalarType) -> ScalarType {
     if category(number) > category(beside) { number } else { beside }
 }

@@ -1,7 +1,7 @@
 //! Operators that are made of others, each written once for every target.
 //!
 //! A rule is a function of a [`call::Call`] that writes the operator in other calls of ATen; the families in `ops/`
-//! list theirs in tables, which `table` joins. A target says which operators it performs itself ([`Natives`]): Core ML
+//! list theirs in tables, which `table` joins. A target says which operators it performs itself ([`TargetOps`]): Core ML
 //! those that `lower` has a row for, ExecuTorch's runtime those that it has kernels for. A rule may call whatever one of
 //! the two performs; where the other does not, that call is decomposed in its turn.
 //!
@@ -27,10 +27,10 @@ pub(crate) mod dtype;
 pub(crate) mod formula;
 mod numbers;
 mod ops;
+mod prelude;
 mod row;
 pub(crate) mod size;
 mod table;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 
@@ -40,14 +40,14 @@ use coremill_pt2::{
 
 use self::call::{Call, Tensor};
 pub(crate) use self::call::{calling, given, meta, target};
-pub use self::complex::{Paired, pairs};
+pub use self::complex::{ComplexLowered, pairs};
 pub(crate) use self::complex::{complex_outputs, has_complex};
 use self::constants::Constant;
 use self::row::Rule;
 use self::table::rule;
 pub(crate) use self::table::{OPERATORS, for_each_name};
 use crate::bounds;
-use crate::error::{Refusal, Result, guarded, refuse};
+use crate::error::{LoweringError, Result, guarded, refuse};
 
 /// Calls that a decomposition may make of one.
 const MAX_CALLS: usize = 1 << 14;
@@ -56,12 +56,12 @@ const MAX_CALLS: usize = 1 << 14;
 const MAX_DEPTH: usize = 8;
 
 /// What a target performs without decomposition.
-pub(crate) trait Natives {
+pub(crate) trait TargetOps {
     /// Whether it performs calls of an operator.
     fn has(&mut self, target: &Target) -> bool;
 
     /// Why it cannot perform calls of an operator that it does not have, and that no rule takes apart.
-    fn lacks(&self, operator: &str) -> Refusal;
+    fn lacks(&self, operator: &str) -> LoweringError;
 
     /// The schema of an operator that torch does not know.
     fn schema(&self, target: &Target) -> Option<std::sync::Arc<Schema>>;
@@ -69,7 +69,7 @@ pub(crate) trait Natives {
 
 /// What the rewriting of all graphs of a program shares.
 pub(crate) struct Rewrite {
-    natives: Box<dyn Natives>,
+    natives: Box<dyn TargetOps>,
     schemas: Schemas,
     symbols: Symbols,
 }
@@ -130,7 +130,7 @@ pub(crate) fn has_rule(target: &Target) -> bool {
 }
 
 impl Rewrite {
-    pub(crate) fn new(natives: Box<dyn Natives>, symbols: Symbols) -> Rewrite {
+    pub(crate) fn new(natives: Box<dyn TargetOps>, symbols: Symbols) -> Rewrite {
         Rewrite { natives, schemas: Schemas::default(), symbols }
     }
 
@@ -282,7 +282,7 @@ impl Frame {
             number += 1;
         }
         let id = self.graph.define(free, meta);
-        id.ok_or_else(|| Refusal::new("the graph has more values than 32 bits count"))
+        id.ok_or_else(|| LoweringError::new("the graph has more values than 32 bits count"))
     }
 
     fn value(&self, id: ValueId) -> &Value {

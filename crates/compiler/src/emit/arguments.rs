@@ -4,7 +4,7 @@ use coremill_pt2::{Argument, Kind, MemoryFormat, Node, Output, Parameter, ValueI
 use coremill_pte::program::{Value, ValueId};
 
 use super::method::{Emitter, Frame, Literal};
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 use crate::kernels::kernel;
 
 impl<'m> Emitter<'m> {
@@ -84,7 +84,7 @@ impl<'m> Emitter<'m> {
         parameter: &Parameter,
         argument: &Argument,
     ) -> Result<ValueId> {
-        self.value_of(frame, &parameter.kind, argument).map_err(|refusal| Refusal {
+        self.value_of(frame, &parameter.kind, argument).map_err(|refusal| LoweringError {
             reason: format!("argument `{}`: {}", parameter.name, refusal.reason),
             ..refusal
         })

@@ -4,10 +4,10 @@
 //! program expects it.
 
 use coremill_pt2::{Argument, Graph, Meta, Node, Size};
-use coremill_pte::program::{Dynamism, Instruction, Value, ValueId};
+use coremill_pte::program::{Instruction, ShapeDynamism, Value, ValueId};
 
 use super::method::{Emitter, Frame, Literal};
-use crate::error::{Error, Refusal, Result, refuse};
+use crate::error::{Error, LoweringError, Result, refuse};
 
 impl<'m> Emitter<'m> {
     pub(super) fn control_flow(
@@ -37,9 +37,9 @@ impl<'m> Emitter<'m> {
         self.inline_into(subgraph(node, 1)?, &operands, &results)?;
         let never = self.literal(Literal::Bool(false))?;
         let to_end = self.jump_false(never);
-        self.land(to_otherwise);
+        self.patch_jump_target(to_otherwise);
         self.inline_into(subgraph(node, 2)?, &operands, &results)?;
-        self.land(to_end);
+        self.patch_jump_target(to_end);
         // Something of a branch may be needed after both.
         results.iter().flatten().for_each(|&result| self.touch(result));
         Ok(())
@@ -60,7 +60,7 @@ impl<'m> Emitter<'m> {
         let never = self.literal(Literal::Bool(false))?;
         let back = self.jump_false(never);
         self.jump_to(back, start);
-        self.land(to_end);
+        self.patch_jump_target(to_end);
         self.close_loop(start, &variables);
         Self::bind(frame, node, &variables);
         Ok(())
@@ -99,7 +99,7 @@ impl<'m> Emitter<'m> {
             if let Some(value) = value
                 && let Value::Tensor(tensor) = &mut self.plan.values[value.index()]
             {
-                tensor.dynamism = Dynamism::Bound;
+                tensor.dynamism = ShapeDynamism::Bound;
             }
             stacked.push(value);
         }
@@ -142,7 +142,7 @@ impl<'m> Emitter<'m> {
         written.extend(stacked.iter().flatten());
         self.close_loop(start, &written);
         if let Some(jump) = around_all {
-            self.land(jump);
+            self.patch_jump_target(jump);
         }
         Self::bind(frame, node, &variables);
         Ok(())
@@ -194,7 +194,7 @@ impl<'m> Emitter<'m> {
         }
         self.run(&mut frame).map_err(|error| match error {
             Error::Refused(mut all) if !all.is_empty() => all.swap_remove(0).refusal,
-            other => Refusal::new(other.to_string()),
+            other => LoweringError::new(other.to_string()),
         })?;
         self.operands(&mut frame, &graph.outputs)
     }
@@ -243,7 +243,7 @@ impl<'m> Emitter<'m> {
     }
 
     /// Lets a jump lead to the next instruction.
-    fn land(&mut self, jump: usize) {
+    fn patch_jump_target(&mut self, jump: usize) {
         let here = self.instructions.len();
         self.jump_to(jump, here);
     }

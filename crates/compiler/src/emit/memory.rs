@@ -8,7 +8,7 @@ const ALIGNMENT: u64 = 16;
 
 /// A tensor that needs a place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
+pub(super) struct Allocation {
     /// The bytes, at the largest sizes.
     pub(super) bytes: u64,
     /// The instruction that writes to it first.
@@ -18,7 +18,7 @@ pub(super) struct Claim {
 }
 
 /// An offset for each claim, and the bytes of all together; none if that is more than can be addressed.
-pub(super) fn place(claims: &[Claim]) -> Option<(Vec<u64>, u64)> {
+pub(super) fn place(claims: &[Allocation]) -> Option<(Vec<u64>, u64)> {
     let mut order: Vec<usize> = (0..claims.len()).collect();
     // Claims of one size stay in the order of the program.
     order.sort_by_key(|&at| (std::cmp::Reverse(claims[at].bytes), at));
@@ -54,8 +54,8 @@ pub(super) fn place(claims: &[Claim]) -> Option<(Vec<u64>, u64)> {
 mod tests {
     use super::*;
 
-    fn claim(bytes: u64, first: usize, last: usize) -> Claim {
-        Claim { bytes, first, last }
+    fn claim(bytes: u64, first: usize, last: usize) -> Allocation {
+        Allocation { bytes, first, last }
     }
 
     #[test]

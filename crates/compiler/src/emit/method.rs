@@ -7,13 +7,13 @@ use coremill_pt2::{
     Target, TensorMeta, ValueId as TorchId,
 };
 use coremill_pte::program::{
-    Chain, ContainerMetadata, Delegate, Dynamism, Instruction, Operator, Place, Placement, Plan,
-    ScalarType, Tensor, Value, ValueId,
+    Chain, ContainerMetadata, Delegate, ExecutionPlan, Instruction, Operator, Place, Placement,
+    ScalarType, ShapeDynamism, Tensor, Value, ValueId,
 };
 
-use super::memory::{self, Claim};
+use super::memory::{self, Allocation};
 use super::pool::{self, Pool};
-use crate::error::{Error, Refusal, Refused, Result, refuse};
+use crate::error::{Error, LoweringError, Result, UnsupportedOp, refuse};
 use crate::partition::DELEGATE;
 
 /// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
@@ -25,15 +25,15 @@ pub(crate) fn plan(
     program: &ExportedProgram,
     delegates: Vec<Delegate>,
     pool: &mut Pool,
-) -> Result<Plan, Error> {
+) -> Result<ExecutionPlan, Error> {
     let mut emitter = Emitter {
         program,
         pool,
-        plan: Plan {
+        plan: ExecutionPlan {
             name: name.to_owned(),
             container: Some(container(program)),
             delegates,
-            ..Plan::default()
+            ..ExecutionPlan::default()
         },
         instructions: Vec::new(),
         storages: Vec::new(),
@@ -62,7 +62,7 @@ fn container(program: &ExportedProgram) -> ContainerMetadata {
 pub(super) struct Emitter<'m> {
     pub(super) program: &'m ExportedProgram,
     pool: &'m mut Pool,
-    pub(super) plan: Plan,
+    pub(super) plan: ExecutionPlan,
     pub(super) instructions: Vec<Instruction>,
     /// Tensors that need a place.
     pub(super) storages: Vec<Storage>,
@@ -208,7 +208,7 @@ impl<'m> Emitter<'m> {
     pub(super) fn run(&mut self, frame: &mut Frame<'m>) -> Result<(), Error> {
         for node in &frame.graph.nodes {
             let emitted = self.node(frame, node);
-            emitted.map_err(|refusal| Error::Refused(vec![Refused::of(node, refusal)]))?;
+            emitted.map_err(|refusal| Error::Refused(vec![UnsupportedOp::of(node, refusal)]))?;
         }
         Ok(())
     }
@@ -318,14 +318,18 @@ impl<'m> Emitter<'m> {
         })
     }
 
-    fn finish(self) -> Result<Plan, Error> {
+    fn finish(self) -> Result<ExecutionPlan, Error> {
         let Emitter { mut plan, storages, instructions, .. } = self;
         let claims: Vec<_> = storages
             .iter()
-            .map(|storage| Claim { bytes: storage.bytes, first: storage.first, last: storage.last })
+            .map(|storage| Allocation {
+                bytes: storage.bytes,
+                first: storage.first,
+                last: storage.last,
+            })
             .collect();
         let Some((offsets, total)) = memory::place(&claims) else {
-            let refusal = Refusal::new("the tensors take more memory than can be addressed")
+            let refusal = LoweringError::new("the tensors take more memory than can be addressed")
                 .hint("give dynamic dimensions smaller maxima at export");
             return Err(Error::Program(refusal));
         };
@@ -384,7 +388,7 @@ impl<'m> Emitter<'m> {
         };
         let mut tensor = self.tensor(meta)?;
         tensor.name = Some(name.clone());
-        let fault = |error: Error| Refusal::new(error.to_string());
+        let fault = |error: Error| LoweringError::new(error.to_string());
         if is_written {
             let is_stored = data.len() <= MAX_STORED_ZEROS || !pool::is_zero(&data);
             let initial = match is_stored && !data.is_empty() {
@@ -406,7 +410,7 @@ impl<'m> Emitter<'m> {
     /// Makes a value for one of torch's that a call gives.
     pub(super) fn define(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId> {
         let value = frame.graph.value(id);
-        let made = self.new_value(&value.meta).map_err(|refusal| Refusal {
+        let made = self.new_value(&value.meta).map_err(|refusal| LoweringError {
             reason: format!("`{}`: {}", value.name, refusal.reason),
             ..refusal
         })?;
@@ -430,18 +434,18 @@ impl<'m> Emitter<'m> {
     /// A tensor, not placed yet.
     fn tensor(&self, meta: &TensorMeta) -> Result<Tensor> {
         let mut sizes = Vec::with_capacity(meta.sizes.len());
-        let mut dynamism = Dynamism::Static;
+        let mut dynamism = ShapeDynamism::Static;
         for (axis, size) in meta.sizes.iter().enumerate() {
             let largest = match size {
                 Size::Fixed(extent) => Some(*extent),
                 Size::Symbolic(_) => {
-                    dynamism = Dynamism::Bound;
+                    dynamism = ShapeDynamism::Bound;
                     largest(size, &self.program.symbols)
                 }
             };
             let largest = largest.and_then(|extent| i32::try_from(extent).ok());
             let Some(largest) = largest.filter(|extent| *extent >= 0) else {
-                return Err(Refusal::new(format!(
+                return Err(LoweringError::new(format!(
                     "dimension {axis} has no upper bound, which the memory of a program is planned by"
                 ))
                 .hint("give the dimension a maximum at export: `Dim(\"n\", max=512)`"));
@@ -522,7 +526,7 @@ impl<'m> Emitter<'m> {
         let Value::Tensor(base) = &self.plan.values[of.index()] else { return Ok(None) };
         let is_same = base.scalar_type == tensor.scalar_type
             && base.byte_length() == tensor.byte_length()
-            && [base, &tensor].iter().all(|one| one.dynamism == Dynamism::Static);
+            && [base, &tensor].iter().all(|one| one.dynamism == ShapeDynamism::Static);
         if !is_same
             || !std::ptr::eq(frame.graph, &self.program.graph)
             || self.storages[storage].last == usize::MAX

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use coremill_mil::ir::Operator;
 use coremill_mil::model::{FeatureDescription, Model, Signature};
 use coremill_mil::verify::verify;
-use coremill_mlpackage::package::{Tree, Unhashed};
+use coremill_mlpackage::package::{PendingPackage, VirtualDirectory};
 use coremill_mlpackage::{compiled, package};
-use coremill_pte::Data;
+use coremill_pte::ByteRope;
 use coremill_pte::coreml::{
     COMPILED, DEBUG_INFO, DebugInfo, Directory, Interface, METADATA, Metadata, Methods, PACKAGE,
     PathPart, identifier,
 };
 
-use crate::error::{Error, Refusal};
+use crate::error::{Error, LoweringError};
 use crate::options::ModelType;
 
 /// By the name of an operation the numbers of the calls that it comes from.
@@ -28,8 +28,9 @@ pub(crate) fn payload(
     kind: ModelType,
     name: &str,
     origins: Option<&HashMap<String, i64>>,
-) -> Result<(Data, String), Error> {
-    let write = |unhashed: &Unhashed<'_>, contents: &Contents<'_>| contents.deferred(unhashed);
+) -> Result<(ByteRope, String), Error> {
+    let write =
+        |unhashed: &PendingPackage<'_>, contents: &Contents<'_>| contents.deferred(unhashed);
     with_contents(model, kind, name, origins, write).map(|(made, _)| made)
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn payload_in<R: AsMut<[u8]>>(
     room: impl FnOnce(usize) -> Result<R, Error>,
 ) -> Result<((R, String), Handles), Error> {
     let write =
-        |unhashed: &Unhashed<'_>, contents: &Contents<'_>| contents.in_memory(unhashed, room);
+        |unhashed: &PendingPackage<'_>, contents: &Contents<'_>| contents.in_memory(unhashed, room);
     with_contents(model, kind, name, origins, write)
 }
 
@@ -51,7 +52,7 @@ fn with_contents<T>(
     kind: ModelType,
     name: &str,
     origins: Option<&HashMap<String, i64>>,
-    write: impl FnOnce(&Unhashed<'_>, &Contents<'_>) -> Result<T, Error>,
+    write: impl FnOnce(&PendingPackage<'_>, &Contents<'_>) -> Result<T, Error>,
 ) -> Result<(T, Handles), Error> {
     let verified = verify(model).map_err(|report| {
         let first = report.diagnostics.first();
@@ -75,7 +76,7 @@ fn with_contents<T>(
 }
 
 fn unwritable(error: package::Error) -> Error {
-    Error::Program(Refusal::new(error.to_string()))
+    Error::Program(LoweringError::new(error.to_string()))
 }
 
 fn fault(error: coremill_pte::Error) -> Error {
@@ -93,7 +94,7 @@ struct Contents<'m> {
 
 impl Contents<'_> {
     /// The directory with the files of the model, and the identifier.
-    fn directory(&self, tree: Tree) -> Result<(Directory, String), Error> {
+    fn directory(&self, tree: VirtualDirectory) -> Result<(Directory, String), Error> {
         let metadata = Metadata {
             identifier: identifier(&tree.content),
             methods: methods(self.model),
@@ -102,7 +103,7 @@ impl Contents<'_> {
         let mut directory = Directory::new(self.name);
         directory.insert(METADATA, metadata.to_bytes()).map_err(fault)?;
         for file in tree.files {
-            let content: Data = file.parts.into_iter().collect();
+            let content: ByteRope = file.parts.into_iter().collect();
             directory.insert(format!("{}/{}", self.root, file.path), content).map_err(fault)?;
         }
         for path in tree.empty_directories {
@@ -115,7 +116,7 @@ impl Contents<'_> {
     }
 
     /// A payload whose weights are read for their hashes, and again by whoever reads it.
-    fn deferred(&self, unhashed: &Unhashed<'_>) -> Result<(Data, String), Error> {
+    fn deferred(&self, unhashed: &PendingPackage<'_>) -> Result<(ByteRope, String), Error> {
         let (directory, identifier) = self.directory(unhashed.tree().map_err(unwritable)?)?;
         Ok((directory.to_data().map_err(fault)?, identifier))
     }
@@ -123,7 +124,7 @@ impl Contents<'_> {
     /// A payload in memory, for which `room` is asked when its length is known. Weights are read once.
     fn in_memory<R: AsMut<[u8]>>(
         &self,
-        unhashed: &Unhashed<'_>,
+        unhashed: &PendingPackage<'_>,
         room: impl FnOnce(usize) -> Result<R, Error>,
     ) -> Result<(R, String), Error> {
         let (outline, _) = self.directory(unhashed.outline().map_err(unwritable)?)?;
@@ -147,7 +148,7 @@ impl Contents<'_> {
         let mut start = 0;
         for place in written {
             let read = data.read_at(start, &mut target[start..place.start]);
-            read.map_err(|error| Error::Program(Refusal::new(error.to_string())))?;
+            read.map_err(|error| Error::Program(LoweringError::new(error.to_string())))?;
             start = place.end;
         }
         Ok((room, identifier))

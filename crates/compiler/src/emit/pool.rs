@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use coremill_pt2::{Stored, Tensor};
-use coremill_pte::Data;
-use coremill_tensor::Recipe;
+use coremill_pt2::{StoredValue, Tensor};
+use coremill_pte::ByteRope;
+use coremill_tensor::LazyTensor;
 
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, LoweringError, Result};
 use crate::parts::plain;
 
 /// What hashing looks at in a step.
@@ -15,31 +15,32 @@ const HASHED: usize = 1 << 20;
 /// The data of a program's tensors.
 #[derive(Default)]
 pub(crate) struct Pool {
-    pub(crate) constants: Vec<Data>,
-    pub(crate) initial: Vec<Data>,
+    pub(crate) constants: Vec<ByteRope>,
+    pub(crate) initial: Vec<ByteRope>,
     known_constants: HashMap<blake3::Hash, u32>,
     known_initial: HashMap<blake3::Hash, u32>,
 }
 
 impl Pool {
     /// The number of a constant of these bytes.
-    pub(super) fn constant(&mut self, data: Data) -> Result<u32, Error> {
+    pub(super) fn constant(&mut self, data: ByteRope) -> Result<u32, Error> {
         intern(&mut self.constants, &mut self.known_constants, data)
     }
 
     /// The number of bytes that a tensor has at first.
-    pub(super) fn initial(&mut self, data: Data) -> Result<u32, Error> {
+    pub(super) fn initial(&mut self, data: ByteRope) -> Result<u32, Error> {
         intern(&mut self.initial, &mut self.known_initial, data)
     }
 }
 
 fn intern(
-    all: &mut Vec<Data>,
+    all: &mut Vec<ByteRope>,
     known: &mut HashMap<blake3::Hash, u32>,
-    data: Data,
+    data: ByteRope,
 ) -> Result<u32, Error> {
-    let number = u32::try_from(all.len())
-        .map_err(|_| Error::Program(Refusal::new("there are more constants than 32 bits count")))?;
+    let number = u32::try_from(all.len()).map_err(|_| {
+        Error::Program(LoweringError::new("there are more constants than 32 bits count"))
+    })?;
     let hash = hash(&data)?;
     Ok(*known.entry(hash).or_insert_with(|| {
         all.push(data);
@@ -48,41 +49,44 @@ fn intern(
 }
 
 /// The hash of bytes, which are never in memory together.
-pub(super) fn hash(data: &Data) -> Result<blake3::Hash, Error> {
+pub(super) fn hash(data: &ByteRope) -> Result<blake3::Hash, Error> {
     let mut hasher = blake3::Hasher::new();
     let read = data.for_each_window(HASHED, &mut |bytes| {
         hasher.update(bytes);
         Ok(())
     });
     read.map_err(|error| {
-        Error::Program(Refusal::new(format!("the elements of a constant cannot be read: {error}")))
+        Error::Program(LoweringError::new(format!(
+            "the elements of a constant cannot be read: {error}"
+        )))
     })?;
     Ok(hasher.finalize())
 }
 
 /// The elements of a stored tensor in the order of its dimensions.
-pub(super) fn elements(name: &str, stored: &Stored) -> Result<Data> {
+pub(super) fn elements(name: &str, stored: &StoredValue) -> Result<ByteRope> {
     let tensor = plain(name, stored)?;
     if let Some(run) = tensor.contiguous() {
-        return Ok(Data::from(run));
+        return Ok(ByteRope::from(run));
     }
-    let unreadable = |error: &dyn std::fmt::Display| Refusal::new(format!("`{name}`: {error}"));
+    let unreadable =
+        |error: &dyn std::fmt::Display| LoweringError::new(format!("`{name}`: {error}"));
     let Tensor { storage, sizes, strides, offset, dtype, .. } = tensor;
     match dtype.dtype() {
         Some(dtype) => {
-            let recipe = Recipe::strided(storage.clone(), dtype, sizes, strides, *offset)
+            let recipe = LazyTensor::strided(storage.clone(), dtype, sizes, strides, *offset)
                 .map_err(|error| unreadable(&error))?;
-            Ok(Data::from(recipe.to_buffer()))
+            Ok(ByteRope::from(recipe.to_buffer()))
         }
         None => {
             let bytes = tensor.bytes().map_err(|error| unreadable(&error))?;
-            Ok(Data::from(bytes.into_owned()))
+            Ok(ByteRope::from(bytes.into_owned()))
         }
     }
 }
 
 /// Whether all bytes are zero.
-pub(super) fn is_zero(data: &Data) -> bool {
+pub(super) fn is_zero(data: &ByteRope) -> bool {
     let mut zero = true;
     let read = data.for_each_window(HASHED, &mut |bytes| {
         zero &= bytes.iter().all(|&byte| byte == 0);

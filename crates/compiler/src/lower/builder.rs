@@ -7,20 +7,20 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
-use coremill_engine::{Most, fold};
+use coremill_engine::{FoldLimits, fold};
 use coremill_mil::builder::FunctionBuilder;
-use coremill_mil::infer::{self, Folded, Outcome};
+use coremill_mil::infer::{self, InferredValue, KnownElements};
 use coremill_mil::ir::{Binding, BlockId, Constant, Dim, Function, Op, Opset, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
 use super::dtype::core_dtype;
-use super::value::{Compressed, HighRank, Int, Number, Scalar};
-use crate::error::{Refusal, Result, refuse};
+use super::value::{CompressedTensor, HighRank, Int, Number, Scalar};
+use crate::error::{LoweringError, Result, refuse};
 
 /// A value that was appended, unless it was refused.
-pub(crate) type Maybe = Result<ValueId>;
+pub(crate) type ValueResult = Result<ValueId>;
 
 /// Appends an operation with one result: `emit!(builder, OpKind::Gelu, x, mode = "EXACT")`. A parameter without an
 /// argument is bound to the variable of its name.
@@ -68,7 +68,7 @@ pub(crate) struct Builder {
     /// What tensors of more axes than Core ML has stand for.
     pub(super) high_rank: HashMap<ValueId, HighRank>,
     /// What weights that are stored compressed stand for.
-    pub(super) compressed: HashMap<ValueId, Compressed>,
+    pub(super) compressed: HashMap<ValueId, CompressedTensor>,
     /// What tensors were before they were repeated as often as is known only when the program runs.
     pub(super) repeated: HashMap<ValueId, ValueId>,
     /// Names that are reserved for outputs.
@@ -155,12 +155,12 @@ impl Builder {
         &mut self,
         kind: OpKind,
         arguments: [(&'static str, Arg); N],
-    ) -> Maybe {
+    ) -> ValueResult {
         self.append_one(operation(kind, arguments))
     }
 
     /// Appends an operation with one result that was put together by hand.
-    pub(crate) fn append_one(&mut self, op: Op) -> Maybe {
+    pub(crate) fn append_one(&mut self, op: Op) -> ValueResult {
         match self.append(op)?[..] {
             [value] => Ok(value),
             _ => refuse!("an operation gives other than one value"),
@@ -168,13 +168,13 @@ impl Builder {
     }
 
     /// Appends an operation with one result, even if the result is known now.
-    pub(crate) fn append_unfolded(&mut self, op: Op) -> Maybe {
+    pub(crate) fn append_unfolded(&mut self, op: Op) -> ValueResult {
         let outcomes = self.inferred(&op)?;
         Ok(self.append_inferred(op, outcomes)[0])
     }
 
     /// A value that an operation of its own gives.
-    pub(crate) fn copied(&mut self, value: ValueId) -> Maybe {
+    pub(crate) fn copied(&mut self, value: ValueId) -> ValueResult {
         self.append_unfolded(operation(OpKind::Identity, [("x", value.into())]))
     }
 
@@ -188,7 +188,7 @@ impl Builder {
             return Ok(values);
         }
         let folded = self.mil.fold(&op, &outcomes, &self.label);
-        if let Some(values) = folded.map_err(|refusal| Refusal::new(refusal.to_string()))? {
+        if let Some(values) = folded.map_err(|refusal| LoweringError::new(refusal.to_string()))? {
             return Ok(values);
         }
         let shape = outcomes.first().and_then(|outcome| outcome.ty.as_tensor()?.known_shape());
@@ -198,11 +198,11 @@ impl Builder {
         Ok(self.append_inferred(op, outcomes))
     }
 
-    fn inferred(&mut self, op: &Op) -> Result<Vec<Outcome>> {
-        self.mil.infer(op).map_err(|all| Refusal::of_operation(op.type_name(), &all))
+    fn inferred(&mut self, op: &Op) -> Result<Vec<InferredValue>> {
+        self.mil.infer(op).map_err(|all| LoweringError::of_operation(op.type_name(), &all))
     }
 
-    pub(super) fn append_inferred(&mut self, op: Op, outcomes: Vec<Outcome>) -> Vec<ValueId> {
+    pub(super) fn append_inferred(&mut self, op: Op, outcomes: Vec<InferredValue>) -> Vec<ValueId> {
         let outputs = self.mil.append_inferred(op, outcomes, &self.label);
         if self.exact {
             self.exact_values.extend(&outputs);
@@ -238,7 +238,7 @@ impl Builder {
     }
 
     /// The elements of a small constant.
-    pub(crate) fn folded(&self, value: ValueId) -> Option<&Folded> {
+    pub(crate) fn folded(&self, value: ValueId) -> Option<&KnownElements> {
         self.analysis.folded(value)
     }
 
@@ -249,7 +249,7 @@ impl Builder {
 
     /// The dimensions of a tensor.
     pub(crate) fn shape(&self, value: ValueId) -> &[Dim] {
-        let ty = self.analysis.ty(value).and_then(|ty| ty.stripped_of_state().as_tensor());
+        let ty = self.analysis.ty(value).and_then(|ty| ty.unwrap_state().as_tensor());
         ty.map_or(&[], |ty| &ty.shape)
     }
 
@@ -290,7 +290,7 @@ impl Builder {
     }
 
     /// One element of a vector.
-    pub(crate) fn element(&mut self, vector: ValueId, at: usize) -> Maybe {
+    pub(crate) fn element(&mut self, vector: ValueId, at: usize) -> ValueResult {
         let (begin, end) = ([at as i32], [at as i32 + 1]);
         let squeeze_mask = Arg::bools(&[true]);
         emit!(self, OpKind::SliceByIndex, x = vector, begin, end, squeeze_mask)
@@ -311,7 +311,7 @@ impl Builder {
     }
 
     /// A scalar for a number.
-    pub(crate) fn number_value(&mut self, number: Number) -> Maybe {
+    pub(crate) fn number_value(&mut self, number: Number) -> ValueResult {
         match number {
             Number::Int(int) => self.int_value(int),
             Number::Float(real) => self.bound_value(real.into()),
@@ -320,7 +320,7 @@ impl Builder {
     }
 
     /// A scalar for an integer.
-    pub(crate) fn int_value(&mut self, int: Int) -> Maybe {
+    pub(crate) fn int_value(&mut self, int: Int) -> ValueResult {
         match int {
             Int::Known(known) => Ok(self.constant(Constant::int32(int32(known)?))),
             Int::Computed(value) => Ok(value),
@@ -354,7 +354,7 @@ impl Builder {
     }
 
     /// A tensor in another of Core ML's element types.
-    pub(crate) fn cast(&mut self, x: ValueId, dtype: DType) -> Maybe {
+    pub(crate) fn cast(&mut self, x: ValueId, dtype: DType) -> ValueResult {
         if self.dtype(x) == dtype {
             return Ok(x);
         }
@@ -362,17 +362,22 @@ impl Builder {
     }
 
     /// A tensor in the element type that Core ML computes torch's in.
-    pub(crate) fn cast_to(&mut self, value: ValueId, dtype: ScalarType) -> Maybe {
+    pub(crate) fn cast_to(&mut self, value: ValueId, dtype: ScalarType) -> ValueResult {
         self.cast(value, core_dtype(dtype)?)
     }
 
     /// `x op y`, both of one element type.
-    pub(crate) fn binary(&mut self, kind: OpKind, x: impl Into<Arg>, y: impl Into<Arg>) -> Maybe {
+    pub(crate) fn binary(
+        &mut self,
+        kind: OpKind,
+        x: impl Into<Arg>,
+        y: impl Into<Arg>,
+    ) -> ValueResult {
         self.emit(kind, [("x", x.into()), ("y", y.into())])
     }
 
     /// `op(x)`.
-    pub(crate) fn unary(&mut self, kind: OpKind, x: ValueId) -> Maybe {
+    pub(crate) fn unary(&mut self, kind: OpKind, x: ValueId) -> ValueResult {
         emit!(self, kind, x)
     }
 }
@@ -381,10 +386,10 @@ impl Builder {
 fn folded_constants(
     function: &Function,
     op: &Op,
-    outcomes: &[Outcome],
-) -> std::result::Result<Option<Vec<Constant>>, infer::Refusal> {
-    let most = Most { operands: u64::MAX, results: MAX_FOLDED_ELEMENTS };
-    fold(function, op, outcomes, most).map_err(|error| infer::Refusal::new(error.to_string()))
+    outcomes: &[InferredValue],
+) -> std::result::Result<Option<Vec<Constant>>, infer::InferError> {
+    let most = FoldLimits { operands: u64::MAX, results: MAX_FOLDED_ELEMENTS };
+    fold(function, op, outcomes, most).map_err(|error| infer::InferError::new(error.to_string()))
 }
 
 /// An operation with these arguments, those that are absent left out.
@@ -403,12 +408,14 @@ pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str,
 /// An integer as Core ML has them.
 pub(crate) fn int32(value: i64) -> Result<i32> {
     i32::try_from(value).map_err(|_| {
-        Refusal::new(format!("the integer {value} does not fit 32 bits, which is what Core ML has"))
+        LoweringError::new(format!(
+            "the integer {value} does not fit 32 bits, which is what Core ML has"
+        ))
     })
 }
 
 fn dtype_of(ty: &Type) -> DType {
-    ty.stripped_of_state().as_tensor().map_or(DType::String, |ty| ty.dtype)
+    ty.unwrap_state().as_tensor().map_or(DType::String, |ty| ty.dtype)
 }
 
 impl Arg {

@@ -6,15 +6,15 @@ use coremill_mil::ir::ValueId;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{Argument, Graph, Meta, Node, ScalarType, Size, Subgraph, TensorMeta};
 
-use super::builder::{Builder, Maybe, int32};
+use super::builder::{Builder, ValueResult, int32};
 use super::formula::kind;
-use super::value::{Int, Lowered, Number, Tensor};
+use super::value::{Int, LoweredValue, Number, Tensor};
 use super::{Frame, Lowering};
 use crate::decompose::call::{position, spatial};
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// What a lowering gives: something for each result of the call, lists of results flattened.
-pub(crate) type Results = Result<Vec<Lowered>>;
+pub(crate) type Results = Result<Vec<LoweredValue>>;
 
 /// A call. Dereferences to the [`Builder`] that operations are appended with.
 pub(crate) struct Call<'a, 'p> {
@@ -51,7 +51,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// The operation of MIL that the operator's own name stands for in formulas: `exp`, `lt`, `max`.
-    pub(crate) fn namesake(&self) -> Result<OpKind> {
+    pub(crate) fn matching_op(&self) -> Result<OpKind> {
         let name = self.node.target.name();
         kind(name.rsplit('.').next().unwrap_or(name).trim_start_matches("sym_"))
     }
@@ -67,7 +67,7 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// What an argument became; only for values.
-    pub(crate) fn lowered(&mut self, argument: &Argument) -> Result<Lowered> {
+    pub(crate) fn lowered(&mut self, argument: &Argument) -> Result<LoweredValue> {
         self.lowering.argument(self.frame, argument)
     }
 
@@ -75,13 +75,13 @@ impl<'p> Call<'_, 'p> {
     pub(crate) fn tensor(&mut self, name: &str) -> Result<Tensor> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
-            Lowered::Tensor(tensor) => Ok(tensor),
+            LoweredValue::Tensor(tensor) => Ok(tensor),
             _ => refuse!("`{name}` is not a tensor"),
         }
     }
 
     /// The elements of a tensor.
-    pub(crate) fn value(&mut self, name: &str) -> Maybe {
+    pub(crate) fn value(&mut self, name: &str) -> ValueResult {
         Ok(self.tensor(name)?.value)
     }
 
@@ -103,8 +103,8 @@ impl<'p> Call<'_, 'p> {
         let mut tensors = Vec::with_capacity(items.len());
         for item in items {
             tensors.push(match self.lowered(item)? {
-                Lowered::Tensor(tensor) => Some(tensor),
-                Lowered::Nothing => None,
+                LoweredValue::Tensor(tensor) => Some(tensor),
+                LoweredValue::Nothing => None,
                 _ => refuse!("`{name}` holds something that is not a tensor"),
             });
         }
@@ -114,14 +114,14 @@ impl<'p> Call<'_, 'p> {
     /// The tensors of a list.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>> {
         let tensors = self.optional_tensors(name)?.into_iter().collect::<Option<Vec<_>>>();
-        tensors.ok_or_else(|| Refusal::new(format!("`{name}` lacks one of its tensors")))
+        tensors.ok_or_else(|| LoweringError::new(format!("`{name}` lacks one of its tensors")))
     }
 
     /// A number of any type.
     pub(crate) fn number(&mut self, name: &str) -> Result<Number> {
         let argument = self.argument(name)?;
         let number = self.lowered(argument)?.number();
-        number.ok_or_else(|| Refusal::new(format!("`{name}` is not a number")))
+        number.ok_or_else(|| LoweringError::new(format!("`{name}` is not a number")))
     }
 
     /// An integer, which may be computed when the program runs.
@@ -132,7 +132,7 @@ impl<'p> Call<'_, 'p> {
 
     fn int_of(&mut self, name: &str, argument: &Argument) -> Result<Int> {
         let int = self.lowered(argument)?.number().and_then(Number::int);
-        int.ok_or_else(|| Refusal::new(format!("`{name}` is not an integer")))
+        int.ok_or_else(|| LoweringError::new(format!("`{name}` is not an integer")))
     }
 
     /// An integer, if one is given.
@@ -176,7 +176,9 @@ impl<'p> Call<'_, 'p> {
     /// A float that is known now; integers are taken for floats.
     pub(crate) fn float(&mut self, name: &str) -> Result<f64> {
         let number = self.number(name)?.known();
-        number.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
+        number.ok_or_else(|| {
+            LoweringError::new(format!("`{name}` is not known before the program runs"))
+        })
     }
 
     /// A float that is known now, if one is given.
@@ -283,14 +285,14 @@ impl<'p> Call<'_, 'p> {
     }
 
     /// A tensor with the dimensions of the first result, which `sizes` gives as far as torch left them open.
-    pub(crate) fn resized(&mut self, x: ValueId, sizes: &[Int]) -> Maybe {
+    pub(crate) fn resized(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let sizes = self.as_result(sizes)?;
         self.with_sizes(x, &sizes)
     }
 
     /// One real tensor as the only result, of the element type that torch says.
     pub(crate) fn give(&self, value: ValueId) -> Results {
-        Ok(vec![Lowered::tensor(value, self.result_dtype()?)])
+        Ok(vec![LoweredValue::tensor(value, self.result_dtype()?)])
     }
 
     /// Several real tensors, of the element types that torch says.
@@ -298,7 +300,7 @@ impl<'p> Call<'_, 'p> {
         let lowered = values.iter().enumerate().map(|(index, &value)| {
             // A result that nothing uses has no type.
             let dtype = self.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
-            Lowered::tensor(value, dtype)
+            LoweredValue::tensor(value, dtype)
         });
         Ok(lowered.collect())
     }
@@ -315,7 +317,7 @@ impl<'p> Call<'_, 'p> {
     }
 }
 
-fn computed(name: &str) -> Refusal {
+fn computed(name: &str) -> LoweringError {
     let sizes = "sizes that are not known before the program runs";
-    Refusal::new(format!("`{name}` is computed from {sizes}"))
+    LoweringError::new(format!("`{name}` is computed from {sizes}"))
 }

@@ -9,19 +9,19 @@
 //! What moves such a weight, a transposition for instance, moves its codes and what they stand for, so that layers see
 //! a constant.
 
-use coremill_mil::infer::{Folded, normalize_axis};
+use coremill_mil::infer::{KnownElements, normalize_axis};
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType, LazyTensor};
 
 use super::builder::{Builder, bound, operation};
-use super::value::{Compressed, Meaning};
-use crate::error::{Refusal, Result, refuse};
+use super::value::{CompressedTensor, Meaning};
+use crate::error::{LoweringError, Result, refuse};
 
 /// The bytes of an element of a table or of a scale, in the precision that nearly all programs have.
 const FLOAT_BYTES: u64 = 2;
 
-impl Compressed {
+impl CompressedTensor {
     fn shape(&self) -> &[u64] {
         self.codes.shape()
     }
@@ -101,8 +101,8 @@ impl Compressed {
     }
 
     /// The same weight with its axes in another order.
-    fn permuted(self, order: &[usize]) -> Option<Compressed> {
-        let permute = |recipe: Recipe, kept: usize| {
+    fn permuted(self, order: &[usize]) -> Option<CompressedTensor> {
+        let permute = |recipe: LazyTensor, kept: usize| {
             let rest = order.len()..order.len() + kept;
             let order: Vec<usize> = order.iter().copied().chain(rest).collect();
             recipe.permute(&order).ok()
@@ -114,11 +114,11 @@ impl Compressed {
             },
             Meaning::Table { tables } => Meaning::Table { tables: permute(tables, 2)? },
         };
-        Some(Compressed { codes: permute(self.codes, 0)?, meaning, ..self })
+        Some(CompressedTensor { codes: permute(self.codes, 0)?, meaning, ..self })
     }
 
     /// The same weight with other axes of one element.
-    fn reshaped(self, shape: &[u64]) -> Option<Compressed> {
+    fn reshaped(self, shape: &[u64]) -> Option<CompressedTensor> {
         let long = |shape: &[u64]| shape.iter().copied().filter(|&extent| extent != 1).collect();
         let (before, after): (Vec<u64>, Vec<u64>) = (long(self.shape()), long(shape));
         if before != after {
@@ -140,12 +140,12 @@ impl Compressed {
                 Meaning::Table { tables: tables.reshape(&counts).ok()? }
             }
         };
-        Some(Compressed { codes: self.codes.reshape(shape).ok()?, meaning, ..self })
+        Some(CompressedTensor { codes: self.codes.reshape(shape).ok()?, meaning, ..self })
     }
 
     /// The same weight as indices of tables, if that takes less than integers of 4 or 8 bits do. Devices look tables
     /// up that differ along one axis at most.
-    fn tabled(&self) -> Option<Compressed> {
+    fn tabled(&self) -> Option<CompressedTensor> {
         let Meaning::Scaled { scale, offset } = &self.meaning else { return None };
         let bits = u64::from(self.index_dtype()?.bits()?);
         let stored = u64::from(self.dtype()?.bits()?);
@@ -174,16 +174,16 @@ impl Compressed {
         let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         let mut shape = scale.shape().to_vec();
         shape.extend([1 << bits, 1]);
-        let tables = Recipe::new(Buffer::from(bytes), DType::Fp32, &shape).ok()?;
-        Some(Compressed { meaning: Meaning::Table { tables }, ..self.clone() })
+        let tables = LazyTensor::new(Buffer::from(bytes), DType::Fp32, &shape).ok()?;
+        Some(CompressedTensor { meaning: Meaning::Table { tables }, ..self.clone() })
     }
 }
 
 /// What an optional recipe becomes; none if the move fails.
 fn moved(
-    recipe: Option<Recipe>,
-    to: impl FnOnce(Recipe) -> Option<Recipe>,
-) -> Option<Option<Recipe>> {
+    recipe: Option<LazyTensor>,
+    to: impl FnOnce(LazyTensor) -> Option<LazyTensor>,
+) -> Option<Option<LazyTensor>> {
     match recipe {
         Some(recipe) => to(recipe).map(Some),
         None => Some(None),
@@ -191,7 +191,7 @@ fn moved(
 }
 
 /// The elements of a recipe of a type of four bytes.
-fn numbers<T>(recipe: &Recipe, dtype: DType, read: fn([u8; 4]) -> T) -> Option<Vec<T>> {
+fn numbers<T>(recipe: &LazyTensor, dtype: DType, read: fn([u8; 4]) -> T) -> Option<Vec<T>> {
     if recipe.dtype() != dtype {
         return None;
     }
@@ -207,15 +207,15 @@ fn numbers<T>(recipe: &Recipe, dtype: DType, read: fn([u8; 4]) -> T) -> Option<V
 
 impl Builder {
     /// The elements of a constant, to be moved and computed when they are written.
-    pub(crate) fn recipe(&self, value: ValueId) -> Option<Recipe> {
+    pub(crate) fn recipe(&self, value: ValueId) -> Option<LazyTensor> {
         self.known(value)?.recipe()
     }
 
     /// States a weight in the smallest form that the release has. Refused if it has none; none if no release has one.
-    pub(crate) fn store_compressed(&mut self, weight: Compressed) -> Result<Option<ValueId>> {
+    pub(crate) fn store_compressed(&mut self, weight: CompressedTensor) -> Result<Option<ValueId>> {
         let Some(needed) = weight.needs() else { return Ok(None) };
         if needed > self.opset() {
-            return Err(Refusal::needs(&weight.description(), needed, self.opset()));
+            return Err(LoweringError::needs(&weight.description(), needed, self.opset()));
         }
         let tabled = if self.opset() >= Opset::Ios18 { weight.tabled() } else { None };
         let stored = tabled.as_ref().unwrap_or(&weight);
@@ -251,7 +251,8 @@ impl Builder {
         let Some(weight) = self.compressed.get(x).cloned() else { return Ok(None) };
         let moved = if op.kind() == Some(OpKind::Transpose) {
             let order = op.binding("perm").and_then(|perm| self.function.bound_constant(perm));
-            let order = order.and_then(Folded::from_constant).and_then(|folded| folded.ints());
+            let order =
+                order.and_then(KnownElements::from_constant).and_then(|folded| folded.ints());
             let rank = shape.len();
             let order = order.and_then(|order| {
                 order.into_iter().map(|axis| normalize_axis(axis, rank).ok()).collect()
@@ -268,17 +269,17 @@ impl Builder {
 }
 
 /// Codes in the type that they are stored in.
-fn packed(weight: &Compressed, dtype: DType, shift: i64) -> Result<Buffer> {
+fn packed(weight: &CompressedTensor, dtype: DType, shift: i64) -> Result<Buffer> {
     let packed = weight.codes.clone().to_packed(dtype, shift as i32);
-    packed.map_err(|error| Refusal::new(format!("the codes of a weight: {error}")))
+    packed.map_err(|error| LoweringError::new(format!("the codes of a weight: {error}")))
 }
 
-fn misfit(error: &coremill_tensor::RecipeError) -> Refusal {
-    Refusal::new(format!("what the codes of a weight stand for: {error}"))
+fn misfit(error: &coremill_tensor::RecipeError) -> LoweringError {
+    LoweringError::new(format!("what the codes of a weight stand for: {error}"))
 }
 
 /// Zero points as integers of a type, or as floats where it does not hold all; none if all are zero.
-fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>> {
+fn offsets(offset: Option<&LazyTensor>, dtype: DType) -> Result<Option<Constant>> {
     let Some(offset) = offset else { return Ok(None) };
     if offset.dtype() != DType::Int32 {
         return Ok(Some(Constant::of_recipe(offset)));
@@ -298,14 +299,14 @@ fn offsets(offset: Option<&Recipe>, dtype: DType) -> Result<Option<Constant>> {
 }
 
 fn affine(
-    weight: &Compressed,
-    scale: &Recipe,
-    offset: Option<&Recipe>,
+    weight: &CompressedTensor,
+    scale: &LazyTensor,
+    offset: Option<&LazyTensor>,
     channels: Option<usize>,
 ) -> Result<Op> {
     let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
     let count: Vec<u64> = channels.map(|axis| weight.shape()[axis]).into_iter().collect();
-    let flat = |recipe: &Recipe| recipe.clone().reshape(&count).map_err(|error| misfit(&error));
+    let flat = |recipe: &LazyTensor| recipe.clone().reshape(&count).map_err(|error| misfit(&error));
     let zero_point = match offset.map(flat).transpose()? {
         Some(offset) => offsets(Some(&offset), dtype)?,
         None => None,
@@ -318,7 +319,11 @@ fn affine(
     Ok(operation(OpKind::ConstexprAffineDequantize, arguments))
 }
 
-fn blockwise(weight: &Compressed, scale: &Recipe, offset: Option<&Recipe>) -> Result<Op> {
+fn blockwise(
+    weight: &CompressedTensor,
+    scale: &LazyTensor,
+    offset: Option<&LazyTensor>,
+) -> Result<Op> {
     let Some(dtype) = weight.dtype() else { refuse!("the codes of a weight take over 8 bits") };
     let data = Constant::by_size(dtype, weight.shape(), packed(weight, dtype, 0)?);
     let scale = Constant::of_recipe(scale);
@@ -328,7 +333,7 @@ fn blockwise(weight: &Compressed, scale: &Recipe, offset: Option<&Recipe>) -> Re
 }
 
 /// Tables with an entry for each number that the indices can be.
-fn filled(tables: &Recipe, entries: u64) -> Result<Recipe> {
+fn filled(tables: &LazyTensor, entries: u64) -> Result<LazyTensor> {
     let axis = tables.shape().len() - 2;
     let found = tables.shape()[axis];
     if found >= entries {
@@ -336,12 +341,12 @@ fn filled(tables: &Recipe, entries: u64) -> Result<Recipe> {
     }
     let mut shape = tables.shape().to_vec();
     shape[axis] = entries - found;
-    let zeros = Recipe::repeated(&[0; 4], DType::Fp32, &shape);
-    let filled = zeros.and_then(|zeros| Recipe::concat(vec![tables.clone(), zeros], axis));
+    let zeros = LazyTensor::repeated(&[0; 4], DType::Fp32, &shape);
+    let filled = zeros.and_then(|zeros| LazyTensor::concat(vec![tables.clone(), zeros], axis));
     filled.map_err(|error| misfit(&error))
 }
 
-fn lookup(weight: &Compressed, tables: &Recipe) -> Result<Op> {
+fn lookup(weight: &CompressedTensor, tables: &LazyTensor) -> Result<Op> {
     let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
     let tables = filled(tables, 1 << dtype.bits().unwrap_or(8))?;
     let indices = packed(weight, dtype, -weight.range.0)?;
@@ -351,7 +356,7 @@ fn lookup(weight: &Compressed, tables: &Recipe) -> Result<Op> {
 }
 
 /// The form before iOS 18: indices as a vector of bytes, and the shape beside it.
-fn one_table(weight: &Compressed, tables: &Recipe) -> Result<Op> {
+fn one_table(weight: &CompressedTensor, tables: &LazyTensor) -> Result<Op> {
     let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
     let entries = 1 << dtype.bits().unwrap_or(8);
     let table = filled(tables, entries)?.reshape(&[entries]).map_err(|error| misfit(&error))?;

@@ -3,7 +3,7 @@
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;
 
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// What Core ML computes torch's elements in: `fp32`, `int32` or `bool`. The parts of complex numbers are
 /// tensors of their own, and it has no complex ones.
@@ -16,7 +16,7 @@ pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType> {
         Complex32 | Complex64 | Complex128 => refuse!("Core ML has no complex numbers"),
         Float8E4M3Fn | Float8E5M2 | Float8E4M3FnUz | Float8E5M2FnUz | Float8E8M0Fnu => {
             let reason = format!("Core ML has no floats of 8 bits, and `{dtype}` is one");
-            return Err(Refusal::new(reason).hint(
+            return Err(LoweringError::new(reason).hint(
                 "quantize to integers instead: `Int8WeightOnlyConfig`, or `IntxWeightOnlyConfig` with `torch.int4`",
             ));
         }

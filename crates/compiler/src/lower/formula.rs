@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::decompose::formula::parse::{Formula, Term};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// The value of a formula whose names are variables; an array of values after `all`.
 macro_rules! calc {
@@ -30,7 +30,7 @@ impl Builder {
         &mut self,
         formula: &str,
         names: [(&str, Arg); N],
-    ) -> Maybe {
+    ) -> ValueResult {
         let [value] = self.calculated_all(formula, names)?;
         Ok(value)
     }
@@ -52,7 +52,9 @@ impl Builder {
             values.push(self.bound_value(value)?);
         }
         let count = values.len();
-        values.try_into().map_err(|_| Refusal::new(format!("`{formula}` gives {count} values")))
+        values
+            .try_into()
+            .map_err(|_| LoweringError::new(format!("`{formula}` gives {count} values")))
     }
 
     fn term(&mut self, term: &Term<'_>, names: &HashMap<&str, Arg>) -> Result<Arg> {
@@ -92,7 +94,7 @@ impl Builder {
 }
 
 fn number(text: &str, sign: i8) -> Result<Arg> {
-    let misfit = |_| Refusal::new(format!("`{text}` of a formula is not a number"));
+    let misfit = |_| LoweringError::new(format!("`{text}` of a formula is not a number"));
     Ok(match text.contains('.') {
         true => (f32::from(sign) * text.parse::<f32>().map_err(|_| misfit(()))?).into(),
         false => (i32::from(sign) * text.parse::<i32>().map_err(|_| misfit(()))?).into(),
@@ -114,5 +116,5 @@ pub(super) fn kind(function: &str) -> Result<OpKind> {
         "min" => "minimum",
         name => name,
     };
-    OpKind::from_name(name).ok_or_else(|| Refusal::new(format!("Core ML has no `{name}`")))
+    OpKind::from_name(name).ok_or_else(|| LoweringError::new(format!("Core ML has no `{name}`")))
 }

@@ -5,7 +5,7 @@ use coremill_mil::ops::OpKind;
 
 use super::builder::{Arg, Builder, int32};
 use super::value::Int;
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 impl Builder {
     /// A scalar as an integer: known, if inference knows it.
@@ -127,6 +127,6 @@ fn known(kind: OpKind, left: i64, right: i64) -> Option<i64> {
     }
 }
 
-fn too_large() -> Refusal {
-    Refusal::new("an integer does not fit 64 bits")
+fn too_large() -> LoweringError {
+    LoweringError::new("an integer does not fit 64 bits")
 }

@@ -5,12 +5,12 @@ use coremill_mil::text::identifier;
 use coremill_pt2::{Argument, InputKind, Meta, Node, OutputKind, ScalarType, TensorMeta};
 use coremill_tensor::DType;
 
-use super::builder::Maybe;
+use super::builder::ValueResult;
 use super::dtype::core_dtype;
 use super::high_rank::MAX_RANK;
-use super::value::{Int, Lowered, Real, Truth};
+use super::value::{Int, LoweredValue, Real, Truth};
 use super::{Frame, Lowering, Slot};
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 impl<'p> Lowering<'p> {
     /// Declares the inputs.
@@ -53,7 +53,7 @@ impl<'p> Lowering<'p> {
         }
         if self.builder.function.inputs().is_empty() && self.builder.opset() < Opset::Ios18 {
             let what = "a program without inputs";
-            return Err(Refusal::needs(what, Opset::Ios18, self.builder.opset()));
+            return Err(LoweringError::needs(what, Opset::Ios18, self.builder.opset()));
         }
         Ok(())
     }
@@ -93,12 +93,12 @@ impl<'p> Lowering<'p> {
             frame.values[id.index()] = slot(kind).unwrap_or_else(|| {
                 let value = program.graph.value(*id);
                 let given = self.user_input(&identifier(&value.name), &value.meta);
-                Slot::Done(given.unwrap_or(Lowered::Refused))
+                Slot::Done(given.unwrap_or(LoweredValue::Refused))
             });
         }
     }
 
-    pub(super) fn user_input(&mut self, name: &str, meta: &Meta) -> Result<Lowered> {
+    pub(super) fn user_input(&mut self, name: &str, meta: &Meta) -> Result<LoweredValue> {
         self.builder.label = name.to_owned();
         match meta {
             Meta::Tensor(meta) => self.tensor_input(name, meta),
@@ -109,24 +109,24 @@ impl<'p> Lowering<'p> {
                 Ok(Truth::Computed(self.builder.cast(value, DType::Bool)?).into())
             }
             Meta::CustomObject(class) => refuse!("input `{name}` is an object of class `{class}`"),
-            Meta::Token => Ok(Lowered::Nothing),
+            Meta::Token => Ok(LoweredValue::Nothing),
         }
     }
 
-    fn number_input(&mut self, name: &str, dtype: DType) -> Maybe {
+    fn number_input(&mut self, name: &str, dtype: DType) -> ValueResult {
         let value = self.builder.input(name, Type::tensor(dtype, &[1]));
         self.builder.squeeze(value, &[0])
     }
 
-    pub(super) fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<Lowered> {
+    pub(super) fn tensor_input(&mut self, name: &str, meta: &TensorMeta) -> Result<LoweredValue> {
         if meta.dtype.is_complex() {
-            return Err(Refusal::new(format!(
+            return Err(LoweringError::new(format!(
                 "input `{name}` is complex; Core ML has real inputs only"
             ))
             .hint("take real and imaginary part as two inputs"));
         }
         if meta.sizes.len() > MAX_RANK {
-            return Err(Refusal::new(format!(
+            return Err(LoweringError::new(format!(
                 "input `{name}` has {} axes; Core ML takes up to {MAX_RANK}",
                 meta.sizes.len()
             ))
@@ -152,7 +152,7 @@ impl<'p> Lowering<'p> {
             value = self.builder.squeeze(value, &[0])?;
         }
         let value = self.builder.cast_to(value, meta.dtype)?;
-        Ok(Lowered::tensor(value, meta.dtype))
+        Ok(LoweredValue::tensor(value, meta.dtype))
     }
 
     /// Dimensions that are one symbol for torch are one for inference, in whichever inputs they occur.
@@ -215,24 +215,24 @@ impl<'p> Lowering<'p> {
     pub(super) fn output(
         &mut self,
         name: &str,
-        lowered: Lowered,
+        lowered: LoweredValue,
         outputs: &mut Vec<ValueId>,
     ) -> Result<()> {
         self.builder.label = name.to_owned();
         let value = match lowered {
-            Lowered::Tensor(tensor) => tensor.value,
-            Lowered::Pair(parts) => {
+            LoweredValue::Tensor(tensor) => tensor.value,
+            LoweredValue::Pair(parts) => {
                 for (part, ending) in parts.into_iter().zip(["real", "imag"]) {
-                    let part = Lowered::tensor(part, ScalarType::Float32);
+                    let part = LoweredValue::tensor(part, ScalarType::Float32);
                     self.output(&format!("{name}_{ending}"), part, outputs)?;
                 }
                 return Ok(());
             }
-            Lowered::Number(number) => self.builder.number_value(number)?,
-            Lowered::Nothing | Lowered::Refused => return Ok(()),
+            LoweredValue::Number(number) => self.builder.number_value(number)?,
+            LoweredValue::Nothing | LoweredValue::Refused => return Ok(()),
         };
         if self.builder.rank(value) > MAX_RANK {
-            return Err(Refusal::new(format!(
+            return Err(LoweringError::new(format!(
                 "output `{name}` has {} axes; Core ML gives up to {MAX_RANK}",
                 self.builder.rank(value)
             ))
@@ -264,7 +264,7 @@ fn slot(kind: &InputKind) -> Option<Slot<'_>> {
         InputKind::Parameter(name)
         | InputKind::TensorConstant(name)
         | InputKind::Buffer { name, .. } => Some(Slot::Weight(name)),
-        InputKind::CustomObject(_) | InputKind::Token => Some(Slot::Done(Lowered::Nothing)),
+        InputKind::CustomObject(_) | InputKind::Token => Some(Slot::Done(LoweredValue::Nothing)),
         InputKind::Constant(_) => Some(Slot::Empty),
         InputKind::User => None,
     }

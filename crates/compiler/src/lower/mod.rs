@@ -19,13 +19,13 @@ mod int;
 mod interface;
 mod layout;
 mod ops;
+mod prelude;
 mod row;
 mod shapes;
 mod states;
 mod table;
 mod value;
 mod weights;
-mod words;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -34,9 +34,9 @@ use coremill_mil::builder::FunctionBuilder;
 use coremill_mil::ir::{Dim, Opset, ValueId};
 use coremill_mil::model::shapes::FlexibleShapes;
 use coremill_mil::text::identifier;
-use coremill_passes::Draft;
+use coremill_passes::AnalyzedFunction;
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, Meta, Node, Output, Stored, SymbolId, Target, TensorMeta,
+    Argument, ExportedProgram, Graph, Meta, Node, Output, StoredValue, SymbolId, Target, TensorMeta,
 };
 
 use coremill_io::cancel;
@@ -47,34 +47,34 @@ use self::dtype::core_dtype;
 pub(crate) use self::dtype::is_float;
 pub(crate) use self::high_rank::MAX_RANK;
 use self::row::Lower;
-pub use self::states::Fed;
-use self::value::{Lowered, Number, Tensor};
+pub use self::states::LoopedBuffer;
+use self::value::{LoweredValue, Number, Tensor};
 use crate::arena::Arena;
 use crate::bounds;
-use crate::decompose::{self, Expansion, Paired, Rewrite, has_complex, pairs};
-use crate::error::{Error, Refusal, Refused, Result, guarded, refuse};
+use crate::decompose::{self, ComplexLowered, Expansion, Rewrite, has_complex, pairs};
+use crate::error::{Error, LoweringError, Result, UnsupportedOp, guarded, refuse};
 use crate::options::Options;
 
 /// A program being lowered to a function.
 pub(crate) struct Lowering<'p> {
     program: &'p ExportedProgram,
     /// Why calls of complex numbers are not written with real ones, by name.
-    unwritten: &'p HashMap<String, Refusal>,
+    unwritten: &'p HashMap<String, LoweringError>,
     options: &'p Options,
     builder: Builder,
-    refused: Vec<Refused>,
+    refused: Vec<UnsupportedOp>,
     /// For each refusal the call of the outermost graph that it belongs to.
     refused_nodes: Vec<usize>,
     /// For each call of the outermost graph the values that were made for it, by their places in the function.
     made: Vec<std::ops::Range<usize>>,
     /// The calls of the outermost graph that are to be looked at each for itself.
-    probe: Option<&'p Probe<'p>>,
+    probe: Option<&'p SupportQuery<'p>>,
     /// The shapes that inputs may have, where they may have several.
     shapes: FlexibleShapes,
     /// Buffers that the program writes to.
     buffers: Vec<states::Buffer>,
     /// Those that became inputs and outputs.
-    fed: Vec<Fed>,
+    fed: Vec<LoopedBuffer>,
     /// What the user's outputs are called.
     output_labels: Vec<String>,
     /// The dimensions that torch's symbols are.
@@ -106,26 +106,26 @@ pub(crate) struct Frame<'p> {
 enum Slot<'p> {
     /// Nothing has defined it yet.
     Empty,
-    Done(Lowered),
+    Done(LoweredValue),
     /// A tensor of the archive that nothing has used yet.
     Weight(&'p str),
 }
 
 /// What to look at when every call is asked whether it can be lowered, whatever becomes of those before it.
-pub(crate) struct Probe<'p> {
+pub(crate) struct SupportQuery<'p> {
     /// Calls that are not asked: their results are taken for given.
     pub(crate) passed: &'p [bool],
 }
 
 /// A lowering, and which calls of the outermost graph stand in its way.
 pub(crate) struct Attempt {
-    pub(crate) draft: Result<Draft, Error>,
+    pub(crate) draft: Result<AnalyzedFunction, Error>,
     /// One for each refusal, none for what concerns the whole program.
     pub(crate) refused_nodes: Vec<usize>,
     /// By the name of a value in the draft, the call that it was made for.
     pub(crate) origins: HashMap<String, usize>,
     /// Buffers that are inputs and outputs.
-    pub(crate) fed: Vec<Fed>,
+    pub(crate) fed: Vec<LoopedBuffer>,
 }
 
 /// Lowers a program to a function called `main`, or tells which calls are refused.
@@ -137,7 +137,7 @@ pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options
 /// The same, unless the whole program is refused.
 fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> Result<Attempt> {
     let expansions = Arena::default();
-    let real = Real::of(program)?;
+    let real = RealProgram::of(program)?;
     let mut lowering = Lowering::new(&real, opset, options, None, &expansions);
     let mut frame = Frame::new(&real.program.graph);
     lowering.enter(&mut frame)?;
@@ -157,7 +157,7 @@ fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> 
             origins.insert(name, real.source(node));
         }
     }
-    let draft = Draft { function, analysis, exact: exact_values };
+    let draft = AnalyzedFunction { function, analysis, exact: exact_values };
     Ok(Attempt { draft: Ok(draft), refused_nodes: Vec::new(), origins, fed: lowering.fed })
 }
 
@@ -173,14 +173,14 @@ pub(crate) fn probe(
     program: &ExportedProgram,
     opset: Opset,
     options: &Options,
-    probe: &Probe<'_>,
-) -> Vec<(usize, Refused)> {
+    probe: &SupportQuery<'_>,
+) -> Vec<(usize, UnsupportedOp)> {
     let expansions = Arena::default();
     // What is wrong with stored tensors is told when a program is lowered.
-    let Ok(real) = Real::of(program) else { return Vec::new() };
+    let Ok(real) = RealProgram::of(program) else { return Vec::new() };
     let count = real.program.graph.nodes.len();
     let passed: Vec<bool> = (0..count).map(|node| probe.passed[real.source(node)]).collect();
-    let probe = Probe { passed: &passed };
+    let probe = SupportQuery { passed: &passed };
     let mut lowering = Lowering::new(&real, opset, options, Some(&probe), &expansions);
     let mut frame = Frame::new(&real.program.graph);
     lowering.enter_probe(&mut frame);
@@ -190,23 +190,25 @@ pub(crate) fn probe(
 }
 
 /// A program without complex numbers: the one that is to be lowered, or what was made of it.
-struct Real<'p> {
+struct RealProgram<'p> {
     program: Cow<'p, ExportedProgram>,
     /// By call the one that it was made of; none if the program is the one that was given.
     sources: Option<Vec<usize>>,
     /// Why calls are left that take or give complex numbers, by name.
-    refused: HashMap<String, Refusal>,
+    refused: HashMap<String, LoweringError>,
 }
 
-impl<'p> Real<'p> {
-    fn of(program: &'p ExportedProgram) -> Result<Real<'p>> {
+impl<'p> RealProgram<'p> {
+    fn of(program: &'p ExportedProgram) -> Result<RealProgram<'p>> {
         Ok(match pairs(program)? {
-            Some(Paired { program, sources, refused }) => {
-                Real { program: Cow::Owned(program), sources: Some(sources), refused }
+            Some(ComplexLowered { program, sources, refused }) => {
+                RealProgram { program: Cow::Owned(program), sources: Some(sources), refused }
             }
-            None => {
-                Real { program: Cow::Borrowed(program), sources: None, refused: HashMap::new() }
-            }
+            None => RealProgram {
+                program: Cow::Borrowed(program),
+                sources: None,
+                refused: HashMap::new(),
+            },
         })
     }
 
@@ -224,17 +226,17 @@ impl<'p> Frame<'p> {
         Frame { graph, values: vec![Slot::Empty; graph.values.len()], in_rows: false, exact: false }
     }
 
-    fn set(&mut self, id: coremill_pt2::ValueId, lowered: Lowered) {
+    fn set(&mut self, id: coremill_pt2::ValueId, lowered: LoweredValue) {
         self.values[id.index()] = Slot::Done(lowered);
     }
 }
 
 impl<'p> Lowering<'p> {
     fn new(
-        real: &'p Real<'_>,
+        real: &'p RealProgram<'_>,
         opset: Opset,
         options: &'p Options,
-        probe: Option<&'p Probe<'p>>,
+        probe: Option<&'p SupportQuery<'p>>,
         expansions: &'p Arena<Graph>,
     ) -> Lowering<'p> {
         Lowering {
@@ -267,11 +269,11 @@ impl<'p> Lowering<'p> {
             if let Some(probe) = self.probe.filter(|_| is_outermost)
                 && probe.passed[index]
             {
-                self.take_for_given(frame, node);
+                self.stub_as_inputs(frame, node);
                 continue;
             }
             if let Err(refusal) = self.node(frame, node) {
-                self.refused.push(Refused::of(node, refusal));
+                self.refused.push(UnsupportedOp::of(node, refusal));
                 self.give_up(frame, node);
             }
             if !is_outermost {
@@ -281,10 +283,10 @@ impl<'p> Lowering<'p> {
             if self.probe.is_some() {
                 if self.refused.len() == before && is_given_up(frame, node) {
                     let reason = "takes something that nothing outside Core ML can hand over";
-                    self.refused.push(Refused::of(node, Refusal::new(reason)));
+                    self.refused.push(UnsupportedOp::of(node, LoweringError::new(reason)));
                 }
                 if self.refused.len() > before {
-                    self.take_for_given(frame, node);
+                    self.stub_as_inputs(frame, node);
                 }
             }
             self.refused_nodes.resize(self.refused.len(), index);
@@ -292,12 +294,12 @@ impl<'p> Lowering<'p> {
     }
 
     /// Makes inputs of what a call gives, as far as there can be such inputs.
-    fn take_for_given(&mut self, frame: &mut Frame<'p>, node: &'p Node) {
+    fn stub_as_inputs(&mut self, frame: &mut Frame<'p>, node: &'p Node) {
         let graph = frame.graph;
         for id in node.defined() {
             let value = graph.value(id);
             let given = self.user_input(&identifier(&value.name), &value.meta);
-            frame.set(id, given.unwrap_or(Lowered::Refused));
+            frame.set(id, given.unwrap_or(LoweredValue::Refused));
         }
     }
 
@@ -305,8 +307,8 @@ impl<'p> Lowering<'p> {
     pub(crate) fn inline(
         &mut self,
         graph: &'p Graph,
-        inputs: Vec<Lowered>,
-    ) -> Result<Vec<Lowered>> {
+        inputs: Vec<LoweredValue>,
+    ) -> Result<Vec<LoweredValue>> {
         self.inline_in(Frame::new(graph), inputs)
     }
 
@@ -314,8 +316,8 @@ impl<'p> Lowering<'p> {
     pub(crate) fn inline_in(
         &mut self,
         mut frame: Frame<'p>,
-        inputs: Vec<Lowered>,
-    ) -> Result<Vec<Lowered>> {
+        inputs: Vec<LoweredValue>,
+    ) -> Result<Vec<LoweredValue>> {
         let graph = frame.graph;
         if inputs.len() != graph.inputs.len() {
             refuse!(
@@ -340,12 +342,12 @@ impl<'p> Lowering<'p> {
     }
 
     /// What an argument became; only for values.
-    fn argument(&mut self, frame: &mut Frame<'p>, argument: &Argument) -> Result<Lowered> {
+    fn argument(&mut self, frame: &mut Frame<'p>, argument: &Argument) -> Result<LoweredValue> {
         match argument {
             Argument::Value(id) => self.value(frame, *id),
-            Argument::None => Ok(Lowered::Nothing),
+            Argument::None => Ok(LoweredValue::Nothing),
             argument => match Number::stated(argument) {
-                Some(number) => Ok(Lowered::Number(number)),
+                Some(number) => Ok(LoweredValue::Number(number)),
                 None => refuse!("an argument is neither a value nor a number"),
             },
         }
@@ -354,7 +356,8 @@ impl<'p> Lowering<'p> {
     fn node(&mut self, frame: &mut Frame<'p>, node: &'p Node) -> Result<()> {
         let mut depends_on_refused = false;
         node.for_each_use(&mut |id| {
-            depends_on_refused |= matches!(frame.values[id.index()], Slot::Done(Lowered::Refused));
+            depends_on_refused |=
+                matches!(frame.values[id.index()], Slot::Done(LoweredValue::Refused));
         });
         if !self.unwritten.is_empty() && has_complex(frame.graph, node) {
             if let Some(refusal) = self.unwritten.get(&node.name) {
@@ -405,9 +408,9 @@ impl<'p> Lowering<'p> {
         }
         for constant in constants {
             let (id, dtype) = (constant.tensor.id, constant.tensor.dtype);
-            let stored = Stored::Tensor(constant.stored(String::new()));
+            let stored = StoredValue::Tensor(constant.stored(String::new()));
             let value = self.builder.constant(weights::constant("a matrix", &stored)?);
-            inner.set(id, Lowered::tensor(value, dtype));
+            inner.set(id, LoweredValue::tensor(value, dtype));
         }
         for node in &graph.nodes {
             self.call(&mut inner, node, lowered_by(&node.target)?)?;
@@ -416,7 +419,7 @@ impl<'p> Lowering<'p> {
     }
 
     fn give_up(&mut self, frame: &mut Frame<'p>, node: &Node) {
-        node.defined().for_each(|id| frame.set(id, Lowered::Refused));
+        node.defined().for_each(|id| frame.set(id, LoweredValue::Refused));
     }
 
     /// Records what a call's results became, after a look at whether they are what torch says.
@@ -424,7 +427,7 @@ impl<'p> Lowering<'p> {
         &mut self,
         frame: &mut Frame<'p>,
         node: &'p Node,
-        results: Vec<Lowered>,
+        results: Vec<LoweredValue>,
     ) -> Result<()> {
         for (id, lowered) in node.results().zip(results) {
             let Some(id) = id else { continue };
@@ -434,8 +437,13 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    fn checked(&mut self, lowered: Lowered, meta: &Meta, in_rows: bool) -> Result<Lowered> {
-        let (Lowered::Tensor(tensor), Meta::Tensor(meta)) = (&lowered, meta) else {
+    fn checked(
+        &mut self,
+        lowered: LoweredValue,
+        meta: &Meta,
+        in_rows: bool,
+    ) -> Result<LoweredValue> {
+        let (LoweredValue::Tensor(tensor), Meta::Tensor(meta)) = (&lowered, meta) else {
             return Ok(lowered);
         };
         let wanted = core_dtype(meta.dtype)?;
@@ -447,7 +455,7 @@ impl<'p> Lowering<'p> {
                 self.refine(value, meta);
             }
         }
-        Ok(Lowered::Tensor(Tensor { value, dtype: meta.dtype }))
+        Ok(LoweredValue::Tensor(Tensor { value, dtype: meta.dtype }))
     }
 
     /// Lets inference know which open dimensions torch knows, or knows to be those of inputs.
@@ -473,7 +481,7 @@ impl<'p> Lowering<'p> {
     }
 
     /// What a value became.
-    fn value(&mut self, frame: &mut Frame<'p>, id: coremill_pt2::ValueId) -> Result<Lowered> {
+    fn value(&mut self, frame: &mut Frame<'p>, id: coremill_pt2::ValueId) -> Result<LoweredValue> {
         match frame.values[id.index()].clone() {
             Slot::Done(lowered) => Ok(lowered),
             Slot::Weight(name) => {
@@ -488,28 +496,28 @@ impl<'p> Lowering<'p> {
     }
 
     /// A tensor of the archive.
-    fn weight(&mut self, name: &'p str) -> Result<Lowered> {
+    fn weight(&mut self, name: &'p str) -> Result<LoweredValue> {
         let Some(stored) = self.program.tensors.get(name) else {
             refuse!("the archive has no tensor `{name}`");
         };
         let (key, dtype) = match stored {
-            Stored::Tensor(tensor) => {
+            StoredValue::Tensor(tensor) => {
                 let (sizes, strides) = (tensor.sizes.as_slice(), tensor.strides.as_slice());
                 let key = (tensor.storage_name.as_str(), tensor.offset, sizes, strides);
                 (Some(key), tensor.dtype)
             }
-            Stored::Missing { dtype, .. } => (None, *dtype),
-            Stored::Object(_) => (None, coremill_pt2::ScalarType::Float32),
+            StoredValue::Missing { dtype, .. } => (None, *dtype),
+            StoredValue::Object(_) => (None, coremill_pt2::ScalarType::Float32),
         };
         if let Some(&value) = key.as_ref().and_then(|key| self.weights.get(key)) {
-            return Ok(Lowered::tensor(value, dtype));
+            return Ok(LoweredValue::tensor(value, dtype));
         }
         let constant = weights::constant(name, stored)?;
         let value = self.builder.mil.constant(name, constant);
         if let Some(key) = key {
             self.weights.insert(key, value);
         }
-        Ok(Lowered::tensor(value, dtype))
+        Ok(LoweredValue::tensor(value, dtype))
     }
 }
 
@@ -524,7 +532,7 @@ fn lowered_by(target: &Target) -> Result<Option<Lower>> {
 
 /// Whether something that a call gives was given up.
 fn is_given_up(frame: &Frame<'_>, node: &Node) -> bool {
-    node.defined().any(|id| matches!(frame.values[id.index()], Slot::Done(Lowered::Refused)))
+    node.defined().any(|id| matches!(frame.values[id.index()], Slot::Done(LoweredValue::Refused)))
 }
 
 /// Refuses a result that has not the dimensions that torch noted.
@@ -545,7 +553,7 @@ fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<()> {
         .iter()
         .map(|size| size.fixed().map_or_else(|| "?".to_owned(), |size| size.to_string()))
         .collect();
-    Err(Refusal::new(format!(
+    Err(LoweringError::new(format!(
         "the lowering gives [{}], but the archive records [{}]",
         found.join(", "),
         wanted.join(", ")

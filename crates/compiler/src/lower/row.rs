@@ -1,17 +1,17 @@
 //! Rows of the tables of lowerings: one for each operator, beside the functions of its family.
 
-use super::builder::Maybe;
+use super::builder::ValueResult;
 use super::call::{Call, Results};
-use super::value::Lowered;
+use super::value::LoweredValue;
 use crate::error::Result;
 
 /// Lowers a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Lower {
     /// Gives the tensor that is the first result; the others have no use.
-    Tensor(fn(&mut Call<'_, '_>) -> Maybe),
+    Tensor(fn(&mut Call<'_, '_>) -> ValueResult),
     /// Gives the only result, whatever it is.
-    Number(fn(&mut Call<'_, '_>) -> Result<Lowered>),
+    Number(fn(&mut Call<'_, '_>) -> Result<LoweredValue>),
     Several(fn(&mut Call<'_, '_>) -> Results),
 }
 
@@ -49,14 +49,17 @@ impl Row {
 }
 
 /// A row for an operator that gives one tensor.
-pub(crate) const fn tensor(operator: &'static str, lower: fn(&mut Call<'_, '_>) -> Maybe) -> Row {
+pub(crate) const fn tensor(
+    operator: &'static str,
+    lower: fn(&mut Call<'_, '_>) -> ValueResult,
+) -> Row {
     Row::all(operator, Lower::Tensor(lower))
 }
 
 /// A row for an operator that gives one number.
 pub(crate) const fn number(
     operator: &'static str,
-    lower: fn(&mut Call<'_, '_>) -> Result<Lowered>,
+    lower: fn(&mut Call<'_, '_>) -> Result<LoweredValue>,
 ) -> Row {
     Row::all(operator, Lower::Number(lower))
 }

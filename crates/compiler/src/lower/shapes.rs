@@ -12,7 +12,7 @@ use coremill_mil::text::identifier;
 use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, SymbolId, TensorMeta};
 
 use super::Lowering;
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// The largest extent of a dimension without a bound: what Core ML takes for none.
 const UNBOUNDED: i32 = -1;
@@ -52,8 +52,9 @@ impl Lowering<'_> {
             if !inputs.iter().any(|input| input.name == *name) {
                 let known: Vec<_> =
                     inputs.iter().map(|input| format!("`{}`", input.name)).collect();
-                let refusal =
-                    Refusal::new(format!("shapes are given for `{name}`, which is not an input"));
+                let refusal = LoweringError::new(format!(
+                    "shapes are given for `{name}`, which is not an input"
+                ));
                 return Err(refusal.hint(format!("the inputs are {}", known.join(", "))));
             }
         }
@@ -64,7 +65,7 @@ impl Lowering<'_> {
             let is_open = input.meta.sizes.iter().any(|size| size.fixed().is_none());
             let Some(shapes) = asked.get(&input.name) else {
                 if is_open {
-                    return Err(Refusal::new(format!(
+                    return Err(LoweringError::new(format!(
                         "input `{}` has open dimensions, but shapes are given for other inputs only",
                         input.name
                     ))
@@ -105,7 +106,7 @@ impl Lowering<'_> {
             && self.builder.opset() < Opset::Ios18
         {
             let what = format!("a choice of shapes for several inputs, `{first}` and `{second}`,");
-            return Err(Refusal::needs(&what, Opset::Ios18, self.builder.opset()));
+            return Err(LoweringError::needs(&what, Opset::Ios18, self.builder.opset()));
         }
         Ok(())
     }
@@ -143,7 +144,7 @@ impl Lowering<'_> {
                         highest if size.fixed().is_some() => format!("{highest} alone"),
                         highest => format!("{lowest} to {highest}"),
                     };
-                    return Err(Refusal::new(format!(
+                    return Err(LoweringError::new(format!(
                         "dimension {axis} of `{name}` is {found}; the program was exported for {of}"
                     ))
                     .hint(format!(

@@ -16,19 +16,19 @@
 
 use coremill_mil::ir::{TensorType, Type};
 use coremill_mil::text::identifier;
-use coremill_pt2::{Argument, Meta, OutputKind, Size, Stored, TensorMeta};
+use coremill_pt2::{Argument, Meta, OutputKind, Size, StoredValue, TensorMeta};
 use serde::Serialize;
 
 use super::builder::operation;
 use super::dtype::is_float;
 use super::high_rank::MAX_RANK;
 use super::{Frame, Lowering, weights};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 use crate::options::States;
 
 /// A buffer that is an input and an output: what the output gives is what the input takes in the next step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Fed {
+pub struct LoopedBuffer {
     /// The buffer's name in torch.
     pub buffer: String,
     /// What the input is called.
@@ -72,7 +72,7 @@ impl<'p> Lowering<'p> {
         &mut self,
         name: &'p str,
         meta: &'p Meta,
-    ) -> Result<Option<Lowered>> {
+    ) -> Result<Option<LoweredValue>> {
         let outputs = self.program.graph.outputs.iter().zip(&self.program.outputs);
         let mut written = outputs.filter_map(|(argument, kind)| match (argument, kind) {
             (
@@ -92,7 +92,7 @@ impl<'p> Lowering<'p> {
         let keeps = self.options.states == States::Keep && is_float(meta.dtype);
         if keeps && self.builder.opset() < Opset::Ios18 {
             let what = format!("a state, which the buffer `{name}` would become,");
-            let refusal = Refusal::needs(&what, Opset::Ios18, self.builder.opset());
+            let refusal = LoweringError::needs(&what, Opset::Ios18, self.builder.opset());
             return Err(match refusal.hint.clone() {
                 Some(hint) => refusal
                     .hint(format!("{hint}, or pass the option `states=io` for inputs and outputs")),
@@ -113,7 +113,7 @@ impl<'p> Lowering<'p> {
         Ok(Some(lowered))
     }
 
-    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, Lowered)> {
+    fn state(&mut self, name: &str, meta: &TensorMeta) -> Result<(Place, LoweredValue)> {
         let sizes = meta.sizes.iter().map(Size::extent).collect::<Option<Vec<u64>>>();
         let Some(mut sizes) = sizes else {
             refuse!("buffer `{name}` has sizes that are not fixed")
@@ -127,12 +127,12 @@ impl<'p> Lowering<'p> {
         self.builder.label = identifier(name);
         let value = self.read_state(state, first, meta)?;
         let place = Place::State { state, first, is_written: false };
-        Ok((place, Lowered::tensor(value, meta.dtype)))
+        Ok((place, LoweredValue::tensor(value, meta.dtype)))
     }
 
     /// The elements that a buffer has at first; none if they are zero, which is what states hold at first.
     fn first_value(&mut self, name: &str, sizes: &[u64]) -> Result<Option<ValueId>> {
-        let Some(stored @ Stored::Tensor(_)) = self.program.tensors.get(name) else {
+        let Some(stored @ StoredValue::Tensor(_)) = self.program.tensors.get(name) else {
             return Ok(None);
         };
         let constant = weights::constant(name, stored)?;
@@ -149,7 +149,12 @@ impl<'p> Lowering<'p> {
         Ok(Some(self.builder.mil.constant(&format!("{}_first", identifier(name)), constant)))
     }
 
-    fn read_state(&mut self, state: ValueId, first: Option<ValueId>, meta: &TensorMeta) -> Maybe {
+    fn read_state(
+        &mut self,
+        state: ValueId,
+        first: Option<ValueId>,
+        meta: &TensorMeta,
+    ) -> ValueResult {
         let read = emit!(self.builder, OpKind::ReadState, input = state)?;
         let mut value = self.builder.cast(read, DType::Fp32)?;
         if let Some(first) = first {
@@ -180,7 +185,7 @@ impl<'p> Lowering<'p> {
             let (state, first) = (*state, *first);
             let label = identifier(&buffer.name);
             let lowered = self.value(frame, id)?;
-            let (Lowered::Tensor(tensor), Meta::Tensor(meta)) =
+            let (LoweredValue::Tensor(tensor), Meta::Tensor(meta)) =
                 (lowered, &frame.graph.value(id).meta)
             else {
                 refuse!("buffer `{}` is written what is not a tensor", self.buffers[at].name);
@@ -200,14 +205,14 @@ impl<'p> Lowering<'p> {
                 operation(OpKind::WriteState, [("input", state.into()), ("data", value.into())]);
             self.builder.append(op)?;
             let again = self.read_state(state, first, meta)?;
-            frame.set(id, Lowered::tensor(again, meta.dtype));
+            frame.set(id, LoweredValue::tensor(again, meta.dtype));
         }
         Ok(())
     }
 
     /// Inference may not see that a value has the sizes of the state, which torch guarantees.
     fn check_held(&mut self, value: ValueId, held: &Type, at: usize) -> Result<()> {
-        let Some(held) = held.stripped_of_state().as_tensor() else { return Ok(()) };
+        let Some(held) = held.unwrap_state().as_tensor() else { return Ok(()) };
         let found = TensorType {
             dtype: self.builder.dtype(value),
             shape: self.builder.shape(value).to_vec(),
@@ -246,11 +251,11 @@ impl<'p> Lowering<'p> {
         let name = |value| self.builder.function.value(value).name.clone();
         let (buffer, input, output) = (self.buffers[at].name.clone(), name(input), name(output));
         let first = match self.program.tensors.get(&buffer) {
-            Some(stored @ Stored::Tensor(tensor)) if tensor.elements() <= MAX_TOLD => {
+            Some(stored @ StoredValue::Tensor(tensor)) if tensor.elements() <= MAX_TOLD => {
                 weights::constant(&buffer, stored).ok().and_then(|constant| integers(&constant))
             }
             _ => None,
         };
-        self.fed.push(Fed { buffer, input, output, first });
+        self.fed.push(LoopedBuffer { buffer, input, output, first });
     }
 }

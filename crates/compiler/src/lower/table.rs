@@ -9,8 +9,8 @@ use foldhash::{HashMap, HashMapExt};
 
 use super::ops;
 use super::row::{Lower, Row};
-use crate::decompose::{Natives, OPERATORS, for_each_name};
-use crate::error::{Refusal, Result, refuse};
+use crate::decompose::{OPERATORS, TargetOps, for_each_name};
+use crate::error::{LoweringError, Result, refuse};
 
 /// The rows of an operator: hardly any has more than one.
 struct Choice {
@@ -74,13 +74,13 @@ pub(crate) fn find(target: &Target) -> Result<Lower> {
 /// The operators that have rows.
 pub(crate) struct Rows;
 
-impl Natives for Rows {
+impl TargetOps for Rows {
     fn has(&mut self, target: &Target) -> bool {
         find(target).is_ok()
     }
 
-    fn lacks(&self, operator: &str) -> Refusal {
-        Refusal::new(format!("no lowering is known for `{operator}`"))
+    fn lacks(&self, operator: &str) -> LoweringError {
+        LoweringError::new(format!("no lowering is known for `{operator}`"))
     }
 
     fn schema(&self, target: &Target) -> Option<Arc<Schema>> {

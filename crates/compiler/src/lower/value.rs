@@ -2,11 +2,11 @@
 
 use coremill_mil::ir::ValueId;
 use coremill_pt2::{Argument, ScalarType};
-use coremill_tensor::Recipe;
+use coremill_tensor::LazyTensor;
 
 /// What a value of the graph became.
 #[derive(Clone, Debug)]
-pub(crate) enum Lowered {
+pub(crate) enum LoweredValue {
     Tensor(Tensor),
     /// The real and the imaginary parts of what the program gives.
     Pair([ValueId; 2]),
@@ -56,9 +56,9 @@ pub(crate) struct HighRank {
 
 /// A weight as codes and what they stand for. All recipes have the rank of the weight.
 #[derive(Clone)]
-pub(crate) struct Compressed {
+pub(crate) struct CompressedTensor {
     /// An integer for each element.
-    pub(crate) codes: Recipe,
+    pub(crate) codes: LazyTensor,
     /// The smallest code that there may be, and the largest.
     pub(crate) range: (i64, i64),
     pub(crate) meaning: Meaning,
@@ -68,9 +68,9 @@ pub(crate) struct Compressed {
 #[derive(Clone)]
 pub(crate) enum Meaning {
     /// `element = scale · (code − offset)`.
-    Scaled { scale: Recipe, offset: Option<Recipe> },
+    Scaled { scale: LazyTensor, offset: Option<LazyTensor> },
     /// `element = table[code]`: two axes more than the weight has, the last but one as long as there are codes.
-    Table { tables: Recipe },
+    Table { tables: LazyTensor },
 }
 
 impl<T> Scalar<T> {
@@ -115,33 +115,33 @@ impl Number {
     }
 }
 
-impl Lowered {
-    pub(crate) fn tensor(value: ValueId, dtype: ScalarType) -> Lowered {
-        Lowered::Tensor(Tensor { value, dtype })
+impl LoweredValue {
+    pub(crate) fn tensor(value: ValueId, dtype: ScalarType) -> LoweredValue {
+        LoweredValue::Tensor(Tensor { value, dtype })
     }
 
     pub(crate) fn number(&self) -> Option<Number> {
         match self {
-            Lowered::Number(number) => Some(*number),
+            LoweredValue::Number(number) => Some(*number),
             _ => None,
         }
     }
 }
 
-impl From<Int> for Lowered {
-    fn from(int: Int) -> Lowered {
-        Lowered::Number(Number::Int(int))
+impl From<Int> for LoweredValue {
+    fn from(int: Int) -> LoweredValue {
+        LoweredValue::Number(Number::Int(int))
     }
 }
 
-impl From<Real> for Lowered {
-    fn from(real: Real) -> Lowered {
-        Lowered::Number(Number::Float(real))
+impl From<Real> for LoweredValue {
+    fn from(real: Real) -> LoweredValue {
+        LoweredValue::Number(Number::Float(real))
     }
 }
 
-impl From<Truth> for Lowered {
-    fn from(truth: Truth) -> Lowered {
-        Lowered::Number(Number::Bool(truth))
+impl From<Truth> for LoweredValue {
+    fn from(truth: Truth) -> LoweredValue {
+        LoweredValue::Number(Number::Bool(truth))
     }
 }

@@ -1,8 +1,8 @@
 //! Parameters, buffers and constants of the archive as Core ML's constants.
 
 use coremill_mil::ir::Constant;
-use coremill_pt2::{Stored, Tensor};
-use coremill_tensor::{Buffer, DType, Overflow, Recipe, RecipeError};
+use coremill_pt2::{StoredValue, Tensor};
+use coremill_tensor::{Buffer, DType, LazyTensor, Overflow, RecipeError};
 
 use super::dtype::core_dtype;
 use crate::error::{Result, refuse};
@@ -12,7 +12,7 @@ use crate::parts::plain;
 const MAX_KEPT_BYTES: usize = 16 << 10;
 
 /// The constant for a stored tensor.
-pub(crate) fn constant(name: &str, stored: &Stored) -> Result<Constant> {
+pub(crate) fn constant(name: &str, stored: &StoredValue) -> Result<Constant> {
     let tensor = plain(name, stored)?;
     let dtype = core_dtype(tensor.dtype)?;
     let bytes = elements(name, tensor, dtype)?;
@@ -27,7 +27,7 @@ fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer> {
     };
     let Tensor { storage, sizes, strides, offset, .. } = tensor;
     // The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
-    let recipe = Recipe::strided(storage.clone(), stored, sizes, strides, *offset)
+    let recipe = LazyTensor::strided(storage.clone(), stored, sizes, strides, *offset)
         .and_then(|recipe| recipe.cast_with(dtype, Overflow::KeepBounds));
     let elements = match recipe {
         Ok(recipe) => recipe.to_buffer(),

@@ -9,13 +9,13 @@ use coremill_pt2::{
 
 use super::Division;
 use crate::decompose::{calling, given, meta, target};
-use crate::error::{Error, Refusal, Result, refuse};
+use crate::error::{Error, LoweringError, Result, refuse};
 
 /// The operator that stands for a partition: its number, then what it takes.
 pub(crate) const DELEGATE: &str = "executorch_call_delegate";
 
 /// A program that calls delegates.
-pub(crate) struct Around {
+pub(crate) struct DelegatedProgram {
     pub(crate) program: ExportedProgram,
     /// By node whether it is outside delegates.
     pub(crate) outside: Vec<bool>,
@@ -23,7 +23,10 @@ pub(crate) struct Around {
 
 /// Puts calls of delegates in the place of partitions. Tensors of types that delegates do not take are cast before,
 /// and what is given of such types after; numbers become tensors.
-pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<Around, Error> {
+pub(crate) fn around(
+    program: &ExportedProgram,
+    division: &Division,
+) -> Result<DelegatedProgram, Error> {
     let mut made = Maker {
         graph: Graph { nodes: Vec::new(), ..program.graph.clone() },
         schemas: Schemas::default(),
@@ -102,7 +105,7 @@ pub(crate) fn around(program: &ExportedProgram, division: &Division) -> Result<A
     let mut frame = program.clone();
     frame.graph = graph;
     frame.outputs = output_kinds;
-    Ok(Around { program: frame, outside })
+    Ok(DelegatedProgram { program: frame, outside })
 }
 
 struct Maker {
@@ -188,7 +191,7 @@ impl Maker {
 
     fn define(&mut self, name: &str, meta: TensorMeta) -> Result<ValueId> {
         let id = self.graph.define(name.to_owned(), Meta::Tensor(meta));
-        id.ok_or_else(|| Refusal::new("the graph has more values than 32 bits count"))
+        id.ok_or_else(|| LoweringError::new("the graph has more values than 32 bits count"))
     }
 
     /// Appends a call, its other arguments at their defaults.

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use coremill_mil::ir::Opset;
 use coremill_pt2::{ExportedProgram, Node, Target};
 
-use super::{DELEGATE, Divider, Why, Wishes};
-use crate::error::{Error, Refusal, Refused};
+use super::{DELEGATE, Divider, FallbackReason, PartitionOptions};
+use crate::error::{Error, LoweringError, UnsupportedOp};
 use crate::options::LowerOptions;
 use crate::pipeline::needed_by_options;
 
@@ -20,7 +20,7 @@ pub struct EdgeDivision {
     /// The partitions, in the order in which they run.
     pub parts: Vec<EdgePart>,
     /// The calls that stay outside because they cannot be lowered.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<UnsupportedOp>,
     /// torch's names of all calls. What a graph of fx has beside them belongs to what it takes and gives.
     pub calls: Vec<String>,
 }
@@ -82,9 +82,9 @@ pub fn refused_calls(
     Ok(divider.refused())
 }
 
-fn wishes(options: &LowerOptions) -> Wishes<'_> {
+fn wishes(options: &LowerOptions) -> PartitionOptions<'_> {
     let floor = Opset::Ios15.max(needed_by_options(&options.options));
-    Wishes { options, floor, without_kernel: &[] }
+    PartitionOptions { options, floor, without_kernel: &[] }
 }
 
 impl Divider<'_> {
@@ -92,8 +92,10 @@ impl Divider<'_> {
     fn refused(&self) -> EdgeDivision {
         let nodes = &self.program.graph.nodes;
         let refused = self.outside.iter().zip(nodes).filter_map(|(why, node)| match why {
-            Some(Why::Refused(refusal)) => Some(Refused::of(node, refusal.clone())),
-            Some(Why::Asked | Why::Crumb) | None => None,
+            Some(FallbackReason::Refused(refusal)) => {
+                Some(UnsupportedOp::of(node, refusal.clone()))
+            }
+            Some(FallbackReason::Asked | FallbackReason::Crumb) | None => None,
         });
         EdgeDivision {
             parts: Vec::new(),
@@ -140,7 +142,7 @@ impl Divider<'_> {
                 "uses the number `{}`, which is needed outside its delegate, too; delegates are given tensors only",
                 graph.nodes[shared].name
             );
-            self.outside[call] = Some(Why::Refused(Refusal::new(reason)));
+            self.outside[call] = Some(FallbackReason::Refused(LoweringError::new(reason)));
             found = true;
         }
         found

@@ -34,16 +34,16 @@ pub use self::edge::{EdgeDivision, EdgePart, edge_partition, refused_calls};
 use self::flow::Flow;
 use self::part::{Part, TakeOver, crosses, cut};
 pub(crate) use self::report::report;
-pub use self::report::{Cost, Outside, PartReport, Reason, Report};
+pub use self::report::{Cost, FallbackCall, PartReport, Reason, Report};
 use self::stages::Stages;
 use crate::decompose::{complex_outputs, pairs};
-use crate::error::{Error, Refusal, Refused};
-use crate::lower::{Probe, probe};
+use crate::error::{Error, LoweringError, UnsupportedOp};
+use crate::lower::{SupportQuery, probe};
 use crate::options::{LowerOptions, Options, States};
 use crate::pipeline::{lowered, optimise};
 
 /// How to divide a program.
-pub(crate) struct Wishes<'o> {
+pub(crate) struct PartitionOptions<'o> {
     /// How partitions are lowered, and what becomes part of them.
     pub(crate) options: &'o LowerOptions,
     /// The oldest release to lower for, where the options name none.
@@ -54,7 +54,7 @@ pub(crate) struct Wishes<'o> {
 
 /// A partition, lowered.
 #[derive(Clone, Debug)]
-pub(crate) struct Delegated {
+pub(crate) struct DelegatedPartition {
     pub(crate) part: Part,
     pub(crate) function: Function,
     /// By the name of a value, the call of the program that it was made for; passes have names of their own.
@@ -67,9 +67,9 @@ pub(crate) struct Delegated {
 /// A program that is divided.
 pub(crate) struct Division {
     /// The partitions in the order in which they run.
-    pub(crate) delegated: Vec<Delegated>,
+    pub(crate) delegated: Vec<DelegatedPartition>,
     /// By call why it stays outside; none for those inside, and for numbers.
-    pub(crate) outside: Vec<Option<Why>>,
+    pub(crate) outside: Vec<Option<FallbackReason>>,
     /// Names of operators to be left outside that no call has.
     pub(crate) in_vain: Vec<String>,
     stages: Stages,
@@ -78,11 +78,11 @@ pub(crate) struct Division {
 
 /// Why a call stays outside.
 #[derive(Clone, Debug)]
-pub(crate) enum Why {
+pub(crate) enum FallbackReason {
     /// The caller wants it so.
     Asked,
     /// It cannot be lowered.
-    Refused(Refusal),
+    Refused(LoweringError),
     /// It alone is not worth a delegate.
     Crumb,
 }
@@ -92,17 +92,17 @@ struct Divider<'w> {
     program: ExportedProgram,
     /// The program without its graph and its tensors.
     frame: ExportedProgram,
-    wishes: &'w Wishes<'w>,
+    wishes: &'w PartitionOptions<'w>,
     flow: Flow,
-    outside: Vec<Option<Why>>,
+    outside: Vec<Option<FallbackReason>>,
     /// Partitions that were lowered already, by their calls.
-    known: HashMap<Vec<usize>, Delegated>,
+    known: HashMap<Vec<usize>, DelegatedPartition>,
 }
 
 /// Divides a program that is functional.
 pub(crate) fn divide(
     program: ExportedProgram,
-    wishes: &Wishes<'_>,
+    wishes: &PartitionOptions<'_>,
 ) -> Result<(ExportedProgram, Division), Error> {
     let mut is_asked = vec![wishes.options.portable; program.graph.nodes.len()];
     let mut in_vain = Vec::new();
@@ -154,7 +154,11 @@ fn edge_name(target: &Target) -> (String, String) {
 }
 
 impl<'w> Divider<'w> {
-    fn new(mut program: ExportedProgram, wishes: &'w Wishes<'w>, is_asked: &[bool]) -> Divider<'w> {
+    fn new(
+        mut program: ExportedProgram,
+        wishes: &'w PartitionOptions<'w>,
+        is_asked: &[bool],
+    ) -> Divider<'w> {
         let (graph, tensors) = (mem::take(&mut program.graph), mem::take(&mut program.tensors));
         let frame = program.clone();
         (program.graph, program.tensors) = (graph, tensors);
@@ -164,7 +168,7 @@ impl<'w> Divider<'w> {
             let is_outside = is_asked[call]
                 && !flow.is_number[call]
                 && !wishes.without_kernel.contains(&node.name);
-            is_outside.then_some(Why::Asked)
+            is_outside.then_some(FallbackReason::Asked)
         });
         let outside = outside.collect();
         Divider { program, frame, wishes, flow, outside, known: HashMap::new() }
@@ -212,7 +216,7 @@ impl<'w> Divider<'w> {
         let options = self.options();
         let mut target = options.target.unwrap_or(self.wishes.floor);
         let refused = loop {
-            let refused = probe(&self.program, target, &options, &Probe { passed: &passed });
+            let refused = probe(&self.program, target, &options, &SupportQuery { passed: &passed });
             let needed = refused.iter().filter_map(|(_, refused)| refused.refusal.needs).max();
             match needed.filter(|needed| options.target.is_none() && *needed > target) {
                 Some(needed) => target = needed,
@@ -224,13 +228,13 @@ impl<'w> Divider<'w> {
             if self.flow.is_number[call] {
                 self.refuse_users(call, &refused.refusal);
             } else {
-                self.outside[call].get_or_insert(Why::Refused(refused.refusal));
+                self.outside[call].get_or_insert(FallbackReason::Refused(refused.refusal));
             }
         }
     }
 
     /// Calls that use a number which cannot be lowered cannot be, either.
-    fn refuse_users(&mut self, number: usize, refusal: &Refusal) {
+    fn refuse_users(&mut self, number: usize, refusal: &LoweringError) {
         let graph = &self.program.graph;
         for call in 0..graph.nodes.len() {
             if self.flow.is_number[call] || self.outside[call].is_some() {
@@ -243,7 +247,8 @@ impl<'w> Divider<'w> {
                     "uses `{}` (`{}`), which cannot be lowered: {}",
                     source.name, source.target, refusal.reason
                 );
-                self.outside[call] = Some(Why::Refused(Refusal { reason, ..refusal.clone() }));
+                self.outside[call] =
+                    Some(FallbackReason::Refused(LoweringError { reason, ..refusal.clone() }));
             }
         }
     }
@@ -261,7 +266,7 @@ impl<'w> Divider<'w> {
         let mut stand = true;
         for calls in partitions {
             if let Err(refused) = self.lower(calls) {
-                self.demote(calls, refused);
+                self.move_to_fallback(calls, refused);
                 stand = false;
             }
         }
@@ -305,7 +310,7 @@ impl<'w> Divider<'w> {
                     && !self.wishes.without_kernel.contains(&node.name)
             });
             if is_crumb {
-                calls.iter().for_each(|&call| self.outside[call] = Some(Why::Crumb));
+                calls.iter().for_each(|&call| self.outside[call] = Some(FallbackReason::Crumb));
                 found = true;
             }
         }
@@ -317,7 +322,7 @@ impl<'w> Divider<'w> {
     }
 
     /// Lowers a partition, unless that was done before.
-    fn lower(&mut self, calls: &[usize]) -> Result<(), Stands> {
+    fn lower(&mut self, calls: &[usize]) -> Result<(), PartitionBlocker> {
         if self.known.contains_key(calls) {
             return Ok(());
         }
@@ -329,7 +334,7 @@ impl<'w> Divider<'w> {
         };
         let part = cut(&self.program, &self.frame, &self.flow, calls, take_over);
         let graph = &self.program.graph;
-        let mut refused: Vec<(usize, Refusal)> = Vec::new();
+        let mut refused: Vec<(usize, LoweringError)> = Vec::new();
         for &id in &part.inputs {
             let value = graph.value(id);
             if let Err(refusal) = crosses(&value.name, &value.meta) {
@@ -344,7 +349,7 @@ impl<'w> Divider<'w> {
             }
         }
         if !refused.is_empty() {
-            return Err(Stands::Calls(refused, None));
+            return Err(PartitionBlocker::Calls(refused, None));
         }
         if !self.wishes.options.full_graph {
             let inputs = &part.inputs;
@@ -358,47 +363,49 @@ impl<'w> Divider<'w> {
                 let optimised = optimise(draft, &part.program, &attempt.origins, &options);
                 let function = match optimised {
                     Ok(function) => function,
-                    Err(error) => return Err(Stands::Whole(error)),
+                    Err(error) => return Err(PartitionBlocker::Whole(error)),
                 };
                 let of_program = |(name, node): (String, usize)| (name, part.nodes[node]);
                 let origins = attempt.origins.into_iter().map(of_program).collect();
-                let delegated = Delegated { part, function, origins, target, weights: None };
+                let delegated =
+                    DelegatedPartition { part, function, origins, target, weights: None };
                 self.known.insert(calls.to_vec(), delegated);
                 Ok(())
             }
             Err(Error::Refused(all)) => {
                 let at = attempt.refused_nodes.iter().map(|&node| part.nodes[node]);
                 let calls = at.zip(all.iter().map(|refused| refused.refusal.clone())).collect();
-                Err(Stands::Calls(calls, Some(all)))
+                Err(PartitionBlocker::Calls(calls, Some(all)))
             }
-            Err(error) => Err(Stands::Whole(error)),
+            Err(error) => Err(PartitionBlocker::Whole(error)),
         }
     }
 
     /// Puts what stands in the way of a partition outside.
-    fn demote(&mut self, calls: &[usize], stands: Stands) {
+    fn move_to_fallback(&mut self, calls: &[usize], stands: PartitionBlocker) {
         match stands {
-            Stands::Calls(refused, _) => {
+            PartitionBlocker::Calls(refused, _) => {
                 for (call, refusal) in refused {
                     if self.flow.is_number[call] {
                         self.refuse_users(call, &refusal);
                     } else {
-                        self.outside[call].get_or_insert(Why::Refused(refusal));
+                        self.outside[call].get_or_insert(FallbackReason::Refused(refusal));
                     }
                 }
                 // Something has to change, or this would never end.
                 if calls.iter().all(|&call| self.outside[call].is_none()) {
-                    self.outside[calls[0]] =
-                        Some(Why::Refused(Refusal::new("its partition cannot be lowered")));
+                    self.outside[calls[0]] = Some(FallbackReason::Refused(LoweringError::new(
+                        "its partition cannot be lowered",
+                    )));
                 }
             }
-            Stands::Whole(error) => {
+            PartitionBlocker::Whole(error) => {
                 let refusal = match error {
                     Error::Program(refusal) => refusal,
-                    other => Refusal::new(other.to_string()),
+                    other => LoweringError::new(other.to_string()),
                 };
                 for &call in calls {
-                    self.outside[call] = Some(Why::Refused(refusal.clone()));
+                    self.outside[call] = Some(FallbackReason::Refused(refusal.clone()));
                 }
             }
         }
@@ -406,22 +413,24 @@ impl<'w> Divider<'w> {
 }
 
 /// What stands in the way of a partition.
-enum Stands {
+enum PartitionBlocker {
     /// These calls; and how that is said to users, if the lowering said it.
-    Calls(Vec<(usize, Refusal)>, Option<Vec<Refused>>),
+    Calls(Vec<(usize, LoweringError)>, Option<Vec<UnsupportedOp>>),
     /// Something about all of it.
     Whole(Error),
 }
 
-impl Stands {
+impl PartitionBlocker {
     fn into_error(self) -> Error {
         match self {
-            Stands::Calls(_, Some(refused)) => Error::Refused(refused),
-            Stands::Calls(calls, None) => {
+            PartitionBlocker::Calls(_, Some(refused)) => Error::Refused(refused),
+            PartitionBlocker::Calls(calls, None) => {
                 let mut calls = calls.into_iter().map(|(_, refusal)| refusal);
-                Error::Program(calls.next().unwrap_or_else(|| Refusal::new("no call is at fault")))
+                Error::Program(
+                    calls.next().unwrap_or_else(|| LoweringError::new("no call is at fault")),
+                )
             }
-            Stands::Whole(error) => error,
+            PartitionBlocker::Whole(error) => error,
         }
     }
 }
@@ -430,7 +439,7 @@ impl Division {
     /// The calls that were to stay outside and whose tensors one of these calls takes or gives, directly or by way of
     /// others that are outside; all of them, if that is none.
     pub(crate) fn asked_beside(&self, program: &ExportedProgram, calls: &[usize]) -> Vec<usize> {
-        let is_asked = |call: &usize| matches!(self.outside[*call], Some(Why::Asked));
+        let is_asked = |call: &usize| matches!(self.outside[*call], Some(FallbackReason::Asked));
         let mut seen = vec![false; self.outside.len()];
         let mut pending = calls.to_vec();
         while let Some(call) = pending.pop() {

@@ -7,8 +7,8 @@ use coremill_optimize::linear::Outcome;
 use coremill_pt2::ExportedProgram;
 
 use super::stages::bytes;
-use super::{Division, Why, partitions_with};
-use crate::error::{Refusal, Refused};
+use super::{Division, FallbackReason, partitions_with};
+use crate::error::{LoweringError, UnsupportedOp};
 
 /// How one method was divided.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +18,9 @@ pub struct Report {
     /// Its partitions, in the order in which they run.
     pub parts: Vec<PartReport>,
     /// The calls that stay outside, in the order of the program.
-    pub outside: Vec<Outside>,
+    pub outside: Vec<FallbackCall>,
     /// Calls that were to be left outside, but that no kernel can do.
-    pub delegated_all_the_same: Vec<Refused>,
+    pub delegated_all_the_same: Vec<UnsupportedOp>,
     /// Names of operators to be left outside that no call has.
     pub skipped_in_vain: Vec<String>,
 }
@@ -46,9 +46,9 @@ pub struct PartReport {
 
 /// A call that stays outside.
 #[derive(Clone, Debug)]
-pub struct Outside {
+pub struct FallbackCall {
     /// The call and where it is in the model; the refusal says why it stays outside.
-    pub call: Refused,
+    pub call: UnsupportedOp,
     /// What kind of reason that is.
     pub reason: Reason,
     /// What it costs.
@@ -114,15 +114,17 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
             .collect();
         let bytes = taken.chain(&given).map(|id| bytes(graph, *id)).fold(0, u64::saturating_add);
         let (reason, refusal) = match why {
-            Why::Asked => (Reason::Asked, Refusal::new("is to be left outside, as was asked for")),
-            Why::Refused(refusal) => (Reason::Refused, refusal.clone()),
-            Why::Crumb => {
+            FallbackReason::Asked => {
+                (Reason::Asked, LoweringError::new("is to be left outside, as was asked for"))
+            }
+            FallbackReason::Refused(refusal) => (Reason::Refused, refusal.clone()),
+            FallbackReason::Crumb => {
                 let reason = "only moves elements between calls that are outside, too";
-                (Reason::TooSmall, Refusal::new(reason))
+                (Reason::TooSmall, LoweringError::new(reason))
             }
         };
-        let call = Refused::of(node, refusal);
-        outside.push(Outside { call, reason, cost: Cost { bytes, delegates } });
+        let call = UnsupportedOp::of(node, refusal);
+        outside.push(FallbackCall { call, reason, cost: Cost { bytes, delegates } });
     }
     Report {
         method: method.to_owned(),

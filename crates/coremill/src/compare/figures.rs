@@ -8,7 +8,7 @@ const INFINITE_IN_HALF: f64 = 32768.0;
 
 /// How far an array lies from a reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ErrorMetrics {
     /// How many elements they have.
     pub elements: usize,
     /// Whether they are integers or bools.
@@ -30,14 +30,14 @@ pub struct Figures {
     /// The cosine of the angle between them; none if one is all zeros.
     pub cosine: Option<f64>,
     /// The reference's power over that of the difference, in decibels; none without a difference. Compare with
-    /// [`Figures::snr`], which knows of elements that are not finite.
+    /// [`ErrorMetrics::snr`], which knows of elements that are not finite.
     pub snr_db: Option<f64>,
     /// The sums of squares of the reference and of the difference, of which several arrays have a ratio together.
     #[serde(skip)]
     pub(crate) powers: [f64; 2],
 }
 
-impl Figures {
+impl ErrorMetrics {
     /// Signal to noise in decibels: infinite if nothing differs, negatively so if an element is NaN or infinite in one
     /// alone.
     pub fn snr(&self) -> f64 {
@@ -61,7 +61,7 @@ pub(crate) fn figures_of_doubles(
     shape: &[usize],
     reference: &[f64],
     other: &Array,
-) -> Result<Figures, String> {
+) -> Result<ErrorMetrics, String> {
     fit(shape, other.shape())?;
     match other.elements() {
         Elements::Floats(y) => Ok(measure(false, pairs(reference, y, f64::from, f64::from))),
@@ -80,7 +80,7 @@ fn fit(reference: &[usize], other: &[usize]) -> Result<(), String> {
 }
 
 /// How far `other` lies from `reference`; a text if their elements cannot be put side by side.
-pub fn figures(reference: &Array, other: &Array) -> Result<Figures, String> {
+pub fn figures(reference: &Array, other: &Array) -> Result<ErrorMetrics, String> {
     fit(reference.shape(), other.shape())?;
     let integers = reference.as_ints().is_some() && other.as_ints().is_some();
     match (reference.elements(), other.elements()) {
@@ -121,7 +121,7 @@ fn is_mask(x: f64, y: f64) -> bool {
     alike && x.is_sign_negative() == y.is_sign_negative()
 }
 
-fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
+fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> ErrorMetrics {
     let (mut elements, mut differing, mut unlike, mut finite) = (0, 0, 0, 0usize);
     let (mut nan, mut infinite) = ([0; 2], [0; 2]);
     let (mut largest, mut max_absolute, mut sum_absolute) = (0f64, 0f64, 0f64);
@@ -151,7 +151,7 @@ fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> Figures {
         noise += distance * distance;
     }
     let length = (signal * power).sqrt();
-    Figures {
+    ErrorMetrics {
         elements,
         integers,
         differing,

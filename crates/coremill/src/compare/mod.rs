@@ -22,7 +22,7 @@ mod report;
 mod scales;
 
 pub(crate) use figures::figures_of_doubles;
-pub use figures::{Figures, figures};
-pub use per_op::{Contents, PerOp, Running, Step, Target, Unpaired, per_op};
+pub use figures::{ErrorMetrics, figures};
+pub use per_op::{Contents, PerOp, RunningModel, Step, Target, UnmatchedValue, per_op};
 pub use report::{Line, NotFinite, PerOpReport, UnpairedLine};
 pub use scales::SCALES_KEY;

@@ -27,13 +27,13 @@ use coremill_pte::program::{Instruction, ValueId};
 use coremill_runtime::INPUT;
 use coremill_session::{Executable, inputs};
 
-use super::figures::{Figures, figures};
+use super::figures::{ErrorMetrics, figures};
 use super::scales::{scales, unscaled};
 use crate::error::Error;
 use crate::executorch::{DelegatedModel, models};
 
 /// A program that is ready to run, and what it runs on.
-pub struct Running<'r> {
+pub struct RunningModel<'r> {
     /// What runs.
     pub target: Target<'r>,
     /// The inputs of each step; steps share the states.
@@ -67,20 +67,20 @@ pub enum Contents<'r> {
 }
 
 /// The values of a program that have names, by these without the ending of a precision.
-type Names = HashMap<String, Named>;
+type Names = HashMap<String, NamedValue>;
 
 /// A value that has a name of its own.
-struct Named {
+struct NamedValue {
     /// The whole name.
     name: String,
     /// What computes it.
-    made: Made,
+    made: ValueSource,
     /// The exponent of the power of two that it is computed times.
     exponent: i32,
 }
 
 /// What computes a value.
-enum Made {
+enum ValueSource {
     /// A kernel, for the model that takes it.
     Kernel(String),
     /// An operation of a model.
@@ -106,19 +106,19 @@ impl PerOp {
     }
 }
 
-impl Named {
+impl NamedValue {
     fn op(&self) -> &str {
         match &self.made {
-            Made::Kernel(op) | Made::Op { op, .. } => op,
+            ValueSource::Kernel(op) | ValueSource::Op { op, .. } => op,
         }
     }
 
     /// Whether two values of one name are the same.
-    fn is_same(&self, other: &Named) -> bool {
+    fn is_same(&self, other: &NamedValue) -> bool {
         match (&self.made, &other.made) {
             (
-                Made::Op { op, of, is_output, .. },
-                Made::Op { op: other_op, of: other_of, is_output: other_output, .. },
+                ValueSource::Op { op, of, is_output, .. },
+                ValueSource::Op { op: other_op, of: other_of, is_output: other_output, .. },
             ) => {
                 let same = |(one, two): (&Option<String>, &Option<String>)| {
                     one.as_ref().zip(two.as_ref()).is_none_or(|(one, two)| one == two)
@@ -127,9 +127,9 @@ impl Named {
                 (*is_output && *other_output) || (op == other_op && operands)
             }
             // What a kernel computes for a model is the result of the call that it has the name of.
-            (Made::Kernel(_), Made::Op { is_result, .. })
-            | (Made::Op { is_result, .. }, Made::Kernel(_)) => *is_result,
-            (Made::Kernel(one), Made::Kernel(other)) => one == other,
+            (ValueSource::Kernel(_), ValueSource::Op { is_result, .. })
+            | (ValueSource::Op { is_result, .. }, ValueSource::Kernel(_)) => *is_result,
+            (ValueSource::Kernel(one), ValueSource::Kernel(other)) => one == other,
         }
     }
 }
@@ -144,12 +144,12 @@ pub struct PerOp {
     /// How many the other computes.
     pub in_other: usize,
     /// The values that have one name in both, but are not known to be the same.
-    pub unpaired: Vec<Unpaired>,
+    pub unpaired: Vec<UnmatchedValue>,
 }
 
 /// Two values of one name that are not known to be the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unpaired {
+pub struct UnmatchedValue {
     /// The name in the second program.
     pub name: String,
     /// What computes the one in the reference.
@@ -172,7 +172,7 @@ pub struct Step {
     /// How often a value of this name came about before: of an earlier step, or in a loop.
     pub repeat: usize,
     /// How far it lies from the reference's; a text if they cannot be put side by side.
-    pub figures: Result<Figures, String>,
+    pub figures: Result<ErrorMetrics, String>,
 }
 
 /// The most bytes of the reference's values that are held at once.
@@ -182,13 +182,13 @@ const MAX_HELD_BYTES: usize = 1 << 30;
 type Key = (String, usize);
 
 /// Compares every value that both programs have.
-pub fn per_op(reference: &Running<'_>, other: &Running<'_>) -> Result<PerOp, Error> {
+pub fn per_op(reference: &RunningModel<'_>, other: &RunningModel<'_>) -> Result<PerOp, Error> {
     per_op_within(reference, other, MAX_HELD_BYTES)
 }
 
 fn per_op_within(
-    reference: &Running<'_>,
-    other: &Running<'_>,
+    reference: &RunningModel<'_>,
+    other: &RunningModel<'_>,
     budget: usize,
 ) -> Result<PerOp, Error> {
     let reference_names = names(reference)?;
@@ -236,7 +236,7 @@ fn per_op_within(
     let differ = other_names.iter().filter_map(|(key, named)| {
         let (name, op) = (named.name.clone(), named.op().to_owned());
         let reference = reference_names.get(key).filter(|found| !found.is_same(named))?;
-        Some(Unpaired { name, reference_op: reference.op().to_owned(), op })
+        Some(UnmatchedValue { name, reference_op: reference.op().to_owned(), op })
     });
     let mut unpaired: Vec<_> = differ.collect();
     unpaired.sort_by(|one, two| one.name.cmp(&two.name));
@@ -249,7 +249,7 @@ fn per_op_within(
 }
 
 /// The values that a program computes and that have names.
-fn names(running: &Running<'_>) -> Result<Names, Error> {
+fn names(running: &RunningModel<'_>) -> Result<Names, Error> {
     let Target { function, contents, .. } = running.target;
     match contents {
         Contents::Model { model, results } => names_in_model(model, function, results, false),
@@ -302,10 +302,10 @@ fn names_in_model(
             .collect();
         for &output in &op.outputs {
             let name = &found.value(output).name;
-            let named = || Named {
+            let named = || NamedValue {
                 name: name.clone(),
                 exponent: scales.get(without_precision(name)).copied().unwrap_or(0),
-                made: Made::Op {
+                made: ValueSource::Op {
                     op: op.type_name().to_owned(),
                     of: of.clone(),
                     is_output: given.contains(&source(output)),
@@ -372,8 +372,8 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
         for (value, name) in arguments.iter().zip(inputs) {
             let operator = kernels.get(value).and_then(|at| plan.operators.get(*at as usize));
             if let Some(operator) = operator {
-                let made = Made::Kernel(operator.to_string());
-                let named = Named { name: name.clone(), made, exponent: 0 };
+                let made = ValueSource::Kernel(operator.to_string());
+                let named = NamedValue { name: name.clone(), made, exponent: 0 };
                 names.entry(base(name).into_owned()).or_insert(named);
             }
         }
@@ -416,7 +416,7 @@ fn without_overload(name: &str) -> Option<String> {
 
 /// Runs all steps from the beginning, and shows each value that has a name of its own.
 fn observe(
-    running: &Running<'_>,
+    running: &RunningModel<'_>,
     names: &Names,
     show: &mut dyn FnMut(Key, &str, &str, &Array),
 ) -> Result<(), Error> {
@@ -426,7 +426,7 @@ fn observe(
         let Some(array) = value.as_array() else { return };
         let Some(named) = names.get(&*base).filter(|named| named.name == name) else { return };
         // What a model is given is also shown where another one has computed it.
-        if matches!(named.made, Made::Kernel(_)) != (op == INPUT) {
+        if matches!(named.made, ValueSource::Kernel(_)) != (op == INPUT) {
             return;
         }
         let repeat = repeats.entry(base.clone().into_owned()).or_default();
@@ -529,9 +529,12 @@ mod tests {
     fn running<'r>(
         (model, executable): &'r (Model, Arc<dyn Executable>),
         steps: &'r [Vec<(String, Array)>],
-    ) -> Running<'r> {
+    ) -> RunningModel<'r> {
         let contents = Contents::Model { model, results: None };
-        Running { target: Target { executable: &**executable, function: "main", contents }, steps }
+        RunningModel {
+            target: Target { executable: &**executable, function: "main", contents },
+            steps,
+        }
     }
 
     #[test]
@@ -564,7 +567,7 @@ mod tests {
         let found = per_op(&running(&one, &steps), &running(&two, &steps)).expect("both run");
         let names: Vec<_> = found.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["only", "b", "y"]);
-        let unpaired = |name: &str, [reference_op, op]: [&str; 2]| Unpaired {
+        let unpaired = |name: &str, [reference_op, op]: [&str; 2]| UnmatchedValue {
             name: name.to_owned(),
             reference_op: reference_op.to_owned(),
             op: op.to_owned(),
@@ -574,11 +577,11 @@ mod tests {
 
     #[test]
     fn a_kernel_is_paired_with_the_result_of_its_call() {
-        let named = |made| Named { name: "mul".to_owned(), made, exponent: 0 };
-        let kernel = |op: &str| named(Made::Kernel(op.to_owned()));
+        let named = |made| NamedValue { name: "mul".to_owned(), made, exponent: 0 };
+        let kernel = |op: &str| named(ValueSource::Kernel(op.to_owned()));
         let op = |is_result| {
             let op = "mul".to_owned();
-            named(Made::Op { op, of: Vec::new(), is_output: false, is_result })
+            named(ValueSource::Op { op, of: Vec::new(), is_output: false, is_result })
         };
         assert!(kernel("aten::mul.out").is_same(&op(true)));
         assert!(!kernel("aten::mul.out").is_same(&op(false)));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Figures, PerOp, Step};
+use super::{ErrorMetrics, PerOp, Step};
 
 /// An output, or a value.
 #[derive(Clone, Debug, Serialize)]
@@ -19,7 +19,7 @@ pub struct Line {
     pub shape: Vec<usize>,
     /// How far it lies from the reference's.
     #[serde(flatten)]
-    pub figures: Option<Figures>,
+    pub figures: Option<ErrorMetrics>,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,

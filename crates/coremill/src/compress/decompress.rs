@@ -1,7 +1,7 @@
 use coremill_mil::ir::{Constant, Op, OpId};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 
 use crate::error::Error;
 
@@ -13,7 +13,7 @@ pub fn decompress(model: &mut Model) -> Result<usize, Error> {
         let named = |error: &dyn std::fmt::Display| {
             Error::new(format!("function `{}`: {error}", function.name))
         };
-        let mut draft = Draft::new(function.clone()).map_err(|error| named(&error))?;
+        let mut draft = AnalyzedFunction::new(function.clone()).map_err(|error| named(&error))?;
         let mut editor = Editor::new(&mut draft);
         for id in editor.ops() {
             if is_weight(&editor, id) {

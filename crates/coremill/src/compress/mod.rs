@@ -40,8 +40,8 @@ mod samples;
 use coremill_mil::model::Model;
 pub use coremill_optimize::linear::{Config, Granularity, Integer, Mode};
 pub use coremill_optimize::{
-    Algorithm, BITS, Budget, Channels, Compressed, Fate, Form, Importance, Options, Palette, Prune,
-    Rule, SMALL, Selector, Values,
+    Algorithm, BITS, Budget, Channels, CompressedWeight, CompressionConfig, CompressionOutcome,
+    Importance, Options, Palette, Prune, Rule, SMALL, Selector, Values,
 };
 pub use decompress::decompress;
 pub use program::for_each_model;
@@ -54,7 +54,7 @@ use crate::error::Error;
 #[cfg(feature = "compiler")]
 pub use crate::samples::Pixels;
 #[cfg(feature = "compiler")]
-pub use crate::subject::Made;
+pub use crate::subject::Artifact;
 
 /// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
 ///
@@ -63,13 +63,13 @@ pub fn compress(
     model: &mut Model,
     options: &Options,
     watch: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Compressed>, Error> {
+) -> Result<Vec<CompressedWeight>, Error> {
     coremill_optimize::compress(model, options, watch).map_err(of_mil)
 }
 
-/// Which rules for some weights decided on none, from 0 on: `decided` are the [`Compressed::rule`]s of all models. Where a
+/// Which rules for some weights decided on none, from 0 on: `decided` are the [`CompressedWeight::rule`]s of all models. Where a
 /// budget decides, no rule does.
-pub fn idle_rules(
+pub fn unused_rules(
     options: &Options,
     decided: impl IntoIterator<Item = Option<usize>>,
 ) -> Vec<usize> {

@@ -1,7 +1,7 @@
 use coremill_mil::model::Model;
 use coremill_mlpackage::{compiled, package};
 use coremill_pte::coreml::{COMPILED, Directory, Entry, METADATA, Metadata, PACKAGE, identifier};
-use coremill_pte::{Data, Program};
+use coremill_pte::{ByteRope, Program};
 
 use crate::error::Error;
 use crate::executorch::{DelegatedModel, models};
@@ -39,7 +39,7 @@ pub fn for_each_model(
 }
 
 /// What the delegate is given: the files that it had, with another model.
-fn directory(delegated: &DelegatedModel, model: &Model) -> Result<Data, Error> {
+fn directory(delegated: &DelegatedModel, model: &Model) -> Result<ByteRope, Error> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(format!("the model `{}`: {error}", delegated.name))
     };
@@ -70,7 +70,7 @@ fn directory(delegated: &DelegatedModel, model: &Model) -> Result<Data, Error> {
     let metadata = Metadata { identifier: identifier(&tree.content), ..payload.metadata.clone() };
     directory.insert(METADATA, metadata.to_bytes()).map_err(of_pte)?;
     for file in tree.files {
-        let content: Data = file.parts.into_iter().collect();
+        let content: ByteRope = file.parts.into_iter().collect();
         directory.insert(format!("{root}/{}", file.path), content).map_err(of_pte)?;
     }
     for path in tree.empty_directories {

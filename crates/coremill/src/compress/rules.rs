@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use coremill_mil::ops::OpKind;
 use coremill_optimize::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
-use coremill_optimize::{Algorithm, Channels, Form, Palette, Prune, Rule, Selector, Values};
+use coremill_optimize::{
+    Algorithm, Channels, CompressionConfig, Palette, Prune, Rule, Selector, Values,
+};
 use coremill_tensor::DType;
 use serde::Deserialize;
 
@@ -163,7 +165,7 @@ impl FromStr for Pruning {
         } else {
             Prune::Magnitude(text.parse().map_err(|_| wrong())?)
         };
-        let form = Form { prune: Some(prune.clone()), values: Values::Floats };
+        let form = CompressionConfig { prune: Some(prune.clone()), values: Values::Floats };
         form.check().map_err(|error| error.message)?;
         Ok(Pruning(prune))
     }
@@ -233,7 +235,7 @@ impl RuleText {
         })
     }
 
-    fn form(&self) -> Result<Form, Error> {
+    fn form(&self) -> Result<CompressionConfig, Error> {
         let needs = |word: &str, other: &str| {
             Err(Error::new(format!("`{word}` says how to {other}, which is not asked for")))
         };
@@ -269,7 +271,7 @@ impl RuleText {
             (None, Some(bits)) => Values::Palette(self.palette(bits)?),
             (None, None) => Values::Floats,
         };
-        let form = Form { prune, values };
+        let form = CompressionConfig { prune, values };
         match (self.keep, form.is_plain()) {
             (true, false) => Err(Error::new("`keep` excludes every other way")),
             (false, true) => Err(Error::new("it does not say what becomes of weights")

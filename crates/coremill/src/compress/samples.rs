@@ -5,17 +5,17 @@ use std::path::PathBuf;
 
 use coremill_engine::{Array, Precision as Numerics};
 use coremill_mil::model::Model;
-use coremill_optimize::{Feed, Importance, feeds};
+use coremill_optimize::{Importance, WeightInput, feeds};
 
 use super::of_mil;
 use crate::error::Error;
 use crate::executorch;
 use crate::samples::{self, Pixels};
-use crate::subject::{Machine, Made};
+use crate::subject::{Artifact, Machine};
 
 /// Runs a model or a program on samples, which are `.npz` files and folders of them or of pictures, and gives the mean
 /// square of what each input channel of each weight is multiplied by: [`Options::importance`](super::Options::importance).
-pub fn importance(made: Made, paths: &[PathBuf], pixels: &Pixels) -> Result<Importance, Error> {
+pub fn importance(made: Artifact, paths: &[PathBuf], pixels: &Pixels) -> Result<Importance, Error> {
     pixels.check()?;
     let mut found = Vec::new();
     let mut add = |model: &Model| -> Result<(), Error> {
@@ -25,8 +25,8 @@ pub fn importance(made: Made, paths: &[PathBuf], pixels: &Pixels) -> Result<Impo
         Ok(())
     };
     match &made {
-        Made::Model(model) => add(model)?,
-        Made::Program(program) => {
+        Artifact::Model(model) => add(model)?,
+        Artifact::Program(program) => {
             for delegated in executorch::models(program)? {
                 add(&delegated.read()?)?;
             }
@@ -36,7 +36,7 @@ pub fn importance(made: Made, paths: &[PathBuf], pixels: &Pixels) -> Result<Impo
     let ports = machine.ports()?;
     let check = |sample: &samples::Sample| machine.check(sample);
     let samples = samples::read(paths, &ports, pixels, &check)?;
-    let mut by_value: HashMap<&str, Vec<&Feed>> = HashMap::new();
+    let mut by_value: HashMap<&str, Vec<&WeightInput>> = HashMap::new();
     for feed in &found {
         by_value.entry(&feed.value).or_default().push(feed);
     }
@@ -66,7 +66,7 @@ pub fn importance(made: Made, paths: &[PathBuf], pixels: &Pixels) -> Result<Impo
 }
 
 /// Adds the squares of a value's channels. Whether all of them are finite.
-fn see(feed: &Feed, array: &Array, (sums, count): &mut (Vec<f64>, usize)) -> bool {
+fn see(feed: &WeightInput, array: &Array, (sums, count): &mut (Vec<f64>, usize)) -> bool {
     let Some(elements) = array.as_floats() else { return true };
     let shape = array.shape();
     let Some(axis) = shape.len().checked_sub(1 + feed.axis_from_end) else { return true };
@@ -93,13 +93,13 @@ mod tests {
     #[test]
     fn channels_are_told_apart_whatever_their_axis() {
         let array = Array::floats(DType::Fp32, [2, 4, 2], (0..16).map(|x| x as f32).collect());
-        let feed = |channels, axis_from_end| Feed {
+        let feed = |channels, axis_from_end| WeightInput {
             weight: "w".to_owned(),
             channels,
             value: "x".to_owned(),
             axis_from_end,
         };
-        let found = |feed: &Feed| {
+        let found = |feed: &WeightInput| {
             let mut sums = (vec![0.0; feed.channels], 0);
             assert!(see(feed, &array, &mut sums));
             sums

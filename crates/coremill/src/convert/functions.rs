@@ -1,6 +1,6 @@
 //! Several programs as the functions of one model, which share the weights that they have in common.
 
-use coremill_compiler::{self as compiler, Conversion, FED_KEY, Options, Refusal};
+use coremill_compiler::{self as compiler, Conversion, FED_KEY, LoweringError, Options};
 use coremill_mil::ir::{Opset, Program};
 use coremill_mil::model::{FunctionDescription, Model, ModelDescription};
 use coremill_pt2::ExportedProgram;
@@ -15,7 +15,7 @@ pub fn convert_functions(
 ) -> Result<Vec<(String, Conversion)>, compiler::Error> {
     if let Some(target) = options.target.filter(|target| *target < Opset::Ios18) {
         let what = "a model of several functions";
-        return Err(compiler::Error::Program(Refusal::needs(what, Opset::Ios18, target)));
+        return Err(compiler::Error::Program(LoweringError::needs(what, Opset::Ios18, target)));
     }
     let mut wanted = Opset::Ios18;
     let mut converted: Vec<(String, Conversion)> = Vec::new();

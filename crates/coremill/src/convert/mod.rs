@@ -32,16 +32,18 @@ use coremill_compiler as compiler;
 use coremill_mil::ops::OpKind;
 use coremill_pt2::{self as pt2, Argument, InputKind, Node, OutputKind};
 
-pub use coremill_compiler::{Conversion, LowerOptions, Options, Refusal, Refused, Rewrite};
+pub use coremill_compiler::{
+    Conversion, LowerOptions, LoweringError, Options, Rewrite, UnsupportedOp,
+};
 pub use coremill_pt2::ExportedProgram;
 pub use functions::{convert_functions, merge};
 pub use numbers::{
-    Agreement, FP16_BOUND, FP32_BOUND, OutputAgreement, bound, check_method, check_numbers,
+    FP16_BOUND, FP32_BOUND, NumericsReport, OutputAgreement, bound, check_method, check_numbers,
 };
 pub use refusals::{Group, Paint, Part, Place, groups, render_group, render_refused, sum_refused};
 pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
-pub use wide::{Wide, kept_in_fp32};
+pub use wide::{Fp32Op, kept_in_fp32};
 
 use coremill_session::FileKind;
 

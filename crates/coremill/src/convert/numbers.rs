@@ -1,7 +1,7 @@
 //! Whether a converted model computes what it should, on the inputs that its archive holds.
 
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
-use coremill_engine::{Array, Outputs, Precision as Numerics, Value as Given};
+use coremill_engine::{Array, Outputs, Precision as Numerics, Value as CalibrationRun};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
 use coremill_pt2::{Argument, ExportedProgram, Graph, Meta, ScalarType, Value};
@@ -11,7 +11,7 @@ use coremill_session::{
 };
 
 use super::samples::sample_inputs;
-use crate::compare::{Figures, figures, figures_of_doubles};
+use crate::compare::{ErrorMetrics, figures, figures_of_doubles};
 use crate::error::Error;
 
 /// How far outputs of a model in `fp16` may lie from those in `fp32`, in parts of the largest one.
@@ -22,7 +22,7 @@ pub const FP32_BOUND: f64 = 1e-3;
 /// How a model's outputs agree with those of the same program in `fp32`, or in torch's own types where it computes in
 /// doubles.
 #[derive(Clone, Debug)]
-pub struct Agreement {
+pub struct NumericsReport {
     /// Each output.
     pub outputs: Vec<OutputAgreement>,
     /// How far they may lie apart: floats in parts of the largest, integers as the share that differs.
@@ -37,7 +37,7 @@ pub struct OutputAgreement {
     /// Its name.
     pub name: String,
     /// How it differs; a text if it has another shape.
-    pub figures: Result<Figures, String>,
+    pub figures: Result<ErrorMetrics, String>,
     /// NaN elements of the reference, which nothing agrees with: the reference lowers operators as the model does, and
     /// may have a defect in common.
     pub undefined: usize,
@@ -66,13 +66,13 @@ impl Expected<'_> {
     }
 }
 
-impl Agreement {
+impl NumericsReport {
     /// Compares outputs in their order; what is not a tensor is none.
     fn of<'a>(
         expected: impl ExactSizeIterator<Item = (&'a str, Expected<'a>)>,
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
         bound: f64,
-    ) -> Result<Agreement, Error> {
+    ) -> Result<NumericsReport, Error> {
         if expected.len() != found.len() {
             let (expected, found) = (expected.len(), found.len());
             return Err(Error::new(format!("there are {found} outputs; expected are {expected}")));
@@ -88,7 +88,7 @@ impl Agreement {
             };
             OutputAgreement { name: name.to_owned(), figures, undefined }
         });
-        Ok(Agreement { outputs: outputs.collect(), bound, caveat: None })
+        Ok(NumericsReport { outputs: outputs.collect(), bound, caveat: None })
     }
 
     /// Compares with what torch's kernels give in torch's types.
@@ -96,7 +96,7 @@ impl Agreement {
         expected: &'a [(String, ExactValue)],
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
         bound: f64,
-    ) -> Result<Agreement, Error> {
+    ) -> Result<NumericsReport, Error> {
         let expected = expected.iter().map(|(name, exact)| {
             let expected = match exact {
                 ExactValue::Array(array) => Expected::Array(array),
@@ -104,7 +104,7 @@ impl Agreement {
             };
             (&**name, expected)
         });
-        Agreement::of(expected, found, bound)
+        NumericsReport::of(expected, found, bound)
     }
 
     /// Whether every output is within the bound, where the reference has numbers.
@@ -135,7 +135,7 @@ pub fn check_numbers(
     options: &Options,
     made: &Verified<'_>,
     bound: f64,
-) -> Result<Option<Agreement>, Error> {
+) -> Result<Option<NumericsReport>, Error> {
     let mut rounded = session(made, Numerics::Faithful)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
@@ -145,7 +145,7 @@ pub fn check_numbers(
     let caveat = match in_torch_types(&program, found.0.len()) {
         Ok(Some(exact)) => {
             let found = found.0.iter().map(|(_, value)| value.as_array());
-            return Agreement::with_exact(&exact, found, bound).map(Some);
+            return NumericsReport::with_exact(&exact, found, bound).map(Some);
         }
         Ok(None) => None,
         Err(why) => Some(why),
@@ -160,8 +160,8 @@ pub fn check_numbers(
         session(&sound(&reference.model)?, Numerics::Fast)?.run(&inputs(&samples))?
     };
     let found = found.0.iter().map(|(_, value)| value.as_array());
-    let agreement = Agreement::of(arrays(&expected), found, bound)?;
-    Ok(Some(Agreement { caveat, ..agreement }))
+    let agreement = NumericsReport::of(arrays(&expected), found, bound)?;
+    Ok(Some(NumericsReport { caveat, ..agreement }))
 }
 
 /// Runs a method of a lowered program on the sample inputs of the archive that it was made from, what is delegated
@@ -175,7 +175,7 @@ pub fn check_method(
     program: ExportedProgram,
     options: &Options,
     bound: f64,
-) -> Result<Option<Agreement>, Error> {
+) -> Result<Option<NumericsReport>, Error> {
     let rounding = RunOptions { numerics: Numerics::Faithful, ..RunOptions::default() };
     let mut rounded = load_program(lowered, &rounding)?.session(method)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
@@ -185,7 +185,7 @@ pub fn check_method(
     let exact = in_torch_types(&program, found.0.len());
     let found = found.0.iter().map(|(_, value)| value.as_array());
     let caveat = match exact {
-        Ok(Some(exact)) => return Agreement::with_exact(&exact, found, bound).map(Some),
+        Ok(Some(exact)) => return NumericsReport::with_exact(&exact, found, bound).map(Some),
         Ok(None) => None,
         Err(why) => Some(why),
     };
@@ -200,12 +200,12 @@ pub fn check_method(
             if expected.0.len() > found.len() {
                 expected.0.retain(|(name, _)| !fed.iter().any(|fed| fed.output == *name));
             }
-            let agreement = Agreement::of(arrays(&expected), found, bound)?;
-            Ok(Some(Agreement { caveat, ..agreement }))
+            let agreement = NumericsReport::of(arrays(&expected), found, bound)?;
+            Ok(Some(NumericsReport { caveat, ..agreement }))
         }
         Err(compiler::Error::Refused(_) | compiler::Error::Program(_)) => {
             let expected = outside_of_delegates(program)?;
-            Agreement::with_exact(&expected, found, bound).map(Some)
+            NumericsReport::with_exact(&expected, found, bound).map(Some)
         }
         Err(error) => Err(Error::new(format!("in fp32: {error}"))),
     }
@@ -272,7 +272,8 @@ fn sound(model: &Model) -> Result<Verified<'_>, Error> {
 }
 
 fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Expected<'_>)> {
-    let expected = |value| Given::as_array(value).map_or(Expected::NoTensor, Expected::Array);
+    let expected =
+        |value| CalibrationRun::as_array(value).map_or(Expected::NoTensor, Expected::Array);
     outputs.0.iter().map(move |(name, value)| (&**name, expected(value)))
 }
 
@@ -293,7 +294,7 @@ mod tests {
         let (nan, plain) = (array(&[f32::NAN, 1.0]), array(&[2.0, 1.0]));
         let expected = [("y", Expected::Array(&nan)), ("z", Expected::Array(&plain))];
         let found = [Some(&nan), Some(&plain)];
-        let agreement = Agreement::of(expected.into_iter(), found.into_iter(), FP32_BOUND);
+        let agreement = NumericsReport::of(expected.into_iter(), found.into_iter(), FP32_BOUND);
         let agreement = agreement.expect("as many outputs");
         let undefined: Vec<_> = agreement.outputs.iter().map(|output| output.undefined).collect();
         assert_eq!(undefined, [1, 0]);

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use coremill_compiler::Refused;
+use coremill_compiler::UnsupportedOp;
 use coremill_io::{printable, printable_line};
 
 /// How many lines of the model's code are shown for one reason, and how many modules for one line.
-const MOST_PLACES: usize = 3;
-const MOST_MODULES: usize = 3;
+const MAX_PLACES: usize = 3;
+const MAX_MODULES: usize = 3;
 
 /// Calls of one operator that are refused for one reason.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Place<'r> {
 }
 
 /// Puts refused calls into groups, those with the most calls first.
-pub fn groups(refused: &[Refused]) -> Vec<Group<'_>> {
+pub fn groups(refused: &[UnsupportedOp]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for call in refused {
         let reason = call.refusal.reason.as_str();
@@ -67,7 +67,7 @@ pub fn groups(refused: &[Refused]) -> Vec<Group<'_>> {
 }
 
 impl<'r> Group<'r> {
-    fn add(&mut self, call: &'r Refused) {
+    fn add(&mut self, call: &'r UnsupportedOp) {
         self.calls += 1;
         let line = call.source.as_ref().map(|(file, line, _)| (file.as_str(), *line));
         let known = self.places.iter().position(|place| place.line == line);
@@ -104,7 +104,7 @@ pub enum Part {
 pub type Paint<'p> = &'p dyn Fn(Part, &str) -> String;
 
 /// Everything that cannot be lowered, and the sum. `name` is what the calls are in.
-pub fn render_refused(name: Option<&str>, refused: &[Refused], paint: Paint<'_>) -> String {
+pub fn render_refused(name: Option<&str>, refused: &[UnsupportedOp], paint: Paint<'_>) -> String {
     let groups = groups(refused);
     let mut text = String::new();
     let mut hints: Vec<&str> = Vec::new();
@@ -134,10 +134,10 @@ pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String 
     };
     let (operator, reason) = (printable_line(group.operator), printable(group.reason));
     let _ = writeln!(text, "{label}: `{operator}`: {reason}{count}");
-    for place in group.places.iter().take(MOST_PLACES) {
+    for place in group.places.iter().take(MAX_PLACES) {
         text += &render_place(place, paint);
     }
-    if let more @ 1.. = group.places.len().saturating_sub(MOST_PLACES) {
+    if let more @ 1.. = group.places.len().saturating_sub(MAX_PLACES) {
         let lines = if more == 1 { "line" } else { "lines" };
         let more = format!("and from {more} more {lines}");
         let _ = writeln!(text, "  {}", paint(Part::Faint, &more));
@@ -157,9 +157,9 @@ pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
 fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
     let mut text = String::new();
     let module = |module: &&str| format!("`{}`", printable_line(module));
-    let mut modules = place.modules.iter().take(MOST_MODULES).map(module);
+    let mut modules = place.modules.iter().take(MAX_MODULES).map(module);
     let mut named = modules.by_ref().collect::<Vec<_>>().join(", ");
-    if let more @ 1.. = place.modules.len().saturating_sub(MOST_MODULES) {
+    if let more @ 1.. = place.modules.len().saturating_sub(MAX_MODULES) {
         named += &format!(" and {more} more");
     }
     let within = if named.is_empty() { String::new() } else { format!(" in {named}") };
@@ -184,15 +184,15 @@ fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coremill_compiler::Refusal;
+    use coremill_compiler::LoweringError;
 
     use super::*;
 
-    fn call(node: &str, operator: &str, reason: &str, line: u32, module: &str) -> Refused {
-        Refused {
+    fn call(node: &str, operator: &str, reason: &str, line: u32, module: &str) -> UnsupportedOp {
+        UnsupportedOp {
             node: node.to_owned(),
             operator: operator.to_owned(),
-            refusal: Refusal::new(reason),
+            refusal: LoweringError::new(reason),
             module: Some(module.to_owned()),
             source: Some(("model.py".to_owned(), line, Some("x.f()".to_owned()))),
         }

@@ -2,7 +2,7 @@
 
 use coremill_compiler::identifier;
 use coremill_engine::{Array, Elements, Port};
-use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, Saved, Stored, Tensor};
+use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, SavedValue, StoredValue, Tensor};
 use coremill_tensor::DType;
 
 use super::of_archive;
@@ -49,7 +49,7 @@ pub fn sample_inputs(
     }
     for port in of_users {
         let held = program.tensors.iter().find_map(|(name, stored)| match stored {
-            Stored::Tensor(tensor) if is_named(&port.name, name) => Some(tensor),
+            StoredValue::Tensor(tensor) if is_named(&port.name, name) => Some(tensor),
             _ => None,
         });
         if let Some(tensor) = held {
@@ -68,26 +68,26 @@ fn is_named(port: &str, buffer: &str) -> bool {
 }
 
 /// The leaves as torch flattens arguments: containers in order, everything else as it is.
-fn flatten<'s>(value: &'s Saved, leaves: &mut Vec<&'s Saved>) {
+fn flatten<'s>(value: &'s SavedValue, leaves: &mut Vec<&'s SavedValue>) {
     // Values were read within a limit of depth.
     match value {
-        Saved::Tuple(items) | Saved::List(items) => {
+        SavedValue::Tuple(items) | SavedValue::List(items) => {
             items.iter().for_each(|item| flatten(item, leaves));
         }
-        Saved::Dict(pairs) => pairs.iter().for_each(|(_, value)| flatten(value, leaves)),
+        SavedValue::Dict(pairs) => pairs.iter().for_each(|(_, value)| flatten(value, leaves)),
         _ => leaves.push(value),
     }
 }
 
-fn array(value: &Saved) -> Result<Array, Error> {
+fn array(value: &SavedValue) -> Result<Array, Error> {
     match value {
-        Saved::Tensor(Stored::Tensor(tensor)) => tensor_array(tensor),
-        Saved::Int(value) => match i32::try_from(*value) {
+        SavedValue::Tensor(StoredValue::Tensor(tensor)) => tensor_array(tensor),
+        SavedValue::Int(value) => match i32::try_from(*value) {
             Ok(value) => Ok(Array::ints(DType::Int32, [1], vec![value])),
             Err(_) => Err(Error::new(format!("the sample {value} does not fit 32 bits"))),
         },
-        Saved::Float(value) => Ok(Array::floats(DType::Fp32, [1], vec![*value as f32])),
-        Saved::Bool(value) => Ok(Array::ints(DType::Bool, [1], vec![i32::from(*value)])),
+        SavedValue::Float(value) => Ok(Array::floats(DType::Fp32, [1], vec![*value as f32])),
+        SavedValue::Bool(value) => Ok(Array::ints(DType::Bool, [1], vec![i32::from(*value)])),
         _ => Err(Error::new("the sample is not a tensor and no number")),
     }
 }

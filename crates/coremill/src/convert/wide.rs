@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// Operations of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Wide {
+pub struct Fp32Op {
     /// What MIL calls them.
     pub op: &'static str,
     /// How many there are.
@@ -20,8 +20,8 @@ pub struct Wide {
 }
 
 /// The operations of a model that take floats of 32 bits because their release takes no others.
-pub fn kept_in_fp32(model: &Model) -> Vec<Wide> {
-    let mut counts: BTreeMap<&str, Wide> = BTreeMap::new();
+pub fn kept_in_fp32(model: &Model) -> Vec<Fp32Op> {
+    let mut counts: BTreeMap<&str, Fp32Op> = BTreeMap::new();
     for function in &model.program.functions {
         for (_, op) in function.all_ops() {
             // Casts and the like take floats of any width; what matters is what computes.
@@ -37,7 +37,7 @@ pub fn kept_in_fp32(model: &Model) -> Vec<Wide> {
             };
             let later = Opset::ALL.into_iter().filter(|opset| *opset > function.opset);
             let narrow_from = later.into_iter().find(|opset| takes_half(kind, name, *opset));
-            let entry = counts.entry(kind.name()).or_insert_with(|| Wide {
+            let entry = counts.entry(kind.name()).or_insert_with(|| Fp32Op {
                 op: kind.name(),
                 count: 0,
                 narrow_from: narrow_from.map(Opset::tag),

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// A model that was written out.
 #[derive(Clone, Debug)]
-pub struct Extracted {
+pub struct ExtractedModel {
     /// Where it stands now.
     pub path: PathBuf,
     /// Which delegates use it.
@@ -27,7 +27,7 @@ pub fn extract(
     program: &Program,
     directory: impl AsRef<Path>,
     options: &SaveOptions,
-) -> Result<Vec<Extracted>, Error> {
+) -> Result<Vec<ExtractedModel>, Error> {
     let directory = directory.as_ref();
     let models = models(program)?;
     let made = std::fs::create_dir_all(directory);
@@ -52,7 +52,7 @@ pub fn extract(
         package::write_files(&path, &files, &empty, &options)
             .map_err(|error| Error::of_package(&path, &error))?;
         let bytes = files.iter().flat_map(|file| &file.parts).map(|part| part.len() as u64).sum();
-        extracted.push(Extracted { path, uses: model.uses, bytes });
+        extracted.push(ExtractedModel { path, uses: model.uses, bytes });
     }
     Ok(extracted)
 }

@@ -41,7 +41,7 @@ use crate::error::Error;
 
 pub use coremill_pte::Program;
 pub use coremill_runtime::{Hooks, Span};
-pub use extract::{Extracted, extract};
+pub use extract::{ExtractedModel, extract};
 pub use summary::{
     CallCount, DelegateSummary, MethodSummary, ModelSummary, ProgramSummary, SpecSummary,
     ValueSummary, summarize,

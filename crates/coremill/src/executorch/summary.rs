@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use coremill_pte::Program;
 use coremill_pte::coreml::BACKEND;
 use coremill_pte::program::{
-    Delegate, Dynamism, Instruction, Placement, Plan, Tensor, Value, ValueId,
+    Delegate, ExecutionPlan, Instruction, Placement, ShapeDynamism, Tensor, Value, ValueId,
 };
 use serde::Serialize;
 
@@ -132,7 +132,7 @@ pub fn summarize(program: &Program) -> Result<ProgramSummary, Error> {
     })
 }
 
-fn method(plan: &Plan, program: &Program, models: &[DelegatedModel]) -> MethodSummary {
+fn method(plan: &ExecutionPlan, program: &Program, models: &[DelegatedModel]) -> MethodSummary {
     let values = |ids: &[ValueId]| ids.iter().map(|id| value(&plan.values[id.index()])).collect();
     let instructions = || plan.chains.iter().flat_map(|chain| &chain.instructions);
     let mut calls: BTreeMap<u32, usize> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn method(plan: &Plan, program: &Program, models: &[DelegatedModel]) -> MethodSu
 }
 
 fn delegate(
-    plan: &Plan,
+    plan: &ExecutionPlan,
     index: usize,
     delegate: &Delegate,
     calls: usize,
@@ -224,7 +224,7 @@ fn value(value: &Value) -> ValueSummary {
                 None => format!("{:?}", tensor.scalar_type).to_lowercase(),
             }),
             shape: Some(tensor.sizes.clone()),
-            dynamic: tensor.dynamism != Dynamism::Static,
+            dynamic: tensor.dynamism != ShapeDynamism::Static,
             value: None,
         },
         Value::IntList(_) => list("ints"),

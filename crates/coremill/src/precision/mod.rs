@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
+use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, Precision as Numerics};
 use coremill_mil::ir::Opset;
-use coremill_passes::{self as pass, Draft, KeepFp32, Magnitude, Rescaled};
+use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, Magnitude, RescaleOutcome};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ use crate::convert;
 use crate::error::Error;
 use crate::samples::{self, Pixels, Sample};
 pub use crate::subject::Output;
-use crate::subject::{Machine, Made, Outputs, Subject};
+use crate::subject::{Artifact, Machine, Outputs, TrialCompiler};
 
 /// Outputs are as they should be from so many decibels on, and a cure is looked for below.
 pub const ENOUGH_DB: f64 = 40.0;
@@ -49,11 +49,11 @@ const INFINITE: f32 = 1e30;
 
 /// How a program stays within half precision.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct MixedPrecisionPlan {
     /// What has to be done to the program; none if it is sound as it is.
     pub rewrite: Option<Rewrite>,
     /// What is done, in the order of the program.
-    pub cures: Vec<Cure>,
+    pub cures: Vec<PrecisionFix>,
     /// How each output agrees with `fp32`, as the program was and as it is now.
     pub outputs: Vec<Outcome>,
     /// How many samples that was measured with.
@@ -75,7 +75,7 @@ pub struct Outcome {
 
 /// One place where half precision did not do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cure {
+pub struct PrecisionFix {
     /// The first value that it is about.
     pub name: String,
     /// The module that computes it.
@@ -90,7 +90,7 @@ pub struct Cure {
     pub in_fp32: Vec<String>,
 }
 
-impl Chosen {
+impl MixedPrecisionPlan {
     /// Has a conversion do what was chosen. The metadata of its models then says which values are computed times a power
     /// of two, so that they can be compared with those of other models.
     pub fn apply(&self, options: &mut Options) {
@@ -118,10 +118,10 @@ pub fn choose(
     output: Output,
     options: &LowerOptions,
     samples: &[PathBuf],
-) -> Result<Chosen, Error> {
+) -> Result<MixedPrecisionPlan, Error> {
     let mut options = options.clone();
     options.options.rewrite = None;
-    let subject = Subject::new(program.clone(), output, &options, Opset::Ios15)?;
+    let subject = TrialCompiler::new(program.clone(), output, &options, Opset::Ios15)?;
     let in_fp32 = Options { precision: Precision::Fp32, ..options.options.clone() };
     let in_fp16 = Options { precision: Precision::Fp16, ..options.options };
     let (made, graph) = looked_at(&subject, &in_fp32, false)?;
@@ -163,12 +163,16 @@ pub fn choose(
 }
 
 /// The program as it is made, and its operations, with branches merged or as they are.
-fn looked_at(subject: &Subject, options: &Options, merges: bool) -> Result<(Made, Graph), Error> {
+fn looked_at(
+    subject: &TrialCompiler,
+    options: &Options,
+    merges: bool,
+) -> Result<(Artifact, Graph), Error> {
     let graph = Arc::new(Mutex::new(Graph::default()));
     let seen = graph.clone();
     let look = rewrite(move |draft, calls, _| {
         if merges {
-            pass::merge_branches(draft);
+            pass::reparameterize_conv_branches(draft);
         }
         seen.lock().unwrap_or_else(PoisonError::into_inner).add(draft, calls);
     });
@@ -179,7 +183,7 @@ fn looked_at(subject: &Subject, options: &Options, merges: bool) -> Result<(Made
 
 /// What is tried, and judged by.
 struct Trial {
-    subject: Subject,
+    subject: TrialCompiler,
     in_fp32: Options,
     in_fp16: Options,
     samples: Vec<Sample>,
@@ -203,7 +207,7 @@ struct Plan {
 struct Changes {
     /// Sums of branches that are one convolution now.
     merged: Vec<String>,
-    rescaled: Rescaled,
+    rescaled: RescaleOutcome,
 }
 
 /// Each output with its distance from `fp32`.
@@ -237,7 +241,7 @@ impl Tried {
 }
 
 impl Trial {
-    fn choose(&self, reference: &Machine, mut graph: Graph) -> Result<Chosen, Error> {
+    fn choose(&self, reference: &Machine, mut graph: Graph) -> Result<MixedPrecisionPlan, Error> {
         let mut best = Tried::of(self, Plan::default())?;
         let before = best.after.clone();
         // Everything stays in `fp16` with these.
@@ -265,7 +269,7 @@ impl Trial {
     }
 
     /// The program by a plan, and what was done to it.
-    fn make(&self, plan: &Plan) -> Result<(Made, Changes), Error> {
+    fn make(&self, plan: &Plan) -> Result<(Artifact, Changes), Error> {
         let told = Arc::new(Mutex::new(Changes::default()));
         let tell = told.clone();
         let (made, _) = self.subject.make(&self.in_fp16, Some(self.rewrite(plan, Some(tell))))?;
@@ -278,7 +282,7 @@ impl Trial {
         rewrite(move |draft, _, keep| {
             let mut done = Changes::default();
             if plan.merges {
-                done.merged = pass::merge_branches(draft);
+                done.merged = pass::reparameterize_conv_branches(draft);
             }
             if plan.rescales {
                 done.rescaled = pass::rescale(draft, &magnitudes, keep);
@@ -295,7 +299,7 @@ impl Trial {
     }
 
     /// How far the outputs of what was made lie from `fp32`: of each the worst of all samples.
-    fn judge(&self, made: Made) -> Result<Distances, Error> {
+    fn judge(&self, made: Artifact) -> Result<Distances, Error> {
         let machine = Machine::new(made, Numerics::Faithful)?;
         let mut all: Distances = Vec::new();
         for (sample, wanted) in self.samples.iter().zip(&self.wanted) {
@@ -311,7 +315,7 @@ impl Trial {
         Ok(all)
     }
 
-    fn chosen(&self, tried: &Tried, graph: &Graph, before: &Distances) -> Chosen {
+    fn chosen(&self, tried: &Tried, graph: &Graph, before: &Distances) -> MixedPrecisionPlan {
         let Tried { plan, changes, after } = tried;
         let outcome = |((name, before), (_, after)): (&(String, _), &(String, _))| Outcome {
             name: name.clone(),
@@ -325,7 +329,7 @@ impl Trial {
             cures.push(scaled_cure(scaled, graph));
         }
         for name in &changes.rescaled.norms {
-            cures.push(Cure {
+            cures.push(PrecisionFix {
                 name: name.clone(),
                 module: name_of(name),
                 reason: "it squares what leaves the range of fp16".to_owned(),
@@ -350,7 +354,7 @@ impl Trial {
         }
         cures.sort_by_key(|cure| graph.place(&cure.name));
         let is_changed = plan.merges || plan.rescales || !plan.wide.is_empty();
-        Chosen {
+        MixedPrecisionPlan {
             rewrite: is_changed.then(|| self.rewrite(plan, None)),
             cures,
             outputs: before.iter().zip(after).map(outcome).collect(),
@@ -367,7 +371,7 @@ impl Trial {
 }
 
 /// What computing regions of operations in `fp32` is about.
-fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> Cure {
+fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> PrecisionFix {
     let mut names = regions.concat();
     names.sort_by_key(|name| graph.place(name));
     let (first, last) = (names[0], names[names.len() - 1]);
@@ -382,7 +386,7 @@ fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> Cure {
             "casts around each place, and they leave".to_owned(),
         ),
     };
-    Cure {
+    PrecisionFix {
         name: first.to_owned(),
         module: graph.module(first).map(str::to_owned),
         reason,
@@ -393,9 +397,9 @@ fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> Cure {
 }
 
 /// What merging branches is about.
-fn merged_cure(merged: &[String], graph: &Graph) -> Option<Cure> {
+fn merged_cure(merged: &[String], graph: &Graph) -> Option<PrecisionFix> {
     let first = merged.first()?;
-    Some(Cure {
+    Some(PrecisionFix {
         name: first.clone(),
         module: graph.module(first).map(str::to_owned),
         reason: "rounding its branches apart adds up".to_owned(),
@@ -409,7 +413,7 @@ fn merged_cure(merged: &[String], graph: &Graph) -> Option<Cure> {
 }
 
 /// What moving a power of two is about.
-fn scaled_cure(scaled: &pass::Scaled, graph: &Graph) -> Cure {
+fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
     let first = scaled.values.first().or(scaled.in_fp32.first()).cloned().unwrap_or_default();
     let about = Magnitude { max: scaled.largest, rms: scaled.smallest };
     let remedy = match (scaled.values.len(), scaled.values.last()) {
@@ -434,7 +438,7 @@ fn scaled_cure(scaled: &pass::Scaled, graph: &Graph) -> Cure {
         Some(wide) if scaled.added == 0 => wide,
         Some(wide) => format!("{}; {wide}", multiplications(scaled.added)),
     };
-    Cure {
+    PrecisionFix {
         module: graph.module(&first).map(str::to_owned),
         name: first,
         reason: if scaled.values.is_empty() {
@@ -463,7 +467,9 @@ fn reason(magnitude: Option<&Magnitude>) -> String {
     }
 }
 
-fn rewrite(run: impl Fn(&mut Draft, &Calls, &mut KeepFp32) + Send + Sync + 'static) -> Rewrite {
+fn rewrite(
+    run: impl Fn(&mut AnalyzedFunction, &SourceMap, &mut KeepFp32) + Send + Sync + 'static,
+) -> Rewrite {
     Rewrite { needs: Opset::Ios15, run: Arc::new(run) }
 }
 
@@ -519,8 +525,8 @@ fn see(seen: &mut HashMap<String, Sums>, name: &str, array: &Array) {
 }
 
 /// What a value is multiplied by, by name.
-fn exponents(rescaled: &Rescaled) -> BTreeMap<&str, i32> {
-    let of = |scaled: &'_ pass::Scaled| scaled.exponent;
+fn exponents(rescaled: &RescaleOutcome) -> BTreeMap<&str, i32> {
+    let of = |scaled: &'_ pass::ScaledGroup| scaled.exponent;
     let all = rescaled
         .scaled
         .iter()

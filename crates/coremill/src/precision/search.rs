@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use coremill_compiler::Calls;
+use coremill_compiler::SourceMap;
 use coremill_engine::{Array, Precision as Numerics};
 use coremill_mil::ir::{Binding, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, Rescaled};
+use coremill_passes::{AnalyzedFunction, RescaleOutcome};
 use coremill_tensor::{DType, Statistics};
 
 use super::{ENOUGH_DB, Plan, Trial, exponents, is_enough};
@@ -17,7 +17,7 @@ use crate::subject::Machine;
 /// So many operations at the most are tried without `fp32` one by one; more go in halves.
 const ONE_BY_ONE: usize = 12;
 /// How often a part of the program is halved to find where noise comes from.
-const MOST_HALVES: usize = 32;
+const MAX_HALVES: usize = 32;
 
 /// The operations of a program before precision is chosen.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ struct Node {
 
 impl Graph {
     /// Takes in a function.
-    pub(super) fn add(&mut self, draft: &Draft, calls: &Calls) {
+    pub(super) fn add(&mut self, draft: &AnalyzedFunction, calls: &SourceMap) {
         let function = &draft.function;
         let is_float = |value: ValueId| {
             let ty = draft.analysis.ty(value).and_then(Type::as_tensor);
@@ -203,7 +203,7 @@ impl Search<'_> {
                 return Ok(Some(plan));
             }
             let found = self.values(&machine)?;
-            let more = self.culprits(&plan, &wanted, &found, &changes.rescaled, next);
+            let more = self.error_contributors(&plan, &wanted, &found, &changes.rescaled, next);
             if more.is_empty() || 4 * plan.wide.len() > self.graph.ops.len() {
                 return Ok(None);
             }
@@ -226,7 +226,7 @@ impl Search<'_> {
         };
         let mut parts = vec![part(0..units.len())?];
         let mut wanted = Part::order(&mut parts);
-        for _ in 0..MOST_HALVES {
+        for _ in 0..MAX_HALVES {
             let divisible = (0..wanted).filter(|&at| parts[at].range.len() > 1);
             let Some(at) = divisible.max_by_key(|&at| (parts[at].ops, parts[at].range.start))
             else {
@@ -279,12 +279,12 @@ impl Search<'_> {
     }
 
     /// The operations that add most to the noise of what they are given.
-    fn culprits(
+    fn error_contributors(
         &self,
         plan: &Plan,
         wanted: &HashMap<String, Array>,
         found: &HashMap<String, Array>,
-        rescaled: &Rescaled,
+        rescaled: &RescaleOutcome,
         count: usize,
     ) -> Vec<String> {
         let exponents = exponents(rescaled);

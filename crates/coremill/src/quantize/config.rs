@@ -222,10 +222,10 @@ pub struct Config {
 }
 
 /// The most that can be done.
-const MOST_EFFORT: u8 = 2;
+const MAX_EFFORT: u8 = 2;
 
 /// What is to become of a layer.
-pub(super) enum Wanted {
+pub(super) enum LayerAction {
     /// It is quantized.
     Scheme(Scheme),
     /// It could be, and stays as it is for a reason.
@@ -265,7 +265,7 @@ impl Config {
         self.schemes().map(Scheme::needs).max().unwrap_or(Opset::Ios15)
     }
 
-    pub(super) fn wanted(&self, facts: &Facts<'_>) -> Wanted {
+    pub(super) fn wanted(&self, facts: &Facts<'_>) -> LayerAction {
         let rule = self.rules.iter().find(|rule| {
             let takes = |scheme: Scheme| match rule.ops.is_empty() {
                 true => scheme.recipe.takes(facts.kind),
@@ -279,26 +279,26 @@ impl Config {
         };
         match scheme {
             None if rule.is_some() && self.schemes().any(|it| it.recipe.takes(facts.kind)) => {
-                Wanted::Kept("a rule keeps it".to_owned())
+                LayerAction::Kept("a rule keeps it".to_owned())
             }
-            None => Wanted::Nothing,
+            None => LayerAction::Nothing,
             Some(_) if self.keep.iter().any(|path| is_of(path, facts)) => {
-                Wanted::Kept("its module is kept".to_owned())
+                LayerAction::Kept("its module is kept".to_owned())
             }
             Some(_) if self.keep_ops.iter().any(|op| op == facts.kind.name()) => {
-                Wanted::Kept("its operation is kept".to_owned())
+                LayerAction::Kept("its operation is kept".to_owned())
             }
             Some(_) if facts.elements > 0 && facts.elements < self.min_elements => {
-                Wanted::Kept(format!("has {} elements", facts.elements))
+                LayerAction::Kept(format!("has {} elements", facts.elements))
             }
-            Some(scheme) => Wanted::Scheme(scheme),
+            Some(scheme) => LayerAction::Scheme(scheme),
         }
     }
 
     pub(super) fn check(&self, options: &Options) -> Result<(), Error> {
         self.schemes().try_for_each(Scheme::check)?;
         self.pixels.check()?;
-        if self.effort > MOST_EFFORT {
+        if self.effort > MAX_EFFORT {
             let message = format!("there is no effort {}", self.effort);
             return Err(Error::new(message).hint("give 0, 1 or 2"));
         }
@@ -344,7 +344,7 @@ impl Config {
                 return Err(Error::new(format!("rule {} selects no layer", at + 1)).hint(known()));
             }
         }
-        let is_wanted = |facts: &Facts<'_>| !matches!(self.wanted(facts), Wanted::Nothing);
+        let is_wanted = |facts: &Facts<'_>| !matches!(self.wanted(facts), LayerAction::Nothing);
         if self.schemes().any(|scheme| scheme.storage().is_some()) && !layers.iter().any(is_wanted)
         {
             let message = format!("the recipe `{}` is for no layer", self.scheme.recipe.name());

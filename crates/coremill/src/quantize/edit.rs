@@ -9,18 +9,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_compiler::Calls;
+use coremill_compiler::SourceMap;
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 use coremill_tensor::DType;
 
-use super::config::{Config, Facts, Scheme, Wanted};
-use super::moments::{Metric, Moments};
+use super::config::{Config, Facts, LayerAction, Scheme};
+use super::moments::{InputHessian, Metric};
 use super::observe::Range;
 use super::rows::Rows;
-use super::weights::{Unfit, compressed, fits, floats};
+use super::weights::{SkipReason, compressed, fits, floats};
 use crate::error::Error;
 
 /// An operation that can be quantized, with its activation.
@@ -67,15 +67,19 @@ pub(super) struct Found {
 }
 
 /// Looks for what a configuration is for. Weights that are no numbers are an error.
-pub(super) fn find(draft: &mut Draft, calls: &Calls, config: &Config) -> Result<Found, Error> {
+pub(super) fn find(
+    draft: &mut AnalyzedFunction,
+    calls: &SourceMap,
+    config: &Config,
+) -> Result<Found, Error> {
     let editor = Editor::new(draft);
     let mut found = Found::default();
     for mut layer in candidates(&editor, calls, config) {
         found.all.push(layer.clone());
         match config.wanted(&layer.facts()) {
-            Wanted::Nothing => {}
-            Wanted::Kept(why) => found.kept.push((layer, why)),
-            Wanted::Scheme(scheme) => {
+            LayerAction::Nothing => {}
+            LayerAction::Kept(why) => found.kept.push((layer, why)),
+            LayerAction::Scheme(scheme) => {
                 layer.scheme = scheme;
                 match unfit(&editor, &layer)? {
                     Some(why) => {
@@ -107,8 +111,8 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     }
     match fits(&weight, output_axis(layer.kind), storage) {
         Ok(()) => Ok(None),
-        Err(Unfit::Form(why)) => Ok(Some(format!("its weight {why}"))),
-        Err(Unfit::Numbers(why)) => {
+        Err(SkipReason::Form(why)) => Ok(Some(format!("its weight {why}"))),
+        Err(SkipReason::Numbers(why)) => {
             let message = format!("the weight of `{}` {why}", layer.name);
             Err(Error::new(message)
                 .hint("keep the layer with the option `keep`, or mend the weight"))
@@ -124,7 +128,7 @@ fn weight(editor: &Editor<'_>, layer: &Layer) -> Result<Option<Array>, Error> {
 }
 
 /// The operations that can be quantized.
-fn candidates(editor: &Editor<'_>, calls: &Calls, config: &Config) -> Vec<Layer> {
+fn candidates(editor: &Editor<'_>, calls: &SourceMap, config: &Config) -> Vec<Layer> {
     let mut found = Vec::new();
     for id in editor.ops() {
         let Some((op, kind)) = editor.op(id).and_then(|op| Some((op, op.kind()?))) else {
@@ -260,7 +264,7 @@ pub(super) struct Tuning {
     /// What the output channels of layers are off on average.
     pub(super) shifts: HashMap<String, Vec<f32>>,
     /// The second moments of what layers are given, of each group of channels.
-    pub(super) moments: Arc<HashMap<(String, Rows), Vec<Moments>>>,
+    pub(super) moments: Arc<HashMap<(String, Rows), Vec<InputHessian>>>,
     /// What weights became, by the names of their layers: they are looked for once.
     pub(super) made: Arc<Mutex<HashMap<String, Op>>>,
 }
@@ -270,14 +274,14 @@ impl Tuning {
     fn metrics(&self, layer: &Layer) -> Vec<Option<Metric>> {
         let key = layer.rows.clone().map(|rows| (layer.input.clone(), rows));
         let moments = key.and_then(|key| self.moments.get(&key));
-        moments.map_or_else(Vec::new, |groups| groups.iter().map(Moments::metric).collect())
+        moments.map_or_else(Vec::new, |groups| groups.iter().map(InputHessian::metric).collect())
     }
 }
 
 /// Quantizes those layers of a program that have one of these names.
 pub(super) fn apply(
-    draft: &mut Draft,
-    calls: &Calls,
+    draft: &mut AnalyzedFunction,
+    calls: &SourceMap,
     chosen: &HashSet<String>,
     config: &Config,
     tuning: &Tuning,
@@ -286,10 +290,10 @@ pub(super) fn apply(
     let mut layers = candidates(&editor, calls, config);
     layers.retain_mut(|layer| {
         let wanted = config.wanted(&layer.facts());
-        if let Wanted::Scheme(scheme) = wanted {
+        if let LayerAction::Scheme(scheme) = wanted {
             layer.scheme = scheme;
         }
-        matches!(wanted, Wanted::Scheme(_)) && chosen.contains(&layer.name)
+        matches!(wanted, LayerAction::Scheme(_)) && chosen.contains(&layer.name)
     });
     for (value, source) in activations(&editor, &layers.iter().collect::<Vec<_>>()) {
         if let Some(range) = tuning.ranges.get(editor.name(source)) {
@@ -310,7 +314,7 @@ pub(super) fn apply(
                 let axis = output_axis(layer.kind);
                 let op = compressed(&weight, axis, storage, opset, tuning.effort, &metrics);
                 let op = op.map_err(|unfit| {
-                    let (Unfit::Form(why) | Unfit::Numbers(why)) = unfit;
+                    let (SkipReason::Form(why) | SkipReason::Numbers(why)) = unfit;
                     Error::new(format!("the weight of `{}` {why}", layer.name))
                 })?;
                 made().insert(layer.name.clone(), op.clone());
@@ -384,7 +388,7 @@ fn inserted(editor: &mut Editor<'_>, before: OpId, op: Op, label: &str) -> Resul
     values.map(|values| values[0]).map_err(|refusals| refused(label, &refusals))
 }
 
-fn refused(name: &str, refusals: &[coremill_mil::infer::Refusal]) -> Error {
+fn refused(name: &str, refusals: &[coremill_mil::infer::InferError]) -> Error {
     let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
     Error::new(format!("`{name}` cannot be quantized: {}", reasons.join("; ")))
 }

@@ -40,19 +40,19 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coremill_compiler::{Calls, LowerOptions, Options, Precision, Rewrite};
+use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, Port, Precision as Numerics};
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, KeepFp32};
+use coremill_passes::{AnalyzedFunction, KeepFp32};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 pub use self::config::{Config, Recipe, Rule, Scheme};
 use self::edit::{Found, Layer, Tuning};
-use self::moments::Moments;
+use self::moments::InputHessian;
 pub use self::observe::Observer;
-use self::observe::{Range, Seen};
+use self::observe::{CalibrationStats, Range};
 use self::rows::Rows;
 pub use self::rules::{RuleText, read_rules};
 use crate::compare::figures;
@@ -62,8 +62,8 @@ use crate::error::Error;
 use crate::images;
 use crate::samples;
 pub use crate::samples::{Pixels, Sample};
-use crate::subject::{Machine, Outputs, Subject};
-pub use crate::subject::{Made, Output};
+pub use crate::subject::{Artifact, Output};
+use crate::subject::{Machine, Outputs, TrialCompiler};
 
 /// What quantization costs at one layer.
 #[derive(Clone, Debug, Serialize)]
@@ -86,9 +86,9 @@ pub struct Loss {
 
 /// A quantized program.
 #[derive(Clone, Debug)]
-pub struct Quantized {
+pub struct QuantizedProgram {
     /// What it became.
-    pub made: Made,
+    pub made: Artifact,
     /// The release that it was written for.
     pub target: Opset,
     /// Each layer that the recipe is for, the one that costs the outputs most first.
@@ -106,7 +106,7 @@ const MEASURED: usize = 8;
 
 /// A program that is ready to be quantized.
 pub struct Quantizer {
-    subject: Subject,
+    subject: TrialCompiler,
     options: Options,
     config: Config,
     machine: Machine,
@@ -129,7 +129,7 @@ impl Quantizer {
         if config.scheme.recipe == Recipe::Fp32 {
             options.options.precision = Precision::Fp32;
         }
-        let subject = Subject::new(program.clone(), output, &options, config.needs())?;
+        let subject = TrialCompiler::new(program.clone(), output, &options, config.needs())?;
         let options = options.options;
         let (looked, looking) = (Arc::new(Mutex::new(Ok(Found::default()))), config.clone());
         let look = looked.clone();
@@ -188,7 +188,7 @@ impl Quantizer {
     }
 
     /// Quantizes the program with samples.
-    pub fn run(&self, samples: &[Sample]) -> Result<Quantized, Error> {
+    pub fn run(&self, samples: &[Sample]) -> Result<QuantizedProgram, Error> {
         let layers = &self.found.layers;
         let needs = if self.config.is_static() {
             Some("activations are quantized")
@@ -229,7 +229,7 @@ impl Quantizer {
         let kept = self.found.kept.iter();
         layers.extend(kept.map(|(layer, why)| loss_of(layer, Some(why.clone()))));
         let (samples, effort) = (samples.len(), best.tuning.effort);
-        Ok(Quantized { made, target, layers, model_db, samples, effort })
+        Ok(QuantizedProgram { made, target, layers, model_db, samples, effort })
     }
 
     /// Measures what each layer loses with the roundings of an effort, and leaves the worst as they are.
@@ -300,7 +300,7 @@ impl Quantizer {
         chosen: &HashSet<String>,
         tuning: &Tuning,
         options: &Options,
-    ) -> Result<(Made, Opset), Error> {
+    ) -> Result<(Artifact, Opset), Error> {
         let failed = Arc::new(Mutex::new(None));
         let (told, config) = (failed.clone(), self.config.clone());
         let (chosen, tuning) = (chosen.clone(), tuning.clone());
@@ -321,8 +321,8 @@ impl Quantizer {
         &self,
         samples: &[Sample],
         effort: u8,
-    ) -> Result<HashMap<(String, Rows), Vec<Moments>>, Error> {
-        let mut moments: HashMap<(String, Rows), Option<Vec<Moments>>> = HashMap::new();
+    ) -> Result<HashMap<(String, Rows), Vec<InputHessian>>, Error> {
+        let mut moments: HashMap<(String, Rows), Option<Vec<InputHessian>>> = HashMap::new();
         if effort < 2 {
             return Ok(HashMap::new());
         }
@@ -337,7 +337,7 @@ impl Quantizer {
                 for rows in inputs.get(name).into_iter().flatten().copied() {
                     let new = || {
                         let (groups, length) = rows.lengths(array.shape())?;
-                        (0..groups).map(|_| Moments::new(length)).collect()
+                        (0..groups).map(|_| InputHessian::new(length)).collect()
                     };
                     let known = moments.entry((name.to_owned(), rows.clone())).or_insert_with(new);
                     if let Some(known) = known {
@@ -357,11 +357,11 @@ impl Quantizer {
         if names.is_empty() {
             return Ok(HashMap::new());
         }
-        let mut seen: HashMap<String, Seen> = HashMap::new();
+        let mut seen: HashMap<String, CalibrationStats> = HashMap::new();
         for (index, sample) in samples.iter().enumerate() {
             let mut bad = None;
             let mut look = |name: &str, array: &Array| {
-                let new = || Seen::new(self.config.observer);
+                let new = || CalibrationStats::new(self.config.observer);
                 if names.contains(name)
                     && let Some(elements) = array.as_floats()
                     && !seen.entry(name.to_owned()).or_insert_with(new).see(elements)
@@ -398,8 +398,12 @@ impl Found {
 }
 
 /// A change to the functions that a program becomes.
-fn change(config: &Config, run: impl Fn(&mut Draft, &Calls) + Send + Sync + 'static) -> Rewrite {
-    let run = move |draft: &mut Draft, calls: &Calls, _: &mut KeepFp32| run(draft, calls);
+fn change(
+    config: &Config,
+    run: impl Fn(&mut AnalyzedFunction, &SourceMap) + Send + Sync + 'static,
+) -> Rewrite {
+    let run =
+        move |draft: &mut AnalyzedFunction, calls: &SourceMap, _: &mut KeepFp32| run(draft, calls);
     Rewrite { needs: config.needs(), run: Arc::new(run) }
 }
 
@@ -412,7 +416,7 @@ fn outputs(
     machine: &Machine,
     samples: &[Sample],
     watched: &HashSet<String>,
-) -> Result<Vec<Given>, Error> {
+) -> Result<Vec<CalibrationRun>, Error> {
     let mut all = Vec::with_capacity(samples.len());
     for sample in samples {
         let mut values = HashMap::new();
@@ -421,13 +425,13 @@ fn outputs(
                 values.insert(name.to_owned(), array.clone());
             }
         })?;
-        all.push(Given { outputs, values });
+        all.push(CalibrationRun { outputs, values });
     }
     Ok(all)
 }
 
 /// What one run gives.
-struct Given {
+struct CalibrationRun {
     outputs: Outputs,
     values: HashMap<String, Array>,
 }
@@ -436,7 +440,7 @@ struct Given {
 struct Measure<'s> {
     samples: &'s [Sample],
     /// What the program makes of them.
-    given: Vec<Given>,
+    given: Vec<CalibrationRun>,
     /// The values that layers give, by name.
     watched: HashSet<String>,
 }
@@ -493,7 +497,11 @@ fn loss_of(layer: &Layer, kept: Option<String>) -> Loss {
 }
 
 /// Signal to noise over all samples: of a value, or of the worst output.
-fn decibels(reference: &[Given], found: &[Given], value: Option<&str>) -> Option<f64> {
+fn decibels(
+    reference: &[CalibrationRun],
+    found: &[CalibrationRun],
+    value: Option<&str>,
+) -> Option<f64> {
     let mut noise = Noise::default();
     for (reference, found) in reference.iter().zip(found) {
         match value {
@@ -505,7 +513,11 @@ fn decibels(reference: &[Given], found: &[Given], value: Option<&str>) -> Option
 }
 
 /// What a layer's output channels are off on average when it alone is quantized.
-fn shift(reference: &[Given], found: &[Given], layer: &Layer) -> Option<Vec<f32>> {
+fn shift(
+    reference: &[CalibrationRun],
+    found: &[CalibrationRun],
+    layer: &Layer,
+) -> Option<Vec<f32>> {
     if !matches!(layer.kind, OpKind::Conv | OpKind::ConvTranspose | OpKind::Linear) {
         return None;
     }

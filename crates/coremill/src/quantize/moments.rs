@@ -10,17 +10,17 @@ use std::sync::{Mutex, PoisonError};
 use coremill_io::share;
 
 /// Layers of more input channels are rounded to the nearest: the factor takes their number to the third.
-const MOST_CHANNELS: usize = 4096;
+const MAX_CHANNELS: usize = 4096;
 /// What is added to the diagonal, in parts of its mean, so that channels without a signal do no harm.
 const DAMPING: f64 = 0.01;
 /// How often all channels are looked at again.
-const MOST_SWEEPS: usize = 8;
+const MAX_SWEEPS: usize = 8;
 /// How often codes are looked for with the scales that fit those before.
-const MOST_FITS: usize = 4;
+const MAX_FITS: usize = 4;
 
 /// The second moments of what a layer is given.
 #[derive(Clone, Debug)]
-pub(super) struct Moments {
+pub(super) struct InputHessian {
     channels: usize,
     /// The lower triangle, row by row.
     sums: Vec<f64>,
@@ -46,11 +46,11 @@ struct Rounded {
     slopes: Vec<f64>,
 }
 
-impl Moments {
+impl InputHessian {
     /// Moments of so many channels; none if they are too many.
-    pub(super) fn new(channels: usize) -> Option<Moments> {
-        let is_sound = (1..=MOST_CHANNELS).contains(&channels);
-        is_sound.then(|| Moments { channels, sums: vec![0.0; channels * channels] })
+    pub(super) fn new(channels: usize) -> Option<InputHessian> {
+        let is_sound = (1..=MAX_CHANNELS).contains(&channels);
+        is_sound.then(|| InputHessian { channels, sums: vec![0.0; channels * channels] })
     }
 
     /// Takes in one input.
@@ -126,7 +126,7 @@ impl Metric {
     ) -> (Vec<f32>, Vec<f32>) {
         let mut scales = scales.to_vec();
         let mut best: Option<(f64, Vec<f32>, Vec<f32>)> = None;
-        for _ in 0..MOST_FITS {
+        for _ in 0..MAX_FITS {
             let of = |channel: usize| scales[channel / block];
             let mut rounded = self.rounded(
                 weights,
@@ -161,7 +161,7 @@ impl Metric {
         let row = |at: usize| &self.matrix[at * size..][..size];
         let slopes = (0..size).map(|at| dot(row(at), &off)).collect();
         let mut rounded = Rounded { codes, off, slopes };
-        for _ in 0..MOST_SWEEPS {
+        for _ in 0..MAX_SWEEPS {
             let mut is_changed = false;
             for at in (0..size).rev() {
                 let channel = self.order[at];
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn metric(inputs: &[f32]) -> Metric {
-        let mut moments = Moments::new(SIZE).expect("few channels");
+        let mut moments = InputHessian::new(SIZE).expect("few channels");
         inputs.chunks_exact(SIZE).for_each(|row| moments.see(row));
         moments.metric().expect("there is a signal")
     }
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn without_a_signal_there_is_nothing_to_make_up() {
-        assert!(Moments::new(4).expect("few channels").metric().is_none());
-        assert!(Moments::new(MOST_CHANNELS + 1).is_none());
+        assert!(InputHessian::new(4).expect("few channels").metric().is_none());
+        assert!(InputHessian::new(MAX_CHANNELS + 1).is_none());
     }
 }

@@ -56,7 +56,7 @@ const STEPS: f64 = 256.0;
 
 /// What was seen of one activation.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct CalibrationStats {
     observer: Observer,
     min: f32,
     max: f32,
@@ -73,9 +73,9 @@ pub(super) struct Range {
     pub(super) zero_point: u8,
 }
 
-impl Seen {
-    pub(super) fn new(observer: Observer) -> Seen {
-        Seen { observer, min: 0.0, max: 0.0, samples: 0, bins: Vec::new(), reach: 0.0 }
+impl CalibrationStats {
+    pub(super) fn new(observer: Observer) -> CalibrationStats {
+        CalibrationStats { observer, min: 0.0, max: 0.0, samples: 0, bins: Vec::new(), reach: 0.0 }
     }
 
     /// Takes in what a sample made of the activation; false if a number is not finite.
@@ -131,8 +131,8 @@ impl Seen {
         let limit = match self.observer {
             Observer::MinMax | Observer::MovingAverage => most,
             Observer::Percentile => self.percentile().min(most),
-            Observer::Mse => self.cheapest(most, Seen::squared_error),
-            Observer::Entropy => self.cheapest(most, Seen::divergence),
+            Observer::Mse => self.cheapest(most, CalibrationStats::squared_error),
+            Observer::Entropy => self.cheapest(most, CalibrationStats::divergence),
         };
         let steps = if self.min >= 0.0 { 255.0 } else { 127.5 };
         let zero_point = if self.min >= 0.0 { 0 } else { 128 };
@@ -151,7 +151,7 @@ impl Seen {
     }
 
     /// The limit, of those tried, that costs least.
-    fn cheapest(&self, most: f32, cost: fn(&Seen, usize) -> f64) -> f32 {
+    fn cheapest(&self, most: f32, cost: fn(&CalibrationStats, usize) -> f64) -> f32 {
         let all = ((most / self.reach * BINS as f32).ceil() as usize).clamp(1, BINS);
         let tried =
             (all / 8..=all).step_by((all / 256).max(1)).filter(|&bins| bins > 0).chain([all]);
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn seen(observer: Observer, samples: &[Vec<f32>]) -> Range {
-        let mut seen = Seen::new(observer);
+        let mut seen = CalibrationStats::new(observer);
         assert!(samples.iter().all(|sample| seen.see(sample)));
         seen.range()
     }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_is_told() {
-        assert!(!Seen::new(Observer::MinMax).see(&[1.0, f32::NAN]));
-        assert!(!Seen::new(Observer::Mse).see(&[f32::INFINITY]));
+        assert!(!CalibrationStats::new(Observer::MinMax).see(&[1.0, f32::NAN]));
+        assert!(!CalibrationStats::new(Observer::Mse).see(&[f32::INFINITY]));
     }
 }

@@ -6,7 +6,7 @@ use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
 
 /// Of one input so many vectors are looked at that this many products of their elements are summed up.
-const MOST_PRODUCTS: usize = 1 << 33;
+const MAX_PRODUCTS: usize = 1 << 33;
 
 /// Where a layer's vectors lie in what it is given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +97,7 @@ impl Rows {
             return;
         };
         let products = length.saturating_mul(length).max(1);
-        let every = |count: usize| (count.saturating_mul(products) / MOST_PRODUCTS).max(1);
+        let every = |count: usize| (count.saturating_mul(products) / MAX_PRODUCTS).max(1);
         match self {
             Rows::Last => {
                 let rows = elements.chunks_exact(length.max(1));

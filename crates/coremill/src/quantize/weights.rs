@@ -38,7 +38,7 @@ fn factors(effort: u8) -> &'static [f32] {
 
 /// Why a weight cannot be stored in a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum SkipReason {
     /// Its shape does not allow the form; the layer can stay as it is.
     Form(String),
     /// It holds what no form can.
@@ -46,23 +46,25 @@ pub(super) enum Unfit {
 }
 
 /// Whether a weight can be stored in a form.
-pub(super) fn fits(weight: &Array, axis: usize, storage: Storage) -> Result<(), Unfit> {
+pub(super) fn fits(weight: &Array, axis: usize, storage: Storage) -> Result<(), SkipReason> {
     blocks(weight.shape(), axis, storage)?;
     elements(weight).map(drop)
 }
 
-fn elements(weight: &Array) -> Result<&[f32], Unfit> {
+fn elements(weight: &Array) -> Result<&[f32], SkipReason> {
     let Some(elements) = weight.as_floats() else {
-        return Err(Unfit::Numbers("is not a tensor of floats".to_owned()));
+        return Err(SkipReason::Numbers("is not a tensor of floats".to_owned()));
     };
     match elements.iter().find(|element| !element.is_finite()) {
-        Some(found) => Err(Unfit::Numbers(format!("holds {found}, which cannot be quantized"))),
+        Some(found) => {
+            Err(SkipReason::Numbers(format!("holds {found}, which cannot be quantized")))
+        }
         None => Ok(elements),
     }
 }
 
 /// The extents of what shares a scale or a table.
-fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, Unfit> {
+fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, SkipReason> {
     let mut blocks = shape.to_vec();
     match storage {
         Storage::Channels { .. } => blocks[axis] = 1,
@@ -70,7 +72,7 @@ fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, 
             let inputs = usize::from(axis == 0);
             let found = shape.get(inputs).copied().unwrap_or(0);
             if found == 0 || !found.is_multiple_of(size) {
-                return Err(Unfit::Form(format!(
+                return Err(SkipReason::Form(format!(
                     "has {found} input channels, which groups of {size} do not divide"
                 )));
             }
@@ -79,14 +81,14 @@ fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, 
         }
         Storage::Tables { rows, columns, .. } => {
             let [height, width] = *shape else {
-                return Err(Unfit::Form(
+                return Err(SkipReason::Form(
                     "is not a matrix, which tables of rows and columns are for".to_owned(),
                 ));
             };
             let rows = if rows == 0 { height } else { rows };
             let columns = if columns == 0 { width } else { columns };
             if !height.is_multiple_of(rows) || !width.is_multiple_of(columns) {
-                return Err(Unfit::Form(format!(
+                return Err(SkipReason::Form(format!(
                     "has {height} x {width} elements, which blocks of {rows} x {columns} do not divide"
                 )));
             }
@@ -104,7 +106,7 @@ pub(super) fn compressed(
     opset: Opset,
     effort: u8,
     metrics: &[Option<Metric>],
-) -> Result<Op, Unfit> {
+) -> Result<Op, SkipReason> {
     let shape: Vec<usize> = weight.shape().to_vec();
     let (blocks, elements) = (blocks(&shape, axis, storage)?, elements(weight)?);
     match storage {
@@ -248,7 +250,7 @@ fn tables(
     blocks: &[usize],
     bits: u32,
     metrics: &[Option<Metric>],
-) -> Result<Op, Unfit> {
+) -> Result<Op, SkipReason> {
     let counts: Vec<usize> = shape.iter().zip(blocks).map(|(all, one)| all / one).collect();
     let dtype = match bits {
         1 => DType::UInt1,
@@ -293,7 +295,7 @@ fn tables(
     });
     let codes: Vec<i16> = codes.into_iter().flatten().map(|code| code as i16).collect();
     let Some(packed) = pack(dtype, &codes) else {
-        return Err(Unfit::Form("has too many codes".to_owned()));
+        return Err(SkipReason::Form("has too many codes".to_owned()));
     };
     let indices = Constant::by_size(dtype, &wide(shape), packed);
     let lut = floats(&[counts.as_slice(), &[entries, 1]].concat(), &lut);

@@ -9,6 +9,6 @@ mod predict;
 
 pub use call::availability;
 pub use device::{chip_info, devices, system_build};
-pub use model::{Loading, Model, compile};
+pub use model::{Model, PendingModel, compile};
 pub use plan::plan;
 pub use predict::State;

@@ -41,7 +41,7 @@ unsafe impl Send for Model {}
 unsafe impl Sync for Model {}
 
 /// A model that is being loaded. Dropped, it is not waited for, and what comes is released.
-pub struct Loading {
+pub struct PendingModel {
     answer: mpsc::Receiver<Result<Sendable<Retained<MLModel>>>>,
     until: Instant,
     timeout: Duration,
@@ -135,7 +135,7 @@ impl Model {
     }
 
     /// Begins to load a compiled model.
-    pub fn load_async(compiled: &Path, options: &LoadOptions) -> Result<Loading> {
+    pub fn load_async(compiled: &Path, options: &LoadOptions) -> Result<PendingModel> {
         fs::metadata(compiled).map_err(|error| Error::of_files("read", compiled, &error))?;
         let (sender, answer) = mpsc::channel();
         call(|| {
@@ -162,7 +162,7 @@ impl Model {
             Ok(())
         })?;
         let until = Instant::now() + options.timeout;
-        Ok(Loading { answer, until, timeout: options.timeout, cancel: options.cancel.clone() })
+        Ok(PendingModel { answer, until, timeout: options.timeout, cancel: options.cancel.clone() })
     }
 
     fn new(inner: Retained<MLModel>) -> Result<Model> {
@@ -200,7 +200,7 @@ impl Model {
     }
 }
 
-impl Loading {
+impl PendingModel {
     /// Waits until the model is loaded.
     pub fn wait(self) -> Result<Model> {
         let left = self.until.saturating_duration_since(Instant::now());

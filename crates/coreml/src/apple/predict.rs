@@ -21,7 +21,7 @@ use super::model::Model;
 use crate::convert;
 use crate::error::{Error, ErrorKind, Result};
 use crate::interface::{Port, Shapes};
-use crate::tensor::{Layout, Output, Owned, Tensor};
+use crate::tensor::{Layout, Output, OwnedTensor, Tensor};
 
 type Features = ProtocolObject<dyn MLFeatureProvider>;
 
@@ -89,7 +89,10 @@ impl Model {
 
     /// Runs the model on several sets of inputs at once. Gives all outputs that are arrays, in the order of
     /// [`Model::outputs`].
-    pub fn predict_batch(&self, batch: &[Vec<(&str, Tensor<'_>)>]) -> Result<Vec<Vec<Owned>>> {
+    pub fn predict_batch(
+        &self,
+        batch: &[Vec<(&str, Tensor<'_>)>],
+    ) -> Result<Vec<Vec<OwnedTensor>>> {
         call(|| {
             let features = batch.iter().enumerate().map(|(index, inputs)| {
                 self.features(inputs).map_err(|error| error.within(format!("item {index}")))
@@ -117,7 +120,7 @@ impl Model {
                 let results = unsafe { results.featuresAtIndex(index as isize) };
                 let mut item = Vec::with_capacity(self.outputs().len());
                 for port in self.outputs() {
-                    let mut owned = Owned::new(&*port.name, port.dtype);
+                    let mut owned = OwnedTensor::new(&*port.name, port.dtype);
                     take(&*array_named(&results, &port.name)?, &mut owned, None)?;
                     item.push(owned);
                 }
@@ -293,9 +296,9 @@ fn find<'p>(ports: &'p [Port], name: &str, what: &str) -> Result<&'p Port> {
 
 impl State {
     /// A copy of an array.
-    pub fn read(&self, name: &str) -> Result<Owned> {
+    pub fn read(&self, name: &str) -> Result<OwnedTensor> {
         let port = find(&self.ports, name, "state")?;
-        let mut owned = Owned::new(name, port.dtype);
+        let mut owned = OwnedTensor::new(name, port.dtype);
         self.with_array(name, |array| take(array, &mut owned, None))?;
         Ok(owned)
     }

@@ -2,7 +2,7 @@
 
 mod moved;
 
-use coremill_mil::infer::{Folded, Outcome};
+use coremill_mil::infer::{InferredValue, KnownElements};
 use coremill_mil::ir::{Constant, Function, Op, TensorType};
 use coremill_tensor::Buffer;
 
@@ -13,7 +13,7 @@ use crate::evaluate::evaluate;
 
 /// How many elements constants may have for an operation on them to be computed when a program is compiled.
 #[derive(Clone, Copy, Debug)]
-pub struct Most {
+pub struct FoldLimits {
     /// Of each operand.
     pub operands: u64,
     /// Of each result that is larger than the operands.
@@ -25,14 +25,15 @@ pub struct Most {
 pub fn fold(
     function: &Function,
     op: &Op,
-    outcomes: &[Outcome],
-    most: Most,
+    outcomes: &[InferredValue],
+    most: FoldLimits,
 ) -> Result<Option<Vec<Constant>>> {
     let Some(kind) = op.kind() else { return Ok(None) };
     if outcomes.is_empty() || kind.is_constexpr() || kind.is_random() || !op.blocks.is_empty() {
         return Ok(None);
     }
-    let known = |outcome: &Outcome| outcome.value.as_deref().and_then(Folded::to_constant);
+    let known =
+        |outcome: &InferredValue| outcome.value.as_deref().and_then(KnownElements::to_constant);
     if let Some(constants) = outcomes.iter().map(known).collect() {
         return Ok(Some(constants));
     }

@@ -2,24 +2,28 @@
 //!
 //! What is evaluated lies in memory. Here the result is a recipe, so that a program of weights that are all transposed takes no more memory than another.
 
-use coremill_mil::infer::{Folded, Outcome, normalize_axis};
+use coremill_mil::infer::{InferredValue, KnownElements, normalize_axis};
 use coremill_mil::ir::{Constant, Function, Op};
 use coremill_mil::ops::OpKind;
-use coremill_tensor::{DType, Recipe};
+use coremill_tensor::{DType, LazyTensor};
 
 /// Fewer elements are computed at once, so that all may look at them.
 const MIN_ELEMENTS: u64 = 4096;
 
 /// The constants that an operation gives whose operands are constants; none if it does more than moving
 /// elements, or if there are few.
-pub(super) fn moved(function: &Function, op: &Op, outcomes: &[Outcome]) -> Option<Vec<Constant>> {
+pub(super) fn moved(
+    function: &Function,
+    op: &Op,
+    outcomes: &[InferredValue],
+) -> Option<Vec<Constant>> {
     let shapes = outcomes.iter().map(|outcome| outcome.ty.as_tensor()?.known_shape());
     let shapes: Vec<Vec<u64>> = shapes.collect::<Option<_>>()?;
     if shapes.iter().any(|shape| shape.iter().product::<u64>() < MIN_ELEMENTS) {
         return None;
     }
     let operands = Operands { function, op };
-    let one = |recipe: Recipe| recipe.reshape(shapes.first()?).ok().map(|recipe| vec![recipe]);
+    let one = |recipe: LazyTensor| recipe.reshape(shapes.first()?).ok().map(|recipe| vec![recipe]);
     let recipes = match op.kind()? {
         OpKind::Identity | OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze => {
             one(operands.recipe("x")?)
@@ -47,7 +51,7 @@ pub(super) fn moved(function: &Function, op: &Op, outcomes: &[Outcome]) -> Optio
                 return None;
             }
             let axis = operands.axis(shapes.first()?.len())?;
-            one(Recipe::concat(operands.recipes("values")?, axis).ok()?)
+            one(LazyTensor::concat(operands.recipes("values")?, axis).ok()?)
         }
         OpKind::Split => {
             let x = operands.recipe("x")?;
@@ -66,7 +70,7 @@ pub(super) fn moved(function: &Function, op: &Op, outcomes: &[Outcome]) -> Optio
                 let factor = operands.constant(factor)?;
                 let all = operands.recipe(all)?;
                 let fits = factor.tensor_type()?.dtype == DType::Fp32 && all.dtype() == DType::Fp32;
-                let factor = Folded::from_constant(factor)?.only()?.float()?;
+                let factor = KnownElements::from_constant(factor)?.only()?.float()?;
                 let fits = fits && all.shape() == shapes.first()?.as_slice();
                 if fits { all.scale(0, &[factor as f32]).ok() } else { None }
             };
@@ -89,31 +93,31 @@ impl<'f> Operands<'f> {
     }
 
     fn ints(&self, name: &str) -> Option<Vec<i64>> {
-        Folded::from_constant(self.constant(name)?)?.ints()
+        KnownElements::from_constant(self.constant(name)?)?.ints()
     }
 
     fn axis(&self, rank: usize) -> Option<usize> {
         normalize_axis(*self.ints("axis")?.first()?, rank).ok()
     }
 
-    fn recipe(&self, name: &str) -> Option<Recipe> {
+    fn recipe(&self, name: &str) -> Option<LazyTensor> {
         self.constant(name)?.recipe()
     }
 
-    fn recipes(&self, name: &str) -> Option<Vec<Recipe>> {
+    fn recipes(&self, name: &str) -> Option<Vec<LazyTensor>> {
         let input = self.op.inputs.iter().find(|input| &*input.name == name)?;
         let constants = input.bindings.iter().map(|it| self.function.bound_constant(it));
         constants.map(|constant| constant?.recipe()).collect()
     }
 
     /// What is cut out in steps of one place, given the shape that comes out.
-    fn slice(&self, shape: &[u64]) -> Option<Recipe> {
+    fn slice(&self, shape: &[u64]) -> Option<LazyTensor> {
         let mut x = self.recipe("x")?;
         let rank = x.shape().len();
         let mask = |name: &str| match self.op.binding(name) {
             None => Some(vec![false; rank]),
             Some(_) => {
-                let mask = Folded::from_constant(self.constant(name)?)?;
+                let mask = KnownElements::from_constant(self.constant(name)?)?;
                 mask.elements.iter().map(|element| element.bool()).collect()
             }
         };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_kernels::product::{Extents, Strided, add_product};
+use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
 
 use super::window::{PadType, Window, per_dimension, positive, windows};
 use crate::array::View;
@@ -66,7 +66,7 @@ pub(super) fn conv(call: &Call) -> Results {
                 let first = (item * layer.groups + group) * per_group * plane;
                 let x = &x[first..first + per_group * plane];
                 let right = if pointwise {
-                    Strided {
+                    StridedMatrix {
                         elements: &x[positions_at_once.start.min(x.len())..],
                         rows: plane,
                         columns: 1,
@@ -78,13 +78,13 @@ pub(super) fn conv(call: &Call) -> Results {
                         let found = sources.iter();
                         unfolded.extend(found.map(|&at| if at == PADDING { 0.0 } else { x[at] }));
                     }
-                    Strided::dense(&unfolded, width)
+                    StridedMatrix::dense(&unfolded, width)
                 };
-                let left = Strided::dense(&weight[group * rows * depth..], depth);
+                let left = StridedMatrix::dense(&weight[group * rows * depth..], depth);
                 product.clear();
                 product.resize(rows * width, 0.0);
                 let extents = Extents { rows, depth, columns: width };
-                add_product(&mut product, extents, left, right);
+                gemm_reference(&mut product, extents, left, right);
                 for row in 0..rows {
                     let channel = group * rows + row;
                     let bias = bias.map_or(0.0, |bias| bias[channel]);
@@ -147,11 +147,13 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
             for group in 0..layer.groups {
                 let first =
                     (item * layer.groups + group) * inputs * plane + positions_at_once.start;
-                let right = Strided { elements: &x[first.min(x.len())..], rows: plane, columns: 1 };
-                let left = Strided::dense(&weight[group * inputs * rows..], rows).transposed();
+                let right =
+                    StridedMatrix { elements: &x[first.min(x.len())..], rows: plane, columns: 1 };
+                let left =
+                    StridedMatrix::dense(&weight[group * inputs * rows..], rows).transposed();
                 product.clear();
                 product.resize(rows * width, 0.0);
-                add_product(
+                gemm_reference(
                     &mut product,
                     Extents { rows, depth: inputs, columns: width },
                     left,

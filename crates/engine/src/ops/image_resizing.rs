@@ -9,7 +9,7 @@ use crate::array::{Array, ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::geometry::{around, strides};
-use crate::movement::{Strided, moved};
+use crate::movement::{StridedView, moved};
 
 use self::grid::Grid;
 
@@ -20,7 +20,7 @@ pub(super) use self::sample::{affine, resample};
 pub(super) fn crop(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let rank = rank_of_images(x)?;
-    let mut seen = Strided::dense(x.shape);
+    let mut seen = StridedView::dense(x.shape);
     for (name, axis) in [("crop_height", rank - 2), ("crop_width", rank - 1)] {
         let amounts = call.ints(name, 0)?;
         let &[before, after] = amounts.as_slice() else {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coremill_kernels::product::{Extents, Strided, add_product};
+use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
 use coremill_tensor::DType;
 
 use crate::array::{ElementsView, View};
@@ -124,9 +124,9 @@ fn products(
     let mut output = vec![0.0; call.count(&shape)?];
     let oriented = |elements, [rows, columns]: [usize; 2], transposed| {
         if transposed {
-            Strided::dense(elements, rows).transposed()
+            StridedMatrix::dense(elements, rows).transposed()
         } else {
-            Strided::dense(elements, columns)
+            StridedMatrix::dense(elements, columns)
         }
     };
     for (product, &(x_start, y_start)) in
@@ -134,7 +134,7 @@ fn products(
     {
         let left = oriented(&x[x_start..], [rows, depth], transposed[0]);
         let right = oriented(&y[y_start..], [depth, columns], transposed[1]);
-        add_product(product, extents, left, right);
+        gemm_reference(product, extents, left, right);
         if let Some(bias) = &bias {
             for row in product.chunks_exact_mut(columns.max(1)) {
                 row.iter_mut().zip(bias.iter()).for_each(|(to, bias)| *to += bias);
@@ -209,13 +209,14 @@ pub(super) fn einsum(call: &Call) -> Results {
                 let (y_n, y_h) = (n.min(yn - 1), h.min(yh - 1));
                 let left = (x_n * c * xh + x_h) * w;
                 let right = (y_n * w * yh + y_h) * r;
-                let left = Strided { elements: &x[left.min(x.len())..], rows: xh * w, columns: 1 };
+                let left =
+                    StridedMatrix { elements: &x[left.min(x.len())..], rows: xh * w, columns: 1 };
                 let right =
-                    Strided { elements: &y[right.min(y.len())..], rows: yh * r, columns: 1 };
+                    StridedMatrix { elements: &y[right.min(y.len())..], rows: yh * r, columns: 1 };
                 product.clear();
                 product.resize(c * r, 0.0);
                 let extents = Extents { rows: c, depth: w, columns: r };
-                add_product(&mut product, extents, left, right);
+                gemm_reference(&mut product, extents, left, right);
                 for (channel, row) in product.chunks_exact(r).enumerate() {
                     let start = ((n * c + channel) * shape[2] + h) * r;
                     output[start..start + r].copy_from_slice(row);
@@ -293,8 +294,8 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
         scores.clear();
         scores.resize(score_count, 0.0);
         let extents = Extents { rows: targets, depth: embedding, columns: sources };
-        let key = Strided::dense(key, embedding).transposed();
-        add_product(&mut scores, extents, Strided::dense(query, embedding), key);
+        let key = StridedMatrix::dense(key, embedding).transposed();
+        gemm_reference(&mut scores, extents, StridedMatrix::dense(query, embedding), key);
         scores.iter_mut().for_each(|score| *score = (f64::from(*score) / scale) as f32);
         if let Some(mask) = &mask {
             mask.add(index, &mut scores);
@@ -303,11 +304,11 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
             softmax(row);
         }
         let extents = Extents { rows: targets, depth: sources, columns: width };
-        add_product(
+        gemm_reference(
             output,
             extents,
-            Strided::dense(&scores, sources),
-            Strided::dense(value, width),
+            StridedMatrix::dense(&scores, sources),
+            StridedMatrix::dense(value, width),
         );
     }
     call.give_floats(shape, output)

@@ -33,7 +33,7 @@ pub(super) fn max_pool(call: &Call) -> Results {
 
 /// What a window covers at one step, along up to three dimensions; one-element ranges stand for those
 /// that are not there.
-struct Reach {
+struct WindowExtent {
     /// The indices inside the input.
     inside: [Range<usize>; 3],
     /// How many elements are covered along each dimension, padding included.
@@ -41,7 +41,7 @@ struct Reach {
     extents: [usize; 3],
 }
 
-impl Reach {
+impl WindowExtent {
     fn inside(&self) -> usize {
         self.inside.iter().map(Range::len).product()
     }
@@ -70,7 +70,7 @@ pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
     (inside.start..inside.end.max(inside.start), (end - start).max(0) as usize)
 }
 
-fn pool(call: &Call, reduce: impl Fn(&[f32], &Reach) -> f32) -> Results {
+fn pool(call: &Call, reduce: impl Fn(&[f32], &WindowExtent) -> f32) -> Results {
     let x = call.tensor("x")?;
     if !(3..=5).contains(&x.rank()) {
         fail!("`x` has rank {}; accepted is rank 3 to 5", x.rank());
@@ -102,7 +102,7 @@ fn pool(call: &Call, reduce: impl Fn(&[f32], &Reach) -> f32) -> Results {
         let (rest, column) = (position / steps(2), position % steps(2));
         let index = [rest / steps(1), rest % steps(1), column];
         let [planes, rows, columns] = [0, 1, 2].map(|axis| along(axis, index[axis]));
-        let reach = Reach {
+        let reach = WindowExtent {
             inside: [planes.0, rows.0, columns.0],
             padded: [planes.1, rows.1, columns.1],
             extents,

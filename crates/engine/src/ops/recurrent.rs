@@ -3,7 +3,7 @@
 //! The rows of a weight are gates, each as many as the hidden state has elements: of `lstm` input,
 //! forget, output and cell, of `gru` reset, output and update.
 
-use coremill_kernels::product::{Extents, Strided, add_product};
+use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
 
 use crate::array::Array;
 use crate::call::{Call, Results};
@@ -334,8 +334,8 @@ impl<'a> Layer<'a> {
         to.fill(0.0);
         let columns = to.len().checked_div(self.batch).unwrap_or(0);
         let extents = Extents { rows: self.batch, depth, columns };
-        let weight = Strided::dense(weight, depth).transposed();
-        add_product(to, extents, Strided::dense(from, depth), weight);
+        let weight = StridedMatrix::dense(weight, depth).transposed();
+        gemm_reference(to, extents, StridedMatrix::dense(from, depth), weight);
     }
 
     /// The hidden state of one direction, out of those of all side by side.
@@ -375,8 +375,8 @@ impl<'a> Weights<'a> {
         layer.project(layer.step(step), layer.input, self.of_input, gates);
         let columns = gates.len().checked_div(layer.batch).unwrap_or(0);
         let extents = Extents { rows: layer.batch, depth: layer.hidden, columns };
-        let weight = Strided::dense(self.of_hidden, layer.hidden).transposed();
-        add_product(gates, extents, Strided::dense(h, layer.hidden), weight);
+        let weight = StridedMatrix::dense(self.of_hidden, layer.hidden).transposed();
+        gemm_reference(gates, extents, StridedMatrix::dense(h, layer.hidden), weight);
         if let Some(bias) = self.bias {
             for gates in gates.chunks_exact_mut(columns.max(1)) {
                 gates.iter_mut().zip(bias).for_each(|(gate, bias)| *gate += bias);

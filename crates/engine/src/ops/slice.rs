@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::array::{Array, Elements, ElementsView, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
-use crate::movement::Strided;
+use crate::movement::StridedView;
 
 pub(super) fn slice_by_index(call: &Call) -> Results {
     let x = call.tensor("x")?;
@@ -45,14 +45,14 @@ pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
 }
 
 /// The elements of `x` with others where those are seen.
-fn replaced<T: Clone>(x: &[T], update: &[T], seen: &Strided) -> Vec<T> {
+fn replaced<T: Clone>(x: &[T], update: &[T], seen: &StridedView) -> Vec<T> {
     let mut replaced = x.to_vec();
     seen.write(update, &mut replaced);
     replaced
 }
 
 /// What is taken of a tensor.
-fn slice(call: &Call, x: View) -> Result<Strided> {
+fn slice(call: &Call, x: View) -> Result<StridedView> {
     let rank = x.rank();
     let begins = call.ints("begin", 0)?;
     let ends = call.ints("end", 0)?;
@@ -66,8 +66,8 @@ fn slice(call: &Call, x: View) -> Result<Strided> {
         fail!("bounds, strides and masks need {rank} elements, one for each axis of `x`");
     }
 
-    let dense = Strided::dense(x.shape);
-    let mut seen = Strided { start: 0, shape: Vec::new(), strides: Vec::new() };
+    let dense = StridedView::dense(x.shape);
+    let mut seen = StridedView { start: 0, shape: Vec::new(), strides: Vec::new() };
     for axis in 0..rank {
         let (extent, stride) = (x.shape[axis], dense.strides[axis]);
         let begin = (!begin_mask[axis]).then_some(begins[axis]);
@@ -122,7 +122,7 @@ pub(super) fn slice_by_size(call: &Call) -> Results {
     if begins.len() != rank || sizes.len() != rank {
         fail!("`begin` and `size` need {rank} elements, one for each axis of `x`");
     }
-    let mut seen = Strided::dense(x.shape);
+    let mut seen = StridedView::dense(x.shape);
     for (axis, (&begin, &size)) in begins.iter().zip(&sizes).enumerate() {
         let extent = x.shape[axis];
         // Nothing is left to take at the end of an axis, but it is not a mistake to begin there.

@@ -11,7 +11,7 @@ use crate::array::{Array, Elements, ElementsView, View, int_range};
 use crate::call::{Call, Results};
 use crate::error::{Error, Result, fail};
 use crate::geometry::{around, strides};
-use crate::movement::{Strided, gathered, moved};
+use crate::movement::{StridedView, gathered, moved};
 
 pub(super) use super::suppression::non_maximum_suppression;
 
@@ -309,7 +309,7 @@ pub(super) fn pad(call: &Call) -> Results {
     let count = call.count(&shape)?;
     if mode == "constant" {
         let mut elements = vec![call.float("constant_val")?; count];
-        let mut inside = Strided::dense(&shape);
+        let mut inside = StridedView::dense(&shape);
         inside.shape = x.shape.to_vec();
         for (stride, [before, _]) in inside.strides.iter().zip(&amounts) {
             inside.start = inside.start.saturating_add((*stride as usize).saturating_mul(*before));
@@ -411,8 +411,9 @@ pub(super) fn tile(call: &Call) -> Results {
     if reps.len() != x.rank() {
         fail!("`reps` has {} elements; `x` has {} axes", reps.len(), x.rank());
     }
-    let dense = Strided::dense(x.shape);
-    let (mut shape, mut seen) = (Vec::new(), Strided { shape: vec![], strides: vec![], ..dense });
+    let dense = StridedView::dense(x.shape);
+    let (mut shape, mut seen) =
+        (Vec::new(), StridedView { shape: vec![], strides: vec![], ..dense });
     for (axis, &rep) in reps.iter().enumerate() {
         let Some(rep) = usize::try_from(rep).ok().filter(|&rep| rep > 0) else {
             fail!("`reps` holds {rep} for axis {axis}; accepted are 1 and more");

@@ -4,7 +4,7 @@ use crate::array::{Array, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::geometry::around;
-use crate::movement::Strided;
+use crate::movement::StridedView;
 
 pub(super) fn transpose(call: &Call) -> Results {
     let x = call.tensor("x")?;
@@ -12,12 +12,12 @@ pub(super) fn transpose(call: &Call) -> Results {
     if perm.len() != x.rank() {
         fail!("`perm` has {} elements; `x` has {} axes", perm.len(), x.rank());
     }
-    call.give_strided(x, &Strided::dense(x.shape).permuted(&perm))
+    call.give_strided(x, &StridedView::dense(x.shape).permuted(&perm))
 }
 
 pub(super) fn reverse(call: &Call) -> Results {
     let x = call.tensor("x")?;
-    let mut seen = Strided::dense(x.shape);
+    let mut seen = StridedView::dense(x.shape);
     if x.is_empty() {
         return call.give_strided(x, &seen);
     }
@@ -125,7 +125,7 @@ pub(super) fn batch_to_space(call: &Call) -> Results {
     let spread = rearranged(call, x, &parts, &[2, 3, 4, 0, 5, 1], whole)?;
     let Some(spread) = spread.first().filter(|_| crops != [[0; 2]; 2]) else { return Ok(spread) };
 
-    let mut seen = Strided::dense(spread.shape());
+    let mut seen = StridedView::dense(spread.shape());
     for (axis, [before, after]) in [(2, crops[0]), (3, crops[1])] {
         match whole[axis].checked_sub(before.saturating_add(after)) {
             Some(left) => seen.shape[axis] = left,
@@ -148,7 +148,7 @@ pub(super) fn space_to_batch(call: &Call) -> Results {
     let (height, width) = (padded(height, margins[0]), padded(width, margins[1]));
     let shape = [batch, channels, height, width];
     let mut padding = vec![0.0; call.count(&shape)?];
-    let mut inside = Strided::dense(&shape);
+    let mut inside = StridedView::dense(&shape);
     inside.shape = x.shape.to_vec();
     inside.start = margins[0][0].saturating_mul(width).saturating_add(margins[1][0]);
     inside.write(x.floats()?, &mut padding);
@@ -169,7 +169,7 @@ pub(super) fn sliding_windows(call: &Call) -> Results {
     let Some(room) = x.shape[axis].checked_sub(size) else {
         fail!("`size` is {size}, but `x` has only {} elements along axis {axis}", x.shape[axis]);
     };
-    let mut seen = Strided::dense(x.shape);
+    let mut seen = StridedView::dense(x.shape);
     let step = seen.strides[axis];
     seen.shape[axis] = room / stride + 1;
     seen.strides[axis] = step.saturating_mul(stride as isize);
@@ -240,6 +240,6 @@ fn rearranged(
     shape: [usize; 4],
 ) -> Results {
     call.count(&shape)?;
-    let moved = call.strided(x, &Strided::dense(parts).permuted(perm))?;
+    let moved = call.strided(x, &StridedView::dense(parts).permuted(perm))?;
     Ok(vec![moved.view().reshaped(shape.to_vec())])
 }

@@ -7,13 +7,13 @@ use coremill_mil::ir::{Binding, BlockId, Dim, Op, OpId, Symbol, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, Slot, SlotId};
-use super::source::Source;
+use super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, Slot, SlotId, SlotKind};
+use super::source::FunctionContext;
 use crate::error::{Error, Result};
 use crate::ops;
 
 /// A function as a graph, and what is known of its shapes.
-pub(super) struct Built {
+pub(super) struct BuiltGraph {
     pub(super) graph: Graph,
     /// Whether inference agrees with the shapes of the inputs. Where it does not, some operation cannot stand
     /// with them: no slot has a shape then, and every operation checks its own operands when it runs.
@@ -21,7 +21,7 @@ pub(super) struct Built {
 }
 
 /// The graph of a function for inputs of given shapes, by the order of those that are no states.
-pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Built> {
+pub(super) fn build(source: &FunctionContext, shapes: &[Vec<usize>]) -> Result<BuiltGraph> {
     let function = &source.function;
     let is_state = |value: &&ValueId| matches!(function.value(**value).ty, Type::State(_));
     let states = function.inputs().iter().filter(is_state).copied().collect();
@@ -35,13 +35,13 @@ pub(super) fn build(source: &Source, shapes: &[Vec<usize>]) -> Result<Built> {
     let mut builder = Builder { source, analysis, sound, states, extents, graph, slots };
     let inputs = inputs.into_iter().map(|input| builder.define(input)).collect();
     builder.graph.body = builder.region(function.body, inputs)?;
-    Ok(Built { graph: builder.graph, sound })
+    Ok(BuiltGraph { graph: builder.graph, sound })
 }
 
 /// What inference finds for inputs of just these shapes, if any of their dimensions is open, and whether all
 /// operations can stand with them. Where some cannot, the run says so, if it comes to these.
 fn analyze_for(
-    source: &Source,
+    source: &FunctionContext,
     inputs: &[ValueId],
     shapes: &[Vec<usize>],
 ) -> Option<(Analysis, bool)> {
@@ -63,7 +63,7 @@ fn analyze_for(
 }
 
 struct Builder<'s> {
-    source: &'s Source,
+    source: &'s FunctionContext,
     analysis: &'s Analysis,
     /// Whether the shapes of the analysis are those of this run.
     sound: bool,
@@ -147,7 +147,7 @@ impl Builder<'_> {
         self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
     }
 
-    fn reference(&mut self, op: &Op, kind: OpKind) -> Result<(Reference, Vec<Operand>)> {
+    fn reference(&mut self, op: &Op, kind: OpKind) -> Result<(ReferenceOp, Vec<Operand>)> {
         let row = kind.row(self.source.function.opset);
         let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
         let mut inputs = Vec::new();
@@ -159,7 +159,7 @@ impl Builder<'_> {
             }
             parameters.push((input.name.to_string(), start..inputs.len()));
         }
-        Ok((Reference { function: ops::reference(kind), row, parameters }, inputs))
+        Ok((ReferenceOp { function: ops::reference(kind), row, parameters }, inputs))
     }
 
     fn two_regions(&mut self, op: &Op) -> Result<[Region; 2]> {
@@ -205,9 +205,9 @@ impl Builder<'_> {
     fn define(&mut self, value: ValueId) -> SlotId {
         let ty = self.ty(value);
         let holds = match ty {
-            Type::Tensor(_) | Type::State(_) | Type::Tuple(_) => Holds::Tensor,
-            Type::List(..) => Holds::List,
-            Type::Dictionary(..) => Holds::Dictionary,
+            Type::Tensor(_) | Type::State(_) | Type::Tuple(_) => SlotKind::Tensor,
+            Type::List(..) => SlotKind::List,
+            Type::Dictionary(..) => SlotKind::Dictionary,
         };
         let dtype = ty.as_tensor().map_or(DType::String, |ty| ty.dtype);
         let shape = self.shape(value);

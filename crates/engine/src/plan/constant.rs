@@ -8,8 +8,8 @@ use coremill_tensor::DType;
 
 use crate::array::Array;
 
-/// A constant tensor. Weights stay where they are until [`Known::array`] is called.
-pub(crate) struct Known {
+/// A constant tensor. Weights stay where they are until [`ConstantTensor::array`] is called.
+pub(crate) struct ConstantTensor {
     /// The element type.
     pub(crate) dtype: DType,
     /// The shape.
@@ -19,16 +19,16 @@ pub(crate) struct Known {
     pub(super) array: OnceLock<Array>,
 }
 
-impl Known {
+impl ConstantTensor {
     /// A constant whose elements are at hand.
-    pub(crate) fn new(array: Array) -> Known {
+    pub(crate) fn new(array: Array) -> ConstantTensor {
         let (dtype, shape) = (array.dtype(), array.shape().to_vec());
-        Known { dtype, shape, value: None, array: OnceLock::from(array) }
+        ConstantTensor { dtype, shape, value: None, array: OnceLock::from(array) }
     }
 
     /// A constant of the program, whose elements are yet to be computed.
-    pub(super) fn of_value(value: ValueId, dtype: DType, shape: Vec<usize>) -> Known {
-        Known { dtype, shape, value: Some(value), array: OnceLock::new() }
+    pub(super) fn of_value(value: ValueId, dtype: DType, shape: Vec<usize>) -> ConstantTensor {
+        ConstantTensor { dtype, shape, value: Some(value), array: OnceLock::new() }
     }
 
     /// The elements, if they have been computed.
@@ -37,7 +37,7 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for ConstantTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.dtype, self.shape)
     }

@@ -1,61 +1,63 @@
 //! What kernels hold of constants, made again when these get other elements.
 //!
 //! A plan may take over new constants as long as nothing about it was decided by the old ones. What a kernel computes of a
-//! constant, packed weights for instance, it holds as [`Derived`]; elements that are looked at in any other way while a plan
-//! is made are noted ([`Source::note`]), and plans that looked are made anew.
+//! constant, packed weights for instance, it holds as [`Memoized`]; elements that are looked at in any other way while a plan
+//! is made are noted ([`FunctionContext::note`]), and plans that looked are made anew.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use coremill_mil::ir::{Binding, Function, Op, OpId, ValueId};
 
-use super::constant::Known;
+use super::constant::ConstantTensor;
 use super::graph::{NodeKind, Operand, Region};
-use super::kernel::Machine;
-use super::source::{Changed, Dependents, Remake, Source};
+use super::kernel::CpuContext;
+use super::source::{Changed, Dependents, FunctionContext, Recompute};
 use super::{Plan, PlanKey};
 use crate::error::Result;
 
 /// Something that a kernel holds and that is computed of constants alone.
-pub(crate) struct Derived<T>(Arc<Made<T>>);
+pub(crate) struct Memoized<T>(Arc<CacheEntry<T>>);
 
-struct Made<T> {
+struct CacheEntry<T> {
     of: Vec<Origin>,
     make: Make<T>,
     now: RwLock<Arc<T>>,
 }
 
-type Make<T> = Box<dyn Fn(&Source, &Machine, &[Arc<Known>]) -> Result<Arc<T>> + Send + Sync>;
+type Make<T> = Box<
+    dyn Fn(&FunctionContext, &CpuContext, &[Arc<ConstantTensor>]) -> Result<Arc<T>> + Send + Sync,
+>;
 
 /// A constant that something is made of.
 enum Origin {
     Value(ValueId),
     /// A literal, or what a pass made.
-    Fixed(Arc<Known>),
+    Fixed(Arc<ConstantTensor>),
 }
 
-impl<T> Derived<T> {
+impl<T> Memoized<T> {
     /// What is there now.
     pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<T: Send + Sync + 'static> Derived<T> {
+impl<T: Send + Sync + 'static> Memoized<T> {
     /// What depends on no constant of the program.
-    pub(crate) fn fixed(value: T) -> Derived<T> {
+    pub(crate) fn fixed(value: T) -> Memoized<T> {
         let now = Arc::new(value);
         let kept = Arc::clone(&now);
         let make: Make<T> = Box::new(move |_, _, _| Ok(Arc::clone(&kept)));
-        Derived(Arc::new(Made { of: Vec::new(), make, now: RwLock::new(now) }))
+        Memoized(Arc::new(CacheEntry { of: Vec::new(), make, now: RwLock::new(now) }))
     }
 }
 
-impl<T: Send + Sync> Remake for Made<T> {
+impl<T: Send + Sync> Recompute for CacheEntry<T> {
     fn is_of(&self, changed: &Changed) -> bool {
         self.of.iter().any(|origin| matches!(origin, Origin::Value(value) if changed.has(*value)))
     }
 
-    fn remake(&self, source: &Source, machine: &Machine) -> Result<()> {
+    fn remake(&self, source: &FunctionContext, machine: &CpuContext) -> Result<()> {
         let known = self.of.iter().map(|origin| match origin {
             Origin::Value(value) => source.known(*value),
             Origin::Fixed(known) => Ok(Arc::clone(known)),
@@ -68,7 +70,7 @@ impl<T: Send + Sync> Remake for Made<T> {
 
 impl Changed {
     /// What operations that were changed give, and what depends on it.
-    fn of(source: &Source, function: &Function, ops: &[OpId]) -> Changed {
+    fn of(source: &FunctionContext, function: &Function, ops: &[OpId]) -> Changed {
         let mut changed = vec![false; function.value_count()];
         let given = ops.iter().flat_map(|&op| &function.op(op).outputs);
         given.for_each(|output| changed[output.index()] = true);
@@ -86,36 +88,39 @@ impl Changed {
     }
 }
 
-impl Source {
+impl FunctionContext {
     /// Has something made of constants now, and again whenever they change.
     pub(crate) fn derived<T: Send + Sync + 'static>(
         &self,
-        machine: &Machine,
-        of: &[&Arc<Known>],
-        make: impl Fn(&Source, &Machine, &[Arc<Known>]) -> Result<Arc<T>> + Send + Sync + 'static,
-    ) -> Result<Derived<T>> {
+        machine: &CpuContext,
+        of: &[&Arc<ConstantTensor>],
+        make: impl Fn(&FunctionContext, &CpuContext, &[Arc<ConstantTensor>]) -> Result<Arc<T>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Memoized<T>> {
         let known: Vec<_> = of.iter().map(|&known| Arc::clone(known)).collect();
         let now = RwLock::new(make(self, machine, &known)?);
         let of = known.into_iter().map(|known| match known.value {
             Some(value) => Origin::Value(value),
             None => Origin::Fixed(known),
         });
-        let made = Arc::new(Made { of: of.collect(), make: Box::new(make), now });
-        let remake: Arc<dyn Remake> = Arc::<Made<T>>::clone(&made);
+        let made = Arc::new(CacheEntry { of: of.collect(), make: Box::new(make), now });
+        let remake: Arc<dyn Recompute> = Arc::<CacheEntry<T>>::clone(&made);
         let mut all = self.dependents.derived.lock().unwrap_or_else(PoisonError::into_inner);
         // Those of plans that are gone go, too, before there is no more room.
         if all.len() == all.capacity() {
             all.retain(|one| one.strong_count() > 0);
         }
         all.push(Arc::downgrade(&remake));
-        Ok(Derived(made))
+        Ok(Memoized(made))
     }
 
     /// Takes operations that state other constants of the same types, and has plans follow: those that nobody runs at
     /// the moment keep all that is not made of these constants, the others are let go.
-    pub(crate) fn restate(
+    pub(crate) fn update_constants(
         &mut self,
-        machine: &Machine,
+        machine: &CpuContext,
         ops: Vec<(OpId, Op)>,
         plans: Vec<(PlanKey, Arc<Plan>)>,
     ) -> Vec<(PlanKey, Plan)> {
@@ -145,7 +150,7 @@ impl Source {
 
     fn follow(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         plans: &mut [(PlanKey, Plan)],
         changed: &Changed,
     ) -> Result<()> {

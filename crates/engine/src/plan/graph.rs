@@ -1,7 +1,7 @@
 //! What a plan is made of: nodes that read and write slots.
 //!
 //! A graph is built from a function for given input shapes, one node an operation, then rewritten:
-//! passes replace nodes of kind [`NodeKind::Reference`] by ones that they know better, and several by
+//! passes replace nodes of kind [`NodeKind::ReferenceOp`] by ones that they know better, and several by
 //! one. A slot is written by one node, once (block inputs by whoever runs the block), and lives in the
 //! whole function: blocks see the slots around them.
 
@@ -13,7 +13,7 @@ use coremill_mil::ir::{OpId, ValueId};
 use coremill_mil::ops::{OpKind, OpRow};
 use coremill_tensor::DType;
 
-use super::constant::Known;
+use super::constant::ConstantTensor;
 use super::kernel::Kernel;
 use crate::call::{Call, Results};
 
@@ -34,7 +34,7 @@ pub(crate) struct SlotId(u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     /// What it holds.
-    pub(crate) holds: Holds,
+    pub(crate) holds: SlotKind,
     /// The element type; `string` for lists and dictionaries.
     pub(crate) dtype: DType,
     /// The shape, if it is known before the run.
@@ -45,7 +45,7 @@ pub(crate) struct Slot {
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum SlotKind {
     Tensor,
     List,
     Dictionary,
@@ -83,13 +83,13 @@ pub(crate) enum Operand {
     /// What another node wrote.
     Slot(SlotId),
     /// What is known before the run.
-    Constant(Arc<Known>),
+    Constant(Arc<ConstantTensor>),
 }
 
 /// What a node does.
 pub(crate) enum NodeKind {
     /// One operation, by its reference kernel.
-    Reference(Reference),
+    Reference(ReferenceOp),
     /// The input's elements under the shape of the output.
     Alias,
     /// Reads a state, by its position among the function's states.
@@ -97,9 +97,9 @@ pub(crate) enum NodeKind {
     /// Writes its input to a state.
     WriteState(usize),
     /// Changes part of a state, by a `slice_update` without its `x`.
-    UpdateState(usize, Reference),
+    UpdateState(usize, ReferenceOp),
     /// An operation on lists; inputs in the order of `parameters`.
-    List(Reference, OpKind),
+    List(ReferenceOp, OpKind),
     /// Runs the first region if the input is true, else the second.
     Cond(Box<[Region; 2]>),
     /// Runs the second region as long as the first gives true.
@@ -110,7 +110,7 @@ pub(crate) enum NodeKind {
 
 /// An operation with its arguments by name.
 #[derive(Clone)]
-pub(crate) struct Reference {
+pub(crate) struct ReferenceOp {
     /// The kernel; none if the executor performs the operation.
     pub(crate) function: Option<fn(&Call) -> Results>,
     /// The definition that holds.
@@ -176,7 +176,7 @@ impl Operand {
     }
 
     /// The constant, if it is one.
-    pub(crate) fn constant(&self) -> Option<&Arc<Known>> {
+    pub(crate) fn constant(&self) -> Option<&Arc<ConstantTensor>> {
         match self {
             Operand::Slot(_) => None,
             Operand::Constant(known) => Some(known),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 /// Shared values by key. Keys of values that nobody holds any more are let go each time that there are twice as
 /// many, so that adding one takes constant time.
-pub(super) struct Held<K, V: ?Sized> {
+pub(super) struct WeakMap<K, V: ?Sized> {
     values: HashMap<K, Weak<V>>,
     sweep_at: usize,
 }
@@ -15,13 +15,13 @@ pub(super) struct Held<K, V: ?Sized> {
 /// How many keys there are before any is let go.
 const FEW: usize = 64;
 
-impl<K, V: ?Sized> Default for Held<K, V> {
+impl<K, V: ?Sized> Default for WeakMap<K, V> {
     fn default() -> Self {
-        Held { values: HashMap::new(), sweep_at: FEW }
+        WeakMap { values: HashMap::new(), sweep_at: FEW }
     }
 }
 
-impl<K: Eq + Hash, V: ?Sized> Held<K, V> {
+impl<K: Eq + Hash, V: ?Sized> WeakMap<K, V> {
     /// The value of a key, if somebody holds it.
     pub(super) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<Arc<V>>
     where
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn keys_of_what_nobody_holds_are_let_go() {
-        let mut held = Held::default();
+        let mut held = WeakMap::default();
         let kept: Vec<Arc<usize>> = (0..3 * FEW).map(Arc::new).collect();
         for (key, value) in kept.iter().enumerate() {
             held.insert(key, value);

@@ -12,7 +12,7 @@ pub(crate) trait Kernel: Send + Sync {
     /// outputs hold before is arbitrary. The scratch is as long as [`Kernel::scratch`] says.
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         scratch: &mut [f32],
@@ -25,7 +25,7 @@ pub(crate) trait Kernel: Send + Sync {
     fn cost(&self) -> Cost;
 
     /// Whether it does something beside writing its outputs.
-    fn acts(&self) -> bool {
+    fn has_side_effects(&self) -> bool {
         false
     }
 
@@ -45,14 +45,14 @@ pub(crate) struct Cost {
 }
 
 /// What kernels run on.
-pub(crate) struct Machine {
+pub(crate) struct CpuContext {
     /// The threads.
     pub(crate) pool: Pool,
     /// The vector instructions.
     pub(crate) isa: Isa,
 }
 
-impl Machine {
+impl CpuContext {
     /// Gives each part to a thread, with its position.
     pub(crate) fn share<P: Send>(
         &self,

@@ -9,10 +9,10 @@ use coremill_mil::ir::Definition;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 
-use super::constant::Known;
-use super::kernel::Machine;
+use super::constant::ConstantTensor;
+use super::kernel::CpuContext;
 use super::packed::{Matrix, OrderKey};
-use super::source::Source;
+use super::source::FunctionContext;
 use crate::call::count_within;
 use crate::error::Result;
 use crate::weights::{WeightPanels, Weights};
@@ -21,12 +21,12 @@ use crate::weights::{WeightPanels, Weights};
 /// and so on.
 const RUNS: usize = 4;
 
-impl Source {
+impl FunctionContext {
     /// A constant as a matrix from inputs to outputs.
     pub(crate) fn matrix(
         &self,
-        machine: &Machine,
-        known: &Known,
+        machine: &CpuContext,
+        known: &ConstantTensor,
         inputs: usize,
         outputs: usize,
         order: Order,
@@ -61,8 +61,8 @@ impl Source {
     /// without ever being expanded as a whole.
     fn compressed(
         &self,
-        machine: &Machine,
-        known: &Known,
+        machine: &CpuContext,
+        known: &ConstantTensor,
         inputs: usize,
         outputs: usize,
         order: Order,
@@ -86,7 +86,7 @@ impl Source {
     /// What is made of a constant, under a name that says how.
     pub(crate) fn made<T: Any + Send + Sync>(
         &self,
-        known: &Known,
+        known: &ConstantTensor,
         form: String,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
@@ -105,7 +105,7 @@ impl Source {
 
     /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,
     /// what was computed.
-    pub(crate) fn stored(&self, known: &Known) -> Result<(Buffer, DType)> {
+    pub(crate) fn stored(&self, known: &ConstantTensor) -> Result<(Buffer, DType)> {
         if let Some(value) = known.value
             && let Definition::Output(op, _) = self.function.value(value).definition
             && self.function.op(op).kind() == Some(OpKind::Const)

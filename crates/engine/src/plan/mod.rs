@@ -21,11 +21,11 @@ mod place;
 mod same;
 mod source;
 
-pub(crate) use constant::Known;
-pub(crate) use graph::{Graph, Holds, Node, NodeKind, Operand, Reference, Region, SlotId};
-pub(crate) use kernel::{Cost, Kernel, Machine};
-pub(crate) use place::Places;
-pub(crate) use source::Source;
+pub(crate) use constant::ConstantTensor;
+pub(crate) use graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, SlotId, SlotKind};
+pub(crate) use kernel::{Cost, CpuContext, Kernel};
+pub(crate) use place::MemoryPlan;
+pub(crate) use source::FunctionContext;
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) graph: Graph,
-    pub(crate) places: Places,
+    pub(crate) places: MemoryPlan,
     /// The slots whose elements slots of the body show under other shapes.
     pub(crate) shown: HashMap<SlotId, SlotId>,
 }
@@ -53,8 +53,8 @@ pub(crate) struct PlanKey {
 }
 
 /// Makes a plan.
-pub(crate) fn plan(source: &Source, machine: &Machine, key: &PlanKey) -> Result<Plan> {
-    let build::Built { mut graph, sound } = build::build(source, &key.shapes)?;
+pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey) -> Result<Plan> {
+    let build::BuiltGraph { mut graph, sound } = build::build(source, &key.shapes)?;
     check_extents(source, &graph)?;
     // Passes rely on what inference found. Where it does not hold for these shapes there is nothing to rely on.
     if sound && !key.observed {
@@ -85,7 +85,7 @@ fn shown(body: &Region) -> HashMap<SlotId, SlotId> {
 }
 
 /// Refuses values that are too large before anything is computed of their shapes, or put in memory.
-fn check_extents(source: &Source, graph: &Graph) -> Result<()> {
+fn check_extents(source: &FunctionContext, graph: &Graph) -> Result<()> {
     for slot in &graph.slots {
         let Some(shape) = &slot.shape else { continue };
         if let Err(error) = count_within(shape, &source.limits) {
@@ -100,7 +100,7 @@ fn check_extents(source: &Source, graph: &Graph) -> Result<()> {
 }
 
 /// Computes the constants that nodes read as they are.
-fn expand_constants(source: &Source, region: &Region) -> Result<()> {
+fn expand_constants(source: &FunctionContext, region: &Region) -> Result<()> {
     for node in &region.nodes {
         for known in node.inputs.iter().filter_map(Operand::constant) {
             known.expand(source)?;

@@ -8,14 +8,14 @@ use coremill_kernels::matmul::{Order, PackedWeights, PanelSource, Precision};
 use coremill_mil::ir::ValueId;
 use coremill_tensor::Buffer;
 
-use super::held::Held;
-use super::kernel::Machine;
+use super::held::WeakMap;
+use super::kernel::CpuContext;
 
 /// The packed weights of a function.
 #[derive(Default)]
-pub(crate) struct Packed {
-    pub(super) matrices: Mutex<Held<Key, Matrix>>,
-    pub(super) others: Mutex<Held<(ValueId, String), dyn Any + Send + Sync>>,
+pub(crate) struct PackedConstants {
+    pub(super) matrices: Mutex<WeakMap<Key, Matrix>>,
+    pub(super) others: Mutex<WeakMap<(ValueId, String), dyn Any + Send + Sync>>,
 }
 
 /// A constant matrix. The first product goes through it where it lies, which is hardly slower; packing it takes as long as
@@ -35,7 +35,7 @@ pub(crate) struct Matrix {
 impl Matrix {
     /// One that is packed when it is used again.
     pub(super) fn new(
-        machine: &Machine,
+        machine: &CpuContext,
         [inputs, outputs]: [usize; 2],
         precision: Precision,
         source: Arc<dyn PanelSource>,
@@ -58,7 +58,7 @@ impl Matrix {
     }
 
     /// For one more product.
-    pub(crate) fn for_use(&self, machine: &Machine) -> &PackedWeights {
+    pub(crate) fn for_use(&self, machine: &CpuContext) -> &PackedWeights {
         match self.packed.get() {
             Some(packed) => packed,
             None => {
@@ -72,7 +72,7 @@ impl Matrix {
     }
 
     /// As kernels read it fastest; as it lies, if it is to stay so.
-    pub(crate) fn packed(&self, machine: &Machine) -> &PackedWeights {
+    pub(crate) fn packed(&self, machine: &CpuContext) -> &PackedWeights {
         let Some((source, precision)) = &self.source else { return &self.plain };
         self.packed.get_or_init(|| {
             let (inputs, outputs) = (self.plain.inputs(), self.plain.outputs());
@@ -107,9 +107,9 @@ impl OrderKey {
     }
 }
 
-impl Packed {
+impl PackedConstants {
     /// Takes over what was made of values that are the same.
-    pub(super) fn inherit(&self, other: &Packed, is_same: impl Fn(ValueId) -> bool) {
+    pub(super) fn inherit(&self, other: &PackedConstants, is_same: impl Fn(ValueId) -> bool) {
         let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = other.matrices.lock().unwrap_or_else(PoisonError::into_inner);
         matrices.inherit(&theirs, |(value, ..)| is_same(*value));
@@ -119,7 +119,7 @@ impl Packed {
     }
 
     /// Packs what is to be used.
-    pub(crate) fn prepare(&self, machine: &Machine) {
+    pub(crate) fn prepare(&self, machine: &CpuContext) {
         let matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner).all();
         for matrix in matrices {
             matrix.packed(machine);

@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use coremill_kernels::FLOATS_PER_LINE;
 
-use super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, SlotId};
+use super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId, SlotKind};
 
 /// Where the values of a graph lie.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct MemoryPlan {
     /// The part of the arena that a slot has, by [`SlotId::index`]; none for slots on the heap.
     pub(crate) slots: Vec<Option<Range<usize>>>,
     /// The part that each node of the body has as its scratch.
@@ -20,7 +20,7 @@ pub(crate) struct Places {
 }
 
 /// Something that takes part of the arena for a while.
-struct Tenant {
+struct Allocation {
     /// The nodes of the body from the first that writes it to the last that reads it.
     life: Range<usize>,
     length: usize,
@@ -37,12 +37,12 @@ enum Owner {
 /// that those alive at the same time do not overlap: the largest first, each as low as it fits.
 ///
 /// Slots that nothing reads later are noted in each region's `releases`.
-pub(super) fn place(graph: &mut Graph) -> Places {
+pub(super) fn place(graph: &mut Graph) -> MemoryPlan {
     let mut body = std::mem::take(&mut graph.body);
     note_releases(&mut body, graph.slots.len());
 
     let given = given(&body, graph.slots.len());
-    let mut tenants: Vec<Tenant> = Vec::new();
+    let mut tenants: Vec<Allocation> = Vec::new();
     // The tenant whose elements a slot shows.
     let mut shown: Vec<Option<usize>> = vec![None; graph.slots.len()];
     for (index, node) in body.nodes.iter().enumerate() {
@@ -61,23 +61,23 @@ pub(super) fn place(graph: &mut Graph) -> Places {
                 for &output in node.outputs.iter().filter(|output| !given[output.index()]) {
                     let slot = graph.slot(output);
                     let count = slot.shape.as_ref().map(|shape| shape.iter().product::<usize>());
-                    if let (Some(length), Holds::Tensor, true) =
+                    if let (Some(length), SlotKind::Tensor, true) =
                         (count, slot.holds, slot.dtype.is_float())
                     {
                         shown[output.index()] = Some(tenants.len());
                         let (life, owner) = (index..index + 1, Owner::Slot(output));
-                        tenants.push(Tenant { life, length, place: 0..0, owner });
+                        tenants.push(Allocation { life, length, place: 0..0, owner });
                     }
                 }
                 let (life, owner) = (index..index + 1, Owner::Scratch(index));
                 let length = kernel.scratch();
-                tenants.push(Tenant { life, length, place: 0..0, owner });
+                tenants.push(Allocation { life, length, place: 0..0, owner });
             }
             _ => {}
         }
     }
     let length = settle(&mut tenants);
-    let mut places = Places {
+    let mut places = MemoryPlan {
         slots: shown.iter().map(|tenant| tenant.map(|at| tenants[at].place.clone())).collect(),
         scratch: vec![0..0; body.nodes.len()],
         length,
@@ -113,12 +113,12 @@ fn given(body: &Region, slots: usize) -> Vec<bool> {
 const FEW: usize = 4096;
 
 /// Finds a place for each tenant; how much they need in all.
-fn settle(tenants: &mut [Tenant]) -> usize {
+fn settle(tenants: &mut [Allocation]) -> usize {
     if tenants.len() <= FEW { settle_largest_first(tenants) } else { settle_in_time(tenants) }
 }
 
 /// The largest first, each as low as it fits. The time grows with the square of their number.
-fn settle_largest_first(tenants: &mut [Tenant]) -> usize {
+fn settle_largest_first(tenants: &mut [Allocation]) -> usize {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
     order.sort_by_key(|&at| (Reverse(tenants[at].length), at));
     let mut settled: Vec<usize> = Vec::new();
@@ -149,14 +149,14 @@ fn settle_largest_first(tenants: &mut [Tenant]) -> usize {
 }
 
 /// In the order in which they come, each where the smallest gap is that it fits into.
-fn settle_in_time(tenants: &mut [Tenant]) -> usize {
+fn settle_in_time(tenants: &mut [Allocation]) -> usize {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
     order.sort_by_key(|&at| (tenants[at].life.start, Reverse(tenants[at].length), at));
-    let mut gaps = Gaps::default();
+    let mut gaps = FreeList::default();
     let mut leaving: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     let mut total = 0;
     for at in order {
-        let Tenant { life, length, .. } = &tenants[at];
+        let Allocation { life, length, .. } = &tenants[at];
         while let Some(&Reverse((end, other))) = leaving.peek()
             && end <= life.start
         {
@@ -182,14 +182,14 @@ fn settle_in_time(tenants: &mut [Tenant]) -> usize {
 
 /// Parts of the arena that nobody has.
 #[derive(Default)]
-struct Gaps {
+struct FreeList {
     /// The end of each by its start.
     by_start: BTreeMap<usize, usize>,
     /// Lengths and starts.
     by_length: BTreeSet<(usize, usize)>,
 }
 
-impl Gaps {
+impl FreeList {
     /// Adds a part, which becomes one with its neighbours.
     fn add(&mut self, part: Range<usize>) {
         let Range { mut start, mut end } = part;
@@ -269,12 +269,12 @@ fn note_releases(region: &mut Region, slots: usize) {
 mod tests {
     use super::*;
 
-    fn tenant(life: Range<usize>, length: usize) -> Tenant {
-        Tenant { life, length, place: 0..0, owner: Owner::Scratch(0) }
+    fn tenant(life: Range<usize>, length: usize) -> Allocation {
+        Allocation { life, length, place: 0..0, owner: Owner::Scratch(0) }
     }
 
     /// How much they need in all, once none that live together overlap.
-    fn checked(tenants: &mut [Tenant], settle: fn(&mut [Tenant]) -> usize) -> usize {
+    fn checked(tenants: &mut [Allocation], settle: fn(&mut [Allocation]) -> usize) -> usize {
         let total = settle(tenants);
         for (index, one) in tenants.iter().enumerate() {
             assert_eq!((one.place.len(), one.place.end <= total), (one.length, true));
@@ -305,7 +305,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below as usize
         };
-        let mut tenants: Vec<Tenant> = (0..600)
+        let mut tenants: Vec<Allocation> = (0..600)
             .map(|_| {
                 let start = draw(200);
                 tenant(start..start + 1 + draw(20), draw(500))

@@ -4,15 +4,15 @@ use std::sync::PoisonError;
 
 use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Function, Op, OpId, ValueId};
 
-use super::source::Source;
+use super::source::FunctionContext;
 
 /// Constants of at most so many bytes are compared by them, larger ones by where they lie or how they come about.
 const FEW_BYTES: usize = 1 << 12;
 
-impl Source {
+impl FunctionContext {
     /// Takes over what was made of constants that another version of the function has, too: packed weights, and elements that
     /// were expanded.
-    pub(crate) fn inherit(&self, before: &Source) {
+    pub(crate) fn inherit(&self, before: &FunctionContext) {
         if self.precision != before.precision || self.limits != before.limits {
             return;
         }
@@ -25,10 +25,10 @@ impl Source {
     }
 }
 
-impl Source {
+impl FunctionContext {
     /// The operations that state other constants in another version of the function, which differs in nothing else; none
     /// if it does.
-    pub(crate) fn changes(&self, version: &Function) -> Option<Vec<(OpId, Op)>> {
+    pub(crate) fn diff_constants(&self, version: &Function) -> Option<Vec<(OpId, Op)>> {
         let function = &self.function;
         let (values, blocks) = (function.value_count(), function.blocks_in_order());
         let inputs = |function: &Function| function.inputs().to_vec();
@@ -109,7 +109,7 @@ fn same_stated(op: &Op, twin: &Op) -> bool {
 }
 
 /// By [`ValueId::index`], whether a value is constant and the same in both.
-fn same_values(source: &Source, before: &Source) -> Vec<bool> {
+fn same_values(source: &FunctionContext, before: &FunctionContext) -> Vec<bool> {
     let (function, other) = (&source.function, &before.function);
     let mut same = vec![false; function.value_count()];
     if function.value_count() != other.value_count() || function.opset != other.opset {

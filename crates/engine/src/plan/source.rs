@@ -10,11 +10,11 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::constant::Known;
-use super::graph::Reference;
-use super::held::Held;
-use super::kernel::Machine;
-use super::packed::Packed;
+use super::constant::ConstantTensor;
+use super::graph::ReferenceOp;
+use super::held::WeakMap;
+use super::kernel::CpuContext;
+use super::packed::PackedConstants;
 use crate::array::{Array, round_floats};
 use crate::call::{Call, count_within};
 use crate::error::{Error, Result};
@@ -24,30 +24,30 @@ use crate::options::Precision;
 use crate::weights::Weights;
 
 /// A function that is to be run, and what is known about it before any input.
-pub(crate) struct Source {
+pub(crate) struct FunctionContext {
     pub(crate) function: Function,
     pub(crate) analysis: Analysis,
     pub(crate) precision: Precision,
     pub(crate) limits: Limits,
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
-    pub(super) known: Mutex<Held<ValueId, Known>>,
-    pub(crate) packed: Packed,
+    pub(super) known: Mutex<WeakMap<ValueId, ConstantTensor>>,
+    pub(crate) packed: PackedConstants,
     pub(super) dependents: Dependents,
 }
 
 /// What was computed of constants while plans were made, and which constants plans looked at.
 #[derive(Default)]
 pub(super) struct Dependents {
-    pub(super) derived: Mutex<Vec<Weak<dyn Remake>>>,
+    pub(super) derived: Mutex<Vec<Weak<dyn Recompute>>>,
     pub(super) looked: Mutex<HashSet<ValueId>>,
 }
 
 /// Something that is computed of constants, again when these change.
-pub(super) trait Remake: Send + Sync {
+pub(super) trait Recompute: Send + Sync {
     fn is_of(&self, changed: &Changed) -> bool;
 
-    fn remake(&self, source: &Source, machine: &Machine) -> Result<()>;
+    fn remake(&self, source: &FunctionContext, machine: &CpuContext) -> Result<()>;
 }
 
 /// By [`ValueId::index`], which constants have other elements than before.
@@ -63,15 +63,15 @@ impl Changed {
 /// Elements of a large constant.
 const LARGE: usize = 1 << 16;
 
-impl Known {
+impl ConstantTensor {
     /// The elements, computed on first use, for whoever decides by them how something is done.
-    pub(crate) fn array(&self, source: &Source) -> Result<&Array> {
+    pub(crate) fn array(&self, source: &FunctionContext) -> Result<&Array> {
         source.note(self);
         self.expand(source)
     }
 
-    /// The elements, computed on first use, for nodes that read them, and what is [`Derived`](super::derived::Derived).
-    pub(crate) fn expand(&self, source: &Source) -> Result<&Array> {
+    /// The elements, computed on first use, for nodes that read them, and what is [`Memoized`](super::derived::Derived).
+    pub(crate) fn expand(&self, source: &FunctionContext) -> Result<&Array> {
         if let Some(array) = self.array.get() {
             return Ok(array);
         }
@@ -80,7 +80,7 @@ impl Known {
     }
 
     /// The same, computed unless they were before, and not kept.
-    pub(crate) fn elements(&self, source: &Source) -> Result<Array> {
+    pub(crate) fn elements(&self, source: &FunctionContext) -> Result<Array> {
         if let Some(array) = self.array.get() {
             return Ok(array.clone());
         }
@@ -92,16 +92,25 @@ impl Known {
     }
 }
 
-impl Source {
+impl FunctionContext {
     pub(crate) fn new(
         function: Function,
         analysis: Analysis,
         precision: Precision,
         limits: Limits,
-    ) -> Source {
+    ) -> FunctionContext {
         let constant = constant_values(&function);
         let (known, packed, dependents) = Default::default();
-        Source { function, analysis, precision, limits, constant, known, packed, dependents }
+        FunctionContext {
+            function,
+            analysis,
+            precision,
+            limits,
+            constant,
+            known,
+            packed,
+            dependents,
+        }
     }
 
     /// Whether a value depends on constants alone and can be computed before the run.
@@ -110,7 +119,7 @@ impl Source {
     }
 
     /// The constant that a value is. Plans that live at the same time share it.
-    pub(crate) fn known(&self, value: ValueId) -> Result<Arc<Known>> {
+    pub(crate) fn known(&self, value: ValueId) -> Result<Arc<ConstantTensor>> {
         let all = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all().get(&value) {
             return Ok(known);
@@ -120,10 +129,13 @@ impl Source {
             Some((ty.dtype, extents.collect::<Option<Vec<_>>>()?))
         });
         let known = match shape {
-            Some((dtype, shape)) => Known::of_value(value, dtype, shape),
+            Some((dtype, shape)) => ConstantTensor::of_value(value, dtype, shape),
             // How large it is depends on elements.
             None => {
-                let known = Known { value: Some(value), ..Known::new(self.expand(value)?) };
+                let known = ConstantTensor {
+                    value: Some(value),
+                    ..ConstantTensor::new(self.expand(value)?)
+                };
                 self.note(&known);
                 known
             }
@@ -134,29 +146,31 @@ impl Source {
     }
 
     /// Notes that a plan depends on the elements of a constant otherwise than through what is derived of them.
-    pub(crate) fn note(&self, known: &Known) {
+    pub(crate) fn note(&self, known: &ConstantTensor) {
         if let Some(value) = known.value {
             self.dependents.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(value);
         }
     }
 
     /// The constant that a binding states; none if it is computed.
-    pub(crate) fn known_binding(&self, binding: &Binding) -> Result<Option<Arc<Known>>> {
+    pub(crate) fn known_binding(&self, binding: &Binding) -> Result<Option<Arc<ConstantTensor>>> {
         match binding {
-            Binding::Literal(constant) => literal(constant).map(|a| Some(Arc::new(Known::new(a)))),
+            Binding::Literal(constant) => {
+                literal(constant).map(|a| Some(Arc::new(ConstantTensor::new(a))))
+            }
             Binding::Value(value) if self.is_constant(*value) => self.known(*value).map(Some),
             Binding::Value(_) => Ok(None),
         }
     }
 
     /// What a constant is, if it lies in the program or above compressed data that does.
-    pub(crate) fn weights(&self, known: &Known) -> Option<Weights> {
+    pub(crate) fn weights(&self, known: &ConstantTensor) -> Option<Weights> {
         Weights::of(&self.function, known.value?, self.precision)
     }
 
     /// The same of a constant that is compressed, and so large that the integers that reference kernels
     /// make of its codes would be in the way.
-    fn large_weights(&self, known: &Known) -> Option<Weights> {
+    fn large_weights(&self, known: &ConstantTensor) -> Option<Weights> {
         let count = count_within(&known.shape, &self.limits).ok()?;
         let weights = if count >= LARGE { self.weights(known)? } else { return None };
         (weights.is_compressed() && weights.shape == known.shape).then_some(weights)
@@ -235,7 +249,7 @@ impl Source {
             }
             let row = kind.row(self.function.opset);
             let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
-            let reference = Reference { function: ops::reference(kind), row, parameters };
+            let reference = ReferenceOp { function: ops::reference(kind), row, parameters };
             let operands: Vec<_> = arrays.iter().map(Array::view).collect();
             reference.call(self, id, &operands, 0)
         };
@@ -260,11 +274,11 @@ impl Source {
     }
 }
 
-impl Reference {
+impl ReferenceOp {
     /// The operation about to be performed.
     pub(crate) fn as_call<'a>(
         &'a self,
-        source: &'a Source,
+        source: &'a FunctionContext,
         operands: &'a [crate::array::View<'a>],
         dtypes: &'a [DType],
         seed: u64,
@@ -283,7 +297,7 @@ impl Reference {
     /// Performs the operation.
     pub(crate) fn call(
         &self,
-        source: &Source,
+        source: &FunctionContext,
         op: OpId,
         operands: &[crate::array::View<'_>],
         seed: u64,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use coremill_mil::ir::{Function, ValueId};
-use coremill_tensor::{Buffer, DType, Produce};
+use coremill_tensor::{Buffer, ByteSource, DType};
 use half::f16;
 
 use super::Weights;
@@ -30,7 +30,7 @@ impl Expanded {
     }
 }
 
-impl Produce for Expanded {
+impl ByteSource for Expanded {
     fn length(&self) -> usize {
         self.0.rows() * self.0.columns() * self.width()
     }

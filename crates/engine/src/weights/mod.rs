@@ -14,7 +14,7 @@ mod tests;
 
 use std::ops::Range;
 
-use coremill_kernels::stored::{self, StoredWeights};
+use coremill_kernels::stored::{self, QuantizedMatrix};
 use coremill_tensor::DType;
 
 use crate::array::{Array, round_floats};
@@ -72,7 +72,7 @@ struct Table {
 }
 
 /// An element of the codes: its row and column, and which element of its entry is meant.
-struct Coded {
+struct CodeIndex {
     row: usize,
     column: usize,
     element: usize,
@@ -138,7 +138,7 @@ impl Weights {
     fn element(&self, row: usize, column: usize) -> f32 {
         let (coded, columns) = match &self.decode {
             Decode::Table(table) if table.vector != 1 => table.coded(&self.shape, row, column),
-            _ => (Coded { row, column, element: 0 }, self.columns()),
+            _ => (CodeIndex { row, column, element: 0 }, self.columns()),
         };
         let place = coded.row * columns + coded.column;
         let index = match &self.mask {
@@ -214,7 +214,7 @@ impl Weights {
     /// The weights for kernels that expand them where they use them, as a matrix of so many rows, which are
     /// the indices of its first axis, or of the first that has more than one; none if no such kernel knows
     /// their form.
-    pub(crate) fn stored(&self, rows: usize) -> Option<StoredWeights> {
+    pub(crate) fn stored(&self, rows: usize) -> Option<QuantizedMatrix> {
         if self.mask.is_some() || !self.dtype.is_float() {
             return None;
         }
@@ -230,7 +230,7 @@ impl Weights {
             Blocks::new(shape, blocks)?.of_matrix(columns)
         };
         match &self.decode {
-            Decode::Plain => StoredWeights::float(data, dtype, rows, columns),
+            Decode::Plain => QuantizedMatrix::float(data, dtype, rows, columns),
             // Those kernels do not round in between.
             _ if self.rounded => None,
             Decode::Affine { blocks, scales, shifts } => {
@@ -242,12 +242,12 @@ impl Weights {
                 };
                 let shifts = shifts.as_ref().map(numbers);
                 let scales = numbers(scales);
-                StoredWeights::affine(data, dtype, rows, columns, &scales, shifts.as_ref())
+                QuantizedMatrix::affine(data, dtype, rows, columns, &scales, shifts.as_ref())
             }
             Decode::Table(table) if table.vector == 1 => {
                 let shape = shape_of(&table.blocks)?;
                 let (entries, of) = (&table.entries.data, table.entries.dtype);
-                StoredWeights::palette(data, dtype, rows, columns, entries, of, shape)
+                QuantizedMatrix::palette(data, dtype, rows, columns, entries, of, shape)
             }
             Decode::Table(_) => None,
         }
@@ -256,15 +256,15 @@ impl Weights {
 
 impl Table {
     /// Where the code of an element lies, and the columns of the codes.
-    fn coded(&self, shape: &[usize], row: usize, column: usize) -> (Coded, usize) {
+    fn coded(&self, shape: &[usize], row: usize, column: usize) -> (CodeIndex, usize) {
         let columns: usize = shape[1..].iter().product();
         if self.axis == 0 {
             let (row, element) = (row / self.vector, row % self.vector);
-            return (Coded { row, column, element }, columns);
+            return (CodeIndex { row, column, element }, columns);
         }
         let inner: usize = shape[self.axis + 1..].iter().product();
         let (outer, at) = (column / inner, column % inner);
         let (outer, element) = (outer / self.vector, outer % self.vector);
-        (Coded { row, column: outer * inner + at, element }, columns / self.vector)
+        (CodeIndex { row, column: outer * inner + at, element }, columns / self.vector)
     }
 }

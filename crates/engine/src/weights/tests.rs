@@ -14,7 +14,7 @@ use coremill_tensor::{Buffer, DType, packed};
 use super::*;
 use crate::limits::Limits;
 use crate::options::Precision;
-use crate::plan::{Machine, PlanKey, Source, plan};
+use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
 
 /// The functions of the cases of a family, by name.
 fn functions(family: &str) -> Vec<(String, Function)> {
@@ -36,8 +36,12 @@ fn every_case_expands_to_what_the_reference_kernels_give() {
         let (analysis, problems) = analyze(&function);
         assert!(problems.is_empty(), "{id}: {problems:?}");
         for precision in [Precision::Fast, Precision::Faithful] {
-            let source =
-                Source::new(function.clone(), analysis.clone(), precision, Limits::default());
+            let source = FunctionContext::new(
+                function.clone(),
+                analysis.clone(),
+                precision,
+                Limits::default(),
+            );
             for (_, op) in function.all_ops() {
                 let dense = op.outputs.len() == 1;
                 if !dense || !op.kind().is_some_and(OpKind::is_constexpr) {
@@ -135,7 +139,8 @@ fn scaled_palettes_become_tables_of_their_own() {
 
     let (analysis, problems) = analyze(&function);
     assert!(problems.is_empty(), "{problems:?}");
-    let source = Source::new(function.clone(), analysis, Precision::Fast, Limits::default());
+    let source =
+        FunctionContext::new(function.clone(), analysis, Precision::Fast, Limits::default());
     let known = source.known(scaled).expect("it is constant");
     let weights = Weights::of(&function, scaled, Precision::Fast).expect("it is described");
     assert_eq!(weights.expand(), *known.array(&source).expect("it expands"));
@@ -188,12 +193,12 @@ fn plans_leave_weights_compressed() {
             let (analysis, problems) = analyze(&function);
             assert!(problems.is_empty(), "{problems:?}");
             let limits = Limits::default();
-            let source = Source::new(function.clone(), analysis, Precision::Fast, limits);
+            let source = FunctionContext::new(function.clone(), analysis, Precision::Fast, limits);
             let known = source.known(weight).expect("it is constant");
             let shape = source.analysis.ty(x).and_then(Type::as_tensor).expect("a tensor");
             let shape = shape.known_shape().expect("a shape");
             let shapes = vec![shape.into_iter().map(|extent| extent as usize).collect()];
-            let machine = Machine { pool: Pool::new(1), isa: Isa::detect() };
+            let machine = CpuContext { pool: Pool::new(1), isa: Isa::detect() };
             plan(&source, &machine, &PlanKey { shapes, observed: false }).expect("a plan");
             assert!(known.expanded().is_none(), "`{}` expands its weight", kind.name());
         }

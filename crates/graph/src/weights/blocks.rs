@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 
 use coremill_kernels::codes;
-use coremill_tensor::{Buffer, DType, Identity, Produce};
+use coremill_tensor::{Buffer, ByteSource, DType, Fingerprint};
 use half::f16;
 
 use crate::scheme::{MAX_WEIGHTS, Scheme, exponent_half};
@@ -45,7 +45,7 @@ pub(crate) enum Form {
 
 /// How a tensor may be compressed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedForms {
     /// The weights are used in `fp32`.
     pub(crate) wide: bool,
     /// Factors and offsets may be rounded where no form is exact.
@@ -73,7 +73,7 @@ impl Form {
     }
 
     /// The form of a tensor, if there is one that is allowed.
-    pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: Allowed) -> Option<Form> {
+    pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: AllowedForms) -> Option<Form> {
         use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q1_0, Q2_0, Q4_0, Q5_0, Q8_0, Tq1_0, Tq2_0};
         let wide = allowed.wide;
         let exact = match scheme {
@@ -314,7 +314,7 @@ impl Parts {
     }
 }
 
-impl Produce for Parts {
+impl ByteSource for Parts {
     fn length(&self) -> usize {
         let blocks = self.blocks.len() / self.scheme.block().1;
         match self.part {
@@ -341,8 +341,8 @@ impl Produce for Parts {
         })
     }
 
-    fn identity(&self) -> Option<Identity> {
-        let identity = Identity::new(&format!("gguf {:?}", self.part));
+    fn identity(&self) -> Option<Fingerprint> {
+        let identity = Fingerprint::new(&format!("gguf {:?}", self.part));
         let identity = identity.with(u64::from(self.scheme.code()));
         Some(identity.with_part(&self.blocks.identity()))
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-pub(crate) use blocks::{Allowed, Form};
+pub(crate) use blocks::{AllowedForms, Form};
 pub use gguf::{Gguf, MetadataValue};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -4,7 +4,7 @@
 
 use super::Task;
 use crate::scratch::Scratch;
-use coremill_simd::vector::{MOST_LANES, Vector};
+use coremill_simd::vector::{MAX_LANES, Vector};
 
 /// Inputs up to this width are staged as a whole with their padding, as most tiles have some.
 const NARROW: usize = 32;
@@ -21,7 +21,7 @@ pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut
     }
     // With 32 registers there is room for the weights and the results of seven pixels, of which the
     // common widths are multiples.
-    let wide = V::LANES == MOST_LANES;
+    let wide = V::LANES == MAX_LANES;
     match (extents.kernel, extents.stride[1]) {
         ([3, 3], 1) if wide => fixed::<V, 3, 3, 1, 7>(task, channel, scratch),
         ([3, 3], 2) if wide => fixed::<V, 3, 3, 2, 7>(task, channel, scratch),
@@ -34,15 +34,15 @@ pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut
 }
 
 /// What is added first, and the bounds that results are brought to.
-struct Ends<V> {
+struct BiasClamp<V> {
     bias: V,
     low: V,
     high: V,
 }
 
-impl<V: Vector> Ends<V> {
+impl<V: Vector> BiasClamp<V> {
     #[inline(always)]
-    fn new(task: &Task<'_>, channel: usize, lanes: usize) -> Ends<V> {
+    fn new(task: &Task<'_>, channel: usize, lanes: usize) -> BiasClamp<V> {
         let bias = match task.work.epilogue.bias {
             // SAFETY: the slice has so many elements, and `lanes` is at most `LANES`.
             Some(bias) => unsafe {
@@ -51,7 +51,7 @@ impl<V: Vector> Ends<V> {
             None => V::zero(),
         };
         let (low, high) = task.work.division.bounds;
-        Ends { bias, low: V::splat(low), high: V::splat(high) }
+        BiasClamp { bias, low: V::splat(low), high: V::splat(high) }
     }
 
     #[inline(always)]
@@ -82,14 +82,14 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
             *weight = unsafe { V::load(work.weights[start..start + V::LANES].as_ptr()) };
         }
     }
-    let ends = Ends::new(task, channel, V::LANES);
+    let ends = BiasClamp::new(task, channel, V::LANES);
     let image = task.image * height * width * step + channel;
     let narrow = width <= NARROW;
     // The columns that all tiles of a row read, and the rows that all rows of the task do.
     let all_columns = (output_width.next_multiple_of(B) - 1) * S + W;
     let all_rows = (task.rows.len() - 1) * extents.stride[0] + H;
     let mut whole: &[f32] = &[];
-    let mut staged = [0f32; STAGED * MOST_LANES];
+    let mut staged = [0f32; STAGED * MAX_LANES];
     if narrow {
         let elements = scratch.elements(all_rows * all_columns * V::LANES);
         stage::<V>(task, channel, all_columns, elements);
@@ -126,7 +126,7 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
                             let start = image + pixel * step;
                             &work.input[start..start + V::LANES]
                         } else {
-                            &[0.0; MOST_LANES][..V::LANES]
+                            &[0.0; MAX_LANES][..V::LANES]
                         };
                         let target = &mut staged[(row * columns + column) * V::LANES..][..V::LANES];
                         // SAFETY: both slices have `LANES` elements.
@@ -217,7 +217,7 @@ pub(super) fn any_kernel<V: Vector>(task: &Task<'_>, channel: usize, lanes: usiz
     let [height, width] = extents.input;
     let [output_height, output_width] = extents.output;
     assert!(channel + lanes <= step && lanes <= V::LANES, "the vector is within the channels");
-    let ends = Ends::<V>::new(task, channel, lanes);
+    let ends = BiasClamp::<V>::new(task, channel, lanes);
     for y in task.rows.clone() {
         let (top, kernel_rows) = inside(extents, 0, y);
         for x in 0..output_width {

@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 
-use super::{Pieces, Scaling, codes, codes_mut};
+use super::{IndirectionTable, Scaling, codes, codes_mut};
 use crate::Pool;
 use crate::matmul::Window;
 use crate::memory::{Memory, as_elements, as_elements_mut};
-use crate::shared::Shared;
+use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{
-    Bits, DotIsa, DotKernel, Dots, Vector, dispatch_dots, interleaved, load_sums,
+    Bits, DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, interleaved, load_sums,
 };
 
 /// Weights of each channel by itself, and how its sums become results, in blocks of channels.
@@ -115,8 +115,8 @@ pub enum ChannelTarget<'a> {
 }
 
 enum Place {
-    Codes(Shared<u8>, i32),
-    Floats(Shared<f32>),
+    Codes(SharedPointer<u8>, i32),
+    Floats(SharedPointer<f32>),
 }
 
 /// Convolves each channel of the images by itself.
@@ -125,7 +125,7 @@ enum Place {
 /// Where input, weights or target do not fit the pieces, which are single pixels of all channels.
 pub fn convolve_channels(
     pool: &Pool,
-    pieces: &Pieces,
+    pieces: &IndirectionTable,
     input: &[u8],
     weights: &ChannelWeights,
     target: ChannelTarget<'_>,
@@ -140,11 +140,11 @@ pub fn convolve_channels(
     let target = match target {
         ChannelTarget::Codes(codes, zero) => {
             assert!(needed <= codes.len(), "the result has room");
-            Place::Codes(Shared(codes.as_mut_ptr()), zero)
+            Place::Codes(SharedPointer(codes.as_mut_ptr()), zero)
         }
         ChannelTarget::Floats(floats) => {
             assert!(needed <= floats.len(), "the result has room");
-            Place::Floats(Shared(floats.as_mut_ptr()))
+            Place::Floats(SharedPointer(floats.as_mut_ptr()))
         }
     };
     let parts = if pool.threads() == 1 { 1 } else { (pool.threads() * 4).min(rows) };
@@ -159,7 +159,7 @@ pub fn convolve_channels(
 }
 
 struct Task<'a> {
-    pieces: &'a Pieces,
+    pieces: &'a IndirectionTable,
     input: &'a [u8],
     weights: &'a ChannelWeights,
     target: &'a Place,
@@ -170,7 +170,7 @@ impl DotKernel for Task<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<D: Dots>(self) {
+    fn run<D: Int8Dot>(self) {
         let Task { pieces, weights, .. } = self;
         let Window { output: [planes, lines, width], stride, .. } = *pieces.window();
         let (inner, step) = (pieces.inner(), pieces.step());
@@ -226,7 +226,7 @@ impl Task<'_> {
     /// # Safety
     /// So many bytes must be readable there, and the result have as many elements.
     #[inline(always)]
-    unsafe fn block<D: Dots>(
+    unsafe fn block<D: Int8Dot>(
         &self,
         pointers: &[*const u8],
         [first, offset, count]: [usize; 3],
@@ -265,7 +265,7 @@ impl Task<'_> {
                     D::store_interleaved(codes_there, codes.get().add(at), count);
                 }
                 Place::Floats(floats) => {
-                    let mut lanes_there = [0.0; coremill_simd::vector::MOST_LANES];
+                    let mut lanes_there = [0.0; coremill_simd::vector::MAX_LANES];
                     for (vector, value) in values.into_iter().enumerate() {
                         value.store(lanes_there.as_mut_ptr());
                         for (lane, value) in lanes_there.into_iter().enumerate().take(lanes) {

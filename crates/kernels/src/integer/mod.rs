@@ -25,7 +25,7 @@ pub use elements::{
     Multiple, Steps, Table, add, dequantize, join, look_up, maximum, mean, permute, quantize,
     quantize_to_last, times,
 };
-pub use pieces::Pieces;
+pub use pieces::IndirectionTable;
 pub use product::{Rows, multiply};
 pub use weights::IntegerWeights;
 
@@ -33,7 +33,7 @@ pub use weights::IntegerWeights;
 pub const SLACK: usize = 3;
 
 /// The most inputs of a sum whose result surely fits 32 bits.
-pub const MOST_INPUTS: usize = 1 << 15;
+pub const MAX_INPUTS: usize = 1 << 15;
 
 /// The floats that are as long as so many codes and their slack.
 pub fn floats_for(codes: usize) -> usize {

@@ -9,7 +9,7 @@ const FEW_CHANNELS: usize = 16;
 
 /// The places of the pieces of each row, for a [`Window`] over codes. Made once, used by any number of runs.
 #[derive(Debug)]
-pub struct Pieces {
+pub struct IndirectionTable {
     window: Window,
     /// The extents of the image that rows are found in: larger than the input where it is padded first.
     extents: [usize; 3],
@@ -26,20 +26,20 @@ pub struct Pieces {
 /// The entry of a piece that lies outside.
 const OUTSIDE: u32 = u32::MAX;
 
-impl Pieces {
+impl IndirectionTable {
     /// Finds the pieces of an input whose zero has a code; none if an image has 2³¹ bytes or more.
-    pub fn new(window: Window, zero: u8) -> Option<Pieces> {
+    pub fn new(window: Window, zero: u8) -> Option<IndirectionTable> {
         let joined = window.channels <= FEW_CHANNELS
             && window.pixel_stride == window.channels
             && window.kernel[2] > 1
             && window.dilation[2] == 1;
-        Pieces::find(window, zero, joined)
+        IndirectionTable::find(window, zero, joined)
     }
 
     /// The same with a piece for each pixel under the window. What lies outside is as long as a line, so that a window
     /// can move along it.
-    pub fn of_pixels(window: Window, zero: u8) -> Option<Pieces> {
-        let mut pieces = Pieces::find(window, zero, false)?;
+    pub fn of_pixels(window: Window, zero: u8) -> Option<IndirectionTable> {
+        let mut pieces = IndirectionTable::find(window, zero, false)?;
         let line = pieces.inner().len().checked_mul(pieces.step())?;
         let outside = &mut pieces.outside;
         outside.try_reserve_exact(line).ok()?;
@@ -61,7 +61,7 @@ impl Pieces {
         self.window.stride[2] * self.window.pixel_stride
     }
 
-    fn find(window: Window, zero: u8, joined: bool) -> Option<Pieces> {
+    fn find(window: Window, zero: u8, joined: bool) -> Option<IndirectionTable> {
         let Window { input, output, kernel, stride, dilation, padding, channels, .. } =
             window.clone();
         let reach = |axis: usize| -> Option<usize> {
@@ -112,7 +112,7 @@ impl Pieces {
             }
         }
         let outside = vec![zero; length + super::SLACK];
-        Some(Pieces { window, extents, taps, length, entries, outside, zero })
+        Some(IndirectionTable { window, extents, taps, length, entries, outside, zero })
     }
 
     /// The window that it was made for.
@@ -156,7 +156,7 @@ impl Pieces {
     /// The input as rows are found in it, in the scratch if it must be padded.
     ///
     /// # Panics
-    /// Where the scratch is not as long as [`Pieces::scratch`] says, and [`SLACK`](super::SLACK) more.
+    /// Where the scratch is not as long as [`IndirectionTable::scratch`] says, and [`SLACK`](super::SLACK) more.
     pub fn padded<'a>(&self, input: &'a [u8], scratch: &'a mut [u8]) -> &'a [u8] {
         if self.scratch() == 0 {
             return input;

@@ -6,10 +6,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::weights::IntegerWeights;
-use super::{Pieces, SLACK, Scaling, Sum, Target};
+use super::{IndirectionTable, SLACK, Scaling, Sum, Target};
 use crate::Pool;
-use crate::shared::Shared;
-use coremill_simd::vector::{Bits, DotKernel, Dots, MOST_LANES, Vector, dispatch_dots, load_sums};
+use crate::shared::SharedPointer;
+use coremill_simd::vector::{
+    Bits, DotKernel, Int8Dot, MAX_LANES, Vector, dispatch_dots, load_sums,
+};
 
 /// The left matrix.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,7 @@ pub enum Rows<'a> {
         rows: usize,
     },
     /// What a convolution reads: the images, from the first channel of a group.
-    Pieces(&'a [u8], &'a Pieces),
+    Pieces(&'a [u8], &'a IndirectionTable),
 }
 
 impl Rows<'_> {
@@ -119,15 +121,15 @@ pub fn multiply(
                 None => (std::ptr::null(), None),
             };
             Place::Codes {
-                codes: Shared(codes.as_mut_ptr()),
+                codes: SharedPointer(codes.as_mut_ptr()),
                 zero,
-                other: Shared(other.cast_mut()),
+                other: SharedPointer(other.cast_mut()),
                 sum,
             }
         }
         Target::Floats(floats) => {
             assert!(needed <= floats.len(), "the result has room");
-            Place::Floats(Shared(floats.as_mut_ptr()))
+            Place::Floats(SharedPointer(floats.as_mut_ptr()))
         }
     };
     if count == 0 || outputs == 0 {
@@ -179,8 +181,8 @@ fn divide(threads: usize, rows: usize, weights: &IntegerWeights) -> (usize, usiz
 }
 
 enum Place {
-    Codes { codes: Shared<u8>, zero: i32, other: Shared<u8>, sum: Option<Sum> },
-    Floats(Shared<f32>),
+    Codes { codes: SharedPointer<u8>, zero: i32, other: SharedPointer<u8>, sum: Option<Sum> },
+    Floats(SharedPointer<f32>),
 }
 
 struct Job<'a> {
@@ -201,7 +203,7 @@ impl DotKernel for Task<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<D: Dots>(self) {
+    fn run<D: Int8Dot>(self) {
         let weights = self.job.weights;
         let most = D::ROWS;
         let count = self.rows.len();
@@ -260,10 +262,10 @@ impl DotKernel for Task<'_> {
 
 /// The sums of a tile.
 #[repr(align(64))]
-struct Stored([MaybeUninit<i32>; MOST_SUMS]);
+struct TileSums([MaybeUninit<i32>; MAX_SUMS]);
 
 /// The most sums that a tile has.
-const MOST_SUMS: usize = 12 * 2 * MOST_LANES;
+const MAX_SUMS: usize = 12 * 2 * MAX_LANES;
 
 /// Some rows of a panel.
 struct Tile<'a> {
@@ -283,7 +285,7 @@ impl Tile<'_> {
     /// # Safety
     /// Rows and panel must be in memory, and nobody else use the tile's results.
     #[inline(always)]
-    unsafe fn compute<D: Dots, const R: usize, const N: usize>(&self) {
+    unsafe fn compute<D: Int8Dot, const R: usize, const N: usize>(&self) {
         if R > D::ROWS {
             unreachable!("a tile is not higher than its shape");
         }
@@ -319,7 +321,7 @@ impl Tile<'_> {
         }
         // What follows goes through memory: loops over registers that are not unrolled would keep the sums there
         // from the start.
-        let mut stored = Stored([MaybeUninit::uninit(); MOST_SUMS]);
+        let mut stored = TileSums([MaybeUninit::uninit(); MAX_SUMS]);
         for (row, sums) in sums.into_iter().enumerate() {
             for (n, sum) in sums.into_iter().enumerate() {
                 // SAFETY: there is room for `R` rows of `N` vectors.
@@ -338,7 +340,7 @@ impl Tile<'_> {
     /// # Safety
     /// As for `compute`.
     #[inline(always)]
-    unsafe fn finish<D: Dots, const R: usize, const N: usize>(&self, sums: *const i32) {
+    unsafe fn finish<D: Int8Dot, const R: usize, const N: usize>(&self, sums: *const i32) {
         let lanes = D::Floats::LANES;
         let zeros = self.job.weights.zeros.as_deref();
         let Scaling { scale, shift, low, high } = self.job.scaling;
@@ -397,7 +399,7 @@ impl Tile<'_> {
 /// # Safety
 /// There must be so many codes.
 #[inline(always)]
-pub(super) unsafe fn added<D: Dots>(
+pub(super) unsafe fn added<D: Int8Dot>(
     value: D::Floats,
     sum: &Sum,
     other: *const u8,

@@ -137,7 +137,7 @@ fn convolutions_pad_with_the_code_of_zero() {
         let inputs = taps * window.channels;
         let right: Vec<i8> =
             (0..inputs * outputs * window.groups).map(|_| draw.below(256) as u8 as i8).collect();
-        let pieces = Pieces::new(window.clone(), zero).expect("the image is small");
+        let pieces = IndirectionTable::new(window.clone(), zero).expect("the image is small");
         let mut scratch = vec![0; pieces.scratch() + SLACK];
         let padded = pieces.padded(&input, &mut scratch);
         let all = outputs * window.groups;
@@ -215,7 +215,7 @@ fn channels_are_convolved_by_themselves() {
         let input = draw.codes(2 * extent * extent * channels);
         let zero = 77;
         // Single pixels, whatever the number of channels.
-        let pieces = Pieces::of_pixels(window.clone(), zero).expect("the image is small");
+        let pieces = IndirectionTable::of_pixels(window.clone(), zero).expect("the image is small");
         for most in [128, 255] {
             let right: Vec<i32> = (0..taps * channels)
                 .map(|_| draw.below(2 * most) as i32 - most as i32)

@@ -1,6 +1,6 @@
 //! Weights of products, in panels: for each four inputs, four weights of each output of the panel.
 
-use super::MOST_INPUTS;
+use super::MAX_INPUTS;
 use crate::memory::Memory;
 use coremill_simd::Isa;
 use coremill_simd::vector::DotIsa;
@@ -29,7 +29,7 @@ impl IntegerWeights {
     /// point of each output's weights; `left_zero` is the code of zero in the left matrix.
     ///
     /// # Panics
-    /// Where there are more than [`MOST_INPUTS`], or not as many zeros as outputs.
+    /// Where there are more than [`MAX_INPUTS`], or not as many zeros as outputs.
     pub fn pack(
         isa: Isa,
         [pieces, length, outputs]: [usize; 3],
@@ -38,7 +38,7 @@ impl IntegerWeights {
         weight: impl Fn(usize, usize) -> i8,
     ) -> IntegerWeights {
         let inputs = pieces * length;
-        assert!(inputs <= MOST_INPUTS, "sums fit 32 bits");
+        assert!(inputs <= MAX_INPUTS, "sums fit 32 bits");
         assert_eq!(zeros.len(), outputs, "each output has a zero");
         let isa = DotIsa::of(isa);
         let lanes = isa.lanes();

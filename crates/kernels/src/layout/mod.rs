@@ -8,7 +8,7 @@ use crate::shared::SharedMut;
 
 /// Where the elements of a space of some shape lie in a slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
+pub struct StridedSlice<'a> {
     /// Where the first one lies.
     pub offset: usize,
     /// How far apart neighbours along each axis are; negative where the axis runs backwards.
@@ -36,9 +36,9 @@ pub fn copy_strided<T: Copy + Send + Sync>(
     pool: &Pool,
     shape: &[usize],
     source: &[T],
-    from: Strided<'_>,
+    from: StridedSlice<'_>,
     target: &mut [T],
-    to: Strided<'_>,
+    to: StridedSlice<'_>,
 ) {
     check(shape, from, source.len(), "source");
     check(shape, to, target.len(), "target");
@@ -77,8 +77,8 @@ pub fn permute<T: Copy + Send + Sync>(
     let permuted: Vec<_> = permutation.iter().map(|&axis| shape[axis]).collect();
     let from: Vec<_> = permutation.iter().map(|&axis| strides[axis]).collect();
     let to = dense_strides(&permuted);
-    let from = Strided { offset: 0, strides: &from };
-    copy_strided(pool, &permuted, source, from, target, Strided { offset: 0, strides: &to });
+    let from = StridedSlice { offset: 0, strides: &from };
+    copy_strided(pool, &permuted, source, from, target, StridedSlice { offset: 0, strides: &to });
 }
 
 /// `[batch, channels, pixels]` to `[batch, pixels, channels]`.
@@ -130,8 +130,8 @@ pub fn concat<T: Copy + Send + Sync>(
         );
         let from = dense_strides(&[outer, length * inner]);
         let to = dense_strides(&[outer, total * inner]);
-        let to = Strided { offset, strides: &to };
-        let from = Strided { offset: 0, strides: &from };
+        let to = StridedSlice { offset, strides: &to };
+        let from = StridedSlice { offset: 0, strides: &from };
         if !source.is_empty() {
             copy_strided(pool, &[outer, length * inner], source, from, target, to);
         }
@@ -163,12 +163,12 @@ pub fn pad_constant<T: Copy + Send + Sync>(
     }
     let (from, to) = (dense_strides(shape), dense_strides(&padded));
     let offset = before.iter().zip(&to).map(|(&before, &step)| before * step.unsigned_abs()).sum();
-    let to = Strided { offset, strides: &to };
-    copy_strided(pool, shape, source, Strided { offset: 0, strides: &from }, target, to);
+    let to = StridedSlice { offset, strides: &to };
+    copy_strided(pool, shape, source, StridedSlice { offset: 0, strides: &from }, target, to);
 }
 
 /// Asserts that all elements lie within a slice.
-fn check(shape: &[usize], place: Strided<'_>, length: usize, what: &str) {
+fn check(shape: &[usize], place: StridedSlice<'_>, length: usize, what: &str) {
     assert_eq!(place.strides.len(), shape.len(), "the {what}'s strides are for another rank");
     if shape.contains(&0) {
         return;
@@ -213,7 +213,7 @@ enum Unit {
 const BLOCK: usize = 32;
 
 impl Space {
-    fn new(shape: &[usize], from: Strided<'_>, to: Strided<'_>) -> Space {
+    fn new(shape: &[usize], from: StridedSlice<'_>, to: StridedSlice<'_>) -> Space {
         let mut axes: Vec<Axis> = (0..shape.len())
             .filter(|&axis| shape[axis] != 1)
             .map(|axis| Axis {

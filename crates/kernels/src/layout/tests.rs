@@ -5,7 +5,7 @@ fn ramp(count: usize) -> Vec<u32> {
     (0..count as u32).map(|at| at.wrapping_mul(2_654_435_761)).collect()
 }
 
-fn place(shape: &[usize], place: Strided<'_>, mut at: usize) -> usize {
+fn place(shape: &[usize], place: StridedSlice<'_>, mut at: usize) -> usize {
     let mut offset = place.offset as isize;
     for axis in (0..shape.len()).rev() {
         offset += (at % shape[axis]) as isize * place.strides[axis];
@@ -19,9 +19,9 @@ fn check_copy(
     pool: &Pool,
     shape: &[usize],
     source: usize,
-    from: Strided<'_>,
+    from: StridedSlice<'_>,
     target: usize,
-    to: Strided<'_>,
+    to: StridedSlice<'_>,
 ) {
     let elements = ramp(source);
     let total: usize = shape.iter().product();
@@ -70,9 +70,9 @@ fn copies_of_every_kind() {
             ]);
         }
         for (shape, from, from_strides, to, to_strides) in cases {
-            let from = Strided { offset: from, strides: &from_strides };
-            let to = Strided { offset: to, strides: &to_strides };
-            let length = |strided: Strided<'_>| {
+            let from = StridedSlice { offset: from, strides: &from_strides };
+            let to = StridedSlice { offset: to, strides: &to_strides };
+            let length = |strided: StridedSlice<'_>| {
                 let reach = shape.iter().zip(strided.strides);
                 let reach =
                     reach.map(|(&length, &step)| (length as isize - 1).max(0) * step.max(0));
@@ -128,15 +128,15 @@ fn concatenation_and_padding() {
 #[test]
 #[should_panic(expected = "reach out of it")]
 fn strides_out_of_the_source_are_refused() {
-    let strides = Strided { offset: 1, strides: &[-1] };
-    let to = Strided { offset: 0, strides: &[1] };
+    let strides = StridedSlice { offset: 1, strides: &[-1] };
+    let to = StridedSlice { offset: 0, strides: &[1] };
     copy_strided(&Pool::new(1), &[3], &[1u8, 2, 3], strides, &mut [0; 3], to);
 }
 
 #[test]
 #[should_panic(expected = "one place in the target")]
 fn places_that_overlap_are_refused() {
-    let from = Strided { offset: 0, strides: &[2, 1] };
-    let to = Strided { offset: 0, strides: &[1, 1] };
+    let from = StridedSlice { offset: 0, strides: &[2, 1] };
+    let to = StridedSlice { offset: 0, strides: &[1, 1] };
     copy_strided(&Pool::new(1), &[2, 2], &[1u8, 2, 3, 4], from, &mut [0; 4], to);
 }

@@ -13,7 +13,7 @@ use super::tile::{Tile, compute};
 use super::weights::Panels;
 use crate::Pool;
 use crate::scratch::{Scratch, with_scratch};
-use crate::shared::Shared;
+use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::math::lanes;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
@@ -121,7 +121,7 @@ pub fn attend(
     };
     let step = queries.div_ceil(chunks).next_multiple_of(8);
     let chunks = queries.div_ceil(step);
-    let output_start = Shared(output.elements.as_mut_ptr());
+    let output_start = SharedPointer(output.elements.as_mut_ptr());
     let strides = output.strides;
     pool.run(batch * heads * chunks, |task| {
         let (set, head) = (task / chunks / heads, task / chunks % heads);

@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::driver::{self, Dense, Left, Output};
 use super::{Epilogue, Matrix, MatrixMut, PackedWeights, Residual};
 use crate::Pool;
-use crate::scratch::Copies;
-use crate::shared::Shared;
+use crate::scratch::PackedRows;
+use crate::shared::SharedPointer;
 
 /// Channels up to which the taps of a row of the window are taken as one piece.
 const FEW_CHANNELS: usize = 16;
@@ -220,7 +220,7 @@ unsafe impl Left for Indirect<'_> {
         }
     }
 
-    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut Copies) {
+    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut PackedRows) {
         let IndirectionTable { window, taps, depth, entries, edges, zeros } = self.table;
         let results = window.results();
         let image_elements = window.pixels() * window.pixel_stride;
@@ -287,7 +287,7 @@ pub fn convolve(
             ..*epilogue
         };
         let start = output.elements[column..].as_mut_ptr();
-        let target = Output { start: Shared(start), stride: output.stride };
+        let target = Output { start: SharedPointer(start), stride: output.stride };
         // SAFETY: all extents have been checked, and the output is borrowed for writing.
         #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
         unsafe {

@@ -12,8 +12,8 @@ use super::epilogue::{Epilogue, finish};
 use super::tile::{Finish, Tile, compute};
 use super::weights::{Panels, Right};
 use crate::Pool;
-use crate::scratch::{Copies, Scratch, with_scratch};
-use crate::shared::Shared;
+use crate::scratch::{PackedRows, Scratch, with_scratch};
+use crate::shared::SharedPointer;
 
 /// The most elements of a row that a tile goes through at a time.
 const BLOCK: usize = 512;
@@ -39,7 +39,7 @@ pub(super) unsafe trait Left: Sync {
         0
     }
     /// Writes, for each tap, the pointers to the pieces of some rows.
-    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut Copies);
+    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut PackedRows);
 }
 
 /// Rows in memory.
@@ -62,7 +62,7 @@ unsafe impl Left for Dense {
         self.depth
     }
 
-    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], _copies: &mut Copies) {
+    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], _copies: &mut PackedRows) {
         for (row, pointer) in rows.zip(pointers) {
             *pointer = self.start.wrapping_add(row * self.stride);
         }
@@ -71,7 +71,7 @@ unsafe impl Left for Dense {
 
 /// Where results go.
 pub(super) struct Output {
-    pub start: Shared<f32>,
+    pub start: SharedPointer<f32>,
     pub stride: usize,
 }
 

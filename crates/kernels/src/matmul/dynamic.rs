@@ -12,8 +12,8 @@ use super::source::from_rows;
 use super::tile::Shape;
 use super::weights::{Panel, Right};
 use crate::Pool;
-use crate::scratch::{Copies, Scratch, with_scratch};
-use crate::shared::Shared;
+use crate::scratch::{PackedRows, Scratch, with_scratch};
+use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
@@ -89,7 +89,7 @@ pub fn multiply_batch(
     assert!(written.is_some_and(|length| length <= output.elements.len()), "the output fits");
     assert!(are_apart(&[batch[0], batch[1], rows], &strides, outputs), "results overlap");
 
-    let start = Shared(output.elements.as_mut_ptr());
+    let start = SharedPointer(output.elements.as_mut_ptr());
     let one = |index: usize, columns: Range<usize>, pool: Option<&Pool>| {
         let at = [index / batch[1], index % batch[1]];
         let target = start.get().wrapping_add(at[0] * strides[0] + at[1] * strides[1]);
@@ -103,7 +103,7 @@ pub fn multiply_batch(
             left_strides: left.strides,
             right: right.get(at),
             right_strides: right.strides,
-            output: Output { start: Shared(target), stride: output.stride },
+            output: Output { start: SharedPointer(target), stride: output.stride },
             epilogue,
         };
         // SAFETY: extents have been checked, and results do not overlap.
@@ -198,7 +198,8 @@ impl Product<'_> {
                 let left = Dense { start, stride, depth: self.inputs };
                 driver::run(pool, *rows, &left, self, output, epilogue);
             } else {
-                let left = Strided { elements: left, strides: *left_strides, depth: self.inputs };
+                let left =
+                    StridedRows { elements: left, strides: *left_strides, depth: self.inputs };
                 driver::run(pool, *rows, &left, self, output, epilogue);
             }
         }
@@ -280,14 +281,14 @@ impl Right for Product<'_> {
 }
 
 /// Left rows whose elements do not lie side by side, and are copied tile by tile.
-struct Strided<'a> {
+struct StridedRows<'a> {
     elements: &'a [f32],
     strides: [usize; 2],
     depth: usize,
 }
 
 // SAFETY: rows are copied as a whole.
-unsafe impl Left for Strided<'_> {
+unsafe impl Left for StridedRows<'_> {
     fn taps(&self) -> usize {
         1
     }
@@ -300,7 +301,7 @@ unsafe impl Left for Strided<'_> {
         rows * self.depth
     }
 
-    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut Copies) {
+    fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut PackedRows) {
         let [down, across] = self.strides;
         let copy = copies.take(rows.len() * self.depth);
         for input in 0..self.depth {

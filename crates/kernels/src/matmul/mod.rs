@@ -34,7 +34,7 @@ pub use source::{DenseSource, Order};
 pub use weights::{PackedWeights, PanelSource, Precision};
 
 use crate::Pool;
-use crate::shared::Shared;
+use crate::shared::SharedPointer;
 
 /// Rows of elements, each a stride behind the one before.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +98,10 @@ pub fn multiply(
         stride: left.stride,
         depth: weights.inputs(),
     };
-    let output =
-        driver::Output { start: Shared(output.elements.as_mut_ptr()), stride: output.stride };
+    let output = driver::Output {
+        start: SharedPointer(output.elements.as_mut_ptr()),
+        stride: output.stride,
+    };
     // SAFETY: all extents have been checked, and the output is borrowed for writing.
     #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
     unsafe {

@@ -205,7 +205,7 @@ impl Kernel for WidenF16<'_> {
         let mut targets = self.target.chunks_exact_mut(V::LANES);
         let mut sources = self.bytes.chunks_exact(2 * V::LANES);
         for (target, source) in targets.by_ref().zip(sources.by_ref()) {
-            let mut halves = [0u16; coremill_simd::vector::MOST_LANES];
+            let mut halves = [0u16; coremill_simd::vector::MAX_LANES];
             for (half, bytes) in halves.iter_mut().zip(source.as_chunks().0) {
                 *half = u16::from_le_bytes(*bytes);
             }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::tile::Shape;
 use crate::Pool;
-use crate::memory::{LINE, Line, Memory, as_elements};
+use crate::memory::{CacheLine, LINE, Memory, as_elements};
 use crate::scratch::{Scratch, with_scratch};
-use crate::shared::Shared;
+use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
@@ -86,7 +86,7 @@ impl PackedWeights {
         };
         let lines = (inputs * panels.padded()).div_ceil(per_line);
         let mut memory = Memory::zeroed(lines);
-        let shared = Shared(memory.as_mut_lines().as_mut_ptr());
+        let shared = SharedPointer(memory.as_mut_lines().as_mut_ptr());
         // A task writes some inputs of one panel: few enough to stay in the cache until they are rounded.
         let step = 256;
         let steps = inputs.div_ceil(step);
@@ -226,7 +226,7 @@ impl fmt::Debug for PackedWeights {
     }
 }
 
-fn as_halves(lines: &[Line]) -> &[u16] {
+fn as_halves(lines: &[CacheLine]) -> &[u16] {
     // SAFETY: a line is 32 halves without padding, and any bits are a half.
     #[expect(unsafe_code, reason = "lines are seen as their halves")]
     unsafe {

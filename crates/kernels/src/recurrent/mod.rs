@@ -14,7 +14,7 @@ pub use weights::RecurrentWeights;
 use crate::Pool;
 use crate::shared::SharedMut;
 use crate::{Activation, activate};
-use coremill_simd::vector::MOST_LANES;
+use coremill_simd::vector::MAX_LANES;
 
 /// What a step makes of its gates. `x` are the projected inputs, `h` the state, `W` its weights.
 #[derive(Clone, Copy)]
@@ -193,7 +193,7 @@ fn run(
     let mut next = vec![0.0; batch * units];
     // Parts of whole vectors, one for each thread where that pays.
     let threads = if batch * gates * units * units < WORTH_SHARING { 1 } else { pool.threads() };
-    let part = units.div_ceil(threads).next_multiple_of(MOST_LANES);
+    let part = units.div_ceil(threads).next_multiple_of(MAX_LANES);
     let parts = units.div_ceil(part);
     let units_of = |index: usize| index * part..((index + 1) * part).min(units);
     for step in 0..steps {

@@ -7,10 +7,10 @@
 
 use std::ops::Range;
 
-use crate::memory::{LINE, Line, as_elements, as_elements_mut};
+use crate::memory::{CacheLine, LINE, as_elements, as_elements_mut};
 use crate::shared::SharedMut;
 use coremill_simd::Isa;
-use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// The weights from a state to the gates of its next one, in the order in which vectors go over them.
 ///
@@ -21,7 +21,7 @@ pub struct RecurrentWeights {
     gates: usize,
     units: usize,
     inputs: usize,
-    panels: Vec<Line>,
+    panels: Vec<CacheLine>,
 }
 
 /// How many states are multiplied at a time: more would not fit the registers.
@@ -37,7 +37,7 @@ impl RecurrentWeights {
         assert_eq!(weights.len(), gates * units * inputs, "the weights have other extents");
         let lanes = dispatch(isa, Lanes);
         let count = units.div_ceil(lanes) * inputs * gates * lanes;
-        let mut panels = vec![Line::ZEROS; count.div_ceil(LINE)];
+        let mut panels = vec![CacheLine::ZEROS; count.div_ceil(LINE)];
         let elements = as_elements_mut(&mut panels);
         for (row, weights) in weights.chunks_exact(inputs.max(1)).enumerate() {
             let (gate, unit) = (row / units, row % units);
@@ -78,7 +78,7 @@ impl RecurrentWeights {
     ///
     /// # Safety
     /// Nobody else may use those units of the sums meanwhile. The range starts at a multiple of
-    /// [`MOST_LANES`].
+    /// [`MAX_LANES`].
     pub(super) unsafe fn add(
         &self,
         states: &[f32],
@@ -87,10 +87,7 @@ impl RecurrentWeights {
         sums: &SharedMut<'_>,
     ) {
         assert_eq!(states.len(), rows * self.inputs, "the states have other extents");
-        assert!(
-            units.start.is_multiple_of(MOST_LANES) && units.end <= self.units,
-            "units of these"
-        );
+        assert!(units.start.is_multiple_of(MAX_LANES) && units.end <= self.units, "units of these");
         // The range is checked.
         sums.pointer(0..rows * self.gates * self.units);
         dispatch(self.isa, Add { weights: self, states, rows, units, sums });

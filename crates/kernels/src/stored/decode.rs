@@ -260,9 +260,9 @@ kind!(
 );
 /// Fields of any size, the entries from memory.
 #[derive(Clone, Copy)]
-pub(super) struct Gathered;
+pub(super) struct GatheredFields;
 
-impl Kind for Gathered {
+impl Kind for GatheredFields {
     type Block<V: Vector> = *const f32;
 
     #[inline(always)]

@@ -5,14 +5,14 @@
 use std::ops::Range;
 
 use super::decode::{BlockNumbers, Decoder, RowStart};
-use super::format::StoredWeights;
+use super::format::QuantizedMatrix;
 use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::Pool;
 use crate::matmul::{Epilogue, Matrix, MatrixMut, epilogue};
 use crate::scratch::with_scratch;
-use crate::shared::Shared;
+use crate::shared::SharedPointer;
 use coremill_simd::Isa;
-use coremill_simd::vector::{Kernel, MOST_LANES, Vector, dispatch, prefetch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch, prefetch};
 
 /// Rows of weights that are taken at once, from as many places of memory: each a part of the task's rows
 /// away from the one before, as the processor fetches several long streams faster than one.
@@ -40,7 +40,7 @@ pub fn multiply_stored(
     isa: Isa,
     rows: usize,
     left: Matrix,
-    weights: &StoredWeights,
+    weights: &QuantizedMatrix,
     output: MatrixMut,
     epilogue: &Epilogue,
 ) {
@@ -70,14 +70,14 @@ fn multiply_parted(
     isa: Isa,
     rows: usize,
     left: Matrix,
-    weights: &StoredWeights,
+    weights: &QuantizedMatrix,
     output: MatrixMut,
     epilogue: &Epilogue,
 ) {
     let (outputs, inputs) = (weights.rows(), weights.columns());
     let tasks = (outputs.saturating_mul(inputs) / TASK_WORK).clamp(1, pool.threads() * 8);
     let step = outputs.div_ceil(tasks).next_multiple_of(TOGETHER).min(TASK_ROWS);
-    let target = Shared(output.elements.as_mut_ptr());
+    let target = SharedPointer(output.elements.as_mut_ptr());
     pool.run(outputs.div_ceil(step), |task| {
         let columns = task * step..((task + 1) * step).min(outputs);
         with_scratch(|scratch| {
@@ -275,7 +275,7 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
                 for (n, parts) in parts.iter_mut().enumerate() {
                     let numbers = numbers[n].get(index);
                     let first = last.min(column + n * apart) * shape.inputs + at;
-                    let mut lanes = [0.0; MOST_LANES];
+                    let mut lanes = [0.0; MAX_LANES];
                     // SAFETY: the elements are in the block.
                     unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
                     // SAFETY: there are as many lanes as any vector has.

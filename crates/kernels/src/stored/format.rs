@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use coremill_simd::vector::MOST_LANES;
+use coremill_simd::vector::MAX_LANES;
 use coremill_tensor::{Buffer, DType};
 
 /// A matrix of weights in memory that may be a file's, row by row, with elements of any type that Core ML
 /// compresses weights to. Clones share the memory.
 #[derive(Clone, Debug)]
-pub struct StoredWeights {
+pub struct QuantizedMatrix {
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) data: Buffer,
@@ -63,13 +63,18 @@ pub(super) struct Palettes {
     pub rows: usize,
 }
 
-impl StoredWeights {
+impl QuantizedMatrix {
     /// Floats: `fp32`, `fp16` or `bf16`. None where the data is too short or of another type.
-    pub fn float(data: Buffer, dtype: DType, rows: usize, columns: usize) -> Option<StoredWeights> {
+    pub fn float(
+        data: Buffer,
+        dtype: DType,
+        rows: usize,
+        columns: usize,
+    ) -> Option<QuantizedMatrix> {
         if !matches!(dtype, DType::Fp32 | DType::Fp16 | DType::Bf16) {
             return None;
         }
-        StoredWeights::checked(rows, columns, data, dtype, Format::Float(dtype))
+        QuantizedMatrix::checked(rows, columns, data, dtype, Format::Float(dtype))
     }
 
     /// Integers of 1 to 4 or 8 bits that stand for `(element - offset) * scale`. None where the data is too
@@ -81,7 +86,7 @@ impl StoredWeights {
         columns: usize,
         scale: &Blocks,
         offset: Option<&Blocks>,
-    ) -> Option<StoredWeights> {
+    ) -> Option<QuantizedMatrix> {
         if !dtype.is_integer() || !matches!(dtype.bits()?, 1..=4 | 8) {
             return None;
         }
@@ -93,7 +98,7 @@ impl StoredWeights {
             None => None,
         };
         let format = Format::Affine { dtype, scale: scale.parameters(rows, columns)?, offset };
-        StoredWeights::checked(rows, columns, data, dtype, format)
+        QuantizedMatrix::checked(rows, columns, data, dtype, format)
     }
 
     /// Indices of 1, 2, 3, 4, 6 or 8 bits into the palette of their block, of which each has as many
@@ -106,7 +111,7 @@ impl StoredWeights {
         palettes: &Buffer,
         palettes_dtype: DType,
         shape: [usize; 2],
-    ) -> Option<StoredWeights> {
+    ) -> Option<QuantizedMatrix> {
         if !dtype.is_integer() || dtype.is_signed_integer() || dtype.bits()? > 8 {
             return None;
         }
@@ -123,7 +128,7 @@ impl StoredWeights {
             .collect();
         let palettes = Palettes { entries, length, across: shape[1], rows: rows / shape[0].max(1) };
         let format = Format::Palette { bits, palettes: Arc::new(palettes) };
-        StoredWeights::checked(rows, columns, data, dtype, format)
+        QuantizedMatrix::checked(rows, columns, data, dtype, format)
     }
 
     fn checked(
@@ -132,12 +137,12 @@ impl StoredWeights {
         data: Buffer,
         dtype: DType,
         format: Format,
-    ) -> Option<StoredWeights> {
+    ) -> Option<QuantizedMatrix> {
         let count = rows.checked_mul(columns)?;
         // Kernels count in bits.
         count.checked_mul(32)?;
         let bytes = dtype.storage_bytes(count as u64)?;
-        (bytes <= data.len() as u64).then_some(StoredWeights { rows, columns, data, format })
+        (bytes <= data.len() as u64).then_some(QuantizedMatrix { rows, columns, data, format })
     }
 
     /// Its rows.
@@ -159,7 +164,7 @@ impl StoredWeights {
             Format::Palette { bits, .. } => *bits == 4,
         };
         let block = self.columns / self.across().max(1);
-        halves && block.is_multiple_of(2 * MOST_LANES)
+        halves && block.is_multiple_of(2 * MAX_LANES)
     }
 
     /// The blocks of a row.

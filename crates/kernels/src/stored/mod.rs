@@ -11,7 +11,7 @@ mod numbers;
 mod panels;
 
 pub use dot::multiply_stored;
-pub use format::{Blocks, StoredWeights};
+pub use format::{Blocks, QuantizedMatrix};
 pub use panels::StoredPanels;
 
 #[cfg(test)]

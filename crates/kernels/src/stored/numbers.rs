@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::decode::{
-    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, Gathered, Halves, Wide,
+    Affine, Bf16, Bits, BlockNumbers, Byte, Data, Decoder, F16, F32, GatheredFields, Halves, Wide,
 };
-use super::format::{Format, Palettes, Parameters, StoredWeights};
+use super::format::{Format, Palettes, Parameters, QuantizedMatrix};
 use crate::matmul::source::widen;
 use coremill_simd::Isa;
 use coremill_simd::vector::Fields;
@@ -46,14 +46,14 @@ const fn counting(end: usize) -> [f32; 16] {
 
 impl<'a> Numbers<'a> {
     /// The elements of scratch memory that are needed for so many rows.
-    pub(super) fn scratch(weights: &StoredWeights, rows: usize) -> usize {
+    pub(super) fn scratch(weights: &QuantizedMatrix, rows: usize) -> usize {
         2 * rows * weights.across()
     }
 
     /// Reads the numbers of some rows into scratch memory.
     pub(super) fn read(
         isa: Isa,
-        weights: &'a StoredWeights,
+        weights: &'a QuantizedMatrix,
         rows: Range<usize>,
         scratch: &'a mut [f32],
     ) -> Numbers<'a> {
@@ -161,7 +161,7 @@ pub(super) trait UseDecoder {
 }
 
 /// Does the work with the decoder of the weights.
-pub(super) fn with_decoder(weights: &StoredWeights, work: impl UseDecoder) {
+pub(super) fn with_decoder(weights: &QuantizedMatrix, work: impl UseDecoder) {
     let bytes = weights.data.as_bytes();
     let data = Data(bytes.as_ptr(), bytes.len());
     // Where there is no scale it is 1, and where there is no offset it is 0.
@@ -182,6 +182,6 @@ pub(super) fn with_decoder(weights: &StoredWeights, work: impl UseDecoder) {
     match bits {
         1..=4 => work.run(Bits::<Affine> { data, bits, fields, kind: PhantomData }),
         6 => work.run(Bits::<Wide> { data, bits, fields, kind: PhantomData }),
-        _ => work.run(Bits::<Gathered> { data, bits, fields, kind: PhantomData }),
+        _ => work.run(Bits::<GatheredFields> { data, bits, fields, kind: PhantomData }),
     }
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::decode::Decoder;
-use super::format::StoredWeights;
+use super::format::QuantizedMatrix;
 use super::numbers::{Numbers, UseDecoder, with_decoder};
 use crate::matmul::source::from_rows;
 use crate::matmul::{Order, PanelSource};
@@ -17,13 +17,13 @@ use coremill_simd::vector::{Kernel, Vector, dispatch};
 #[derive(Clone, Debug)]
 pub struct StoredPanels {
     isa: Isa,
-    weights: StoredWeights,
+    weights: QuantizedMatrix,
     order: Order,
 }
 
 impl StoredPanels {
     /// Weights whose rows are the outputs, or with [`Order::InputsFirst`] the inputs.
-    pub fn new(isa: Isa, weights: StoredWeights, order: Order) -> StoredPanels {
+    pub fn new(isa: Isa, weights: QuantizedMatrix, order: Order) -> StoredPanels {
         if let Order::ChannelsFirst { taps } = order {
             assert!(
                 taps > 0 && weights.columns().is_multiple_of(taps),

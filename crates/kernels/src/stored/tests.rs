@@ -13,7 +13,7 @@ use coremill_tensor::{Buffer, DType, packed};
 /// Weights in some format, and what they stand for, row by row.
 struct Sample {
     name: String,
-    stored: StoredWeights,
+    stored: QuantizedMatrix,
     values: Vec<f32>,
 }
 
@@ -57,7 +57,7 @@ fn float_sample(random: &mut Random, dtype: DType, rows: usize, columns: usize) 
             )
         }
     };
-    let stored = StoredWeights::float(misaligned(&bytes), dtype, rows, columns).expect("it fits");
+    let stored = QuantizedMatrix::float(misaligned(&bytes), dtype, rows, columns).expect("it fits");
     Sample { name: dtype.to_string(), stored, values }
 }
 
@@ -97,7 +97,7 @@ fn affine_sample(
         (f32::from(element) - offsets[block]) * scales[block]
     });
     let values = values.collect();
-    let stored = StoredWeights::affine(data, dtype, rows, columns, &scale, offset.as_ref());
+    let stored = QuantizedMatrix::affine(data, dtype, rows, columns, &scale, offset.as_ref());
     let name = format!("{dtype} {shape:?} {scale_dtype} {offset_dtype:?}");
     Sample { name, stored: stored.expect("it fits"), values }
 }
@@ -123,7 +123,7 @@ fn palette_sample(
     });
     let values = values.collect();
     let stored =
-        StoredWeights::palette(data, dtype, rows, columns, &palettes, palette_dtype, shape);
+        QuantizedMatrix::palette(data, dtype, rows, columns, &palettes, palette_dtype, shape);
     Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
 }
 
@@ -278,21 +278,21 @@ fn panels_of_every_order() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let bytes = Buffer::from(vec![0; 8]);
-    assert!(StoredWeights::float(bytes.clone(), DType::Fp16, 2, 2).is_some());
-    assert!(StoredWeights::float(bytes.clone(), DType::Fp16, 2, 3).is_none());
-    assert!(StoredWeights::float(bytes.clone(), DType::Int8, 2, 2).is_none());
-    assert!(StoredWeights::float(bytes.clone(), DType::Fp32, usize::MAX, 2).is_none());
+    assert!(QuantizedMatrix::float(bytes.clone(), DType::Fp16, 2, 2).is_some());
+    assert!(QuantizedMatrix::float(bytes.clone(), DType::Fp16, 2, 3).is_none());
+    assert!(QuantizedMatrix::float(bytes.clone(), DType::Int8, 2, 2).is_none());
+    assert!(QuantizedMatrix::float(bytes.clone(), DType::Fp32, usize::MAX, 2).is_none());
     let blocks = |shape| Blocks { data: bytes.clone(), dtype: DType::Fp16, shape };
     let affine = |shape, offset: Option<[usize; 2]>| {
         let offset = offset.map(blocks);
-        StoredWeights::affine(bytes.clone(), DType::Int8, 2, 4, &blocks(shape), offset.as_ref())
+        QuantizedMatrix::affine(bytes.clone(), DType::Int8, 2, 4, &blocks(shape), offset.as_ref())
     };
     assert!(affine([2, 2], None).is_some());
     assert!(affine([2, 3], None).is_none());
     assert!(affine([2, 4], None).is_none());
     assert!(affine([2, 2], Some([2, 1])).is_none());
     let palette = |dtype, count| {
-        StoredWeights::palette(bytes.clone(), dtype, 2, 4, &bytes, DType::Fp16, [count, 1])
+        QuantizedMatrix::palette(bytes.clone(), dtype, 2, 4, &bytes, DType::Fp16, [count, 1])
     };
     assert!(palette(DType::UInt2, 1).is_some());
     assert!(palette(DType::UInt2, 2).is_none());

@@ -9,31 +9,39 @@ use std::cmp::Ordering;
 
 use coremill_tensor::DType;
 
-use super::folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar, round_to};
+use super::folded::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar, round_to};
 use crate::ir::Expr;
 
 /// The elements, each mapped; none if nothing would be known of any.
-pub(crate) fn map(x: &Folded, dtype: DType, f: impl Fn(&Scalar) -> Scalar) -> Option<Folded> {
-    known(Folded { dtype, shape: x.shape.clone(), elements: x.elements.iter().map(f).collect() })
+pub(crate) fn map(
+    x: &KnownElements,
+    dtype: DType,
+    f: impl Fn(&Scalar) -> Scalar,
+) -> Option<KnownElements> {
+    known(KnownElements {
+        dtype,
+        shape: x.shape.clone(),
+        elements: x.elements.iter().map(f).collect(),
+    })
 }
 
 /// Pairs of elements, broadcast to a shape to which both do; none if it is too large, or if nothing
 /// would be known of any.
 pub(crate) fn zip(
-    x: &Folded,
-    y: &Folded,
+    x: &KnownElements,
+    y: &KnownElements,
     shape: &[u64],
     dtype: DType,
     f: impl Fn(&Scalar, &Scalar) -> Scalar,
-) -> Option<Folded> {
+) -> Option<KnownElements> {
     let (x, y) = (expand(x, shape)?, expand(y, shape)?);
     let elements = x.elements.iter().zip(&y.elements).map(|(x, y)| f(x, y)).collect();
-    known(Folded { dtype, shape: shape.to_vec(), elements })
+    known(KnownElements { dtype, shape: shape.to_vec(), elements })
 }
 
 /// The elements repeated as broadcasting to the shape does; none if the shape is too large, or if the
 /// elements do not broadcast to it.
-pub(crate) fn expand(x: &Folded, shape: &[u64]) -> Option<Folded> {
+pub(crate) fn expand(x: &KnownElements, shape: &[u64]) -> Option<KnownElements> {
     let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
     if count > MAX_FOLDED_ELEMENTS {
         return None;
@@ -57,10 +65,10 @@ pub(crate) fn expand(x: &Folded, shape: &[u64]) -> Option<Folded> {
         x.elements.get(source as usize).cloned()
     };
     let elements = (0..count).map(element).collect::<Option<_>>()?;
-    Folded::new(x.dtype, shape.to_vec(), elements)
+    KnownElements::new(x.dtype, shape.to_vec(), elements)
 }
 
-fn known(folded: Folded) -> Option<Folded> {
+fn known(folded: KnownElements) -> Option<KnownElements> {
     let unknown = folded.elements.iter().all(|element| *element == Scalar::Unknown);
     (!unknown || folded.elements.is_empty()).then_some(folded)
 }

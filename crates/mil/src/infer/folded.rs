@@ -10,7 +10,7 @@ use crate::ir::{Constant, ConstantData, Dim, Expr};
 /// Shapes, axes, pads and scales are computed by programs themselves, from constants and from the
 /// dimensions of inputs; the types of later operations depend on them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Folded {
+pub struct KnownElements {
     /// The element type.
     pub dtype: DType,
     /// The shape; its product is the number of elements.
@@ -43,26 +43,26 @@ pub const MAX_FOLDED_ELEMENTS: u64 = 4096;
 /// Constants of more floats are not looked into: these are weights, and models have thousands of them.
 const MAX_FOLDED_FLOATS: u64 = 64;
 
-impl Folded {
+impl KnownElements {
     /// A scalar.
-    pub fn scalar(dtype: DType, element: Scalar) -> Folded {
-        Folded { dtype, shape: Vec::new(), elements: vec![element] }
+    pub fn scalar(dtype: DType, element: Scalar) -> KnownElements {
+        KnownElements { dtype, shape: Vec::new(), elements: vec![element] }
     }
 
     /// A vector.
-    pub fn vector(dtype: DType, elements: Vec<Scalar>) -> Folded {
-        Folded { dtype, shape: vec![elements.len() as u64], elements }
+    pub fn vector(dtype: DType, elements: Vec<Scalar>) -> KnownElements {
+        KnownElements { dtype, shape: vec![elements.len() as u64], elements }
     }
 
     /// A tensor; none if the shape does not hold just these elements, or too many.
-    pub fn new(dtype: DType, shape: Vec<u64>, elements: Vec<Scalar>) -> Option<Folded> {
+    pub fn new(dtype: DType, shape: Vec<u64>, elements: Vec<Scalar>) -> Option<KnownElements> {
         let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
         let fits = count == elements.len() as u64 && count <= MAX_FOLDED_ELEMENTS;
-        fits.then_some(Folded { dtype, shape, elements })
+        fits.then_some(KnownElements { dtype, shape, elements })
     }
 
     /// The elements of a constant tensor, if it is small and its bytes are at hand.
-    pub fn from_constant(constant: &Constant) -> Option<Folded> {
+    pub fn from_constant(constant: &Constant) -> Option<KnownElements> {
         let tensor = constant.tensor_type()?;
         let shape = tensor.known_shape()?;
         let is_float = tensor.dtype.is_float();
@@ -78,7 +78,7 @@ impl Folded {
                 bytes.with_window(0..bytes.len(), decode).ok()??
             }
         };
-        Folded::new(tensor.dtype, shape, elements)
+        KnownElements::new(tensor.dtype, shape, elements)
     }
 
     /// The constant with these elements, if every one is known.
@@ -268,21 +268,21 @@ mod tests {
                 _ if dtype.is_float() => Scalar::Float(value as f64),
                 _ => Scalar::Int(value),
             };
-            let folded = Folded::vector(dtype, vec![element(1), element(0), element(1)]);
+            let folded = KnownElements::vector(dtype, vec![element(1), element(0), element(1)]);
             let constant = folded.to_constant().expect("known");
-            assert_eq!(Folded::from_constant(&constant), Some(folded), "{dtype}");
+            assert_eq!(KnownElements::from_constant(&constant), Some(folded), "{dtype}");
         }
-        let text = Folded::scalar(DType::String, Scalar::Text("valid".into()));
-        assert_eq!(Folded::from_constant(&Constant::string("valid")), Some(text));
+        let text = KnownElements::scalar(DType::String, Scalar::Text("valid".into()));
+        assert_eq!(KnownElements::from_constant(&Constant::string("valid")), Some(text));
     }
 
     #[test]
     fn what_is_large_or_out_of_range_does_not_fold() {
         let large = Constant::bytes(DType::UInt8, &[5000], vec![0; 5000]);
-        assert_eq!(Folded::from_constant(&large), None);
-        let wide = Folded::scalar(DType::Int16, Scalar::Int(40_000));
+        assert_eq!(KnownElements::from_constant(&large), None);
+        let wide = KnownElements::scalar(DType::Int16, Scalar::Int(40_000));
         assert_eq!(wide.to_constant(), None);
         let short = Constant::bytes(DType::Int32, &[2], vec![0; 4]);
-        assert_eq!(Folded::from_constant(&short), None);
+        assert_eq!(KnownElements::from_constant(&short), None);
     }
 }

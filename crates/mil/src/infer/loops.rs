@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::site::Outcome;
+use super::site::InferredValue;
 use super::{Analysis, Problem};
 use crate::ir::{Dim, Function, Op, Type, ValueId};
 
@@ -61,20 +61,20 @@ impl Analysis {
         function: &Function,
         op: &Op,
         inputs: &[ValueId],
-        variables: &[Option<Outcome>],
+        variables: &[Option<InferredValue>],
         kept: &Kept,
     ) {
         for (index, &input) in inputs.iter().enumerate() {
             let declared = &function.value(input).ty;
             let Some(variable) = variables.get(index).and_then(Option::as_ref) else {
                 let ty = self.opened(declared, Some(input));
-                self.record(input, Outcome::of(ty));
+                self.record(input, InferredValue::of(ty));
                 continue;
             };
             let refined = refine(declared, &variable.ty, &|axis| {
                 !kept.none && !kept.changed.contains(&(index, axis))
             });
-            let mut outcome = Outcome::of(self.opened(&refined, Some(input)));
+            let mut outcome = InferredValue::of(self.opened(&refined, Some(input)));
             if is_invariant(function, op, index) && outcome.ty.is_compatible(&variable.ty) {
                 outcome.value.clone_from(&variable.value);
             }

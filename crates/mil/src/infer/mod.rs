@@ -1,10 +1,10 @@
 //! Type inference: what every operation gives, from what it takes.
 //!
 //! [`analyze`] walks a function once, in order. Each operation is first checked against its row of the
-//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a `Site`,
+//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a `InferContext`,
 //! one file for each family, listed in `rules.rs`. Dimensions that the function's inputs leave open
 //! become symbols; rules compute with them, so that most dimensions are expressions of those symbols.
-//! Elements of small integer tensors are carried along ([`Folded`]), since shapes depend on them.
+//! Elements of small integer tensors are carried along ([`KnownElements`]), since shapes depend on them.
 //!
 //! An operation that cannot stand is a [`Problem`]; the walk goes on with the types that the program
 //! declares for its outputs, so that one mistake is reported once and all mistakes are reported.
@@ -23,10 +23,10 @@ use std::collections::HashMap;
 use coremill_tensor::DType;
 
 pub(crate) use folded::round_to;
-pub use folded::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
+pub use folded::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use site::Operands;
-pub use site::{Outcome, Refusal, normalize_axis};
-pub(crate) use site::{Rule, Site, refuse};
+pub(crate) use site::{InferContext, Rule, refuse};
+pub use site::{InferError, InferredValue, normalize_axis};
 
 use crate::ir::{
     Binding, BlockId, Dim, Expr, Function, Op, OpId, Operator, Symbol, TensorType, Type, ValueId,
@@ -37,7 +37,7 @@ use crate::ops::{Accepts, OpKind, OpRow};
 #[derive(Clone, Debug, Default)]
 pub struct Analysis {
     /// What is known about each value, by [`ValueId::index`]; none for values that no block defines.
-    outcomes: Vec<Option<Outcome>>,
+    outcomes: Vec<Option<InferredValue>>,
     /// The input dimension that each symbol stands for; none for ones that depend on data.
     symbols: HashMap<Symbol, (ValueId, usize)>,
     next_symbol: u32,
@@ -53,7 +53,7 @@ pub struct Problem {
     /// The operation.
     pub op: OpId,
     /// Why.
-    pub refusal: Refusal,
+    pub refusal: InferError,
 }
 
 /// What further operations give is known by its type alone once so much is kept about others, in
@@ -87,7 +87,7 @@ impl Analysis {
     }
 
     /// What is known about a value; none if no block defines it.
-    pub fn outcome(&self, value: ValueId) -> Option<&Outcome> {
+    pub fn outcome(&self, value: ValueId) -> Option<&InferredValue> {
         self.outcomes.get(value.index())?.as_ref()
     }
 
@@ -97,7 +97,7 @@ impl Analysis {
     }
 
     /// The known elements of a value.
-    pub fn folded(&self, value: ValueId) -> Option<&Folded> {
+    pub fn folded(&self, value: ValueId) -> Option<&KnownElements> {
         self.outcome(value)?.value.as_deref()
     }
 
@@ -116,12 +116,16 @@ impl Analysis {
 
     /// What an operation would give if it were appended to the function; what it takes must be known,
     /// and its blocks complete.
-    pub fn infer_op(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+    pub fn infer_op(
+        &mut self,
+        function: &Function,
+        op: &Op,
+    ) -> Result<Vec<InferredValue>, Vec<InferError>> {
         let kind = match &op.operator {
             Operator::Known(kind) => *kind,
             Operator::Unknown(name) => {
                 return Err(vec![
-                    Refusal::new(format!("there is no operation `{name}`"))
+                    InferError::new(format!("there is no operation `{name}`"))
                         .hint("custom layers and operations of later releases cannot be verified"),
                 ]);
             }
@@ -134,7 +138,7 @@ impl Analysis {
                 function.opset
             );
             let hint = format!("declare the function with opset `{}`", introduced.name());
-            return Err(vec![Refusal::new(message).hint(hint)]);
+            return Err(vec![InferError::new(message).hint(hint)]);
         };
 
         let mut operands: Operands = Vec::with_capacity(op.inputs.len());
@@ -143,14 +147,16 @@ impl Analysis {
                 Some(bound) => operands.push((&input.name, bound)),
                 None => {
                     let message = "is bound to a value that is not defined before";
-                    return Err(vec![Refusal::new(message).of(input.name.as_ref())]);
+                    return Err(vec![InferError::new(message).of(input.name.as_ref())]);
                 }
             }
         }
         if kind.is_constexpr() {
             let stated = op.attributes.iter().filter(|(name, _)| *name != "name");
             operands.extend(
-                stated.map(|(name, value)| (name, Cow::Owned(vec![Outcome::of_constant(value)]))),
+                stated.map(|(name, value)| {
+                    (name, Cow::Owned(vec![InferredValue::of_constant(value)]))
+                }),
             );
         }
         let refusals = check_against_row(row, op, &operands);
@@ -166,7 +172,7 @@ impl Analysis {
         let block_inputs = blocks().map(|block| known(&block.inputs)).collect();
         let block_outputs = blocks().map(|block| known(&block.outputs)).collect();
         let next_symbol = Cell::new(self.next_symbol);
-        let site = Site {
+        let site = InferContext {
             function,
             op,
             row,
@@ -183,7 +189,7 @@ impl Analysis {
             if rank > MAX_RANK {
                 let message =
                     format!("gives a tensor of rank {rank}; accepted is up to {MAX_RANK}");
-                return Err(vec![Refusal::new(message)]);
+                return Err(vec![InferError::new(message)]);
             }
             outcome.constant |= constant;
         }
@@ -197,7 +203,7 @@ impl Analysis {
         function: &mut Function,
         block: BlockId,
         op: Op,
-        outcomes: Vec<Outcome>,
+        outcomes: Vec<InferredValue>,
         mut name: impl FnMut(usize) -> String,
     ) -> OpId {
         let outputs =
@@ -210,7 +216,7 @@ impl Analysis {
     }
 
     /// Records what is known now about values that were known before.
-    pub fn replace(&mut self, values: &[ValueId], outcomes: Vec<Outcome>) {
+    pub fn replace(&mut self, values: &[ValueId], outcomes: Vec<InferredValue>) {
         for (&value, outcome) in values.iter().zip(outcomes) {
             self.record(value, outcome);
         }
@@ -219,7 +225,7 @@ impl Analysis {
     /// Declares an input that was added to a block whose other inputs are known.
     pub fn enter_input(&mut self, function: &Function, input: ValueId) {
         let ty = self.opened(&function.value(input).ty, Some(input));
-        self.record(input, Outcome::of(ty));
+        self.record(input, InferredValue::of(ty));
     }
 
     /// Declares the inputs of a block, open dimensions as symbols.
@@ -255,7 +261,7 @@ impl Analysis {
         let op = function.op(id);
         if depth >= MAX_BLOCK_DEPTH && !op.blocks.is_empty() {
             let message = format!("blocks nest more than {MAX_BLOCK_DEPTH} deep");
-            problems.push(Problem { op: id, refusal: Refusal::new(message) });
+            problems.push(Problem { op: id, refusal: InferError::new(message) });
             return self.assume_declared(function, op);
         }
         if op.kind() == Some(OpKind::WhileLoop) {
@@ -279,28 +285,32 @@ impl Analysis {
         }
     }
 
-    fn infer(&mut self, function: &Function, op: &Op) -> Result<Vec<Outcome>, Vec<Refusal>> {
+    fn infer(
+        &mut self,
+        function: &Function,
+        op: &Op,
+    ) -> Result<Vec<InferredValue>, Vec<InferError>> {
         let outcomes = self.infer_op(function, op)?;
         if outcomes.len() != op.outputs.len() {
             let message =
                 format!("gives {} values, but {} are named", outcomes.len(), op.outputs.len());
-            return Err(vec![Refusal::new(message)]);
+            return Err(vec![InferError::new(message)]);
         }
         Ok(outcomes)
     }
 
     /// What is known about everything that is bound to a parameter; none if something is not defined.
-    fn bound(&self, bindings: &[Binding]) -> Option<Cow<'_, [Outcome]>> {
+    fn bound(&self, bindings: &[Binding]) -> Option<Cow<'_, [InferredValue]>> {
         if let [Binding::Value(value)] = bindings {
             return self.outcome(*value).map(|outcome| std::slice::from_ref(outcome).into());
         }
         bindings.iter().map(|binding| self.operand(binding)).collect()
     }
 
-    fn operand(&self, binding: &Binding) -> Option<Outcome> {
+    fn operand(&self, binding: &Binding) -> Option<InferredValue> {
         match binding {
             Binding::Value(value) => self.outcome(*value).cloned(),
-            Binding::Literal(constant) => Some(Outcome::of_constant(constant)),
+            Binding::Literal(constant) => Some(InferredValue::of_constant(constant)),
         }
     }
 
@@ -308,11 +318,11 @@ impl Analysis {
     fn assume_declared(&mut self, function: &Function, op: &Op) {
         for &output in &op.outputs {
             let ty = self.opened(&function.value(output).ty, None);
-            self.record(output, Outcome::of(ty));
+            self.record(output, InferredValue::of(ty));
         }
     }
 
-    fn record(&mut self, value: ValueId, mut outcome: Outcome) {
+    fn record(&mut self, value: ValueId, mut outcome: InferredValue) {
         let (cost, symbolic) = cost_of(&outcome);
         if symbolic > MAX_SYMBOLIC_ELEMENTS {
             outcome.value = None;
@@ -379,7 +389,7 @@ impl Analysis {
 }
 
 /// How much it takes to keep an outcome, and how many of its elements are expressions.
-fn cost_of(outcome: &Outcome) -> (usize, usize) {
+fn cost_of(outcome: &InferredValue) -> (usize, usize) {
     let dims = outcome.ty.as_tensor().map_or(&[][..], |tensor| &tensor.shape);
     let elements = outcome.value.as_ref().map_or(&[][..], |value| &value.elements);
     let (mut cost, mut symbolic) = (dims.iter().map(expression_size).sum::<usize>(), 0);
@@ -410,7 +420,7 @@ fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
 }
 
 /// Checks the arguments of an operation against its row, as far as the row says.
-fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> {
+fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferError> {
     let mut refusals = Vec::new();
     for (name, _) in operands {
         if row.parameter(name).is_none() {
@@ -426,14 +436,14 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> 
         };
         if missing {
             let message = "is required, but nothing is bound to it";
-            refusals.push(Refusal::new(message).of(parameter.name));
+            refusals.push(InferError::new(message).of(parameter.name));
         }
     }
 
     let mut variables: Vec<(&str, &str, DType)> = Vec::new();
     for (name, bound) in operands {
         let Some(parameter) = row.parameter(name) else { continue };
-        let refuse = |message: String| Refusal::new(message).of(parameter.name);
+        let refuse = |message: String| InferError::new(message).of(parameter.name);
         if parameter.accepts != Accepts::Values && bound.len() != 1 {
             let message = format!("expects one value, found {}", bound.len());
             refusals.push(refuse(message));
@@ -490,7 +500,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<Refusal> 
 
     if op.blocks.len() != row.blocks.len() {
         let message = format!("runs {} blocks, found {}", row.blocks.len(), op.blocks.len());
-        refusals.push(Refusal::new(message));
+        refusals.push(InferError::new(message));
     }
     refusals
 }
@@ -512,13 +522,13 @@ fn remedy_for_dtype(row: &OpRow, name: &str, dtype: DType) -> String {
     }
 }
 
-fn unknown_parameter(row: &OpRow, name: &str) -> Refusal {
-    let refusal = Refusal::new("is not a parameter of this operation").of(name);
+fn unknown_parameter(row: &OpRow, name: &str) -> InferError {
+    let refusal = InferError::new("is not a parameter of this operation").of(name);
     let newer = row.kind.rows().iter().find(|newer| newer.parameter(name).is_some());
     match newer {
         Some(newer) if newer.since > row.since => {
             let message = format!("came with {}", newer.since);
-            Refusal::new(message).of(name).hint(format!(
+            InferError::new(message).of(name).hint(format!(
                 "declare the function with opset `{}`, or leave it out",
                 newer.since.name()
             ))

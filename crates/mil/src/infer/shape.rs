@@ -1,12 +1,16 @@
 //! Shapes that many rules share.
 
-use super::{Refusal, Site};
+use super::{InferContext, InferError};
 use crate::ir::Dim;
 
 /// The shape that two shapes broadcast to: aligned at the last dimension, dimensions are equal or one of
 /// them is 1. An open dimension against a fixed one that is not 1 must be equal to it or 1, so the result
 /// is the fixed one; two different open ones give a dimension that nothing is known of.
-pub(crate) fn broadcast(site: &Site, left: &[Dim], right: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+pub(crate) fn broadcast(
+    site: &InferContext,
+    left: &[Dim],
+    right: &[Dim],
+) -> Result<Vec<Dim>, InferError> {
     let rank = left.len().max(right.len());
     let one = Dim::Known(1);
     let at = |shape: &[Dim], axis: usize| -> Dim {
@@ -28,7 +32,7 @@ pub(crate) fn broadcast(site: &Site, left: &[Dim], right: &[Dim]) -> Result<Vec<
                 );
                 let hint =
                     "aligned at the last dimension, dimensions must be equal or one of them 1";
-                return Err(Refusal::new(message).hint(hint));
+                return Err(InferError::new(message).hint(hint));
             }
             (Some(extent), None) if extent > 1 => left_dim,
             (None, Some(extent)) if extent > 1 => right_dim,
@@ -50,7 +54,11 @@ pub(crate) fn reduced(shape: &[Dim], marked: &[bool], keep: bool) -> Vec<Dim> {
 }
 
 /// Marks the axes that a parameter names, all of them if nothing is bound to it.
-pub(crate) fn marked_axes(site: &Site, name: &str, rank: usize) -> Result<Vec<bool>, Refusal> {
+pub(crate) fn marked_axes(
+    site: &InferContext,
+    name: &str,
+    rank: usize,
+) -> Result<Vec<bool>, InferError> {
     let mut marked = vec![false; rank];
     match site.optional_tensor(name) {
         None => marked.fill(true),
@@ -59,7 +67,7 @@ pub(crate) fn marked_axes(site: &Site, name: &str, rank: usize) -> Result<Vec<bo
             for axis in site.axes(name, rank)? {
                 if std::mem::replace(&mut marked[axis], true) {
                     let message = format!("names axis {axis} twice; accepted is each axis once");
-                    return Err(Refusal::new(message).of(name));
+                    return Err(InferError::new(message).of(name));
                 }
             }
         }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use coremill_tensor::DType;
 
-use super::folded::{Folded, Scalar};
+use super::folded::{KnownElements, Scalar};
 use crate::ir::{Binding, Constant, Dim, Expr, Function, Op, Opset, Symbol, TensorType, Type};
 use crate::ops::{DefaultValue, OpRow, Parameter};
 
 /// What inference knows about one value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct InferredValue {
     /// The type; no dimension of it is [`Dim::Unknown`].
     pub ty: Type,
     /// The elements, where they are few and known.
-    pub value: Option<Arc<Folded>>,
+    pub value: Option<Arc<KnownElements>>,
     /// Whether it can be computed when the program is compiled: a constant, or computed from
     /// constants alone.
     pub constant: bool,
@@ -23,7 +23,7 @@ pub struct Outcome {
 
 /// Why an operation cannot stand as it does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct InferError {
     /// What is wrong: what was found, what is accepted.
     pub message: String,
     /// The parameter at fault.
@@ -33,49 +33,49 @@ pub struct Refusal {
 }
 
 /// The types, and where known the elements, that an operation gives.
-pub(crate) type Rule = Result<Vec<Outcome>, Refusal>;
+pub(crate) type Rule = Result<Vec<InferredValue>, InferError>;
 
 /// The bound values of each parameter. The operands that the older compressed constants state as
 /// attributes count as bound.
-pub(super) type Operands<'a> = Vec<(&'a str, Cow<'a, [Outcome]>)>;
+pub(super) type Operands<'a> = Vec<(&'a str, Cow<'a, [InferredValue]>)>;
 
 /// An operation with what is known about its arguments, as the rules of inference see it.
 ///
 /// The arguments were checked against the op table before: required ones are there, tensors have an
 /// element type that the parameter accepts, type variables agree, constants are constant.
-pub(crate) struct Site<'a> {
+pub(crate) struct InferContext<'a> {
     pub(super) function: &'a Function,
     pub(super) op: &'a Op,
     pub(super) row: &'static OpRow,
     /// What is known about everything bound, parameter by parameter.
     pub(super) operands: Operands<'a>,
     /// What each of the operation's blocks takes.
-    pub(super) block_inputs: Vec<Vec<Outcome>>,
+    pub(super) block_inputs: Vec<Vec<InferredValue>>,
     /// What each of the operation's blocks gives.
-    pub(super) block_outputs: Vec<Vec<Outcome>>,
+    pub(super) block_outputs: Vec<Vec<InferredValue>>,
     pub(super) next_symbol: &'a Cell<u32>,
 }
 
-impl Refusal {
+impl InferError {
     /// A refusal of the whole operation.
-    pub fn new(message: impl Into<String>) -> Refusal {
-        Refusal { message: message.into(), parameter: None, hint: None }
+    pub fn new(message: impl Into<String>) -> InferError {
+        InferError { message: message.into(), parameter: None, hint: None }
     }
 
     /// The same, laid to a parameter.
-    pub fn of(mut self, parameter: impl Into<String>) -> Refusal {
+    pub fn of(mut self, parameter: impl Into<String>) -> InferError {
         self.parameter = Some(parameter.into());
         self
     }
 
     /// The same, with a remedy.
-    pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
+    pub fn hint(mut self, hint: impl Into<String>) -> InferError {
         self.hint = Some(hint.into());
         self
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for InferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.parameter {
             Some(parameter) => write!(f, "`{parameter}`: {}", self.message),
@@ -84,33 +84,33 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Ends a rule with a [`Refusal`] whose message is formatted.
+/// Ends a rule with a [`InferError`] whose message is formatted.
 macro_rules! refuse {
     ($($message:tt)*) => {
-        return Err($crate::infer::Refusal::new(format!($($message)*)))
+        return Err($crate::infer::InferError::new(format!($($message)*)))
     };
 }
 pub(crate) use refuse;
 
-impl Outcome {
+impl InferredValue {
     /// A value of which only the type is known.
-    pub fn of(ty: Type) -> Outcome {
-        Outcome { ty, value: None, constant: false }
+    pub fn of(ty: Type) -> InferredValue {
+        InferredValue { ty, value: None, constant: false }
     }
 
     /// A tensor of which only the type is known.
-    pub fn tensor(dtype: DType, shape: Vec<Dim>) -> Outcome {
-        Outcome::of(Type::Tensor(TensorType { dtype, shape }))
+    pub fn tensor(dtype: DType, shape: Vec<Dim>) -> InferredValue {
+        InferredValue::of(Type::Tensor(TensorType { dtype, shape }))
     }
 
     /// A tensor whose elements are known, at least in part.
-    pub fn folded(value: Folded) -> Outcome {
+    pub fn folded(value: KnownElements) -> InferredValue {
         let ty = Type::tensor(value.dtype, &value.shape);
-        Outcome { ty, value: Some(Arc::new(value)), constant: false }
+        InferredValue { ty, value: Some(Arc::new(value)), constant: false }
     }
 
     /// The same value with elements that may be known. They must have the value's type.
-    pub fn with(mut self, value: Option<Folded>) -> Outcome {
+    pub fn with(mut self, value: Option<KnownElements>) -> InferredValue {
         debug_assert!(value.as_ref().is_none_or(|value| {
             Type::tensor(value.dtype, &value.shape).is_compatible(&self.ty)
         }));
@@ -119,13 +119,13 @@ impl Outcome {
     }
 
     /// What a constant states.
-    pub fn of_constant(constant: &Constant) -> Outcome {
-        let value = Folded::from_constant(constant).map(Arc::new);
-        Outcome { ty: constant.ty.clone(), value, constant: true }
+    pub fn of_constant(constant: &Constant) -> InferredValue {
+        let value = KnownElements::from_constant(constant).map(Arc::new);
+        InferredValue { ty: constant.ty.clone(), value, constant: true }
     }
 }
 
-impl<'a> Site<'a> {
+impl<'a> InferContext<'a> {
     /// The operation's name, for messages.
     pub(crate) fn name(&self) -> &'static str {
         self.row.kind.name()
@@ -157,13 +157,13 @@ impl<'a> Site<'a> {
     }
 
     /// Everything bound to a parameter; empty if nothing is.
-    pub(crate) fn all(&self, name: &str) -> &[Outcome] {
+    pub(crate) fn all(&self, name: &str) -> &[InferredValue] {
         let found = self.operands.iter().find(|(parameter, _)| *parameter == name);
         found.map_or(&[], |(_, bound)| bound)
     }
 
     /// What is bound to a parameter.
-    pub(crate) fn operand(&self, name: &str) -> Option<&Outcome> {
+    pub(crate) fn operand(&self, name: &str) -> Option<&InferredValue> {
         self.all(name).first()
     }
 
@@ -183,12 +183,12 @@ impl<'a> Site<'a> {
     }
 
     /// The type of the tensor bound to a parameter.
-    pub(crate) fn tensor(&self, name: &str) -> Result<&TensorType, Refusal> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<&TensorType, InferError> {
         match self.operand(name) {
             Some(operand) => operand.ty.as_tensor().ok_or_else(|| {
-                Refusal::new(format!("expects a tensor, found `{}`", operand.ty)).of(name)
+                InferError::new(format!("expects a tensor, found `{}`", operand.ty)).of(name)
             }),
-            None => Err(Refusal::new("is required, but nothing is bound to it").of(name)),
+            None => Err(InferError::new("is required, but nothing is bound to it").of(name)),
         }
     }
 
@@ -198,12 +198,12 @@ impl<'a> Site<'a> {
     }
 
     /// The known elements of the tensor bound to a parameter.
-    pub(crate) fn value(&self, name: &str) -> Option<&Folded> {
+    pub(crate) fn value(&self, name: &str) -> Option<&KnownElements> {
         self.operand(name)?.value.as_deref()
     }
 
     /// The one integer that a parameter is, by its binding or by default.
-    pub(crate) fn int(&self, name: &str) -> Result<i64, Refusal> {
+    pub(crate) fn int(&self, name: &str) -> Result<i64, InferError> {
         if let Some(value) = self.known(name)? {
             return value
                 .only()
@@ -218,7 +218,7 @@ impl<'a> Site<'a> {
 
     /// The integers that a parameter is; `spatial` is the number of spatial dimensions, for defaults
     /// that depend on it.
-    pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i64>, Refusal> {
+    pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i64>, InferError> {
         if let Some(value) = self.known(name)? {
             return value.ints().ok_or_else(|| self.expected(name, "integers"));
         }
@@ -232,12 +232,12 @@ impl<'a> Site<'a> {
     }
 
     /// The integers that a parameter is, if anything is bound to it.
-    pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i64>>, Refusal> {
+    pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i64>>, InferError> {
         if self.has(name) { self.ints(name, 0).map(Some) } else { Ok(None) }
     }
 
     /// The `bool` that a parameter is.
-    pub(crate) fn bool(&self, name: &str) -> Result<bool, Refusal> {
+    pub(crate) fn bool(&self, name: &str) -> Result<bool, InferError> {
         if let Some(value) = self.known(name)? {
             return value
                 .only()
@@ -251,7 +251,7 @@ impl<'a> Site<'a> {
     }
 
     /// The `bool`s that a parameter is; all false, `count` of them, if nothing is bound to it.
-    pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>, Refusal> {
+    pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>, InferError> {
         match self.known(name)? {
             Some(value) => {
                 let bools = value.elements.iter().map(Scalar::bool).collect::<Option<_>>();
@@ -263,7 +263,7 @@ impl<'a> Site<'a> {
 
     /// The one number that a parameter is; defaults that depend on the element type are those of
     /// fp32.
-    pub(crate) fn float(&self, name: &str) -> Result<f64, Refusal> {
+    pub(crate) fn float(&self, name: &str) -> Result<f64, InferError> {
         if let Some(value) = self.known(name)? {
             let number = value.only().and_then(Scalar::float);
             return number.ok_or_else(|| self.expected(name, "one number"));
@@ -278,7 +278,7 @@ impl<'a> Site<'a> {
     }
 
     /// The text that a parameter is.
-    pub(crate) fn text(&self, name: &str) -> Result<Arc<str>, Refusal> {
+    pub(crate) fn text(&self, name: &str) -> Result<Arc<str>, InferError> {
         if let Some(value) = self.known(name)? {
             return match value.only() {
                 Some(Scalar::Text(text)) => Ok(Arc::clone(text)),
@@ -292,42 +292,42 @@ impl<'a> Site<'a> {
     }
 
     /// The text that a parameter is, which must be one of those that the operation knows.
-    pub(crate) fn choice(&self, name: &str, known: &[&str]) -> Result<Arc<str>, Refusal> {
+    pub(crate) fn choice(&self, name: &str, known: &[&str]) -> Result<Arc<str>, InferError> {
         let text = self.text(name)?;
         if known.contains(&&*text) {
             return Ok(text);
         }
         let known: Vec<_> = known.iter().map(|choice| format!("`{choice}`")).collect();
         let message = format!("is `{text}`; accepted are {}", known.join(", "));
-        Err(Refusal::new(message).of(name))
+        Err(InferError::new(message).of(name))
     }
 
     /// The element type that a parameter names.
-    pub(crate) fn dtype(&self, name: &str) -> Result<DType, Refusal> {
+    pub(crate) fn dtype(&self, name: &str) -> Result<DType, InferError> {
         let text = self.text(name)?;
-        let message = || Refusal::new(format!("`{text}` is not an element type")).of(name);
+        let message = || InferError::new(format!("`{text}` is not an element type")).of(name);
         text.parse().map_err(|_| message())
     }
 
     /// An axis in `0..rank`, from one that may count from the end.
-    pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize, Refusal> {
+    pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize, InferError> {
         normalize_axis(self.int(name)?, rank).map_err(|refusal| refusal.of(name))
     }
 
     /// Axes in `0..rank`, from ones that may count from the end.
-    pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>, Refusal> {
+    pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>, InferError> {
         let axes = self.ints(name, 0)?.into_iter();
         let axes: Result<Vec<_>, _> = axes.map(|axis| normalize_axis(axis, rank)).collect();
         axes.map_err(|refusal| refusal.of(name))
     }
 
     /// What the operation's blocks take.
-    pub(crate) fn block_inputs(&self) -> &[Vec<Outcome>] {
+    pub(crate) fn block_inputs(&self) -> &[Vec<InferredValue>] {
         &self.block_inputs
     }
 
     /// What the operation's blocks give.
-    pub(crate) fn block_outputs(&self) -> &[Vec<Outcome>] {
+    pub(crate) fn block_outputs(&self) -> &[Vec<InferredValue>] {
         &self.block_outputs
     }
 
@@ -352,21 +352,21 @@ impl<'a> Site<'a> {
     }
 
     /// A refusal that says what a parameter must be.
-    pub(crate) fn expected(&self, name: &str, what: &str) -> Refusal {
+    pub(crate) fn expected(&self, name: &str, what: &str) -> InferError {
         match self.operand(name) {
-            Some(operand) => Refusal::new(format!("expects {what}, found `{}`", operand.ty)),
-            None => Refusal::new(format!("expects {what}, but nothing is bound to it")),
+            Some(operand) => InferError::new(format!("expects {what}, found `{}`", operand.ty)),
+            None => InferError::new(format!("expects {what}, but nothing is bound to it")),
         }
         .of(name)
     }
 
     /// The elements bound to a parameter; none if nothing is bound, an error if they are not known.
-    fn known(&self, name: &str) -> Result<Option<&Folded>, Refusal> {
+    fn known(&self, name: &str) -> Result<Option<&KnownElements>, InferError> {
         match self.operand(name) {
             None => Ok(None),
             Some(operand) => match &operand.value {
                 Some(value) => Ok(Some(value)),
-                None => Err(Refusal::new(format!(
+                None => Err(InferError::new(format!(
                     "must be known when the program is compiled; found a computed `{}`",
                     operand.ty
                 ))
@@ -382,12 +382,12 @@ impl<'a> Site<'a> {
 }
 
 /// An axis in `0..rank`, from one that may count from the end.
-pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
+pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, InferError> {
     let signed_rank = rank as i64;
     let normalized = if axis < 0 { axis.checked_add(signed_rank) } else { Some(axis) };
     match normalized {
         Some(axis) if (0..signed_rank).contains(&axis) => Ok(axis as usize),
-        _ => Err(Refusal::new(format!(
+        _ => Err(InferError::new(format!(
             "axis {axis} is outside a tensor of rank {rank}, whose axes are {} to {}",
             -signed_rank,
             signed_rank - 1

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use coremill_tensor::{Buffer, DType, Recipe};
+use coremill_tensor::{Buffer, DType, LazyTensor};
 
 use super::types::{TensorType, Type};
 
@@ -118,14 +118,14 @@ impl Constant {
     }
 
     /// A tensor whose elements are moved and computed when they are written.
-    pub fn of_recipe(recipe: &Recipe) -> Constant {
+    pub fn of_recipe(recipe: &LazyTensor) -> Constant {
         Constant::by_size(recipe.dtype(), recipe.shape(), recipe.to_buffer())
     }
 
     /// The elements of a tensor, to be moved and computed when they are written.
-    pub fn recipe(&self) -> Option<Recipe> {
+    pub fn recipe(&self) -> Option<LazyTensor> {
         let ty = self.tensor_type()?;
-        Recipe::new(self.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()
+        LazyTensor::new(self.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()
     }
 
     /// The tensor type, if it is a tensor.

@@ -48,7 +48,7 @@ impl Type {
     }
 
     /// What a state holds; any other type itself.
-    pub fn stripped_of_state(&self) -> &Type {
+    pub fn unwrap_state(&self) -> &Type {
         match self {
             Type::State(held) => held,
             Type::Tensor(_) | Type::List(..) | Type::Tuple(_) | Type::Dictionary(..) => self,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::Error;
-use super::lex::{Lexer, Token, Trouble};
+use super::lex::{LexError, Lexer, Token};
 use super::names::unescape;
 
 /// The place in the text that is being read, one token ahead.
@@ -60,10 +60,10 @@ impl<'t> Cursor<'t> {
         let token = self.next.1;
         self.end = self.lexer.offset();
         self.next = self.lexer.next().map_err(|(offset, trouble)| match trouble {
-            Trouble::Unexpected(c) => {
+            LexError::Unexpected(c) => {
                 self.error_at(offset, format!("unexpected character `{}`", c.escape_debug()))
             }
-            Trouble::Unterminated(quote) => self
+            LexError::Unterminated(quote) => self
                 .error_at(offset, format!("no closing `{quote}` before the end of the text"))
                 .with_hint("a quote inside a string is written `\\\"`"),
         })?;

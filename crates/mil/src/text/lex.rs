@@ -21,7 +21,7 @@ pub(super) enum Token<'t> {
 
 /// Why there is no token at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum LexError {
     /// A character that no token begins with.
     Unexpected(char),
     /// A string or a quoted name without its end.
@@ -41,7 +41,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token and where it begins.
-    pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), (usize, Trouble)> {
+    pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), (usize, LexError)> {
         self.skip_blank();
         let start = self.offset;
         let rest = &self.text[start..];
@@ -65,7 +65,7 @@ impl<'t> Lexer<'t> {
             }
             _ => {
                 let c = rest.chars().next().unwrap_or('\u{fffd}');
-                return Err((start, Trouble::Unexpected(c)));
+                return Err((start, LexError::Unexpected(c)));
             }
         };
         Ok((start, token))
@@ -85,13 +85,13 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn quoted(&mut self, quote: char) -> Result<&'t str, (usize, Trouble)> {
+    fn quoted(&mut self, quote: char) -> Result<&'t str, (usize, LexError)> {
         let bytes = self.text.as_bytes();
         let start = self.offset + 1;
         let mut at = start;
         loop {
             match bytes.get(at) {
-                None => return Err((self.offset, Trouble::Unterminated(quote))),
+                None => return Err((self.offset, LexError::Unterminated(quote))),
                 Some(b'\\') => at += 2,
                 Some(&byte) if char::from(byte) == quote => break,
                 Some(_) => at += 1,
@@ -176,10 +176,10 @@ mod tests {
 
     #[test]
     fn trouble() {
-        assert_eq!(Lexer::new("  %").next(), Err((2, Trouble::Unexpected('%'))));
+        assert_eq!(Lexer::new("  %").next(), Err((2, LexError::Unexpected('%'))));
         assert_eq!(Lexer::new("größe").next().map(|token| token.1), Ok(Token::Word("gr")));
         for text in ["\"abc", "\"abc\\\"", "\"abc\\"] {
-            assert_eq!(Lexer::new(text).next(), Err((0, Trouble::Unterminated('"'))));
+            assert_eq!(Lexer::new(text).next(), Err((0, LexError::Unterminated('"'))));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::codes::Code;
-use super::diagnostic::{FeatureRole, Findings, InFunction, Location};
+use super::diagnostic::{FeatureRole, Findings, FunctionContext, Location};
 use super::features::{self, Bound};
 use crate::ir::{Function, Opset, Type, ValueId};
 use crate::model::{FeatureDescription, FeatureType, KeyType, Model, Signature};
@@ -17,7 +17,7 @@ pub(super) fn check(model: &Model, findings: &mut Findings) {
         let mut found = found.filter(|(_, function)| function.name == signature.name);
         if let Some((index, function)) = found.next() {
             let target = target(model, function);
-            check_signature(InFunction { index, function, target }, signature, findings);
+            check_signature(FunctionContext { index, function, target }, signature, findings);
         }
     }
 }
@@ -44,7 +44,7 @@ fn versions(model: &Model, findings: &mut Findings) {
                 "the opset `{}` needs specification version {needed}; the model's is {version}",
                 function.opset.name()
             );
-            let at = InFunction { index, function, target: function.opset };
+            let at = FunctionContext { index, function, target: function.opset };
             findings.report(Code::OpsetTooNew, at.place(), message);
         }
     }
@@ -84,14 +84,14 @@ fn functions(model: &Model, findings: &mut Findings) {
     }
     for (index, function) in functions.iter().enumerate() {
         if !described.contains(function.name.as_str()) {
-            let at = InFunction { index, function, target: function.opset };
+            let at = FunctionContext { index, function, target: function.opset };
             let message = "the description says nothing about this function";
             findings.report(Code::DescriptionFunction, at.place(), message);
         }
     }
 }
 
-fn check_signature(at: InFunction<'_>, signature: Signature<'_>, findings: &mut Findings) {
+fn check_signature(at: FunctionContext<'_>, signature: Signature<'_>, findings: &mut Findings) {
     let function = at.function;
     let values = |ids: &[ValueId]| -> Vec<ValueId> {
         ids.iter().copied().filter(|id| id.index() < function.value_count()).collect()
@@ -146,7 +146,7 @@ fn check_signature(at: InFunction<'_>, signature: Signature<'_>, findings: &mut 
 }
 
 fn unknown_feature(
-    at: InFunction<'_>,
+    at: FunctionContext<'_>,
     role: FeatureRole,
     feature: &FeatureDescription,
     findings: &mut Findings,
@@ -157,7 +157,7 @@ fn unknown_feature(
 }
 
 /// Several inputs may have enumerated shapes from iOS18 on; the n-th shapes of all belong together.
-fn enumerations(at: InFunction<'_>, inputs: &[FeatureDescription], findings: &mut Findings) {
+fn enumerations(at: FunctionContext<'_>, inputs: &[FeatureDescription], findings: &mut Findings) {
     let counted = inputs.iter().filter_map(|input| Some((input, features::enumerated(&input.ty)?)));
     let counted: Vec<_> = counted.collect();
     let Some(((first, count), others)) = counted.split_first() else { return };
@@ -188,7 +188,7 @@ struct Classes {
 
 impl Classes {
     /// Those of the first `classify` whose label is returned.
-    fn of(at: InFunction<'_>, outputs: &[ValueId]) -> Option<Classes> {
+    fn of(at: FunctionContext<'_>, outputs: &[ValueId]) -> Option<Classes> {
         use crate::ir::Definition;
         let function = at.function;
         outputs.iter().find_map(|&output| {
@@ -243,7 +243,7 @@ impl Classes {
 }
 
 fn classifier(
-    at: InFunction<'_>,
+    at: FunctionContext<'_>,
     signature: Signature<'_>,
     classes: Option<&Classes>,
     findings: &mut Findings,

@@ -87,7 +87,7 @@ pub struct ValuePlace {
 
 /// A function of a program under check.
 #[derive(Clone, Copy)]
-pub(super) struct InFunction<'p> {
+pub(super) struct FunctionContext<'p> {
     pub(super) index: usize,
     pub(super) function: &'p Function,
     /// The release that it is made for.
@@ -183,7 +183,7 @@ impl Location {
     }
 }
 
-impl InFunction<'_> {
+impl FunctionContext<'_> {
     /// The function.
     pub(super) fn place(self) -> Location {
         let function = FunctionPlace { index: self.index, name: self.function.name.clone() };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use coremill_tensor::DType;
 
 use super::codes::Code;
-use super::diagnostic::{FeatureRole, Findings, InFunction, Location};
+use super::diagnostic::{FeatureRole, Findings, FunctionContext, Location};
 use crate::ir::{Dim, Opset, TensorType, ValueId};
 use crate::model::{
     ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType, ImageSizes, ImageType,
@@ -14,7 +14,7 @@ use crate::model::{
 
 /// A feature and the value of the same name.
 pub(super) struct Bound<'p> {
-    pub(super) at: InFunction<'p>,
+    pub(super) at: FunctionContext<'p>,
     pub(super) role: FeatureRole,
     pub(super) feature: &'p FeatureDescription,
     pub(super) value: ValueId,
@@ -44,7 +44,7 @@ pub(super) fn enumerated(ty: &FeatureType) -> Option<usize> {
 
 pub(super) fn check(bound: &Bound<'_>, findings: &mut Findings) {
     let ty = &bound.at.function.value(bound.value).ty;
-    let Some(tensor) = ty.stripped_of_state().as_tensor() else {
+    let Some(tensor) = ty.unwrap_state().as_tensor() else {
         // The interface check has refused it.
         return;
     };

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use coremill_tensor::DType;
 
 use super::codes::Code;
-use super::diagnostic::{Findings, InFunction};
+use super::diagnostic::{Findings, FunctionContext};
 use super::structure::Layout;
 use crate::ir::{Definition, Opset, Type, ValueId};
 use crate::ops::OpKind;
 
-pub(super) fn check(at: InFunction<'_>, layout: &Layout, findings: &mut Findings) {
+pub(super) fn check(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;
     let inputs = function.inputs();
     let outputs = function.outputs();
@@ -49,7 +49,7 @@ pub(super) fn check(at: InFunction<'_>, layout: &Layout, findings: &mut Findings
     }
 }
 
-fn state(at: InFunction<'_>, input: ValueId, held: &Type, findings: &mut Findings) {
+fn state(at: FunctionContext<'_>, input: ValueId, held: &Type, findings: &mut Findings) {
     let opset = at.target;
     if opset < Opset::Ios18 {
         let message = format!("is a state, which needs iOS18; the target is {opset}");
@@ -64,7 +64,7 @@ fn state(at: InFunction<'_>, input: ValueId, held: &Type, findings: &mut Finding
     }
 }
 
-fn input_type(at: InFunction<'_>, input: ValueId, ty: &Type, findings: &mut Findings) {
+fn input_type(at: FunctionContext<'_>, input: ValueId, ty: &Type, findings: &mut Findings) {
     let opset = at.target;
     let Type::Tensor(tensor) = ty else {
         let message = format!("is an input of type `{ty}`; accepted are tensors and states");
@@ -83,7 +83,7 @@ fn input_type(at: InFunction<'_>, input: ValueId, ty: &Type, findings: &mut Find
     }
 }
 
-fn output_type(at: InFunction<'_>, output: ValueId, findings: &mut Findings) {
+fn output_type(at: FunctionContext<'_>, output: ValueId, findings: &mut Findings) {
     let function = at.function;
     let value = function.value(output);
     let from_classify = match value.definition {

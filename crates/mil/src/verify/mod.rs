@@ -36,7 +36,7 @@ pub use diagnostic::{
     Diagnostic, FeaturePlace, FeatureRole, FunctionPlace, Location, MAX_DIAGNOSTICS, OpPlace,
     Report, ValuePlace,
 };
-use diagnostic::{Findings, InFunction};
+use diagnostic::{Findings, FunctionContext};
 pub use json::{JSON_VERSION, JsonDiagnostic, JsonReport};
 pub use render::RenderOptions;
 pub use severity::Severity;
@@ -124,7 +124,7 @@ pub fn check(model: &Model) -> Report {
     for (index, checked) in checked.iter().enumerate() {
         if let Some((layout, analysis)) = checked {
             let function = &model.program.functions[index];
-            let at = InFunction { index, function, target: target(function) };
+            let at = FunctionContext { index, function, target: target(function) };
             let signature = model.signature(&function.name);
             hazards::check(at, layout, analysis, signature, &mut findings);
         }
@@ -139,7 +139,7 @@ pub fn check_program(program: &Program) -> Report {
     for (index, checked) in checked.iter().enumerate() {
         if let Some((layout, analysis)) = checked {
             let function = &program.functions[index];
-            let at = InFunction { index, function, target: function.opset };
+            let at = FunctionContext { index, function, target: function.opset };
             hazards::check(at, layout, analysis, None, &mut findings);
         }
     }
@@ -159,7 +159,7 @@ fn check_functions(
     let mut names = HashSet::new();
     let mut checked = Vec::with_capacity(program.functions.len());
     for (index, function) in program.functions.iter().enumerate() {
-        let at = InFunction { index, function, target: target(function) };
+        let at = FunctionContext { index, function, target: target(function) };
         if !names.insert(function.name.as_str()) {
             let message = format!("another function is called `{}` too", function.name);
             findings.report(Code::DuplicateFunction, at.place(), message);

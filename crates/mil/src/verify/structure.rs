@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Findings, InFunction};
+use super::diagnostic::{Diagnostic, Findings, FunctionContext};
 use crate::infer::MAX_BLOCK_DEPTH;
 use crate::ir::{Binding, BlockId, Definition, Function, OpId, Operator, ValueId};
 use crate::ops::OpKind;
@@ -23,7 +23,7 @@ pub(super) struct Layout {
 }
 
 /// The layout, or none if the function is too broken to look further.
-pub(super) fn check(at: InFunction<'_>, findings: &mut Findings) -> Option<Layout> {
+pub(super) fn check(at: FunctionContext<'_>, findings: &mut Findings) -> Option<Layout> {
     let mut walk = Walk {
         at,
         function: at.function,
@@ -52,7 +52,7 @@ pub(super) fn check(at: InFunction<'_>, findings: &mut Findings) -> Option<Layou
 }
 
 struct Walk<'p, 'f> {
-    at: InFunction<'p>,
+    at: FunctionContext<'p>,
     function: &'p Function,
     findings: &'f mut Findings,
     layout: Layout,
@@ -202,7 +202,7 @@ fn described(definition: Definition) -> String {
 
 /// Names are identifiers, and those of operations distinct. Those of values are told apart along the
 /// scopes that they can be seen in.
-fn names(at: InFunction<'_>, layout: &Layout, findings: &mut Findings) {
+fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;
     if !is_plain(&function.name) {
         let message = format!("`{}` cannot name a function", function.name);
@@ -229,7 +229,7 @@ fn names(at: InFunction<'_>, layout: &Layout, findings: &mut Findings) {
 
 /// Every value is defined before it is used, in a block around the use, and has a name that no other
 /// value has there. Blocks beside each other may use the same names, and converters do so.
-fn scopes(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+fn scopes(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
     let mut scope = Scope {
         function,
@@ -344,7 +344,7 @@ impl Scope<'_> {
 }
 
 /// The op table has every operation, in the function's opset.
-fn operators(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+fn operators(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let opset = at.function.opset;
     for &id in &layout.ops {
         let op = at.function.op(id);

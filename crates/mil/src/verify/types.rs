@@ -1,7 +1,7 @@
 //! Operations accept their arguments, and values have the types that they are declared with.
 
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Findings, InFunction};
+use super::diagnostic::{Diagnostic, Findings, FunctionContext};
 use super::structure::Layout;
 use crate::infer::{Analysis, analyze};
 use crate::ir::{Binding, Definition, OpId, Type, ValueId};
@@ -9,7 +9,11 @@ use crate::ir::{Binding, Definition, OpId, Type, ValueId};
 /// Tensors of more dimensions are refused.
 const MAX_RANK: usize = 5;
 
-pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) -> Analysis {
+pub(super) fn check(
+    at: FunctionContext<'_>,
+    layout: &mut Layout,
+    findings: &mut Findings,
+) -> Analysis {
     let function = at.function;
     let (analysis, problems) = analyze(function);
     for problem in problems {
@@ -54,8 +58,8 @@ pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Find
     analysis
 }
 
-fn rank_is_within(at: InFunction<'_>, value: ValueId, findings: &mut Findings) {
-    let rank = match at.function.value(value).ty.stripped_of_state() {
+fn rank_is_within(at: FunctionContext<'_>, value: ValueId, findings: &mut Findings) {
+    let rank = match at.function.value(value).ty.unwrap_state() {
         Type::Tensor(tensor) => tensor.rank(),
         Type::List(..) | Type::Tuple(_) | Type::Dictionary(..) | Type::State(_) => return,
     };
@@ -67,7 +71,7 @@ fn rank_is_within(at: InFunction<'_>, value: ValueId, findings: &mut Findings) {
 
 /// For each value whether it is a constant that only compressed constants use: lookup tables have
 /// more dimensions than tensors may.
-fn feeds_constexpr_only(at: InFunction<'_>, layout: &Layout) -> Vec<bool> {
+fn feeds_constexpr_only(at: FunctionContext<'_>, layout: &Layout) -> Vec<bool> {
     let function = at.function;
     let is_constant = |op: OpId| function.op(op).is_constant();
     let mut only: Vec<bool> = (0..function.value_count())

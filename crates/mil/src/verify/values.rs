@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coremill_tensor::DType;
 
 use super::codes::Code;
-use super::diagnostic::{Findings, InFunction, Location};
+use super::diagnostic::{Findings, FunctionContext, Location};
 use super::structure::Layout;
 use crate::ir::{Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight};
 use crate::ops::OpKind;
@@ -34,7 +34,7 @@ pub(super) fn check_program(program: &Program, findings: &mut Findings) {
 }
 
 /// Checks every constant of a function.
-pub(super) fn check(at: InFunction<'_>, layout: &mut Layout, findings: &mut Findings) {
+pub(super) fn check(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
     let mut missing = Missing::default();
     let blocks = layout.blocks.iter().map(|&block| &function.block(block).attributes);

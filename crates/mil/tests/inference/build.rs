@@ -1,6 +1,6 @@
 //! Builds the program of an instance. `oracle/inference/language.py` documents the form.
 
-use coremill_mil::infer::{Folded, MAX_FOLDED_ELEMENTS, Scalar};
+use coremill_mil::infer::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, ConstantData, Dim, Expr, Function, Op, OpId, Symbol, TensorType,
     Type,
@@ -205,7 +205,7 @@ fn constant(operand: &Json) -> Constant {
         }),
         _ => Scalar::Int(element.as_i64().expect("an integer")),
     };
-    let folded = Folded::new(dtype, shape, elements.iter().map(scalar).collect());
+    let folded = KnownElements::new(dtype, shape, elements.iter().map(scalar).collect());
     folded.and_then(|folded| folded.to_constant()).expect("elements of the type")
 }
 
@@ -214,7 +214,7 @@ fn constant_of_one(dtype: DType, value: &Json) -> Constant {
         return Constant::string(text(value));
     }
     let element = Scalar::Int(value.as_i64().expect("an integer"));
-    Folded::scalar(dtype, element).to_constant().expect("an element of the type")
+    KnownElements::scalar(dtype, element).to_constant().expect("an element of the type")
 }
 
 /// The type that a recorded output would have in a file.

@@ -1,6 +1,6 @@
 //! Compares what inference found with what was recorded.
 
-use coremill_mil::infer::{Folded, Outcome, Scalar};
+use coremill_mil::infer::{InferredValue, KnownElements, Scalar};
 use coremill_mil::ir::{Dim, Expr, Symbol, TensorType, Type};
 use coremill_tensor::DType;
 use serde_json::Value as Json;
@@ -9,7 +9,7 @@ use crate::build::{at_assignment, at_assignments};
 use crate::text;
 
 /// Says how an outcome differs from what is expected; `folds` tells whether elements must be known.
-pub(crate) fn outcome(expected: &Json, found: &Outcome, folds: bool) -> Result<(), String> {
+pub(crate) fn outcome(expected: &Json, found: &InferredValue, folds: bool) -> Result<(), String> {
     let differ = |why: &str| Err(format!("found `{}`, expected {expected}: {why}", found.ty));
     if !ty(expected, &found.ty) {
         return differ("the types differ");
@@ -31,8 +31,8 @@ pub(crate) fn outcome(expected: &Json, found: &Outcome, folds: bool) -> Result<(
 
 /// Says how an outcome for fixed dimensions differs from the one for open ones at an assignment.
 pub(crate) fn instantiated(
-    open: &Outcome,
-    fixed: &Outcome,
+    open: &InferredValue,
+    fixed: &InferredValue,
     assignment: usize,
 ) -> Result<(), String> {
     let differ = |why: String| {
@@ -123,7 +123,7 @@ fn dim(expected: &Json, found: &Dim) -> bool {
     }
 }
 
-fn element(expected: &Json, found: &Folded, at: usize) -> bool {
+fn element(expected: &Json, found: &KnownElements, at: usize) -> bool {
     let element = &found.elements[at];
     match (expected, element) {
         (Json::Object(_), Scalar::Symbolic(expr)) => {

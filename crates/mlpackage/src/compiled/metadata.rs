@@ -323,7 +323,7 @@ fn compute_precision(functions: &[&Function]) -> String {
         });
         let outputs = op.outputs.iter().map(|&output| &function.value(output).ty);
         for ty in operands.chain(outputs) {
-            let tensor = ty.stripped_of_state().as_tensor();
+            let tensor = ty.unwrap_state().as_tensor();
             if let Some(tensor) = tensor
                 && !matches!(tensor.dtype, DType::Bool | DType::String)
             {

@@ -42,7 +42,7 @@ mod pipeline;
 mod read;
 mod write;
 
-pub use crate::package::{Error, ErrorKind, Tree, TreeFile};
+pub use crate::package::{Error, ErrorKind, TreeFile, VirtualDirectory};
 pub use pipeline::{read_pipeline, write_pipeline};
 pub use read::{from_bytes, from_tree, read, read_with_listing, read_without_weights};
 pub use write::{WriteOptions, to_tree, unhashed, write};

@@ -6,8 +6,8 @@ use coremill_tensor::Buffer;
 
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
 use crate::package::directory::{self, Staging};
-use crate::package::tree::{Files, Tree, Unhashed};
-use crate::package::weights::{Layout, Written};
+use crate::package::tree::{Files, PendingPackage, VirtualDirectory};
+use crate::package::weights::{Layout, WrittenFile};
 use crate::package::{encode, manifest};
 use coremill_mil::ir::Weight;
 use coremill_mil::model::{Model, ModelDescription, shapes};
@@ -30,7 +30,7 @@ pub struct WriteOptions {
 /// The same model and name give the same bytes.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
     let names = Names::of(path, options);
-    let Prepared { files, layout } = prepare(verified, &names)?;
+    let PendingModel { files, layout } = prepare(verified, &names)?;
     put(path, options, |root| {
         for (name, content) in &files {
             create(root, options, name, content)?;
@@ -81,34 +81,34 @@ impl Names {
 const MODEL_FILE: &str = "model";
 
 /// The files of a compiled model, of which weights are not copied. They are what [`write`] puts in a directory.
-pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<Tree, Error> {
+pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<VirtualDirectory, Error> {
     unhashed(verified, name)?.tree()
 }
 
 /// The same before weights are read for their hashes.
-pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<Unhashed<'m>, Error> {
+pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<PendingPackage<'m>, Error> {
     let names = Names { file: name.to_owned(), class: class_name(name) };
-    let Prepared { files: prepared, layout } = prepare(verified, &names)?;
+    let PendingModel { files: prepared, layout } = prepare(verified, &names)?;
     let prepared: Vec<(&str, Buffer)> =
         prepared.into_iter().map(|(name, content)| (name, content.into())).collect();
-    let finish = move |written: &[Written], mut files: Files| {
+    let finish = move |written: &[WrittenFile], mut files: Files| {
         let content = manifest::content(prepared[0].1.as_bytes(), written);
         for (name, content) in &prepared {
             files.insert((*name).to_owned(), vec![content.clone()]);
         }
         Ok(files.into_tree(Vec::new(), *content.as_bytes()))
     };
-    Ok(Unhashed { layout, root: String::new(), finish: Box::new(finish) })
+    Ok(PendingPackage { layout, root: String::new(), finish: Box::new(finish) })
 }
 
 /// A compiled model that only has to be put somewhere.
-struct Prepared<'m> {
+struct PendingModel<'m> {
     /// All files but those of weights, the program's text first.
     files: Vec<(&'static str, Vec<u8>)>,
     layout: Layout<'m>,
 }
 
-fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<Prepared<'m>, Error> {
+fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<PendingModel<'m>, Error> {
     let model = verified.model();
     let layout = Layout::plan(&model.program)?;
     let model_file = encode::model(model, &|weight| layout.place(weight))?;
@@ -120,7 +120,7 @@ fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<Prepared<'m>, E
         (file::METADATA, metadata::write(model, &names.class).into_bytes()),
         (file::ANALYTICS, analytics::write(&model_file, &names.file)),
     ];
-    Ok(Prepared { files, layout })
+    Ok(PendingModel { files, layout })
 }
 
 /// The program's text, with what compilers add to it.

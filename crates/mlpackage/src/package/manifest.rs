@@ -8,7 +8,7 @@ use serde::ser::Serialize;
 
 use super::directory::check_path;
 use super::error::{Error, ErrorKind, shortened};
-use super::weights::Written;
+use super::weights::WrittenFile;
 use coremill_mil::limits;
 use coremill_mil::model::ManifestItem;
 
@@ -188,7 +188,7 @@ pub(crate) fn print(manifest: &Manifest) -> Vec<u8> {
 ///
 /// Devices keep compiled models by the model's identifier. It is derived from the content, so that a
 /// model that differs is never taken for one that was compiled before.
-pub(crate) fn of(model: &[u8], weights: &[Written], others: &[ManifestItem]) -> Manifest {
+pub(crate) fn of(model: &[u8], weights: &[WrittenFile], others: &[ManifestItem]) -> Manifest {
     let content = content(model, weights);
     let item = |path: String, name: &str, description: &str| ManifestItem {
         identifier: identifier(&content, &path),
@@ -215,7 +215,7 @@ pub(crate) fn of(model: &[u8], weights: &[Written], others: &[ManifestItem]) -> 
 }
 
 /// A hash of a model file, or of the text of a compiled model, and of its weight files.
-pub(crate) fn content(model: &[u8], weights: &[Written]) -> blake3::Hash {
+pub(crate) fn content(model: &[u8], weights: &[WrittenFile]) -> blake3::Hash {
     let mut content = blake3::Hasher::new();
     content.update(blake3::hash(model).as_bytes());
     for file in weights {
@@ -279,7 +279,7 @@ mod tests {
             author: "com.example".into(),
             description: "notes".into(),
         };
-        let weights = [Written { path: "weights/weight.bin".into(), hash: blake3::hash(b"w") }];
+        let weights = [WrittenFile { path: "weights/weight.bin".into(), hash: blake3::hash(b"w") }];
         let manifest = of(b"model", &weights, std::slice::from_ref(&other));
         let bytes = print(&manifest);
         assert_eq!(parse(&bytes).expect("sound"), manifest);
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn identifiers_follow_content() {
         let weights = |content: &[u8]| {
-            [Written { path: "weights/weight.bin".into(), hash: blake3::hash(content) }]
+            [WrittenFile { path: "weights/weight.bin".into(), hash: blake3::hash(content) }]
         };
         let identifier =
             |model: &[u8], weight: &[u8]| of(model, &weights(weight), &[]).root.identifier;

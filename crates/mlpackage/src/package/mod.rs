@@ -47,6 +47,6 @@ pub use directory::WriteOptions;
 pub use error::{Error, ErrorKind};
 pub use manifest::Manifest;
 pub use read::{from_bytes, from_tree, read, read_pipeline};
-pub use tree::{Tree, TreeFile, Unhashed, write_files};
+pub use tree::{PendingPackage, TreeFile, VirtualDirectory, write_files};
 pub(crate) use write::check_pipeline;
 pub use write::{to_bytes, to_tree, unhashed, write, write_pipeline};

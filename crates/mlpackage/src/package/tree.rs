@@ -9,7 +9,7 @@ use coremill_tensor::Buffer;
 
 use super::directory::{self, Listing, Staging, WriteOptions};
 use super::error::{Error, ErrorKind, shortened};
-use super::weights::{self, Layout, WeightFiles, Written};
+use super::weights::{self, Layout, WeightFiles, WrittenFile};
 use coremill_mil::limits;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Error>;
 ///
 /// Weights are parts of their files: mapped, or computed when they are read.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
+pub struct VirtualDirectory {
     /// The files, sorted by path.
     pub files: Vec<TreeFile>,
     /// The directories with nothing in them, by their paths.
@@ -27,7 +27,7 @@ pub struct Tree {
     pub content: [u8; 32],
 }
 
-/// A file of a [`Tree`].
+/// A file of a [`VirtualDirectory`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeFile {
     /// The path, its parts separated by `/`.
@@ -37,26 +37,26 @@ pub struct TreeFile {
 }
 
 /// What a finished tree needs beside the hashes of its weights.
-type Finish<'m> = dyn Fn(&[Written], Files) -> Result<Tree> + 'm;
+type Finish<'m> = dyn Fn(&[WrittenFile], Files) -> Result<VirtualDirectory> + 'm;
 
 /// A package or compiled model of which all is known but the hashes of its weights, from which identifiers in other
 /// files are made. Weights that are computed need not be computed twice: for the hash, and for whoever has the files.
-pub struct Unhashed<'m> {
+pub struct PendingPackage<'m> {
     pub(crate) layout: Layout<'m>,
     /// What the paths of weight files begin with.
     pub(crate) root: String,
     pub(crate) finish: Box<Finish<'m>>,
 }
 
-impl Unhashed<'_> {
+impl PendingPackage<'_> {
     /// The files. All weights are read for their hashes.
-    pub fn tree(&self) -> Result<Tree> {
+    pub fn tree(&self) -> Result<VirtualDirectory> {
         self.finished(&self.layout.hash()?)
     }
 
     /// The files with identifiers that mean nothing: paths and lengths are those of the [`tree`](Unhashed::tree).
-    pub fn outline(&self) -> Result<Tree> {
-        let none = |path: &str| Written { path: path.to_owned(), hash: [0; 32].into() };
+    pub fn outline(&self) -> Result<VirtualDirectory> {
+        let none = |path: &str| WrittenFile { path: path.to_owned(), hash: [0; 32].into() };
         self.finished(&self.layout.paths().map(none).collect::<Vec<_>>())
     }
 
@@ -66,7 +66,7 @@ impl Unhashed<'_> {
         &self,
         target: &mut [u8],
         place: &dyn Fn(&str) -> Option<Range<usize>>,
-    ) -> Result<Tree> {
+    ) -> Result<VirtualDirectory> {
         let place = |path: &str| place(&format!("{}{path}", self.root));
         self.finished(&self.layout.write_to(target, &place)?)
     }
@@ -76,7 +76,7 @@ impl Unhashed<'_> {
         self.layout.paths().map(|path| format!("{}{path}", self.root))
     }
 
-    fn finished(&self, written: &[Written]) -> Result<Tree> {
+    fn finished(&self, written: &[WrittenFile]) -> Result<VirtualDirectory> {
         let mut files = Files::default();
         for (path, parts) in self.weights().zip(self.layout.join()) {
             files.insert(path, parts);
@@ -85,7 +85,7 @@ impl Unhashed<'_> {
     }
 }
 
-impl Tree {
+impl VirtualDirectory {
     /// Writes the files into a directory, replacing a model that is there, in one step.
     pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
         write_files(path, &self.files, &self.empty_directories, options)
@@ -249,7 +249,7 @@ impl Source<'_> {
     }
 }
 
-/// Files on their way into a [`Tree`].
+/// Files on their way into a [`VirtualDirectory`].
 #[derive(Default)]
 pub(crate) struct Files(BTreeMap<String, Vec<Buffer>>);
 
@@ -270,8 +270,16 @@ impl Files {
                 .is_some_and(|(found, _)| found.starts_with(&below))
     }
 
-    pub(crate) fn into_tree(self, empty_directories: Vec<String>, content: [u8; 32]) -> Tree {
+    pub(crate) fn into_tree(
+        self,
+        empty_directories: Vec<String>,
+        content: [u8; 32],
+    ) -> VirtualDirectory {
         let file = |(path, parts)| TreeFile { path, parts };
-        Tree { files: self.0.into_iter().map(file).collect(), empty_directories, content }
+        VirtualDirectory {
+            files: self.0.into_iter().map(file).collect(),
+            empty_directories,
+            content,
+        }
     }
 }

@@ -6,8 +6,8 @@ use coremill_tensor::Buffer;
 
 use super::directory::{self, Staging, WriteOptions};
 use super::error::{Error, ErrorKind};
-use super::tree::{Files, Tree, Unhashed};
-use super::weights::{self, Layout, Written};
+use super::tree::{Files, PendingPackage, VirtualDirectory};
+use super::weights::{self, Layout, WrittenFile};
 use super::{encode, manifest};
 use crate::pipeline::Pipeline;
 use coremill_mil::model::{Extra, ExtraFile, Model};
@@ -91,19 +91,19 @@ fn put(
 }
 
 /// The files of a package, of which weights are not copied. They are what [`write`] puts in a directory.
-pub fn to_tree(verified: &Verified<'_>) -> Result<Tree> {
+pub fn to_tree(verified: &Verified<'_>) -> Result<VirtualDirectory> {
     unhashed(verified)?.tree()
 }
 
 /// The same before weights are read for the identifiers in them.
-pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<Unhashed<'m>> {
+pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<PendingPackage<'m>> {
     let model = verified.model();
     check_items(&model.extra)?;
     let layout = Layout::plan(&model.program)?;
     let bytes: Buffer = to_bytes(model, &layout)?.into();
     let directory = format!("{}/{}/", manifest::DATA, manifest::MODEL_DIRECTORY);
     let root = directory.clone();
-    let finish = move |written: &[Written], mut files: Files| {
+    let finish = move |written: &[WrittenFile], mut files: Files| {
         let manifest = manifest::of(bytes.as_bytes(), written, &model.extra.items);
         let content = manifest::content(bytes.as_bytes(), written);
         files.insert(format!("{directory}{}", manifest::MODEL_FILE), vec![bytes.clone()]);
@@ -118,7 +118,7 @@ pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<Unhashed<'m>> {
         let empty = items.filter(|path| !files.contains(path)).collect();
         Ok(files.into_tree(empty, *content.as_bytes()))
     };
-    Ok(Unhashed { layout, root, finish: Box::new(finish) })
+    Ok(PendingPackage { layout, root, finish: Box::new(finish) })
 }
 
 /// Encodes a model file whose weights lie where a layout says.

@@ -3,20 +3,23 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_kernels::codes::{extend, lost};
+use coremill_kernels::codes::{extend, squared_error};
 use coremill_simd::Isa;
 use coremill_tensor::packed;
 use coremill_tensor::{Buffer, DType};
 
-use super::codes::{Coder, Coding, Dense, Find, Lookup, Mask, Ranks, Sparse, Steps, ZeroPoints};
+use super::codes::{
+    Coder, Coding, Dense, IndexLookup, Lookup, Mask, NonzeroPrefixSums, QuantParams, Sparse,
+    ZeroPoints,
+};
 use super::palette::Tables;
 use super::source::Source;
-use super::vectors::{Lay, Places, Vectors};
+use super::vectors::{PaletteIndices, VectorLayout, Vectors};
 use super::{linear, palette, prune, vectors};
 use crate::blocks::Blocks;
 use crate::error::{Error, Refusal};
 use crate::form::linear::{Config, Granularity, Integer, Mode};
-use crate::form::{Form, Palette, Values};
+use crate::form::{CompressionConfig, Palette, Values};
 use crate::weight::Weight;
 use crate::weighting::Weighting;
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
@@ -30,8 +33,8 @@ const COMPARED: usize = 1 << 17;
 const PART: usize = 1 << 9;
 
 /// What a weight becomes.
-pub(crate) struct Built {
-    stages: Vec<Stage>,
+pub(crate) struct EncodedWeight {
+    stages: Vec<ConstexprStage>,
     /// The bytes that it takes.
     pub(crate) bytes: u64,
     /// The sums of the squares of elements, and of their differences from what they become; of a large weight for
@@ -39,7 +42,7 @@ pub(crate) struct Built {
     quality: (f64, f64),
 }
 
-impl Built {
+impl EncodedWeight {
     /// What is lost of the weight's power: 0 if nothing is.
     pub(crate) fn loss(&self) -> f64 {
         let (signal, noise) = self.quality;
@@ -48,26 +51,30 @@ impl Built {
 }
 
 /// An operation that a weight becomes.
-struct Stage {
+struct ConstexprStage {
     op: Op,
     label: &'static str,
     /// Parameters that are bound to results of the stage before, by their index.
     from_before: Vec<(&'static str, usize)>,
 }
 
-impl Stage {
-    fn new(op: Op, label: &'static str) -> Stage {
-        Stage { op, label, from_before: Vec::new() }
+impl ConstexprStage {
+    fn new(op: Op, label: &'static str) -> ConstexprStage {
+        ConstexprStage { op, label, from_before: Vec::new() }
     }
 
-    fn bound(mut self, parameter: &'static str, result: usize) -> Stage {
+    fn bound(mut self, parameter: &'static str, result: usize) -> ConstexprStage {
         self.from_before.push((parameter, result));
         self
     }
 }
 
 /// Makes the operations that take a weight's place.
-pub(crate) fn build(weight: &Weight, form: &Form, opset: Opset) -> Result<Built, Refusal> {
+pub(crate) fn build(
+    weight: &Weight,
+    form: &CompressionConfig,
+    opset: Opset,
+) -> Result<EncodedWeight, Refusal> {
     let sizes = match &form.values {
         Values::Floats => vec![0; weight.shape.len()],
         Values::Linear(config) => linear::sizes(&config.granularity, weight)?,
@@ -80,7 +87,7 @@ pub(crate) fn build(weight: &Weight, form: &Form, opset: Opset) -> Result<Built,
 
 struct Builder<'a> {
     weight: &'a Weight,
-    form: &'a Form,
+    form: &'a CompressionConfig,
     opset: Opset,
     /// Of blocks along each axis, 0 for all of it.
     sizes: Vec<usize>,
@@ -88,7 +95,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn build(self) -> Result<Built, Refusal> {
+    fn build(self) -> Result<EncodedWeight, Refusal> {
         let mut source = Source::of(self.weight);
         if let Some(prune) = &self.form.prune {
             if !source.is_finite()? {
@@ -138,7 +145,7 @@ impl Builder<'_> {
         Constant::by_size(self.weight.dtype, shape, bytes)
     }
 
-    fn linear(&self, source: Source, config: &Config) -> Result<Built, Refusal> {
+    fn linear(&self, source: Source, config: &Config) -> Result<EncodedWeight, Refusal> {
         let steps = linear::steps(&source, &self.blocks, config)?;
         let counts = self.counts();
         let scales: Vec<f32> = steps.iter().map(|step| step.scale).collect();
@@ -157,7 +164,7 @@ impl Builder<'_> {
             Some(&first) if zeros.iter().all(|&zero| zero == first) => ZeroPoints::One(first),
             _ => ZeroPoints::Each(zeros.clone()),
         };
-        let steps = Steps { scales: held, is_half: source.is_half(), zero_points };
+        let steps = QuantParams { scales: held, is_half: source.is_half(), zero_points };
         let coding = Coding::Affine { blocks: self.blocks.clone(), steps, range };
         let coder = self.coder(source, coding, dtype);
         let scaled = |mut op: Op| {
@@ -172,7 +179,7 @@ impl Builder<'_> {
                 let op = Op::new(OpKind::ConstexprSparseBlockwiseShiftScale)
                     .with("data_mask", Binding::Literal(mask))
                     .with("nonzero_data", Binding::Literal(nonzero));
-                Some(Stage::new(scaled(op), "quantized"))
+                Some(ConstexprStage::new(scaled(op), "quantized"))
             });
         }
         let data = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
@@ -192,10 +199,10 @@ impl Builder<'_> {
             op.attributes.insert("axis", Constant::int32(axis.unwrap_or_default() as i32));
             op
         };
-        self.built(vec![Stage::new(op, "quantized")], quality(&coder)?)
+        self.built(vec![ConstexprStage::new(op, "quantized")], quality(&coder)?)
     }
 
-    fn palette(&self, mut source: Source, palette: &Palette) -> Result<Built, Refusal> {
+    fn palette(&self, mut source: Source, palette: &Palette) -> Result<EncodedWeight, Refusal> {
         if palette.channel_scale {
             source.scales = Some(self.channel_scales(&source)?);
         }
@@ -212,13 +219,13 @@ impl Builder<'_> {
                     .integer_table(integer, &shape, &entries, &source)
                     .ok_or("its elements lie too far apart for its type")?;
                 entries = dequantized;
-                stages.push(Stage::new(op, "lut"));
+                stages.push(ConstexprStage::new(op, "lut"));
                 self.floats(&shape, &entries)
             }
         });
         let lookup = match grids {
             Some(grids) if palette.entries.is_none() => {
-                Lookup { length, entries: entries.clone(), find: Find::Grid(grids) }
+                Lookup { length, entries: entries.clone(), find: IndexLookup::Grid(grids) }
             }
             _ => Lookup::nearest(length, entries.clone(), &used),
         };
@@ -226,15 +233,15 @@ impl Builder<'_> {
         let scales = source.scales.as_ref().map(|(_, scales)| scales.clone());
         let coding = Coding::Tables { blocks: self.blocks.clone(), tables: lookup };
         let coder = self.coder(source, coding, dtype);
-        let mut with_lut = |op: Op, stages: &[Stage]| match stages.last() {
-            Some(_) => Stage::new(op, "palettized").bound("lut", 0),
+        let mut with_lut = |op: Op, stages: &[ConstexprStage]| match stages.last() {
+            Some(_) => ConstexprStage::new(op, "palettized").bound("lut", 0),
             None => {
                 let lut = lut.take().expect("a table is bound once");
-                Stage::new(op.with("lut", Binding::Literal(lut)), "palettized")
+                ConstexprStage::new(op.with("lut", Binding::Literal(lut)), "palettized")
             }
         };
         if self.form.prune.is_some() {
-            let ranks = Arc::new(Ranks::of(&coder.source)?);
+            let ranks = Arc::new(NonzeroPrefixSums::of(&coder.source)?);
             let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
             let op = Op::new(OpKind::ConstexprLutToSparse)
                 .with("indices_mask", Binding::Literal(mask))
@@ -242,7 +249,9 @@ impl Builder<'_> {
             let stage = with_lut(op, &stages);
             stages.push(stage);
             let op = Op::new(OpKind::ConstexprSparseToDense);
-            stages.push(Stage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1));
+            stages.push(
+                ConstexprStage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1),
+            );
             return self.built(stages, quality(&coder)?);
         }
         let indices = Buffer::deferred(Arc::new(Dense(Arc::clone(&coder))));
@@ -252,7 +261,7 @@ impl Builder<'_> {
             op.attributes.insert("indices", Constant::by_size(DType::UInt8, &[bytes], indices));
             op.attributes.insert("lut", self.floats(&[length as u64], &entries));
             op.attributes.insert("shape", self.stated_shape());
-            return self.built(vec![Stage::new(op, "palettized")], quality(&coder)?);
+            return self.built(vec![ConstexprStage::new(op, "palettized")], quality(&coder)?);
         }
         let indices = Constant::by_size(dtype, &self.shape(), indices);
         let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
@@ -260,7 +269,7 @@ impl Builder<'_> {
             // Before iOS 26 Core ML wants entries scaled before they are looked up.
             let table = self.scaled_table(&entries, length, &scales);
             stages.clear();
-            stages.push(Stage::new(table, "lut"));
+            stages.push(ConstexprStage::new(table, "lut"));
         }
         let stage = with_lut(op, &stages);
         stages.push(stage);
@@ -344,7 +353,7 @@ impl Builder<'_> {
         Some((op, dequantized))
     }
 
-    fn vectors(&self, source: Source, palette: &Palette) -> Result<Built, Refusal> {
+    fn vectors(&self, source: Source, palette: &Palette) -> Result<EncodedWeight, Refusal> {
         let axes = self.weight.axes;
         let (_, output) =
             axes.ok_or("operations that use it have their channels along other axes")?;
@@ -355,7 +364,7 @@ impl Builder<'_> {
         let blocks = Blocks::new(&places, &sizes);
         let blocks = blocks.ok_or("the size of its blocks does not divide it")?;
         let inner = self.weight.shape[output + 1..].iter().product();
-        let lay = Lay { size: palette.vector, inner };
+        let lay = VectorLayout { size: palette.vector, inner };
         let (entries, used, bits) = vectors::tables(&source, &lay, &blocks, palette)?;
         let (length, dtype) = (1usize << bits, unsigned(bits));
         let mut shape = self.counts();
@@ -364,17 +373,21 @@ impl Builder<'_> {
         let recipe = self.recipe();
         let of = Vectors { source, lay, blocks, entries, used, length, dtype, recipe };
         let quality = of.quality()?;
-        let indices = Buffer::deferred(Arc::new(Places(Arc::new(of))));
+        let indices = Buffer::deferred(Arc::new(PaletteIndices(Arc::new(of))));
         let places: Vec<u64> = places.iter().map(|&extent| extent as u64).collect();
         let op = Op::new(OpKind::ConstexprLutToDense)
             .with("indices", Binding::Literal(Constant::by_size(dtype, &places, indices)))
             .with("lut", Binding::Literal(lut))
             .with("vector_axis", Binding::Literal(Constant::int32(output as i32)));
-        self.built(vec![Stage::new(op, "palettized")], quality)
+        self.built(vec![ConstexprStage::new(op, "palettized")], quality)
     }
 
     /// The mask and the codes of what is not pruned.
-    fn sparse_parts(&self, coder: &Arc<Coder>, ranks: &Arc<Ranks>) -> (Constant, Constant) {
+    fn sparse_parts(
+        &self,
+        coder: &Arc<Coder>,
+        ranks: &Arc<NonzeroPrefixSums>,
+    ) -> (Constant, Constant) {
         let mask = Buffer::deferred(Arc::new(Mask(Arc::clone(coder))));
         let nonzero = Buffer::deferred(Arc::new(Sparse(Arc::clone(coder), Arc::clone(ranks))));
         let mask = match self.opset >= Opset::Ios18 {
@@ -391,26 +404,30 @@ impl Builder<'_> {
     fn sparse(
         &self,
         coder: Arc<Coder>,
-        decode: impl FnOnce(Constant, Constant) -> Option<Stage>,
-    ) -> Result<Built, Refusal> {
-        let ranks = Arc::new(Ranks::of(&coder.source)?);
+        decode: impl FnOnce(Constant, Constant) -> Option<ConstexprStage>,
+    ) -> Result<EncodedWeight, Refusal> {
+        let ranks = Arc::new(NonzeroPrefixSums::of(&coder.source)?);
         let (mask, nonzero) = self.sparse_parts(&coder, &ranks);
         let op = Op::new(OpKind::ConstexprSparseToDense);
         let stages = match decode(mask.clone(), nonzero.clone()) {
             Some(stage) => {
-                let dense = Stage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1);
+                let dense =
+                    ConstexprStage::new(op, "sparsified").bound("mask", 0).bound("nonzero_data", 1);
                 vec![stage, dense]
             }
             None if self.opset >= Opset::Ios18 => {
                 let op = op.with("mask", Binding::Literal(mask));
-                vec![Stage::new(op.with("nonzero_data", Binding::Literal(nonzero)), "sparsified")]
+                vec![ConstexprStage::new(
+                    op.with("nonzero_data", Binding::Literal(nonzero)),
+                    "sparsified",
+                )]
             }
             None => {
                 let mut op = op;
                 op.attributes.insert("mask", mask);
                 op.attributes.insert("nonzero_data", nonzero);
                 op.attributes.insert("shape", self.stated_shape());
-                vec![Stage::new(op, "sparsified")]
+                vec![ConstexprStage::new(op, "sparsified")]
             }
         };
         self.built(stages, quality(&coder)?)
@@ -423,8 +440,12 @@ impl Builder<'_> {
         Constant::by_size(DType::UInt32, &[self.weight.shape.len() as u64], bytes)
     }
 
-    fn built(&self, stages: Vec<Stage>, quality: (f64, f64)) -> Result<Built, Refusal> {
-        let literals = |stage: &Stage| {
+    fn built(
+        &self,
+        stages: Vec<ConstexprStage>,
+        quality: (f64, f64),
+    ) -> Result<EncodedWeight, Refusal> {
+        let literals = |stage: &ConstexprStage| {
             let bound = stage.op.all_bindings().filter_map(|(_, binding)| match binding {
                 Binding::Literal(constant) => constant.elements(),
                 Binding::Value(_) => None,
@@ -433,7 +454,7 @@ impl Builder<'_> {
             bound.chain(stated).map(|elements| elements.len() as u64).sum::<u64>()
         };
         let bytes = stages.iter().map(literals).sum();
-        Ok(Built { stages, bytes, quality })
+        Ok(EncodedWeight { stages, bytes, quality })
     }
 }
 
@@ -464,13 +485,13 @@ fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
             coder.encode(part.at, part.numbers, &mut codes);
             coder.decode(part.at, part.numbers, &codes, &mut decoded);
             let (power, loss) = match &coder.source.weighting {
-                None => lost(Isa::detect(), part.raw, &decoded),
+                None => squared_error(Isa::detect(), part.raw, &decoded),
                 Some(weighting) => {
                     weighting.of_elements(part.at, part.raw.len(), &mut weights);
                     let weighted = |numbers: &[f32]| -> Vec<f32> {
                         numbers.iter().zip(&weights).map(|(x, weight)| x * weight.sqrt()).collect()
                     };
-                    lost(Isa::detect(), &weighted(part.raw), &weighted(&decoded))
+                    squared_error(Isa::detect(), &weighted(part.raw), &weighted(&decoded))
                 }
             };
             signal += power;
@@ -481,9 +502,13 @@ fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
 }
 
 /// Puts what a weight becomes in its place.
-pub(crate) fn insert(editor: &mut Editor<'_>, weight: &Weight, built: Built) -> Result<(), Error> {
+pub(crate) fn insert(
+    editor: &mut Editor<'_>,
+    weight: &Weight,
+    built: EncodedWeight,
+) -> Result<(), Error> {
     let mut results: Vec<ValueId> = Vec::new();
-    for Stage { mut op, label, from_before } in built.stages {
+    for ConstexprStage { mut op, label, from_before } in built.stages {
         for (parameter, index) in from_before {
             op = op.with(parameter, Binding::Value(results[index]));
         }

@@ -113,8 +113,8 @@ impl Sums {
         Sums { middle, weights, firsts }
     }
 
-    fn begin(&self, at: usize, gain: f64) -> Begin {
-        Begin { at, weight: self.weights[at], first: self.firsts[at], gain }
+    fn begin(&self, at: usize, gain: f64) -> DpEntry {
+        DpEntry { at, weight: self.weights[at], first: self.firsts[at], gain }
     }
 
     fn means(&self, bounds: &[usize]) -> Vec<f32> {
@@ -137,7 +137,7 @@ fn divide(sums: &Sums, inner: &[Vec<usize>]) -> (Vec<usize>, f64) {
     let last = [n];
     let mut chosen = Vec::with_capacity(inner.len() + 1);
     let mut room = Vec::new();
-    let mut begins: Vec<Begin> = vec![sums.begin(0, 0.0)];
+    let mut begins: Vec<DpEntry> = vec![sums.begin(0, 0.0)];
     for ends in inner.iter().map(Vec::as_slice).chain([&last[..]]) {
         let found = vec![(f64::NEG_INFINITY, 0); ends.len()];
         let mut layer = Layer { sums, begins: &begins, ends, found, room };
@@ -156,7 +156,7 @@ fn divide(sums: &Sums, inner: &[Vec<usize>]) -> (Vec<usize>, f64) {
 }
 
 /// Where a range may begin, with the sums up to there, and what the ranges before gain.
-struct Begin {
+struct DpEntry {
     at: usize,
     weight: f64,
     first: f64,
@@ -166,7 +166,7 @@ struct Begin {
 /// The ranges of one place in the order.
 struct Layer<'a> {
     sums: &'a Sums,
-    begins: &'a [Begin],
+    begins: &'a [DpEntry],
     /// Where they may end, and for each what is gained up to there and with which begin.
     ends: &'a [usize],
     found: Vec<(f64, usize)>,
@@ -187,7 +187,7 @@ impl Layer<'_> {
             begins = &begins[..begins.partition_point(|begin| begin.at <= end)];
         }
         let (weight, first) = (self.sums.weights[end], self.sums.firsts[end]);
-        let gain = |begin: &Begin| {
+        let gain = |begin: &DpEntry| {
             let first = first - begin.first;
             // Where there are no numbers, both sums are 0.
             begin.gain + first * first / (weight - begin.weight).max(f64::MIN_POSITIVE)

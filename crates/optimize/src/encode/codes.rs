@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
-use coremill_kernels::codes::{Affine, Grid, above, affine, grid, pack, restore};
+use coremill_kernels::codes::{Affine, Grid, affine, bucketize, grid, pack, restore};
 use coremill_simd::Isa;
-use coremill_tensor::{Buffer, DType, Identity, Produce};
+use coremill_tensor::{Buffer, ByteSource, DType, Fingerprint};
 use half::f16;
 
 use super::source::{CHUNK, Source};
@@ -17,14 +17,14 @@ pub(super) enum Coding {
     /// Not at all.
     Floats,
     /// Integers of a scale and a zero point for each block.
-    Affine { blocks: Blocks, steps: Steps, range: (f32, f32) },
+    Affine { blocks: Blocks, steps: QuantParams, range: (f32, f32) },
     /// Places in tables, one for each block.
     Tables { blocks: Blocks, tables: Lookup },
 }
 
 /// The scale and the zero point of each block. Of a model with small blocks these are many, so they are kept as they are
 /// written: the scales are those of the constant itself.
-pub(super) struct Steps {
+pub(super) struct QuantParams {
     pub(super) scales: Buffer,
     /// Whether scales have 16 bits.
     pub(super) is_half: bool,
@@ -39,7 +39,7 @@ pub(super) enum ZeroPoints {
     Each(Vec<i16>),
 }
 
-impl Steps {
+impl QuantParams {
     fn of(&self, block: usize) -> Affine {
         let bytes = self.scales.as_bytes();
         let scale = match self.is_half {
@@ -60,11 +60,11 @@ pub(super) struct Lookup {
     pub(super) length: usize,
     /// The entries of one table after the other.
     pub(super) entries: Vec<f32>,
-    pub(super) find: Find,
+    pub(super) find: IndexLookup,
 }
 
 /// How the place of an element is found.
-pub(super) enum Find {
+pub(super) enum IndexLookup {
     /// By the numbers between neighbouring entries, one fewer than there are entries, infinite where they end.
     Nearest(Vec<f32>),
     /// By an even grid.
@@ -91,7 +91,7 @@ impl Lookup {
             pairs.into_iter().chain(std::iter::repeat_n(f32::INFINITY, missing))
         };
         let limits = entries.chunks(length).zip(used).flat_map(between).collect();
-        Lookup { length, entries, find: Find::Nearest(limits) }
+        Lookup { length, entries, find: IndexLookup::Nearest(limits) }
     }
 }
 
@@ -115,13 +115,13 @@ impl Coder {
                 affine(isa, numbers, &runs, *range, self.source.is_half(), to);
             }
             Coding::Tables { blocks, tables: Lookup { length, find, .. } } => match find {
-                Find::Nearest(limits) => {
+                IndexLookup::Nearest(limits) => {
                     let mut runs = Vec::new();
                     let mut add = |run, block: usize| runs.push((run, block * (length - 1)));
                     blocks.for_each_run(at, numbers.len(), &mut add);
-                    above(isa, numbers, &runs, limits, length - 1, to);
+                    bucketize(isa, numbers, &runs, limits, length - 1, to);
                 }
-                Find::Grid(grids) => {
+                IndexLookup::Grid(grids) => {
                     let mut runs = Vec::new();
                     let mut add = |run, block: usize| runs.push((run, grids[block]));
                     blocks.for_each_run(at, numbers.len(), &mut add);
@@ -174,16 +174,16 @@ impl Coder {
         }
     }
 
-    fn identity(&self, what: &str) -> Identity {
+    fn identity(&self, what: &str) -> Fingerprint {
         let what = format!("{what} {}", self.recipe);
-        Identity::new(&what).with_part(&self.source.elements.identity())
+        Fingerprint::new(&what).with_part(&self.source.elements.identity())
     }
 }
 
 /// The codes of all elements.
 pub(super) struct Dense(pub(super) Arc<Coder>);
 
-impl Produce for Dense {
+impl ByteSource for Dense {
     fn length(&self) -> usize {
         (self.0.source.count * self.0.bits() as usize).div_ceil(8)
     }
@@ -205,18 +205,18 @@ impl Produce for Dense {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         Some(self.0.identity("codes"))
     }
 }
 
 /// How many elements are not 0 before each part of a weight, and among all of it.
-pub(super) struct Ranks {
+pub(super) struct NonzeroPrefixSums {
     before: Vec<usize>,
 }
 
-impl Ranks {
-    pub(super) fn of(source: &Source) -> io::Result<Ranks> {
+impl NonzeroPrefixSums {
+    pub(super) fn of(source: &Source) -> io::Result<NonzeroPrefixSums> {
         let mut before = vec![0; source.count.div_ceil(CHUNK) + 1];
         source.for_each_part(0, source.count, &mut |part| {
             for (at, number) in part.numbers.iter().enumerate() {
@@ -226,7 +226,7 @@ impl Ranks {
         for at in 1..before.len() {
             before[at] += before[at - 1];
         }
-        Ok(Ranks { before })
+        Ok(NonzeroPrefixSums { before })
     }
 
     pub(super) fn total(&self) -> usize {
@@ -237,7 +237,7 @@ impl Ranks {
 /// A bit for each element, which says whether it is not 0.
 pub(super) struct Mask(pub(super) Arc<Coder>);
 
-impl Produce for Mask {
+impl ByteSource for Mask {
     fn length(&self) -> usize {
         self.0.source.count.div_ceil(8)
     }
@@ -253,13 +253,13 @@ impl Produce for Mask {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         Some(self.0.identity("mask"))
     }
 }
 
 /// The codes of the elements that are not 0, or these themselves.
-pub(super) struct Sparse(pub(super) Arc<Coder>, pub(super) Arc<Ranks>);
+pub(super) struct Sparse(pub(super) Arc<Coder>, pub(super) Arc<NonzeroPrefixSums>);
 
 impl Sparse {
     fn element_bits(&self) -> usize {
@@ -271,7 +271,7 @@ impl Sparse {
     }
 }
 
-impl Produce for Sparse {
+impl ByteSource for Sparse {
     fn length(&self) -> usize {
         (self.1.total() * self.element_bits()).div_ceil(8)
     }
@@ -284,7 +284,7 @@ impl Produce for Sparse {
     }
 
     fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
-        let (coder, Ranks { before }) = (&self.0, &*self.1);
+        let (coder, NonzeroPrefixSums { before }) = (&self.0, &*self.1);
         let bits = self.element_bits();
         let first = offset * 8 / bits;
         let end = (first + target.len() * 8 / bits).min(self.1.total());
@@ -324,7 +324,7 @@ impl Produce for Sparse {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         Some(self.0.identity("sparse codes"))
     }
 }

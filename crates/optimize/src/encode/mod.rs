@@ -19,4 +19,4 @@ mod pruned;
 mod source;
 mod vectors;
 
-pub(super) use build::{Built, build, insert};
+pub(super) use build::{EncodedWeight, build, insert};

@@ -4,7 +4,7 @@ use std::io;
 
 use coremill_tensor::DType;
 
-use super::pruned::{Groups, Pruned, norm};
+use super::pruned::{Groups, PruneMask, norm};
 use super::source::Source;
 use crate::error::Refusal;
 use crate::form::Prune;
@@ -14,19 +14,23 @@ use crate::weight::Weight;
 const LEAST_SHARE: f64 = 0.5;
 
 /// Selects the elements of a weight that become 0.
-pub(super) fn select(prune: &Prune, weight: &Weight, source: &Source) -> Result<Pruned, Refusal> {
+pub(super) fn select(
+    prune: &Prune,
+    weight: &Weight,
+    source: &Source,
+) -> Result<PruneMask, Refusal> {
     match *prune {
         Prune::Magnitude(share) => {
             let limit = quantile(source, share, |numbers| {
                 numbers.iter_mut().for_each(|number| *number = number.abs());
             })?;
-            Ok(Pruned::Below(limit))
+            Ok(PruneMask::Below(limit))
         }
         Prune::Blocks { share, size, along } => {
             let groups = Groups::new(weight, size, along)?;
             let half = source.is_half();
             // For the time being nothing is pruned, but groups come whole.
-            let pruned = Pruned::Blocks { limit: -1.0, half, groups: groups.clone() };
+            let pruned = PruneMask::Blocks { limit: -1.0, half, groups: groups.clone() };
             let whole = Source { pruned: Some(pruned), ..source.clone() };
             let limit = quantile(&whole, share, |numbers| {
                 groups.for_each(numbers, &mut |group, members| {
@@ -34,7 +38,7 @@ pub(super) fn select(prune: &Prune, weight: &Weight, source: &Source) -> Result<
                     members.iter().for_each(|&at| group[at] = norm);
                 });
             })?;
-            Ok(Pruned::Blocks { limit, half, groups })
+            Ok(PruneMask::Blocks { limit, half, groups })
         }
         Prune::Threshold(threshold) => {
             let threshold = threshold as f32;
@@ -45,11 +49,11 @@ pub(super) fn select(prune: &Prune, weight: &Weight, source: &Source) -> Result<
             if (zeros as f64) < LEAST_SHARE * source.count as f64 {
                 return Err(Refusal::Kept("less than half of it is below the threshold"));
             }
-            Ok(Pruned::Below(threshold))
+            Ok(PruneMask::Below(threshold))
         }
         Prune::Ratio { zeros, of, along } => {
             let groups = Groups::new(weight, of, along)?;
-            Ok(Pruned::Ratio { zeros, groups })
+            Ok(PruneMask::Ratio { zeros, groups })
         }
     }
 }

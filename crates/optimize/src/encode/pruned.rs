@@ -8,7 +8,7 @@ use crate::weight::Weight;
 
 /// Which elements become 0, decided by their neighbours at most.
 #[derive(Clone, Debug)]
-pub(super) enum Pruned {
+pub(super) enum PruneMask {
     /// All that are not above a magnitude.
     Below(f32),
     /// So many of each group.
@@ -77,24 +77,24 @@ pub(super) fn norm(group: &[f32], members: &[usize], half: bool) -> f32 {
     round(sum.sqrt())
 }
 
-impl Pruned {
+impl PruneMask {
     /// Elements are decided upon in parts of so many.
     pub(super) fn granule(&self) -> usize {
         match self {
-            Pruned::Below(_) => 1,
-            Pruned::Ratio { groups, .. } | Pruned::Blocks { groups, .. } => groups.row,
+            PruneMask::Below(_) => 1,
+            PruneMask::Ratio { groups, .. } | PruneMask::Blocks { groups, .. } => groups.row,
         }
     }
 
     /// Makes elements 0, in whole granules.
     pub(super) fn apply(&self, numbers: &mut [f32]) {
         match self {
-            Pruned::Below(limit) => {
+            PruneMask::Below(limit) => {
                 for number in numbers {
                     *number = if number.abs() > *limit { *number } else { 0.0 };
                 }
             }
-            Pruned::Ratio { zeros, groups } => {
+            PruneMask::Ratio { zeros, groups } => {
                 groups.for_each(numbers, &mut |group, members| {
                     // A group that the end of the channels cuts short is filled up with zeros, which go first.
                     let zeros = zeros.saturating_sub(groups.of - members.len());
@@ -103,7 +103,7 @@ impl Pruned {
                     members[..zeros].iter().for_each(|&place| group[place] = 0.0);
                 });
             }
-            Pruned::Blocks { limit, half, groups } => {
+            PruneMask::Blocks { limit, half, groups } => {
                 groups.for_each(numbers, &mut |group, members| {
                     if norm(group, members, *half) <= *limit {
                         members.iter().for_each(|&place| group[place] = 0.0);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_least_of_a_group_become_zero() {
-        let pruned = Pruned::Ratio { zeros: 2, groups: Groups { of: 4, stride: 2, row: 12 } };
+        let pruned = PruneMask::Ratio { zeros: 2, groups: Groups { of: 4, stride: 2, row: 12 } };
         // Six channels of two elements: the first group is full, the second has two channels.
         let mut numbers = [1.0, -8.0, 2.0, -7.0, 3.0, -6.0, 4.0, -5.0, 0.5, 0.25, 9.0, 0.125];
         pruned.apply(&mut numbers);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn groups_of_the_least_norm_become_zero() {
         let groups = Groups { of: 2, stride: 2, row: 6 };
-        let pruned = Pruned::Blocks { limit: 5.0, half: false, groups };
+        let pruned = PruneMask::Blocks { limit: 5.0, half: false, groups };
         // Three channels of two elements: the last of each column is by itself.
         let mut numbers = [3.0, 1.0, 4.0, 6.0, 5.5, -5.0];
         pruned.apply(&mut numbers);

@@ -7,7 +7,7 @@ use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType};
 use half::f16;
 
-use super::pruned::Pruned;
+use super::pruned::PruneMask;
 use crate::blocks::Blocks;
 use crate::weight::Weight;
 use crate::weighting::Weighting;
@@ -22,7 +22,7 @@ pub(super) struct Source {
     pub(super) dtype: DType,
     pub(super) count: usize,
     /// Which elements become 0.
-    pub(super) pruned: Option<Pruned>,
+    pub(super) pruned: Option<PruneMask>,
     /// What elements are divided by.
     pub(super) scales: Option<(Blocks, Vec<f32>)>,
     /// How much outputs depend on which elements, if that is known.
@@ -94,7 +94,7 @@ impl Source {
     ) -> io::Result<()> {
         let width = if self.is_half() { 2 } else { 4 };
         let isa = Isa::detect();
-        let granule = self.pruned.as_ref().map_or(1, Pruned::granule);
+        let granule = self.pruned.as_ref().map_or(1, PruneMask::granule);
         let step = CHUNK.next_multiple_of(granule);
         let end = start + length;
         let (mut raw, mut refined) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use coremill_kernels::codes::pack;
-use coremill_tensor::{DType, Identity, Produce};
+use coremill_tensor::{ByteSource, DType, Fingerprint};
 
 use super::source::Source;
 use crate::blocks::Blocks;
@@ -28,7 +28,7 @@ const CODES: usize = 1 << 14;
 
 /// How vectors lie in a weight: as `[outer, groups of vectors, elements of a vector, inner]`.
 #[derive(Clone, Debug)]
-pub(super) struct Lay {
+pub(super) struct VectorLayout {
     /// How many elements a vector has.
     pub(super) size: usize,
     /// How far apart they are.
@@ -38,7 +38,7 @@ pub(super) struct Lay {
 /// A weight whose vectors are places in tables.
 pub(super) struct Vectors {
     pub(super) source: Source,
-    pub(super) lay: Lay,
+    pub(super) lay: VectorLayout,
     /// The blocks of the places.
     pub(super) blocks: Blocks,
     /// Entries of one table after the other.
@@ -54,12 +54,12 @@ pub(super) struct Vectors {
 /// Calls `visit` with the places of vectors from `start` on and the elements of each, one vector after the other.
 fn for_each_vectors(
     source: &Source,
-    lay: &Lay,
+    lay: &VectorLayout,
     start: usize,
     length: usize,
     visit: &mut dyn FnMut(usize, &[f32]),
 ) -> io::Result<()> {
-    let Lay { size, inner } = *lay;
+    let VectorLayout { size, inner } = *lay;
     let (slab, mut vectors) = (size * inner, Vec::new());
     let mut numbers = Vec::new();
     let mut at = start;
@@ -87,7 +87,7 @@ fn for_each_vectors(
 /// The tables of a weight by blocks of its places, and how many bits a place has.
 pub(super) fn tables(
     source: &Source,
-    lay: &Lay,
+    lay: &VectorLayout,
     blocks: &Blocks,
     palette: &Palette,
 ) -> Result<(Vec<f32>, Vec<usize>, u32), Refusal> {
@@ -280,9 +280,9 @@ impl Vectors {
 }
 
 /// The places of all vectors.
-pub(super) struct Places(pub(super) Arc<Vectors>);
+pub(super) struct PaletteIndices(pub(super) Arc<Vectors>);
 
-impl Produce for Places {
+impl ByteSource for PaletteIndices {
     fn length(&self) -> usize {
         (self.0.count() * self.0.dtype.bits().unwrap_or(8) as usize).div_ceil(8)
     }
@@ -304,8 +304,8 @@ impl Produce for Places {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         let what = format!("vectors {}", self.0.recipe);
-        Some(Identity::new(&what).with_part(&self.0.source.elements.identity()))
+        Some(Fingerprint::new(&what).with_part(&self.0.source.elements.identity()))
     }
 }

@@ -15,7 +15,7 @@ use coremill_mil::ir::Opset;
 
 /// What a weight becomes: what of it is kept, and how that is stored.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Form {
+pub struct CompressionConfig {
     /// Which elements become 0 and take one bit only; none if all are kept.
     pub prune: Option<Prune>,
     /// How elements are stored.
@@ -34,7 +34,7 @@ pub enum Values {
     Palette(Palette),
 }
 
-impl Form {
+impl CompressionConfig {
     /// Whether a weight stays as it is.
     pub fn is_plain(&self) -> bool {
         self.prune.is_none() && self.values == Values::Floats
@@ -88,7 +88,7 @@ impl Form {
 }
 
 /// As a table of weights says it: `4-bit palette by 16 channels, 50 % pruned` for instance.
-impl fmt::Display for Form {
+impl fmt::Display for CompressionConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.values {
             Values::Floats => {}

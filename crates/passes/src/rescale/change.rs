@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use coremill_tensor::{Buffer, DType};
 
-use super::role::{Role, forgets, saturates};
+use super::role::{Role, is_underflow_safe, saturates};
 use super::solve::{Solution, floats};
-use super::{Scaled, Sizes};
+use super::{ScaledGroup, Sizes};
 use crate::affine::{scaled_weight, weight_shape};
 use crate::{Editor, KeepFp32};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
@@ -23,7 +23,7 @@ pub(super) fn change(
     sizes: &Sizes<'_>,
     solution: &Solution,
     keep: &mut KeepFp32,
-) -> (Vec<Scaled>, Vec<(String, i32)>) {
+) -> (Vec<ScaledGroup>, Vec<(String, i32)>) {
     if solution.own.values().all(|&exponent| exponent == 0)
         && solution.shared.values().all(|&exponent| exponent == 0)
         && !solution.own.keys().any(|&value| sizes.are_out(editor, value))
@@ -57,7 +57,7 @@ pub(super) fn change(
     });
     let mut exponents: Vec<_> = named.collect();
     exponents.sort();
-    let mut groups: Vec<Scaled> = scaled.groups.into_iter().map(|(_, group)| group).collect();
+    let mut groups: Vec<ScaledGroup> = scaled.groups.into_iter().map(|(_, group)| group).collect();
     groups.retain(|group| group.exponent != 0 || group.added > 0 || !group.in_fp32.is_empty());
     (groups, exponents)
 }
@@ -72,7 +72,7 @@ struct Changing<'e, 'f, 'm> {
     /// Constants times powers of two.
     constants: HashMap<(ValueId, i32), ValueId>,
     /// What is told, by group.
-    groups: Vec<(ValueId, Scaled)>,
+    groups: Vec<(ValueId, ScaledGroup)>,
 }
 
 impl Changing<'_, '_, '_> {
@@ -94,11 +94,11 @@ impl Changing<'_, '_, '_> {
         }
     }
 
-    fn group(&mut self, value: ValueId, exponent: i32) -> &mut Scaled {
+    fn group(&mut self, value: ValueId, exponent: i32) -> &mut ScaledGroup {
         let root = self.solution.group.get(&value).copied().unwrap_or(value);
         let found = self.groups.iter().position(|(group, _)| *group == root);
         let at = found.unwrap_or_else(|| {
-            let new = Scaled {
+            let new = ScaledGroup {
                 values: Vec::new(),
                 exponent,
                 largest: 0.0,
@@ -379,7 +379,7 @@ impl Changing<'_, '_, '_> {
         let hurts = |value: &ValueId| {
             let Some(magnitude) = self.sizes.of(self.editor, *value) else { return false };
             magnitude.is_too_large() && !saturates(kind)
-                || magnitude.is_too_small() && !forgets(kind)
+                || magnitude.is_too_small() && !is_underflow_safe(kind)
         };
         let is_wide = op.blocks.is_empty() && (is_small || given.iter().any(|(_, it)| hurts(it)));
         let mut added = Vec::new();

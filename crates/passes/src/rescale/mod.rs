@@ -18,7 +18,7 @@ mod solve;
 
 use std::collections::HashMap;
 
-use super::{Draft, Editor, KeepFp32};
+use super::{AnalyzedFunction, Editor, KeepFp32};
 use coremill_mil::ir::ValueId;
 
 /// How large the elements of a value are.
@@ -56,7 +56,7 @@ impl Magnitude {
 
 /// Values that are computed with the same power of two.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scaled {
+pub struct ScaledGroup {
     /// Their names, in the order of the program.
     pub values: Vec<String>,
     /// The exponent of the power of two that they are multiplied by.
@@ -73,9 +73,9 @@ pub struct Scaled {
 
 /// What a pass did.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rescaled {
+pub struct RescaleOutcome {
     /// Values that have a power of two.
-    pub scaled: Vec<Scaled>,
+    pub scaled: Vec<ScaledGroup>,
     /// Results of norms that square nothing any more.
     pub norms: Vec<String>,
     /// The values that the program now computes times a power of two, by name, and its exponent.
@@ -84,16 +84,16 @@ pub struct Rescaled {
 
 /// Rescales what leaves the range of half precision. Magnitudes are those of values by name.
 pub fn rescale(
-    draft: &mut Draft,
+    draft: &mut AnalyzedFunction,
     magnitudes: &HashMap<String, Magnitude>,
     keep: &mut KeepFp32,
-) -> Rescaled {
+) -> RescaleOutcome {
     let mut editor = Editor::new(draft);
     let sizes = Sizes(magnitudes);
     let norms = expand::expand(&mut editor, &sizes);
     let solution = solve::solve(&editor, &sizes);
     let (scaled, exponents) = change::change(&mut editor, &sizes, &solution, keep);
-    Rescaled { scaled, norms, exponents }
+    RescaleOutcome { scaled, norms, exponents }
 }
 
 /// How large values are, by name; what is not known is sound.

@@ -142,7 +142,7 @@ pub(super) fn saturates(kind: OpKind) -> bool {
 }
 
 /// Whether an operation gives the same for 0 as for what is too small for half precision, unless that is itself small.
-pub(super) fn forgets(kind: OpKind) -> bool {
+pub(super) fn is_underflow_safe(kind: OpKind) -> bool {
     use OpKind::{Cos, Erf, Exp, Exp2, Gelu, Sigmoid, SigmoidHard, Silu, Softmax, Softplus, Tanh};
     matches!(
         kind,

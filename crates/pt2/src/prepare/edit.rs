@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::limits::MAX_ADDED_VALUES;
-use crate::normalize::{self, Given};
+use crate::normalize::{self, SuppliedArgument};
 use crate::program::{Argument, Meta, Node, Origin, Output, Target, Value, ValueId};
 use crate::schema::Schemas;
 
@@ -93,7 +93,7 @@ impl<'a> Editor<'a> {
     pub(super) fn call_into(
         &mut self,
         (name, overload): (&str, &str),
-        given: Vec<Given>,
+        given: Vec<SuppliedArgument>,
         outputs: Vec<Output>,
         origin: &Origin,
     ) -> Result<(), Error> {
@@ -124,11 +124,11 @@ impl<'a> Editor<'a> {
 }
 
 /// An argument that goes by its position.
-pub(super) fn positional(value: Argument) -> Given {
-    Given { name: String::new(), by_keyword: false, value }
+pub(super) fn positional(value: Argument) -> SuppliedArgument {
+    SuppliedArgument { name: String::new(), by_keyword: false, value }
 }
 
 /// An argument that goes by its name.
-pub(super) fn named(name: &str, value: Argument) -> Given {
-    Given { name: name.to_owned(), by_keyword: true, value }
+pub(super) fn named(name: &str, value: Argument) -> SuppliedArgument {
+    SuppliedArgument { name: name.to_owned(), by_keyword: true, value }
 }

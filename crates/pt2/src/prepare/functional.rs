@@ -3,7 +3,7 @@
 use super::edit::{Editor, named, positional};
 use super::meta::promote_all;
 use crate::error::Error;
-use crate::normalize::Given;
+use crate::normalize::SuppliedArgument;
 use crate::operators;
 use crate::program::{Argument, Meta, Node, Target, TensorMeta};
 use crate::scalar::ScalarType;
@@ -13,7 +13,7 @@ use crate::schema::{Parameter, Schema, Schemas, overloads};
 pub(super) struct Functional {
     pub(super) name: String,
     pub(super) overload: &'static str,
-    pub(super) given: Vec<Given>,
+    pub(super) given: Vec<SuppliedArgument>,
 }
 
 /// Names that do not follow from one another.

@@ -17,14 +17,14 @@ use std::collections::HashMap;
 use super::edit::{Editor, named, positional};
 use super::functional::{self, Functional};
 use super::meta::{contiguous, is_contiguous, same_sizes};
-use super::view::{self, Found, Place, View, size_arguments};
+use super::view::{self, Found, MappedValue, View, size_arguments};
 use crate::error::{Error, shown};
 use crate::program::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, Origin, Output, OutputKind, Target,
     TensorMeta, ValueId,
 };
 use crate::schema::Schemas;
-use crate::tensor::Stored;
+use crate::tensor::StoredValue;
 
 pub(super) fn functionalize(
     program: &mut ExportedProgram,
@@ -74,7 +74,7 @@ fn check_sharing(program: &ExportedProgram, index: usize) -> Result<(), Error> {
         InputKind::Buffer { name, .. }
         | InputKind::Parameter(name)
         | InputKind::TensorConstant(name) => match program.tensors.get(name) {
-            Some(Stored::Tensor(tensor)) if tensor.elements() > 0 => {
+            Some(StoredValue::Tensor(tensor)) if tensor.elements() > 0 => {
                 Some((name.clone(), tensor.storage_name.clone()))
             }
             _ => None,
@@ -251,7 +251,8 @@ impl State<'_> {
         for index in stale.into_iter().rev() {
             let Some((source, view)) = self.aliases[index].source.clone() else { continue };
             let source = self.aliases[source].value;
-            let old = Place { value: self.aliases[index].value, meta: &self.aliases[index].meta };
+            let old =
+                MappedValue { value: self.aliases[index].value, meta: &self.aliases[index].meta };
             let value = view::replay(&view, source, &old, &mut self.editor, origin)?;
             self.aliases[index].value = value;
             self.aliases[index].version = version;
@@ -279,7 +280,7 @@ impl State<'_> {
             } else {
                 self.fresh(source, origin)?
             };
-            let place = Place { value: before, meta: &self.aliases[source].meta };
+            let place = MappedValue { value: before, meta: &self.aliases[source].meta };
             let value = view::write(&view, &place, at.1, &mut self.editor, origin)?;
             at = (source, value);
             new.push(at);
@@ -584,7 +585,7 @@ impl State<'_> {
         let outputs = vec![Output::Value(filled)];
         self.editor.call_into(("full", "default"), given, outputs, &node.origin)?;
         let before = self.fresh(target, &node.origin)?;
-        let place = Place { value: before, meta: &meta };
+        let place = MappedValue { value: before, meta: &meta };
         let view = View::Diagonal([Argument::Int(0), Argument::Int(0), Argument::Int(1)]);
         let value = view::write(&view, &place, filled, &mut self.editor, &node.origin)?;
         self.write(target, value, &node.origin)

@@ -17,12 +17,12 @@ mod functional;
 mod functionalize;
 mod inline;
 mod meta;
-mod parts;
 mod shared;
+mod unwrap_tensor_subclasses;
 mod view;
 mod vmap;
 
-use crate::dead;
+use crate::dce;
 use crate::error::Error;
 use crate::program::{ExportedProgram, Graph, Node};
 use crate::schema::Schemas;
@@ -38,13 +38,13 @@ use crate::schema::Schemas;
 /// inputs, by operators that have no functional form.
 pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     let mut schemas = Schemas::default();
-    parts::take_apart(&mut program)?;
+    unwrap_tensor_subclasses::take_apart(&mut program)?;
     inline::inline(&mut program, &mut schemas)?;
     vmap::unhide(&mut program, &mut schemas)?;
     shared::merge(&mut program);
     functionalize::functionalize(&mut program, &mut schemas)?;
     check_outputs(&program.graph)?;
-    dead::remove(&mut program.graph);
+    dce::remove(&mut program.graph);
     Ok(program)
 }
 

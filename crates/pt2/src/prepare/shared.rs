@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::program::{Argument, ExportedProgram, InputKind, OutputKind, ValueId};
 use crate::scalar::ScalarType;
-use crate::tensor::Stored;
+use crate::tensor::StoredValue;
 
 /// What makes two tensors the same: the storage, and how they see it.
 type Place<'p> = (&'p str, ScalarType, u64, &'p [u64], &'p [u64]);
@@ -65,7 +65,7 @@ fn place<'p>(program: &'p ExportedProgram, kind: &InputKind) -> Option<Place<'p>
         return None;
     };
     match program.tensors.get(name) {
-        Some(Stored::Tensor(tensor)) if tensor.elements() > 0 => Some((
+        Some(StoredValue::Tensor(tensor)) if tensor.elements() > 0 => Some((
             &tensor.storage_name,
             tensor.dtype,
             tensor.offset,

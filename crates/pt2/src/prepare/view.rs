@@ -447,7 +447,7 @@ fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
 }
 
 /// A place in the new graph: a value, and the type that it had in the old one.
-pub(super) struct Place<'a> {
+pub(super) struct MappedValue<'a> {
     pub(super) value: ValueId,
     pub(super) meta: &'a TensorMeta,
 }
@@ -456,7 +456,7 @@ pub(super) struct Place<'a> {
 pub(super) fn replay(
     view: &View,
     source: ValueId,
-    old: &Place<'_>,
+    old: &MappedValue<'_>,
     editor: &mut Editor<'_>,
     origin: &Origin,
 ) -> Result<ValueId, Error> {
@@ -575,7 +575,7 @@ impl View {
 /// takes nothing but its sizes from there.
 pub(super) fn write(
     view: &View,
-    source: &Place<'_>,
+    source: &MappedValue<'_>,
     value: ValueId,
     editor: &mut Editor<'_>,
     origin: &Origin,

@@ -79,7 +79,7 @@ struct Level {
 
 /// A value with hidden dimensions, which the new graph has in front.
 #[derive(Clone)]
-struct Hidden {
+struct BatchedValue {
     value: ValueId,
     levels: Vec<Level>,
     /// The type without them.
@@ -88,7 +88,7 @@ struct Hidden {
 
 struct State<'a> {
     editor: Editor<'a>,
-    hidden: HashMap<ValueId, Hidden>,
+    hidden: HashMap<ValueId, BatchedValue>,
 }
 
 impl State<'_> {
@@ -147,14 +147,14 @@ impl State<'_> {
     }
 
     /// A value of the old graph as one with hidden dimensions, none maybe.
-    fn look(&self, argument: &Argument) -> Option<Hidden> {
+    fn look(&self, argument: &Argument) -> Option<BatchedValue> {
         let Argument::Value(id) = argument else { return None };
         if let Some(hidden) = self.hidden.get(id) {
             return Some(hidden.clone());
         }
         match &self.editor.value(*id).meta {
             Meta::Tensor(meta) => {
-                Some(Hidden { value: *id, levels: Vec::new(), meta: meta.clone() })
+                Some(BatchedValue { value: *id, levels: Vec::new(), meta: meta.clone() })
             }
             _ => None,
         }
@@ -189,7 +189,7 @@ impl State<'_> {
         let mut meta = tensor.meta.clone();
         meta.sizes.remove(dim);
         let value = self.permuted(tensor.value, &order, &node.origin)?;
-        self.hidden.insert(*result, Hidden { value, levels, meta });
+        self.hidden.insert(*result, BatchedValue { value, levels, meta });
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl State<'_> {
             let given = vec![Argument::Value(value), Argument::List(wanted)];
             let value =
                 self.editor.call(("expand", "default"), given, "batch", wide, &node.origin)?;
-            self.hidden.insert(*result, Hidden { value, levels: tensor.levels, meta });
+            self.hidden.insert(*result, BatchedValue { value, levels: tensor.levels, meta });
             return Ok(());
         };
         let rank = count + tensor.meta.sizes.len();
@@ -242,7 +242,7 @@ impl State<'_> {
         let value = self.permuted(tensor.value, &order, &node.origin)?;
         let mut levels = tensor.levels;
         levels.remove(place);
-        self.hidden.insert(*result, Hidden { value, levels, meta });
+        self.hidden.insert(*result, BatchedValue { value, levels, meta });
         Ok(())
     }
 
@@ -270,7 +270,7 @@ impl State<'_> {
     /// The value with a dimension for each of these levels, of size 1 where it has none, and of this rank behind them.
     fn aligned(
         &mut self,
-        tensor: &Hidden,
+        tensor: &BatchedValue,
         levels: &[Level],
         rank: usize,
         origin: &Origin,
@@ -394,7 +394,8 @@ impl State<'_> {
             let mut sizes: Vec<Size> = levels.iter().map(|level| level.size.clone()).collect();
             sizes.extend(meta.sizes.iter().cloned());
             self.editor.values[result.0 as usize].meta = self.typed(&meta, sizes);
-            self.hidden.insert(result, Hidden { value: result, levels: levels.to_vec(), meta });
+            self.hidden
+                .insert(result, BatchedValue { value: result, levels: levels.to_vec(), meta });
         }
         self.editor.nodes.push(node);
         Ok(())
@@ -436,7 +437,7 @@ impl State<'_> {
     }
 
     /// A reduction of everything is one of all dimensions that are not hidden.
-    fn whole(&mut self, node: &mut Node, first: &Hidden, name: &str) -> Result<(), Error> {
+    fn whole(&mut self, node: &mut Node, first: &BatchedValue, name: &str) -> Result<(), Error> {
         let (name, overload) = match name {
             "sum" => ("sum", "dim_IntList"),
             "mean" => ("mean", "dim"),
@@ -480,7 +481,7 @@ impl State<'_> {
     }
 
     /// Calls that are given the sizes of their result.
-    fn sized(&mut self, node: &mut Node, first: &Hidden, name: &str) -> Result<(), Error> {
+    fn sized(&mut self, node: &mut Node, first: &BatchedValue, name: &str) -> Result<(), Error> {
         let Some(Argument::List(sizes)) = node.arguments.get(1).cloned() else {
             return Err(refused(node));
         };
@@ -507,7 +508,7 @@ impl State<'_> {
     fn joined(
         &mut self,
         node: &mut Node,
-        tensors: &[Hidden],
+        tensors: &[BatchedValue],
         levels: &[Level],
         name: &str,
     ) -> Result<(), Error> {
@@ -547,7 +548,8 @@ impl State<'_> {
         else {
             return Err(refused(&node));
         };
-        let tensors: Vec<Option<Hidden>> = indices.iter().map(|index| self.look(index)).collect();
+        let tensors: Vec<Option<BatchedValue>> =
+            indices.iter().map(|index| self.look(index)).collect();
         if tensors.iter().flatten().any(|index| index.meta.dtype == ScalarType::Bool) {
             return Err(refused(&node));
         }
@@ -573,7 +575,7 @@ impl State<'_> {
                 &origin,
             )?;
             meta.sizes.clear();
-            let numbers = Hidden { value, levels: vec![level.clone()], meta };
+            let numbers = BatchedValue { value, levels: vec![level.clone()], meta };
             placed.push(Argument::Value(self.aligned(&numbers, levels, rank, &origin)?));
         }
         for (index, tensor) in indices.iter().zip(&tensors) {
@@ -624,7 +626,7 @@ impl State<'_> {
         self.editor.values[result.0 as usize].meta = self.typed(&meta, before);
         self.editor.nodes.push(node);
         let value = self.permuted(result, &order, &origin)?;
-        self.hidden.insert(result, Hidden { value, levels: levels.to_vec(), meta });
+        self.hidden.insert(result, BatchedValue { value, levels: levels.to_vec(), meta });
         Ok(())
     }
 }
@@ -642,13 +644,13 @@ fn draws(node: &Node) -> Error {
         .with_hint("draw them before, and give them to the function as an argument")
 }
 
-fn physical(tensor: &Hidden) -> Vec<Size> {
+fn physical(tensor: &BatchedValue) -> Vec<Size> {
     let levels = tensor.levels.iter().map(|level| level.size.clone());
     levels.chain(tensor.meta.sizes.iter().cloned()).collect()
 }
 
 /// The levels of all tensors, in order.
-fn union(tensors: &[Hidden]) -> Vec<Level> {
+fn union(tensors: &[BatchedValue]) -> Vec<Level> {
     let mut levels: Vec<Level> = Vec::new();
     for level in tensors.iter().flat_map(|tensor| &tensor.levels) {
         if !levels.iter().any(|known| known.number == level.number) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{COMPILED, Directory, Interface, Methods, PACKAGE, from_json};
-use crate::Data;
+use crate::ByteRope;
 use crate::error::{Error, shown};
 use crate::limits;
 
@@ -30,7 +30,7 @@ impl Description {
         }
         let path = model_file(directory)?;
         let within = |error: Error| error.within(format!("`{path}`"));
-        let file = directory.file(&path).map(Data::to_buffer);
+        let file = directory.file(&path).map(ByteRope::to_buffer);
         let file =
             file.ok_or_else(|| Error::malformed(format!("the package holds no `{path}`")))?;
         let mut description = None;

@@ -3,7 +3,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Data;
+use crate::ByteRope;
 use crate::error::{Error, shown};
 use crate::limits;
 
@@ -20,7 +20,7 @@ const CHUNK: usize = 4096;
 pub struct Directory {
     /// What the directory itself is called.
     pub name: String,
-    files: BTreeMap<String, Data>,
+    files: BTreeMap<String, ByteRope>,
     /// Those with nothing in them; others are known from the paths of files.
     empty: BTreeSet<String>,
 }
@@ -29,7 +29,7 @@ pub struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry<'d> {
     /// A file.
-    File(&'d Data),
+    File(&'d ByteRope),
     /// A directory with nothing in it.
     EmptyDirectory,
 }
@@ -77,14 +77,14 @@ impl Directory {
     }
 
     /// Reads a directory. Files share the bytes' owner, and stay in the parts that they are in.
-    pub fn read(data: &Data) -> Result<Directory> {
+    pub fn read(data: &ByteRope) -> Result<Directory> {
         let within = |error: Error| error.within("a directory in one piece");
         let description = describe(data).map_err(within)?;
         assemble(description, data).map_err(within)
     }
 
     /// Adds a file, or replaces it.
-    pub fn insert(&mut self, path: impl Into<String>, content: impl Into<Data>) -> Result<()> {
+    pub fn insert(&mut self, path: impl Into<String>, content: impl Into<ByteRope>) -> Result<()> {
         let path = path.into();
         check_path(&path)?;
         let below = format!("{path}/");
@@ -125,7 +125,7 @@ impl Directory {
     }
 
     /// A file.
-    pub fn file(&self, path: &str) -> Option<&Data> {
+    pub fn file(&self, path: &str) -> Option<&ByteRope> {
         self.files.get(path)
     }
 
@@ -139,7 +139,7 @@ impl Directory {
     }
 
     /// The files under a directory, by their paths from it.
-    pub fn below(&self, path: &str) -> Vec<(&str, &Data)> {
+    pub fn below(&self, path: &str) -> Vec<(&str, &ByteRope)> {
         let start = format!("{path}/");
         let found = self.files.range(start.clone()..);
         found.map_while(|(path, data)| Some((path.strip_prefix(&start)?, data))).collect()
@@ -180,7 +180,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// Finds the description at the end of the bytes.
-fn describe(data: &Data) -> Result<Description> {
+fn describe(data: &ByteRope) -> Result<Description> {
     let mut end = data.len();
     let mut chunk = [0; CHUNK];
     // Writers of large directories fill up the last page with zeros.
@@ -201,7 +201,7 @@ fn describe(data: &Data) -> Result<Description> {
     if last != b'{' {
         return Err(Error::malformed("the bytes do not end in a description of a directory"));
     }
-    let reader = Backwards { data, end, left: limits::DIRECTORY_JSON_BYTES };
+    let reader = ReverseReader { data, end, left: limits::DIRECTORY_JSON_BYTES };
     let reader = io::BufReader::with_capacity(CHUNK, reader);
     let mut deserializer = serde_json::Deserializer::from_reader(reader);
     Description::deserialize(&mut deserializer)
@@ -209,13 +209,13 @@ fn describe(data: &Data) -> Result<Description> {
 }
 
 /// Reads bytes from the last one to the first.
-struct Backwards<'d> {
-    data: &'d Data,
+struct ReverseReader<'d> {
+    data: &'d ByteRope,
     end: usize,
     left: usize,
 }
 
-impl io::Read for Backwards<'_> {
+impl io::Read for ReverseReader<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let length = target.len().min(self.end);
         if length > self.left {
@@ -232,7 +232,7 @@ impl io::Read for Backwards<'_> {
 }
 
 /// Makes a directory of what is described.
-fn assemble(description: Description, data: &Data) -> Result<Directory> {
+fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     let nodes = description.nodes;
     if nodes.len() > limits::DIRECTORY_ENTRIES {
         let limit = limits::DIRECTORY_ENTRIES;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::directory::{Description, Directory, Entry, Node, Region, kind};
-use crate::Data;
+use crate::ByteRope;
 use crate::error::{Error, ErrorKind};
 use crate::limits;
 
@@ -18,7 +18,7 @@ const PAGE: u64 = 16 << 10;
 struct Tree<'d> {
     entries: BTreeMap<&'d str, Tree<'d>>,
     /// Its path and content, if it is a file.
-    file: Option<(&'d str, &'d Data)>,
+    file: Option<(&'d str, &'d ByteRope)>,
 }
 
 impl<'d> Tree<'d> {
@@ -55,13 +55,13 @@ impl<'d> Tree<'d> {
 
 /// The files so far.
 struct Files<'d> {
-    placed: Vec<(u64, &'d str, &'d Data)>,
+    placed: Vec<(u64, &'d str, &'d ByteRope)>,
     end: u64,
     alignment: u64,
 }
 
 impl<'d> Files<'d> {
-    fn place(&mut self, path: &'d str, data: &'d Data) -> Region {
+    fn place(&mut self, path: &'d str, data: &'d ByteRope) -> Region {
         let offset = self.end.next_multiple_of(self.alignment);
         self.placed.push((offset, path, data));
         self.end = offset + data.len() as u64;
@@ -70,7 +70,7 @@ impl<'d> Files<'d> {
 }
 
 /// The bytes, and by the path of each file its place in them.
-fn to_data(directory: &Directory) -> Result<(Data, BTreeMap<&str, Range<usize>>), Error> {
+fn to_data(directory: &Directory) -> Result<(ByteRope, BTreeMap<&str, Range<usize>>), Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     let mut tree = Tree::default();
     directory.entries().for_each(|(path, entry)| tree.insert(path, entry));
@@ -100,14 +100,14 @@ fn to_data(directory: &Directory) -> Result<(Data, BTreeMap<&str, Range<usize>>)
     }
     description.reverse();
 
-    let mut whole = Data::new();
-    let mut append = |offset: u64, data: &Data| {
+    let mut whole = ByteRope::new();
+    let mut append = |offset: u64, data: &ByteRope| {
         whole.push(vec![0; offset as usize - whole.len()]);
         whole.append(data);
     };
     files.placed.iter().for_each(|(offset, _, data)| append(*offset, data));
-    append(files.end.next_multiple_of(alignment), &Data::from(description));
-    let place = |(offset, path, data): (u64, _, &Data)| {
+    append(files.end.next_multiple_of(alignment), &ByteRope::from(description));
+    let place = |(offset, path, data): (u64, _, &ByteRope)| {
         (path, offset as usize..offset as usize + data.len())
     };
     Ok((whole, files.placed.into_iter().map(place).collect()))
@@ -115,12 +115,12 @@ fn to_data(directory: &Directory) -> Result<(Data, BTreeMap<&str, Range<usize>>)
 
 impl Directory {
     /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
-    pub fn to_data(&self) -> Result<Data, Error> {
+    pub fn to_data(&self) -> Result<ByteRope, Error> {
         to_data(self).map(|(data, _)| data)
     }
 
     /// The same, and by the path of each file its place in it.
-    pub fn to_data_with_places(&self) -> Result<(Data, BTreeMap<&str, Range<usize>>), Error> {
+    pub fn to_data_with_places(&self) -> Result<(ByteRope, BTreeMap<&str, Range<usize>>), Error> {
         to_data(self)
     }
 }

@@ -25,7 +25,7 @@ pub use directory::{Directory, Entry};
 pub use metadata::{Interface, Metadata, Methods};
 pub use reference::Reference;
 
-use crate::Data;
+use crate::ByteRope;
 use crate::error::{Error, shown};
 use crate::program::{Delegate, Program};
 
@@ -77,7 +77,7 @@ impl Payload {
     }
 
     /// The model in a directory in one piece.
-    pub fn read(data: &Data) -> Result<Payload, Error> {
+    pub fn read(data: &ByteRope) -> Result<Payload, Error> {
         let directory = Directory::read(data)?;
         let Some(metadata) = directory.file(METADATA) else {
             return Err(Error::malformed(format!("the directory holds no `{METADATA}`")));
@@ -102,7 +102,7 @@ impl Payload {
         for (compiled, root) in [(true, COMPILED), (false, PACKAGE)] {
             let files = self.directory.below(root);
             if !files.is_empty() {
-                let file = |(path, data): (&str, &Data)| (path.to_owned(), data.to_buffer());
+                let file = |(path, data): (&str, &ByteRope)| (path.to_owned(), data.to_buffer());
                 return Ok((compiled, files.into_iter().map(file).collect()));
             }
         }

@@ -20,7 +20,7 @@ const MAGIC: &[u8; 4] = b"CMJR";
 const VERSION: u64 = 1;
 
 /// Far more than any reference takes.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,8 +38,8 @@ impl Reference {
             return Ok(None);
         }
         let within = |error: Error| error.within("a reference to named data");
-        if data.len() > MOST_BYTES {
-            let message = format!("{} bytes; at most {MOST_BYTES} go", data.len());
+        if data.len() > MAX_BYTES {
+            let message = format!("{} bytes; at most {MAX_BYTES} go", data.len());
             return Err(within(Error::limit(message)));
         }
         let json = data.slice(MAGIC.len()..data.len()).unwrap_or_else(|| Buffer::from(Vec::new()));

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use crate::Data;
+use crate::ByteRope;
 use crate::check::check;
 use crate::error::{Error, ErrorKind, shown};
 use crate::flatbuffer::Table;
 use crate::program::{NamedData, Placement, Program, Value};
 use crate::schema;
-use crate::segments::{self, Used};
+use crate::segments::{self, UsedSegments};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -101,7 +101,8 @@ impl Header {
 
 fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Result<Program> {
     use schema::program as slot;
-    let mut segments = Used::new(segments::read(table, slot::SEGMENTS, file, segment_base)?);
+    let mut segments =
+        UsedSegments::new(segments::read(table, slot::SEGMENTS, file, segment_base)?);
     let mut program = Program {
         version: table.u32(slot::VERSION, 0)?,
         unknown: table.unknown(slot::COUNT)?,
@@ -166,22 +167,22 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
 }
 
 /// The bytes that a table holds itself.
-fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<Data> {
+fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<ByteRope> {
     table.expect_known(schema::single::COUNT, "data in the tables")?;
     let range = table.byte_range(schema::single::VALUE)?.unwrap_or_default();
-    Ok(file.slice(range).map(Data::from).unwrap_or_default())
+    Ok(file.slice(range).map(ByteRope::from).unwrap_or_default())
 }
 
 /// What delegates are given, each once.
 struct DelegateData {
-    inline: Vec<Data>,
+    inline: Vec<ByteRope>,
     /// Whether it lies in the tables, and its index there or among the segments.
     found: Vec<(bool, usize)>,
 }
 
 impl DelegateData {
     /// The index in [`Program::delegate_data`] of what a reference speaks of.
-    fn index(&mut self, reference: &Table<'_>, segments: &mut Used) -> Result<u32> {
+    fn index(&mut self, reference: &Table<'_>, segments: &mut UsedSegments) -> Result<u32> {
         use schema::data_reference as slot;
         reference.expect_known(slot::COUNT, "a reference to data")?;
         let index = reference.u32(slot::INDEX, 0)?;
@@ -225,9 +226,9 @@ fn lengths_of(program: &Program, which: impl Fn(Placement) -> Option<u32>) -> BT
 /// Takes a segment apart. The first offset stands for "none".
 fn subsegments(
     table: &Table<'_>,
-    segments: &mut Used,
+    segments: &mut UsedSegments,
     lengths: &BTreeMap<u32, u64>,
-) -> Result<Vec<Data>> {
+) -> Result<Vec<ByteRope>> {
     use schema::subsegments as slot;
     table.expect_known(slot::COUNT, "a list of offsets")?;
     let offsets = table.u64s(slot::OFFSETS)?.unwrap_or_default();

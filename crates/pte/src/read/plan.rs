@@ -2,8 +2,8 @@ use crate::error::Error;
 use crate::flatbuffer::Table;
 use crate::limits;
 use crate::program::{
-    ArenaDevice, Chain, CompileSpec, ContainerMetadata, Delegate, Device, Dynamism, Frame,
-    Instruction, Operator, Place, Placement, Plan, ScalarType, Tensor, Value, ValueId,
+    ArenaDevice, Chain, CompileSpec, ContainerMetadata, Delegate, Device, ExecutionPlan, Frame,
+    Instruction, Operator, Place, Placement, ScalarType, ShapeDynamism, Tensor, Value, ValueId,
 };
 use crate::schema;
 
@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) fn plan(
     table: &Table<'_>,
     data: &mut dyn FnMut(&Table<'_>) -> Result<u32>,
-) -> Result<Plan> {
+) -> Result<ExecutionPlan> {
     use schema::plan as slot;
     let container = match table.table(slot::CONTAINER)? {
         Some(container) => {
@@ -26,7 +26,7 @@ pub(super) fn plan(
         }
         None => None,
     };
-    Ok(Plan {
+    Ok(ExecutionPlan {
         name: table.string(slot::NAME)?.unwrap_or_default(),
         container,
         values: table.tables(slot::VALUES, |index, value| {
@@ -248,9 +248,9 @@ fn tensor(table: &Table<'_>) -> Result<Tensor> {
         return Err(fail(format!("the layout is {layout}, which is not strided (0)")));
     }
     let dynamism = match table.i8(slot::DYNAMISM, 0)? {
-        0 => Dynamism::Static,
-        1 => Dynamism::Bound,
-        2 => Dynamism::Unbound,
+        0 => ShapeDynamism::Static,
+        1 => ShapeDynamism::Bound,
+        2 => ShapeDynamism::Unbound,
         other => {
             return Err(fail(format!("the sizes change in a way {other}, which is not known")));
         }

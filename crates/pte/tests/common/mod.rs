@@ -1,14 +1,14 @@
 //! A program that says something of every kind.
 
-use coremill_pte::Data;
+use coremill_pte::ByteRope;
 use coremill_pte::program::{
-    ArenaDevice, Chain, CompileSpec, ContainerMetadata, Delegate, Device, Dynamism, Frame,
-    Instruction, NamedData, Operator, Place, Placement, Plan, Program, ScalarType, Tensor, Unknown,
-    UnknownField, Value, ValueId,
+    ArenaDevice, Chain, CompileSpec, ContainerMetadata, Delegate, Device, ExecutionPlan, Frame,
+    Instruction, NamedData, Operator, Place, Placement, Program, ScalarType, ShapeDynamism, Tensor,
+    Unknown, UnknownField, Value, ValueId,
 };
 use coremill_tensor::Buffer;
 
-fn data(parts: &[&str]) -> Data {
+fn data(parts: &[&str]) -> ByteRope {
     parts.iter().map(|part| Buffer::from(part.as_bytes().to_vec())).collect()
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn sample() -> Program {
         Value::Tensor(tensor(Placement::Constant(1))),
         Value::Tensor(Tensor {
             dim_order: vec![1, 0],
-            dynamism: Dynamism::Bound,
+            dynamism: ShapeDynamism::Bound,
             requires_grad: true,
             unknown: unknown.clone(),
             ..tensor(Placement::Planned(place(16)))
@@ -81,7 +81,7 @@ pub(crate) fn sample() -> Program {
         name: name.to_owned(),
         overload: overload.to_owned(),
     };
-    let forward = Plan {
+    let forward = ExecutionPlan {
         name: "forward".to_owned(),
         container: Some(ContainerMetadata {
             inputs: Some("[1, {\"type\": \"builtins.tuple\"}]".to_owned()),
@@ -109,7 +109,7 @@ pub(crate) fn sample() -> Program {
         unknown: unknown.clone(),
     };
     let far = Place { arena: 0, offset: (1 << 33) + 16 };
-    let prefill = Plan {
+    let prefill = ExecutionPlan {
         name: "prefill".to_owned(),
         values: vec![
             Value::Tensor(tensor(Placement::Constant(1))),
@@ -117,7 +117,7 @@ pub(crate) fn sample() -> Program {
         ],
         delegates: vec![Delegate { id: "Other".to_owned(), data: 1, ..Delegate::default() }],
         arenas: vec![1 << 34],
-        ..Plan::default()
+        ..ExecutionPlan::default()
     };
     let named = |key: &str, bytes: &[&str]| NamedData {
         key: key.to_owned(),
@@ -128,7 +128,7 @@ pub(crate) fn sample() -> Program {
     Program {
         version: 0,
         plans: vec![forward, prefill],
-        constants: vec![Data::new(), data(&["second ", "constant!"])],
+        constants: vec![ByteRope::new(), data(&["second ", "constant!"])],
         mutable_data: vec![data(&["the first value."])],
         delegate_data: vec![data(&["what the delegate", " is given"]), data(&["other"])],
         named_data: vec![named("first", &["named bytes"]), named("second", &["more"])],

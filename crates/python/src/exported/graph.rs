@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use coremill_pt2::wire::{
-    Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, Named, NamedArgument,
-    Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
+    Argument, Complex, CustomObject, Float, Graph, GraphArgument, KEYWORD, NamedArgument,
+    NamedTarget, Node, OptionalTensorArgument, SymBoolArgument, SymFloatArgument, SymIntArgument,
 };
 use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, P
 
 use super::items;
 use super::meta::{Types, device, whole};
-use super::places::Places;
+use super::places::SourceLocations;
 use super::torch::Torch;
 use crate::error;
 
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Serializer<'t, 'py> {
     torch: &'t Torch<'py>,
     types: Types<'t, 'py>,
-    places: Places<'py>,
+    places: SourceLocations<'py>,
     /// What is known of a target, by its place; torch keeps its operators for ever, and the graph the others.
     targets: HashMap<usize, Target>,
     depth: usize,
@@ -57,7 +57,14 @@ struct State {
 impl<'t, 'py> Serializer<'t, 'py> {
     pub(super) fn new(torch: &'t Torch<'py>, has_delegates: bool) -> Serializer<'t, 'py> {
         let (types, targets) = (Types::new(torch), HashMap::new());
-        Serializer { torch, types, places: Places::default(), targets, depth: 0, has_delegates }
+        Serializer {
+            torch,
+            types,
+            places: SourceLocations::default(),
+            targets,
+            depth: 0,
+            has_delegates,
+        }
     }
 
     /// A graph module's graph.
@@ -375,14 +382,14 @@ impl<'t, 'py> Serializer<'t, 'py> {
         name: String,
         value: &Bound<'py, PyAny>,
         state: &mut State,
-    ) -> PyResult<Named> {
+    ) -> PyResult<NamedTarget> {
         if !self.torch.is_tensor(value)? {
             let message = format!("an item of a list is a {}, and no tensor", class_of(value));
             return Err(error::unsupported(value.py(), message));
         }
         let meta = self.types.tensor(value)?;
         state.graph.tensor_values.insert(name.clone(), meta);
-        Ok(Named { name })
+        Ok(NamedTarget { name })
     }
 
     /// A value that an input or a call defines.
@@ -425,9 +432,9 @@ impl<'t, 'py> Serializer<'t, 'py> {
     }
 
     /// The name of a node's value.
-    fn name(&self, node: &Bound<'py, PyAny>, state: &State) -> PyResult<Named> {
+    fn name(&self, node: &Bound<'py, PyAny>, state: &State) -> PyResult<NamedTarget> {
         let name: String = node.getattr(intern!(node.py(), "name"))?.extract()?;
-        Ok(Named { name: state.duplicates.get(&name).cloned().unwrap_or(name) })
+        Ok(NamedTarget { name: state.duplicates.get(&name).cloned().unwrap_or(name) })
     }
 
     /// A value that is used, or a constant. Names need not tell of which kind their values are.
@@ -555,7 +562,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         } else if is(&|one| matches!(one, A::AsInt(_) | A::AsTensor(_))) {
             A::AsSymInts(each(all, |one| match one {
                 A::AsInt(value) => Some(SymIntArgument::AsInt(value)),
-                A::AsTensor(Named { name }) => Some(SymIntArgument::AsName(name)),
+                A::AsTensor(NamedTarget { name }) => Some(SymIntArgument::AsName(name)),
                 _ => None,
             }))
         } else if is(&|one| matches!(one, A::AsNone(_) | A::AsTensor(_))) {
@@ -569,7 +576,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         } else if is(&|one| matches!(one, A::AsBool(_) | A::AsTensor(_))) {
             A::AsSymBools(each(all, |one| match one {
                 A::AsBool(value) => Some(SymBoolArgument::AsBool(value)),
-                A::AsTensor(Named { name }) => Some(SymBoolArgument::AsName(name)),
+                A::AsTensor(NamedTarget { name }) => Some(SymBoolArgument::AsName(name)),
                 _ => None,
             }))
         } else if is(&|one| matches!(one, A::AsFloat(_) | A::AsInt(_))) {
@@ -581,7 +588,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         } else if is(&|one| matches!(one, A::AsFloat(_) | A::AsTensor(_))) {
             A::AsSymFloats(each(all, |one| match one {
                 A::AsFloat(value) => Some(SymFloatArgument::AsFloat(value)),
-                A::AsTensor(Named { name }) => Some(SymFloatArgument::AsName(name)),
+                A::AsTensor(NamedTarget { name }) => Some(SymFloatArgument::AsName(name)),
                 _ => None,
             }))
         } else if is(&|one| matches!(one, A::AsString(_))) {

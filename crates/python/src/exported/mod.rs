@@ -28,16 +28,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use self::graph::Serializer;
-pub(crate) use self::tensors::Lent;
+pub(crate) use self::tensors::BorrowedTensor;
 use self::tensors::Tensors;
 use self::torch::Torch;
 use crate::error;
 
 /// A program that was taken over.
-pub(crate) struct Taken {
+pub(crate) struct ImportedProgram {
     pub(crate) program: ExportedProgram,
     /// The tensors whose memory is lent, with the versions that they had.
-    pub(crate) lent: Vec<Lent>,
+    pub(crate) lent: Vec<BorrowedTensor>,
 }
 
 /// Whether this is a program of `torch.export`. Does not import torch: whoever has such a program did.
@@ -62,7 +62,7 @@ pub(crate) enum Extent {
 }
 
 /// Takes a program over.
-pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<Taken> {
+pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<ImportedProgram> {
     let py = program.py();
     let torch = Torch::of(py)?;
     let mut serializer = Serializer::new(&torch, extent == Extent::Divided);
@@ -108,7 +108,10 @@ pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<Taken
     let (stored, lent) = tensors.finish();
     // A subgraph can be deep, and the reader goes as deep.
     let program = ExportedProgram::from_parts(written, stored, samples);
-    Ok(Taken { program: program.map_err(|failure| error::of_archive(py, &failure))?, lent })
+    Ok(ImportedProgram {
+        program: program.map_err(|failure| error::of_archive(py, &failure))?,
+        lent,
+    })
 }
 
 fn ranges(constraints: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, wire::RangeConstraint>> {

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 /// Reads where calls come from. Most have the texts of the call before, which are not made again.
 #[derive(Default)]
-pub(super) struct Places<'py> {
+pub(super) struct SourceLocations<'py> {
     /// The last stack trace, and the object that it was.
     trace: Option<(Bound<'py, PyAny>, Arc<str>)>,
     /// The last stack of modules, and the objects that it consisted of.
@@ -20,7 +20,7 @@ pub(super) struct Places<'py> {
 /// A module's key, and the pair of its path and its class.
 type ModulePlace<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-impl<'py> Places<'py> {
+impl<'py> SourceLocations<'py> {
     /// What is noted of where a call comes from.
     pub(super) fn metadata(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Metadata> {
         let mut notes = Metadata {

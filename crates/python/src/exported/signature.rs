@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coremill_pt2::wire::{
-    CustomObject, GraphSignature, InputSpec, ModuleCallEntry, ModuleCallSignature, Named,
+    CustomObject, GraphSignature, InputSpec, ModuleCallEntry, ModuleCallSignature, NamedTarget,
     NamedTupleDef, OutputSpec,
 };
 use pyo3::intern;
@@ -35,8 +35,8 @@ fn parts<'py>(spec: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyAny>, 
     Ok((kind, spec.getattr(intern!(spec.py(), "arg"))?, target))
 }
 
-fn named(argument: &Bound<'_, PyAny>) -> PyResult<Named> {
-    Ok(Named { name: argument.getattr(intern!(argument.py(), "name"))?.extract()? })
+fn named(argument: &Bound<'_, PyAny>) -> PyResult<NamedTarget> {
+    Ok(NamedTarget { name: argument.getattr(intern!(argument.py(), "name"))?.extract()? })
 }
 
 fn input(spec: &Bound<'_, PyAny>) -> PyResult<InputSpec> {

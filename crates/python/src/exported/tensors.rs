@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coremill_pt2::wire::{GraphSignature, InputSpec};
-use coremill_pt2::{Claim, SampleInputs, Saved, ScalarType, Stored};
+use coremill_pt2::{SampleInputs, SavedValue, ScalarType, StoredValue, UncheckedTensor};
 use coremill_tensor::Buffer;
 use foldhash::{HashMap, HashMapExt};
 use pyo3::intern;
@@ -15,7 +15,7 @@ use super::torch::Torch;
 use crate::error;
 
 /// A tensor whose memory is lent, and the version that it had then; writing to it gives it another.
-pub(crate) struct Lent {
+pub(crate) struct BorrowedTensor {
     name: String,
     tensor: Py<PyAny>,
     version: i64,
@@ -24,10 +24,10 @@ pub(crate) struct Lent {
     length: usize,
 }
 
-impl Lent {
+impl BorrowedTensor {
     /// The same tensor for another who reads it.
-    pub(crate) fn share(&self, py: Python<'_>) -> Lent {
-        Lent {
+    pub(crate) fn share(&self, py: Python<'_>) -> BorrowedTensor {
+        BorrowedTensor {
             name: self.name.clone(),
             tensor: self.tensor.clone_ref(py),
             storage: self.storage.clone_ref(py),
@@ -99,10 +99,10 @@ impl<'py> Place<'py> {
 /// Collects tensors.
 pub(super) struct Tensors<'t, 'py> {
     torch: &'t Torch<'py>,
-    stored: BTreeMap<String, Stored>,
+    stored: BTreeMap<String, StoredValue>,
     /// Storages by place and element type, as the archive has them.
     storages: HashMap<(usize, ScalarType), (String, Buffer)>,
-    lent: Vec<Lent>,
+    lent: Vec<BorrowedTensor>,
 }
 
 impl<'t, 'py> Tensors<'t, 'py> {
@@ -110,7 +110,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         Tensors { torch, stored: BTreeMap::new(), storages: HashMap::new(), lent: Vec::new() }
     }
 
-    pub(super) fn finish(self) -> (BTreeMap<String, Stored>, Vec<Lent>) {
+    pub(super) fn finish(self) -> (BTreeMap<String, StoredValue>, Vec<BorrowedTensor>) {
         (self.stored, self.lent)
     }
 
@@ -143,7 +143,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
                 continue;
             }
             if !self.torch.is_tensor(&found)? {
-                self.stored.insert(name.clone(), Stored::Object(Buffer::from(Vec::new())));
+                self.stored.insert(name.clone(), StoredValue::Object(Buffer::from(Vec::new())));
                 continue;
             }
             let is_parameter = matches!(spec, InputSpec::Parameter { .. });
@@ -170,11 +170,11 @@ impl<'t, 'py> Tensors<'t, 'py> {
                 let part = tensor.getattr(attribute.as_str())?;
                 self.insert(&format!("{name}.{attribute}"), &part, is_parameter, depth + 1)?;
             }
-            self.stored.insert(name.to_owned(), Stored::Object(Buffer::from(Vec::new())));
+            self.stored.insert(name.to_owned(), StoredValue::Object(Buffer::from(Vec::new())));
             return Ok(());
         }
         let (stored, place) = self.tensor(tensor, is_parameter)?;
-        if matches!(stored, Stored::Tensor(_)) {
+        if matches!(stored, StoredValue::Tensor(_)) {
             self.lend(name, tensor, place)?;
         }
         self.stored.insert(name.to_owned(), stored);
@@ -195,7 +195,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
             Some(place) => place,
             None => Place::of(tensor)?,
         };
-        self.lent.push(Lent {
+        self.lent.push(BorrowedTensor {
             name: name.to_owned(),
             tensor: tensor.clone().unbind(),
             version: version.unwrap_or_default(),
@@ -211,7 +211,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         &mut self,
         tensor: &Bound<'py, PyAny>,
         is_parameter: bool,
-    ) -> PyResult<(Stored, Option<Place<'py>>)> {
+    ) -> PyResult<(StoredValue, Option<Place<'py>>)> {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(tensor.py(), "dtype"))?;
         let Some((dtype, _)) = self.torch.dtype(&dtype) else {
@@ -231,7 +231,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         let mut lies_here = !is_fake && is(intern!(py, "is_cpu"))?;
         if is_fake || !lies_here && is(intern!(py, "is_meta"))? {
             let sizes = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
-            return Ok((Stored::Missing { dtype, sizes }, None));
+            return Ok((StoredValue::Missing { dtype, sizes }, None));
         }
         // What lies elsewhere is brought here, and a conjugate is computed.
         if !lies_here {
@@ -246,7 +246,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
                 lies_here = false;
             }
         }
-        let claim = Claim {
+        let claim = UncheckedTensor {
             dtype,
             sizes: tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?,
             strides: tensor.call_method0(intern!(tensor.py(), "stride"))?.extract()?,
@@ -279,41 +279,41 @@ impl<'t, 'py> Tensors<'t, 'py> {
             positional.iter().map(|item| self.saved(item, 0)).collect::<Option<_>>()?;
         let keywords = pair.get_item(1).ok()?;
         let keywords = match self.saved(&keywords, 0)? {
-            Saved::Dict(pairs) => pairs,
+            SavedValue::Dict(pairs) => pairs,
             _ => Vec::new(),
         };
         Some(SampleInputs { positional, keywords })
     }
 
-    fn saved(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> Option<Saved> {
-        let mut all = |items: Vec<Bound<'py, PyAny>>| -> Option<Vec<Saved>> {
+    fn saved(&mut self, value: &Bound<'py, PyAny>, depth: usize) -> Option<SavedValue> {
+        let mut all = |items: Vec<Bound<'py, PyAny>>| -> Option<Vec<SavedValue>> {
             items.iter().map(|item| self.saved(item, depth + 1)).collect()
         };
         if depth > 32 {
             return None;
         }
         Some(if value.is_none() {
-            Saved::None
+            SavedValue::None
         } else if let Ok(truth) = value.cast::<PyBool>() {
-            Saved::Bool(truth.is_true())
+            SavedValue::Bool(truth.is_true())
         } else if let Ok(number) = value.cast::<PyInt>() {
-            Saved::Int(number.extract().ok()?)
+            SavedValue::Int(number.extract().ok()?)
         } else if let Ok(number) = value.cast::<PyFloat>() {
-            Saved::Float(number.value())
+            SavedValue::Float(number.value())
         } else if let Ok(text) = value.cast::<PyString>() {
-            Saved::Text(text.to_cow().ok()?.into_owned())
+            SavedValue::Text(text.to_cow().ok()?.into_owned())
         } else if let Ok(tuple) = value.cast::<PyTuple>() {
-            Saved::Tuple(all(tuple.iter().collect())?)
+            SavedValue::Tuple(all(tuple.iter().collect())?)
         } else if let Ok(list) = value.cast::<PyList>() {
-            Saved::List(all(list.iter().collect())?)
+            SavedValue::List(all(list.iter().collect())?)
         } else if let Ok(dict) = value.cast::<PyDict>() {
             let mut pairs = Vec::with_capacity(dict.len());
             for (key, item) in dict.iter() {
                 pairs.push((self.saved(&key, depth + 1)?, self.saved(&item, depth + 1)?));
             }
-            Saved::Dict(pairs)
+            SavedValue::Dict(pairs)
         } else if self.torch.is_tensor(value).ok()? {
-            Saved::Tensor(self.tensor(value, false).ok()?.0)
+            SavedValue::Tensor(self.tensor(value, false).ok()?.0)
         } else {
             return None;
         })

@@ -5,8 +5,8 @@ use coremill_simd::Isa;
 use super::packed::Cache;
 use crate::error::{Result, ensure, fail};
 use crate::number::{Scalar, is_floating};
-use crate::slot::{Origin, Place, Slot, TensorSlot};
-use crate::view::{Out, View};
+use crate::slot::{EValue, Origin, Place, TensorValue};
+use crate::view::{OutTensor, View};
 
 /// An argument of a kernel that is read.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Arguments<'a> {
     /// Where the numbers of random kernels begin.
     pub(crate) seed: u64,
     /// All values, and which of them the arguments are.
-    pub(crate) slots: (&'a [Slot], &'a [usize]),
+    pub(crate) slots: (&'a [EValue], &'a [usize]),
 }
 
 impl<'a> Arguments<'a> {
@@ -73,7 +73,9 @@ impl<'a> Arguments<'a> {
     pub(crate) fn origin(&self, index: usize) -> Option<&'a Origin> {
         let (values, arguments) = self.slots;
         match values.get(*arguments.get(index)?)? {
-            Slot::Tensor(TensorSlot { place: Place::Shared { origin, .. }, .. }) => origin.as_ref(),
+            EValue::Tensor(TensorValue { place: Place::Shared { origin, .. }, .. }) => {
+                origin.as_ref()
+            }
             _ => None,
         }
     }
@@ -222,13 +224,13 @@ impl<'a> Arguments<'a> {
     }
 }
 
-pub(super) fn same_type(view: &View, out: &Out) -> Result {
+pub(super) fn same_type(view: &View, out: &OutTensor) -> Result {
     let (given, expected) = (view.dtype, out.dtype);
     ensure!(given == expected, "a tensor of `{given:?}` cannot give one of `{expected:?}`");
     Ok(())
 }
 
-pub(super) fn float_output(out: &Out) -> Result {
+pub(super) fn float_output(out: &OutTensor) -> Result {
     let dtype = out.dtype;
     ensure!(is_floating(dtype), "the output is of `{dtype:?}`; accepted are floats");
     Ok(())

@@ -10,7 +10,7 @@ use crate::number::{
     Compute, Number, Scalar, can_cast, compute, compute_float, is_complex, is_floating,
     is_integral, promote, promote_scalar,
 };
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::add.Scalar_out", "TSS>T", |x, out| linear(x, out, false)),
@@ -32,9 +32,9 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::div.out_mode", "TTc>T", divide_rounded),
     kernel("aten::eq.Scalar_out", "TS>T", |x, out| compare(x, out, Comparison::Equal)),
     kernel("aten::eq.Tensor_out", "TT>T", |x, out| compare(x, out, Comparison::Equal)),
-    kernel("aten::floor_divide.out", "TT>T", |x, out| whole(x, out, Whole::Floor)),
-    kernel("aten::fmod.Scalar_out", "TS>T", |x, out| whole(x, out, Whole::Fmod)),
-    kernel("aten::fmod.Tensor_out", "TT>T", |x, out| whole(x, out, Whole::Fmod)),
+    kernel("aten::floor_divide.out", "TT>T", |x, out| whole(x, out, DivisionMode::Floor)),
+    kernel("aten::fmod.Scalar_out", "TS>T", |x, out| whole(x, out, DivisionMode::Fmod)),
+    kernel("aten::fmod.Tensor_out", "TT>T", |x, out| whole(x, out, DivisionMode::Fmod)),
     kernel("aten::ge.Scalar_out", "TS>T", |x, out| compare(x, out, Comparison::GreaterEqual)),
     kernel("aten::ge.Tensor_out", "TT>T", |x, out| compare(x, out, Comparison::GreaterEqual)),
     kernel("aten::gt.Scalar_out", "TS>T", |x, out| compare(x, out, Comparison::Greater)),
@@ -55,8 +55,8 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::pow.Scalar_out", "ST>T", power),
     kernel("aten::pow.Tensor_Scalar_out", "TS>T", power),
     kernel("aten::pow.Tensor_Tensor_out", "TT>T", power),
-    kernel("aten::remainder.Scalar_out", "TS>T", |x, out| whole(x, out, Whole::Remainder)),
-    kernel("aten::remainder.Tensor_out", "TT>T", |x, out| whole(x, out, Whole::Remainder)),
+    kernel("aten::remainder.Scalar_out", "TS>T", |x, out| whole(x, out, DivisionMode::Remainder)),
+    kernel("aten::remainder.Tensor_out", "TT>T", |x, out| whole(x, out, DivisionMode::Remainder)),
     kernel("aten::rsub.Scalar_out", "TSS>T", reverse_subtract),
     kernel("aten::sub.Scalar_out", "TSS>T", |x, out| linear(x, out, true)),
     kernel("aten::sub.out", "TTS>T", |x, out| linear(x, out, true)),
@@ -70,18 +70,20 @@ struct Pair<'a> {
 }
 
 /// A number as the bytes of a tensor's element, of a type in which it is exact.
-struct Lifted {
+struct WrappedScalar {
     bytes: [u8; 8],
     dtype: ScalarType,
 }
 
-impl Lifted {
-    fn new(scalar: Scalar) -> Lifted {
+impl WrappedScalar {
+    fn new(scalar: Scalar) -> WrappedScalar {
         match scalar {
             Scalar::Double(value) => {
-                Lifted { bytes: value.to_le_bytes(), dtype: ScalarType::Double }
+                WrappedScalar { bytes: value.to_le_bytes(), dtype: ScalarType::Double }
             }
-            scalar => Lifted { bytes: scalar.as_i64().to_le_bytes(), dtype: ScalarType::Long },
+            scalar => {
+                WrappedScalar { bytes: scalar.as_i64().to_le_bytes(), dtype: ScalarType::Long }
+            }
         }
     }
 
@@ -91,16 +93,20 @@ impl Lifted {
 }
 
 /// Calls `run` with the first two arguments, after the output took its sizes.
-fn with_pair(x: &Arguments, out: &mut Out, run: impl FnOnce(Pair, &mut Out) -> Result) -> Result {
+fn with_pair(
+    x: &Arguments,
+    out: &mut OutTensor,
+    run: impl FnOnce(Pair, &mut OutTensor) -> Result,
+) -> Result {
     let lifted;
     let pair = match (x.scalar(0), x.scalar(1)) {
         (Ok(scalar), _) => {
-            lifted = Lifted::new(scalar);
+            lifted = WrappedScalar::new(scalar);
             let view = x.tensor(1)?;
             Pair { views: [lifted.view(), view], common: promote_scalar(view.dtype, scalar) }
         }
         (_, Ok(scalar)) => {
-            lifted = Lifted::new(scalar);
+            lifted = WrappedScalar::new(scalar);
             let view = x.tensor(0)?;
             Pair { views: [view, lifted.view()], common: promote_scalar(view.dtype, scalar) }
         }
@@ -113,7 +119,7 @@ fn with_pair(x: &Arguments, out: &mut Out, run: impl FnOnce(Pair, &mut Out) -> R
     run(pair, out)
 }
 
-fn castable(common: ScalarType, out: &Out) -> Result {
+fn castable(common: ScalarType, out: &OutTensor) -> Result {
     let dtype = out.dtype;
     ensure!(can_cast(common, dtype), "a result of `{common:?}` cannot be written as `{dtype:?}`");
     Ok(())
@@ -125,7 +131,7 @@ fn not_bool(common: ScalarType) -> Result {
 }
 
 /// Sum or difference of the first operand and a multiple of the second.
-fn linear(x: &Arguments, out: &mut [Out], subtracts: bool) -> Result {
+fn linear(x: &Arguments, out: &mut [OutTensor], subtracts: bool) -> Result {
     let alpha = x.scalar(2)?;
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         if is_complex(common) {
@@ -153,7 +159,7 @@ fn linear(x: &Arguments, out: &mut [Out], subtracts: bool) -> Result {
     })
 }
 
-fn reverse_subtract(x: &Arguments, out: &mut [Out]) -> Result {
+fn reverse_subtract(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let alpha = x.scalar(2)?;
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
@@ -164,7 +170,7 @@ fn reverse_subtract(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn multiply(x: &Arguments, out: &mut [Out]) -> Result {
+fn multiply(x: &Arguments, out: &mut [OutTensor]) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         if is_complex(common) {
             return super::complex::multiply(views, out);
@@ -176,7 +182,7 @@ fn multiply(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn divide(x: &Arguments, out: &mut [Out]) -> Result {
+fn divide(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         Compute::of(common)?;
@@ -186,18 +192,18 @@ fn divide(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn divide_rounded(x: &Arguments, out: &mut [Out]) -> Result {
+fn divide_rounded(x: &Arguments, out: &mut [OutTensor]) -> Result {
     match x.optional_text(2)? {
         None => divide(x, out),
-        Some("trunc") => whole(x, out, Whole::Truncate),
-        Some("floor") => whole(x, out, Whole::Floor),
+        Some("trunc") => whole(x, out, DivisionMode::Truncate),
+        Some("floor") => whole(x, out, DivisionMode::Floor),
         Some(mode) => fail!("`rounding_mode` is `{mode}`; accepted are `trunc` and `floor`"),
     }
 }
 
 /// What becomes of a division that gives whole numbers or leaves a rest.
 #[derive(Clone, Copy)]
-enum Whole {
+enum DivisionMode {
     Truncate,
     Floor,
     /// With the dividend's sign.
@@ -206,7 +212,7 @@ enum Whole {
     Remainder,
 }
 
-fn whole(x: &Arguments, out: &mut [Out], kind: Whole) -> Result {
+fn whole(x: &Arguments, out: &mut [OutTensor], kind: DivisionMode) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
         not_bool(common)?;
@@ -214,16 +220,16 @@ fn whole(x: &Arguments, out: &mut [Out], kind: Whole) -> Result {
             let divisor = views[1].numbers::<i64>();
             ensure!(!divisor.contains(&0) || out.count() == 0, "integers are divided by zero");
             return map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| match kind {
-                Whole::Truncate => a.wrapping_div(b),
-                Whole::Floor => floor_quotient(a, b),
-                Whole::Fmod => a.wrapping_rem(b),
-                Whole::Remainder => a.wrapping_sub(floor_quotient(a, b).wrapping_mul(b)),
+                DivisionMode::Truncate => a.wrapping_div(b),
+                DivisionMode::Floor => floor_quotient(a, b),
+                DivisionMode::Fmod => a.wrapping_rem(b),
+                DivisionMode::Remainder => a.wrapping_sub(floor_quotient(a, b).wrapping_mul(b)),
             });
         }
         compute_float!(Compute::of(common)?, N => map(views, out, |[a, b]: [N; 2]| match kind {
-            Whole::Truncate => (a / b).trunc(),
-            Whole::Floor if b == 0.0 => a / b,
-            Whole::Floor => {
+            DivisionMode::Truncate => (a / b).trunc(),
+            DivisionMode::Floor if b == 0.0 => a / b,
+            DivisionMode::Floor => {
                 let rest = a % b;
                 let quotient = (a - rest) / b;
                 let below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
@@ -231,8 +237,8 @@ fn whole(x: &Arguments, out: &mut [Out], kind: Whole) -> Result {
                 let floor = quotient.floor();
                 if quotient - floor > 0.5 { floor + 1.0 } else { floor }
             }
-            Whole::Fmod => a % b,
-            Whole::Remainder => {
+            DivisionMode::Fmod => a % b,
+            DivisionMode::Remainder => {
                 let rest = a % b;
                 if rest != 0.0 && (b < 0.0) != (rest < 0.0) { rest + b } else { rest }
             }
@@ -257,7 +263,7 @@ enum Comparison {
     GreaterEqual,
 }
 
-fn compare(x: &Arguments, out: &mut [Out], comparison: Comparison) -> Result {
+fn compare(x: &Arguments, out: &mut [OutTensor], comparison: Comparison) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         Compute::of(out.dtype)?;
         compute!(Compute::of(common)?, N => match comparison {
@@ -271,7 +277,7 @@ fn compare(x: &Arguments, out: &mut [Out], comparison: Comparison) -> Result {
     })
 }
 
-fn logical(x: &Arguments, out: &mut [Out], join: fn(bool, bool) -> bool) -> Result {
+fn logical(x: &Arguments, out: &mut [OutTensor], join: fn(bool, bool) -> bool) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         Compute::of(out.dtype)?;
         compute!(Compute::of(common)?, N => map(views, out, |[a, b]: [N; 2]| {
@@ -281,7 +287,7 @@ fn logical(x: &Arguments, out: &mut [Out], join: fn(bool, bool) -> bool) -> Resu
 }
 
 /// Bits of integers, of so many bits as the result's type has.
-fn bitwise(x: &Arguments, out: &mut [Out], join: fn(i64, i64, u32) -> i64) -> Result {
+fn bitwise(x: &Arguments, out: &mut [OutTensor], join: fn(i64, i64, u32) -> i64) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
         ensure!(
@@ -303,7 +309,7 @@ fn right(a: i64, b: i64, bits: u32) -> i64 {
     if (0..i64::from(bits)).contains(&b) { a >> b } else { a >> 63 }
 }
 
-fn extremum(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
+fn extremum(x: &Arguments, out: &mut [OutTensor], largest: bool) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
         compute!(Compute::of(common)?, N => {
@@ -316,7 +322,7 @@ fn extremum(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
     })
 }
 
-fn atan2(x: &Arguments, out: &mut [Out]) -> Result {
+fn atan2(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         Compute::of(common)?;
@@ -326,7 +332,7 @@ fn atan2(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn power(x: &Arguments, out: &mut [Out]) -> Result {
+fn power(x: &Arguments, out: &mut [OutTensor]) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
         ensure!(common != ScalarType::Bool, "truth values have no powers; accepted are numbers");

@@ -5,7 +5,7 @@ use coremill_pte::program::ScalarType;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Number, is_complex};
-use crate::view::{Out, View, broadcast_strides, walk_all};
+use crate::view::{OutTensor, View, broadcast_strides, walk_all};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_conj_physical.out", "T>T", conjugate),
@@ -32,7 +32,7 @@ pub(super) fn parts_of(view: View) -> Result<Vec<[f64; 2]>> {
 }
 
 /// Writes complex elements, given in the order of the dimensions.
-pub(super) fn put(numbers: &[[f64; 2]], out: &mut Out) -> Result {
+pub(super) fn put(numbers: &[[f64; 2]], out: &mut OutTensor) -> Result {
     let part = part(out.dtype)?;
     let mut bytes = vec![0; numbers.len() * out.width()];
     f64::store(numbers.as_flattened(), part, &mut bytes);
@@ -40,7 +40,7 @@ pub(super) fn put(numbers: &[[f64; 2]], out: &mut Out) -> Result {
     Ok(())
 }
 
-fn same_types(views: [View; 2], out: &Out) -> Result {
+fn same_types(views: [View; 2], out: &OutTensor) -> Result {
     let found = [views[0].dtype, views[1].dtype, out.dtype];
     ensure!(
         found[0] == found[1] && found[1] == found[2],
@@ -50,7 +50,11 @@ fn same_types(views: [View; 2], out: &Out) -> Result {
 }
 
 /// Computes from the elements of two tensors that are broadcast.
-fn join(views: [View; 2], out: &mut Out, join: impl Fn([f64; 2], [f64; 2]) -> [f64; 2]) -> Result {
+fn join(
+    views: [View; 2],
+    out: &mut OutTensor,
+    join: impl Fn([f64; 2], [f64; 2]) -> [f64; 2],
+) -> Result {
     same_types(views, out)?;
     let part = part(out.dtype)?;
     let sizes = out.sizes.clone();
@@ -65,15 +69,15 @@ fn join(views: [View; 2], out: &mut Out, join: impl Fn([f64; 2], [f64; 2]) -> [f
     put(&numbers, out)
 }
 
-pub(super) fn add(views: [View; 2], alpha: f64, out: &mut Out) -> Result {
+pub(super) fn add(views: [View; 2], alpha: f64, out: &mut OutTensor) -> Result {
     join(views, out, |a, b| [a[0] + alpha * b[0], a[1] + alpha * b[1]])
 }
 
-pub(super) fn multiply(views: [View; 2], out: &mut Out) -> Result {
+pub(super) fn multiply(views: [View; 2], out: &mut OutTensor) -> Result {
     join(views, out, |a, b| [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]])
 }
 
-pub(super) fn absolute(view: View, out: &mut Out) -> Result {
+pub(super) fn absolute(view: View, out: &mut OutTensor) -> Result {
     super::arguments::float_output(out)?;
     let numbers: Vec<f64> =
         parts_of(view)?.iter().map(|[real, imaginary]| real.hypot(*imaginary)).collect();
@@ -82,7 +86,7 @@ pub(super) fn absolute(view: View, out: &mut Out) -> Result {
 }
 
 /// Real to complex, or complex to real; the imaginary part is 0, or lost. The output has its sizes.
-pub(super) fn convert(view: View, out: &mut Out) -> Result {
+pub(super) fn convert(view: View, out: &mut OutTensor) -> Result {
     if is_complex(view.dtype) {
         super::arguments::float_output(out)?;
         let numbers: Vec<f64> = parts_of(view)?.iter().map(|[real, _]| *real).collect();
@@ -99,7 +103,7 @@ pub(super) fn convert(view: View, out: &mut Out) -> Result {
     put(&numbers, out)
 }
 
-fn conjugate(x: &Arguments, out: &mut [Out]) -> Result {
+fn conjugate(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     super::arguments::same_type(&view, &out[0])?;
     out[0].resize(view.sizes)?;
@@ -108,7 +112,7 @@ fn conjugate(x: &Arguments, out: &mut [Out]) -> Result {
     put(&numbers, &mut out[0])
 }
 
-fn view_as_real(x: &Arguments, out: &mut [Out]) -> Result {
+fn view_as_real(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     super::arguments::float_output(&out[0])?;
     let sizes: Vec<usize> = view.sizes.iter().copied().chain([2]).collect();

@@ -13,11 +13,11 @@ use coremill_tensor::{Buffer, DType};
 
 use super::arguments::{float_output, same_type};
 use super::matmul::floats;
-use super::packed::Packed;
+use super::packed::PackedConvolution;
 use super::{Arguments, Kernel, Machine, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};
-use crate::view::{Out, View, count};
+use crate::view::{OutTensor, View, count};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::convolution.out", "TTtNNNBNI>T", convolution),
@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Kernel] = &[
 ];
 
 /// Images with few elements are addressed by numbers of 31 bits.
-const MOST_ELEMENTS: usize = 1 << 30;
+const MAX_ELEMENTS: usize = 1 << 30;
 
 /// The extents of a convolution in two dimensions; the first is 1 where there is but one.
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +210,7 @@ impl Geometry {
     }
 }
 
-fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
+fn convolution(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (input, weight, bias) = (x.tensor(0)?, x.tensor(1)?, x.optional_tensor(2)?);
     same_type(&input, &out[0])?;
     same_type(&weight, &out[0])?;
@@ -233,7 +233,7 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
     let [pixels, results] = geometry.pixels();
     let is_small = [pixels * geometry.channels[0], results * channels]
         .iter()
-        .all(|elements| *elements < MOST_ELEMENTS);
+        .all(|elements| *elements < MAX_ELEMENTS);
     if compute == Compute::F32 && !transposed && is_small && input.count() > 0 {
         let bias: Option<Vec<f32>> = bias.map(|bias| bias.numbers());
         let packed = x
@@ -261,10 +261,10 @@ fn convolution(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Weights as the kernels of `tensor` read them.
-fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> Packed {
+fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> PackedConvolution {
     let weight = floats(weight);
     if geometry.is_depthwise() {
-        return Packed::Depthwise(pack_depthwise_weights(&weight, geometry.kernel));
+        return PackedConvolution::Depthwise(pack_depthwise_weights(&weight, geometry.kernel));
     }
     let taps = geometry.taps();
     let [inputs, outputs] = geometry.channels.map(|channels| channels / geometry.groups);
@@ -276,7 +276,7 @@ fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> Packed {
         let (pool, isa) = (&machine.pool, machine.isa);
         PackedWeights::pack(pool, isa, inputs * taps, outputs, Precision::F32, &source)
     };
-    Packed::Groups(weight.chunks_exact(outputs * inputs * taps).map(matrix).collect())
+    PackedConvolution::Groups(weight.chunks_exact(outputs * inputs * taps).map(matrix).collect())
 }
 
 /// Elements with their channels last.
@@ -301,9 +301,9 @@ fn convolve_floats(
     machine: &Machine,
     geometry: Geometry,
     input: View,
-    weight: &Packed,
+    weight: &PackedConvolution,
     bias: Option<&[f32]>,
-    out: &mut Out,
+    out: &mut OutTensor,
 ) {
     let Geometry { batch, groups, channels, kernel, stride, padding, dilation, .. } = geometry;
     let [in_channels, out_channels] = channels;
@@ -312,7 +312,7 @@ fn convolve_floats(
     let mut sums = vec![0.0; batch * results * out_channels];
     let epilogue = Epilogue { bias, ..Epilogue::default() };
     match weight {
-        Packed::Depthwise(weights) => {
+        PackedConvolution::Depthwise(weights) => {
             let extents = Depthwise {
                 batch,
                 input: geometry.input,
@@ -327,7 +327,7 @@ fn convolve_floats(
             let (isa, pool) = (machine.isa, &machine.pool);
             convolve_depthwise(isa, pool, &extents, &elements, weights, &epilogue, &mut sums);
         }
-        Packed::Groups(weights) => {
+        PackedConvolution::Groups(weights) => {
             let with_depth = |[height, width]: [usize; 2], depth| [depth, height, width];
             let table = IndirectionTable::new(Window {
                 images: batch,
@@ -359,7 +359,7 @@ fn convolve_floats(
 }
 
 /// The gradients of the input, the weight and the bias, of which a mask says which are wanted.
-fn backward(x: &Arguments, out: &mut [Out]) -> Result {
+fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (gradient, input, weight) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
     let wanted = x.bools(10)?;
     ensure!(wanted.len() == 3, "`output_mask` has {} elements; accepted are 3", wanted.len());

@@ -8,7 +8,7 @@ use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, Scalar, compute, compute_float, is_complex};
-use crate::view::{Out, sizes_of};
+use crate::view::{OutTensor, sizes_of};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_to_copy.out", "TBi>T", converted),
@@ -65,7 +65,7 @@ pub(super) const TABLE: &[Kernel] = &[
 ];
 
 /// A copy of the same type; the order in memory is the output's.
-fn same(x: &Arguments, out: &mut [Out]) -> Result {
+fn same(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     out[0].resize(view.sizes)?;
@@ -73,7 +73,7 @@ fn same(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// A copy whose type is the output's.
-fn converted(x: &Arguments, out: &mut [Out]) -> Result {
+fn converted(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     out[0].resize(view.sizes)?;
     if is_complex(view.dtype) != is_complex(out[0].dtype) {
@@ -82,18 +82,18 @@ fn converted(x: &Arguments, out: &mut [Out]) -> Result {
     copy(view, &mut out[0])
 }
 
-fn copy_out(x: &Arguments, out: &mut [Out]) -> Result {
+fn copy_out(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, source) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&view, &out[0])?;
     out[0].resize(view.sizes)?;
     copy(source, &mut out[0])
 }
 
-fn copy_in_place(x: &Arguments, out: &mut [Out]) -> Result {
+fn copy_in_place(x: &Arguments, out: &mut [OutTensor]) -> Result {
     copy(x.tensor(1)?, &mut out[0])
 }
 
-fn fill(value: Scalar, out: &mut Out) -> Result {
+fn fill(value: Scalar, out: &mut OutTensor) -> Result {
     let dtype = out.dtype;
     ensure!(fits(value, dtype), "{} does not fit `{dtype:?}`", value.as_f64());
     compute!(Compute::of(dtype)?, N => {
@@ -103,7 +103,7 @@ fn fill(value: Scalar, out: &mut Out) -> Result {
     })
 }
 
-fn fill_tensor(x: &Arguments, out: &mut [Out]) -> Result {
+fn fill_tensor(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, value) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&view, &out[0])?;
     ensure!(value.count() == 1, "the value has {} elements; accepted is one", value.count());
@@ -115,7 +115,7 @@ fn fill_tensor(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut Out) -> Result {
+fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut OutTensor) -> Result {
     let [start, end, step] = [start, end, step].map(Scalar::as_f64);
     let count = ((end - start) / step).ceil();
     ensure!(
@@ -156,7 +156,11 @@ impl Random {
     }
 }
 
-fn random(x: &Arguments, out: &mut [Out], mut next: impl FnMut(&mut Random) -> f64) -> Result {
+fn random(
+    x: &Arguments,
+    out: &mut [OutTensor],
+    mut next: impl FnMut(&mut Random) -> f64,
+) -> Result {
     out[0].resize(&sizes_of(x.ints(0)?)?)?;
     float_output(&out[0])?;
     let mut random = Random { state: x.seed };
@@ -166,7 +170,7 @@ fn random(x: &Arguments, out: &mut [Out], mut next: impl FnMut(&mut Random) -> f
 }
 
 /// Elements that are left out become 0; the others stay as they are, as in ExecuTorch.
-fn dropout(x: &Arguments, out: &mut [Out]) -> Result {
+fn dropout(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let probability = x.double(1)?;
     let trains = x.optional_bool(2)?.unwrap_or(true);

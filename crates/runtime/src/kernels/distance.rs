@@ -4,7 +4,7 @@ use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};
-use crate::view::{Out, View, broadcast, broadcast_strides, walk_all};
+use crate::view::{OutTensor, View, broadcast, broadcast_strides, walk_all};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_cdist_forward.out", "TTDi>T", between),
@@ -33,7 +33,7 @@ fn norm(norm: f64) -> Result<f64> {
     Ok(norm)
 }
 
-fn between(x: &Arguments, out: &mut [Out]) -> Result {
+fn between(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (left, right) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&left, &out[0])?;
     same_type(&right, &out[0])?;
@@ -77,7 +77,7 @@ fn between(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn within(x: &Arguments, out: &mut [Out]) -> Result {
+fn within(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     float_output(&out[0])?;
@@ -98,7 +98,7 @@ fn within(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn lower_triangle(x: &Arguments, out: &mut [Out]) -> Result {
+fn lower_triangle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let diagonal = i128::from(x.int(1)?);

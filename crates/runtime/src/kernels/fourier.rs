@@ -6,7 +6,7 @@ use super::arguments::float_output;
 use super::complex::{parts_of, put};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
-use crate::view::{Out, dense};
+use crate::view::{OutTensor, dense};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_fft_c2r.out", "TNII>T", complex_to_real),
@@ -131,7 +131,7 @@ fn axes(x: &Arguments, rank: usize) -> Result<Vec<usize>> {
 }
 
 /// Half of the spectrum is enough along the last of the dimensions, if `onesided`.
-fn real_to_complex(x: &Arguments, out: &mut [Out]) -> Result {
+fn real_to_complex(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
     let (normalization, onesided) = (x.int(2)?, x.bool(3)?);
@@ -160,7 +160,7 @@ fn real_to_complex(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// The other half of the spectrum, along the last of the dimensions, mirrors the first.
-fn complex_to_real(x: &Arguments, out: &mut [Out]) -> Result {
+fn complex_to_real(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
     let (normalization, length) = (x.int(2)?, x.int(3)?);

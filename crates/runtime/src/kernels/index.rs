@@ -9,7 +9,9 @@ use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};
-use crate::view::{Out, View, broadcast, broadcast_strides, count, dense, walk_all, walk_from};
+use crate::view::{
+    OutTensor, View, broadcast, broadcast_strides, count, dense, walk_all, walk_from,
+};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::embedding.out", "TTIBB>T", embedding),
@@ -37,7 +39,7 @@ fn indices(view: View) -> Result<Vec<i64>> {
 }
 
 /// Copies the parts along a dimension that indices name.
-fn take_along(view: View, axis: usize, indices: &[i64], out: &mut Out) -> Result {
+fn take_along(view: View, axis: usize, indices: &[i64], out: &mut OutTensor) -> Result {
     let (mut sizes, strides, own) = (view.sizes.to_vec(), view.strides(), out.strides());
     sizes[axis] = 1;
     let width = out.width();
@@ -53,7 +55,7 @@ fn take_along(view: View, axis: usize, indices: &[i64], out: &mut Out) -> Result
     Ok(())
 }
 
-fn embedding(x: &Arguments, out: &mut [Out]) -> Result {
+fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (weight, view) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&weight, &out[0])?;
     let [rows, columns] = *weight.sizes else {
@@ -72,7 +74,7 @@ fn embedding(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn index_select(x: &Arguments, out: &mut [Out]) -> Result {
+fn index_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, &out[0])?;
     ensure!(index.rank() <= 1, "the index has the rank {}; accepted is at most 1", index.rank());
@@ -142,7 +144,7 @@ fn walk_index(
     wrong.map_or(Ok(()), Err)
 }
 
-fn gather(x: &Arguments, out: &mut [Out]) -> Result {
+fn gather(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, &out[0])?;
     let axis = view.dimension(x.int(1)?)?;
@@ -155,7 +157,7 @@ fn gather(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// What scatters begin with: the output is a copy of the tensor.
-fn scattered<'a>(x: &Arguments<'a>, out: &mut Out) -> Result<(View<'a>, usize, View<'a>)> {
+fn scattered<'a>(x: &Arguments<'a>, out: &mut OutTensor) -> Result<(View<'a>, usize, View<'a>)> {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, out)?;
     let axis = view.dimension(x.int(1)?)?;
@@ -177,7 +179,7 @@ fn source_fits(index: &View, source: &View) -> Result {
     Ok(())
 }
 
-fn scatter_source(x: &Arguments, out: &mut [Out]) -> Result {
+fn scatter_source(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, axis, index) = scattered(x, &mut out[0])?;
     let source = x.tensor(3)?;
     same_type(&source, &out[0])?;
@@ -189,7 +191,7 @@ fn scatter_source(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn scatter_value(x: &Arguments, out: &mut [Out]) -> Result {
+fn scatter_value(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, axis, index) = scattered(x, &mut out[0])?;
     let (value, dtype) = (x.scalar(3)?, view.dtype);
     ensure!(fits(value, dtype), "{} does not fit `{dtype:?}`", value.as_f64());
@@ -201,7 +203,7 @@ fn scatter_value(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn scatter_add(x: &Arguments, out: &mut [Out]) -> Result {
+fn scatter_add(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, axis, index) = scattered(x, &mut out[0])?;
     let source = x.tensor(3)?;
     same_type(&source, &out[0])?;
@@ -216,7 +218,7 @@ fn scatter_add(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn select_scatter(x: &Arguments, out: &mut [Out]) -> Result {
+fn select_scatter(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, source) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&view, &out[0])?;
     ensure!(view.rank() > 0, "a scalar has no dimensions");
@@ -233,7 +235,7 @@ fn select_scatter(x: &Arguments, out: &mut [Out]) -> Result {
     write_part(source, &without(view.sizes), (start, &without(&own)), &mut out[0])
 }
 
-fn slice_scatter(x: &Arguments, out: &mut [Out]) -> Result {
+fn slice_scatter(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, source) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&view, &out[0])?;
     ensure!(view.rank() > 0, "a scalar has no dimensions");
@@ -254,7 +256,7 @@ fn write_part(
     source: View,
     sizes: &[usize],
     (start, strides): (usize, &[usize]),
-    out: &mut Out,
+    out: &mut OutTensor,
 ) -> Result {
     ensure!(
         source.sizes == sizes,
@@ -272,7 +274,7 @@ fn write_part(
 }
 
 /// What indices of several dimensions name.
-struct Named {
+struct IndexedDims {
     /// The sizes of the result.
     sizes: Vec<usize>,
     /// Where in the result the dimensions of the indices begin.
@@ -286,7 +288,7 @@ struct Named {
 }
 
 /// Indices as PyTorch's advanced indexing has them; masks stand for the places where they are true.
-fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<Named> {
+fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<IndexedDims> {
     let mut by_axis: Vec<Option<(Vec<usize>, Vec<i64>)>> = Vec::new();
     for view in list {
         let Some(view) = view else {
@@ -351,10 +353,10 @@ fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<Na
     };
     let mut result: Vec<usize> = rest.iter().map(|axis| sizes[*axis]).collect();
     result.splice(first..first, shape.iter().copied());
-    Ok(Named { sizes: result, first, rank: shape.len(), starts, rest })
+    Ok(IndexedDims { sizes: result, first, rank: shape.len(), starts, rest })
 }
 
-impl Named {
+impl IndexedDims {
     /// A list along the dimensions of the result, without those of the indices.
     fn without_indices(&self, list: &[usize]) -> Vec<usize> {
         let mut list = list.to_vec();
@@ -373,7 +375,7 @@ impl Named {
     }
 }
 
-fn index(x: &Arguments, out: &mut [Out]) -> Result {
+fn index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let strides = view.strides();
@@ -391,7 +393,7 @@ fn index(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Writes values where indices say; the output holds the tensor.
-fn put(x: &Arguments, out: &mut Out) -> Result {
+fn put(x: &Arguments, out: &mut OutTensor) -> Result {
     let (values, accumulate) = (x.tensor(2)?, x.bool(3)?);
     same_type(&values, out)?;
     let (strides, own_sizes) = (out.strides(), out.sizes.clone());
@@ -416,7 +418,7 @@ fn put(x: &Arguments, out: &mut Out) -> Result {
     Ok(())
 }
 
-fn index_put(x: &Arguments, out: &mut [Out]) -> Result {
+fn index_put(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     out[0].resize(view.sizes)?;
@@ -424,11 +426,11 @@ fn index_put(x: &Arguments, out: &mut [Out]) -> Result {
     put(x, &mut out[0])
 }
 
-fn index_put_in_place(x: &Arguments, out: &mut [Out]) -> Result {
+fn index_put_in_place(x: &Arguments, out: &mut [OutTensor]) -> Result {
     put(x, &mut out[0])
 }
 
-fn topk(x: &Arguments, out: &mut [Out]) -> Result {
+fn topk(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let dtype = out[1].dtype;

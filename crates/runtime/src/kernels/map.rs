@@ -4,7 +4,7 @@ use coremill_pte::program::ScalarType;
 
 use crate::error::Result;
 use crate::number::{Compute, Number, compute};
-use crate::view::{Out, View, broadcast, broadcast_strides, walk_from};
+use crate::view::{OutTensor, View, broadcast, broadcast_strides, walk_from};
 
 /// How many elements are converted, computed and converted back at a time.
 const BLOCK: usize = 512;
@@ -25,7 +25,7 @@ enum Access {
 }
 
 impl<'a> Operand<'a> {
-    fn new(view: View<'a>, out: &Out) -> Result<Operand<'a>> {
+    fn new(view: View<'a>, out: &OutTensor) -> Result<Operand<'a>> {
         let strides = broadcast_strides(&view, &out.sizes)?;
         let own = out.strides();
         let axes = || 0..out.sizes.len();
@@ -82,7 +82,7 @@ impl<'a> Operand<'a> {
 }
 
 /// Gives the output the sizes to which the tensors broadcast.
-pub(crate) fn resize_to_broadcast(views: &[View], out: &mut Out) -> Result {
+pub(crate) fn resize_to_broadcast(views: &[View], out: &mut OutTensor) -> Result {
     let mut sizes = Vec::new();
     for view in views {
         sizes = broadcast(&sizes, view.sizes)?;
@@ -93,7 +93,7 @@ pub(crate) fn resize_to_broadcast(views: &[View], out: &mut Out) -> Result {
 /// Computes each element of the output from the elements of some tensors. The output has its sizes.
 pub(crate) fn map<const K: usize, N: Number>(
     views: [View; K],
-    out: &mut Out,
+    out: &mut OutTensor,
     function: impl Fn([N; K]) -> N,
 ) -> Result {
     map_wrapped(views, None, out, function)
@@ -103,7 +103,7 @@ pub(crate) fn map<const K: usize, N: Number>(
 pub(crate) fn map_wrapped<const K: usize, N: Number>(
     views: [View; K],
     common: Option<ScalarType>,
-    out: &mut Out,
+    out: &mut OutTensor,
     function: impl Fn([N; K]) -> N,
 ) -> Result {
     let mut operands = Vec::with_capacity(K);
@@ -134,7 +134,7 @@ pub(crate) fn map_wrapped<const K: usize, N: Number>(
 }
 
 /// Copies a tensor into the output, broadcast and converted. The output has its sizes.
-pub(crate) fn copy(view: View, out: &mut Out) -> Result {
+pub(crate) fn copy(view: View, out: &mut OutTensor) -> Result {
     if view.dtype == out.dtype {
         return copy_elements(view, out);
     }
@@ -148,7 +148,7 @@ pub(crate) fn copy(view: View, out: &mut Out) -> Result {
 }
 
 /// Copies elements of any type.
-pub(crate) fn copy_elements(view: View, out: &mut Out) -> Result {
+pub(crate) fn copy_elements(view: View, out: &mut OutTensor) -> Result {
     let operand = Operand::new(view, out)?;
     if matches!(operand.access, Access::Same) {
         let bytes = out.bytes();
@@ -200,14 +200,14 @@ fn move_wide<const W: usize>(
 
 /// Writes the whole output from elements of a tensor, given the place of the first one and the strides along
 /// the output's dimensions.
-pub(crate) fn take(view: View, start: usize, strides: &[usize], out: &mut Out) {
+pub(crate) fn take(view: View, start: usize, strides: &[usize], out: &mut OutTensor) {
     let (own, sizes, width) = (out.strides(), out.sizes.clone(), out.width());
     move_elements((view.bytes, start, strides), (out.bytes(), 0, &own), &sizes, width);
 }
 
 /// Writes the whole output from elements of a tensor of the same rank, by a table for each dimension of where
 /// its elements come from; [`NOWHERE`] leaves them alone.
-pub(crate) fn take_by_tables(view: View, tables: &[Vec<usize>], out: &mut Out) {
+pub(crate) fn take_by_tables(view: View, tables: &[Vec<usize>], out: &mut OutTensor) {
     let (from, to, width) = (view.strides(), out.strides(), out.width());
     let bytes = out.bytes();
     if tables.iter().any(Vec::is_empty) {

@@ -10,10 +10,10 @@ use super::map::map;
 use super::{Arguments, Kernel, Machine, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute, is_complex};
-use crate::view::{Out, View, broadcast_strides};
+use crate::view::{OutTensor, View, broadcast_strides};
 
 pub(super) const TABLE: &[Kernel] = &[
-    kernel("aten::addmm.out", "TTTSS>T", add_product),
+    kernel("aten::addmm.out", "TTTSS>T", gemm_reference),
     kernel("aten::bmm.out", "TT>T", batch_product),
     kernel("aten::linear.out", "TTt>T", linear),
     kernel("aten::mm.out", "TT>T", product),
@@ -100,7 +100,7 @@ fn multiply_into(
     left: View,
     right: View,
     bias: Option<View>,
-    out: &mut Out,
+    out: &mut OutTensor,
 ) -> Result {
     if out.count() == 0 {
         return Ok(());
@@ -135,7 +135,7 @@ fn multiply_into(
     })
 }
 
-fn multiply_complex(extents: Extents, left: View, right: View, out: &mut Out) -> Result {
+fn multiply_complex(extents: Extents, left: View, right: View, out: &mut OutTensor) -> Result {
     let Extents { batch, rows, inner, columns, .. } = extents;
     let (left, right) = (super::complex::parts_of(left)?, super::complex::parts_of(right)?);
     let mut results = Vec::with_capacity(out.count());
@@ -154,7 +154,7 @@ fn multiply_complex(extents: Extents, left: View, right: View, out: &mut Out) ->
     super::complex::put(&results, out)
 }
 
-fn matrices(left: View, right: View, out: &Out) -> Result {
+fn matrices(left: View, right: View, out: &OutTensor) -> Result {
     same_type(&left, out)?;
     same_type(&right, out)
 }
@@ -163,7 +163,7 @@ fn mismatch<T>(left: View, right: View) -> Result<T> {
     fail!("matrices of the sizes {:?} and {:?} cannot be multiplied", left.sizes, right.sizes)
 }
 
-fn product(x: &Arguments, out: &mut [Out]) -> Result {
+fn product(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (left, right) = (x.tensor(0)?, x.tensor(1)?);
     matrices(left, right, &out[0])?;
     let ([rows, inner], [depth, columns]) = (left.sizes, right.sizes) else {
@@ -178,7 +178,7 @@ fn product(x: &Arguments, out: &mut [Out]) -> Result {
     multiply_into(x, extents, left, right, None, &mut out[0])
 }
 
-fn batch_product(x: &Arguments, out: &mut [Out]) -> Result {
+fn batch_product(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (left, right) = (x.tensor(0)?, x.tensor(1)?);
     matrices(left, right, &out[0])?;
     let ([batch, rows, inner], [other, depth, columns]) = (left.sizes, right.sizes) else {
@@ -193,7 +193,7 @@ fn batch_product(x: &Arguments, out: &mut [Out]) -> Result {
     multiply_into(x, extents, left, right, None, &mut out[0])
 }
 
-fn linear(x: &Arguments, out: &mut [Out]) -> Result {
+fn linear(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (left, weight, bias) = (x.tensor(0)?, x.tensor(1)?, x.optional_tensor(2)?);
     matrices(left, weight, &out[0])?;
     let (Some((&inner, outer)), [columns, depth]) = (left.sizes.split_last(), weight.sizes) else {
@@ -218,7 +218,7 @@ fn linear(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// `beta · self + alpha · product`
-fn add_product(x: &Arguments, out: &mut [Out]) -> Result {
+fn gemm_reference(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (addend, left, right) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
     let (beta, alpha) = (x.scalar(3)?, x.scalar(4)?);
     matrices(left, right, &out[0])?;
@@ -247,7 +247,7 @@ fn add_product(x: &Arguments, out: &mut [Out]) -> Result {
         Compute::I64 => out.dtype,
     };
     let mut memory = vec![0u64; (out.count() * crate::number::size_of(wide)).div_ceil(8)];
-    let mut product = Out {
+    let mut product = OutTensor {
         dtype: wide,
         sizes: out.sizes.clone(),
         order: &[0, 1],

@@ -45,7 +45,7 @@ pub(crate) use shape::inferred_sizes;
 
 use crate::error::Result;
 use crate::number::Scalar;
-use crate::view::Out;
+use crate::view::OutTensor;
 
 const TABLES: [&[Kernel]; 17] = [
     binary::TABLE,
@@ -79,7 +79,7 @@ pub(crate) struct Kernel {
 /// What a kernel does.
 pub(crate) enum Run {
     /// It writes tensors.
-    Tensors(fn(&Arguments, &mut [Out]) -> Result),
+    Tensors(fn(&Arguments, &mut [OutTensor]) -> Result),
     /// It gives a number.
     Number(fn(&Arguments) -> Result<Scalar>),
 }
@@ -87,7 +87,7 @@ pub(crate) enum Run {
 const fn kernel(
     name: &'static str,
     signature: &'static str,
-    run: fn(&Arguments, &mut [Out]) -> Result,
+    run: fn(&Arguments, &mut [OutTensor]) -> Result,
 ) -> Kernel {
     Kernel { name, signature, run: Run::Tensors(run) }
 }

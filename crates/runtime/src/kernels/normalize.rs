@@ -7,7 +7,7 @@ use super::matmul::floats;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, compute, is_floating};
-use crate::view::{Out, View, dense, sizes_of};
+use crate::view::{OutTensor, View, dense, sizes_of};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_log_softmax.out", "TIB>T", log_softmax),
@@ -35,14 +35,14 @@ fn extents(view: &View, dimension: i64) -> Result<[usize; 3]> {
     Ok([view.count() / (size * inner).max(1), size, inner])
 }
 
-fn float_tensor<'a>(x: &Arguments<'a>, out: &Out) -> Result<View<'a>> {
+fn float_tensor<'a>(x: &Arguments<'a>, out: &OutTensor) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     float_output(out)?;
     ensure!(is_floating(view.dtype), "the tensor is of `{:?}`; accepted are floats", view.dtype);
     Ok(view)
 }
 
-fn soft_max(x: &Arguments, out: &mut [Out]) -> Result {
+fn soft_max(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     let extents = extents(&view, x.int(1)?)?;
     out[0].resize(view.sizes)?;
@@ -66,7 +66,7 @@ fn soft_max(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn log_softmax(x: &Arguments, out: &mut [Out]) -> Result {
+fn log_softmax(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     let extents = extents(&view, x.int(1)?)?;
     out[0].resize(view.sizes)?;
@@ -147,7 +147,7 @@ fn statistics(numbers: &[f64], epsilon: f64) -> [f64; 2] {
     [mean, 1.0 / (variance + epsilon).sqrt()]
 }
 
-fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
+fn layer_norm(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let shape = sizes_of(x.ints(1)?)?;
@@ -174,7 +174,7 @@ fn layer_norm(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn group_norm(x: &Arguments, out: &mut [Out]) -> Result {
+fn group_norm(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let sizes = sizes_of(&[x.int(3)?, x.int(4)?, x.int(5)?, x.int(6)?])?;
@@ -205,7 +205,7 @@ fn normalize_rows(
     epsilon: f64,
     affine: &Affine,
     place: impl Fn(usize, usize) -> usize,
-    out: &mut [Out],
+    out: &mut [OutTensor],
 ) {
     let mut numbers = view.contiguous::<f64>();
     let (mut means, mut inverses) = (Vec::new(), Vec::new());
@@ -236,7 +236,7 @@ fn apply_to_channels(
     x: &Arguments,
     view: View,
     statistics: impl Fn(usize) -> [f64; 2],
-    out: &mut Out,
+    out: &mut OutTensor,
 ) -> Result {
     let [channels, inner] = channels(&view);
     let affine = affine(x, 1, channels)?;
@@ -255,7 +255,7 @@ fn apply_to_channels(
     })
 }
 
-fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [Out]) -> Result {
+fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let [channels, _] = channels(&view);
@@ -275,7 +275,7 @@ fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [Out]) 
     apply_to_channels(x, view, |channel| [means[channel], inverses[channel]], &mut out[0])
 }
 
-fn batch_norm_of_batch(x: &Arguments, out: &mut [Out]) -> Result {
+fn batch_norm_of_batch(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let epsilon = x.double(5)?;

@@ -10,18 +10,18 @@ use crate::slot::Origin;
 use crate::view::View;
 
 /// Weights of a convolution.
-pub(crate) enum Packed {
+pub(crate) enum PackedConvolution {
     /// A filter for each channel.
     Depthwise(Vec<f32>),
     /// A matrix for each group.
     Groups(Vec<PackedWeights>),
 }
 
-impl Packed {
+impl PackedConvolution {
     fn bytes(&self) -> usize {
         match self {
-            Packed::Depthwise(weights) => size_of_val(&weights[..]),
-            Packed::Groups(groups) => groups.iter().map(PackedWeights::bytes).sum(),
+            PackedConvolution::Depthwise(weights) => size_of_val(&weights[..]),
+            PackedConvolution::Groups(groups) => groups.iter().map(PackedWeights::bytes).sum(),
         }
     }
 }
@@ -40,13 +40,13 @@ struct Key {
 pub(crate) struct Cache {
     /// The most bytes that are kept.
     limit: u64,
-    held: Mutex<Held>,
+    held: Mutex<CachedWeights>,
 }
 
 #[derive(Default)]
-struct Held {
+struct CachedWeights {
     bytes: u64,
-    entries: HashMap<Key, Arc<Packed>>,
+    entries: HashMap<Key, Arc<PackedConvolution>>,
 }
 
 impl Cache {
@@ -60,8 +60,8 @@ impl Cache {
         origin: Option<&Origin>,
         weight: View,
         groups: usize,
-        pack: impl FnOnce() -> Packed,
-    ) -> Arc<Packed> {
+        pack: impl FnOnce() -> PackedConvolution,
+    ) -> Arc<PackedConvolution> {
         let Some(origin) = origin else { return Arc::new(pack()) };
         let key = Key {
             origin: origin.clone(),
@@ -84,7 +84,7 @@ impl Cache {
         packed
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn held(&self) -> std::sync::MutexGuard<'_, CachedWeights> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,12 +93,16 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn packed(cache: &Cache, origin: Option<&Origin>, groups: usize) -> (Arc<Packed>, bool) {
+    fn packed(
+        cache: &Cache,
+        origin: Option<&Origin>,
+        groups: usize,
+    ) -> (Arc<PackedConvolution>, bool) {
         let mut is_new = false;
         let weight = View { dtype: ScalarType::Float, sizes: &[4, 1], order: &[0, 1], bytes: &[] };
         let found = cache.get(origin, weight, groups, || {
             is_new = true;
-            Packed::Depthwise(vec![groups as f32; 4])
+            PackedConvolution::Depthwise(vec![groups as f32; 4])
         });
         (found, is_new)
     }
@@ -109,7 +113,10 @@ mod tests {
         let [first, second] = [Origin::Constant(0), Origin::External("weight".into())];
         assert!(packed(&cache, Some(&first), 1).1);
         let (again, is_new) = packed(&cache, Some(&first), 1);
-        assert!(!is_new && matches!(&*again, Packed::Depthwise(weights) if weights == &[1.0; 4]));
+        assert!(
+            !is_new
+                && matches!(&*again, PackedConvolution::Depthwise(weights) if weights == &[1.0; 4])
+        );
         // Other groups of the same constant are something else.
         assert!(packed(&cache, Some(&first), 2).1);
         assert!(!packed(&cache, Some(&first), 2).1);

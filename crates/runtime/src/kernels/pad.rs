@@ -5,7 +5,7 @@ use super::map::{NOWHERE, take_by_tables};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute};
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::constant_pad_nd.out", "TNS>T", constant),
@@ -46,11 +46,11 @@ fn tables(
     Ok(tables)
 }
 
-fn resize(tables: &[Vec<usize>], out: &mut Out) -> Result {
+fn resize(tables: &[Vec<usize>], out: &mut OutTensor) -> Result {
     out.resize(&tables.iter().map(Vec::len).collect::<Vec<usize>>())
 }
 
-fn constant(x: &Arguments, out: &mut [Out]) -> Result {
+fn constant(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let (padding, value) = (x.ints(1)?, x.scalar(2)?);
@@ -82,7 +82,7 @@ fn replicated(index: i64, size: i64) -> Option<i64> {
 
 fn mirror(
     x: &Arguments,
-    out: &mut [Out],
+    out: &mut [OutTensor],
     dimensions: usize,
     source: fn(i64, i64) -> Option<i64>,
 ) -> Result {

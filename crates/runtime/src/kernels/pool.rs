@@ -6,7 +6,7 @@ use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, compute, is_floating};
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_adaptive_avg_pool2d.out", "TN>T", adaptive_average),
@@ -111,7 +111,7 @@ impl Windows {
     }
 }
 
-fn largest(x: &Arguments, out: &mut [Out]) -> Result {
+fn largest(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let dtype = out[1].dtype;
@@ -138,7 +138,7 @@ fn largest(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn largest_backward(x: &Arguments, out: &mut [Out]) -> Result {
+fn largest_backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (gradient, view, indices) = (x.tensor(0)?, x.tensor(1)?, x.tensor(7)?);
     same_type(&view, &out[0])?;
     same_type(&gradient, &out[0])?;
@@ -167,7 +167,7 @@ fn largest_backward(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Averages are taken of floats, and of integers of 64 bits.
-fn averaged(view: &View, out: &Out) -> Result {
+fn averaged(view: &View, out: &OutTensor) -> Result {
     same_type(view, out)?;
     let dtype = view.dtype;
     ensure!(
@@ -177,7 +177,7 @@ fn averaged(view: &View, out: &Out) -> Result {
     Ok(())
 }
 
-fn average(x: &Arguments, out: &mut [Out]) -> Result {
+fn average(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     averaged(&view, &out[0])?;
     let windows = Windows::new(x, &view, 1, false)?;
@@ -204,7 +204,7 @@ fn average(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn adaptive_average(x: &Arguments, out: &mut [Out]) -> Result {
+fn adaptive_average(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     averaged(&view, &out[0])?;
     let input = image(&view)?;

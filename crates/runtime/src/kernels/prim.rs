@@ -6,7 +6,7 @@ use super::arguments::same_type;
 use super::{Arguments, Kernel, kernel, number_kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, Scalar, is_floating, long};
-use crate::view::{Out, wrap_dimension};
+use crate::view::{OutTensor, wrap_dimension};
 
 pub(super) const TABLE: &[Kernel] = &[
     number_kernel("aten::_local_scalar_dense", "T", local_scalar),
@@ -156,7 +156,7 @@ fn local_scalar(x: &Arguments) -> Result<Scalar> {
 }
 
 /// Writes a tensor behind what was written before: the output grows to hold it.
-fn copy_index(x: &Arguments, out: &mut [Out]) -> Result {
+fn copy_index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(1)?;
     let index = usize::try_from(x.int(2)?).ok().and_then(|index| index.checked_add(1));
     let Some(length) = index else { fail!("there is no place {}", x.int(2)?) };

@@ -6,7 +6,7 @@ use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, Scalar, can_cast, compute, is_complex, is_floating};
-use crate::view::{Out, View, dense, walk};
+use crate::view::{OutTensor, View, dense, walk};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::amax.out", "TNB>T", |x, out| extremum(x, out, true)),
@@ -134,7 +134,7 @@ fn accumulates(dtype: ScalarType) -> Compute {
     if is_floating(dtype) { Compute::F64 } else { Compute::I64 }
 }
 
-fn output_type(dtype: Option<ScalarType>, out: &Out) -> Result {
+fn output_type(dtype: Option<ScalarType>, out: &OutTensor) -> Result {
     let found = out.dtype;
     ensure!(
         dtype.is_none_or(|dtype| dtype == found),
@@ -143,7 +143,7 @@ fn output_type(dtype: Option<ScalarType>, out: &Out) -> Result {
     Ok(())
 }
 
-fn sum(x: &Arguments, out: &mut [Out]) -> Result {
+fn sum(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     output_type(x.optional_dtype(3)?, &out[0])?;
     let plan = plan(&view, list_or_all(x.optional_ints(1)?), x.bool(2)?)?;
@@ -164,7 +164,7 @@ fn product(
     axes: Axes,
     keep: bool,
     dtype: Option<ScalarType>,
-    out: &mut [Out],
+    out: &mut [OutTensor],
 ) -> Result {
     let view = x.tensor(0)?;
     output_type(dtype, &out[0])?;
@@ -175,7 +175,7 @@ fn product(
 }
 
 /// Products, or sums.
-fn accumulate(view: View, plan: &Plan, multiply: bool, out: &mut Out) -> Result {
+fn accumulate(view: View, plan: &Plan, multiply: bool, out: &mut OutTensor) -> Result {
     compute!(accumulates(out.dtype), N => {
         let found = plan.fold(&view.contiguous::<N>(), |numbers| {
             if multiply { numbers.fold(N::ONE, N::multiply) } else { numbers.fold(N::ZERO, N::add) }
@@ -190,7 +190,7 @@ fn mean(
     axes: Axes,
     keep: bool,
     dtype: Option<ScalarType>,
-    out: &mut [Out],
+    out: &mut [OutTensor],
 ) -> Result {
     let view = x.tensor(0)?;
     output_type(dtype, &out[0])?;
@@ -205,7 +205,7 @@ fn mean(
 }
 
 /// The variance, and the mean if there is an output for it.
-fn variance(x: &Arguments, correction: f64, keep: bool, out: &mut [Out]) -> Result {
+fn variance(x: &Arguments, correction: f64, keep: bool, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     for out in &*out {
         float_output(out)?;
@@ -235,7 +235,7 @@ fn variance(x: &Arguments, correction: f64, keep: bool, out: &mut [Out]) -> Resu
     Ok(())
 }
 
-fn extremum(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
+fn extremum(x: &Arguments, out: &mut [OutTensor], largest: bool) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let plan = plan(&view, list_or_all(Some(x.ints(1)?)), x.bool(2)?)?;
@@ -243,7 +243,7 @@ fn extremum(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
     reduce_to_extremum(view, &plan, largest, &mut out[0])
 }
 
-fn reduce_to_extremum(view: View, plan: &Plan, largest: bool, out: &mut Out) -> Result {
+fn reduce_to_extremum(view: View, plan: &Plan, largest: bool, out: &mut OutTensor) -> Result {
     ensure!(
         !plan.offsets.is_empty() || plan.starts.is_empty(),
         "no elements have an extremum; the tensor has the sizes {:?}",
@@ -259,7 +259,7 @@ fn reduce_to_extremum(view: View, plan: &Plan, largest: bool, out: &mut Out) -> 
     })
 }
 
-fn extremum_of_all(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
+fn extremum_of_all(x: &Arguments, out: &mut [OutTensor], largest: bool) -> Result {
     let view = x.tensor(0)?;
     let (from, to) = (view.dtype, out[0].dtype);
     ensure!(can_cast(from, to), "a result of `{from:?}` cannot be written as `{to:?}`");
@@ -268,7 +268,7 @@ fn extremum_of_all(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
     reduce_to_extremum(view, &plan, largest, &mut out[0])
 }
 
-fn any_dims(x: &Arguments, out: &mut [Out]) -> Result {
+fn any_dims(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let keep = x.bool(2)?;
     match x.optional_ints(1)? {
         None => any(x, Axes::All, keep, out),
@@ -277,7 +277,7 @@ fn any_dims(x: &Arguments, out: &mut [Out]) -> Result {
     }
 }
 
-fn any(x: &Arguments, axes: Axes, keep: bool, out: &mut [Out]) -> Result {
+fn any(x: &Arguments, axes: Axes, keep: bool, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let dtype = out[0].dtype;
     ensure!(
@@ -300,8 +300,8 @@ fn select(
     axes: Axes,
     keep: bool,
     largest: bool,
-    values: Option<&mut Out>,
-    indices: &mut Out,
+    values: Option<&mut OutTensor>,
+    indices: &mut OutTensor,
 ) -> Result {
     let view = x.tensor(0)?;
     let dtype = indices.dtype;
@@ -334,13 +334,13 @@ fn select(
     })
 }
 
-fn select_with_values(x: &Arguments, out: &mut [Out], largest: bool) -> Result {
+fn select_with_values(x: &Arguments, out: &mut [OutTensor], largest: bool) -> Result {
     let (axes, keep) = (Axes::One(x.int(1)?), x.bool(2)?);
     let [values, indices] = out else { return Ok(()) };
     select(x, axes, keep, largest, Some(values), indices)
 }
 
-fn cumulative_sum(x: &Arguments, out: &mut [Out]) -> Result {
+fn cumulative_sum(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     output_type(x.optional_dtype(2)?, &out[0])?;
     let axis = view.dimension(x.int(1)?)?;

@@ -5,7 +5,7 @@ use super::map::take_by_tables;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::Compute;
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_upsample_bilinear2d_aa.out", "TNBdd>T", bilinear_antialiased),
@@ -67,12 +67,12 @@ fn step(input: usize, output: usize, aligned: bool, factor: Option<f64>) -> f32 
     step as f32
 }
 
-fn resize(view: &View, [height, width]: [usize; 2], out: &mut Out) -> Result {
+fn resize(view: &View, [height, width]: [usize; 2], out: &mut OutTensor) -> Result {
     same_type(view, out)?;
     out.resize(&[view.sizes[0], view.sizes[1], height, width])
 }
 
-fn nearest(x: &Arguments, out: &mut [Out]) -> Result {
+fn nearest(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let [batch, channels, height, width] = images(&view)?;
     let (output, factors) = resized(x, [1, 2], [height, width])?;
@@ -92,7 +92,7 @@ fn nearest(x: &Arguments, out: &mut [Out]) -> Result {
 type Taps = Vec<Vec<(usize, f32)>>;
 
 /// Sums over the pixels that taps name, in both directions.
-fn resample(view: View, taps: [Taps; 2], out: &mut Out) -> Result {
+fn resample(view: View, taps: [Taps; 2], out: &mut OutTensor) -> Result {
     let [batch, channels, height, width] = images(&view)?;
     Compute::of(view.dtype)?;
     let numbers = view.contiguous::<f64>();
@@ -117,7 +117,7 @@ fn resample(view: View, taps: [Taps; 2], out: &mut Out) -> Result {
     Ok(())
 }
 
-fn bilinear(x: &Arguments, out: &mut [Out]) -> Result {
+fn bilinear(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let [_, _, height, width] = images(&view)?;
     let aligned = x.bool(2)?;
@@ -144,7 +144,7 @@ fn bilinear(x: &Arguments, out: &mut [Out]) -> Result {
     resample(view, [along(0, height), along(1, width)], &mut out[0])
 }
 
-fn bilinear_antialiased(x: &Arguments, out: &mut [Out]) -> Result {
+fn bilinear_antialiased(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let [_, _, height, width] = images(&view)?;
     let aligned = x.bool(2)?;
@@ -273,7 +273,7 @@ fn cubic(offset: f64) -> [f64; 4] {
     [far(offset + 1.0), near(offset), near(1.0 - offset), far(2.0 - offset)]
 }
 
-fn grid_sampler(x: &Arguments, out: &mut [Out]) -> Result {
+fn grid_sampler(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, grid) = (x.tensor(0)?, x.tensor(1)?);
     let [batch, channels, height, width] = images(&view)?;
     same_type(&grid, &out[0])?;

@@ -8,7 +8,7 @@ use super::unary::fits;
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::{Compute, Number, can_cast, compute, promote, promote_scalar};
-use crate::view::{Out, View, broadcast, broadcast_strides, walk_all};
+use crate::view::{OutTensor, View, broadcast, broadcast_strides, walk_all};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::clamp.Tensor_out", "Ttt>T", clamp_tensors),
@@ -20,7 +20,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::where.self_out", "TTT>T", choose),
 ];
 
-fn clamp(x: &Arguments, out: &mut [Out]) -> Result {
+fn clamp(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let bounds = [x.optional_scalar(1)?, x.optional_scalar(2)?];
     ensure!(bounds.iter().any(Option::is_some), "neither `min` nor `max` is given");
@@ -41,7 +41,7 @@ fn clamp(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn clamp_tensors(x: &Arguments, out: &mut [Out]) -> Result {
+fn clamp_tensors(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let (low, high) = (x.optional_tensor(1)?, x.optional_tensor(2)?);
     ensure!(low.is_some() || high.is_some(), "neither `min` nor `max` is given");
@@ -60,7 +60,7 @@ fn clamp_tensors(x: &Arguments, out: &mut [Out]) -> Result {
     }))
 }
 
-fn choose(x: &Arguments, out: &mut [Out]) -> Result {
+fn choose(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let views = [x.tensor(0)?, x.tensor(1)?, x.tensor(2)?];
     let condition = views[0].dtype;
     ensure!(
@@ -82,7 +82,7 @@ fn mask(view: View) -> Result<View> {
     Ok(view)
 }
 
-fn masked_fill(x: &Arguments, out: &mut [Out]) -> Result {
+fn masked_fill(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let views = [x.tensor(0)?, mask(x.tensor(1)?)?];
     same_type(&views[0], &out[0])?;
     let value = x.scalar(2)?;
@@ -93,7 +93,7 @@ fn masked_fill(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn masked_scatter(x: &Arguments, out: &mut [Out]) -> Result {
+fn masked_scatter(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, mask, source) = (x.tensor(0)?, mask(x.tensor(1)?)?, x.tensor(2)?);
     same_type(&view, &out[0])?;
     same_type(&source, &out[0])?;
@@ -118,7 +118,7 @@ fn masked_scatter(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn masked_select(x: &Arguments, out: &mut [Out]) -> Result {
+fn masked_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, mask) = (x.tensor(0)?, mask(x.tensor(1)?)?);
     same_type(&view, &out[0])?;
     let sizes = broadcast(view.sizes, mask.sizes)?;
@@ -135,7 +135,7 @@ fn masked_select(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn nonzero(x: &Arguments, out: &mut [Out]) -> Result {
+fn nonzero(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let dtype = out[0].dtype;
     ensure!(dtype == ScalarType::Long, "the output is of `{dtype:?}`; accepted is `Long`");

@@ -5,7 +5,7 @@ use super::map::{copy, move_elements, take, take_by_tables};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure, fail};
 use crate::number::can_cast;
-use crate::view::{Out, View, dense, sizes_of, wrap_dimension};
+use crate::view::{OutTensor, View, dense, sizes_of, wrap_dimension};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::as_strided_copy.out", "TNNi>T", as_strided),
@@ -36,7 +36,7 @@ pub(super) const TABLE: &[Kernel] = &[
 ];
 
 /// The tensor that is read, which has the output's type.
-fn source<'a>(x: &Arguments<'a>, out: &[Out]) -> Result<View<'a>> {
+fn source<'a>(x: &Arguments<'a>, out: &[OutTensor]) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     for out in out {
         same_type(&view, out)?;
@@ -50,7 +50,7 @@ fn axis_of(view: &View, dimension: i64) -> Result<usize> {
     view.dimension(dimension)
 }
 
-fn permute_by(view: View, axes: &[usize], out: &mut Out) -> Result {
+fn permute_by(view: View, axes: &[usize], out: &mut OutTensor) -> Result {
     let strides = view.strides();
     let sizes: Vec<usize> = axes.iter().map(|axis| view.sizes[*axis]).collect();
     out.resize(&sizes)?;
@@ -59,7 +59,7 @@ fn permute_by(view: View, axes: &[usize], out: &mut Out) -> Result {
     Ok(())
 }
 
-fn permute(x: &Arguments, out: &mut [Out]) -> Result {
+fn permute(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let dims = x.ints(1)?;
     let mut axes = Vec::with_capacity(dims.len());
@@ -72,7 +72,7 @@ fn permute(x: &Arguments, out: &mut [Out]) -> Result {
     permute_by(view, &axes, &mut out[0])
 }
 
-fn transpose(x: &Arguments, out: &mut [Out]) -> Result {
+fn transpose(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let [first, second] = [view.dimension(x.int(1)?)?, view.dimension(x.int(2)?)?];
     let mut axes: Vec<usize> = (0..view.rank()).collect();
@@ -82,7 +82,7 @@ fn transpose(x: &Arguments, out: &mut [Out]) -> Result {
     permute_by(view, &axes, &mut out[0])
 }
 
-fn transpose_matrix(x: &Arguments, out: &mut [Out]) -> Result {
+fn transpose_matrix(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let rank = view.rank();
     ensure!(rank <= 2, "the tensor has the rank {rank}; accepted is at most 2");
@@ -90,7 +90,7 @@ fn transpose_matrix(x: &Arguments, out: &mut [Out]) -> Result {
     permute_by(view, &axes, &mut out[0])
 }
 
-fn expand(x: &Arguments, out: &mut [Out]) -> Result {
+fn expand(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let wanted = x.ints(1)?;
     let lead = wanted.len().checked_sub(view.rank());
@@ -106,7 +106,7 @@ fn expand(x: &Arguments, out: &mut [Out]) -> Result {
     copy(view, &mut out[0])
 }
 
-fn repeat(x: &Arguments, out: &mut [Out]) -> Result {
+fn repeat(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let repeats = sizes_of(x.ints(1)?)?;
     let lead = repeats.len().checked_sub(view.rank());
@@ -134,7 +134,7 @@ fn repeat(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn repeat_interleave(x: &Arguments, out: &mut [Out]) -> Result {
+fn repeat_interleave(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     ensure!(view.rank() == 1, "the repeats have the rank {}; accepted is 1", view.rank());
     crate::number::Compute::of(view.dtype)?;
@@ -155,7 +155,7 @@ fn repeat_interleave(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn flip(x: &Arguments, out: &mut [Out]) -> Result {
+fn flip(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     out[0].resize(view.sizes)?;
     let mut strides = view.strides();
@@ -174,7 +174,7 @@ fn flip(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn roll(x: &Arguments, out: &mut [Out]) -> Result {
+fn roll(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     out[0].resize(view.sizes)?;
     let (shifts, dims) = (x.ints(1)?, x.ints(2)?);
@@ -210,7 +210,12 @@ fn roll(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Writes a part along a dimension: so many elements from the start on, in steps.
-fn take_part(view: View, axis: usize, [start, length, step]: [usize; 3], out: &mut Out) -> Result {
+fn take_part(
+    view: View,
+    axis: usize,
+    [start, length, step]: [usize; 3],
+    out: &mut OutTensor,
+) -> Result {
     let mut sizes = view.sizes.to_vec();
     sizes[axis] = length;
     out.resize(&sizes)?;
@@ -221,7 +226,7 @@ fn take_part(view: View, axis: usize, [start, length, step]: [usize; 3], out: &m
     Ok(())
 }
 
-fn narrow(x: &Arguments, out: &mut [Out]) -> Result {
+fn narrow(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let (start, length, size) = (x.int(2)?, x.int(3)?, view.sizes[axis] as i64);
@@ -246,7 +251,7 @@ pub(super) fn slice_of(size: usize, x: &Arguments, first: usize) -> Result<[usiz
     Ok([start, length, step.min(size.max(1))].map(|number| number as usize))
 }
 
-fn slice(x: &Arguments, out: &mut [Out]) -> Result {
+fn slice(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let part = slice_of(view.sizes[axis], x, 2)?;
@@ -267,21 +272,21 @@ fn without<T: Copy>(list: &[T], axis: usize) -> Vec<T> {
     kept.map(|(_, element)| *element).collect()
 }
 
-fn select_at(view: View, axis: usize, index: usize, out: &mut Out) -> Result {
+fn select_at(view: View, axis: usize, index: usize, out: &mut OutTensor) -> Result {
     out.resize(&without(view.sizes, axis))?;
     let strides = view.strides();
     take(view, index * strides[axis], &without(&strides, axis), out);
     Ok(())
 }
 
-fn select(x: &Arguments, out: &mut [Out]) -> Result {
+fn select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let index = index_of(x.int(2)?, view.sizes[axis])?;
     select_at(view, axis, index, &mut out[0])
 }
 
-fn unbind(x: &Arguments, out: &mut [Out]) -> Result {
+fn unbind(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let size = view.sizes[axis];
@@ -292,7 +297,7 @@ fn unbind(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn split_into(view: View, axis: usize, lengths: &[usize], out: &mut [Out]) -> Result {
+fn split_into(view: View, axis: usize, lengths: &[usize], out: &mut [OutTensor]) -> Result {
     let size = view.sizes[axis];
     let total = lengths.iter().try_fold(0usize, |total, length| total.checked_add(*length));
     ensure!(
@@ -308,7 +313,7 @@ fn split_into(view: View, axis: usize, lengths: &[usize], out: &mut [Out]) -> Re
     Ok(())
 }
 
-fn split(x: &Arguments, out: &mut [Out]) -> Result {
+fn split(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(2)?)?;
     let (size, length) = (view.sizes[axis], x.int(1)?);
@@ -321,7 +326,7 @@ fn split(x: &Arguments, out: &mut [Out]) -> Result {
     split_into(view, axis, &lengths, out)
 }
 
-fn split_with_sizes(x: &Arguments, out: &mut [Out]) -> Result {
+fn split_with_sizes(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(2)?)?;
     let lengths = x.ints(1)?.iter().map(|length| usize::try_from(*length).ok());
@@ -332,7 +337,7 @@ fn split_with_sizes(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// A copy with other sizes, elements in the order of the dimensions.
-fn take_reshaped(view: View, sizes: &[usize], out: &mut Out) -> Result {
+fn take_reshaped(view: View, sizes: &[usize], out: &mut OutTensor) -> Result {
     let (count, wanted) = (view.count(), crate::view::count(sizes)?);
     ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
     out.resize(sizes)?;
@@ -352,13 +357,13 @@ pub(crate) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>>
     sizes_of(&sizes)
 }
 
-fn reshape(x: &Arguments, out: &mut [Out]) -> Result {
+fn reshape(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let sizes = inferred_sizes(x.ints(1)?, view.count())?;
     take_reshaped(view, &sizes, &mut out[0])
 }
 
-fn squeeze(x: &Arguments, out: &mut [Out]) -> Result {
+fn squeeze(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let one;
     let dims = match x.int(1) {
@@ -380,7 +385,7 @@ fn squeeze(x: &Arguments, out: &mut [Out]) -> Result {
     take_reshaped(view, &sizes, &mut out[0])
 }
 
-fn unsqueeze(x: &Arguments, out: &mut [Out]) -> Result {
+fn unsqueeze(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = wrap_dimension(x.int(1)?, view.rank() + 1)?;
     let mut sizes = view.sizes.to_vec();
@@ -389,7 +394,7 @@ fn unsqueeze(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// Writes tensors one after the other along a dimension of the output, which has its sizes.
-fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut Out) -> Result {
+fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut OutTensor) -> Result {
     let to = out.strides();
     let width = out.width();
     let mut start = 0;
@@ -420,9 +425,9 @@ fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut Out) -> Result
 }
 
 /// The elements as they lie in memory, as another type.
-fn convert(view: View, out: &Out) -> Result<Vec<u8>> {
+fn convert(view: View, out: &OutTensor) -> Result<Vec<u8>> {
     let mut bytes = vec![0; view.count() * out.width()];
-    let mut converted = Out {
+    let mut converted = OutTensor {
         dtype: out.dtype,
         sizes: view.sizes.to_vec(),
         order: view.order,
@@ -436,7 +441,7 @@ fn convert(view: View, out: &Out) -> Result<Vec<u8>> {
 }
 
 /// Empty vectors among the tensors are left out, as PyTorch does.
-fn concatenate(x: &Arguments, out: &mut [Out]) -> Result {
+fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut views = x.tensors(0)?;
     ensure!(!views.is_empty(), "there are not tensors to join");
     if views.iter().any(|view| view.sizes != [0]) {
@@ -463,7 +468,7 @@ fn concatenate(x: &Arguments, out: &mut [Out]) -> Result {
     join(&views, axis, &lengths, &mut out[0])
 }
 
-fn stack(x: &Arguments, out: &mut [Out]) -> Result {
+fn stack(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let views = x.tensors(0)?;
     let Some(first) = views.first() else { fail!("there are not tensors to stack") };
     let axis = wrap_dimension(x.int(1)?, first.rank() + 1)?;
@@ -481,7 +486,7 @@ fn stack(x: &Arguments, out: &mut [Out]) -> Result {
     join(&views, axis, &vec![1; views.len()], &mut out[0])
 }
 
-fn diagonal(x: &Arguments, out: &mut [Out]) -> Result {
+fn diagonal(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let offset = x.int(1)?;
     let [first, second] = [axis_of(&view, x.int(2)?)?, axis_of(&view, x.int(3)?)?];
@@ -504,7 +509,7 @@ fn diagonal(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn unfold(x: &Arguments, out: &mut [Out]) -> Result {
+fn unfold(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let axis = axis_of(&view, x.int(1)?)?;
     let (size, step) = (x.int(2)?, x.int(3)?);
@@ -526,7 +531,7 @@ fn unfold(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn as_strided(x: &Arguments, out: &mut [Out]) -> Result {
+fn as_strided(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let (sizes, strides) = (sizes_of(x.ints(1)?)?, sizes_of(x.ints(2)?)?);
     ensure!(sizes.len() == strides.len(), "sizes {sizes:?} and strides {strides:?} differ in rank");
@@ -558,7 +563,7 @@ fn planes(view: &View) -> Result<[usize; 4]> {
 }
 
 /// Moves elements of a contiguous copy, looked at with more dimensions, into the contiguous output.
-fn take_shuffled(view: View, sizes: &[usize], axes: &[usize], out: &mut Out) {
+fn take_shuffled(view: View, sizes: &[usize], axes: &[usize], out: &mut OutTensor) {
     let strides = dense(sizes);
     let moved: Vec<usize> = axes.iter().map(|axis| sizes[*axis]).collect();
     let from: Vec<usize> = axes.iter().map(|axis| strides[*axis]).collect();
@@ -569,7 +574,7 @@ fn take_shuffled(view: View, sizes: &[usize], axes: &[usize], out: &mut Out) {
     out.put_contiguous_bytes(&shuffled);
 }
 
-fn pixel_shuffle(x: &Arguments, out: &mut [Out]) -> Result {
+fn pixel_shuffle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let [outer, channels, height, width] = planes(&view)?;
     let factor = usize::try_from(x.int(1)?).unwrap_or(0).min(1 << 15);
@@ -588,7 +593,7 @@ fn pixel_shuffle(x: &Arguments, out: &mut [Out]) -> Result {
     Ok(())
 }
 
-fn pixel_unshuffle(x: &Arguments, out: &mut [Out]) -> Result {
+fn pixel_unshuffle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let [outer, channels, height, width] = planes(&view)?;
     let factor = usize::try_from(x.int(1)?).unwrap_or(0).min(1 << 15);

@@ -7,7 +7,7 @@ use super::map::{map, resize_to_broadcast};
 use super::{Arguments, Kernel, kernel};
 use crate::error::{Result, ensure};
 use crate::number::{Compute, Number, Scalar, compute, compute_float, is_complex, is_floating};
-use crate::view::{Out, View};
+use crate::view::{OutTensor, View};
 
 pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::abs.out", "T>T", absolute),
@@ -60,7 +60,7 @@ pub(super) const TABLE: &[Kernel] = &[
 ];
 
 /// The only tensor that is read, after the output took its sizes.
-fn operand<'a>(x: &Arguments<'a>, out: &mut Out) -> Result<View<'a>> {
+fn operand<'a>(x: &Arguments<'a>, out: &mut OutTensor) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     resize_to_broadcast(&[view], out)?;
     Ok(view)
@@ -69,7 +69,7 @@ fn operand<'a>(x: &Arguments<'a>, out: &mut Out) -> Result<View<'a>> {
 /// A function of floats, computed in 64 bits for doubles and in 32 for all else.
 fn function(
     x: &Arguments,
-    out: &mut [Out],
+    out: &mut [OutTensor],
     single: impl Fn(f32) -> f32,
     double: impl Fn(f64) -> f64,
 ) -> Result {
@@ -85,7 +85,7 @@ fn function(
 /// A function that rounds floats and leaves integers.
 fn rounded(
     x: &Arguments,
-    out: &mut [Out],
+    out: &mut [OutTensor],
     single: impl Fn(f32) -> f32,
     double: impl Fn(f64) -> f64,
 ) -> Result {
@@ -99,7 +99,7 @@ fn rounded(
 }
 
 /// A property of floats.
-fn test(x: &Arguments, out: &mut [Out], property: impl Fn(f64) -> bool) -> Result {
+fn test(x: &Arguments, out: &mut [OutTensor], property: impl Fn(f64) -> bool) -> Result {
     let view = operand(x, &mut out[0])?;
     let dtype = out[0].dtype;
     ensure!(dtype == ScalarType::Bool, "the output is of `{dtype:?}`; accepted is `Bool`");
@@ -107,7 +107,7 @@ fn test(x: &Arguments, out: &mut [Out], property: impl Fn(f64) -> bool) -> Resul
     map([view], &mut out[0], |[x]: [f64; 1]| f64::of_bool(property(x)))
 }
 
-fn absolute(x: &Arguments, out: &mut [Out]) -> Result {
+fn absolute(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     if is_complex(view.dtype) {
         return super::complex::absolute(view, &mut out[0]);
@@ -118,7 +118,7 @@ fn absolute(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn negative(x: &Arguments, out: &mut [Out]) -> Result {
+fn negative(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     match Compute::of(view.dtype)? {
@@ -128,7 +128,7 @@ fn negative(x: &Arguments, out: &mut [Out]) -> Result {
     }
 }
 
-fn bitwise_not(x: &Arguments, out: &mut [Out]) -> Result {
+fn bitwise_not(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     let dtype = view.dtype;
@@ -138,7 +138,7 @@ fn bitwise_not(x: &Arguments, out: &mut [Out]) -> Result {
     map([view], &mut out[0], |[x]: [i64; 1]| if is_bool { i64::from(x == 0) } else { !x })
 }
 
-fn logical_not(x: &Arguments, out: &mut [Out]) -> Result {
+fn logical_not(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     Compute::of(out[0].dtype)?;
     compute!(Compute::of(view.dtype)?, N => {
@@ -146,7 +146,7 @@ fn logical_not(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn relu(x: &Arguments, out: &mut [Out]) -> Result {
+fn relu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     compute!(Compute::of(view.dtype)?, N => {
@@ -154,7 +154,7 @@ fn relu(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn sign(x: &Arguments, out: &mut [Out]) -> Result {
+fn sign(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     compute!(Compute::of(view.dtype)?, N => map([view], &mut out[0], |[x]: [N; 1]| {
@@ -168,7 +168,7 @@ fn sign(x: &Arguments, out: &mut [Out]) -> Result {
     }))
 }
 
-fn hardtanh(x: &Arguments, out: &mut [Out]) -> Result {
+fn hardtanh(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     let (low, high) = (x.scalar(1)?, x.scalar(2)?);
@@ -178,7 +178,7 @@ fn hardtanh(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn leaky_relu(x: &Arguments, out: &mut [Out]) -> Result {
+fn leaky_relu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     float_output(&out[0])?;
@@ -189,7 +189,7 @@ fn leaky_relu(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn elu(x: &Arguments, out: &mut [Out]) -> Result {
+fn elu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     float_output(&out[0])?;
@@ -202,7 +202,7 @@ fn elu(x: &Arguments, out: &mut [Out]) -> Result {
     })
 }
 
-fn gelu(x: &Arguments, out: &mut [Out]) -> Result {
+fn gelu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     float_output(&out[0])?;
@@ -232,7 +232,7 @@ fn gelu(x: &Arguments, out: &mut [Out]) -> Result {
     }
 }
 
-fn logit(x: &Arguments, out: &mut [Out]) -> Result {
+fn logit(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     float_output(&out[0])?;
     let epsilon = x.optional_double(1)?;
@@ -251,7 +251,7 @@ fn logit(x: &Arguments, out: &mut [Out]) -> Result {
 }
 
 /// The first half along a dimension, times the sigmoid of the second.
-fn glu(x: &Arguments, out: &mut [Out]) -> Result {
+fn glu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     float_output(&out[0])?;
     let axis = view.dimension(x.int(1)?)?;

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 
 use crate::Isa;
-use crate::vector::{Kernel, MOST_LANES, Vector, dispatch};
+use crate::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
 /// Widens half-precision numbers.
 ///
@@ -67,7 +67,7 @@ impl Kernel for Widen<'_> {
             // SAFETY: both chunks have `LANES` elements, and `f16` is made of its bits alone.
             unsafe { V::load_f16(source.as_ptr().cast()).store(target.as_mut_ptr()) };
         }
-        let mut rest = [f16::ZERO; MOST_LANES];
+        let mut rest = [f16::ZERO; MAX_LANES];
         rest[..source_rest.len()].copy_from_slice(source_rest);
         // SAFETY: no vector has more lanes than the array, and `target_rest` has that many elements.
         unsafe {
@@ -94,7 +94,7 @@ impl Kernel for Narrow<'_> {
             // SAFETY: both chunks have `LANES` elements, and `f16` is made of its bits alone.
             unsafe { V::load(source.as_ptr()).store_f16(target.as_mut_ptr().cast()) };
         }
-        let mut rest = [f16::ZERO; MOST_LANES];
+        let mut rest = [f16::ZERO; MAX_LANES];
         // SAFETY: no vector has more lanes than the array, and `source_rest` has that many elements.
         unsafe {
             let wide = V::load_partial(source_rest.as_ptr(), source_rest.len());

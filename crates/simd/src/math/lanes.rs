@@ -3,7 +3,7 @@
 //! The polynomials are minimax fits of their intervals, rounded coefficient by coefficient. Arguments that
 //! are NaN give NaN.
 
-use crate::vector::{MOST_LANES, Vector};
+use crate::vector::{MAX_LANES, Vector};
 
 const LN_2: f32 = std::f32::consts::LN_2;
 /// The upper bits of ln 2, few enough that products with exponents are exact, and the rest.
@@ -240,7 +240,7 @@ pub fn elu<V: Vector>(x: V, alpha: V) -> V {
 }
 
 /// Beyond this, a turn in single precision is too coarse.
-const MOST_RADIANS: f32 = 8192.0;
+const MAX_RADIANS: f32 = 8192.0;
 
 /// `x = n · π/2 + r`: `n` as integers and `r` of at most π/4.
 #[inline(always)]
@@ -270,7 +270,7 @@ fn sin_or_cos<V: Vector>(quarters: V::Bits, r: V) -> V {
 /// Within 2.5 ulp.
 #[inline(always)]
 pub fn sin<V: Vector>(x: V) -> V {
-    if V::any(V::splat(MOST_RADIANS).less(x.abs())) {
+    if V::any(V::splat(MAX_RADIANS).less(x.abs())) {
         return each_lane(x, f32::sin);
     }
     let (quarters, r) = split_by_quarter_turns(x);
@@ -280,7 +280,7 @@ pub fn sin<V: Vector>(x: V) -> V {
 /// Within 2.5 ulp.
 #[inline(always)]
 pub fn cos<V: Vector>(x: V) -> V {
-    if V::any(V::splat(MOST_RADIANS).less(x.abs())) {
+    if V::any(V::splat(MAX_RADIANS).less(x.abs())) {
         return each_lane(x, f32::cos);
     }
     let (quarters, r) = split_by_quarter_turns(x);
@@ -335,8 +335,8 @@ pub fn each_lane<V: Vector>(x: V, function: impl Fn(f32) -> f32) -> V {
 }
 
 #[inline(always)]
-fn to_lanes<V: Vector>(x: V) -> [f32; MOST_LANES] {
-    let mut lanes = [0.0; MOST_LANES];
+fn to_lanes<V: Vector>(x: V) -> [f32; MAX_LANES] {
+    let mut lanes = [0.0; MAX_LANES];
     // SAFETY: no vector has more lanes.
     unsafe {
         x.store(lanes.as_mut_ptr());
@@ -345,7 +345,7 @@ fn to_lanes<V: Vector>(x: V) -> [f32; MOST_LANES] {
 }
 
 #[inline(always)]
-fn from_lanes<V: Vector>(lanes: &[f32; MOST_LANES]) -> V {
+fn from_lanes<V: Vector>(lanes: &[f32; MAX_LANES]) -> V {
     // SAFETY: no vector has more lanes.
     unsafe { V::load(lanes.as_ptr()) }
 }

@@ -8,7 +8,7 @@ use crate::Isa;
 ///
 /// As those of [`Vector`], its methods are safe to call since values of the types only come about below
 /// [`dispatch_dots`].
-pub trait Dots: Copy {
+pub trait Int8Dot: Copy {
     type Floats: Vector;
     /// Four bytes for all lanes.
     type Left: Copy;
@@ -51,13 +51,13 @@ pub const fn interleaved(vector: usize, lane: usize) -> usize {
 }
 
 /// The sums.
-pub type Bits<D> = <<D as Dots>::Floats as Vector>::Bits;
+pub type Bits<D> = <<D as Int8Dot>::Floats as Vector>::Bits;
 
 /// Work that is compiled for each kind of sums.
 pub trait DotKernel: Sized {
     type Output;
     /// Implementations are `#[inline(always)]`.
-    fn run<D: Dots>(self) -> Self::Output;
+    fn run<D: Int8Dot>(self) -> Self::Output;
 
     #[inline(never)]
     fn run_portable(self) -> Self::Output {
@@ -142,7 +142,7 @@ impl DotIsa {
             type Output = usize;
 
             #[inline(always)]
-            fn run<D: Dots>(self) -> usize {
+            fn run<D: Int8Dot>(self) -> usize {
                 D::Floats::LANES
             }
         }
@@ -197,7 +197,7 @@ pub(super) struct Plain;
 
 const PLAIN: usize = 8;
 
-impl Dots for Plain {
+impl Int8Dot for Plain {
     type Floats = super::Portable;
     type Left = [[u8; 4]; PLAIN];
     type Right = [[i8; 4]; PLAIN];
@@ -304,7 +304,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::super::x86::{F32x8, F32x16};
-    use super::{Bits, Dots};
+    use super::{Bits, Int8Dot};
 
     /// Methods that are some instructions.
     macro_rules! parts {
@@ -424,7 +424,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(super) struct Pairs;
 
-    impl Dots for Pairs {
+    impl Int8Dot for Pairs {
         type Floats = F32x8;
 
         parts! {
@@ -457,7 +457,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(super) struct Vnni256;
 
-    impl Dots for Vnni256 {
+    impl Int8Dot for Vnni256 {
         type Floats = F32x8;
 
         parts! {
@@ -480,7 +480,7 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub(super) struct Vnni512;
 
-    impl Dots for Vnni512 {
+    impl Int8Dot for Vnni512 {
         type Floats = F32x16;
 
         parts! {
@@ -561,13 +561,13 @@ mod neon {
     use std::arch::aarch64::*;
 
     use super::super::neon::F32x4;
-    use super::{Bits, Dots};
+    use super::{Bits, Int8Dot};
 
     /// By products of signed bytes: an unsigned byte is 128 more than that with its highest bit changed.
     #[derive(Clone, Copy)]
     pub(super) struct Signed;
 
-    impl Dots for Signed {
+    impl Int8Dot for Signed {
         type Floats = F32x4;
         type Left = int8x16_t;
         type Right = (int8x16_t, uint32x4_t);

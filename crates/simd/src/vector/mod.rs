@@ -48,13 +48,13 @@ mod unpack;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-pub use dots::{Bits, DotIsa, DotKernel, Dots, dispatch_dots, interleaved, load_sums};
+pub use dots::{Bits, DotIsa, DotKernel, Int8Dot, dispatch_dots, interleaved, load_sums};
 pub use unpack::{FIELDS_BYTES, Fields, Unpack};
 
 use crate::Isa;
 
 /// The most lanes that a [`Vector`] has.
-pub const MOST_LANES: usize = 16;
+pub const MAX_LANES: usize = 16;
 
 /// A vector of [`LANES`](Self::LANES) `f32`, with masks and 32-bit integers of as many lanes.
 ///

@@ -93,8 +93,8 @@ impl Kernel for Check {
 }
 
 #[inline(always)]
-fn lanes<V: Vector>(vector: V) -> [f32; MOST_LANES] {
-    let mut lanes = [vector_lane(vector); MOST_LANES];
+fn lanes<V: Vector>(vector: V) -> [f32; MAX_LANES] {
+    let mut lanes = [vector_lane(vector); MAX_LANES];
     // SAFETY: there are at least `LANES` elements.
     unsafe {
         vector.store(lanes.as_mut_ptr());

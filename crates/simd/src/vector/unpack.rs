@@ -207,7 +207,7 @@ pub(super) fn map_table<V: Vector>(mut table: [f32; 16], map: impl Fn(V) -> V) -
 
 #[inline(always)]
 pub(super) fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {
-    let mut lanes = [0.0; super::MOST_LANES];
+    let mut lanes = [0.0; super::MAX_LANES];
     for (lane, to) in lanes[..V::LANES].iter_mut().enumerate() {
         *to = element(lane);
     }

@@ -1,7 +1,7 @@
 use std::io;
 
 use crate::Buffer;
-use crate::produce::{Identity, Produce};
+use crate::produce::{ByteSource, Fingerprint};
 
 /// Tensors side by side along an axis: blocks of each part in turn.
 pub(super) struct Join {
@@ -20,7 +20,7 @@ impl Join {
     }
 }
 
-impl Produce for Join {
+impl ByteSource for Join {
     fn length(&self) -> usize {
         self.turn() * self.turns
     }
@@ -52,8 +52,9 @@ impl Produce for Join {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
-        let identity = Identity::new("join").with(self.turns as u64).with(self.parts.len() as u64);
+    fn identity(&self) -> Option<Fingerprint> {
+        let identity =
+            Fingerprint::new("join").with(self.turns as u64).with(self.parts.len() as u64);
         Some(self.parts.iter().fold(identity, |identity, (part, block)| {
             identity.with(*block as u64).with_part(&part.identity())
         }))

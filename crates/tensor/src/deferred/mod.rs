@@ -1,8 +1,8 @@
 //! Bytes that are computed when they are read.
 //!
 //! A weight of a model that is converted passes through several hands: it is transposed, scaled, cast,
-//! and written. A [`Recipe`] says what is to be done with elements that stay where they are, usually in
-//! a mapped file. [`Recipe::to_buffer`] gives a [`Buffer`] that stands for the result; whoever reads a
+//! and written. A [`LazyTensor`] says what is to be done with elements that stay where they are, usually in
+//! a mapped file. [`LazyTensor::to_buffer`] gives a [`Buffer`] that stands for the result; whoever reads a
 //! part of it has that part computed, in one pass over the part's elements. So weights of any size flow
 //! from one file to another in bounded memory.
 //!
@@ -34,6 +34,6 @@ mod view;
 mod watch;
 
 pub use error::RecipeError;
-pub use recipe::{Overflow, Recipe, Replace};
+pub use recipe::{LazyTensor, Overflow, Replace};
 pub use statistics::Statistics;
-pub use watch::{Watch, rebased};
+pub use watch::{ReadTracker, with_source};

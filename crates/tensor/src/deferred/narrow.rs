@@ -1,4 +1,4 @@
-use coremill_simd::vector::{Kernel, MOST_LANES, Vector, prefetch};
+use coremill_simd::vector::{Kernel, MAX_LANES, Vector, prefetch};
 
 /// Bytes from what is read to what is asked for: hardware does not look beyond the end of a page.
 const AHEAD: usize = 1024;
@@ -53,11 +53,11 @@ fn narrow_some<V: Vector, const CLAMPED: bool>(
     limit: f32,
     keep_infinities: bool,
 ) {
-    let mut numbers = [0f32; MOST_LANES];
+    let mut numbers = [0f32; MAX_LANES];
     for (number, bytes) in numbers.iter_mut().zip(source) {
         *number = f32::from_le_bytes(*bytes);
     }
-    let mut halves = [0u16; MOST_LANES];
+    let mut halves = [0u16; MAX_LANES];
     // SAFETY: no vector has more lanes than the arrays.
     #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
     unsafe {

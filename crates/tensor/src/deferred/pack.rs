@@ -1,9 +1,9 @@
 use std::io;
 
 use super::error::misfit;
-use super::{Overflow, Recipe, RecipeError};
+use super::{LazyTensor, Overflow, RecipeError};
 use crate::packed::pack;
-use crate::produce::{Identity, Produce};
+use crate::produce::{ByteSource, Fingerprint};
 use crate::{Buffer, DType};
 
 /// Elements that are packed together; a multiple of 8, so that each chunk fills whole bytes.
@@ -12,7 +12,7 @@ const CHUNK: usize = 1 << 13;
 /// Bytes of the integers that are read.
 const WIDTH: usize = 4;
 
-impl Recipe {
+impl LazyTensor {
     /// The integers, each with `shift` added, in a type of at most 8 bits and packed as Core ML stores them. An
     /// integer that the type cannot hold is refused; to find it the elements are read once.
     pub fn to_packed(self, dtype: DType, shift: i32) -> Result<Buffer, RecipeError> {
@@ -41,12 +41,18 @@ impl Recipe {
         if let Some((index, value)) = outside {
             return Err(RecipeError::OutOfRange { index, value, dtype });
         }
-        Ok(Buffer::deferred(std::sync::Arc::new(Packed { source, count, shift, dtype, bits })))
+        Ok(Buffer::deferred(std::sync::Arc::new(PackedIntegers {
+            source,
+            count,
+            shift,
+            dtype,
+            bits,
+        })))
     }
 }
 
 /// Integers of few bits side by side.
-struct Packed {
+struct PackedIntegers {
     /// The integers, `int32`.
     source: Buffer,
     count: usize,
@@ -55,7 +61,7 @@ struct Packed {
     bits: u32,
 }
 
-impl Produce for Packed {
+impl ByteSource for PackedIntegers {
     fn length(&self) -> usize {
         (self.count * self.bits as usize).div_ceil(8)
     }
@@ -88,8 +94,8 @@ impl Produce for Packed {
         })
     }
 
-    fn identity(&self) -> Option<Identity> {
-        let identity = Identity::new("packed integers").with_part(&self.source.identity());
+    fn identity(&self) -> Option<Fingerprint> {
+        let identity = Fingerprint::new("packed integers").with_part(&self.source.identity());
         Some(identity.with(self.count as u64).with(self.shift as u64).with(self.dtype as u64))
     }
 }
@@ -99,11 +105,11 @@ mod tests {
     use super::*;
     use crate::packed::unpack;
 
-    fn integers(count: usize, low: i32, high: i32) -> (Recipe, Vec<i16>) {
+    fn integers(count: usize, low: i32, high: i32) -> (LazyTensor, Vec<i16>) {
         let all: Vec<i32> =
             (0..count as i32).map(|at| low + (at * 7 + at / 5) % (high - low + 1)).collect();
         let bytes: Vec<u8> = all.iter().map(|&integer| integer as i8 as u8).collect();
-        let recipe = Recipe::new(Buffer::from(bytes), DType::Int8, &[count as u64]);
+        let recipe = LazyTensor::new(Buffer::from(bytes), DType::Int8, &[count as u64]);
         (recipe.expect("as many bytes"), all.iter().map(|&integer| integer as i16).collect())
     }
 

@@ -7,9 +7,9 @@ use super::RecipeError;
 use super::error::misfit;
 use super::join::Join;
 use super::scan::map_windows;
-use super::steps::{Along, Elements, Step, fits_single, is_numeric, read_integers};
+use super::steps::{Elements, PerAxis, Step, fits_single, is_numeric, read_integers};
 use super::view::View;
-use crate::produce::{Identity, Produce};
+use crate::produce::{ByteSource, Fingerprint};
 use crate::{Buffer, DType};
 
 type Result<T> = std::result::Result<T, RecipeError>;
@@ -23,7 +23,7 @@ const MAX_FP16: f32 = 65504.0;
 /// the check of integers that are cast to a narrower type. Steps between floats are computed in single
 /// precision and rounded once at the end, where there is no cast in between.
 #[derive(Clone)]
-pub struct Recipe {
+pub struct LazyTensor {
     shape: Vec<u64>,
     dtype: DType,
     body: Body,
@@ -34,7 +34,7 @@ enum Body {
     /// The elements of a view after some steps. Its shape is the recipe's.
     View { view: View, steps: Vec<Step>, wraps: bool },
     /// Several tensors side by side along an axis, cast already.
-    Join { parts: Vec<Recipe>, axis: usize },
+    Join { parts: Vec<LazyTensor>, axis: usize },
 }
 
 /// What takes the place of a source whose elements are of a type: as many elements in the same order, and their type.
@@ -55,11 +55,11 @@ pub enum Overflow {
     Wrap,
 }
 
-impl Recipe {
+impl LazyTensor {
     /// The elements of a buffer, in row-major order. Steps that follow those of the recipe that the buffer
     /// stands for are computed together with them.
-    pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
-        match Recipe::of(&source) {
+    pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
+        match LazyTensor::of(&source) {
             Some(known) if known.dtype == dtype && known.shape == shape => Ok(known),
             Some(known)
                 if known.dtype == dtype
@@ -67,17 +67,17 @@ impl Recipe {
             {
                 known.reshape(shape)
             }
-            _ => Recipe::over(source, dtype, shape),
+            _ => LazyTensor::over(source, dtype, shape),
         }
     }
 
     /// The recipe that a buffer is all of the result of, if there is one.
-    pub(super) fn of(buffer: &Buffer) -> Option<Recipe> {
+    pub(super) fn of(buffer: &Buffer) -> Option<LazyTensor> {
         buffer.producer()?.description()?.downcast_ref().cloned()
     }
 
     /// The elements of a buffer as they are, computed in a pass of their own if they are computed.
-    fn over(source: Buffer, dtype: DType, shape: &[u64]) -> Result<Recipe> {
+    fn over(source: Buffer, dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
         let mut strides = vec![0; shape.len()];
         let mut stride = 1u64;
         for (size, place) in shape.iter().zip(&mut strides).rev() {
@@ -85,7 +85,7 @@ impl Recipe {
             stride = stride.saturating_mul(*size);
         }
         let length = source.len() as u64;
-        let recipe = Recipe::strided(source, dtype, shape, &strides, 0)?;
+        let recipe = LazyTensor::strided(source, dtype, shape, &strides, 0)?;
         let expected = dtype.storage_bytes(recipe.count());
         if expected != Some(length) {
             let expected = expected.unwrap_or_default();
@@ -103,19 +103,19 @@ impl Recipe {
         shape: &[u64],
         strides: &[u64],
         offset: u64,
-    ) -> Result<Recipe> {
+    ) -> Result<LazyTensor> {
         let view = View::new(source, dtype, shape, strides, offset)?;
         let body = Body::View { view, steps: Vec::new(), wraps: false };
-        Ok(Recipe { shape: shape.to_vec(), dtype, body })
+        Ok(LazyTensor { shape: shape.to_vec(), dtype, body })
     }
 
     /// A tensor whose elements are all the same; `element` is its bytes.
-    pub fn repeated(element: &[u8], dtype: DType, shape: &[u64]) -> Result<Recipe> {
-        Recipe::strided(Buffer::from(element.to_vec()), dtype, shape, &vec![0; shape.len()], 0)
+    pub fn repeated(element: &[u8], dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
+        LazyTensor::strided(Buffer::from(element.to_vec()), dtype, shape, &vec![0; shape.len()], 0)
     }
 
     /// Tensors side by side along an axis.
-    pub fn concat(parts: Vec<Recipe>, axis: usize) -> Result<Recipe> {
+    pub fn concat(parts: Vec<LazyTensor>, axis: usize) -> Result<LazyTensor> {
         let Some(first) = parts.first() else {
             return misfit!("no tensors to put side by side");
         };
@@ -146,7 +146,7 @@ impl Recipe {
         if bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
             return misfit!("the tensors are too large together");
         }
-        Ok(Recipe { shape, dtype, body: Body::Join { parts, axis } })
+        Ok(LazyTensor { shape, dtype, body: Body::Join { parts, axis } })
     }
 
     /// The element type.
@@ -165,7 +165,7 @@ impl Recipe {
     }
 
     /// Reorders the dimensions: dimension `i` of the result is `order[i]` of this.
-    pub fn permute(mut self, order: &[usize]) -> Result<Recipe> {
+    pub fn permute(mut self, order: &[usize]) -> Result<LazyTensor> {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.shape.len()) {
@@ -199,7 +199,7 @@ impl Recipe {
     }
 
     /// The same elements, in row-major order, at other sizes.
-    pub fn reshape(mut self, shape: &[u64]) -> Result<Recipe> {
+    pub fn reshape(mut self, shape: &[u64]) -> Result<LazyTensor> {
         let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         let count = if shape.contains(&0) { Some(0) } else { count };
         if count != Some(self.count()) {
@@ -218,13 +218,13 @@ impl Recipe {
             }
             Body::View { .. } | Body::Join { .. } if self.shape == shape => Ok(self),
             Body::View { .. } | Body::Join { .. } => {
-                Recipe::over(self.to_buffer(), self.dtype, shape)
+                LazyTensor::over(self.to_buffer(), self.dtype, shape)
             }
         }
     }
 
     /// Part of the tensor: `length` places along an axis, the first of them `start`.
-    pub fn narrow(mut self, axis: usize, start: u64, length: u64) -> Result<Recipe> {
+    pub fn narrow(mut self, axis: usize, start: u64, length: u64) -> Result<LazyTensor> {
         let end = start.checked_add(length);
         if self.shape.get(axis).is_none_or(|&size| end.is_none_or(|end| end > size)) {
             return misfit!(
@@ -247,12 +247,12 @@ impl Recipe {
     /// Casts as MIL does: floats round to the nearest, to even in ties, and lose their fractions where they
     /// become integers; any number but 0 is true. Integers that the type cannot hold are refused, and to
     /// find them the elements are read.
-    pub fn cast(self, dtype: DType) -> Result<Recipe> {
+    pub fn cast(self, dtype: DType) -> Result<LazyTensor> {
         self.cast_with(dtype, Overflow::Refuse)
     }
 
     /// As [`cast`](Recipe::cast) with a choice of what becomes of integers that do not fit.
-    pub fn cast_with(mut self, dtype: DType, overflow: Overflow) -> Result<Recipe> {
+    pub fn cast_with(mut self, dtype: DType, overflow: Overflow) -> Result<LazyTensor> {
         if dtype == self.dtype {
             return Ok(self);
         }
@@ -286,34 +286,37 @@ impl Recipe {
     }
 
     /// Multiplies each element by the factor for its place along an axis; one factor is for all.
-    pub fn scale(self, axis: usize, factors: &[f32]) -> Result<Recipe> {
+    pub fn scale(self, axis: usize, factors: &[f32]) -> Result<LazyTensor> {
         self.along(axis, factors, Step::Scale)
     }
 
     /// Adds to each element the term for its place along an axis; one term is for all.
-    pub fn shift(self, axis: usize, terms: &[f32]) -> Result<Recipe> {
+    pub fn shift(self, axis: usize, terms: &[f32]) -> Result<LazyTensor> {
         self.along(axis, terms, Step::Shift)
     }
 
     /// Brings numbers beyond the finite ones of half precision to the largest of them, such as a mask's
     /// −3.4e38; infinities only if they are not to be kept.
-    pub fn clamp_to_fp16(self, keep_infinities: bool) -> Result<Recipe> {
+    pub fn clamp_to_fp16(self, keep_infinities: bool) -> Result<LazyTensor> {
         self.with_step(Step::Clamp { limit: MAX_FP16, keep_infinities })
     }
 
     /// The elements as floats of a type, those beyond the finite ones of half precision brought to these.
-    pub(super) fn narrowed_to(self, dtype: DType) -> Result<Recipe> {
+    pub(super) fn narrowed_to(self, dtype: DType) -> Result<LazyTensor> {
         let clamped = if dtype == DType::Fp16 { self.clamp_to_fp16(true)? } else { self };
         clamped.cast_with(dtype, Overflow::Saturate)
     }
 
     /// The same of other sources; none if no source is replaced.
-    pub(super) fn rebased(&self, replace: &Replace<'_>) -> Option<Recipe> {
+    pub(super) fn with_source(&self, replace: &Replace<'_>) -> Option<LazyTensor> {
         let body = match &self.body {
             Body::View { view, steps, wraps } => {
                 let (source, dtype) = match replace(&view.source, view.dtype) {
                     Some(found) => found,
-                    None => (Recipe::of(&view.source)?.rebased(replace)?.to_buffer(), view.dtype),
+                    None => (
+                        LazyTensor::of(&view.source)?.with_source(replace)?.to_buffer(),
+                        view.dtype,
+                    ),
                 };
                 let wide = |extents: &[usize]| -> Vec<u64> {
                     extents.iter().map(|&extent| extent as u64).collect()
@@ -329,7 +332,7 @@ impl Recipe {
             }
             Body::Join { parts, axis } => {
                 let mut is_replaced = false;
-                let part = |part: &Recipe| match part.rebased(replace) {
+                let part = |part: &LazyTensor| match part.with_source(replace) {
                     Some(other) => {
                         is_replaced = true;
                         other
@@ -343,7 +346,7 @@ impl Recipe {
                 Body::Join { parts, axis: *axis }
             }
         };
-        Some(Recipe { shape: self.shape.clone(), dtype: self.dtype, body })
+        Some(LazyTensor { shape: self.shape.clone(), dtype: self.dtype, body })
     }
 
     /// Whether each element of the source is there once, rounded or clamped at most.
@@ -372,8 +375,9 @@ impl Recipe {
             Body::Join { parts, axis } => {
                 let width = width_of(self.dtype);
                 let turns = self.shape[..*axis].iter().product::<u64>() as usize;
-                let block =
-                    |part: &Recipe| width * part.shape[*axis..].iter().product::<u64>() as usize;
+                let block = |part: &LazyTensor| {
+                    width * part.shape[*axis..].iter().product::<u64>() as usize
+                };
                 let parts = parts.iter().map(|part| (part.to_buffer(), block(part))).collect();
                 self.deferred(Join { parts, turns, width })
             }
@@ -398,21 +402,21 @@ impl Recipe {
         Some((view.source.slice(view.run())?, factor))
     }
 
-    fn deferred(&self, producer: impl Produce + 'static) -> Buffer {
+    fn deferred(&self, producer: impl ByteSource + 'static) -> Buffer {
         Buffer::deferred(Arc::new(Computed { producer, recipe: self.clone() }))
     }
 
     /// The same tensor, computed in a pass of its own.
-    fn nested(&self) -> Result<Recipe> {
-        Recipe::over(self.to_buffer(), self.dtype, &self.shape)
+    fn nested(&self) -> Result<LazyTensor> {
+        LazyTensor::over(self.to_buffer(), self.dtype, &self.shape)
     }
 
     fn along(
         mut self,
         axis: usize,
         numbers: &[f32],
-        step: impl Fn(Along) -> Step + Copy,
-    ) -> Result<Recipe> {
+        step: impl Fn(PerAxis) -> Step + Copy,
+    ) -> Result<LazyTensor> {
         let size = self.shape.get(axis).copied();
         if numbers.len() != 1 && size != Some(numbers.len() as u64) {
             return misfit!(
@@ -437,12 +441,12 @@ impl Recipe {
         if numbers.is_empty() || self.shape.contains(&0) {
             return Ok(self);
         }
-        self.with_step(step(Along { inner, numbers: numbers.into() }))
+        self.with_step(step(PerAxis { inner, numbers: numbers.into() }))
     }
 
     /// Adds a step that is computed in single precision. It leaves the type, so a type that is not
     /// single precision is rounded to before and after.
-    fn with_step(mut self, step: Step) -> Result<Recipe> {
+    fn with_step(mut self, step: Step) -> Result<LazyTensor> {
         let dtype = self.dtype;
         if !matches!(dtype, DType::Fp16 | DType::Bf16 | DType::Fp32) {
             return misfit!(
@@ -494,10 +498,10 @@ impl Recipe {
 /// The result of a recipe, which knows its recipe.
 struct Computed<P> {
     producer: P,
-    recipe: Recipe,
+    recipe: LazyTensor,
 }
 
-impl<P: Produce> Produce for Computed<P> {
+impl<P: ByteSource> ByteSource for Computed<P> {
     fn length(&self) -> usize {
         self.producer.length()
     }
@@ -510,7 +514,7 @@ impl<P: Produce> Produce for Computed<P> {
         self.producer.granule()
     }
 
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<Fingerprint> {
         self.producer.identity()
     }
 
@@ -563,7 +567,7 @@ fn inner(shape: &[u64], axis: usize) -> usize {
 }
 
 /// The axis that numbers stand along.
-fn axis_of(along: &Along, shape: &[u64]) -> Option<usize> {
+fn axis_of(along: &PerAxis, shape: &[u64]) -> Option<usize> {
     let fits = |axis: &usize| {
         shape[*axis] == along.numbers.len() as u64 && inner(shape, *axis) == along.inner
     };

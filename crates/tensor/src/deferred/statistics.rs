@@ -2,7 +2,7 @@ use std::io;
 
 use half::f16;
 
-use super::Recipe;
+use super::LazyTensor;
 use super::scan::map_windows;
 use super::steps::{is_numeric, read_double};
 use crate::{Buffer, DType};
@@ -53,7 +53,7 @@ impl Statistics {
 
     /// Whether a look at what elements in single precision are computed from tells that none is beyond a limit.
     pub fn surely_within(elements: &Buffer, limit: f64) -> io::Result<bool> {
-        let known = match Recipe::of(elements) {
+        let known = match LazyTensor::of(elements) {
             Some(recipe) => recipe.scaled(),
             None => (!elements.is_deferred()).then(|| (elements.clone(), 1.0)),
         };

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use crate::DType;
 use crate::deferred::narrow::{Narrow, clamped};
 use crate::deferred::view::View;
-use crate::produce::{Identity, Produce};
+use crate::produce::{ByteSource, Fingerprint};
 use coremill_simd::Isa;
 use coremill_simd::math::{
     bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, round_to_bf16, round_to_fp16,
@@ -30,9 +30,9 @@ const LONG_RUN: usize = 64;
 #[derive(Clone)]
 pub(super) enum Step {
     /// Multiplies by the number for the element's place along an axis.
-    Scale(Along),
+    Scale(PerAxis),
     /// Adds the number for the element's place along an axis.
-    Shift(Along),
+    Shift(PerAxis),
     /// Brings numbers beyond a limit to it; infinities only if they are not to be kept.
     Clamp { limit: f32, keep_infinities: bool },
     /// Rounds as storing in half precision does.
@@ -43,7 +43,7 @@ pub(super) enum Step {
 
 /// Numbers along an axis.
 #[derive(Clone)]
-pub(super) struct Along {
+pub(super) struct PerAxis {
     /// How many elements in a row have the same number.
     pub(super) inner: usize,
     /// The numbers, which begin again after the last.
@@ -82,7 +82,7 @@ pub(super) fn fits_single(dtype: DType) -> bool {
 }
 
 /// How the elements of a chunk are held between what they were and what they become.
-enum Through {
+enum Intermediate {
     Nothing,
     Single,
     Double,
@@ -95,17 +95,17 @@ impl Elements {
         Elements { view: view.simplified(), steps, dtype, width, wraps, isa: Isa::detect() }
     }
 
-    fn through(&self) -> Through {
+    fn through(&self) -> Intermediate {
         let (from, to) = (self.view.dtype, self.dtype);
         let float_to_float = fits_single(from) && fits_single(to) && to.is_float();
         if self.steps.is_empty() && from == to {
-            Through::Nothing
+            Intermediate::Nothing
         } else if !self.steps.is_empty() || float_to_float {
-            Through::Single
+            Intermediate::Single
         } else if from.is_float() || (from == DType::UInt64 && to.is_float()) {
-            Through::Double
+            Intermediate::Double
         } else {
-            Through::Integer
+            Intermediate::Integer
         }
     }
 
@@ -147,8 +147,8 @@ impl Elements {
         };
         let targets = target.chunks_mut(CHUNK * self.width);
         match self.through() {
-            Through::Nothing => target.copy_from_slice(source),
-            Through::Single => {
+            Intermediate::Nothing => target.copy_from_slice(source),
+            Intermediate::Single => {
                 let mut numbers = [0f32; CHUNK];
                 for ((first, source), target) in chunks().zip(targets) {
                     let numbers = &mut numbers[..target.len() / self.width];
@@ -159,7 +159,7 @@ impl Elements {
                     write_single(isa, to, numbers, target);
                 }
             }
-            Through::Double => {
+            Intermediate::Double => {
                 let mut numbers = [0f64; CHUNK];
                 for ((_, source), target) in chunks().zip(targets) {
                     let numbers = &mut numbers[..target.len() / self.width];
@@ -167,7 +167,7 @@ impl Elements {
                     write_double(to, numbers, target);
                 }
             }
-            Through::Integer => {
+            Intermediate::Integer => {
                 let mut numbers = [0i64; CHUNK];
                 for ((_, source), target) in chunks().zip(targets) {
                     let numbers = &mut numbers[..target.len() / self.width];
@@ -189,7 +189,7 @@ impl Elements {
     }
 }
 
-impl Produce for Elements {
+impl ByteSource for Elements {
     fn length(&self) -> usize {
         self.view.count() * self.width
     }
@@ -216,7 +216,7 @@ impl Produce for Elements {
                 Ok(())
             });
         }
-        if matches!(self.through(), Through::Nothing) {
+        if matches!(self.through(), Intermediate::Nothing) {
             return self.view.gather(first..first + count, target);
         }
         let mut gathered = vec![0; SOURCE_WINDOW.min(count * wide)];
@@ -230,8 +230,8 @@ impl Produce for Elements {
         Ok(())
     }
 
-    fn identity(&self) -> Option<Identity> {
-        let mut identity = Identity::new("elements").with_part(&self.view.identity());
+    fn identity(&self) -> Option<Fingerprint> {
+        let mut identity = Fingerprint::new("elements").with_part(&self.view.identity());
         identity = identity.with(self.dtype as u64).with(u64::from(self.wraps));
         for step in &self.steps {
             identity = match step {
@@ -288,7 +288,7 @@ impl Kernel for Clamp<'_> {
     }
 }
 
-impl Along {
+impl PerAxis {
     #[inline(always)]
     fn apply(&self, first: usize, numbers: &mut [f32], change: impl Fn(f32, f32) -> f32) {
         if self.inner == 1 {
@@ -323,7 +323,7 @@ impl Along {
         })
     }
 
-    fn identify(&self, identity: Identity) -> Identity {
+    fn identify(&self, identity: Fingerprint) -> Fingerprint {
         let identity = identity.with(self.inner as u64).with(self.numbers.len() as u64);
         identity.with_all(self.numbers.iter().map(|number| u64::from(number.to_bits())))
     }

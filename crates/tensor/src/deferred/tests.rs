@@ -1,6 +1,6 @@
 use half::{bf16, f16};
 
-use crate::{Buffer, DType, Overflow, Recipe, RecipeError, Statistics};
+use crate::{Buffer, DType, LazyTensor, Overflow, RecipeError, Statistics};
 
 /// Numbers with fractions, of both signs and many magnitudes, the same in every run.
 fn numbers(count: usize) -> Vec<f32> {
@@ -27,8 +27,8 @@ fn halves(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
     numbers.into_iter().flat_map(|number| f16::from_f32(number).to_le_bytes()).collect()
 }
 
-fn recipe(numbers: &[f32], shape: &[u64]) -> Recipe {
-    Recipe::new(Buffer::from(bytes(numbers)), DType::Fp32, shape).expect("fits")
+fn recipe(numbers: &[f32], shape: &[u64]) -> LazyTensor {
+    LazyTensor::new(Buffer::from(bytes(numbers)), DType::Fp32, shape).expect("fits")
 }
 
 /// The bytes as they come out in windows of some size that begin anywhere.
@@ -111,7 +111,7 @@ fn every_pair_of_types_is_cast_as_rust_does() {
         let source: Vec<u8> = whole.iter().flat_map(|&number| stored(from, number)).collect();
         for to in types {
             let expected: Vec<u8> = whole.iter().flat_map(|&number| stored(to, number)).collect();
-            let recipe = Recipe::new(source.clone().into(), from, &[whole.len() as u64]);
+            let recipe = LazyTensor::new(source.clone().into(), from, &[whole.len() as u64]);
             let cast = recipe.and_then(|recipe| recipe.cast(to)).expect("numbers in range");
             assert_eq!(cast.to_buffer().as_bytes(), expected, "{from} to {to}");
             assert_eq!(cast.dtype(), to);
@@ -142,7 +142,7 @@ fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
     let mut integers = vec![5i64; count];
     let recipe = |integers: &[i64]| {
         let bytes: Vec<u8> = integers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        Recipe::new(bytes.into(), DType::Int64, &[count as u64]).expect("fits")
+        LazyTensor::new(bytes.into(), DType::Int64, &[count as u64]).expect("fits")
     };
     recipe(&integers).cast(DType::Int32).expect("all fit");
     integers[600_001] = 1 << 31;
@@ -172,7 +172,7 @@ fn integers_that_do_not_fit_are_refused_saturated_or_wrapped() {
     assert!(recipe(&integers).cast_with(DType::Int32, Overflow::KeepBounds).is_err());
 
     let large = u64::MAX.to_le_bytes();
-    let large = Recipe::new(large.to_vec().into(), DType::UInt64, &[]).expect("fits");
+    let large = LazyTensor::new(large.to_vec().into(), DType::UInt64, &[]).expect("fits");
     let error = large.clone().cast(DType::Int64).err().expect("too large");
     assert!(error.to_string().contains("is 18446744073709551615"), "{error}");
     let cast = |dtype, overflow| {
@@ -189,16 +189,16 @@ fn steps_after_a_buffer_join_those_before_it() {
     let first = recipe(&source, &[4, 6]).permute(&[1, 0]).expect("an order");
     let first = first.scale(0, &numbers(6)).expect("fits");
     let at_once = first.clone().cast(DType::Fp16).expect("floats").to_buffer();
-    let later = Recipe::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same");
+    let later = LazyTensor::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same");
     let later = later.cast(DType::Fp16).expect("floats").to_buffer();
     assert_eq!(later.identity(), at_once.identity());
     // Another shape of what is not contiguous, and another view of the bytes, take a pass of their own.
     for (dtype, shape) in [(DType::Fp32, [3, 8]), (DType::Int32, [6, 4])] {
-        let other = Recipe::new(first.to_buffer(), dtype, &shape).expect("as many bytes");
+        let other = LazyTensor::new(first.to_buffer(), dtype, &shape).expect("as many bytes");
         assert_eq!(other.shape(), shape);
         assert_eq!(other.to_buffer().as_bytes(), first.to_buffer().as_bytes());
     }
-    let flat = Recipe::new(
+    let flat = LazyTensor::new(
         recipe(&source, &[24]).cast(DType::Fp16).expect("floats").to_buffer(),
         DType::Fp16,
         &[2, 12],
@@ -237,7 +237,7 @@ fn strided_views_are_gathered_row_by_row() {
     ];
     for (shape, strides, offset) in cases {
         let expected = strided(&source, shape, strides, offset);
-        let recipe = Recipe::strided(buffer.clone(), DType::Fp32, shape, strides, offset);
+        let recipe = LazyTensor::strided(buffer.clone(), DType::Fp32, shape, strides, offset);
         let recipe = recipe.expect("within");
         assert_eq!(floats(&recipe.to_buffer()), expected, "{shape:?} {strides:?}");
         let cast = recipe.cast(DType::Fp16).expect("floats").to_buffer();
@@ -246,9 +246,10 @@ fn strided_views_are_gathered_row_by_row() {
             assert!(in_windows(&cast, size) == expected, "{shape:?} {strides:?} {size}");
         }
     }
-    let scalar = Recipe::strided(buffer.clone(), DType::Fp32, &[], &[], 5).expect("within");
+    let scalar = LazyTensor::strided(buffer.clone(), DType::Fp32, &[], &[], 5).expect("within");
     assert_eq!(floats(&scalar.to_buffer()), [source[5]]);
-    let empty = Recipe::strided(buffer, DType::Fp32, &[0, 1 << 40], &[1 << 62, 1 << 62], 1 << 62);
+    let empty =
+        LazyTensor::strided(buffer, DType::Fp32, &[0, 1 << 40], &[1 << 62, 1 << 62], 1 << 62);
     let empty = empty.expect("nothing to lie anywhere").cast(DType::Fp16).expect("floats");
     assert!(empty.to_buffer().is_empty());
 }
@@ -266,7 +267,7 @@ fn what_lies_far_apart_is_gathered_in_pieces() {
     ];
     for (shape, strides, offset) in cases {
         let base = recipe(&source, &[63_000]).scale(0, &[2.0]).expect("floats").to_buffer();
-        let view = Recipe::strided(base, DType::Fp32, shape, strides, offset).expect("within");
+        let view = LazyTensor::strided(base, DType::Fp32, shape, strides, offset).expect("within");
         let view = view.cast(DType::Int32).and_then(|it| it.cast(DType::Fp32)).expect("numbers");
         let expected = strided(&doubled, shape, strides, offset);
         let expected: Vec<u8> =
@@ -291,7 +292,7 @@ fn what_lies_far_apart_is_gathered_in_pieces() {
         write(row, column, index as f32 + 1.0);
     }
     let source = Buffer::map(&path).expect("mapped");
-    let turned = Recipe::new(source, DType::Fp32, &[rows, columns]).expect("fits");
+    let turned = LazyTensor::new(source, DType::Fp32, &[rows, columns]).expect("fits");
     let turned = turned.permute(&[1, 0]).and_then(|it| it.cast(DType::Fp16)).expect("floats");
     let bytes = in_windows(&turned.to_buffer(), 1_000_002);
     let halves: Vec<f32> =
@@ -315,11 +316,11 @@ fn views_that_do_not_lie_within_are_refused() {
         (DType::Fp32, &[2, 2], &[1], 0),
     ];
     for (dtype, shape, strides, offset) in refused {
-        let recipe = Recipe::strided(buffer.clone(), dtype, shape, strides, offset);
+        let recipe = LazyTensor::strided(buffer.clone(), dtype, shape, strides, offset);
         assert!(matches!(recipe, Err(RecipeError::Misfit(_))), "{dtype} {shape:?} {strides:?}");
     }
-    assert!(Recipe::new(buffer.clone(), DType::Fp32, &[15]).is_err());
-    assert!(Recipe::new(buffer, DType::Fp32, &[16]).is_ok());
+    assert!(LazyTensor::new(buffer.clone(), DType::Fp32, &[15]).is_err());
+    assert!(LazyTensor::new(buffer, DType::Fp32, &[16]).is_ok());
 }
 
 #[test]
@@ -399,7 +400,7 @@ fn parts_stand_side_by_side_along_any_axis() {
     let (left, right) = (numbers(2 * 3 * 4), numbers(2 * 5 * 4));
     let join = || {
         let parts = vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])];
-        Recipe::concat(parts, 1).expect("they fit")
+        LazyTensor::concat(parts, 1).expect("they fit")
     };
     assert_eq!(join().shape(), [2, 8, 4]);
     let mut expected = Vec::new();
@@ -424,9 +425,9 @@ fn parts_stand_side_by_side_along_any_axis() {
     let flat = join().reshape(&[64]).expect("as many").to_buffer();
     assert_eq!(floats(&flat), expected);
     assert!(
-        Recipe::concat(vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])], 0).is_err()
+        LazyTensor::concat(vec![recipe(&left, &[2, 3, 4]), recipe(&right, &[2, 5, 4])], 0).is_err()
     );
-    assert!(Recipe::concat(Vec::new(), 0).is_err());
+    assert!(LazyTensor::concat(Vec::new(), 0).is_err());
 }
 
 #[test]
@@ -454,7 +455,7 @@ fn masks_stay_finite_in_half_precision() {
 #[test]
 fn what_stays_as_it_lies_is_not_copied() {
     let source = Buffer::from(bytes(&numbers(60)));
-    let recipe = Recipe::new(source.clone(), DType::Fp32, &[4, 15]).expect("fits");
+    let recipe = LazyTensor::new(source.clone(), DType::Fp32, &[4, 15]).expect("fits");
     let same = recipe.clone().reshape(&[60]).and_then(|recipe| recipe.cast(DType::Fp32));
     assert!(same.expect("fits").to_buffer().same_place(&source));
     let row = recipe.narrow(0, 1, 2).expect("within").to_buffer();
@@ -465,7 +466,7 @@ fn what_stays_as_it_lies_is_not_copied() {
 fn the_same_recipe_over_the_same_bytes_is_equal_at_sight() {
     let source = Buffer::from(bytes(&numbers(64)));
     let make = |factor: f32| {
-        let recipe = Recipe::new(source.clone(), DType::Fp32, &[8, 8]).expect("fits");
+        let recipe = LazyTensor::new(source.clone(), DType::Fp32, &[8, 8]).expect("fits");
         let recipe = recipe.permute(&[1, 0]).and_then(|recipe| recipe.scale(0, &[factor]));
         recipe.and_then(|recipe| recipe.cast(DType::Fp16)).expect("fits").to_buffer()
     };
@@ -494,7 +495,7 @@ fn sources_in_files_need_no_alignment() {
     let file = Buffer::map(&path).expect("mapped");
     let part = file.slice(3..400_003).expect("within");
     let cast = |shape: &[u64], order: &[usize]| {
-        let recipe = Recipe::new(part.clone(), DType::Fp32, shape).expect("fits");
+        let recipe = LazyTensor::new(part.clone(), DType::Fp32, shape).expect("fits");
         recipe.permute(order).and_then(|it| it.cast(DType::Fp16)).expect("fits").to_buffer()
     };
     assert!(cast(&[100_000], &[0]).as_bytes() == halves(source.iter().copied()));

@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use crate::deferred::RecipeError;
 use crate::deferred::error::misfit;
-use crate::produce::Identity;
+use crate::produce::Fingerprint;
 use crate::{Buffer, DType};
 
 /// Dimensions that a view may have; more than any framework has.
@@ -321,7 +321,7 @@ impl View {
         })
     }
 
-    pub(super) fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Fingerprint {
         let mut identity = self.source.identity().with(self.dtype as u64).with(self.offset as u64);
         identity = identity.with(self.shape.len() as u64);
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {

@@ -1,13 +1,13 @@
 use std::ops::Range;
 
-use super::{Recipe, Replace};
+use super::{LazyTensor, Replace};
 use crate::{Buffer, DType};
 
 /// Tells whether somebody has read bytes of a buffer, and finds it again in what is computed of it: how whoever takes a
 /// tensor through passes learns that they would have done the same with other elements.
 ///
 /// ```
-/// use coremill_tensor::{Buffer, DType, Recipe, Watch, rebased};
+/// use coremill_tensor::{Buffer, DType, Recipe, Watch, with_source};
 ///
 /// let bytes = |floats: [f32; 2]| Buffer::from(floats.map(f32::to_le_bytes).concat());
 /// let (watched, watch) = Watch::new(bytes([1.0, 2.0]));
@@ -16,18 +16,18 @@ use crate::{Buffer, DType};
 ///
 /// let other = bytes([3.0, 4.0]);
 /// let with_other = |source: &Buffer, dtype: DType| Some((other.slice(watch.part(source)?)?, dtype));
-/// let again = rebased(&halves, DType::Fp16, &[2], &with_other).expect("it is computed of the watched bytes");
+/// let again = with_source(&halves, DType::Fp16, &[2], &with_other).expect("it is computed of the watched bytes");
 /// assert_eq!(again.as_bytes(), [3.0, 4.0].map(|x| half::f16::from_f32(x).to_le_bytes()).concat());
 /// # Ok::<(), coremill_tensor::RecipeError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Watch(Buffer);
+pub struct ReadTracker(Buffer);
 
-impl Watch {
+impl ReadTracker {
     /// The same bytes, watched.
-    pub fn new(buffer: Buffer) -> (Buffer, Watch) {
+    pub fn new(buffer: Buffer) -> (Buffer, ReadTracker) {
         let watched = Buffer::watched(buffer);
-        (watched.clone(), Watch(watched))
+        (watched.clone(), ReadTracker(watched))
     }
 
     /// The watched bytes.
@@ -54,7 +54,7 @@ impl Watch {
 
 /// The elements of a type and a shape that a buffer holds or computes, of other sources; none if none of its sources is
 /// replaced, or the others do not do.
-pub fn rebased(
+pub fn with_source(
     elements: &Buffer,
     dtype: DType,
     shape: &[u64],
@@ -63,9 +63,9 @@ pub fn rebased(
     match replace(elements, dtype) {
         Some((other, found)) if found == dtype => (other.len() == elements.len()).then_some(other),
         Some((other, found)) => {
-            Some(Recipe::new(other, found, shape).ok()?.narrowed_to(dtype).ok()?.to_buffer())
+            Some(LazyTensor::new(other, found, shape).ok()?.narrowed_to(dtype).ok()?.to_buffer())
         }
-        None => Some(Recipe::of(elements)?.rebased(replace)?.to_buffer()),
+        None => Some(LazyTensor::of(elements)?.with_source(replace)?.to_buffer()),
     }
 }
 
@@ -76,9 +76,9 @@ impl Buffer {
         if let Some(inner) = self.all_watched() {
             return inner;
         }
-        let kept = Recipe::of(self).filter(Recipe::keeps_elements);
+        let kept = LazyTensor::of(self).filter(LazyTensor::keeps_elements);
         let kept = kept.and_then(|recipe| {
-            recipe.rebased(&|source, dtype| Some((source.all_watched()?, dtype)))
+            recipe.with_source(&|source, dtype| Some((source.all_watched()?, dtype)))
         });
         kept.map_or_else(|| self.clone(), |recipe| recipe.to_buffer())
     }

@@ -6,10 +6,10 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use coremill::compare::{self as library, PerOp, Running};
+use coremill::compare::{self as library, PerOp, RunningModel};
 use coremill::fed::feed;
-use coremill::{FileKind, Opened, arrays};
-use coremill_compiler::Calls;
+use coremill::{FileKind, OpenedModel, arrays};
+use coremill_compiler::SourceMap;
 use coremill_engine::Precision as Numerics;
 use coremill_pt2::ExportedProgram;
 use coremill_session::{Outputs, RunOptions, inputs as named};
@@ -111,7 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             return Err(Failure::user(message));
         }
     }
-    super::keep_apart([&args.reference, &args.other].into_iter().chain(&args.inputs), &args.html)?;
+    super::check_output_paths(
+        [&args.reference, &args.other].into_iter().chain(&args.inputs),
+        &args.html,
+    )?;
     let progress = Progress::start(format!("reading {}", args.reference.display()));
     let reference = open(args, &args.reference, 0)?;
     progress.stage(format!("reading {}", args.other.display()));
@@ -164,8 +167,8 @@ pub(super) fn perform<'a>(
     {
         progress.stage("running both, value by value");
         let compared = library::per_op(
-            &Running { target: one.target(), steps: &of_reference },
-            &Running { target: two.target(), steps: &of_other },
+            &RunningModel { target: one.target(), steps: &of_reference },
+            &RunningModel { target: two.target(), steps: &of_other },
         );
         let compared = compared.map_err(|error| Failure::user(&error).hint(error.remedy()))?;
         per_op = Some(compared);
@@ -226,7 +229,7 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
         }
         FileKind::ExportedProgram => {
             let (program, conversion) = super::convert::reference(path)?;
-            let opened = Opened::made(conversion.model, path);
+            let opened = OpenedModel::made(conversion.model, path);
             let options = args.run_options(index, Numerics::Fast);
             side(args, path, opened, Some((program, conversion.calls)), &options)
         }
@@ -241,8 +244,8 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
 pub(super) fn candidate<'a>(
     args: &Args,
     path: &'a Path,
-    opened: Opened,
-    made_from: (ExportedProgram, Calls),
+    opened: OpenedModel,
+    made_from: (ExportedProgram, SourceMap),
 ) -> Result<Side<'a>, Failure> {
     side(args, path, opened, Some(made_from), &args.run_options(1, Numerics::Faithful))
 }
@@ -251,8 +254,8 @@ pub(super) fn candidate<'a>(
 fn side<'a>(
     args: &Args,
     path: &'a Path,
-    opened: Opened,
-    made_from: Option<(ExportedProgram, Calls)>,
+    opened: OpenedModel,
+    made_from: Option<(ExportedProgram, SourceMap)>,
     options: &RunOptions,
 ) -> Result<Side<'a>, Failure> {
     // A model that was made from an archive has one function.

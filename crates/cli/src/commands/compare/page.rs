@@ -11,7 +11,10 @@ use crate::output::Failure;
 
 impl<'a> Comparison<'a> {
     /// Two sides that were not run.
-    pub(in crate::commands) fn unrun(reference: Side<'a>, other: Side<'a>) -> Comparison<'a> {
+    pub(in crate::commands) fn structural_only(
+        reference: Side<'a>,
+        other: Side<'a>,
+    ) -> Comparison<'a> {
         let sides = [reference, other];
         Comparison {
             sides,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use coremill::compare::{Figures, Line, NotFinite, PerOp, PerOpReport};
+use coremill::compare::{ErrorMetrics, Line, NotFinite, PerOp, PerOpReport};
 use coremill_engine::Precision as Numerics;
 use coremill_session::Device;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub(super) struct Compared {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     /// A text if there is nothing to put side by side.
-    pub(super) figures: Result<Figures, String>,
+    pub(super) figures: Result<ErrorMetrics, String>,
 }
 
 impl Compared {
@@ -253,7 +253,7 @@ fn render_outputs(outputs: &[Line], threshold: f64) -> String {
 }
 
 /// Elements that are not finite, and integers that differ.
-fn unusual(figures: &Figures) -> String {
+fn unusual(figures: &ErrorMetrics) -> String {
     let mut notes = Vec::new();
     for (what, [reference, other]) in [("NaN", figures.nan), ("infinite", figures.infinite)] {
         if reference > 0 || other > 0 {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use coremill::convert::{self as library, Agreement};
-use coremill_compiler::{Demands, Options};
+use coremill::convert::{self as library, NumericsReport};
+use coremill_compiler::{Options, TargetRequirements};
 
-use super::report::Made;
+use super::report::ConvertedModel;
 use super::{Args, Stop, of, read, sound, stop, wide, write};
 use crate::output::Failure;
 use crate::progress::Progress;
@@ -47,7 +47,7 @@ pub(super) fn convert(
     named: &[(String, PathBuf)],
     output: &Path,
     options: &Options,
-) -> Result<Made, Stop> {
+) -> Result<ConvertedModel, Stop> {
     let start = Instant::now();
     let listed: Vec<_> = named.iter().map(|(_, path)| path.display().to_string()).collect();
     let path = PathBuf::from(listed.join(", "));
@@ -65,11 +65,11 @@ pub(super) fn convert(
     let converted =
         library::convert_functions(programs, options).map_err(|error| stop(&path, error))?;
     let target = converted[0].1.target;
-    let mut agreement: Option<Agreement> = None;
+    let mut agreement: Option<NumericsReport> = None;
     let mut unverified = Vec::new();
     for ((name, program), (_, conversion)) in again.into_iter().flatten().zip(&converted) {
         progress.stage(format!("verifying the numbers of `{name}`"));
-        let opened = coremill::Opened::made(conversion.model.clone(), output);
+        let opened = coremill::OpenedModel::made(conversion.model.clone(), output);
         let verified = sound(&path, &opened)?;
         let bound = bound.unwrap_or_default();
         let found = library::check_numbers(program, options, &verified, bound);
@@ -91,18 +91,18 @@ pub(super) fn convert(
         }
     }
     let models = converted.into_iter().map(|(name, conversion)| (name, conversion.model));
-    let opened = coremill::Opened::made(library::merge(models.collect()), output);
+    let opened = coremill::OpenedModel::made(library::merge(models.collect()), output);
     let verified = sound(&path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
     write(args, output, &opened, &verified)?;
     drop(progress);
-    Ok(Made {
+    Ok(ConvertedModel {
         path,
         output: output.to_owned(),
         torch_version,
         target,
         asked_for: args.program.has_target(),
-        demands: Demands::default(),
+        demands: TargetRequirements::default(),
         precision: options.precision,
         wide: wide(options, &opened.model),
         chosen: None,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-use coremill::convert::{self as library, Agreement};
+use coremill::convert::{self as library, NumericsReport};
 use coremill::precision::Output;
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
 use coremill_mil::model::Metadata;
@@ -25,7 +25,7 @@ use coremill_pt2::ExportedProgram;
 use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 use options::ProgramArgs;
-use report::{Made, Reports};
+use report::{ConvertedModel, Reports};
 
 /// Take PyTorch programs to Core ML
 ///
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => args.models.iter().collect(),
     };
     let paths: Vec<_> = outputs.iter().cloned().map(OutputPath::from).collect();
-    super::keep_apart(inputs, &paths)?;
+    super::check_output_paths(inputs, &paths)?;
     if let Some(directory) = &args.output_dir {
         std::fs::create_dir_all(directory).map_err(|error| {
             Failure::user(format_args!(
@@ -200,7 +200,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Why an archive was not converted, for people and, as far as it is known call by call, for programs.
 pub(super) struct Stop {
     pub(super) failure: Failure,
-    refused: Vec<compiler::Refused>,
+    refused: Vec<compiler::UnsupportedOp>,
 }
 
 impl From<Failure> for Stop {
@@ -306,7 +306,12 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result<Made, Stop> {
+fn convert(
+    args: &Args,
+    path: &Path,
+    output: &Path,
+    options: &Options,
+) -> Result<ConvertedModel, Stop> {
     let start = Instant::now();
     let progress = Progress::start(format!("reading {}", path.display()));
     let program = read(path)?;
@@ -329,13 +334,13 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
     }
     let options = options.options;
     let Conversion { model, target, demands, .. } = conversion;
-    let opened = coremill::Opened::made(model, output);
+    let opened = coremill::OpenedModel::made(model, output);
     let verified = sound(path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
     write(args, output, &opened, &verified)?;
     let elapsed = start.elapsed();
 
-    let mut agreement: Option<Agreement> = None;
+    let mut agreement: Option<NumericsReport> = None;
     let mut unverified = None;
     if let (Some(bound), Some(program)) = (bound, again) {
         progress.stage("verifying the numbers");
@@ -352,7 +357,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
         }
     }
     drop(progress);
-    Ok(Made {
+    Ok(ConvertedModel {
         path: path.to_owned(),
         output: output.to_owned(),
         torch_version,
@@ -373,7 +378,7 @@ fn convert(args: &Args, path: &Path, output: &Path, options: &Options) -> Result
 fn write(
     args: &Args,
     output: &Path,
-    opened: &coremill::Opened,
+    opened: &coremill::OpenedModel,
     verified: &Verified<'_>,
 ) -> Result<(), Failure> {
     if output.extension().is_some_and(|extension| extension == "mil") {
@@ -387,7 +392,7 @@ fn write(
 }
 
 /// What of a model in `fp16` computes in `fp32` all the same.
-fn wide(options: &Options, model: &coremill::Model) -> Vec<library::Wide> {
+fn wide(options: &Options, model: &coremill::Model) -> Vec<library::Fp32Op> {
     match options.precision {
         Precision::Fp16 => library::kept_in_fp32(model),
         Precision::Fp32 => Vec::new(),
@@ -418,7 +423,7 @@ pub(super) fn stop(path: &Path, error: compiler::Error) -> Stop {
 }
 
 /// The proof that what was made is sound; where it is not, coremill is at fault.
-fn sound<'o>(path: &Path, opened: &'o coremill::Opened) -> Result<Verified<'o>, Failure> {
+fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<'o>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
         let options = RenderOptions {

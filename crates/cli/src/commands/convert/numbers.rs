@@ -1,7 +1,7 @@
 //! How far what was made is off: as text, or JSON.
 
-use coremill::compare::Figures;
-use coremill::convert::{Agreement, OutputAgreement};
+use coremill::compare::ErrorMetrics;
+use coremill::convert::{NumericsReport, OutputAgreement};
 use serde::Serialize;
 
 use crate::commands::figures::{decibels, distance, scientific};
@@ -12,7 +12,7 @@ pub(in crate::commands) const REMEDY: &str = "`compare --per-op` shows where the
      with `--fp32-modules` or `--fp32-ops`, or pass `--precision fp32`";
 
 /// A line for each output.
-pub(in crate::commands) fn render(agreement: &Agreement) -> String {
+pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
     let mut table = Table::new(2);
     let head = ["verified", "max relative", "SNR", "differ", ""];
     table.row(head.into_iter().enumerate().map(|(index, title)| {
@@ -80,13 +80,13 @@ struct VerifiedOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     undefined: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    figures: Option<Figures>,
+    figures: Option<ErrorMetrics>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mismatch: Option<String>,
 }
 
 impl Verified {
-    pub(in crate::commands) fn of(agreement: &Agreement) -> Verified {
+    pub(in crate::commands) fn of(agreement: &NumericsReport) -> Verified {
         let output = |output: &OutputAgreement| VerifiedOutput {
             name: output.name.clone(),
             agrees: agreement.accepts(output) && output.undefined == 0,

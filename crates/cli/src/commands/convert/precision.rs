@@ -1,6 +1,6 @@
 //! How `--precision auto` keeps a program within half precision.
 
-use coremill::precision::{Chosen, Cure, Outcome, Output, choose};
+use coremill::precision::{Outcome, MixedPrecisionPlan, Output, PrecisionFix, choose};
 use coremill_compiler::LowerOptions;
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub(in crate::commands) fn chosen(
     program: &ExportedProgram,
     output: Output,
     options: &mut LowerOptions,
-) -> Result<Option<Chosen>, Failure> {
+) -> Result<Option<MixedPrecisionPlan>, Failure> {
     let Some(samples) = args.auto()? else { return Ok(None) };
     let chosen = choose(program, output, options, samples).map_err(|error| failure(&error))?;
     chosen.apply(&mut options.options);
@@ -35,7 +35,7 @@ pub(in crate::commands) fn of_several() -> Failure {
 }
 
 /// A line for each cure and each output.
-pub(in crate::commands) fn render(chosen: &Chosen) -> String {
+pub(in crate::commands) fn render(chosen: &MixedPrecisionPlan) -> String {
     let mut table = Table::new(2);
     let title = |title: &'static str| Cell::text(title).style(FAINT);
     if !chosen.cures.is_empty() {
@@ -82,12 +82,12 @@ pub(in crate::commands) fn render(chosen: &Chosen) -> String {
 pub(in crate::commands) struct ChosenReport {
     holds: bool,
     samples: usize,
-    cures: Vec<Cure>,
+    cures: Vec<PrecisionFix>,
     outputs: Vec<Outcome>,
 }
 
 impl ChosenReport {
-    pub(in crate::commands) fn of(chosen: &Chosen) -> ChosenReport {
+    pub(in crate::commands) fn of(chosen: &MixedPrecisionPlan) -> ChosenReport {
         ChosenReport {
             holds: chosen.holds(),
             samples: chosen.samples,

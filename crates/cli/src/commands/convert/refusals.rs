@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use coremill::convert::{self, Group, Part};
-use coremill_compiler::Refused;
+use coremill_compiler::UnsupportedOp;
 use coremill_io::shown;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 
 /// Everything that cannot be lowered, and the sum.
-pub(in crate::commands) fn render(path: &Path, refused: &[Refused]) -> String {
+pub(in crate::commands) fn render(path: &Path, refused: &[UnsupportedOp]) -> String {
     convert::render_refused(Some(&path.display().to_string()), refused, &coloured)
 }
 

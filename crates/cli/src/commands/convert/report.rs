@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coremill::convert::{self, Agreement, Wide};
-use coremill::precision::Chosen;
+use coremill::convert::{self, Fp32Op, NumericsReport};
+use coremill::precision::MixedPrecisionPlan;
 use coremill::quantity;
 use coremill::summary::{FunctionSummary, Summary};
-use coremill_compiler::{Demands, Precision};
+use coremill_compiler::{Precision, TargetRequirements};
 use coremill_mil::ir::Opset;
 use serde::Serialize;
 
@@ -20,10 +20,10 @@ use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many operations and demands are listed.
 const TOP: usize = 8;
-const MOST_DEMANDS: usize = 3;
+const MAX_DEMANDS: usize = 3;
 
 /// A model that was made.
-pub(super) struct Made {
+pub(super) struct ConvertedModel {
     pub(super) path: PathBuf,
     pub(super) output: PathBuf,
     pub(super) torch_version: Option<String>,
@@ -31,20 +31,20 @@ pub(super) struct Made {
     /// Whether the target was asked for.
     pub(super) asked_for: bool,
     /// What the release before the target has not.
-    pub(super) demands: Demands,
+    pub(super) demands: TargetRequirements,
     pub(super) precision: Precision,
     /// What computes in `fp32` all the same.
-    pub(super) wide: Vec<Wide>,
+    pub(super) wide: Vec<Fp32Op>,
     /// How the precision was chosen, if it was.
-    pub(super) chosen: Option<Chosen>,
+    pub(super) chosen: Option<MixedPrecisionPlan>,
     pub(super) summary: Summary,
     pub(super) elapsed: Duration,
-    pub(super) agreement: Option<Agreement>,
+    pub(super) agreement: Option<NumericsReport>,
     /// Why numbers that were to be verified were not.
     pub(super) unverified: Option<String>,
 }
 
-pub(super) fn render(made: &Made) -> String {
+pub(super) fn render(made: &ConvertedModel) -> String {
     let mut text = String::new();
     let torch = made.torch_version.as_ref();
     let torch = torch.map_or_else(String::new, |version| format!(", torch {version}"));
@@ -84,7 +84,7 @@ pub(super) fn render(made: &Made) -> String {
     text
 }
 
-fn tried(chosen: &Chosen) -> String {
+fn tried(chosen: &MixedPrecisionPlan) -> String {
     match chosen.samples {
         1 => "chosen with 1 sample".to_owned(),
         count => format!("chosen with {count} samples"),
@@ -99,8 +99,8 @@ fn precision(precision: Precision) -> &'static str {
 }
 
 /// What computes in `fp32` all the same, and the release that changes it.
-fn exceptions(wide: &[Wide]) -> String {
-    let exception = |one: &Wide| match one.narrow_from {
+fn exceptions(wide: &[Fp32Op]) -> String {
+    let exception = |one: &Fp32Op| match one.narrow_from {
         Some(release) => format!("`{}` in fp32; pass `--target {release}` for fp16", one.op),
         None => format!("`{}` in fp32", one.op),
     };
@@ -108,7 +108,7 @@ fn exceptions(wide: &[Wide]) -> String {
 }
 
 /// Why the target is what it is.
-fn reason(made: &Made) -> String {
+fn reason(made: &ConvertedModel) -> String {
     if made.asked_for {
         return "as asked for".to_owned();
     }
@@ -122,9 +122,9 @@ fn reason(made: &Made) -> String {
         return "the oldest, which has all that the program needs".to_owned();
     }
     let mut named: Vec<_> =
-        groups.iter().take(MOST_DEMANDS).map(|group| format!("`{}`", group.operator)).collect();
+        groups.iter().take(MAX_DEMANDS).map(|group| format!("`{}`", group.operator)).collect();
     named.dedup();
-    let more = groups.len().saturating_sub(MOST_DEMANDS);
+    let more = groups.len().saturating_sub(MAX_DEMANDS);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let verb = if named.len() == 1 && more.is_empty() { "needs" } else { "need" };
     format!("the oldest that has what {}{more} {verb}", named.join(", "))
@@ -174,7 +174,7 @@ enum Outcome {
         target_reason: String,
         precision: &'static str,
         #[serde(skip_serializing_if = "Vec::is_empty")]
-        kept_in_fp32: Vec<Wide>,
+        kept_in_fp32: Vec<Fp32Op>,
         #[serde(skip_serializing_if = "Option::is_none")]
         chosen: Option<ChosenReport>,
         functions: Vec<FunctionSummary>,
@@ -220,7 +220,7 @@ impl Default for Reports {
 }
 
 impl Reports {
-    pub(super) fn made(&mut self, made: &Made) {
+    pub(super) fn made(&mut self, made: &ConvertedModel) {
         let verified = made.agreement.as_ref().map(Verified::of);
         self.conversions.push(Report {
             model: made.path.display().to_string(),

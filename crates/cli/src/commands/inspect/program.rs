@@ -10,7 +10,7 @@ use super::render_counts;
 use crate::output::{Cell, FAINT, STRONG, Table, paint};
 
 /// How much is shown of the value of a compile spec, which may be JSON of any length.
-const MOST_OF_SPEC: usize = 72;
+const MAX_OF_SPEC: usize = 72;
 
 pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String {
     let mut text = String::new();
@@ -76,7 +76,7 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
         for spec in &delegate.compile_specs {
             table.row([
                 Cell::text(&spec.key).style(FAINT),
-                Cell::text(shown(&spec.value, MOST_OF_SPEC)),
+                Cell::text(shown(&spec.value, MAX_OF_SPEC)),
             ]);
         }
         text += &table.render();

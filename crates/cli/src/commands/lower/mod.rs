@@ -4,7 +4,7 @@ mod report;
 
 use std::path::{Path, PathBuf};
 
-use coremill::convert::{self, Agreement};
+use coremill::convert::{self, NumericsReport};
 use coremill::executorch;
 use coremill::precision::Output;
 use coremill_compiler::{
@@ -17,7 +17,7 @@ use super::convert::options::ProgramArgs;
 use super::convert::{Stop, precision, stop as convert_stop};
 use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
-use report::Made;
+use report::ConvertedModel;
 
 /// Lower PyTorch programs to an ExecuTorch program
 ///
@@ -157,7 +157,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let inputs: Result<Vec<_>, _> =
         args.models.iter().map(|model| method_and_path(model)).collect();
     let inputs: Vec<_> = inputs?.iter().map(|(_, path)| PathBuf::from(path)).collect();
-    super::keep_apart(&inputs, [&args.output].into_iter().chain(&args.html))?;
+    super::check_output_paths(&inputs, [&args.output].into_iter().chain(&args.html))?;
     let output = args.output.as_file();
     let is_stream = coremill_io::is_stream(output);
     if is_stream && (args.program.asks_to_verify() || args.html.is_some()) {
@@ -193,7 +193,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         debug_info: !args.no_debug_info,
         ..LowerOptions::default()
     };
-    let refusal = |refusal: compiler::Refusal| {
+    let refusal = |refusal: compiler::LoweringError| {
         let hint = refusal.hint.clone();
         Failure::user(&refusal).hint(hint.as_deref())
     };
@@ -240,7 +240,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
         true => pte::to_data(&lowered.program).map_or(0, |data| data.len() as u64),
         false => std::fs::metadata(output).map_or(0, |written| written.len()),
     };
-    let made = Made {
+    let made = ConvertedModel {
         path: &args.output,
         bytes,
         sources: &sources,
@@ -280,7 +280,7 @@ fn verified(
     programs: Vec<(String, ExportedProgram)>,
     options: &Options,
     bound: f64,
-) -> Result<Vec<Option<Agreement>>, Failure> {
+) -> Result<Vec<Option<NumericsReport>>, Failure> {
     let written = executorch::open(&args.output).map_err(|error| super::failure(&error))?;
     let check = |(method, program): (String, ExportedProgram)| {
         let numbers = convert::check_method(written.clone(), &method, program, options, bound);

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use coremill::convert::{self, Agreement};
-use coremill::precision::Chosen;
+use coremill::convert::{self, NumericsReport};
+use coremill::precision::MixedPrecisionPlan;
 use coremill::quantity;
-use coremill_compiler::{Outside, PartReport, Reason, Refused, Report};
+use coremill_compiler::{FallbackCall, PartReport, Reason, Report, UnsupportedOp};
 use serde::Serialize;
 
 use crate::commands::convert::Stop;
@@ -18,25 +18,25 @@ use crate::commands::convert::report::Stopped;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
 /// How many weights are named for one reason.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// What was written.
-pub(super) struct Made<'a> {
+pub(super) struct ConvertedModel<'a> {
     pub(super) path: &'a Path,
     pub(super) bytes: u64,
     /// Methods, and the archives that they come from.
     pub(super) sources: &'a [(&'a str, &'a str)],
     pub(super) reports: &'a [Report],
     /// How the precision was chosen, if it was.
-    pub(super) chosen: Option<&'a Chosen>,
+    pub(super) chosen: Option<&'a MixedPrecisionPlan>,
     /// How the numbers of each method agree; empty if they were not to be verified, none for a method whose archive holds
     /// no sample inputs.
-    pub(super) numbers: &'a [Option<Agreement>],
+    pub(super) numbers: &'a [Option<NumericsReport>],
     /// Symbols without a largest size, and the one that they have now.
     pub(super) bounded: (&'a [String], u32),
 }
 
-impl Made<'_> {
+impl ConvertedModel<'_> {
     /// Whether numbers are not as they should be.
     pub(super) fn is_off(&self) -> bool {
         self.numbers.iter().flatten().any(|agreement| !agreement.holds())
@@ -48,7 +48,7 @@ impl Made<'_> {
     }
 }
 
-pub(super) fn render(made: &Made<'_>, details: bool) -> String {
+pub(super) fn render(made: &ConvertedModel<'_>, details: bool) -> String {
     let mut text = String::new();
     let path = made.path.display();
     let _ = writeln!(text, "{}  {}", paint(STRONG, path), quantity::bytes(made.bytes));
@@ -151,10 +151,11 @@ fn render_report(report: &Report) -> String {
     for (index, part) in report.parts.iter().enumerate() {
         text += &render_weights(index, part);
     }
-    let refused: Vec<Refused> = report.outside.iter().map(|outside| outside.call.clone()).collect();
+    let refused: Vec<UnsupportedOp> =
+        report.outside.iter().map(|outside| outside.call.clone()).collect();
     for group in &convert::groups(&refused) {
         text += &render_group(&paint(STRONG, "outside"), group);
-        let is_one = |outside: &&Outside| {
+        let is_one = |outside: &&FallbackCall| {
             outside.call.operator == group.operator && outside.call.refusal.reason == group.reason
         };
         let ones = || report.outside.iter().filter(is_one);
@@ -181,8 +182,8 @@ fn render_weights(index: usize, part: &PartReport) -> String {
         reasons.entry(reason).or_default().push(name);
     }
     for (reason, names) in reasons {
-        let shown: Vec<_> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
-        let more = match names.len().saturating_sub(MOST_NAMES) {
+        let shown: Vec<_> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+        let more = match names.len().saturating_sub(MAX_NAMES) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
@@ -265,7 +266,7 @@ struct JsonOutside {
     delegates: usize,
 }
 
-pub(super) fn to_json(made: &Made<'_>) -> Json {
+pub(super) fn to_json(made: &ConvertedModel<'_>) -> Json {
     let method = |(index, report): (usize, &Report)| JsonMethod {
         name: report.method.clone(),
         source: made.source(&report.method).to_owned(),
@@ -303,7 +304,7 @@ pub(super) fn to_json(made: &Made<'_>) -> Json {
     }
 }
 
-fn outside(outside: &Outside) -> JsonOutside {
+fn outside(outside: &FallbackCall) -> JsonOutside {
     let call = &outside.call;
     let source = call.source.as_ref();
     JsonOutside {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use coremill::{FileKind, Opened, convert, executorch};
+use coremill::{FileKind, OpenedModel, convert, executorch};
 use coremill_compiler::{self as compiler, Options};
 use coremill_report::data::{Finding, Severity};
 use coremill_report::{ComputePlan, Report};
@@ -19,7 +19,7 @@ use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
 /// The most bytes of a compute plan that are read: a million operations have fewer.
-const MOST_PLAN_BYTES: u64 = 256 << 20;
+const MAX_PLAN_BYTES: u64 = 256 << 20;
 
 /// Write a page that shows what is in a model, where it will run, what it costs, and where its numbers drift
 ///
@@ -61,7 +61,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    super::keep_apart(args.models.iter().chain(&args.inputs).chain(&args.plan), [&args.output])?;
+    super::check_output_paths(
+        args.models.iter().chain(&args.inputs).chain(&args.plan),
+        [&args.output],
+    )?;
     let progress = Progress::start(format!("reading {}", args.models[0].display()));
     // A file that is no plan is told before minutes pass.
     let plan = args.plan.as_deref().map(read_plan).transpose()?;
@@ -93,7 +96,7 @@ fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     let named = |why: &dyn Display| Failure::user(format_args!("{}: {why}", path.display()));
     let file = File::open(path).map_err(|error| named(&error))?;
     let mut text = String::new();
-    file.take(MOST_PLAN_BYTES).read_to_string(&mut text).map_err(|error| named(&error))?;
+    file.take(MAX_PLAN_BYTES).read_to_string(&mut text).map_err(|error| named(&error))?;
     ComputePlan::from_json(&text).map_err(|why| {
         named(&format_args!("this is no compute plan: {why}"))
             .hint(Some("`coremill plan` records one on a Mac"))
@@ -120,7 +123,7 @@ fn pair(
     if can_run {
         return compare::perform(&compared, reference, other, progress)?.page();
     }
-    let mut page = compare::Comparison::unrun(reference, other).page()?;
+    let mut page = compare::Comparison::structural_only(reference, other).page()?;
     page.finding(Finding {
         severity: Severity::Note,
         title: "the models were not run".to_owned(),
@@ -197,7 +200,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     };
     let compared = compared(args, path);
     let reference = compare::open(&compared, path, 0)?;
-    let made = Opened::made(conversion.model, path);
+    let made = OpenedModel::made(conversion.model, path);
     let mut page = Report::new(path.display().to_string());
     page.fact("target", format!("{}", conversion.target));
     page.add_model(&path.display().to_string(), &made.model, Some(&conversion.calls));

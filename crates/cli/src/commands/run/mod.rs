@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);
-    super::keep_apart(inputs, args.outputs())?;
+    super::check_output_paths(inputs, args.outputs())?;
     let start = Instant::now();
     let bytes = usize::try_from(limits::memory(args.max_memory)).unwrap_or(usize::MAX);
     let options = RunOptions {

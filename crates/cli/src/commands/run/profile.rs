@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use coremill_tensor::{Span, own_times};
+use coremill_tensor::{Span, self_times};
 use serde::Serialize;
 use serde_json::json;
 
@@ -37,7 +37,7 @@ pub(super) fn summarize(runs: &[Vec<Span>]) -> Vec<Row> {
     }
     let mut sums: HashMap<&str, Sum> = HashMap::new();
     for spans in runs {
-        for (span, own) in spans.iter().zip(own_times(spans)) {
+        for (span, own) in spans.iter().zip(self_times(spans)) {
             let sum = sums.entry(&span.label).or_default();
             sum.calls += 1;
             sum.time += own;

@@ -4,7 +4,7 @@ use coremill_pt2::Output;
 use coremill_pt2::operators::Operator;
 
 use super::{Parts, Rule, is_complex_value};
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 use crate::parts::part_of;
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
@@ -42,14 +42,14 @@ const NUMBERS: [&str; 12] = [
 
 /// Whose part is asked for.
 #[derive(Clone, Copy, PartialEq)]
-enum Which {
+enum ComplexPart {
     Real,
     Imaginary,
 }
 
 impl Call<'_> {
     /// The part of an argument. What is real has an imaginary part of zeros.
-    fn part(&mut self, name: &str, argument: &Argument, which: Which) -> Result<Argument> {
+    fn part(&mut self, name: &str, argument: &Argument, which: ComplexPart) -> Result<Argument> {
         let is_number = self.number_dtype(argument).is_some();
         Ok(match (argument, which) {
             (Argument::List(items), _) => {
@@ -57,12 +57,14 @@ impl Call<'_> {
                 Argument::List(items.collect::<Result<_, _>>()?)
             }
             (Argument::None, _) => Argument::None,
-            (Argument::Complex(real, _), Which::Real) => Argument::Float(*real),
-            (Argument::Complex(_, imaginary), Which::Imaginary) => Argument::Float(*imaginary),
-            (number, Which::Real) if is_number => number.clone(),
-            (_, Which::Imaginary) if is_number => Argument::Float(0.0),
-            (argument, Which::Real) => self.parts_of(name, argument)?.real.argument(),
-            (argument, Which::Imaginary) => match self.parts_of(name, argument)? {
+            (Argument::Complex(real, _), ComplexPart::Real) => Argument::Float(*real),
+            (Argument::Complex(_, imaginary), ComplexPart::Imaginary) => {
+                Argument::Float(*imaginary)
+            }
+            (number, ComplexPart::Real) if is_number => number.clone(),
+            (_, ComplexPart::Imaginary) if is_number => Argument::Float(0.0),
+            (argument, ComplexPart::Real) => self.parts_of(name, argument)?.real.argument(),
+            (argument, ComplexPart::Imaginary) => match self.parts_of(name, argument)? {
                 Parts { imaginary: Some(imaginary), .. } => imaginary.argument(),
                 Parts { real, imaginary: None } => {
                     let dtype = self.part_dtype();
@@ -109,7 +111,10 @@ impl Call<'_> {
     }
 
     /// The call's arguments, one of each of these parts.
-    fn part_arguments(&mut self, which: &dyn Fn(&str) -> Option<Which>) -> Result<Vec<Argument>> {
+    fn part_arguments(
+        &mut self,
+        which: &dyn Fn(&str) -> Option<ComplexPart>,
+    ) -> Result<Vec<Argument>> {
         let Some(schema) = self.node.schema.clone() else {
             refuse!("the schema of `{}` is missing", self.node.target);
         };
@@ -131,7 +136,7 @@ impl Call<'_> {
 /// The call for each part.
 fn apart(call: &mut Call<'_>) -> Results {
     let mut parts = Vec::with_capacity(2);
-    for which in [Which::Real, Which::Imaginary] {
+    for which in [ComplexPart::Real, ComplexPart::Imaginary] {
         let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(which))?;
         parts.push(call.once_more(arguments)?);
     }
@@ -139,12 +144,13 @@ fn apart(call: &mut Call<'_>) -> Results {
         refuse!("a pair has two parts");
     };
     let pairs = real.into_iter().zip(imaginary);
-    Ok(pairs.map(|(real, imaginary)| Made::Pair(Box::new([real, imaginary]))).collect())
+    Ok(pairs.map(|(real, imaginary)| RewriteResult::Pair(Box::new([real, imaginary]))).collect())
 }
 
 /// The call for the real part; the other one is zeros.
 fn of_reals(call: &mut Call<'_>) -> Results {
-    let arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    let arguments =
+        call.part_arguments(&|name| NUMBERS.contains(&name).then_some(ComplexPart::Real))?;
     let made = call.once_more(arguments)?;
     let [real] = made.as_slice() else { refuse!("the call has not one result") };
     let zeros = call.zeros(real)?;
@@ -163,19 +169,19 @@ const OPERANDS: [[&str; 2]; 7] = [
 ];
 
 fn product(call: &mut Call<'_>) -> Results {
-    let [real, imaginary] = multiplied(call, Which::Real)?;
+    let [real, imaginary] = multiplied(call, ComplexPart::Real)?;
     call.pair(real, imaginary)
 }
 
 /// The first operand conjugated.
 fn conjugated_product(call: &mut Call<'_>) -> Results {
-    let [real, imaginary] = multiplied(call, Which::Imaginary)?;
+    let [real, imaginary] = multiplied(call, ComplexPart::Imaginary)?;
     call.pair(real, imaginary)
 }
 
 /// Each part of one operand with each of the other; the sign is turned of the products with the imaginary part of the
 /// first, if that is the one which is `turned`.
-fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2]> {
+fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
     let is_real = |call: &Call<'_>, argument: &Argument| match argument {
         Argument::Value(id) => !is_complex_value(&call.frame.graph, *id),
         Argument::Complex(..) => false,
@@ -191,8 +197,8 @@ fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2]> {
         _ => refuse!("the operands of `{}` are not known", call.node.target),
     };
     let reals = operands.map(|operand| is_real(call, operand));
-    let of = |call: &mut Call<'_>, first: Which, second: Which| {
-        let is_zero = |which, is_real| which == Which::Imaginary && is_real;
+    let of = |call: &mut Call<'_>, first: ComplexPart, second: ComplexPart| {
+        let is_zero = |which, is_real| which == ComplexPart::Imaginary && is_real;
         if is_zero(first, reals[0]) || is_zero(second, reals[1]) {
             return Ok(None);
         }
@@ -219,14 +225,14 @@ fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2]> {
         if let Some(bias) = bias.and_then(|at| arguments.get_mut(at)) {
             *bias = Argument::None;
         }
-        Ok::<_, Refusal>(call.once_more(arguments)?.pop())
+        Ok::<_, LoweringError>(call.once_more(arguments)?.pop())
     };
-    let (real, imaginary) = (Which::Real, Which::Imaginary);
+    let (real, imaginary) = (ComplexPart::Real, ComplexPart::Imaginary);
     let plus = of(call, real, real)?;
     let minus = of(call, imaginary, imaginary)?;
     let left = of(call, imaginary, real)?;
     let right = of(call, real, imaginary)?;
-    let is_turned = turned == Which::Imaginary;
+    let is_turned = turned == ComplexPart::Imaginary;
     let mut real = match (plus, minus) {
         (Some(plus), Some(minus)) if is_turned => call.add(&plus, &minus)?,
         (Some(plus), Some(minus)) => call.subtract(&plus, &minus)?,
@@ -263,7 +269,8 @@ fn multiplied(call: &mut Call<'_>, turned: Which) -> Result<[Tensor; 2]> {
 /// Sizes are those of either part.
 fn of_shape(call: &mut Call<'_>) -> Results {
     let mut node = call.node.clone();
-    node.arguments = call.part_arguments(&|name| NUMBERS.contains(&name).then_some(Which::Real))?;
+    node.arguments =
+        call.part_arguments(&|name| NUMBERS.contains(&name).then_some(ComplexPart::Real))?;
     let results = call.as_given(&node)?;
     call.made.push(node);
     Ok(results)

@@ -2,7 +2,7 @@
 
 use super::functions::divided;
 use super::{Parts, Rule};
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["aten.complex"], |call| {
@@ -63,7 +63,7 @@ pub(super) fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
 const MAGNITUDE: &str = "hypot(x, y)";
 
 /// A real number by a formula of both parts.
-fn real(call: &mut Call<'_>, formula: &str) -> Maybe {
+fn real(call: &mut Call<'_>, formula: &str) -> TensorResult {
     let [x, y] = call.both_parts("self")?;
     calc!(call, formula, x, y)
 }
@@ -83,7 +83,7 @@ fn to_last_dimension(call: &mut Call<'_>) -> Results {
 }
 
 fn same(call: &mut Call<'_>) -> Results {
-    Ok(vec![Made::Pair(Box::new(call.both_parts("self")?))])
+    Ok(vec![RewriteResult::Pair(Box::new(call.both_parts("self")?))])
 }
 
 /// From real, to real, or to parts of another type.

@@ -4,7 +4,7 @@ use coremill_pt2::Target;
 
 use super::{Parts, Rule};
 use crate::decompose::ops::{Convolution, convolution, in_parts, padded};
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 use crate::fourier::{self, Kind, MAX_MATRIX, Transform, Way};
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
@@ -72,7 +72,7 @@ impl Transform {
             [only] => only.clone(),
             lines => call.concatenate(lines, self.axis)?,
         };
-        let last = back(line.rank(), 1)?;
+        let last = axis_from_end(line.rank(), 1)?;
         let line = call.transpose(&line, self.axis, last)?;
         let matrix = call.turned(&matrix)?;
         let y = call.matmul(&line, &matrix)?;
@@ -101,7 +101,7 @@ impl Transform {
             _ => points.clone(),
         };
         let [cosines, sines] = self.waves(call, &inputs, &outputs, &points)?;
-        let last = back(x.real.rank(), 1)?;
+        let last = axis_from_end(x.real.rank(), 1)?;
         let along = |call: &mut Call<'_>, x: &Tensor, matrix: &Tensor| {
             let matrix = call.cast(matrix, x.dtype)?;
             let line = call.transpose(x, self.axis, last)?;
@@ -282,10 +282,10 @@ impl Frames {
         call: &mut Call<'_>,
         dtype: ScalarType,
         factor: impl Fn(u64) -> f64,
-    ) -> Maybe {
+    ) -> TensorResult {
         let (points, outputs) = (self.points as u64, self.outputs as u64);
         let sizes = [2 * outputs, 1, points];
-        let mut filters = Vec::with_capacity(created(&sizes)?);
+        let mut filters = Vec::with_capacity(checked_numel(&sizes)?);
         for is_sine in [false, true] {
             for k in 0..outputs {
                 for t in 0..points {
@@ -312,7 +312,7 @@ impl Frames {
         x: &Tensor,
         filters: &Tensor,
         is_back: bool,
-    ) -> Maybe {
+    ) -> TensorResult {
         let (hop, points) = (Size::Fixed(self.hop), Size::Fixed(self.points));
         let less = |size: &Size, by: i64| size::add(size, &Size::Fixed(-by));
         let (channels, length) = if is_back {
@@ -329,7 +329,7 @@ impl Frames {
     }
 
     /// The sums of the squared windows where that many frames overlap.
-    fn envelope(&self, call: &mut Call<'_>, count: &Size, dtype: ScalarType) -> Maybe {
+    fn envelope(&self, call: &mut Call<'_>, count: &Size, dtype: ScalarType) -> TensorResult {
         let one = || Size::Fixed(1);
         let ones = call.full(vec![one(), one(), count.clone()], Argument::Float(1.0), dtype)?;
         let sizes = vec![one(), one(), Size::Fixed(self.points)];
@@ -369,9 +369,9 @@ fn short_time(call: &mut Call<'_>) -> Results {
         y = call.squeeze(&y, 0)?;
     }
     let each = vec![Size::Fixed(frames.outputs); 2];
-    let parts = in_parts(call, &y, back(rank, 1)?, &each)?;
-    let [real, imaginary] =
-        <[Tensor; 2]>::try_from(parts).map_err(|_| Refusal::new("a split gives two parts"))?;
+    let parts = in_parts(call, &y, axis_from_end(rank, 1)?, &each)?;
+    let [real, imaginary] = <[Tensor; 2]>::try_from(parts)
+        .map_err(|_| LoweringError::new("a split gives two parts"))?;
     if is_complex(call.result(0)?.dtype) {
         return call.pair(real, imaginary);
     }
@@ -421,8 +421,8 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
 }
 
 /// The elements of the last axis from one to another.
-fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> Maybe {
-    let at = back(x.rank(), 1)?;
+fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> TensorResult {
+    let at = axis_from_end(x.rank(), 1)?;
     if start == 0 && *x.extent(at)? == *end {
         return Ok(x.clone());
     }

@@ -6,7 +6,7 @@
 use super::Rule;
 use super::arithmetic::{of_parts, times};
 use crate::decompose::ops::largest;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["aten.reciprocal"], |call| scaled(call, &["u / square / most", "-v / square / most"])),

@@ -20,39 +20,39 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coremill_pt2::{
-    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Schema, Stored,
-    Target, ValueId, operators,
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Schema,
+    StoredValue, Target, ValueId, operators,
 };
 
 use super::call::{Call, Results, Tensor, calling, given, meta, target};
 use super::dtype::is_complex;
-use super::{Frame, Natives, Rewrite};
-use crate::error::{Refusal, Refused, Result, refuse};
+use super::{Frame, Rewrite, TargetOps};
+use crate::error::{LoweringError, Result, UnsupportedOp, refuse};
 use crate::kernels::kernel;
 use crate::parts::{part_of, stored_parts};
 
 /// A program without complex numbers.
 #[derive(Clone, Debug)]
-pub struct Paired {
+pub struct ComplexLowered {
     /// The program. Of its values only those are complex that it gives, by calls of `aten.complex` at the end.
     pub program: ExportedProgram,
     /// For each node of the program's graph the index of the node that it was made of.
     pub sources: Vec<usize>,
     /// Why calls are not written with real numbers, by their names. They are left as they were, and so is what depends
     /// on them.
-    pub refused: HashMap<String, Refusal>,
+    pub refused: HashMap<String, LoweringError>,
 }
 
 /// What pairs are written in: any operator, as whoever performs the program takes apart what it does not have.
-struct Anything;
+struct AllowAll;
 
-impl Natives for Anything {
+impl TargetOps for AllowAll {
     fn has(&mut self, _: &Target) -> bool {
         true
     }
 
-    fn lacks(&self, operator: &str) -> Refusal {
-        Refusal::new(format!("`{operator}` is not known"))
+    fn lacks(&self, operator: &str) -> LoweringError {
+        LoweringError::new(format!("`{operator}` is not known"))
     }
 
     fn schema(&self, target: &Target) -> Option<Arc<Schema>> {
@@ -64,7 +64,7 @@ impl Natives for Anything {
 type Rule = fn(&mut Call<'_>) -> Results;
 
 /// Takes complex numbers out of a program, and of the graphs nested in it; none if it has none.
-pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>> {
+pub fn pairs(program: &ExportedProgram) -> Result<Option<ComplexLowered>> {
     if !program.graph.nodes.iter().any(|node| is_involved(&program.graph, node)) {
         return Ok(None);
     }
@@ -72,7 +72,7 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>> {
     let tables = [apart::RULES, arithmetic::RULES, functions::RULES].into_iter().flatten();
     let rules = tables.flat_map(|(names, rule)| names.iter().map(|name| (*name, *rule)));
     let mut pairing = Pairing {
-        rewrite: Rewrite::new(Box::new(Anything), std::mem::take(&mut program.symbols)),
+        rewrite: Rewrite::new(Box::new(AllowAll), std::mem::take(&mut program.symbols)),
         rules: rules.collect(),
         refused: HashMap::new(),
     };
@@ -86,14 +86,14 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<Paired>> {
     program.symbols = rewrite.into_symbols();
     let sources = std::mem::take(&mut frame.sources);
     frame.store(&mut program);
-    Ok(Some(Paired { program, sources, refused }))
+    Ok(Some(ComplexLowered { program, sources, refused }))
 }
 
 /// A program being rewritten.
 struct Pairing {
     rewrite: Rewrite,
     rules: HashMap<&'static str, Rule>,
-    refused: HashMap<String, Refusal>,
+    refused: HashMap<String, LoweringError>,
 }
 
 impl Pairing {
@@ -242,8 +242,8 @@ impl Frame {
 }
 
 /// Why a complex value has no parts.
-fn given(name: &str) -> Refusal {
-    Refusal::new(format!("`{name}` is complex; Core ML and ExecuTorch have real inputs only"))
+fn given(name: &str) -> LoweringError {
+    LoweringError::new(format!("`{name}` is complex; Core ML and ExecuTorch have real inputs only"))
         .hint("take real and imaginary part as two inputs")
 }
 
@@ -306,7 +306,7 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<()>
         let Some(pair) = frame.new_pair(id)? else { continue };
         for ((stored, ending), part) in parts.into_iter().zip(["real", "imaginary"]).zip(pair) {
             let name = format!("{name}.{ending}");
-            program.tensors.insert(name.clone(), Stored::Tensor(stored));
+            program.tensors.insert(name.clone(), StoredValue::Tensor(stored));
             inputs.push(part.argument());
             kinds.push(InputKind::TensorConstant(name));
         }
@@ -317,7 +317,7 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<()>
 }
 
 /// The complex results of a program, which ExecuTorch's programs cannot have.
-pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<Refused> {
+pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<UnsupportedOp> {
     let mut refused = Vec::new();
     for (output, kind) in program.graph.outputs.iter().zip(&program.outputs) {
         let Argument::Value(id) = output else { continue };
@@ -330,10 +330,10 @@ pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<Refused> {
             _ => "is complex, and is written to a buffer",
         };
         let reason = format!("`{name}` {what}; ExecuTorch's programs hold no complex tensors");
-        refused.push(Refused {
+        refused.push(UnsupportedOp {
             node: name.clone(),
             operator: "output".to_owned(),
-            refusal: Refusal::new(reason).hint("return `torch.view_as_real` of it"),
+            refusal: LoweringError::new(reason).hint("return `torch.view_as_real` of it"),
             module: None,
             source: None,
         });
@@ -413,8 +413,8 @@ impl Call<'_> {
                 });
             parts.push(if same { part } else { self.expand(&part, sizes.clone())? });
         }
-        let [real, imaginary] =
-            <[Tensor; 2]>::try_from(parts).map_err(|_| Refusal::new("a pair has two parts"))?;
-        Ok(vec![super::call::Made::Pair(Box::new([real, imaginary]))])
+        let [real, imaginary] = <[Tensor; 2]>::try_from(parts)
+            .map_err(|_| LoweringError::new("a pair has two parts"))?;
+        Ok(vec![super::call::RewriteResult::Pair(Box::new([real, imaginary]))])
     }
 }

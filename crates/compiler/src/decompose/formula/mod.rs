@@ -15,9 +15,11 @@ use std::collections::HashMap;
 use coremill_pt2::{Argument, Kind, ScalarType};
 
 use self::parse::{Formula, Term};
-use super::call::{Call, Given, Made, Maybe, Results, Tensor, given, position};
+use super::call::{
+    Call, IntoArgument, Results, RewriteResult, Tensor, TensorResult, given, position,
+};
 use super::dtype::{is_float, is_half};
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// What a term stands for: a tensor, or a number that is known.
 #[derive(Clone, Debug)]
@@ -133,13 +135,13 @@ macro_rules! calc {
     (all $call:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $call.calculated_all(
             $formula,
-            &[$((stringify!($name), crate::decompose::call::Given::given(&$name))),*],
+            &[$((stringify!($name), crate::decompose::call::IntoArgument::given(&$name))),*],
         )
     };
     ($call:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $call.calculated(
             $formula,
-            &[$((stringify!($name), crate::decompose::call::Given::given(&$name))),*],
+            &[$((stringify!($name), crate::decompose::call::IntoArgument::given(&$name))),*],
         )
     };
 }
@@ -159,9 +161,9 @@ impl Call<'_> {
         let mut results = Vec::with_capacity(found.len());
         for (index, value) in found.into_iter().enumerate() {
             let dtype = self.result(index).map_or(value.dtype, |noted| noted.dtype);
-            results.push(Made::Tensor(self.cast(&value, dtype)?));
+            results.push(RewriteResult::Tensor(self.cast(&value, dtype)?));
         }
-        results.resize_with(self.node.results().count().max(1), || Made::Nothing);
+        results.resize_with(self.node.results().count().max(1), || RewriteResult::Nothing);
         Ok(results)
     }
 
@@ -172,11 +174,13 @@ impl Call<'_> {
         given: &[(&str, Argument)],
     ) -> Result<[Tensor; N]> {
         let values = self.values(formula, given)?;
-        values.try_into().map_err(|_| Refusal::new(format!("a formula does not give {N} values")))
+        values
+            .try_into()
+            .map_err(|_| LoweringError::new(format!("a formula does not give {N} values")))
     }
 
     /// The value of a formula with these names.
-    pub(crate) fn calculated(&mut self, formula: &str, given: &[(&str, Argument)]) -> Maybe {
+    pub(crate) fn calculated(&mut self, formula: &str, given: &[(&str, Argument)]) -> TensorResult {
         self.calculated_all(formula, given).map(|[value]| value)
     }
 
@@ -192,7 +196,7 @@ impl Call<'_> {
     }
 
     /// A number as a tensor, beside another one or as the type of the result.
-    fn as_tensor(&mut self, operand: Operand, beside: Option<&Tensor>) -> Maybe {
+    fn as_tensor(&mut self, operand: Operand, beside: Option<&Tensor>) -> TensorResult {
         match (operand, beside) {
             (Operand::Tensor(tensor), _) => Ok(tensor),
             (Operand::Number(number), Some(other)) => self.number_beside(number.argument(), other),
@@ -397,7 +401,7 @@ impl Call<'_> {
     }
 
     /// An operator that keeps type and sizes, and takes numbers beside the tensor: `elu`.
-    fn with_numbers(&mut self, name: &str, x: &Tensor, numbers: &[Number]) -> Maybe {
+    fn with_numbers(&mut self, name: &str, x: &Tensor, numbers: &[Number]) -> TensorResult {
         let operator = format!("aten.{name}.default");
         let schema = self.schema(&operator)?;
         let names = schema.arguments.iter().map(|parameter| parameter.name.as_str());
@@ -406,7 +410,7 @@ impl Call<'_> {
         self.like(x, &operator, &given)
     }
 
-    fn with_number(&mut self, name: &str, x: &Tensor, number: Number) -> Maybe {
+    fn with_number(&mut self, name: &str, x: &Tensor, number: Number) -> TensorResult {
         let argument = number.argument();
         let keeps = is_float(x.dtype) || !matches!(number, Number::Float(_));
         match name {
@@ -429,7 +433,7 @@ impl Call<'_> {
         }
     }
 
-    fn number_with(&mut self, name: &str, number: Number, y: &Tensor) -> Maybe {
+    fn number_with(&mut self, name: &str, number: Number, y: &Tensor) -> TensorResult {
         match (name, number.value()) {
             ("add" | "mul" | "min" | "max" | "eq" | "ne", _) => self.with_number(name, y, number),
             ("sub", _) => self.with("rsub", y, number.argument()),
@@ -449,7 +453,7 @@ impl Call<'_> {
         }
     }
 
-    fn of_two(&mut self, name: &str, x: &Tensor, y: &Tensor) -> Maybe {
+    fn of_two(&mut self, name: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         match name {
             "div" => self.divide(x, y),
             "min" => self.join("aten.minimum.default", x, y),

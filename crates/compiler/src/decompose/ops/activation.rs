@@ -1,6 +1,6 @@
 //! Activations.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     formula("self * sigmoid(self)", &["aten.silu"]),
@@ -36,14 +36,14 @@ pub(crate) const ROWS: &[Row] = &[
 fn prelu(call: &mut Call<'_>) -> Results {
     let (x, mut weight) = (call.tensor("self")?, call.tensor("weight")?);
     if weight.rank() == 1 && x.rank() > 2 && *weight.extent(0)? != Size::Fixed(1) {
-        weight = call.along(&weight, 0, back(x.rank(), 1)?)?;
+        weight = call.along(&weight, 0, axis_from_end(x.rank(), 1)?)?;
     }
     one(calc!(call, "where(x > 0, x, x * weight)", x, weight)?)
 }
 
 fn rrelu(call: &mut Call<'_>) -> Results {
     if call.bool("training")? {
-        return Err(Refusal::new("`rrelu` draws random slopes while training")
+        return Err(LoweringError::new("`rrelu` draws random slopes while training")
             .hint("export the model after `eval()`"));
     }
     let done = calc!(call, "leaky_relu(self, (lower + upper) / 2.0)")?;
@@ -51,7 +51,7 @@ fn rrelu(call: &mut Call<'_>) -> Results {
 }
 
 /// Rows in which everything is masked are zeros.
-pub(crate) fn softmax_or_zero(call: &mut Call<'_>, x: &Tensor, at: usize) -> Maybe {
+pub(crate) fn softmax_or_zero(call: &mut Call<'_>, x: &Tensor, at: usize) -> TensorResult {
     let weights = call.softmax(x, at)?;
     let most = call.extreme("amax", x, &[at], true)?;
     calc!(call, "where(most == -inf, 0, weights)", most, weights)

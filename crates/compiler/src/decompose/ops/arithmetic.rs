@@ -2,7 +2,7 @@
 
 use coremill_pt2::Meta;
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(

@@ -1,7 +1,7 @@
 //! Attention as products of matrices around a softmax.
 
 use super::activation::softmax_or_zero;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(attention, &["aten.scaled_dot_product_attention"]),
@@ -27,7 +27,7 @@ fn attention_and_more(call: &mut Call<'_>) -> Results {
     first(call, done)
 }
 
-fn attend(call: &mut Call<'_>) -> Maybe {
+fn attend(call: &mut Call<'_>) -> TensorResult {
     let (query, mut key) = (call.tensor("query")?, call.tensor("key")?);
     let mut value = call.tensor("value")?;
     if call.float_or("dropout_p", 0.0)? != 0.0 {
@@ -53,7 +53,7 @@ fn attend(call: &mut Call<'_>) -> Maybe {
     let mut scores = call.matmul(&query, &turned)?;
     let mut may_be_empty = false;
     if call.bool("is_causal")? {
-        let ones = scores.extent(back(scores.rank(), 2)?..)?.to_vec();
+        let ones = scores.extent(axis_from_end(scores.rank(), 2)?..)?.to_vec();
         let ones = call.full(ones, Argument::Bool(true), ScalarType::Bool)?;
         let allowed = call.map("tril", &ones)?;
         scores = masked(call, &scores, &allowed)?;
@@ -62,14 +62,14 @@ fn attend(call: &mut Call<'_>) -> Maybe {
         may_be_empty = true;
         scores = masked(call, &scores, &mask)?;
     }
-    let at = back(scores.rank(), 1)?;
+    let at = axis_from_end(scores.rank(), 1)?;
     let weights =
         if may_be_empty { softmax_or_zero(call, &scores, at)? } else { call.softmax(&scores, at)? };
     call.matmul(&weights, &value)
 }
 
 /// Flags say what counts; numbers are added.
-fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> Maybe {
+fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> TensorResult {
     if mask.dtype != ScalarType::Bool {
         let mask = call.cast(mask, scores.dtype)?;
         return call.add(scores, &mask);
@@ -78,7 +78,7 @@ fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> Maybe {
 }
 
 /// Each head as often as the queries have heads for it.
-fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> Maybe {
+fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> TensorResult {
     let at = x.rank().checked_sub(3);
     let (Some(at), Some(heads)) = (at, heads.and_then(Size::fixed)) else {
         refuse!("the number of heads is not known");

@@ -1,6 +1,6 @@
 //! Element types, copies, and what does nothing here.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -54,7 +54,7 @@ fn same(call: &mut Call<'_>) -> Results {
         refuse!("`aten.{operator}` of complex numbers has no kernel");
     }
     if call.bool("train")? && call.float("p")? != 0.0 {
-        return Err(Refusal::new("dropout drops at random while training")
+        return Err(LoweringError::new("dropout drops at random while training")
             .hint("export the model after `eval()`"));
     }
     one(x)

@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -100,7 +100,7 @@ pub(crate) fn plane(
     x: &Tensor,
     shape: &Convolution,
     sizes: Vec<Size>,
-) -> Maybe {
+) -> TensorResult {
     let given = given!(
         input = x,
         weight = shape.weight,
@@ -116,7 +116,7 @@ pub(crate) fn plane(
 }
 
 /// A convolution of volumes is one of planes: what the kernel sees along the depth becomes channels.
-fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>) -> Maybe {
+fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>) -> TensorResult {
     if shape.transposed {
         return transposed_volume(call, x, shape, sizes);
     }
@@ -167,7 +167,7 @@ fn transposed_volume(
     x: &Tensor,
     shape: &Convolution,
     sizes: Vec<Size>,
-) -> Maybe {
+) -> TensorResult {
     let (mut spread, weight) = (x.clone(), &shape.weight);
     let mut pads = Vec::with_capacity(6);
     for at in 0..3 {

@@ -3,7 +3,7 @@
 use std::f64::consts::PI;
 
 use super::special::bessel_0;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -96,7 +96,7 @@ fn rows_and_columns(
     columns: &Size,
     offset: i64,
     test: &str,
-) -> Maybe {
+) -> TensorResult {
     let down = call.count(rows, ScalarType::Int64)?;
     let down = if offset == 0 { down } else { call.with("add", &down, Argument::Int(offset))? };
     let down = call.unsqueeze(&down, 1)?;
@@ -248,7 +248,7 @@ fn meshgrid(call: &mut Call<'_>) -> Results {
     if call.has("indexing") && call.text("indexing")? == "xy" && order.len() > 1 {
         order.exchange(0, 1)?;
     }
-    Ok(grid(call, &all, &order)?.into_iter().map(Made::Tensor).collect())
+    Ok(grid(call, &all, &order)?.into_iter().map(RewriteResult::Tensor).collect())
 }
 
 fn cartesian(call: &mut Call<'_>) -> Results {
@@ -285,8 +285,8 @@ fn diag(call: &mut Call<'_>) -> Results {
 }
 
 /// Matrices with the last dimension as their diagonal.
-fn matrices(call: &mut Call<'_>, x: &Tensor, offset: i64) -> Maybe {
-    let length = x.known(back(x.rank(), 1)?, "the length of the diagonal")?;
+fn matrices(call: &mut Call<'_>, x: &Tensor, offset: i64) -> TensorResult {
+    let length = x.known(axis_from_end(x.rank(), 1)?, "the length of the diagonal")?;
     let side = Size::Fixed(length.saturating_add(offset.saturating_abs()));
     embedded(call, x, &[side.clone(), side], offset, None)
 }
@@ -298,9 +298,9 @@ pub(super) fn embedded(
     sides: &[Size; 2],
     offset: i64,
     others: Option<&Tensor>,
-) -> Maybe {
+) -> TensorResult {
     let [rows, columns] = sides;
-    let length = x.known(back(x.rank(), 1)?, "the length of the diagonal")?;
+    let length = x.known(axis_from_end(x.rank(), 1)?, "the length of the diagonal")?;
     let height = size::known(rows, "the height of the matrices")?;
     // Row `r` of the matrices has element `r - before` of the diagonal.
     let before = offset.saturating_neg().max(0);
@@ -327,9 +327,9 @@ fn diag_embed(call: &mut Call<'_>) -> Results {
     let offset = if first > second { offset.saturating_neg() } else { offset };
     let (first, second) = (first.min(second), first.max(second));
     let matrices = matrices(call, &x, offset)?;
-    let mut order: Vec<usize> = (0..back(rank, 2)?).collect();
-    order.insert(first, back(rank, 2)?);
-    order.insert(second, back(rank, 1)?);
+    let mut order: Vec<usize> = (0..axis_from_end(rank, 2)?).collect();
+    order.insert(first, axis_from_end(rank, 2)?);
+    order.insert(second, axis_from_end(rank, 1)?);
     one(call.permute(&matrices, &order)?)
 }
 

@@ -3,7 +3,7 @@
 //! Two tensors at a time: dimensions that both have and the result has too are a batch, those that both have and nothing
 //! else has are summed over. Put in order, that is a product of matrices, or an elementwise one if nothing is summed over.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 /// A letter of the equation; those of an ellipsis count from the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ impl Labelled {
     }
 
     /// The dimensions in another order.
-    fn ordered(&self, call: &mut Call<'_>, labels: &[Label]) -> Maybe {
+    fn ordered(&self, call: &mut Call<'_>, labels: &[Label]) -> TensorResult {
         let place = |label: &Label| self.labels.iter().position(|own| own == label);
         match labels.iter().map(place).collect::<Option<Vec<_>>>() {
             Some(order) => call.permute(&self.tensor, &order),
@@ -157,7 +157,13 @@ pub(crate) fn inner(call: &mut Call<'_>) -> Results {
 }
 
 /// The products of all elements, summed over these dimensions of both.
-fn summed(call: &mut Call<'_>, x: Tensor, y: Tensor, left: &[usize], right: &[usize]) -> Maybe {
+fn summed(
+    call: &mut Call<'_>,
+    x: Tensor,
+    y: Tensor,
+    left: &[usize],
+    right: &[usize],
+) -> TensorResult {
     let mut of_y: Vec<_> = (0..y.rank()).map(|at| Label::Ellipsis(x.rank() + at)).collect();
     for (from, to) in left.iter().zip(right) {
         *of_y.at_mut(*to)? = Label::Ellipsis(*from);
@@ -204,7 +210,7 @@ fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
 }
 
 /// The sum of the products of tensors, with these dimensions.
-fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> Maybe {
+fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> TensorResult {
     let rest = operands.into_iter().map(|operand| operand.without_repeats(call));
     let mut rest = rest.collect::<Result<Vec<_>, _>>()?.into_iter();
     let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };

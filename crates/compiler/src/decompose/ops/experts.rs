@@ -1,6 +1,6 @@
 //! Products of rows with the matrices of the groups that they belong to, as mixtures of experts have them.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(of_transformers, &["transformers.grouped_mm_fallback"]),

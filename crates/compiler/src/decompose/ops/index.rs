@@ -1,7 +1,7 @@
 //! Elements at places that other tensors tell, and writing to them.
 
 use super::creation::embedded;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(embedding, &["aten.embedding"]),
@@ -28,7 +28,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// Indices as kernels take them.
-fn long(call: &mut Call<'_>, index: &Tensor) -> Maybe {
+fn long(call: &mut Call<'_>, index: &Tensor) -> TensorResult {
     call.cast(index, ScalarType::Int64)
 }
 
@@ -79,7 +79,7 @@ fn put_at(
     indices: Argument,
     values: &Tensor,
     accumulate: bool,
-) -> Maybe {
+) -> TensorResult {
     let given = given!(self = x, indices = indices, values = values, accumulate = accumulate);
     call.like(x, "aten.index_put.default", given)
 }
@@ -92,7 +92,7 @@ fn put_along(
     index: &Tensor,
     values: &Tensor,
     accumulate: bool,
-) -> Maybe {
+) -> TensorResult {
     let index = long(call, index)?;
     let index = call.flat(&index)?;
     let mut indices = vec![None; at];
@@ -178,7 +178,13 @@ fn scattered(call: &mut Call<'_>) -> Results {
 }
 
 /// The source added to what is at the places that it is for.
-fn scatter_add(call: &mut Call<'_>, to: &Tensor, at: usize, index: &Tensor, src: &Tensor) -> Maybe {
+fn scatter_add(
+    call: &mut Call<'_>,
+    to: &Tensor,
+    at: usize,
+    index: &Tensor,
+    src: &Tensor,
+) -> TensorResult {
     let given = given!(self = to, dim = at, index = index, src = src);
     call.like(to, "aten.scatter_add.default", given)
 }
@@ -214,7 +220,7 @@ fn scatter_reduce(call: &mut Call<'_>) -> Results {
 }
 
 /// Places that a decomposition asks each value for.
-const MOST_PLACES: i64 = 1 << 12;
+const MAX_PLACES: i64 = 1 << 12;
 
 /// The extreme or the product of the values that meet at each place: every place sees all of them, and those that are
 /// for others as what changes nothing.
@@ -228,8 +234,8 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     let source = call.tensor("src")?;
     let at = call.dimension("dim", x.rank())?;
     let (sizes, counts) = (x.all_known("a size")?, index.all_known("a size")?);
-    if x.rank() == 0 || *sizes.at(at)? > MOST_PLACES {
-        refuse!("values meet along a dimension of at most {MOST_PLACES} places");
+    if x.rank() == 0 || *sizes.at(at)? > MAX_PLACES {
+        refuse!("values meet along a dimension of at most {MAX_PLACES} places");
     }
     // The part of the source that the indices are for, and the part of the tensor that they can reach.
     let (mut source, mut base) = (source, x.clone());
@@ -242,7 +248,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     // The values run along a new last dimension, the places along the old one.
     let apart = |call: &mut Call<'_>, tensor: &Tensor| {
         let wide = call.unsqueeze(tensor, tensor.rank())?;
-        let last = back(wide.rank(), 1)?;
+        let last = axis_from_end(wide.rank(), 1)?;
         call.transpose(&wide, at, last)
     };
     let (index, source) = (apart(call, index)?, apart(call, &source)?);

@@ -1,6 +1,6 @@
 //! Tensors one after the other, repeated, padded, rolled.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(cat, &["aten.{cat,concat,concatenate}"]),
@@ -113,7 +113,7 @@ fn pad(call: &mut Call<'_>) -> Results {
 }
 
 /// Padded in torch's way of that name: pairs for the last dimension first.
-pub(crate) fn padded(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe {
+pub(crate) fn padded(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> TensorResult {
     match mode {
         "constant" => call.pad(x, pads, Argument::Float(0.0)),
         "circular" => circular(call, x, pads),
@@ -127,7 +127,7 @@ fn pad_by_name(call: &mut Call<'_>, mode: &str) -> Results {
     one(mirrored(call, &x, &pads, mode)?)
 }
 
-fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Maybe {
+fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> TensorResult {
     let count = pads.len() / 2;
     if !(1..=3).contains(&count) {
         refuse!("{count} dimensions are padded; 1 to 3 have a kernel");
@@ -151,11 +151,11 @@ fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
 }
 
 /// The other end on each side.
-fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> Maybe {
+fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> TensorResult {
     fits(x, pads)?;
     let mut done = x.clone();
     for (nth, pair) in pads.chunks(2).enumerate() {
-        let at = back(x.rank(), nth + 1)?;
+        let at = axis_from_end(x.rank(), nth + 1)?;
         let [before, after] = pair else { continue };
         let length = done.known(at, "the size of a dimension that is padded")?;
         let mut parts = Vec::with_capacity(3);

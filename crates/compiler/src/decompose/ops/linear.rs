@@ -1,7 +1,7 @@
 //! Products of matrices.
 
 use super::einsum;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(linear, &["aten.linear"]),
@@ -25,7 +25,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// The tensor as a matrix whose columns are its last dimension.
-fn flat(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn flat(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     if x.rank() == 2 {
         return Ok(x.clone());
     }
@@ -51,11 +51,11 @@ pub(crate) fn affine(
     x: &Tensor,
     weight: &Tensor,
     bias: Option<&Tensor>,
-) -> Maybe {
+) -> TensorResult {
     let rows = flat(call, x)?;
     let turned = call.turned(weight)?;
     let product = call.addmm(bias, &rows, &turned)?;
-    call.view(&product, x.with_size(back(x.rank(), 1)?, weight.extent(0)?.clone())?)
+    call.view(&product, x.with_size(axis_from_end(x.rank(), 1)?, weight.extent(0)?.clone())?)
 }
 
 fn matmul_call(call: &mut Call<'_>) -> Results {
@@ -64,7 +64,7 @@ fn matmul_call(call: &mut Call<'_>) -> Results {
 }
 
 /// torch's `matmul` of tensors of any rank.
-pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
+pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> TensorResult {
     if x.rank() == 0 || y.rank() == 0 {
         refuse!("a number is not a matrix");
     }
@@ -77,12 +77,13 @@ pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Maybe {
     if y.rank() == 1 {
         let column = call.unsqueeze(y, 1)?;
         let product = matmul(call, x, &column)?;
-        return call.squeeze(&product, back(product.rank(), 1)?);
+        return call.squeeze(&product, axis_from_end(product.rank(), 1)?);
     }
     if y.rank() == 2 {
         let rows = flat(call, x)?;
         let product = call.mm(&rows, y)?;
-        return call.view(&product, x.with_size(back(x.rank(), 1)?, y.extent(1)?.clone())?);
+        return call
+            .view(&product, x.with_size(axis_from_end(x.rank(), 1)?, y.extent(1)?.clone())?);
     }
     let ([left @ .., rows, inner], [right @ .., other, columns]) = (x.extent(..)?, y.extent(..)?)
     else {

@@ -1,6 +1,6 @@
 //! Losses.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     formula("reduced(square(self - target))", &["aten.mse_loss"]),
@@ -94,9 +94,9 @@ fn likelihood(call: &mut Call<'_>) -> Results {
     let (log, target) = (call.tensor("self")?, call.tensor("target")?);
     let Picked { loss, weights, .. } = picked(call, &log, &target)?;
     let (done, total) = by_weights(call, &loss, &weights)?;
-    let mut results = vec![Made::Tensor(done)];
+    let mut results = vec![RewriteResult::Tensor(done)];
     if call.node.outputs.len() > 1 {
-        results.push(Made::Tensor(total));
+        results.push(RewriteResult::Tensor(total));
     }
     Ok(results)
 }
@@ -127,7 +127,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
 }
 
 /// Times the weights of the classes, which are along this dimension.
-fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> Maybe {
+fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> TensorResult {
     let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
     let weight = call.along(&weight, 0, x.rank() - at)?;
     call.multiply(&x, &weight)

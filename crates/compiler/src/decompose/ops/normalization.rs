@@ -1,6 +1,6 @@
 //! Normalization.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -39,7 +39,7 @@ impl Affine {
     }
 
     /// Times the weight, plus the bias.
-    fn apply(&self, call: &mut Call<'_>, x: Tensor) -> Maybe {
+    fn apply(&self, call: &mut Call<'_>, x: Tensor) -> TensorResult {
         let mut done = x;
         if let Some(weight) = &self.weight {
             let weight = of_channels(call, weight, &done)?;
@@ -54,14 +54,14 @@ impl Affine {
 }
 
 /// What there is one of for each channel, beside a tensor that has them along its second dimension.
-fn of_channels(call: &mut Call<'_>, each: &Tensor, x: &Tensor) -> Maybe {
+fn of_channels(call: &mut Call<'_>, each: &Tensor, x: &Tensor) -> TensorResult {
     let (rank, given) = (x.rank(), each.rank());
     if given != 1 || rank < 2 {
         refuse!(
             "weights of rank {given} for channels of rank {rank}; accepted are 1, and 2 or more"
         );
     }
-    let channels = call.along(each, 0, back(rank, 1)?)?;
+    let channels = call.along(each, 0, axis_from_end(rank, 1)?)?;
     call.cast(&channels, x.dtype)
 }
 
@@ -94,7 +94,7 @@ fn by_given(
     affine: &Affine,
     [mean, variance]: [&Tensor; 2],
     epsilon: f64,
-) -> Maybe {
+) -> TensorResult {
     let given = given!(
         input = x,
         momentum = 0.1,
@@ -116,7 +116,7 @@ fn beside_channels(x: &Tensor) -> Vec<usize> {
 }
 
 /// Without the mean of its channel, divided by the deviation.
-fn standard(call: &mut Call<'_>, x: &Tensor, epsilon: f64) -> Maybe {
+fn standard(call: &mut Call<'_>, x: &Tensor, epsilon: f64) -> TensorResult {
     let over = beside_channels(x);
     let formula = "centered = x - mean(x, over, 1); \
                    centered * rsqrt(mean(square(centered), over, 1) + epsilon)";
@@ -132,7 +132,7 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
         let (mean, variance) = (call.tensor("running_mean")?, call.tensor("running_var")?);
         let done = by_given(call, &x, &affine, [&mean, &variance], epsilon)?;
         let all = [Some(done), None, None, Some(mean), Some(variance)];
-        return Ok(all.map(|made| made.map_or(Made::Nothing, Made::Tensor)).into());
+        return Ok(all.map(|made| made.map_or(RewriteResult::Nothing, RewriteResult::Tensor)).into());
     }
     let plain = standard(call, &x, epsilon)?;
     let done = affine.apply(call, plain)?;
@@ -140,7 +140,11 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
     let mean = call.mean(&x, &over, false)?;
     let own = call.variance(&x, &over, 0.0, false)?;
     let inverse = calc!(call, "rsqrt(own + epsilon)", own, epsilon)?;
-    let mut results = vec![Made::Tensor(done), Made::Tensor(mean.clone()), Made::Tensor(inverse)];
+    let mut results = vec![
+        RewriteResult::Tensor(done),
+        RewriteResult::Tensor(mean.clone()),
+        RewriteResult::Tensor(inverse),
+    ];
     let unbiased = call.variance(&x, &over, 1.0, false)?;
     for (name, new) in [("running_mean", mean), ("running_var", unbiased)] {
         if results.len() == call.node.outputs.len() {
@@ -148,7 +152,7 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
         }
         let old = call.tensor(name)?;
         let moved = calc!(call, "old * (1 - momentum) + new * momentum", old, new)?;
-        results.push(Made::Tensor(moved));
+        results.push(RewriteResult::Tensor(moved));
     }
     Ok(results)
 }
@@ -171,7 +175,7 @@ fn layer_norm(call: &mut Call<'_>) -> Results {
     let types =
         vec![(x.dtype, x.sizes.clone()), (x.dtype, statistics.clone()), (x.dtype, statistics)];
     let all = call.emit_several("aten.native_layer_norm.default", given, types)?;
-    Ok(all.into_iter().map(Made::Tensor).take(call.node.outputs.len()).collect())
+    Ok(all.into_iter().map(RewriteResult::Tensor).take(call.node.outputs.len()).collect())
 }
 
 /// `groups` groups of channels, each normalized for itself.
@@ -201,7 +205,7 @@ fn group_norm(call: &mut Call<'_>) -> Results {
     let x = call.tensor("input")?;
     let groups = call.int(if call.has("num_groups") { "num_groups" } else { "group" })?;
     let all = by_groups(call, &x, groups)?;
-    Ok(all.into_iter().map(Made::Tensor).take(call.node.outputs.len()).collect())
+    Ok(all.into_iter().map(RewriteResult::Tensor).take(call.node.outputs.len()).collect())
 }
 
 fn instance_norm(call: &mut Call<'_>) -> Results {
@@ -243,7 +247,7 @@ fn rms_norm(call: &mut Call<'_>) -> Results {
     }
     let done = call.cast(&done, x.dtype)?;
     if call.wants(1) {
-        return Ok(vec![Made::Tensor(done), Made::Tensor(inverse)]);
+        return Ok(vec![RewriteResult::Tensor(done), RewriteResult::Tensor(inverse)]);
     }
     first(call, done)
 }
@@ -260,5 +264,5 @@ fn weight_norm(call: &mut Call<'_>) -> Results {
         return first(call, done);
     }
     let length = call.view(&length, call.result(1)?.sizes.clone())?;
-    Ok(vec![Made::Tensor(done), Made::Tensor(length)])
+    Ok(vec![RewriteResult::Tensor(done), RewriteResult::Tensor(length)])
 }

@@ -1,7 +1,7 @@
 //! Elements in the order of their size.
 
 use super::reduction::{of_number, ordered};
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(topk_call, &["aten.topk"]),
@@ -37,7 +37,7 @@ pub(super) fn topk(
 }
 
 fn two(both: [Tensor; 2]) -> Results {
-    Ok(both.into_iter().map(Made::Tensor).collect())
+    Ok(both.into_iter().map(RewriteResult::Tensor).collect())
 }
 
 fn topk_call(call: &mut Call<'_>) -> Results {
@@ -62,7 +62,7 @@ fn sorted(call: &mut Call<'_>, x: &Tensor, at: usize, descending: bool) -> Resul
     let count = call.count(&length, ScalarType::Int64)?;
     let (row, column) = (call.unsqueeze(&count, 0)?, call.unsqueeze(&count, 1)?);
     let values = ordered(call, x)?;
-    let last = back(values.rank(), 1)?;
+    let last = axis_from_end(values.rank(), 1)?;
     let moved = call.transpose(&values, at, last)?;
     // One is the element, the other runs over all.
     let (one, other) = (call.unsqueeze(&moved, last + 1)?, call.unsqueeze(&moved, last)?);
@@ -151,7 +151,7 @@ fn searched(call: &mut Call<'_>) -> Results {
     let bounds = match bounds.rank() {
         0 => refuse!("the bounds have no dimensions"),
         1 => bounds,
-        rank => call.unsqueeze(&bounds, back(rank, 1)?)?,
+        rank => call.unsqueeze(&bounds, axis_from_end(rank, 1)?)?,
     };
     let formula = "under = where(right, bounds <= values, bounds < values); \
                    below = where(is_float(values), under | isnan(values), under); \
@@ -222,5 +222,5 @@ fn mode(call: &mut Call<'_>) -> Results {
     let place = call.extreme("amax", &places, &[at], keep)?;
     let value = if keep { value } else { call.squeeze(&value, at)? };
     let value = call.cast(&value, x.dtype)?;
-    Ok(vec![Made::Tensor(value), Made::Tensor(place)])
+    Ok(vec![RewriteResult::Tensor(value), RewriteResult::Tensor(place)])
 }

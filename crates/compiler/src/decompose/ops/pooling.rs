@@ -1,6 +1,6 @@
 //! Pooling. Kernels are for planes; rows have a height of 1, and volumes are pooled as planes and then along their depth.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(max_pool, &["aten.max_pool{1,2,3}d"]),
@@ -138,7 +138,7 @@ fn max_pool_indices(call: &mut Call<'_>) -> Results {
         refuse!("the places of the largest elements of volumes have no kernel");
     }
     let both = pooled(call, &x, &window, &sizes, &max_planes)?;
-    Ok(both.into_iter().map(Made::Tensor).collect())
+    Ok(both.into_iter().map(RewriteResult::Tensor).collect())
 }
 
 fn average_pool(call: &mut Call<'_>) -> Results {
@@ -174,7 +174,7 @@ fn adaptive_average(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let sizes = call.result_sizes()?;
     let pool = |call: &mut Call<'_>, x: &Tensor, _: &Window, sizes: Vec<Size>| {
-        let wanted = call.sizes_argument(size::at(&sizes, back(sizes.len(), 2)?..)?)?;
+        let wanted = call.sizes_argument(size::at(&sizes, axis_from_end(sizes.len(), 2)?..)?)?;
         let given = given!(self = x, output_size = wanted);
         Ok(vec![call.emit("aten._adaptive_avg_pool2d.default", given, x.dtype, sizes)?])
     };
@@ -211,5 +211,5 @@ fn adaptive_max(call: &mut Call<'_>) -> Results {
         }
         done = call.concatenate(&parts, at)?;
     }
-    Ok(vec![Made::Tensor(done), Made::Nothing])
+    Ok(vec![RewriteResult::Tensor(done), RewriteResult::Nothing])
 }

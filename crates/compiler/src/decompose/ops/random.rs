@@ -1,7 +1,7 @@
 //! Random numbers, of those that kernels draw: evenly from 0 to 1, or normally.
 
 use super::order::topk;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| like(call, "aten.rand.default"), &["aten.rand_like.default"]),
@@ -12,7 +12,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(permutation, &["aten.randperm.default"]),
 ];
 
-fn drawn(call: &mut Call<'_>, operator: &str, sizes: Vec<Size>, dtype: ScalarType) -> Maybe {
+fn drawn(call: &mut Call<'_>, operator: &str, sizes: Vec<Size>, dtype: ScalarType) -> TensorResult {
     let wanted = call.sizes_argument(&sizes)?;
     call.emit(operator, given!(size = wanted, dtype = dtype), dtype, sizes)
 }
@@ -23,7 +23,7 @@ fn like(call: &mut Call<'_>, operator: &str) -> Results {
 }
 
 /// Evenly drawn numbers of the result's sizes, as floats.
-fn evenly(call: &mut Call<'_>) -> Maybe {
+fn evenly(call: &mut Call<'_>) -> TensorResult {
     let (dtype, sizes) = call.result_type()?;
     let dtype = if is_float(dtype) { dtype } else { ScalarType::Float32 };
     drawn(call, "aten.rand.default", sizes, dtype)

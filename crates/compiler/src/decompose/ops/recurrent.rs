@@ -1,7 +1,7 @@
 //! Recurrent layers, step by step.
 
 use super::linear::affine;
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| layers(call, Kind::Lstm), &["aten.lstm.input"]),
@@ -44,7 +44,7 @@ fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N]>
     let width = width / count;
     let part = |index| call.slice(x, at, (checked(index) * width).get()?, width, 1);
     let gates = (0..count).map(part).collect::<Result<Vec<_>, _>>()?;
-    gates.try_into().map_err(|_| Refusal::new("gates are missing"))
+    gates.try_into().map_err(|_| LoweringError::new("gates are missing"))
 }
 
 impl Kind {
@@ -169,10 +169,10 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     if !batched {
         x = call.squeeze(&x, 1)?;
     }
-    let mut results = vec![Made::Tensor(x)];
+    let mut results = vec![RewriteResult::Tensor(x)];
     for states in &last {
         let all = call.stack(states, 0)?;
-        results.push(Made::Tensor(if batched { all } else { call.squeeze(&all, 1)? }));
+        results.push(RewriteResult::Tensor(if batched { all } else { call.squeeze(&all, 1)? }));
     }
     Ok(results)
 }
@@ -213,7 +213,7 @@ fn cell(call: &mut Call<'_>, kind: Kind) -> Results {
     let mut results = Vec::with_capacity(2);
     for state in kind.step(call, &weights, &of_input, &current)? {
         let state = if batched { state } else { call.squeeze(&state, 0)? };
-        results.push(Made::Tensor(state));
+        results.push(RewriteResult::Tensor(state));
     }
     Ok(results)
 }

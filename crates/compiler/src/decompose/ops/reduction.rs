@@ -1,6 +1,6 @@
 //! Along dimensions: sums, extremes, norms, distances.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(total, &["aten.sum", "aten.mean"]),
@@ -91,11 +91,11 @@ fn product(call: &mut Call<'_>) -> Results {
 /// A number as the extreme of itself: itself, and its place.
 pub(super) fn of_number(call: &mut Call<'_>, x: Tensor) -> Results {
     let place = call.scalar(Argument::Int(0), ScalarType::Int64)?;
-    Ok(vec![Made::Tensor(x), Made::Tensor(place)])
+    Ok(vec![RewriteResult::Tensor(x), RewriteResult::Tensor(place)])
 }
 
 /// What kernels compare: bytes order truth.
-pub(super) fn ordered(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+pub(super) fn ordered(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.cast(x, if x.dtype == ScalarType::Bool { ScalarType::UInt8 } else { x.dtype })
 }
 
@@ -113,7 +113,7 @@ fn extreme_and_place(call: &mut Call<'_>) -> Results {
     let given = given!(self = values, dim = at, keepdim = keep);
     let mut both = call.emit_several(&operator, given, types)?;
     *both.at_mut(0)? = call.cast(both.at(0)?, x.dtype)?;
-    Ok(both.into_iter().map(Made::Tensor).collect())
+    Ok(both.into_iter().map(RewriteResult::Tensor).collect())
 }
 
 fn place(call: &mut Call<'_>) -> Results {
@@ -164,11 +164,11 @@ fn spread(call: &mut Call<'_>) -> Results {
         return one(spread);
     }
     let mean = call.mean(&x, &dimensions, keep)?;
-    Ok(vec![Made::Tensor(spread), Made::Tensor(mean)])
+    Ok(vec![RewriteResult::Tensor(spread), RewriteResult::Tensor(mean)])
 }
 
 /// The norm of a degree of what is along some dimensions.
-fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, over: &[usize], keep: bool) -> Maybe {
+fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, over: &[usize], keep: bool) -> TensorResult {
     let formula = match degree {
         0.0 => "sum(number(x != 0.0), over, keep)",
         _ if x.rank() == 0 => "abs(x)",
@@ -221,7 +221,7 @@ fn matrix_norm(
     order: f64,
     [row, column]: [usize; 2],
     keep: bool,
-) -> Maybe {
+) -> TensorResult {
     let (along, other) = match order.abs() {
         1.0 => (row, column),
         f64::INFINITY => (column, row),
@@ -323,7 +323,7 @@ fn running_extreme(call: &mut Call<'_>) -> Results {
         places = call.concatenate(&[start_place, place], at)?;
         step *= 2;
     }
-    Ok(vec![Made::Tensor(values), Made::Tensor(places)])
+    Ok(vec![RewriteResult::Tensor(values), RewriteResult::Tensor(places)])
 }
 
 fn trapezoid_x(call: &mut Call<'_>) -> Results {
@@ -357,7 +357,7 @@ fn cosine_similarity(call: &mut Call<'_>) -> Results {
 fn distances_within(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let rows = x.known(0, "the number of rows")?;
-    created(&[rows, rows])?;
+    checked_numel(&[rows, rows])?;
     let formula = "flat(norm(unsqueeze(x, -2) - unsqueeze(x, -3), where(given(p), p, 2), -1))";
     let flat = calc!(call, formula, x)?;
     let places: Vec<i64> =

@@ -2,7 +2,7 @@
 //!
 //! Where no kernel resizes, each dimension is multiplied by a matrix of weights, which is computed when the program runs.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| plain(call, false), &["aten.upsample_nearest{1,2,3}d"]),
@@ -26,7 +26,7 @@ fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>)> {
             "an image of rank {rank} is resized to rank {noted}; both must be the same, and 3 or more"
         );
     }
-    let spatial = back(rank, 2)?;
+    let spatial = axis_from_end(rank, 2)?;
     let mut scales = vec![None; spatial];
     if call.has("scale_factors") {
         if let Argument::List(items) = call.argument("scale_factors")? {
@@ -60,7 +60,7 @@ fn planes(
     linear: bool,
     sizes: Vec<Size>,
     scales: [Option<f64>; 2],
-) -> Maybe {
+) -> TensorResult {
     let (size, scales) = match scales {
         [Some(height), Some(width)] => (Argument::None, [height, width].given()),
         _ => (call.sizes_argument(size::at(&sizes, 2..)?)?, Argument::None),
@@ -141,7 +141,7 @@ fn exact(call: &mut Call<'_>) -> Results {
 }
 
 /// Keys' kernel with parameter `a`, of distances.
-fn cubic(call: &mut Call<'_>, x: &Tensor, a: f64) -> Maybe {
+fn cubic(call: &mut Call<'_>, x: &Tensor, a: f64) -> TensorResult {
     let formula = "near = x * x * ((a + 2) * x - (a + 3)) + 1; far = (((x - 5) * x + 8) * x - 4) * a; \
                    where(x <= 1, near, where(x < 2, far, 0))";
     calc!(call, formula, x, a)
@@ -155,7 +155,7 @@ fn weights(
     scale: Option<f64>,
     antialias: bool,
     is_cubic: bool,
-) -> Maybe {
+) -> TensorResult {
     let align = call.bool("align_corners")?;
     let step = step(before, after, scale, align)?;
     let rows = call.count(after, ScalarType::Float32)?;
@@ -190,11 +190,11 @@ fn weights(
         let part = call.multiply(&here, &weight)?;
         sum = Some(plus(call, sum, part)?);
     }
-    sum.ok_or_else(|| Refusal::new("a kernel without places"))
+    sum.ok_or_else(|| LoweringError::new("a kernel without places"))
 }
 
 /// What is added to a sum that may be nothing yet.
-fn plus(call: &mut Call<'_>, sum: Option<Tensor>, part: Tensor) -> Maybe {
+fn plus(call: &mut Call<'_>, sum: Option<Tensor>, part: Tensor) -> TensorResult {
     match sum {
         Some(sum) => call.add(&sum, &part),
         None => Ok(part),
@@ -237,7 +237,7 @@ fn grid_sampler(call: &mut Call<'_>) -> Results {
 }
 
 /// Where the places of a grid lie along a dimension of this size.
-fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> Maybe {
+fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> TensorResult {
     let align = call.bool("align_corners")?;
     let (factor, offset) = match align {
         true => ((size - 1) as f64 / 2.0, (size - 1) as f64 / 2.0),
@@ -297,7 +297,7 @@ fn neighbours(
 }
 
 /// What a grid samples of a volume: the sum of the elements around each place, by how near they are.
-fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> Maybe {
+fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> TensorResult {
     let mode = call.int("interpolation_mode")?;
     if mode != 0 && mode != 1 {
         refuse!("`interpolation_mode` is {mode}; 0, bilinear, and 1, nearest, are accepted");
@@ -395,7 +395,7 @@ struct Windows {
 }
 
 /// Places in a window; more are not written out.
-const MOST_PLACES: i64 = 256;
+const MAX_PLACES: i64 = 256;
 
 fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     let two = |name: &str| -> Result<[i64; 2]> {
@@ -422,8 +422,8 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     };
     let count = [count(0)?, count(1)?];
     let [rows, columns] = kernel;
-    if rows.saturating_mul(columns) > MOST_PLACES {
-        refuse!("windows of {rows} by {columns} have more than {MOST_PLACES} places");
+    if rows.saturating_mul(columns) > MAX_PLACES {
+        refuse!("windows of {rows} by {columns} have more than {MAX_PLACES} places");
     }
     Ok(Windows { kernel, dilation, padding, stride, count })
 }
@@ -435,7 +435,13 @@ fn reach(kernel: i64, dilation: i64) -> Result<i64> {
 
 impl Windows {
     /// The elements of an image at one place of each window along a dimension: 0 are the rows, and 1 the columns.
-    fn at_place(&self, call: &mut Call<'_>, x: &Tensor, dimension: usize, place: i64) -> Maybe {
+    fn at_place(
+        &self,
+        call: &mut Call<'_>,
+        x: &Tensor,
+        dimension: usize,
+        place: i64,
+    ) -> TensorResult {
         let (axis, step) = (dimension + 2, *self.stride.at(dimension)?);
         let dilation = *self.dilation.at(dimension)?;
         let start = (checked(place) * dilation).get()?;
@@ -520,7 +526,7 @@ fn written(
     start: i64,
     count: i64,
     step: i64,
-) -> Maybe {
+) -> TensorResult {
     let end = ((checked(count) - 1) * step + start + 1).get()?;
     let given = given!(self = on, src = part, dim = at, start = start, end = end, step = step);
     call.like(on, "aten.slice_scatter.default", given)

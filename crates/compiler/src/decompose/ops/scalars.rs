@@ -1,6 +1,6 @@
 //! Numbers that a program computes with: sizes, mostly.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(
@@ -23,7 +23,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// A call of one of ExecuTorch's functions of numbers.
 fn primitive(call: &mut Call<'_>, name: &str, operands: Vec<Argument>) -> Results {
-    Ok(vec![Made::Number(call.prim(name, operands)?)])
+    Ok(vec![RewriteResult::Number(call.prim(name, operands)?)])
 }
 
 fn operands(call: &Call<'_>) -> Result<Vec<Argument>> {
@@ -68,7 +68,7 @@ fn power(call: &mut Call<'_>) -> Results {
     for _ in 1..*exponent {
         product = call.prim("mul", vec![product, base.clone()])?;
     }
-    Ok(vec![Made::Number(product)])
+    Ok(vec![RewriteResult::Number(product)])
 }
 
 fn both(call: &mut Call<'_>) -> Results {
@@ -88,7 +88,7 @@ fn sum(call: &mut Call<'_>) -> Results {
     for (index, item) in items.into_iter().enumerate() {
         total = if index == 0 { item } else { call.prim("add", vec![total, item])? };
     }
-    Ok(vec![Made::Number(total)])
+    Ok(vec![RewriteResult::Number(total)])
 }
 
 /// The only element of a tensor.
@@ -100,5 +100,5 @@ fn item(call: &mut Call<'_>) -> Results {
         _ => refuse!("a number that nothing uses"),
     };
     let operator = "aten._local_scalar_dense.default";
-    Ok(vec![Made::Number(call.emit_number(operator, given!(self = flat), meta)?)])
+    Ok(vec![RewriteResult::Number(call.emit_number(operator, given!(self = flat), meta)?)])
 }

@@ -1,6 +1,6 @@
 //! The same elements under other sizes, in another order, or fewer of them.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     to("aten.view_copy.default", &["aten.view.default", "aten._unsafe_view"]),
@@ -75,7 +75,7 @@ fn broadcast_all(call: &mut Call<'_>) -> Results {
         };
         sizes = both;
     }
-    all.iter().map(|tensor| call.expand(tensor, sizes.clone()).map(Made::Tensor)).collect()
+    all.iter().map(|tensor| call.expand(tensor, sizes.clone()).map(RewriteResult::Tensor)).collect()
 }
 
 fn turned(call: &mut Call<'_>) -> Results {
@@ -136,7 +136,7 @@ fn parts(call: &mut Call<'_>) -> Results {
     if x.sizes.iter().chain(&lengths).any(|size| size.fixed().is_none()) {
         return runs(call, &x, at, &lengths);
     }
-    Ok(in_parts(call, &x, at, &lengths)?.into_iter().map(Made::Tensor).collect())
+    Ok(in_parts(call, &x, at, &lengths)?.into_iter().map(RewriteResult::Tensor).collect())
 }
 
 /// Parts of a dimension, of these lengths.
@@ -161,7 +161,7 @@ fn runs(call: &mut Call<'_>, x: &Tensor, at: usize, lengths: &[Size]) -> Results
         let end = size::add(&start, length);
         let places = (call.size_argument(&start)?, call.size_argument(&end)?);
         let part = call.run(x, at, places.0, places.1, length.clone())?;
-        parts.push(Made::Tensor(part));
+        parts.push(RewriteResult::Tensor(part));
         start = end;
     }
     Ok(parts)
@@ -175,5 +175,7 @@ fn unbound(call: &mut Call<'_>) -> Results {
         return call.renamed(operator);
     }
     let places = 0..x.known(at, "the number of parts")?;
-    places.map(|at_place| call.select(&x, at, Argument::Int(at_place)).map(Made::Tensor)).collect()
+    places
+        .map(|at_place| call.select(&x, at, Argument::Int(at_place)).map(RewriteResult::Tensor))
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! Special functions by series and rational approximations, which neither Core ML nor ExecuTorch's kernels have.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(|call| mapped(call, inverse_erf), &["aten.erfinv", "aten.special_erfinv"]),
@@ -37,7 +37,7 @@ fn computed_in(dtype: ScalarType) -> ScalarType {
 }
 
 /// The function of the operand, as the type of the result.
-fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> Maybe) -> Results {
+fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> TensorResult) -> Results {
     let dtype = call.result(0)?.dtype;
     let x = call.tensor_as("self", computed_in(dtype))?;
     let y = f(call, &x)?;
@@ -45,7 +45,7 @@ fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> Maybe) 
 }
 
 /// A polynomial, the coefficient of the highest power first.
-fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> Maybe {
+fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> TensorResult {
     let [first, second, rest @ ..] = coefficients else {
         refuse!("a polynomial has {} coefficients", coefficients.len());
     };
@@ -59,7 +59,7 @@ fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> Maybe {
 }
 
 /// M. Giles, "Approximating the erfinv function": one polynomial for the middle, one for the tails.
-fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     const MIDDLE: [f32; 9] = [
         2.810_226_4e-8,
         3.432_739_4e-7,
@@ -94,7 +94,7 @@ fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 
 /// exp(z²) erfc(z) of what is not negative: W. H. Press et al., "Numerical Recipes", section 6.2, whose relative error is
 /// 1.2e-7 everywhere.
-fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> Maybe {
+fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> TensorResult {
     const LOGARITHM: [f32; 10] = [
         0.170_872_77,
         -0.822_152_23,
@@ -113,7 +113,7 @@ fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> Maybe {
 }
 
 /// One minus the error function. The difference would be zero where the error function rounds to 1.
-fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let z = call.map("abs", x)?;
     let ratio = erf_ratio(call, &z)?;
@@ -122,7 +122,7 @@ fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 }
 
 /// exp(x²) times one minus the error function.
-fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let z = call.map("abs", x)?;
     let ratio = erf_ratio(call, &z)?;
@@ -131,7 +131,7 @@ fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 
 /// Eight factors lift the argument, above which Stirling's series is exact to single precision; below one
 /// half the reflection formula is.
-fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     // Its series adds up what halves are too small for.
     call.frame.exact = true;
     let small = calc!(call, "x < 0.5", x)?;
@@ -156,7 +156,7 @@ fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 }
 
 /// Lifted by eight steps to where the asymptotic series holds; reflected below one half.
-fn digamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn digamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let small = calc!(call, "x < 0.5", x)?;
     let z = calc!(call, "where(small, 1 - x, x)", small, x)?;
@@ -176,7 +176,7 @@ fn digamma(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 }
 
 /// Hurwitz's zeta function of `q`, by the first terms and Euler's and Maclaurin's formula for the rest.
-fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> Maybe {
+fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> TensorResult {
     const TERMS: i64 = 9;
     let minus = call.map("neg", s)?;
     let mut sum = calc!(call, "q ^ minus", q, minus)?;
@@ -209,13 +209,13 @@ fn zeta_of_tensors(call: &mut Call<'_>) -> Results {
     one(call.cast(&y, dtype)?)
 }
 
-fn inverse_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn inverse_normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let inner = calc!(call, "x * 2 - 1", x)?;
     let y = inverse_erf(call, &inner)?;
     call.times(&y, std::f64::consts::SQRT_2)
 }
 
-fn normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let y = calc!(call, "x * -0.7071067811865476", x)?;
     let y = erf_complement(call, &y)?;
     call.times(&y, 0.5)
@@ -223,7 +223,7 @@ fn normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
 
 /// The logarithm of the share below. Far below zero the share is less than the smallest number, but not without the
 /// exponential.
-fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let depth = calc!(call, "abs(x) * 0.7071067811865476", x)?;
     let ratio = erf_ratio(call, &depth)?;
@@ -274,11 +274,11 @@ const ORDER_1: Bessel = Bessel {
 };
 
 /// The modified Bessel function of order 0.
-pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> Maybe {
+pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     bessel(call, x, &ORDER_0, false)
 }
 
-fn bessel(call: &mut Call<'_>, x: &Tensor, of: &Bessel, scaled: bool) -> Maybe {
+fn bessel(call: &mut Call<'_>, x: &Tensor, of: &Bessel, scaled: bool) -> TensorResult {
     let size = call.map("abs", x)?;
     let inner = calc!(call, "min(size, 3.75)", size)?;
     let square = calc!(call, "square(inner * (1 / 3.75))", inner)?;

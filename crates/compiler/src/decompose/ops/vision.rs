@@ -1,6 +1,6 @@
 //! torchvision's operators.
 
-use crate::decompose::words::*;
+use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     by(roi_align, &["torchvision.roi_align"]),
@@ -19,7 +19,12 @@ fn sizes<const N: usize>(sizes: [i64; N]) -> Vec<Size> {
 }
 
 /// What lies at these rows and columns of pictures, which may be between pixels; nothing is around them.
-fn between_pixels(call: &mut Call<'_>, picture: &Tensor, rows: &Tensor, columns: &Tensor) -> Maybe {
+fn between_pixels(
+    call: &mut Call<'_>,
+    picture: &Tensor,
+    rows: &Tensor,
+    columns: &Tensor,
+) -> TensorResult {
     let [_, _, height, width] = fixed(picture, "the picture")?;
     let mut places = Vec::with_capacity(2);
     // Pixels are squares from -1 to 1 to the kernel.

@@ -5,9 +5,9 @@ use std::ops::Range;
 use coremill_mil::ir::{Binding, Op};
 
 use super::{MAX_RANK, axes, dims_of, elements, grouped, ints, only, raised, value_of};
-use crate::bounds::back;
+use crate::bounds::axis_from_end;
 use crate::lower::layout;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// Along which axes an operation looks, and what it does with them.
 pub(super) struct Along {
@@ -75,7 +75,7 @@ fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec
         None => match op.kind() {
             Some(OpKind::Cumsum | OpKind::Gather | OpKind::GatherAlongAxis) => vec![0],
             Some(OpKind::ScatterAlongAxis) => vec![0],
-            _ => vec![back(rank, 1)?],
+            _ => vec![axis_from_end(rank, 1)?],
         },
     };
     axes.sort_unstable();

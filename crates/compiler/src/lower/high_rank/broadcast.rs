@@ -3,8 +3,8 @@
 use coremill_mil::ir::{Binding, Op};
 
 use super::{MAX_RANK, dims_of, grouped, only, raised, source};
-use crate::bounds::back;
-use crate::lower::words::*;
+use crate::bounds::axis_from_end;
+use crate::lower::prelude::*;
 
 /// Whether an operation looks at each element by itself.
 pub(super) fn is_elementwise(kind: OpKind) -> bool {
@@ -91,7 +91,7 @@ fn matched(all: &[Vec<Int>]) -> Matched {
 
 impl Matched {
     /// A tensor with its axes in groups, or all elements in a row.
-    fn brought(&self, builder: &mut Builder, value: ValueId, dims: &[Int]) -> Maybe {
+    fn brought(&self, builder: &mut Builder, value: ValueId, dims: &[Int]) -> ValueResult {
         match &self.groups {
             Some(groups) => grouped(builder, value, &padded(dims, self.dims.len()), groups),
             None => {
@@ -109,7 +109,7 @@ fn padded(dims: &[Int], rank: usize) -> Vec<Int> {
 }
 
 /// The elements of a tensor that is repeated to sizes.
-fn repeated(builder: &mut Builder, value: ValueId, dims: &[Int], sizes: &[Int]) -> Maybe {
+fn repeated(builder: &mut Builder, value: ValueId, dims: &[Int], sizes: &[Int]) -> ValueResult {
     let value = raised(builder, value, &padded(dims, sizes.len()))?;
     let whole = builder.expanded(value, sizes)?;
     source(builder, whole)
@@ -145,7 +145,7 @@ pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let product = builder.append_one(low)?;
     let rank = builder.rank(product);
     let mut dims = batches.dims;
-    for axis in back(rank, 2)?..rank {
+    for axis in axis_from_end(rank, 2)?..rank {
         dims.push(builder.dim(product, axis)?);
     }
     Ok(vec![raised(builder, product, &dims)?])

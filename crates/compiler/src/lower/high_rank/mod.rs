@@ -18,14 +18,14 @@ mod order;
 
 use std::ops::Range;
 
-use coremill_mil::infer::Outcome;
+use coremill_mil::infer::InferredValue;
 use coremill_mil::ir::{Binding, Constant, Dim, Op, TensorType, Type, ValueId};
 use coremill_mil::ops::OpKind;
 
-use super::builder::{Arg, Builder, Maybe, operation};
+use super::builder::{Arg, Builder, ValueResult, operation};
 use super::value::{HighRank, Int};
 use crate::decompose::call::position;
-use crate::error::{Refusal, Result, refuse};
+use crate::error::{LoweringError, Result, refuse};
 
 /// The most axes that Core ML's tensors have.
 pub(crate) const MAX_RANK: usize = 5;
@@ -35,7 +35,7 @@ impl Builder {
     pub(super) fn append_high_rank(
         &mut self,
         op: &Op,
-        outcomes: &[Outcome],
+        outcomes: &[InferredValue],
     ) -> Result<Option<Vec<ValueId>>> {
         let is_needed = is_needed(self, op, outcomes);
         is_needed.then(|| append(self, op, outcomes)).transpose()
@@ -44,7 +44,7 @@ impl Builder {
 
 /// Whether an operation takes or gives a tensor of too many axes. What a compressed weight is made of does not count:
 /// tables have two axes more than the weight.
-fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
+fn is_needed(builder: &Builder, op: &Op, outcomes: &[InferredValue]) -> bool {
     let rank = |ty: &Type| ty.as_tensor().map_or(0, TensorType::rank);
     let is_weight = op.kind().is_some_and(OpKind::is_constexpr);
     outcomes.iter().any(|outcome| rank(&outcome.ty) > MAX_RANK)
@@ -55,7 +55,7 @@ fn is_needed(builder: &Builder, op: &Op, outcomes: &[Outcome]) -> bool {
             })
 }
 
-fn append(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>> {
+fn append(builder: &mut Builder, op: &Op, outcomes: &[InferredValue]) -> Result<Vec<ValueId>> {
     let Some(kind) = op.kind() else { refuse!("`{}` has too many axes", op.type_name()) };
     if let Some(values) = reshaped(builder, kind, op, outcomes)? {
         return Ok(values);
@@ -81,8 +81,8 @@ fn append(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<Va
     }
 }
 
-fn too_many(kind: OpKind) -> Refusal {
-    Refusal::new(format!(
+fn too_many(kind: OpKind) -> LoweringError {
+    LoweringError::new(format!(
         "Core ML's `{}` would take or give a tensor of more than {MAX_RANK} axes, which no tensor of Core \
          ML has",
         kind.name()
@@ -91,7 +91,7 @@ fn too_many(kind: OpKind) -> Refusal {
 }
 
 /// The value bound to a parameter.
-fn only(op: &Op, name: &str) -> Maybe {
+fn only(op: &Op, name: &str) -> ValueResult {
     match op.bindings(name) {
         [Binding::Value(value)] => Ok(*value),
         _ => refuse!("`{name}` of `{}` is not a value", op.type_name()),
@@ -117,7 +117,9 @@ fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
     let [binding] = op.bindings(name) else { return None };
     match binding {
         Binding::Value(value) => builder.folded(*value)?.ints(),
-        Binding::Literal(constant) => coremill_mil::infer::Folded::from_constant(constant)?.ints(),
+        Binding::Literal(constant) => {
+            coremill_mil::infer::KnownElements::from_constant(constant)?.ints()
+        }
     }
 }
 
@@ -145,7 +147,7 @@ fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<
 }
 
 /// The tensor of few axes behind a value.
-fn source(builder: &mut Builder, value: ValueId) -> Maybe {
+fn source(builder: &mut Builder, value: ValueId) -> ValueResult {
     if builder.rank(value) <= MAX_RANK {
         return Ok(value);
     }
@@ -175,7 +177,7 @@ fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>> {
 }
 
 /// The elements of a tensor under other dimensions, however many.
-fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Maybe {
+fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> ValueResult {
     if dims.len() <= MAX_RANK {
         return builder.with_sizes(low, dims);
     }
@@ -185,13 +187,18 @@ fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> Maybe {
     let stated: Vec<_> = dims.iter().map(|dim| dim.known().unwrap_or(-1) as i32).collect();
     let op = operation(OpKind::Reshape, [("x", low.into()), ("shape", stated.as_slice().into())]);
     let ty = Type::Tensor(TensorType { dtype: builder.dtype(low), shape });
-    let value = builder.append_inferred(op, vec![Outcome::of(ty)])[0];
+    let value = builder.append_inferred(op, vec![InferredValue::of(ty)])[0];
     builder.high_rank.insert(value, HighRank { source: low, dims: dims.to_vec() });
     Ok(value)
 }
 
 /// A tensor with axes made one, range by range.
-fn grouped(builder: &mut Builder, value: ValueId, dims: &[Int], groups: &[Range<usize>]) -> Maybe {
+fn grouped(
+    builder: &mut Builder,
+    value: ValueId,
+    dims: &[Int],
+    groups: &[Range<usize>],
+) -> ValueResult {
     let mut sizes = Vec::with_capacity(groups.len());
     for group in groups {
         sizes.push(builder.product(&dims[group.clone()])?);
@@ -205,7 +212,7 @@ fn reshaped(
     builder: &mut Builder,
     kind: OpKind,
     op: &Op,
-    outcomes: &[Outcome],
+    outcomes: &[InferredValue],
 ) -> Result<Option<Vec<ValueId>>> {
     if !matches!(kind, OpKind::Reshape | OpKind::ExpandDims | OpKind::Squeeze | OpKind::Identity) {
         return Ok(None);
@@ -247,7 +254,7 @@ fn reshaped(
     Ok(Some(vec![raised(builder, low, &dims)?]))
 }
 
-fn filled(builder: &mut Builder, op: &Op, outcomes: &[Outcome]) -> Result<Vec<ValueId>> {
+fn filled(builder: &mut Builder, op: &Op, outcomes: &[InferredValue]) -> Result<Vec<ValueId>> {
     let rank =
         outcomes.first().and_then(|outcome| outcome.ty.as_tensor()).map_or(0, TensorType::rank);
     let dims = elements(builder, op, "shape", rank)?;

@@ -4,7 +4,7 @@ use coremill_mil::ir::{Op, ValueId};
 
 use super::{MAX_RANK, axes, dims_of, grouped, only, raised};
 use crate::error::{Result, refuse};
-use crate::lower::builder::{Builder, Maybe};
+use crate::lower::builder::{Builder, ValueResult};
 use crate::lower::value::Int;
 
 pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
@@ -59,7 +59,7 @@ fn permuted(
     sizes: &[Int],
     order: &[usize],
     groups: &[std::ops::Range<usize>],
-) -> Maybe {
+) -> ValueResult {
     // Where each group was, and how they follow each other there.
     let mut before: Vec<_> =
         groups.iter().map(|group| order[group.start]..order[group.start] + group.len()).collect();

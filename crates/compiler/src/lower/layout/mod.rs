@@ -9,7 +9,7 @@ use coremill_tensor::Buffer;
 pub(crate) use self::slice::Range;
 use super::builder::{int32, operation};
 use super::int::scalar;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// The axes that a reduction takes together, and whether they remain with one element.
 pub(crate) struct Axes {
@@ -48,7 +48,7 @@ impl Builder {
     }
 
     /// A tensor of these sizes with the same element everywhere.
-    pub(crate) fn filled(&mut self, sizes: &[Int], value: Constant) -> Maybe {
+    pub(crate) fn filled(&mut self, sizes: &[Int], value: Constant) -> ValueResult {
         if sizes.is_empty() {
             return Ok(self.constant(value));
         }
@@ -62,12 +62,12 @@ impl Builder {
     }
 
     /// A tensor of one number.
-    pub(crate) fn full(&mut self, sizes: &[Int], dtype: DType, number: f64) -> Maybe {
+    pub(crate) fn full(&mut self, sizes: &[Int], dtype: DType, number: f64) -> ValueResult {
         self.filled(sizes, number_of(dtype, number)?)
     }
 
     /// A tensor of the sizes of another with the same element everywhere.
-    pub(crate) fn filled_like(&mut self, x: ValueId, value: Constant) -> Maybe {
+    pub(crate) fn filled_like(&mut self, x: ValueId, value: Constant) -> ValueResult {
         if let Some(shape) = self.fixed_shape(x) {
             let sizes: Vec<_> = shape.iter().map(|&extent| Int::Known(extent as i64)).collect();
             return self.filled(&sizes, value);
@@ -80,7 +80,7 @@ impl Builder {
     }
 
     /// A tensor without elements. Core ML has none, but what is joined with one, or writes one, does nothing by it.
-    pub(crate) fn empty(&mut self, dims: &[Int], dtype: DType) -> Maybe {
+    pub(crate) fn empty(&mut self, dims: &[Int], dtype: DType) -> ValueResult {
         let known = |dim: &Int| dim.known().and_then(|extent| u64::try_from(extent).ok());
         let Some(shape) = dims.iter().map(known).collect::<Option<Vec<_>>>() else {
             refuse!("gives a tensor without elements, which Core ML has none of");
@@ -94,12 +94,12 @@ impl Builder {
     }
 
     /// The integers from 0 up to a size.
-    pub(crate) fn counting(&mut self, size: Int) -> Maybe {
+    pub(crate) fn counting(&mut self, size: Int) -> ValueResult {
         emit!(self, OpKind::Range1d, start = 0, end = scalar(size)?, step = 1)
     }
 
     /// The same as floats.
-    pub(crate) fn counting_floats(&mut self, size: Int) -> Maybe {
+    pub(crate) fn counting_floats(&mut self, size: Int) -> ValueResult {
         let numbers = self.counting(size)?;
         self.cast(numbers, DType::Fp32)
     }
@@ -116,7 +116,7 @@ fn number_of(dtype: DType, number: f64) -> Result<Constant> {
 /// The same elements under other dimensions.
 impl Builder {
     /// A tensor with other dimensions.
-    pub(crate) fn reshape(&mut self, value: ValueId, sizes: &[Int]) -> Maybe {
+    pub(crate) fn reshape(&mut self, value: ValueId, sizes: &[Int]) -> ValueResult {
         if sizes.is_empty() {
             // An empty shape has no element type of its own.
             return self.scalar_of(value);
@@ -134,7 +134,7 @@ impl Builder {
     }
 
     /// A tensor with the dimensions of another one, which has as many elements.
-    pub(crate) fn reshape_like(&mut self, value: ValueId, like: ValueId) -> Maybe {
+    pub(crate) fn reshape_like(&mut self, value: ValueId, like: ValueId) -> ValueResult {
         let shape = self.shape(like);
         if shape == self.shape(value) && shape.iter().all(|dim| !matches!(dim, Dim::Unknown)) {
             return Ok(value);
@@ -150,7 +150,7 @@ impl Builder {
     }
 
     /// A tensor with other dimensions, of which one may be −1, by the fewest operations.
-    pub(crate) fn with_sizes(&mut self, x: ValueId, sizes: &[Int]) -> Maybe {
+    pub(crate) fn with_sizes(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let shape = self.shape(x);
         let same = shape.len() == sizes.len()
             && shape.iter().zip(sizes).all(|(dim, &size)| self.is_extent(dim, size));
@@ -197,7 +197,7 @@ impl Builder {
     }
 
     /// All elements in a row.
-    pub(crate) fn flat(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn flat(&mut self, x: ValueId) -> ValueResult {
         match self.rank(x) {
             1 => Ok(x),
             _ => self.with_sizes(x, &[Int::Known(-1)]),
@@ -205,40 +205,40 @@ impl Builder {
     }
 
     /// A tensor of one element without axes.
-    pub(crate) fn scalar_of(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn scalar_of(&mut self, x: ValueId) -> ValueResult {
         let axes: Vec<_> = (0..self.rank(x) as i32).collect();
         self.squeeze(x, &axes)
     }
 
     /// A tensor with one axis at least.
-    pub(crate) fn with_axes(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn with_axes(&mut self, x: ValueId) -> ValueResult {
         if self.rank(x) == 0 { self.expand_dims(x, &[0]) } else { Ok(x) }
     }
 
     /// A tensor without these axes, each of which has one element.
-    pub(crate) fn squeeze(&mut self, x: ValueId, axes: &[i32]) -> Maybe {
+    pub(crate) fn squeeze(&mut self, x: ValueId, axes: &[i32]) -> ValueResult {
         if axes.is_empty() { Ok(x) } else { emit!(self, OpKind::Squeeze, x, axes) }
     }
 
     /// A tensor with axes of one element more, at these places of the result.
-    pub(crate) fn expand_dims(&mut self, x: ValueId, axes: &[i32]) -> Maybe {
+    pub(crate) fn expand_dims(&mut self, x: ValueId, axes: &[i32]) -> ValueResult {
         if axes.is_empty() { Ok(x) } else { emit!(self, OpKind::ExpandDims, x, axes) }
     }
 
     /// A vector along one axis of tensors of that rank, the others of one element.
-    pub(crate) fn along(&mut self, vector: ValueId, axis: usize, rank: usize) -> Maybe {
+    pub(crate) fn along(&mut self, vector: ValueId, axis: usize, rank: usize) -> ValueResult {
         let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
         self.expand_dims(vector, &axes)
     }
 
     /// A vector along an axis of tensors of that rank, to be repeated along those before it.
-    pub(crate) fn before(&mut self, vector: ValueId, axis: usize, rank: usize) -> Maybe {
+    pub(crate) fn before(&mut self, vector: ValueId, axis: usize, rank: usize) -> ValueResult {
         let axes: Vec<_> = (1..rank.saturating_sub(axis) as i32).collect();
         self.expand_dims(vector, &axes)
     }
 
     /// A tensor with its axes in another order.
-    pub(crate) fn transpose(&mut self, x: ValueId, order: &[usize]) -> Maybe {
+    pub(crate) fn transpose(&mut self, x: ValueId, order: &[usize]) -> ValueResult {
         if order.iter().enumerate().all(|(at, &from)| at == from) {
             return Ok(x);
         }
@@ -246,7 +246,7 @@ impl Builder {
     }
 
     /// A tensor whose axes were brought to an order, with them where they were.
-    pub(crate) fn transpose_back(&mut self, x: ValueId, order: &[usize]) -> Maybe {
+    pub(crate) fn transpose_back(&mut self, x: ValueId, order: &[usize]) -> ValueResult {
         let mut back = vec![0; order.len()];
         for (at, &axis) in order.iter().enumerate() {
             *back.at_mut(axis)? = at;
@@ -258,7 +258,7 @@ impl Builder {
 /// Tensors beside each other, and repeated.
 impl Builder {
     /// Tensors joined along an axis.
-    pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> Maybe {
+    pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> ValueResult {
         match values {
             [only] => Ok(*only),
             values => emit!(self, OpKind::Concat, values, axis, interleave = false),
@@ -266,7 +266,7 @@ impl Builder {
     }
 
     /// Tensors along a new axis.
-    pub(crate) fn stack(&mut self, values: &[ValueId], axis: i32) -> Maybe {
+    pub(crate) fn stack(&mut self, values: &[ValueId], axis: i32) -> ValueResult {
         match values {
             [only] => self.expand_dims(*only, &[axis]),
             values => emit!(self, OpKind::Stack, values, axis),
@@ -295,7 +295,7 @@ impl Builder {
     }
 
     /// A tensor with axes of one element repeated to these sizes, and axes put before its own; −1 leaves an axis.
-    pub(crate) fn expanded(&mut self, x: ValueId, sizes: &[Int]) -> Maybe {
+    pub(crate) fn expanded(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let Some(added) = sizes.len().checked_sub(self.rank(x)) else {
             refuse!("expands a tensor of rank {} to rank {}", self.rank(x), sizes.len());
         };
@@ -322,7 +322,7 @@ impl Builder {
     }
 
     /// A tensor that stands so often beside itself along each axis.
-    pub(crate) fn tiled(&mut self, x: ValueId, repeats: &[Int]) -> Maybe {
+    pub(crate) fn tiled(&mut self, x: ValueId, repeats: &[Int]) -> ValueResult {
         if repeats.iter().all(|&repeat| repeat == Int::Known(1)) {
             return Ok(x);
         }
@@ -369,17 +369,17 @@ impl Builder {
         x: ValueId,
         axes: &[usize],
         keep: bool,
-    ) -> Maybe {
+    ) -> ValueResult {
         emit!(self, kind, x, axes = places(axes).as_slice(), keep_dims = keep)
     }
 
     /// The same; what has no axes stays as it is.
-    pub(crate) fn reduce(&mut self, kind: OpKind, x: ValueId, axes: &Axes) -> Maybe {
+    pub(crate) fn reduce(&mut self, kind: OpKind, x: ValueId, axes: &Axes) -> ValueResult {
         if axes.axes.is_empty() { Ok(x) } else { self.reduced(kind, x, &axes.axes, axes.keep) }
     }
 
     /// Running sums along an axis.
-    pub(crate) fn cumulative(&mut self, x: ValueId, axis: usize) -> Maybe {
+    pub(crate) fn cumulative(&mut self, x: ValueId, axis: usize) -> ValueResult {
         emit!(self, OpKind::Cumsum, x, axis, exclusive = false, reverse = false)
     }
 
@@ -393,16 +393,18 @@ impl Builder {
     ) -> Result<[ValueId; 2]> {
         let k = int32(count)?;
         let values = super::builder::emit_many!(self, OpKind::Topk, x, k, axis, ascending)?;
-        values.try_into().map_err(|_| Refusal::new("`topk` gives other than values and indices"))
+        values
+            .try_into()
+            .map_err(|_| LoweringError::new("`topk` gives other than values and indices"))
     }
 
     /// The slices of a tensor at places along an axis, none of which are negative.
-    pub(crate) fn looked_up(&mut self, x: ValueId, indices: ValueId, axis: usize) -> Maybe {
+    pub(crate) fn looked_up(&mut self, x: ValueId, indices: ValueId, axis: usize) -> ValueResult {
         emit!(self, OpKind::Gather, x, indices, axis)
     }
 
     /// A tensor with so many elements more before and after each of its last axes.
-    pub(crate) fn padded(&mut self, x: ValueId, pad: &[i32], value: f32) -> Maybe {
+    pub(crate) fn padded(&mut self, x: ValueId, pad: &[i32], value: f32) -> ValueResult {
         emit!(self, OpKind::Pad, x, pad, mode = "constant", constant_val = value)
     }
 }

@@ -5,7 +5,7 @@
 use coremill_mil::ir::Dim;
 
 use crate::lower::builder::int32;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// What is taken along an axis: from `begin` up to `end`, every `step`th. Negative bounds count from the end.
 #[derive(Clone, Copy, Debug)]
@@ -45,13 +45,19 @@ impl Range {
 
 impl Builder {
     /// Part of a tensor along one axis, between known bounds; to the last element if no end is given.
-    pub(crate) fn slice(&mut self, x: ValueId, axis: usize, begin: i64, end: Option<i64>) -> Maybe {
+    pub(crate) fn slice(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        begin: i64,
+        end: Option<i64>,
+    ) -> ValueResult {
         let range = Range { begin: Int::Known(begin), end: end.map(Int::Known), step: 1 };
         self.sliced(x, axis, range)
     }
 
     /// Part of a tensor along an axis.
-    pub(crate) fn sliced(&mut self, x: ValueId, axis: usize, range: Range) -> Maybe {
+    pub(crate) fn sliced(&mut self, x: ValueId, axis: usize, range: Range) -> ValueResult {
         let Some(extent) = self.shape(x).get(axis).cloned() else {
             refuse!("axis {axis} is out of range for rank {}", self.rank(x));
         };
@@ -79,7 +85,7 @@ impl Builder {
     }
 
     /// One element along an axis, which goes.
-    pub(crate) fn taken_at(&mut self, x: ValueId, axis: usize, index: Int) -> Maybe {
+    pub(crate) fn taken_at(&mut self, x: ValueId, axis: usize, index: Int) -> ValueResult {
         let Some(extent) = self.shape(x).get(axis).map(Dim::known) else {
             refuse!("axis {axis} is out of range for rank {}", self.rank(x));
         };

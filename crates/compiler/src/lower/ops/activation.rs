@@ -1,7 +1,7 @@
 //! Activations.
 
 use super::unary::mapped;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.relu", relu),
@@ -16,7 +16,7 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten.native_dropout", native_dropout),
 ];
 
-fn relu(call: &mut Call<'_, '_>) -> Maybe {
+fn relu(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     match call.dtype(x) {
         DType::Fp32 => call.unary(OpKind::Relu, x),
@@ -25,7 +25,7 @@ fn relu(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn hardtanh(call: &mut Call<'_, '_>) -> Maybe {
+fn hardtanh(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let (low, high) = (call.float("min_val")?, call.float("max_val")?);
     if call.dtype(x) == DType::Fp32 {
@@ -35,7 +35,7 @@ fn hardtanh(call: &mut Call<'_, '_>) -> Maybe {
     calc!(call, "min(max(x, low), high)", x, low, high)
 }
 
-fn gelu(call: &mut Call<'_, '_>) -> Maybe {
+fn gelu(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let mode = match call.text("approximate")? {
         None | Some("none") => "EXACT",
@@ -45,11 +45,11 @@ fn gelu(call: &mut Call<'_, '_>) -> Maybe {
     emit!(call, OpKind::Gelu, x, mode)
 }
 
-fn raw_elu(builder: &mut Builder, x: ValueId, alpha: f32) -> Maybe {
+fn raw_elu(builder: &mut Builder, x: ValueId, alpha: f32) -> ValueResult {
     emit!(builder, OpKind::Elu, x, alpha)
 }
 
-fn elu(call: &mut Call<'_, '_>) -> Maybe {
+fn elu(call: &mut Call<'_, '_>) -> ValueResult {
     let (alpha, scale) = (call.float("alpha")? as f32, call.float("scale")? as f32);
     let input_scale = call.float("input_scale")? as f32;
     mapped(call, |builder, x| {
@@ -69,17 +69,17 @@ fn elu(call: &mut Call<'_, '_>) -> Maybe {
     })
 }
 
-fn slope(builder: &mut Builder, x: ValueId, alpha: f64) -> Maybe {
+fn slope(builder: &mut Builder, x: ValueId, alpha: f64) -> ValueResult {
     emit!(builder, OpKind::LeakyRelu, x, alpha = alpha as f32)
 }
 
-fn leaky_relu(call: &mut Call<'_, '_>) -> Maybe {
+fn leaky_relu(call: &mut Call<'_, '_>) -> ValueResult {
     let alpha = call.float("negative_slope")?;
     mapped(call, |builder, x| slope(builder, x, alpha))
 }
 
 /// Of a slope for each channel, which is the second axis.
-fn prelu(call: &mut Call<'_, '_>) -> Maybe {
+fn prelu(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let weight = call.value("weight")?;
     let rank = call.rank(x);
@@ -103,11 +103,11 @@ fn only_float(builder: &Builder, value: ValueId) -> Option<f64> {
     builder.folded(value)?.only()?.float()
 }
 
-fn hardsigmoid(builder: &mut Builder, x: ValueId) -> Maybe {
+fn hardsigmoid(builder: &mut Builder, x: ValueId) -> ValueResult {
     emit!(builder, OpKind::SigmoidHard, x, alpha = 1.0_f32 / 6.0, beta = 0.5_f32)
 }
 
-fn softplus(call: &mut Call<'_, '_>) -> Maybe {
+fn softplus(call: &mut Call<'_, '_>) -> ValueResult {
     /// Beyond it `softplus(x)` is `x` in single precision.
     const LINEAR: f32 = 16.0;
     let (beta, threshold) = (call.float("beta")? as f32, call.float("threshold")? as f32);
@@ -122,7 +122,7 @@ fn softplus(call: &mut Call<'_, '_>) -> Maybe {
     })
 }
 
-fn glu(call: &mut Call<'_, '_>) -> Maybe {
+fn glu(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let axis = call.axis("dim", call.rank(x))? as i32;
     let halves = call.split_evenly(x, 2, axis)?;
@@ -132,12 +132,12 @@ fn glu(call: &mut Call<'_, '_>) -> Maybe {
 
 fn native_dropout(call: &mut Call<'_, '_>) -> Results {
     if call.flag("train")? && call.float("p")? != 0.0 {
-        return Err(Refusal::new("dropout drops at random while training")
+        return Err(LoweringError::new("dropout drops at random while training")
             .hint("export the model after `eval()`"));
     }
     let x = call.tensor("input")?;
     // The mask has all elements kept.
     let mask = call.binary(OpKind::Equal, x.value, x.value)?;
     let mask = call.binary(OpKind::LogicalOr, mask, true)?;
-    Ok(vec![Lowered::Tensor(x), Lowered::tensor(mask, ScalarType::Bool)])
+    Ok(vec![LoweredValue::Tensor(x), LoweredValue::tensor(mask, ScalarType::Bool)])
 }

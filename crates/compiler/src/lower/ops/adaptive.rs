@@ -2,7 +2,7 @@
 
 use super::linear::times_along;
 use super::pooling::{Positions, places_of_largest, with_batch, without_batch};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{,_}adaptive_avg_pool{1,2,3}d", average),
@@ -18,7 +18,7 @@ struct Axis {
 impl Axis {
     /// Where each window begins and ends.
     fn windows(&self) -> Option<Vec<(i64, i64)>> {
-        created(&[self.output]).ok()?;
+        checked_numel(&[self.output]).ok()?;
         let (input, output) = (self.input?, self.output);
         let start = |at: i64| at * input / output;
         let end = |at: i64| ((at + 1) * input + output - 1) / output;
@@ -62,7 +62,7 @@ fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
 }
 
 /// How one axis is pooled by windows that are neither side by side nor the whole of it.
-type Along = fn(&mut Builder, ValueId, usize, &Axis) -> Maybe;
+type Along = fn(&mut Builder, ValueId, usize, &Axis) -> ValueResult;
 
 /// A pool: of a whole axis it is a reduction, of windows side by side one of Core ML's pools.
 fn pooled(
@@ -71,7 +71,7 @@ fn pooled(
     axes: &[Axis],
     [whole, pool]: [OpKind; 2],
     along: Along,
-) -> Maybe {
+) -> ValueResult {
     let changed: Vec<_> = axes.iter().enumerate().filter(|(_, axis)| !axis.is_kept()).collect();
     if changed.is_empty() {
         return Ok(x);
@@ -95,18 +95,18 @@ fn pooled(
     Ok(y)
 }
 
-fn average(call: &mut Call<'_, '_>) -> Maybe {
+fn average(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, batched, axes) = operand(call)?;
     let y = pooled(call, x, &axes, [OpKind::ReduceMean, OpKind::AvgPool], averaged)?;
     without_batch(call, y, batched)
 }
 
 /// Averages along one axis: the product with a constant matrix.
-fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Maybe {
+fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> ValueResult {
     let (Some(input), Some(windows)) = (of.input, of.windows()) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
     };
-    created(&[of.output, input])?;
+    checked_numel(&[of.output, input])?;
     let rows = windows.into_iter().flat_map(|(start, end)| {
         let share = 1.0 / (end - start) as f32;
         (0..input).map(move |at| if (start..end).contains(&at) { share } else { 0.0 })
@@ -135,14 +135,14 @@ fn largest(call: &mut Call<'_, '_>) -> Results {
 fn positions(axis: &Axis) -> Option<Positions> {
     let windows = axis.windows()?;
     let width = windows.iter().map(|(start, end)| end - start).max()?;
-    created(&[axis.output, width]).ok()?;
+    checked_numel(&[axis.output, width]).ok()?;
     let seen = windows
         .iter()
         .map(|&(start, end)| (0..width).map(|place| Some((start + place).min(end - 1))).collect());
     Some(Positions { input: axis.input?, seen: seen.collect() })
 }
 
-fn largest_along(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> Maybe {
+fn largest_along(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> ValueResult {
     let Some(windows) = positions(of) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
     };

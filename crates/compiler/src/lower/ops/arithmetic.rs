@@ -1,7 +1,7 @@
 //! Sums, products, quotients and powers, element by element.
 
 use super::operand::{Operand, narrow_range, wider};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.add", |call| sum(call, "self", "other", OpKind::Add)),
@@ -13,18 +13,18 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.remainder", |call| rest(call, true)),
     tensor("aten.fmod", |call| rest(call, false)),
     tensor("aten.pow", power),
-    tensor("aten.{maximum,minimum}", |call| extremum(call, call.namesake()?)),
+    tensor("aten.{maximum,minimum}", |call| extremum(call, call.matching_op()?)),
     tensor("aten.clamp", clamp),
     tensor("aten.atan2", arctangent),
 ];
 
 /// A result of integers wraps where torch's narrow types do.
-fn wrapped(call: &mut Call<'_, '_>, value: ValueId) -> Maybe {
+fn wrapped(call: &mut Call<'_, '_>, value: ValueId) -> ValueResult {
     let dtype = call.result_dtype()?;
     call.wrapped(value, dtype)
 }
 
-fn sum(call: &mut Call<'_, '_>, left: &str, right: &str, kind: OpKind) -> Maybe {
+fn sum(call: &mut Call<'_, '_>, left: &str, right: &str, kind: OpKind) -> ValueResult {
     let (x, y) = (call.operand(left)?, call.operand(right)?);
     let alpha = if call.has("alpha") { call.number("alpha")? } else { Number::ONE };
     let dtype = core_dtype(call.result_dtype()?)?;
@@ -69,14 +69,14 @@ fn scaled(
     Ok((kind, call.binary(OpKind::Mul, y, alpha)?.into()))
 }
 
-fn product(call: &mut Call<'_, '_>) -> Maybe {
+fn product(call: &mut Call<'_, '_>) -> ValueResult {
     let is_bool = core_dtype(call.result_dtype()?)? == DType::Bool;
     let [x, y] = call.operands(["self", "other"])?;
     let z = call.binary(if is_bool { OpKind::LogicalAnd } else { OpKind::Mul }, x, y)?;
     wrapped(call, z)
 }
 
-fn quotient(call: &mut Call<'_, '_>) -> Maybe {
+fn quotient(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("rounding_mode")
         && let Some(mode) = call.text("rounding_mode")?
     {
@@ -95,7 +95,7 @@ fn quotient(call: &mut Call<'_, '_>) -> Maybe {
     call.binary(OpKind::RealDiv, x, y)
 }
 
-fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> Maybe {
+fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> ValueResult {
     let [x, y] = call.operands(["self", "other"])?;
     let is_whole = core_dtype(call.result_dtype()?)? == DType::Int32;
     let z = match mode {
@@ -113,7 +113,7 @@ fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> Maybe {
 }
 
 /// What a division leaves: with the sign of the divisor, or else with that of the dividend.
-fn rest(call: &mut Call<'_, '_>, of_divisor: bool) -> Maybe {
+fn rest(call: &mut Call<'_, '_>, of_divisor: bool) -> ValueResult {
     let [x, y] = call.operands(["self", "other"])?;
     let z = if of_divisor {
         call.binary(OpKind::Mod, x, y)?
@@ -123,7 +123,7 @@ fn rest(call: &mut Call<'_, '_>, of_divisor: bool) -> Maybe {
     wrapped(call, z)
 }
 
-fn power(call: &mut Call<'_, '_>) -> Maybe {
+fn power(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, y) = (call.operand("self")?, call.operand("exponent")?);
     let dtype = call.numeric_result()?;
     let base = call.operand_value(x, dtype)?;
@@ -152,7 +152,7 @@ fn power(call: &mut Call<'_, '_>) -> Maybe {
     wrapped(call, z)
 }
 
-pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let [x, y] = call.operands(["self", "other"])?;
     let kind = match (core_dtype(call.result_dtype()?)?, kind) {
         (DType::Bool, OpKind::Maximum) => OpKind::LogicalOr,
@@ -162,7 +162,7 @@ pub(super) fn extremum(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
     call.binary(kind, x, y)
 }
 
-fn clamp(call: &mut Call<'_, '_>) -> Maybe {
+fn clamp(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.operand("self")?;
     let low = call.optional_operand("min")?;
     let high = call.optional_operand("max")?;
@@ -202,7 +202,7 @@ fn bounding(call: &Call<'_, '_>, bound: Operand) -> Result<Operand> {
 
 impl Builder {
     /// A tensor of floats between two bounds.
-    pub(crate) fn between(&mut self, x: ValueId, low: f32, high: f32) -> Maybe {
+    pub(crate) fn between(&mut self, x: ValueId, low: f32, high: f32) -> ValueResult {
         match (low, high) {
             (0.0, 6.0) => self.unary(OpKind::Relu6, x),
             (low, high) => self.clip(x, low, high),
@@ -216,7 +216,7 @@ pub(crate) fn meeting(x: Operand, y: Operand) -> Result<DType> {
 }
 
 /// The angle of the vector (x, y), from −π to π.
-fn arctangent(call: &mut Call<'_, '_>) -> Maybe {
+fn arctangent(call: &mut Call<'_, '_>) -> ValueResult {
     use std::f32::consts::PI;
     let (y, x) = (call.float_tensor("self")?, call.float_tensor("other")?);
     // Of two zeros there is no quotient.

@@ -1,7 +1,7 @@
 //! Attention.
 
 use super::linear::{in_result_type, product};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     several("aten.scaled_dot_product_attention", attention),
@@ -37,7 +37,7 @@ struct Attended {
 fn attention(call: &mut Call<'_, '_>) -> Results {
     let dropout = if call.has("dropout_p") { call.float("dropout_p")? } else { 0.0 };
     if dropout != 0.0 {
-        return Err(Refusal::new(format!("`dropout_p` is {dropout}; accepted is 0"))
+        return Err(LoweringError::new(format!("`dropout_p` is {dropout}; accepted is 0"))
             .hint("export the model after `eval()`"));
     }
     if call.has("dropout_mask") {
@@ -83,7 +83,11 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
         None => attended.value,
     };
     let weights = attended.weights.filter(|_| weights);
-    Ok([Some(value), weights].into_iter().flatten().map(|it| Lowered::tensor(it, dtype)).collect())
+    Ok([Some(value), weights]
+        .into_iter()
+        .flatten()
+        .map(|it| LoweredValue::tensor(it, dtype))
+        .collect())
 }
 
 /// `softmax(query · keyᵀ · scale + mask) · value`.
@@ -116,7 +120,7 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
 }
 
 /// Scores with a mask added, or with those that do not count next to nothing.
-fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> Maybe {
+fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> ValueResult {
     if builder.dtype(mask) != DType::Bool {
         let mask = builder.cast(mask, DType::Fp32)?;
         return builder.binary(OpKind::Add, scores, mask);
@@ -211,11 +215,11 @@ fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Atte
     }
     let each = (many / few) as i64;
     let sizes = builder.dims(query)?;
-    let targets = *sizes.at(back(rank, 2)?)?;
+    let targets = *sizes.at(axis_from_end(rank, 2)?)?;
     let stack = |builder: &mut Builder, x: ValueId| {
         let mut sizes = builder.dims(x)?;
-        *sizes.at_mut(back(rank, 3)?)? = Int::Known(few as i64);
-        *sizes.at_mut(back(rank, 2)?)? = match targets {
+        *sizes.at_mut(axis_from_end(rank, 3)?)? = Int::Known(few as i64);
+        *sizes.at_mut(axis_from_end(rank, 2)?)? = match targets {
             Int::Known(targets) => Int::Known(targets * each),
             Int::Computed(_) => Int::Known(-1),
         };
@@ -226,29 +230,32 @@ fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Atte
         None => None,
         Some(mask) => {
             let extents = builder.extents(mask);
-            let own_heads = extents.len() == rank && *extents.at(back(rank, 3)?)? != Some(1);
+            let own_heads =
+                extents.len() == rank && *extents.at(axis_from_end(rank, 3)?)? != Some(1);
             if own_heads {
                 Some(stack(builder, mask)?)
             } else if extents.iter().rev().nth(1).is_none_or(|rows| *rows == Some(1)) {
                 Some(mask)
             } else {
                 let again = vec![mask; each as usize];
-                Some(builder.concat(&again, back(extents.len(), 2)?)?)
+                Some(builder.concat(&again, axis_from_end(extents.len(), 2)?)?)
             }
         }
     };
     let attended = attend(builder, Attention { query, mask, ..attention })?;
     let mut result = sizes;
-    *result.at_mut(back(rank, 1)?)? = builder.dim(value, back(rank, 1)?)?;
+    *result.at_mut(axis_from_end(rank, 1)?)? = builder.dim(value, axis_from_end(rank, 1)?)?;
     let value = builder.reshape(attended.value, &result)?;
     Ok(Attended { value, weights: None })
 }
 
 /// What lets each target see the sources up to its own place.
-fn causal_mask(builder: &mut Builder, query: ValueId, key: ValueId) -> Maybe {
+fn causal_mask(builder: &mut Builder, query: ValueId, key: ValueId) -> ValueResult {
     let (rank, key_rank) = (builder.rank(query), builder.rank(key));
-    let (targets, sources) =
-        (builder.dim(query, back(rank, 2)?)?, builder.dim(key, back(key_rank, 2)?)?);
+    let (targets, sources) = (
+        builder.dim(query, axis_from_end(rank, 2)?)?,
+        builder.dim(key, axis_from_end(key_rank, 2)?)?,
+    );
     if let (Some(targets), Some(sources)) = (targets.known(), sources.known()) {
         let rows = (0..targets).flat_map(|row| {
             (0..sources).map(move |column| if column <= row { 0.0 } else { f32::MIN })

@@ -2,7 +2,7 @@
 //! round down, and therefore treat a negative integer as its two's complement has it.
 
 use super::operand::{Operand, narrow_range};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.bitwise_and", |call| combine(call, OpKind::LogicalAnd)),
@@ -29,7 +29,7 @@ fn signed(mask: i64, dtype: ScalarType) -> i32 {
     }
 }
 
-fn combine(call: &mut Call<'_, '_>, logic: OpKind) -> Maybe {
+fn combine(call: &mut Call<'_, '_>, logic: OpKind) -> ValueResult {
     let names = ["self", "other"];
     let result = call.result_dtype()?;
     match core_dtype(result)? {
@@ -68,7 +68,7 @@ fn from_common(
     logic: OpKind,
     common: ValueId,
     [x, y]: [ValueId; 2],
-) -> Maybe {
+) -> ValueResult {
     if logic == OpKind::LogicalAnd {
         return Ok(common);
     }
@@ -90,7 +90,7 @@ fn one_known(builder: &Builder, operand: Operand) -> Option<i64> {
 
 /// `x & mask`: for each run of ones in the mask, what `x` leaves below its end without what it leaves below
 /// its begin.
-fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> Maybe {
+fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> ValueResult {
     let is_one = |bit: u32| bit < bits && mask >> bit.min(63) & 1 == 1;
     let mut total: Option<ValueId> = None;
     let mut bit = 0;
@@ -122,7 +122,7 @@ fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> Maybe {
 }
 
 /// The lowest `count` of the `bits` bits of `x`.
-fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> Maybe {
+fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> ValueResult {
     match count {
         _ if count >= bits => Ok(x),
         31 => {
@@ -135,7 +135,7 @@ fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> Maybe {
 }
 
 /// `x & y`: both are taken apart into bits along an axis of their own.
-fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> Maybe {
+fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> ValueResult {
     let bits = width(dtype);
     let rank = builder.rank(x).max(builder.rank(y));
     if rank >= 5 {
@@ -149,7 +149,7 @@ fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> M
 }
 
 /// The bits of integers along an axis at the end.
-fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> Maybe {
+fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> ValueResult {
     let own = builder.rank(x);
     let x = if own < rank || own == 0 {
         // An axis at the end of the shorter one would not meet the same axis of the other.
@@ -169,7 +169,7 @@ fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> Maybe {
     builder.binary(OpKind::Mod, quotients, 2)
 }
 
-fn invert(call: &mut Call<'_, '_>) -> Maybe {
+fn invert(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     let ones = match x.dtype {
         ScalarType::Bool => return call.unary(OpKind::LogicalNot, x.value),
@@ -193,7 +193,7 @@ fn shift(call: &mut Call<'_, '_>) -> Result<(ValueId, Int)> {
     Ok((x, by))
 }
 
-fn left_shift(call: &mut Call<'_, '_>) -> Maybe {
+fn left_shift(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, by) = shift(call)?;
     let result = call.result_dtype()?;
     let z = match by {
@@ -207,7 +207,7 @@ fn left_shift(call: &mut Call<'_, '_>) -> Maybe {
     call.wrapped(z, result)
 }
 
-fn right_shift(call: &mut Call<'_, '_>) -> Maybe {
+fn right_shift(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, by) = shift(call)?;
     let (x, last) = match by {
         // Only the sign is left.

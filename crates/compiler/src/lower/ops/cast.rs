@@ -1,6 +1,6 @@
 //! Other element types, and copies.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{to,_to_copy,float,lift,lift_fresh,lift_fresh_copy,_conj_copy}", convert),
@@ -9,15 +9,15 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("dim_order_ops.{_to_dim_order_copy,_clone_dim_order}", convert),
     // Of what the program gives alone: there are no other complex numbers by now.
     number("aten.complex", |call| {
-        Ok(Lowered::Pair([call.float_tensor("real")?, call.float_tensor("imag")?]))
+        Ok(LoweredValue::Pair([call.float_tensor("real")?, call.float_tensor("imag")?]))
     }),
 ];
 
-fn convert(call: &mut Call<'_, '_>) -> Maybe {
+fn convert(call: &mut Call<'_, '_>) -> ValueResult {
     converted(call, "self")
 }
 
-fn converted(call: &mut Call<'_, '_>, name: &str) -> Maybe {
+fn converted(call: &mut Call<'_, '_>, name: &str) -> ValueResult {
     let x = call.tensor(name)?;
     let dtype = call.result_dtype()?;
     if is_float(dtype)

@@ -2,7 +2,7 @@
 
 use super::arithmetic::meeting;
 use super::operand::Operand;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{eq,ne,lt,le,gt,ge}", compare),
@@ -19,13 +19,13 @@ pub(crate) const ROWS: &[Row] = &[
     number("aten.equal", whole_equal),
 ];
 
-fn compare(call: &mut Call<'_, '_>) -> Maybe {
+fn compare(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, y) = (call.operand("self")?, call.operand("other")?);
-    compared(call, x, y, call.namesake()?)
+    compared(call, x, y, call.matching_op()?)
 }
 
 /// `x op y` for operands of any types.
-fn compared(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> Maybe {
+fn compared(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> ValueResult {
     let dtype = meeting(x, y)?;
     if dtype != DType::Bool {
         let (x, y) = (call.operand_in(x, dtype)?, call.operand_in(y, dtype)?);
@@ -55,13 +55,13 @@ fn compared(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> Ma
     }
 }
 
-fn logic(call: &mut Call<'_, '_>) -> Maybe {
+fn logic(call: &mut Call<'_, '_>) -> ValueResult {
     let [x, y] = call.operands_in(["self", "other"], DType::Bool)?;
-    let kind = call.namesake()?;
+    let kind = call.matching_op()?;
     call.binary(kind, x, y)
 }
 
-fn logical_not(call: &mut Call<'_, '_>) -> Maybe {
+fn logical_not(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) == DType::Bool {
         return call.unary(OpKind::LogicalNot, x);
@@ -71,7 +71,7 @@ fn logical_not(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// `condition ? a : b`, of the type of the result.
-fn choose(call: &mut Call<'_, '_>) -> Maybe {
+fn choose(call: &mut Call<'_, '_>) -> ValueResult {
     let condition = call.value("condition")?;
     let condition = call.truthful_cast(condition, DType::Bool)?;
     let [a, b] = call.operands(["self", "other"])?;
@@ -79,13 +79,13 @@ fn choose(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// The same answer for every element.
-fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> Maybe {
+fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> ValueResult {
     let x = call.cast(x, DType::Int32)?;
     let kind = if truth { OpKind::Equal } else { OpKind::NotEqual };
     call.binary(kind, x, x)
 }
 
-fn is_nan(call: &mut Call<'_, '_>) -> Maybe {
+fn is_nan(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) != DType::Fp32 {
         return everywhere(call, x, false);
@@ -94,7 +94,7 @@ fn is_nan(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// How the magnitude compares with infinity.
-fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) != DType::Fp32 {
         return everywhere(call, x, kind == OpKind::Less);
@@ -104,7 +104,7 @@ fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
 }
 
 /// Whether two tensors are the same, as one `bool`.
-fn whole_equal(call: &mut Call<'_, '_>) -> Result<Lowered> {
+fn whole_equal(call: &mut Call<'_, '_>) -> Result<LoweredValue> {
     let (x, y) = (call.tensor("self")?, call.tensor("other")?);
     if call.extents(x.value) != call.extents(y.value) {
         return Ok(Truth::Known(false).into());

@@ -11,8 +11,8 @@ use coremill_pt2::{Argument, Graph, Subgraph};
 use super::index::written_along;
 use super::scan::accumulated_together;
 use crate::lower::Frame;
+use crate::lower::prelude::*;
 use crate::lower::value::Tensor;
-use crate::lower::words::*;
 
 pub(super) const ROWS: &[Row] = &[
     several("higher_order.cond", cond),
@@ -37,16 +37,19 @@ enum Shape {
 }
 
 /// The values that things consist of, and how these are made of them.
-fn taken_apart(call: &mut Call<'_, '_>, all: &[Lowered]) -> Result<(Vec<ValueId>, Vec<Shape>)> {
+fn taken_apart(
+    call: &mut Call<'_, '_>,
+    all: &[LoweredValue],
+) -> Result<(Vec<ValueId>, Vec<Shape>)> {
     let mut values = Vec::new();
     let mut shapes = Vec::with_capacity(all.len());
     for one in all {
         shapes.push(match *one {
-            Lowered::Tensor(Tensor { value, dtype }) => {
+            LoweredValue::Tensor(Tensor { value, dtype }) => {
                 values.push(value);
                 Shape::Tensor(dtype)
             }
-            Lowered::Number(number) => {
+            LoweredValue::Number(number) => {
                 values.push(call.number_value(number)?);
                 match number {
                     Number::Bool(_) => Shape::Bool,
@@ -54,24 +57,26 @@ fn taken_apart(call: &mut Call<'_, '_>, all: &[Lowered]) -> Result<(Vec<ValueId>
                     Number::Float(_) => Shape::Float,
                 }
             }
-            Lowered::Pair(_) | Lowered::Nothing | Lowered::Refused => Shape::Nothing,
+            LoweredValue::Pair(_) | LoweredValue::Nothing | LoweredValue::Refused => {
+                Shape::Nothing
+            }
         });
     }
     Ok((values, shapes))
 }
 
 /// What is made of values, taken off the front.
-fn put_together(shape: Shape, values: &mut std::vec::IntoIter<ValueId>) -> Result<Lowered> {
+fn put_together(shape: Shape, values: &mut std::vec::IntoIter<ValueId>) -> Result<LoweredValue> {
     let mut next = || match values.next() {
         Some(value) => Ok(value),
         None => refuse!("a block gives fewer values than are asked of it"),
     };
     Ok(match shape {
-        Shape::Tensor(dtype) => Lowered::tensor(next()?, dtype),
+        Shape::Tensor(dtype) => LoweredValue::tensor(next()?, dtype),
         Shape::Int => Int::Computed(next()?).into(),
         Shape::Float => Real::Computed(next()?).into(),
         Shape::Bool => Truth::Computed(next()?).into(),
-        Shape::Nothing => Lowered::Nothing,
+        Shape::Nothing => LoweredValue::Nothing,
     })
 }
 
@@ -82,15 +87,15 @@ fn all_together(shapes: &[Shape], values: Vec<ValueId>) -> Results {
 
 /// What a call gives in which something was refused.
 fn refused(call: &Call<'_, '_>) -> Results {
-    Ok(vec![Lowered::Refused; call.node.outputs.len()])
+    Ok(vec![LoweredValue::Refused; call.node.outputs.len()])
 }
 
-fn is_refused(results: &[Lowered]) -> bool {
-    results.iter().any(|result| matches!(result, Lowered::Refused))
+fn is_refused(results: &[LoweredValue]) -> bool {
+    results.iter().any(|result| matches!(result, LoweredValue::Refused))
 }
 
 /// The elements of an argument that is a list.
-fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<Lowered>> {
+fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<LoweredValue>> {
     match call.node.arguments.get(position) {
         Some(Argument::List(items)) => items.iter().map(|item| call.lowered(item)).collect(),
         None | Some(Argument::None) => Ok(Vec::new()),
@@ -119,14 +124,14 @@ fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>> {
 }
 
 /// A scalar `bool` that says which way to go; numbers are true if they are not zero.
-pub(super) fn predicate(call: &mut Call<'_, '_>, lowered: &Lowered) -> Result<Truth> {
+pub(super) fn predicate(call: &mut Call<'_, '_>, lowered: &LoweredValue) -> Result<Truth> {
     match *lowered {
-        Lowered::Number(Number::Bool(truth)) => Ok(truth),
-        Lowered::Number(Number::Int(Int::Known(value))) => Ok(Truth::Known(value != 0)),
-        Lowered::Number(Number::Int(Int::Computed(value))) => {
+        LoweredValue::Number(Number::Bool(truth)) => Ok(truth),
+        LoweredValue::Number(Number::Int(Int::Known(value))) => Ok(Truth::Known(value != 0)),
+        LoweredValue::Number(Number::Int(Int::Computed(value))) => {
             Ok(Truth::Computed(call.cast(value, DType::Bool)?))
         }
-        Lowered::Tensor(Tensor { value, .. }) => {
+        LoweredValue::Tensor(Tensor { value, .. }) => {
             let value = call.cast(value, DType::Bool)?;
             let value = call.with_sizes(value, &[])?;
             let known = call.folded(value).and_then(|folded| folded.only()?.bool());
@@ -164,7 +169,7 @@ fn cond(call: &mut Call<'_, '_>) -> Results {
 fn branch<'p>(
     call: &mut Call<'_, 'p>,
     graph: &'p Subgraph,
-    operands: Vec<Lowered>,
+    operands: Vec<LoweredValue>,
 ) -> Result<(BlockId, Option<Vec<Shape>>)> {
     call.open_block(&[]);
     let given = in_block(call, |call| {
@@ -217,17 +222,17 @@ fn while_loop(call: &mut Call<'_, '_>) -> Results {
 /// A loop over what it carries; none if something in it was refused.
 pub(super) fn looped<'p>(
     call: &mut Call<'_, 'p>,
-    carried: &[Lowered],
-    condition: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Result<Option<Lowered>>,
-    body: impl FnOnce(&mut Call<'_, 'p>, Vec<Lowered>) -> Results,
-) -> Result<Option<Vec<Lowered>>> {
+    carried: &[LoweredValue],
+    condition: impl FnOnce(&mut Call<'_, 'p>, Vec<LoweredValue>) -> Result<Option<LoweredValue>>,
+    body: impl FnOnce(&mut Call<'_, 'p>, Vec<LoweredValue>) -> Results,
+) -> Result<Option<Vec<LoweredValue>>> {
     let (values, shapes) = taken_apart(call, carried)?;
     // What is carried has one place in the loop's variables, a value that is carried twice two of them.
     let first = opened(call, &values);
     let ends = in_block(call, |call| {
         let inside = all_together(&shapes, first)?;
         let truth = match condition(call, inside)? {
-            None | Some(Lowered::Refused) => return Ok(None),
+            None | Some(LoweredValue::Refused) => return Ok(None),
             Some(truth) => predicate(call, &truth)?,
         };
         let truth = call.number_value(Number::Bool(truth))?;
@@ -292,13 +297,13 @@ fn opened(call: &mut Call<'_, '_>, values: &[ValueId]) -> Vec<ValueId> {
 fn scan(call: &mut Call<'_, '_>) -> Results {
     let graph = &call.subgraph(0)?.graph;
     let (carried, rows, around) = (list(call, 1)?, list(call, 2)?, list(call, 3)?);
-    Turns { graph, rows, around, kept: carried.len() }.all(call, carried)
+    MapLoop { graph, rows, around, kept: carried.len() }.all(call, carried)
 }
 
 fn map(call: &mut Call<'_, '_>) -> Results {
     let graph = &call.subgraph(0)?.graph;
     let (rows, around) = (list(call, 1)?, list(call, 2)?);
-    Turns { graph, rows, around, kept: 0 }.all(call, Vec::new())
+    MapLoop { graph, rows, around, kept: 0 }.all(call, Vec::new())
 }
 
 /// The rows of some tensors, each joined with all before it. torch has the graph that joins two rows compute each
@@ -331,7 +336,7 @@ fn custom_operator(call: &mut Call<'_, '_>) -> Results {
         Some(Argument::Operator(name) | Argument::Text(name)) => format!("`{name}`"),
         _ => "an operator".to_owned(),
     };
-    Err(Refusal::new(format!(
+    Err(LoweringError::new(format!(
         "calls {name}, which is the model's own: the program has only its name"
     ))
     .hint("compute it with operators of torch where the model is exported"))
@@ -339,17 +344,17 @@ fn custom_operator(call: &mut Call<'_, '_>) -> Results {
 
 /// A graph that is run for each row of some tensors: it takes what the turn before gave, the rows, and what is around;
 /// it gives what the next turn takes, and rows of the results.
-struct Turns<'p> {
+struct MapLoop<'p> {
     graph: &'p Graph,
-    rows: Vec<Lowered>,
-    around: Vec<Lowered>,
+    rows: Vec<LoweredValue>,
+    around: Vec<LoweredValue>,
     /// How many values go from one turn to the next.
     kept: usize,
 }
 
-impl<'p> Turns<'p> {
-    fn all(&self, call: &mut Call<'_, 'p>, carried: Vec<Lowered>) -> Results {
-        let Some(Lowered::Tensor(first)) = self.rows.first() else {
+impl<'p> MapLoop<'p> {
+    fn all(&self, call: &mut Call<'_, 'p>, carried: Vec<LoweredValue>) -> Results {
+        let Some(LoweredValue::Tensor(first)) = self.rows.first() else {
             refuse!("goes over the rows of no tensor");
         };
         match call.dim(first.value, 0)? {
@@ -362,13 +367,15 @@ impl<'p> Turns<'p> {
     fn one(
         &self,
         call: &mut Call<'_, 'p>,
-        mut inputs: Vec<Lowered>,
+        mut inputs: Vec<LoweredValue>,
         index: Int,
-    ) -> Result<Option<[Vec<Lowered>; 2]>> {
+    ) -> Result<Option<[Vec<LoweredValue>; 2]>> {
         for row in &self.rows {
-            let Lowered::Tensor(tensor) = row else { refuse!("goes over the rows of no tensor") };
+            let LoweredValue::Tensor(tensor) = row else {
+                refuse!("goes over the rows of no tensor")
+            };
             let value = call.taken_at(tensor.value, 0, index)?;
-            inputs.push(Lowered::tensor(value, tensor.dtype));
+            inputs.push(LoweredValue::tensor(value, tensor.dtype));
         }
         inputs.extend(self.around.iter().cloned());
         let mut given = call.lowering.inline(self.graph, inputs)?;
@@ -379,7 +386,12 @@ impl<'p> Turns<'p> {
         Ok(Some([given, own]))
     }
 
-    fn unrolled(&self, call: &mut Call<'_, 'p>, mut carried: Vec<Lowered>, count: i64) -> Results {
+    fn unrolled(
+        &self,
+        call: &mut Call<'_, 'p>,
+        mut carried: Vec<LoweredValue>,
+        count: i64,
+    ) -> Results {
         let mut results: Vec<Vec<ValueId>> = Vec::new();
         let mut shapes = Vec::new();
         for index in 0..count {
@@ -401,9 +413,14 @@ impl<'p> Turns<'p> {
         Ok(carried)
     }
 
-    fn rolled(&self, call: &mut Call<'_, 'p>, carried: Vec<Lowered>, count: Int) -> Results {
+    fn rolled(
+        &self,
+        call: &mut Call<'_, 'p>,
+        carried: Vec<LoweredValue>,
+        count: Int,
+    ) -> Results {
         // The results, as they are before the first turn.
-        let mut variables = vec![Lowered::Number(Number::ZERO)];
+        let mut variables = vec![LoweredValue::Number(Number::ZERO)];
         variables.extend(carried);
         for at in self.kept..call.node.outputs.len() {
             let mut dims = vec![count];
@@ -415,7 +432,7 @@ impl<'p> Turns<'p> {
             }
             let dtype = call.result_tensor(at)?.dtype;
             let empty = call.full(&dims, core_dtype(dtype)?, 0.0)?;
-            variables.push(Lowered::tensor(empty, dtype));
+            variables.push(LoweredValue::tensor(empty, dtype));
         }
         let results = looped(
             call,
@@ -430,16 +447,17 @@ impl<'p> Turns<'p> {
                 let index = index_of(&inside)?;
                 let carried = inside.part(1..=self.kept)?.to_vec();
                 let Some([mut given, own]) = self.one(call, carried, index)? else {
-                    return Ok(vec![Lowered::Refused]);
+                    return Ok(vec![LoweredValue::Refused]);
                 };
                 let next = call.add_ints(index, Int::Known(1))?;
                 given.insert(0, next.into());
                 for (row, all) in own.into_iter().zip(inside.part(self.kept + 1..)?) {
-                    let (Lowered::Tensor(row), Lowered::Tensor(all)) = (row, all) else {
+                    let (LoweredValue::Tensor(row), LoweredValue::Tensor(all)) = (row, all)
+                    else {
                         refuse!("gives rows that are not tensors");
                     };
                     let value = put_row(call, all.value, row.value, index, next)?;
-                    given.push(Lowered::tensor(value, all.dtype));
+                    given.push(LoweredValue::tensor(value, all.dtype));
                 }
                 Ok(given)
             },
@@ -454,15 +472,21 @@ impl<'p> Turns<'p> {
     }
 }
 
-fn index_of(inside: &[Lowered]) -> Result<Int> {
+fn index_of(inside: &[LoweredValue]) -> Result<Int> {
     match inside.first() {
-        Some(Lowered::Number(Number::Int(index))) => Ok(*index),
+        Some(LoweredValue::Number(Number::Int(index))) => Ok(*index),
         _ => refuse!("a loop has no counter"),
     }
 }
 
 /// A tensor with one row of it replaced.
-fn put_row(call: &mut Call<'_, '_>, all: ValueId, row: ValueId, index: Int, next: Int) -> Maybe {
+fn put_row(
+    call: &mut Call<'_, '_>,
+    all: ValueId,
+    row: ValueId,
+    index: Int,
+    next: Int,
+) -> ValueResult {
     let dtype = call.dtype(all);
     let row = call.cast(row, dtype)?;
     let row = call.expand_dims(row, &[0])?;

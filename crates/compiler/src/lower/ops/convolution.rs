@@ -2,7 +2,7 @@
 
 use super::pooling::{with_batch, without_batch};
 use crate::lower::ops::linear::{in_result_type, optional_in_result_type};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.conv{1,2,3}d", convolution).only(&["default", "padding"]),
@@ -60,7 +60,7 @@ impl Convolution {
     }
 
     /// The operation of that kind, and what has to follow it.
-    fn emit(&self, builder: &mut Builder, kind: OpKind) -> Maybe {
+    fn emit(&self, builder: &mut Builder, kind: OpKind) -> ValueResult {
         // Before iOS17 the bias is constant.
         let bindable =
             |bias: &ValueId| builder.opset() >= Opset::Ios17 || builder.is_constant(*bias);
@@ -89,7 +89,7 @@ impl Convolution {
         if self.pad.iter().all(|&pad| pad == 0) { "valid" } else { "custom" }
     }
 
-    fn lower(mut self, builder: &mut Builder) -> Maybe {
+    fn lower(mut self, builder: &mut Builder) -> ValueResult {
         if !builder.is_constant(self.weight) {
             // Core ML spreads the elements of constant weights only.
             self.weight = spread(builder, self.weight, &self.dilations)?;
@@ -99,7 +99,7 @@ impl Convolution {
     }
 
     /// The same transposed, whose output has so many elements more at the end of each dimension.
-    fn lower_transposed(mut self, builder: &mut Builder, output_padding: &[i32]) -> Maybe {
+    fn lower_transposed(mut self, builder: &mut Builder, output_padding: &[i32]) -> ValueResult {
         if !builder.is_constant(self.weight) {
             return self.lower_as_convolution(builder, output_padding);
         }
@@ -123,7 +123,11 @@ impl Convolution {
 
     /// A transposed one whose weight is computed, which Core ML has no operation for: a convolution of the
     /// input with zeros between its elements by the weight turned around.
-    fn lower_as_convolution(mut self, builder: &mut Builder, output_padding: &[i32]) -> Maybe {
+    fn lower_as_convolution(
+        mut self,
+        builder: &mut Builder,
+        output_padding: &[i32],
+    ) -> ValueResult {
         let spatial = self.spatial();
         let Some(weight) = builder.fixed_shape(self.weight) else {
             refuse!("the sizes of `weight` are not known before the program runs");
@@ -156,18 +160,18 @@ impl Convolution {
     }
 }
 
-fn convolution(call: &mut Call<'_, '_>) -> Maybe {
+fn convolution(call: &mut Call<'_, '_>) -> ValueResult {
     let convolution = Convolution::of(call)?;
     convolution.lower(call)
 }
 
-fn transposed_convolution(call: &mut Call<'_, '_>) -> Maybe {
+fn transposed_convolution(call: &mut Call<'_, '_>) -> ValueResult {
     let convolution = Convolution::of(call)?;
     let more = call.per_dimension("output_padding", convolution.spatial())?;
     convolution.lower_transposed(call, &more)
 }
 
-fn either_convolution(call: &mut Call<'_, '_>) -> Maybe {
+fn either_convolution(call: &mut Call<'_, '_>) -> ValueResult {
     if call.flag("transposed")? { transposed_convolution(call) } else { convolution(call) }
 }
 
@@ -193,7 +197,7 @@ fn same_padding(
 }
 
 /// A tensor with zeros between its elements along the spatial dimensions, so that they are this far apart.
-fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> Maybe {
+fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> ValueResult {
     for (axis, &dilation) in dilations.iter().enumerate() {
         if dilation == 1 {
             continue;

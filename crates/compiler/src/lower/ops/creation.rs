@@ -2,7 +2,7 @@
 
 use super::operand::{Operand, scalar};
 use crate::lower::int::scalar as int_operand;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.full", |call| of_sizes(call, Fill::Value("fill_value"))),
@@ -36,13 +36,13 @@ impl Fill {
     }
 }
 
-fn of_sizes(call: &mut Call<'_, '_>, fill: Fill) -> Maybe {
+fn of_sizes(call: &mut Call<'_, '_>, fill: Fill) -> ValueResult {
     let operand = fill.operand(call)?;
     let sizes = call.int_list("size")?;
     filled(call, operand, |builder, value| builder.filled(&sizes, value))
 }
 
-fn like(call: &mut Call<'_, '_>, fill: Fill) -> Maybe {
+fn like(call: &mut Call<'_, '_>, fill: Fill) -> ValueResult {
     let operand = fill.operand(call)?;
     let x = call.value("self")?;
     filled(call, operand, |builder, value| builder.filled_like(x, value))
@@ -52,8 +52,8 @@ fn like(call: &mut Call<'_, '_>, fill: Fill) -> Maybe {
 fn filled(
     call: &mut Call<'_, '_>,
     operand: Operand,
-    fill: impl Fn(&mut Builder, Constant) -> Maybe,
-) -> Maybe {
+    fill: impl Fn(&mut Builder, Constant) -> ValueResult,
+) -> ValueResult {
     let result = call.result_dtype()?;
     let dtype = core_dtype(result)?;
     if let Operand::Number(number) = operand
@@ -71,12 +71,12 @@ fn filled(
     call.truthful_cast(y, dtype)
 }
 
-fn scalar_tensor(call: &mut Call<'_, '_>) -> Maybe {
+fn scalar_tensor(call: &mut Call<'_, '_>) -> ValueResult {
     let operand = call.operand("s")?;
     filled(call, operand, |builder, value| builder.filled(&[], value))
 }
 
-fn arange(call: &mut Call<'_, '_>) -> Maybe {
+fn arange(call: &mut Call<'_, '_>) -> ValueResult {
     let start = call.optional_operand("start")?.unwrap_or(Operand::Number(Number::ZERO));
     let step = call.optional_operand("step")?.unwrap_or(Operand::Number(Number::ONE));
     let end = call.operand("end")?;
@@ -102,7 +102,13 @@ fn arange(call: &mut Call<'_, '_>) -> Maybe {
 /// More elements than this no program counts through.
 const MAX_RANGE: f64 = (1_u64 << 27) as f64;
 
-fn known_range(call: &mut Call<'_, '_>, start: f64, step: f64, count: f64, dtype: DType) -> Maybe {
+fn known_range(
+    call: &mut Call<'_, '_>,
+    start: f64,
+    step: f64,
+    count: f64,
+    dtype: DType,
+) -> ValueResult {
     if !(0.0..=MAX_RANGE).contains(&count) {
         refuse!("a range of {count} elements is none; up to {MAX_RANGE} are accepted");
     }
@@ -123,7 +129,7 @@ fn known_range(call: &mut Call<'_, '_>, start: f64, step: f64, count: f64, dtype
 }
 
 /// What is on and below a diagonal; the rest is zero.
-fn lower_triangle(call: &mut Call<'_, '_>) -> Maybe {
+fn lower_triangle(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let diagonal = call.int("diagonal")?;
     let rank = call.rank(x);
@@ -134,7 +140,8 @@ fn lower_triangle(call: &mut Call<'_, '_>) -> Maybe {
     if let Int::Known(above @ 0..) = diagonal {
         return emit!(call, OpKind::BandPart, x, lower = -1, upper = int32(above)?);
     }
-    let (rows, columns) = (call.dim(x, back(rank, 2)?)?, call.dim(x, back(rank, 1)?)?);
+    let (rows, columns) =
+        (call.dim(x, axis_from_end(rank, 2)?)?, call.dim(x, axis_from_end(rank, 1)?)?);
     let row = call.counting(rows)?;
     let row = call.expand_dims(row, &[1])?;
     let column = call.counting(columns)?;
@@ -144,11 +151,11 @@ fn lower_triangle(call: &mut Call<'_, '_>) -> Maybe {
     call.select(kept, x, zero)
 }
 
-fn one_hot(call: &mut Call<'_, '_>) -> Maybe {
+fn one_hot(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let classes = call.int("num_classes")?;
     if classes == Int::Known(-1) {
-        return Err(Refusal::new(
+        return Err(LoweringError::new(
             "`one_hot` counts its classes by the largest of its indices, which \
              is not known before the program runs",
         )

@@ -1,11 +1,11 @@
 //! Common divisors and multiples of whole numbers.
 
 use super::control_flow::looped;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[tensor("aten.gcd", common), tensor("aten.lcm", multiple)];
 
-fn common(call: &mut Call<'_, '_>) -> Maybe {
+fn common(call: &mut Call<'_, '_>) -> ValueResult {
     let [x, y] = magnitudes(call)?;
     divisor(call, x, y)
 }
@@ -23,10 +23,10 @@ fn magnitudes(call: &mut Call<'_, '_>) -> Result<[ValueId; 2]> {
 }
 
 /// Euclid's algorithm, until it has ended for all elements.
-fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> Maybe {
-    let carried = [x, y].map(|value| Lowered::tensor(value, ScalarType::Int32));
-    let pair = |inside: &[Lowered]| match inside {
-        [Lowered::Tensor(x), Lowered::Tensor(y)] => Ok([x.value, y.value]),
+fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
+    let carried = [x, y].map(|value| LoweredValue::tensor(value, ScalarType::Int32));
+    let pair = |inside: &[LoweredValue]| match inside {
+        [LoweredValue::Tensor(x), LoweredValue::Tensor(y)] => Ok([x.value, y.value]),
         _ => refuse!("a loop carries other than two tensors"),
     };
     let results = looped(
@@ -44,7 +44,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> Maybe {
             // Where it has ended the rest is 0, and remains so if it divides by 1.
             let both = calc!(all call, "where(rest > 0, rest, x), x % max(rest, 1)", x, rest)?;
             Ok((both as [ValueId; 2])
-                .map(|value| Lowered::tensor(value, ScalarType::Int32))
+                .map(|value| LoweredValue::tensor(value, ScalarType::Int32))
                 .to_vec())
         },
     )?;
@@ -54,7 +54,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> Maybe {
     }
 }
 
-fn multiple(call: &mut Call<'_, '_>) -> Maybe {
+fn multiple(call: &mut Call<'_, '_>) -> ValueResult {
     let [x, y] = magnitudes(call)?;
     let divisor = divisor(call, x, y)?;
     // Of two zeros it is zero.

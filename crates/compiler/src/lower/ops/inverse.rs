@@ -4,7 +4,7 @@
 //! column, with the largest element of a column brought to its place before it is divided by.
 
 use super::linear::product;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{inverse,linalg_inv}", only_inverse),
@@ -73,10 +73,10 @@ fn eliminate(
         // Batches of batches are one.
         let dims = builder.dims(x)?;
         let mut beside_dims = builder.dims(beside)?;
-        let columns = *beside_dims.at(back(rank, 1)?)?;
+        let columns = *beside_dims.at(axis_from_end(rank, 1)?)?;
         let side = Int::Known(extent);
         let flat = builder.reshape(x, &[Int::Known(-1), side, side])?;
-        for (beside, own) in beside_dims.iter_mut().zip(dims.part(..back(rank, 2)?)?) {
+        for (beside, own) in beside_dims.iter_mut().zip(dims.part(..axis_from_end(rank, 2)?)?) {
             *beside = *own;
         }
         let beside = builder.expanded(beside, &beside_dims)?;
@@ -85,10 +85,10 @@ fn eliminate(
         return Ok(Eliminated {
             beside: builder.with_sizes(eliminated.beside, &beside_dims)?,
             determinant: builder
-                .with_sizes(eliminated.determinant, dims.part(..back(rank, 2)?)?)?,
+                .with_sizes(eliminated.determinant, dims.part(..axis_from_end(rank, 2)?)?)?,
         });
     }
-    let (rows, columns) = (back(rank, 2)?, back(rank, 1)?);
+    let (rows, columns) = (axis_from_end(rank, 2)?, axis_from_end(rank, 1)?);
     let mut work = builder.concat(&[x, beside], columns)?;
     let mut determinant = None;
     let numbers: Vec<i32> = (0..extent as i32).collect();
@@ -134,7 +134,7 @@ fn eliminate(
 }
 
 /// The inverses of matrices.
-fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> Maybe {
+fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> ValueResult {
     let extent = square_extent(builder, x, name)?;
     let identity = identity(builder, extent);
     let beside = alongside(builder, x, identity)?;
@@ -142,14 +142,14 @@ fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> Maybe {
 }
 
 /// A matrix for each item of a batch.
-fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> Maybe {
+fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> ValueResult {
     if builder.rank(x) == builder.rank(matrix) {
         return Ok(matrix);
     }
     // Nothing times the batch, plus the matrix.
     let nothing = builder.scaled(x, 0.0)?;
     let nothing =
-        builder.reduced(OpKind::ReduceSum, nothing, &[back(builder.rank(x), 1)?], true)?;
+        builder.reduced(OpKind::ReduceSum, nothing, &[axis_from_end(builder.rank(x), 1)?], true)?;
     builder.binary(OpKind::Add, nothing, matrix)
 }
 
@@ -159,31 +159,31 @@ fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, &'static str)> {
     Ok((call.value(name)?, name))
 }
 
-fn only_inverse(call: &mut Call<'_, '_>) -> Maybe {
+fn only_inverse(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, name) = operand(call)?;
     inverse(call, x, name)
 }
 
-fn inverse_and_info(call: &mut Call<'_, '_>) -> Maybe {
+fn inverse_and_info(call: &mut Call<'_, '_>) -> ValueResult {
     if call.is_used(1) {
         refuse!("whether the inverse exists is used, which is not lowered");
     }
     only_inverse(call)
 }
 
-fn determinant(call: &mut Call<'_, '_>) -> Maybe {
+fn determinant(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, name) = operand(call)?;
     if (1..call.node.outputs.len()).any(|index| call.is_used(index)) {
         refuse!("the factors of the matrix are used, which are not lowered");
     }
     let extent = square_extent(call, x, name)?;
     let rank = call.rank(x);
-    let column = call.slice(x, back(rank, 1)?, 0, Some(1))?;
+    let column = call.slice(x, axis_from_end(rank, 1)?, 0, Some(1))?;
     let eliminated = eliminate(call, x, column, extent)?;
     Ok(eliminated.determinant)
 }
 
-fn solution(call: &mut Call<'_, '_>) -> Maybe {
+fn solution(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("left") && !call.flag("left")? {
         refuse!("`left` is False; accepted is True");
     }
@@ -199,7 +199,7 @@ fn solution(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// A power of matrices, by squares.
-fn power(call: &mut Call<'_, '_>) -> Maybe {
+fn power(call: &mut Call<'_, '_>) -> ValueResult {
     let (mut square, name) = operand(call)?;
     let mut exponent = call.known_int("n")?;
     if exponent == 0 {

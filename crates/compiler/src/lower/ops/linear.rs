@@ -1,7 +1,7 @@
 //! Products of matrices and vectors.
 
 use crate::lower::high_rank::MAX_RANK;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.linear", linear),
@@ -13,7 +13,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.baddbmm", |call| weighted(call, "batch1", "batch2")),
 ];
 
-fn linear(call: &mut Call<'_, '_>) -> Maybe {
+fn linear(call: &mut Call<'_, '_>) -> ValueResult {
     let [x, weight] = in_result_type(call, ["input", "weight"])?;
     let bias = optional_in_result_type(call, "bias")?;
     if call.rank(weight) == 1 {
@@ -24,7 +24,7 @@ fn linear(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// A product of matrices of 8 bits, whose sums are exact in `fp32`. A constant one stays as narrow as it is.
-fn integer_product(call: &mut Call<'_, '_>) -> Maybe {
+fn integer_product(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, y) = (call.tensor("self")?, call.tensor("mat2")?);
     call.exact = true;
     let x = call.cast(x.value, DType::Fp32)?;
@@ -42,7 +42,7 @@ pub(crate) fn affine(
     x: ValueId,
     weight: ValueId,
     bias: Option<ValueId>,
-) -> Maybe {
+) -> ValueResult {
     if !is_weight(builder, weight, x) {
         let product = product(builder, x, weight, true)?;
         return plus(builder, product, bias);
@@ -53,7 +53,12 @@ pub(crate) fn affine(
 }
 
 /// A `linear`; of a tensor of more axes than Core ML has, with its rows one below the other.
-fn rows_times(builder: &mut Builder, x: ValueId, weight: ValueId, bias: Option<ValueId>) -> Maybe {
+fn rows_times(
+    builder: &mut Builder,
+    x: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> ValueResult {
     if builder.rank(x) <= MAX_RANK {
         return emit!(builder, OpKind::Linear, x, weight, bias);
     }
@@ -94,7 +99,12 @@ fn row_of(builder: &mut Builder, bias: ValueId, weight: ValueId) -> Result<Optio
 
 /// `x · y` of tensors of rank 2 or higher, with the last two axes of `y` swapped if `transpose_y` is set. A constant
 /// matrix on the right becomes the weight of a `linear`.
-pub(crate) fn product(builder: &mut Builder, x: ValueId, y: ValueId, transpose_y: bool) -> Maybe {
+pub(crate) fn product(
+    builder: &mut Builder,
+    x: ValueId,
+    y: ValueId,
+    transpose_y: bool,
+) -> ValueResult {
     if is_weight(builder, y, x) {
         let weight = if transpose_y { y } else { builder.transpose(y, &[1, 0])? };
         return rows_times(builder, x, weight, None);
@@ -103,7 +113,7 @@ pub(crate) fn product(builder: &mut Builder, x: ValueId, y: ValueId, transpose_y
 }
 
 /// torch's `matmul`: vectors are rows on the left and columns on the right.
-pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Maybe {
+pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> ValueResult {
     match (builder.rank(x), builder.rank(y)) {
         (0, _) | (_, 0) => refuse!("a scalar is not a factor of a product of matrices"),
         (1, 1) if builder.is_constant(y) || builder.is_constant(x) => {
@@ -131,7 +141,7 @@ pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> Maybe {
 }
 
 /// A product of two tensors, in the element type of the result.
-fn multiplied(call: &mut Call<'_, '_>, left: &str, right: &str) -> Maybe {
+fn multiplied(call: &mut Call<'_, '_>, left: &str, right: &str) -> ValueResult {
     // The arguments of some are called by other names.
     let left = if call.has(left) { left } else { "input" };
     let [x, y] = in_result_type(call, [left, right])?;
@@ -161,7 +171,7 @@ pub(crate) fn optional_in_result_type(
 }
 
 /// `beta · self + alpha · product`.
-fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> Maybe {
+fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> ValueResult {
     let [bias, x, mut y] = in_result_type(call, ["self", left, right])?;
     let [beta, alpha] = [factor(call, "beta")?, factor(call, "alpha")?];
     // Torch looks at no element of what is added if there is nothing of it.
@@ -182,7 +192,7 @@ fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> Maybe {
 }
 
 /// The sum with what may be missing.
-pub(super) fn plus(builder: &mut Builder, x: ValueId, bias: Option<ValueId>) -> Maybe {
+pub(super) fn plus(builder: &mut Builder, x: ValueId, bias: Option<ValueId>) -> ValueResult {
     match bias {
         Some(bias) => builder.binary(OpKind::Add, x, bias),
         None => Ok(x),
@@ -193,7 +203,7 @@ fn factor(call: &mut Call<'_, '_>, name: &str) -> Result<f64> {
     if call.has(name) { call.float(name) } else { Ok(1.0) }
 }
 
-fn added_and_activated(call: &mut Call<'_, '_>) -> Maybe {
+fn added_and_activated(call: &mut Call<'_, '_>) -> ValueResult {
     let sum = weighted(call, "mat1", "mat2")?;
     Ok(if call.flag("use_gelu")? {
         emit!(call, OpKind::Gelu, x = sum, mode = "TANH_APPROXIMATION")?
@@ -208,7 +218,7 @@ pub(crate) fn times_along(
     x: ValueId,
     axis: usize,
     matrix: ValueId,
-) -> Maybe {
+) -> ValueResult {
     let rank = builder.rank(x);
     if axis + 1 == rank {
         return product(builder, x, matrix, true);

@@ -1,7 +1,7 @@
 //! Normalizations.
 
 use super::linear::plus;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.batch_norm", batch_norm),
@@ -47,7 +47,7 @@ impl Affine {
     }
 
     /// `x · weight + bias`, the channels at axis 1.
-    fn by_channel(self, builder: &mut Builder, x: ValueId) -> Maybe {
+    fn by_channel(self, builder: &mut Builder, x: ValueId) -> ValueResult {
         let rank = builder.rank(x);
         let mut along =
             |value: Option<ValueId>| value.map(|value| builder.before(value, 1, rank)).transpose();
@@ -55,7 +55,7 @@ impl Affine {
     }
 
     /// `x · weight + bias` as they are.
-    fn elementwise(self, builder: &mut Builder, x: ValueId) -> Maybe {
+    fn elementwise(self, builder: &mut Builder, x: ValueId) -> ValueResult {
         let x = match self.weight {
             Some(weight) => builder.binary(OpKind::Mul, x, weight)?,
             None => x,
@@ -71,21 +71,21 @@ impl Affine {
         mean: ValueId,
         variance: ValueId,
         epsilon: f64,
-    ) -> Maybe {
+    ) -> ValueResult {
         let (gamma, beta) = (self.weight, self.bias);
         let epsilon = epsilon as f32;
         emit!(builder, OpKind::BatchNorm, x, mean, variance, gamma, beta, epsilon)
     }
 }
 
-fn batch_norm(call: &mut Call<'_, '_>) -> Maybe {
+fn batch_norm(call: &mut Call<'_, '_>) -> ValueResult {
     let normalized = normalized(call)?;
     Ok(normalized.y)
 }
 
 fn native_batch_norm(call: &mut Call<'_, '_>) -> Results {
     let normalized = normalized(call)?;
-    let mut results = vec![Lowered::tensor(normalized.y, call.result_dtype()?)];
+    let mut results = vec![LoweredValue::tensor(normalized.y, call.result_dtype()?)];
     let Some(statistics) = normalized.statistics else {
         // Of running statistics torch returns tensors without elements, or the statistics themselves.
         for index in 1..call.node.outputs.len() {
@@ -93,28 +93,28 @@ fn native_batch_norm(call: &mut Call<'_, '_>) -> Results {
         }
         return Ok(results);
     };
-    let float = |value| Lowered::tensor(value, ScalarType::Float32);
+    let float = |value| LoweredValue::tensor(value, ScalarType::Float32);
     for value in [statistics.mean, statistics.inverse_deviation] {
         results.push(float(channels(call, value)?));
     }
     let updated = updated_statistics(call, &statistics)?;
     if call.node.target.to_string().contains("with_update") {
-        results.push(Lowered::Nothing);
+        results.push(LoweredValue::Nothing);
     }
     results.extend(updated.into_iter().map(float));
     Ok(results)
 }
 
 /// A statistic of each channel without the axes that were averaged over.
-fn channels(builder: &mut Builder, value: ValueId) -> Maybe {
+fn channels(builder: &mut Builder, value: ValueId) -> ValueResult {
     let axes: Vec<_> = (0..builder.rank(value) as i32).filter(|&axis| axis != 1).collect();
     builder.squeeze(value, &axes)
 }
 
 /// What a batch norm that takes running statistics returns beside its result.
-fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<Lowered> {
+fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<LoweredValue> {
     if !call.is_used(index) {
-        return Ok(Lowered::Nothing);
+        return Ok(LoweredValue::Nothing);
     }
     let meta = call.result_tensor(index)?;
     let from = match index {
@@ -124,7 +124,7 @@ fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<Lowered> {
         _ => None,
     };
     match from {
-        Some(name) => Ok(Lowered::Tensor(call.tensor(name)?)),
+        Some(name) => Ok(LoweredValue::Tensor(call.tensor(name)?)),
         None => refuse!("result {index} of a batch norm has no elements, which Core ML lacks"),
     }
 }
@@ -172,7 +172,7 @@ fn by_running_statistics(
     variance: ValueId,
     affine: Affine,
     epsilon: f64,
-) -> Maybe {
+) -> ValueResult {
     let rank = builder.rank(x);
     let constant = affine.is_constant(builder)
         && builder.is_constant(mean)
@@ -240,7 +240,7 @@ fn updated_statistics(call: &mut Call<'_, '_>, statistics: &Statistics) -> Resul
     Ok(updated)
 }
 
-fn instance_norm(call: &mut Call<'_, '_>) -> Maybe {
+fn instance_norm(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("input")?;
     let affine = Affine::of(call)?;
     let epsilon = call.float("eps")?;
@@ -321,7 +321,7 @@ fn group_norm(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// Factor and offset as one operation, where they are constants.
-fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> Maybe {
+fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> ValueResult {
     let extents = builder.extents(x);
     let (Some(Some(channels)), 3..=5) = (extents.get(1), extents.len()) else {
         return affine.by_channel(builder, x);
@@ -330,7 +330,7 @@ fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> Maybe
         return affine.by_channel(builder, x);
     }
     let count = *channels;
-    created(&[count])?;
+    checked_numel(&[count])?;
     let mean = builder.float_constant(&[count], &vec![0.0; count as usize]);
     let variance = builder.float_constant(&[count], &vec![1.0; count as usize]);
     affine.by_given(builder, x, mean, variance, 0.0)
@@ -366,8 +366,8 @@ fn beside_its_opposite(
     weight: Option<ValueId>,
     count: usize,
     epsilon: f64,
-) -> Maybe {
-    let last = back(builder.rank(x), 1)?;
+) -> ValueResult {
+    let last = axis_from_end(builder.rank(x), 1)?;
     let opposite = builder.scaled(x, -1.0)?;
     let both = builder.concat(&[x, opposite], last)?;
     let weight = weight.map(|weight| builder.concat(&[weight, weight], count - 1)).transpose()?;

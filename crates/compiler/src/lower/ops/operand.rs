@@ -1,7 +1,7 @@
 //! Operands that torch lets be tensors or numbers, and the conversions between its element types.
 
+use crate::lower::prelude::*;
 use crate::lower::value::Tensor;
-use crate::lower::words::*;
 
 /// A tensor or a number.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,8 @@ impl Call<'_, '_> {
     pub(crate) fn operand(&mut self, name: &str) -> Result<Operand> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
-            Lowered::Number(number) => Ok(Operand::Number(number)),
-            Lowered::Tensor(tensor) => Ok(Operand::Tensor(tensor)),
+            LoweredValue::Number(number) => Ok(Operand::Number(number)),
+            LoweredValue::Tensor(tensor) => Ok(Operand::Tensor(tensor)),
             _ => refuse!("`{name}` is neither a tensor nor a number"),
         }
     }
@@ -77,7 +77,7 @@ impl Call<'_, '_> {
     }
 
     /// The tensor of that name as floats.
-    pub(crate) fn float_tensor(&mut self, name: &str) -> Maybe {
+    pub(crate) fn float_tensor(&mut self, name: &str) -> ValueResult {
         let tensor = self.tensor(name)?;
         self.cast(tensor.value, DType::Fp32)
     }
@@ -128,13 +128,13 @@ impl Builder {
     }
 
     /// An operand as a value of its own.
-    pub(crate) fn operand_value(&mut self, operand: Operand, dtype: DType) -> Maybe {
+    pub(crate) fn operand_value(&mut self, operand: Operand, dtype: DType) -> ValueResult {
         let operand = self.operand_in(operand, dtype)?;
         self.bound_value(operand)
     }
 
     /// What is bound to a parameter as a value of its own.
-    pub(crate) fn bound_value(&mut self, argument: Arg) -> Maybe {
+    pub(crate) fn bound_value(&mut self, argument: Arg) -> ValueResult {
         match argument {
             Arg::One(Binding::Value(value)) => Ok(value),
             Arg::One(Binding::Literal(constant)) => Ok(self.constant(constant)),
@@ -143,7 +143,7 @@ impl Builder {
     }
 
     /// A tensor of numbers: `bool`s are integers.
-    pub(crate) fn numeric(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn numeric(&mut self, x: ValueId) -> ValueResult {
         match self.dtype(x) {
             DType::Bool => self.cast(x, DType::Int32),
             _ => Ok(x),
@@ -151,7 +151,7 @@ impl Builder {
     }
 
     /// A tensor times a number; the tensor itself for one.
-    pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> Maybe {
+    pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> ValueResult {
         if factor == 1.0 {
             return Ok(x);
         }
@@ -160,7 +160,7 @@ impl Builder {
     }
 
     /// A cast in which everything but zero is true.
-    pub(crate) fn truthful_cast(&mut self, value: ValueId, dtype: DType) -> Maybe {
+    pub(crate) fn truthful_cast(&mut self, value: ValueId, dtype: DType) -> ValueResult {
         if dtype == DType::Bool && self.dtype(value) != DType::Bool {
             let zero = self.scalar_like(value, 0.0)?;
             return self.binary(OpKind::NotEqual, value, zero);
@@ -169,7 +169,12 @@ impl Builder {
     }
 
     /// A tensor of `from` as torch converts it to `to`: fractions cut off, narrow integers wrapped.
-    pub(crate) fn converted(&mut self, value: ValueId, from: ScalarType, to: ScalarType) -> Maybe {
+    pub(crate) fn converted(
+        &mut self,
+        value: ValueId,
+        from: ScalarType,
+        to: ScalarType,
+    ) -> ValueResult {
         let cast = self.truthful_cast(value, core_dtype(to)?)?;
         let fits = match (narrow_range(from), narrow_range(to)) {
             (_, None) => true,
@@ -180,7 +185,7 @@ impl Builder {
     }
 
     /// Integers of 32 bits as those of a narrower type, wrapped around as its arithmetic does.
-    pub(crate) fn wrapped(&mut self, value: ValueId, dtype: ScalarType) -> Maybe {
+    pub(crate) fn wrapped(&mut self, value: ValueId, dtype: ScalarType) -> ValueResult {
         let Some((low, high)) = narrow_range(dtype) else { return Ok(value) };
         let count = high - low + 1;
         if low == 0 {
@@ -195,7 +200,7 @@ impl Builder {
         condition: ValueId,
         a: impl Into<Arg>,
         b: impl Into<Arg>,
-    ) -> Maybe {
+    ) -> ValueResult {
         let (a, mut b) = (a.into(), b.into());
         if !self.choices_reach(condition, &a, &b) {
             b = self.spread_like(condition, b)?;
@@ -252,23 +257,23 @@ impl Builder {
     }
 
     /// `1 / x`.
-    pub(crate) fn reciprocal(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn reciprocal(&mut self, x: ValueId) -> ValueResult {
         // `inverse` adds an epsilon, which takes the sign off a zero.
         self.binary(OpKind::RealDiv, 1.0_f32, x)
     }
 
     /// `1 / √(x + epsilon)`.
-    pub(crate) fn reciprocal_root(&mut self, x: ValueId, epsilon: f64) -> Maybe {
+    pub(crate) fn reciprocal_root(&mut self, x: ValueId, epsilon: f64) -> ValueResult {
         emit!(self, OpKind::Rsqrt, x, epsilon = epsilon as f32)
     }
 
     /// The natural logarithm of `x + offset`.
-    pub(crate) fn log(&mut self, x: ValueId, offset: f32) -> Maybe {
+    pub(crate) fn log(&mut self, x: ValueId, offset: f32) -> ValueResult {
         emit!(self, OpKind::Log, x, epsilon = offset)
     }
 
     /// `x` between two bounds.
-    pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> Maybe {
+    pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> ValueResult {
         if low >= high {
             // `clip` wants them in order; the upper one wins.
             return calc!(self, "min(max(x, low), high)", x, low, high);
@@ -277,12 +282,12 @@ impl Builder {
     }
 
     /// `x` without its fraction.
-    pub(crate) fn trunc(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn trunc(&mut self, x: ValueId) -> ValueResult {
         calc!(self, "floor(abs(x)) * sign(x)", x)
     }
 
     /// Whether the sign is minus, that of zero too.
-    pub(crate) fn is_negative(&mut self, x: ValueId) -> Maybe {
+    pub(crate) fn is_negative(&mut self, x: ValueId) -> ValueResult {
         if self.dtype(x) == DType::Int32 {
             return self.binary(OpKind::Less, x, 0);
         }

@@ -1,7 +1,7 @@
 //! Pools: one number for each window.
 
-use crate::bounds::Checked;
-use crate::lower::words::*;
+use crate::bounds::CheckedInt;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     several("aten.max_pool{1,2,3}d{,_with_indices}", max_pool),
@@ -24,7 +24,7 @@ struct Window {
 }
 
 impl Window {
-    fn reach(&self) -> Checked {
+    fn reach(&self) -> CheckedInt {
         (checked(self.kernel) - 1) * self.dilation + 1
     }
 
@@ -98,7 +98,7 @@ impl Pool {
         kind: OpKind,
         keeps_torch_padding: bool,
         excluded: Option<bool>,
-    ) -> Maybe {
+    ) -> ValueResult {
         let ints = |of: fn(&Window) -> i64| -> Vec<i32> {
             self.windows.iter().map(|window| of(window) as i32).collect()
         };
@@ -132,13 +132,13 @@ impl Pool {
         )
     }
 
-    fn finish(&self, builder: &mut Builder, y: ValueId) -> Maybe {
+    fn finish(&self, builder: &mut Builder, y: ValueId) -> ValueResult {
         without_batch(builder, y, self.batched)
     }
 }
 
 /// A tensor as it is, or without the batch that it was given.
-pub(crate) fn without_batch(builder: &mut Builder, y: ValueId, batched: bool) -> Maybe {
+pub(crate) fn without_batch(builder: &mut Builder, y: ValueId, batched: bool) -> ValueResult {
     if batched { Ok(y) } else { builder.squeeze(y, &[0]) }
 }
 
@@ -185,7 +185,7 @@ fn max_pool(call: &mut Call<'_, '_>) -> Results {
 
 /// The largest elements of windows whose elements are apart, or are integers: axis by axis, of the
 /// slices that each place of the window sees.
-fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Maybe {
+fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> ValueResult {
     let mut y = pool.x;
     for (axis, window) in pool.windows.iter().enumerate() {
         let axis = axis + 2;
@@ -230,7 +230,7 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> Maybe {
 /// Which places of the input each step of a window sees along one dimension; none outside it.
 fn positions(window: &Window) -> Option<Positions> {
     let (input, steps) = (window.input?, window.output()?);
-    created(&[steps, window.kernel]).ok()?;
+    checked_numel(&[steps, window.kernel]).ok()?;
     let seen = (0..steps).map(|step| {
         let places = (0..window.kernel).map(|place| {
             let start = checked(step) * window.stride - window.pad;
@@ -255,7 +255,11 @@ const MAX_TABLE_ELEMENTS: i64 = 1 << 22;
 ///
 /// A constant says what every window sees of a plane: those elements side by side, the largest of them
 /// has a place in the window, and another lookup says where that is in the plane.
-pub(crate) fn places_of_largest(builder: &mut Builder, x: ValueId, windows: &[Positions]) -> Maybe {
+pub(crate) fn places_of_largest(
+    builder: &mut Builder,
+    x: ValueId,
+    windows: &[Positions],
+) -> ValueResult {
     let inputs: Vec<i64> = windows.iter().map(|window| window.input).collect();
     let plane = product(&inputs).get()?;
     let outputs: Vec<i64> = windows.iter().map(|window| window.seen.len() as i64).collect();
@@ -305,7 +309,7 @@ pub(crate) fn places_of_largest(builder: &mut Builder, x: ValueId, windows: &[Po
     builder.reshape(places, &sizes)
 }
 
-fn average_pool(call: &mut Call<'_, '_>) -> Maybe {
+fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
         refuse!("`avg_pool` of `{dtype}` is not lowered; accepted are floats");
@@ -341,7 +345,7 @@ fn average_pool(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// Averages over torch's padding, but not over what is beyond it.
-fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Maybe {
+fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> ValueResult {
     let mean = pool.emit(builder, OpKind::AvgPool, false, Some(false))?;
     let mut factors = vec![1.0f32];
     let mut shape = vec![1, 1];
@@ -366,7 +370,7 @@ fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> Maybe {
 }
 
 /// Puts the elements at their places in planes of zeros.
-fn max_unpool(call: &mut Call<'_, '_>) -> Maybe {
+fn max_unpool(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, spatial) = (call.value("self")?, call.spatial());
     let indices = call.value("indices")?;
     let sizes = call.known_ints("output_size")?;

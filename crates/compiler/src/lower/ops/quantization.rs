@@ -2,11 +2,11 @@
 //! constants that are stored quantized, and of all else to arithmetic.
 
 use coremill_mil::ir::Definition;
-use coremill_tensor::Recipe;
+use coremill_tensor::LazyTensor;
 
 use super::operand::{Operand, narrow_range};
-use crate::lower::value::{Compressed, Meaning};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
+use crate::lower::value::{CompressedTensor, Meaning};
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("quantized_decomposed.quantize_per_{tensor,channel,channel_group,token}", quantize),
@@ -40,13 +40,13 @@ struct Scheme {
 }
 
 /// The tensor to quantize or dequantize.
-fn operand(call: &mut Call<'_, '_>) -> Maybe {
+fn operand(call: &mut Call<'_, '_>) -> ValueResult {
     let name = if call.node.argument("input").is_some() { "input" } else { "self" };
     call.value(name)
 }
 
 /// Zero points of that name: integers, or floats where torch has floats.
-fn zero_points(call: &mut Call<'_, '_>, name: &str) -> Maybe {
+fn zero_points(call: &mut Call<'_, '_>, name: &str) -> ValueResult {
     let operand = call.operand(name)?;
     let dtype = match operand {
         Operand::Tensor(tensor) if is_float(tensor.dtype) => DType::Fp32,
@@ -67,7 +67,8 @@ fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64> {
         }
         number => number.known().map(|number| number as i64),
     };
-    known.ok_or_else(|| Refusal::new(format!("`{name}` is not known before the program runs")))
+    known
+        .ok_or_else(|| LoweringError::new(format!("`{name}` is not known before the program runs")))
 }
 
 /// The range of the integers: its own bounds, or those of their type.
@@ -145,7 +146,7 @@ impl Scheme {
     }
 
     /// The same with scales and zero points of another shape.
-    fn shaped(mut self, mut shape: impl FnMut(ValueId) -> Maybe) -> Result<Scheme> {
+    fn shaped(mut self, mut shape: impl FnMut(ValueId) -> ValueResult) -> Result<Scheme> {
         self.scale = shape(self.scale)?;
         self.zero_point = self.zero_point.map(shape).transpose()?;
         Ok(self)
@@ -199,7 +200,7 @@ impl Scheme {
 
     /// The scale and the zero point, repeated for the elements of each block where that is more than one
     /// and less than all.
-    fn spread(&self, builder: &mut Builder, parameter: ValueId) -> Maybe {
+    fn spread(&self, builder: &mut Builder, parameter: ValueId) -> ValueResult {
         let rank = self.blocks.len();
         let counts = builder.extents(parameter);
         if counts.len() != rank {
@@ -254,7 +255,7 @@ impl Scheme {
     }
 
     /// Floats plus or minus the zero point, if there is one.
-    fn moved(&self, builder: &mut Builder, kind: OpKind, x: ValueId) -> Maybe {
+    fn moved(&self, builder: &mut Builder, kind: OpKind, x: ValueId) -> ValueResult {
         let Some(zero_point) = self.zero_point else { return Ok(x) };
         let zero_point = self.spread(builder, zero_point)?;
         let zero_point = builder.cast(zero_point, DType::Fp32)?;
@@ -297,7 +298,7 @@ impl Builder {
     }
 }
 
-fn quantize(call: &mut Call<'_, '_>) -> Maybe {
+fn quantize(call: &mut Call<'_, '_>) -> ValueResult {
     let scheme = Scheme::of(call)?;
     if let Some(byte) = scheme.byte()
         && call.known(scheme.x).is_none()
@@ -305,7 +306,7 @@ fn quantize(call: &mut Call<'_, '_>) -> Maybe {
     {
         if call.opset() < Opset::Ios17 {
             let what = "an activation that is quantized to 8 bits";
-            return Err(Refusal::needs(what, Opset::Ios17, call.opset()));
+            return Err(LoweringError::needs(what, Opset::Ios17, call.opset()));
         }
         return emit!(
             call,
@@ -322,7 +323,7 @@ fn quantize(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// The integers that elements become, as floats.
-fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> Maybe {
+fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> ValueResult {
     // Of a row of zeros the scale is next to nothing, and so is it for halves.
     call.exact |= call.known(scheme.scale).is_none();
     let x = call.cast(scheme.x, DType::Fp32)?;
@@ -332,7 +333,7 @@ fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> Maybe {
     call.clip(y, scheme.low as f32, scheme.high as f32)
 }
 
-fn dequantize(call: &mut Call<'_, '_>) -> Maybe {
+fn dequantize(call: &mut Call<'_, '_>) -> ValueResult {
     let scheme = Scheme::of(call)?;
     if let Some(y) = stored_quantized(call, &scheme)? {
         return Ok(y);
@@ -348,7 +349,7 @@ fn dequantize(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// The elements that integers stand for.
-fn elements(call: &mut Call<'_, '_>, scheme: &Scheme, integers: ValueId) -> Maybe {
+fn elements(call: &mut Call<'_, '_>, scheme: &Scheme, integers: ValueId) -> ValueResult {
     call.exact |= call.known(scheme.scale).is_none();
     let y = call.cast(integers, DType::Fp32)?;
     let y = scheme.moved(call, OpKind::Sub, y)?;
@@ -387,7 +388,11 @@ fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<V
             None => return Ok(None),
         },
     };
-    call.store_compressed(Compressed { codes, range, meaning: Meaning::Scaled { scale, offset } })
+    call.store_compressed(CompressedTensor {
+        codes,
+        range,
+        meaning: Meaning::Scaled { scale, offset },
+    })
 }
 
 /// The scale and the zero point that fit the elements of each block, when the program runs.
@@ -464,18 +469,24 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// The larger of two magnitudes, of which the first is below zero.
-fn magnitude(builder: &mut Builder, least: ValueId, most: ValueId) -> Maybe {
+fn magnitude(builder: &mut Builder, least: ValueId, most: ValueId) -> ValueResult {
     calc!(builder, "max(least * -1.0, most)", least, most)
 }
 
 /// The integer that stands for zero, by the smallest element.
-fn zero_point(builder: &mut Builder, least: ValueId, scale: ValueId, low: f32, high: f32) -> Maybe {
+fn zero_point(
+    builder: &mut Builder,
+    least: ValueId,
+    scale: ValueId,
+    low: f32,
+    high: f32,
+) -> ValueResult {
     let zero_point = calc!(builder, "low - round(least / scale)", low, least, scale)?;
     builder.clip(zero_point, low, high)
 }
 
 /// The same number for each scale.
-fn everywhere(builder: &mut Builder, scale: ValueId, number: f32) -> Maybe {
+fn everywhere(builder: &mut Builder, scale: ValueId, number: f32) -> ValueResult {
     calc!(builder, "scale * 0.0 + number", scale, number)
 }
 
@@ -563,7 +574,7 @@ fn give_parameters(call: &mut Call<'_, '_>, scale: ValueId, zero_point: ValueId)
 }
 
 /// Codes and the tables that they are looked up in, one for each block.
-fn dequantize_codebook(call: &mut Call<'_, '_>) -> Maybe {
+fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
     let codes = call.value("codes")?;
     let tables = call.value("codebook")?;
     let bits = call.known_int("nbits")?;
@@ -590,7 +601,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> Maybe {
         Err(error) => refuse!("`codebook`: {error}"),
     };
     let range = (0, (1 << bits) - 1);
-    let weight = Compressed { codes, range, meaning: Meaning::Table { tables } };
+    let weight = CompressedTensor { codes, range, meaning: Meaning::Table { tables } };
     match call.store_compressed(weight)? {
         Some(y) => Ok(y),
         None => refuse!("no release of Core ML looks up codes of {bits} bits"),
@@ -615,11 +626,11 @@ impl Call<'_, '_> {
         }
         let Some(codes) = self.recipe(value) else { return Ok(None) };
         let ones = vec![1; codes.shape().len()];
-        let Ok(scale) = Recipe::repeated(&1_f32.to_le_bytes(), DType::Fp32, &ones) else {
+        let Ok(scale) = LazyTensor::repeated(&1_f32.to_le_bytes(), DType::Fp32, &ones) else {
             return Ok(None);
         };
         let meaning = Meaning::Scaled { scale, offset: None };
-        self.store_compressed(Compressed { codes, range, meaning })
+        self.store_compressed(CompressedTensor { codes, range, meaning })
     }
 
     /// Whether the result of the call is a factor of a product of matrices, or the weight of a convolution.
@@ -648,5 +659,5 @@ fn fake(call: &mut Call<'_, '_>) -> Results {
         return call.give(y);
     }
     // The second result, a mask, is for the backward pass.
-    Ok(vec![Lowered::tensor(y, dtype), Lowered::Nothing])
+    Ok(vec![LoweredValue::tensor(y, dtype), LoweredValue::Nothing])
 }

@@ -1,7 +1,7 @@
 //! Random numbers. Which they are differs from run to run, and from torch's; how they are distributed does
 //! not.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.rand", |call| {
@@ -19,23 +19,27 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.multinomial", multinomial),
 ];
 
-fn uniform(builder: &mut Builder, sizes: &[Int], low: f32, high: f32) -> Maybe {
+fn uniform(builder: &mut Builder, sizes: &[Int], low: f32, high: f32) -> ValueResult {
     drawn(builder, sizes, |builder, shape| emit!(builder, OpKind::RandomUniform, shape, low, high))
 }
 
 /// What is above zero and not above one.
-fn positive(builder: &mut Builder, sizes: &[Int]) -> Maybe {
+fn positive(builder: &mut Builder, sizes: &[Int]) -> ValueResult {
     uniform(builder, sizes, f32::MIN_POSITIVE, 1.0)
 }
 
-fn normal(builder: &mut Builder, sizes: &[Int]) -> Maybe {
+fn normal(builder: &mut Builder, sizes: &[Int]) -> ValueResult {
     drawn(builder, sizes, |builder, shape| {
         emit!(builder, OpKind::RandomNormal, shape, mean = 0.0_f32, stddev = 1.0_f32)
     })
 }
 
 /// Core ML draws no scalars: one is taken out of a vector.
-fn drawn(builder: &mut Builder, sizes: &[Int], draw: impl Fn(&mut Builder, Arg) -> Maybe) -> Maybe {
+fn drawn(
+    builder: &mut Builder,
+    sizes: &[Int],
+    draw: impl Fn(&mut Builder, Arg) -> ValueResult,
+) -> ValueResult {
     if sizes.is_empty() {
         let shape = builder.ints(&[Int::Known(1)])?;
         let one = draw(builder, shape)?;
@@ -54,7 +58,7 @@ fn sizes(call: &mut Call<'_, '_>) -> Result<Vec<Int>> {
     call.dims(x)
 }
 
-fn integers(call: &mut Call<'_, '_>) -> Maybe {
+fn integers(call: &mut Call<'_, '_>) -> ValueResult {
     let sizes = sizes(call)?;
     let low = if call.has("low") { call.known_int("low")? } else { 0 };
     let high = call.known_int("high")?;
@@ -69,7 +73,7 @@ fn integers(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// `mean + deviation · normal`.
-fn distributed(call: &mut Call<'_, '_>) -> Maybe {
+fn distributed(call: &mut Call<'_, '_>) -> ValueResult {
     let (mean, deviation) = (call.operand("mean")?, call.operand("std")?);
     let sizes = if call.has("size") {
         call.int_list("size")?
@@ -86,14 +90,14 @@ fn distributed(call: &mut Call<'_, '_>) -> Maybe {
     calc!(call, "y * deviation + mean", y, deviation, mean)
 }
 
-fn uniform_like(call: &mut Call<'_, '_>) -> Maybe {
+fn uniform_like(call: &mut Call<'_, '_>) -> ValueResult {
     let (low, high) = (call.float("from")?, call.float("to")?);
     let sizes = sizes(call)?;
     uniform(call, &sizes, low as f32, high as f32)
 }
 
 /// `−log(u) / λ`, of what is never zero.
-fn exponential(call: &mut Call<'_, '_>) -> Maybe {
+fn exponential(call: &mut Call<'_, '_>) -> ValueResult {
     let rate = call.float("lambd")? as f32;
     let sizes = sizes(call)?;
     let draw = positive(call, &sizes)?;
@@ -103,7 +107,7 @@ fn exponential(call: &mut Call<'_, '_>) -> Maybe {
 
 /// Indices by their weights, with replacement; without it, those of the largest of weights over exponential
 /// draws, which come up as often.
-fn multinomial(call: &mut Call<'_, '_>) -> Maybe {
+fn multinomial(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let count = call.known_int("num_samples")?;
     let rank = call.rank(x);
@@ -113,7 +117,7 @@ fn multinomial(call: &mut Call<'_, '_>) -> Maybe {
         let log = call.log(draw, 0.0)?;
         let draw = call.times(log, -1.0)?;
         let race = call.binary(OpKind::RealDiv, x, draw)?;
-        let [_, places] = call.first(race, back(rank, 1)?, count, false)?;
+        let [_, places] = call.first(race, axis_from_end(rank, 1)?, count, false)?;
         return Ok(places);
     }
     let rows = if rank == 1 { call.expand_dims(x, &[0])? } else { x };

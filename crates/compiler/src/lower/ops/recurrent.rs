@@ -9,7 +9,7 @@ mod cells;
 use self::cells::{Cell, Run};
 use super::linear::affine;
 use crate::lower::builder::emit_many;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     several("aten.{lstm,gru,rnn_tanh,rnn_relu}", layers).only(&["input"]),
@@ -87,7 +87,7 @@ impl Weights {
 }
 
 fn packed(_: &mut Call<'_, '_>) -> Results {
-    Err(Refusal::new(
+    Err(LoweringError::new(
         "a packed sequence has lengths that are data, which Core ML's layers do not take",
     )
     .hint("pass padded sequences, and take the outputs that count"))
@@ -101,7 +101,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
         refuse!("Core ML has recurrent layers of floats, not of `{dtype}`");
     }
     if call.flag("train")? && call.float("dropout")? != 0.0 {
-        return Err(Refusal::new("layers with dropout in training give random numbers")
+        return Err(LoweringError::new("layers with dropout in training give random numbers")
             .hint("export the model after `eval()`"));
     }
     let mut x = call.value("input")?;
@@ -131,14 +131,14 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
     if batch_first {
         x = call.transpose(x, &[1, 0, 2])?;
     }
-    let mut results = vec![Lowered::tensor(x, dtype)];
+    let mut results = vec![LoweredValue::tensor(x, dtype)];
     for (index, states) in last.into_iter().enumerate() {
         if !call.is_used(index + 1) {
-            results.push(Lowered::Nothing);
+            results.push(LoweredValue::Nothing);
             continue;
         }
         let state = call.stack(&states, 0)?;
-        results.push(Lowered::tensor(state, dtype));
+        results.push(LoweredValue::tensor(state, dtype));
     }
     Ok(results)
 }
@@ -283,7 +283,7 @@ fn by_direction(
     Ok(Outcome { output: call.concat(&outputs, 2)?, last })
 }
 
-fn reversed(builder: &mut Builder, x: ValueId) -> Maybe {
+fn reversed(builder: &mut Builder, x: ValueId) -> ValueResult {
     emit!(builder, OpKind::Reverse, x, axes = [0])
 }
 
@@ -336,7 +336,7 @@ fn one_way(builder: &mut Builder, cell: Cell, x: ValueId, states: &[ValueId]) ->
 }
 
 /// The gates of a weight or a bias as Core ML has them.
-fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> Maybe {
+fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> ValueResult {
     let gates = kind.gates();
     if gates.len() == 1 {
         return Ok(weight);
@@ -357,7 +357,7 @@ fn ordered(builder: &mut Builder, kind: Kind, bias: Option<ValueId>) -> Result<O
 }
 
 /// One of the tensors that lie along the first axis.
-pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> Maybe {
+pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> ValueResult {
     builder.taken_at(x, 0, Int::Known(at as i64))
 }
 
@@ -395,5 +395,5 @@ fn cell(call: &mut Call<'_, '_>) -> Results {
         let gates = affine(call, x, weights.of_input, weights.input_bias)?;
         cell.step(call, gates, &states)?
     };
-    Ok(after.into_iter().map(|state| Lowered::tensor(state, dtype)).collect())
+    Ok(after.into_iter().map(|state| LoweredValue::tensor(state, dtype)).collect())
 }

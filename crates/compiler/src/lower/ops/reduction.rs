@@ -1,7 +1,7 @@
 //! Reductions.
 
+use crate::lower::prelude::*;
 use crate::lower::value::Tensor;
-use crate::lower::words::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.sum", |call| total(call, OpKind::ReduceSum)),
@@ -57,7 +57,7 @@ impl Builder {
     }
 }
 
-fn total(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+fn total(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = call.summand()?;
     let axes = call.reduced_axes(call.rank(x.value))?;
     let y = call.reduce(kind, x.value, &axes)?;
@@ -65,19 +65,19 @@ fn total(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
 }
 
 /// A tensor of numbers, `bool`s as integers.
-fn ordered(call: &mut Call<'_, '_>) -> Maybe {
+fn ordered(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     call.numeric(x)
 }
 
-fn extreme(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+fn extreme(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = ordered(call)?;
     let axes = call.reduced_axes(call.rank(x))?;
     extreme_of(call, kind, x, &axes)
 }
 
 /// The extreme elements; of integers as `bool`s if that is what torch says.
-fn extreme_of(call: &mut Call<'_, '_>, kind: OpKind, x: ValueId, axes: &Axes) -> Maybe {
+fn extreme_of(call: &mut Call<'_, '_>, kind: OpKind, x: ValueId, axes: &Axes) -> ValueResult {
     let y = call.reduce(kind, x, axes)?;
     match call.result_tensor(0) {
         Ok(meta) if meta.dtype == ScalarType::Bool => call.truthful_cast(y, DType::Bool),
@@ -104,14 +104,14 @@ fn position_along(
     x: ValueId,
     axis: usize,
     keep: bool,
-) -> Maybe {
+) -> ValueResult {
     if builder.rank(x) == 0 {
         return builder.int_value(Int::Known(0));
     }
     emit!(builder, kind, x, axis, keep_dims = keep)
 }
 
-fn position(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+fn position(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = ordered(call)?;
     let rank = call.rank(x);
     let keep = call.flag("keepdim")?;
@@ -125,7 +125,7 @@ fn position(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
 }
 
 /// Whether any or all elements are true: the largest or the smallest of zeros and ones.
-fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
+fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = call.value("self")?;
     let result = call.result_dtype()?;
     let x = call.truthful_cast(x, DType::Bool)?;
@@ -143,7 +143,7 @@ fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> Maybe {
     call.cast_to(y, result)
 }
 
-fn log_sum_exp(call: &mut Call<'_, '_>) -> Maybe {
+fn log_sum_exp(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let axes = call.reduced_axes(call.rank(x))?;
     call.reduce(OpKind::ReduceLogSumExp, x, &axes)

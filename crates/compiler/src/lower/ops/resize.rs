@@ -9,7 +9,7 @@ use self::points::{Filter, Points};
 use super::index::progression;
 use super::linear::times_along;
 use super::sampling::{between, cubic_weights};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.upsample_nearest{1,2,3}d", |call| nearest(call, false)),
@@ -134,7 +134,12 @@ impl Resizing {
     }
 
     /// Every element of the result is one whose place is known now.
-    fn nearest_places(&self, builder: &mut Builder, points: &[Points], centered: bool) -> Maybe {
+    fn nearest_places(
+        &self,
+        builder: &mut Builder,
+        points: &[Points],
+        centered: bool,
+    ) -> ValueResult {
         let chosen: Vec<_> = points.iter().map(|points| points.nearest(centered)).collect();
         let x = self.x;
         // Core ML's own operations take floats only.
@@ -162,7 +167,7 @@ impl Resizing {
     }
 
     /// Elements at places that are computed from the sizes.
-    fn nearest_computed(&self, builder: &mut Builder, centered: bool) -> Maybe {
+    fn nearest_computed(&self, builder: &mut Builder, centered: bool) -> ValueResult {
         let float = builder.dtype(self.x) == DType::Fp32;
         if let ([rows, columns], false, true) = (self.axes.as_slice(), centered, float)
             && let (Some(rows), Some(columns)) = (rows.whole(), columns.whole())
@@ -184,7 +189,7 @@ impl Resizing {
         Ok(y)
     }
 
-    fn static_linear(&self, builder: &mut Builder, points: &[Points]) -> Maybe {
+    fn static_linear(&self, builder: &mut Builder, points: &[Points]) -> ValueResult {
         // Core ML goes by the sizes.
         let by_size = self.align_corners || points.iter().all(Points::is_by_size);
         let matrices =
@@ -220,7 +225,12 @@ impl Resizing {
     }
 
     /// Pictures resized as Core ML does it.
-    fn pictures(&self, builder: &mut Builder, x: ValueId, [height, width]: [i64; 2]) -> Maybe {
+    fn pictures(
+        &self,
+        builder: &mut Builder,
+        x: ValueId,
+        [height, width]: [i64; 2],
+    ) -> ValueResult {
         emit!(
             builder,
             OpKind::ResizeBilinear,
@@ -232,7 +242,7 @@ impl Resizing {
     }
 
     /// The product of a constant matrix with every line along each axis.
-    fn by_matrices(&self, builder: &mut Builder, points: &[Points], filter: Filter) -> Maybe {
+    fn by_matrices(&self, builder: &mut Builder, points: &[Points], filter: Filter) -> ValueResult {
         let mut y = self.x;
         for (axis, points) in points.iter().enumerate().rev() {
             if points.input == points.output && points.is_by_size() {
@@ -254,7 +264,7 @@ impl Resizing {
     }
 
     /// Sizes that are known when the program runs.
-    fn computed_linear(&self, builder: &mut Builder) -> Maybe {
+    fn computed_linear(&self, builder: &mut Builder) -> ValueResult {
         let x = self.x;
         if let [rows, columns] = self.axes.as_slice() {
             if let (Some(height), Some(width)) = (rows.whole(), columns.whole())
@@ -294,7 +304,13 @@ impl Resizing {
     }
 
     /// Points along one axis, each between two elements that are looked up.
-    fn computed_line(&self, builder: &mut Builder, x: ValueId, at: usize, axis: &Axis) -> Maybe {
+    fn computed_line(
+        &self,
+        builder: &mut Builder,
+        x: ValueId,
+        at: usize,
+        axis: &Axis,
+    ) -> ValueResult {
         let numbers = builder.counting_floats(axis.output)?;
         let last = last(builder, axis)?;
         let points = if self.align_corners {
@@ -318,7 +334,7 @@ impl Resizing {
     }
 
     /// Products with matrices whose weights are computed from the sizes.
-    fn by_computed_matrices(&self, builder: &mut Builder, filter: Filter) -> Maybe {
+    fn by_computed_matrices(&self, builder: &mut Builder, filter: Filter) -> ValueResult {
         let cubic = match filter {
             Filter::SmoothLinear => false,
             Filter::SmoothCubic => true,
@@ -371,7 +387,7 @@ fn computed_size(builder: &mut Builder, input: Int, factor: f64) -> Result<Int> 
     Ok(Int::Computed(builder.cast(floor, DType::Int32)?))
 }
 
-fn nearest(call: &mut Call<'_, '_>, centered: bool) -> Maybe {
+fn nearest(call: &mut Call<'_, '_>, centered: bool) -> ValueResult {
     let resizing = Resizing::of(call)?;
     if resizing.is_same() {
         return Ok(resizing.x);
@@ -382,7 +398,7 @@ fn nearest(call: &mut Call<'_, '_>, centered: bool) -> Maybe {
     }
 }
 
-fn upsampled(builder: &mut Builder, x: ValueId, [rows, columns]: [f32; 2]) -> Maybe {
+fn upsampled(builder: &mut Builder, x: ValueId, [rows, columns]: [f32; 2]) -> ValueResult {
     emit!(
         builder,
         OpKind::UpsampleNearestNeighbor,
@@ -393,7 +409,13 @@ fn upsampled(builder: &mut Builder, x: ValueId, [rows, columns]: [f32; 2]) -> Ma
 }
 
 /// Elements at these places along an axis: a slice, if they are equally far apart.
-fn taken(builder: &mut Builder, x: ValueId, axis: usize, points: &Points, chosen: &[i64]) -> Maybe {
+fn taken(
+    builder: &mut Builder,
+    x: ValueId,
+    axis: usize,
+    points: &Points,
+    chosen: &[i64],
+) -> ValueResult {
     if points.input == points.output {
         return Ok(x);
     }
@@ -406,12 +428,12 @@ fn taken(builder: &mut Builder, x: ValueId, axis: usize, points: &Points, chosen
 }
 
 /// The place of the last element.
-fn last(builder: &mut Builder, axis: &Axis) -> Maybe {
+fn last(builder: &mut Builder, axis: &Axis) -> ValueResult {
     let input = builder.int_value(axis.input)?;
     builder.binary(OpKind::Sub, input, 1)
 }
 
-fn linear(call: &mut Call<'_, '_>) -> Maybe {
+fn linear(call: &mut Call<'_, '_>) -> ValueResult {
     let resizing = Resizing::of(call)?;
     if resizing.is_same() {
         return Ok(resizing.x);
@@ -422,7 +444,7 @@ fn linear(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> Maybe {
+fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> ValueResult {
     let resizing = Resizing::of(call)?;
     match resizing.points() {
         Some(points) => resizing.by_matrices(call, &points, filter),
@@ -431,7 +453,7 @@ fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> Maybe {
 }
 
 /// What `Points::smooth` gives, a row for each point: a filter as wide as the elements lie apart, in parts of its sum.
-fn smooth_weights(builder: &mut Builder, axis: &Axis, cubic: bool) -> Maybe {
+fn smooth_weights(builder: &mut Builder, axis: &Axis, cubic: bool) -> ValueResult {
     let centers = |builder: &mut Builder, count: Int| {
         let numbers = builder.counting_floats(count)?;
         builder.binary(OpKind::Add, numbers, 0.5f32)

@@ -3,28 +3,28 @@
 //! Core ML's `resample` looks up pictures, between four pixels or at the nearest one. The rest is brought to
 //! that: the planes of a volume one below the other are a picture, and a cubic is sixteen pixels.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[tensor("aten.grid_sampler{,_2d,_3d}", grid_sampler)];
 
 /// What lies outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outside {
+enum OutOfRange {
     Zeros,
     Border,
     /// Mirrored at the centers of the outermost elements, or at their edges.
     Mirror,
 }
 
-fn grid_sampler(call: &mut Call<'_, '_>) -> Maybe {
+fn grid_sampler(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("input")?;
     let grid = call.value("grid")?;
     let mode = call.known_int("interpolation_mode")?;
     let align_corners = call.flag("align_corners")?;
     let outside = match call.known_int("padding_mode")? {
-        0 => Outside::Zeros,
-        1 => Outside::Border,
-        2 => Outside::Mirror,
+        0 => OutOfRange::Zeros,
+        1 => OutOfRange::Border,
+        2 => OutOfRange::Mirror,
         other => refuse!("`padding_mode` is {other}; accepted are 0 to 2"),
     };
     let sampling = Sampling { bilinear: mode == 0, outside, align_corners, normalized: true };
@@ -43,20 +43,25 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> Maybe {
 #[derive(Clone, Copy)]
 struct Sampling {
     bilinear: bool,
-    outside: Outside,
+    outside: OutOfRange,
     align_corners: bool,
     /// Whether coordinates go from -1 to 1, and not by pixels.
     normalized: bool,
 }
 
-fn resampled(builder: &mut Builder, x: ValueId, coordinates: ValueId, sampling: Sampling) -> Maybe {
+fn resampled(
+    builder: &mut Builder,
+    x: ValueId,
+    coordinates: ValueId,
+    sampling: Sampling,
+) -> ValueResult {
     // torch mirrors at the centers of the pixels at the edges if those are the corners, else at the
     // edges.
     let padding = match (sampling.outside, sampling.align_corners) {
-        (Outside::Zeros, _) => "constant",
-        (Outside::Border, _) => "border",
-        (Outside::Mirror, true) => "reflection",
-        (Outside::Mirror, false) => "symmetric",
+        (OutOfRange::Zeros, _) => "constant",
+        (OutOfRange::Border, _) => "border",
+        (OutOfRange::Mirror, true) => "reflection",
+        (OutOfRange::Mirror, false) => "symmetric",
     };
     let mode = if sampling.normalized { "normalized_minus_one_to_one" } else { "unnormalized" };
     emit!(
@@ -90,7 +95,7 @@ fn columns(builder: &mut Builder, x: ValueId, count: i32) -> Result<Vec<ValueId>
 
 impl Sampling {
     /// A coordinate from -1 to 1 in elements.
-    fn in_elements(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> Maybe {
+    fn in_elements(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> ValueResult {
         let extent = extent as f64;
         let factor = if self.align_corners { (extent - 1.0) / 2.0 } else { extent / 2.0 };
         let scaled = builder.scaled(coordinate, factor)?;
@@ -98,7 +103,7 @@ impl Sampling {
     }
 
     /// The element that stands for one outside, by a mirror.
-    fn mirrored(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> Maybe {
+    fn mirrored(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> ValueResult {
         let (low, span) = match self.align_corners {
             true => (0.0, (extent - 1) as f64),
             false => (-0.5, extent as f64),
@@ -116,18 +121,23 @@ impl Sampling {
 }
 
 /// What lies between two tensors, by its share of the way from the one to the other.
-pub(super) fn between(builder: &mut Builder, low: ValueId, high: ValueId, share: ValueId) -> Maybe {
+pub(super) fn between(
+    builder: &mut Builder,
+    low: ValueId,
+    high: ValueId,
+    share: ValueId,
+) -> ValueResult {
     calc!(builder, "low + (high - low) * share", low, high, share)
 }
 
 /// Elements of volumes. The planes of each lie one below the other in a picture, in which no point between
 /// two pixels is between two planes.
-fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> Maybe {
+fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> ValueResult {
     let Sampling { bilinear: linear, outside, .. } = sampling;
     let shape = fixed(builder, x, "sampling of volumes")?;
     let points = fixed(builder, grid, "sampling of volumes")?;
     // A border of zeros is what lies outside.
-    let border = i64::from(outside == Outside::Zeros);
+    let border = i64::from(outside == OutOfRange::Zeros);
     let edge = border as i32;
     let mut volume = x;
     if border > 0 {
@@ -145,7 +155,7 @@ fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) 
     let mut places = Vec::with_capacity(3);
     for (column, axis) in columns(builder, grid, 3)?.into_iter().zip([4, 3, 2]) {
         let mut at = sampling.in_elements(builder, column, *shape.at(axis)?)?;
-        if outside == Outside::Mirror {
+        if outside == OutOfRange::Mirror {
             at = sampling.mirrored(builder, at, *shape.at(axis)?)?;
         }
         if !linear {
@@ -159,7 +169,7 @@ fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) 
     let (column, row, plane) = (*places.at(0)?, *places.at(1)?, *places.at(2)?);
     let sampling = Sampling {
         bilinear: linear,
-        outside: Outside::Border,
+        outside: OutOfRange::Border,
         align_corners: true,
         normalized: false,
     };
@@ -186,7 +196,7 @@ fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) 
 }
 
 /// Sixteen pixels around each point, by their weights.
-fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> Maybe {
+fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> ValueResult {
     let shape = fixed(builder, x, "cubic sampling")?;
     let points = fixed(builder, grid, "cubic sampling")?;
     let (batch, rows, columns_count) = (*points.at(0)?, *points.at(1)?, *points.at(2)?);
@@ -224,7 +234,7 @@ fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -
 }
 
 /// Keys' cubic of distances from zero to two.
-pub(crate) fn cubic_weights(builder: &mut Builder, distance: ValueId, a: f32) -> Maybe {
+pub(crate) fn cubic_weights(builder: &mut Builder, distance: ValueId, a: f32) -> ValueResult {
     let (x, p, q) = (distance, a + 2.0, -(a + 3.0));
     let (b, c, d) = (-5.0 * a, 8.0 * a, -4.0 * a);
     let formula = "near = (x * p + q) * x * x + 1.0; far = ((x * a + b) * x + c) * x + d; \

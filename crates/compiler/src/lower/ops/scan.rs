@@ -2,7 +2,7 @@
 
 use std::ops::DerefMut;
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.cumsum", sums),
@@ -10,7 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten.cummin", |call| extremes(call, OpKind::Minimum)),
 ];
 
-fn sums(call: &mut Call<'_, '_>) -> Maybe {
+fn sums(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.summand()?;
     let rank = call.rank(x.value);
     let axis = call.axis("dim", rank)?;
@@ -23,8 +23,8 @@ fn accumulated(
     builder: &mut Builder,
     x: ValueId,
     axis: usize,
-    join: impl Fn(&mut Builder, ValueId, ValueId) -> Maybe,
-) -> Maybe {
+    join: impl Fn(&mut Builder, ValueId, ValueId) -> ValueResult,
+) -> ValueResult {
     if builder.rank(x) == 0 {
         return Ok(x);
     }

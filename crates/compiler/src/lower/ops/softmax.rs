@@ -1,6 +1,6 @@
 //! Softmax and its logarithm.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.softmax", |call| along(call, softmax)).only(&["int"]),
@@ -9,7 +9,10 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{special,}_log_softmax", |call| along(call, log_softmax)),
 ];
 
-fn along(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId, usize) -> Maybe) -> Maybe {
+fn along(
+    call: &mut Call<'_, '_>,
+    f: impl Fn(&mut Builder, ValueId, usize) -> ValueResult,
+) -> ValueResult {
     let x = call.float_tensor("self")?;
     let rank = call.rank(x);
     let axis = call.axis("dim", rank)?;
@@ -18,11 +21,11 @@ fn along(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId, usize) -> Ma
     if rank == 0 { call.squeeze(y, &[0]) } else { Ok(y) }
 }
 
-fn softmax(builder: &mut Builder, x: ValueId, axis: usize) -> Maybe {
+fn softmax(builder: &mut Builder, x: ValueId, axis: usize) -> ValueResult {
     emit!(builder, OpKind::Softmax, x, axis)
 }
 
-fn log_softmax(builder: &mut Builder, x: ValueId, axis: usize) -> Maybe {
+fn log_softmax(builder: &mut Builder, x: ValueId, axis: usize) -> ValueResult {
     let total = builder.reduced(OpKind::ReduceLogSumExp, x, &[axis], true)?;
     builder.binary(OpKind::Sub, x, total)
 }

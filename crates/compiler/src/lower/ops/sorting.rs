@@ -5,7 +5,7 @@ use coremill_pt2::Argument;
 use super::arithmetic::meeting;
 use super::index::{gathered_along, nth_smallest};
 use super::operand::Operand;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     several("aten.median", median),
@@ -72,7 +72,7 @@ fn nan_median(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// Whether each element is one of several.
-fn is_in(call: &mut Call<'_, '_>) -> Maybe {
+fn is_in(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, tests) = (call.operand("elements")?, call.operand("test_elements")?);
     let dtype = match meeting(x, tests)? {
         DType::Bool => DType::Int32,
@@ -92,19 +92,19 @@ fn counted(
     others: ValueId,
     compare: OpKind,
     (dtype, reduce): (DType, OpKind),
-) -> Maybe {
+) -> ValueResult {
     // There may be no axis left for the comparisons.
     let is_full = builder.rank(x) > 4;
     let line = if is_full { builder.flat(x)? } else { x };
     let line = builder.expand_dims(line, &[-1])?;
     let hit = builder.binary(compare, line, others)?;
     let hit = builder.cast(hit, dtype)?;
-    let count = builder.reduced(reduce, hit, &[back(builder.rank(hit), 1)?], false)?;
+    let count = builder.reduced(reduce, hit, &[axis_from_end(builder.rank(hit), 1)?], false)?;
     if is_full { builder.reshape_like(count, x) } else { Ok(count) }
 }
 
 /// Elements at known shares of the way from the smallest to the largest.
-fn quantile(call: &mut Call<'_, '_>) -> Maybe {
+fn quantile(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let (shares, is_vector) = match call.node.argument("q") {
         Some(Argument::Float(share)) => (vec![*share], false),
@@ -141,7 +141,13 @@ fn quantile(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn at_share(builder: &mut Builder, sorted: ValueId, axis: usize, place: f64, mode: &str) -> Maybe {
+fn at_share(
+    builder: &mut Builder,
+    sorted: ValueId,
+    axis: usize,
+    place: f64,
+    mode: &str,
+) -> ValueResult {
     let mut at = |index: f64| {
         let index = index as i64;
         builder.slice(sorted, axis, index, Some(index + 1))
@@ -165,10 +171,10 @@ fn at_share(builder: &mut Builder, sorted: ValueId, axis: usize, place: f64, mod
     }
 }
 
-fn bin_count(call: &mut Call<'_, '_>) -> Maybe {
+fn bin_count(call: &mut Call<'_, '_>) -> ValueResult {
     let sizes = call.result_sizes(0)?;
     let Some(Some(bins)) = sizes.first().copied() else {
-        return Err(Refusal::new(
+        return Err(LoweringError::new(
             "`bincount` gives as many counts as its largest element says, which is not known before \
              the program runs",
         )
@@ -189,12 +195,12 @@ fn bin_count(call: &mut Call<'_, '_>) -> Maybe {
     call.reduced(OpKind::ReduceSum, hits, &[0], false)
 }
 
-fn bucketize(call: &mut Call<'_, '_>) -> Maybe {
+fn bucketize(call: &mut Call<'_, '_>) -> ValueResult {
     let right = call.flag("right")?;
     below(call, "boundaries", right)
 }
 
-fn search_sorted(call: &mut Call<'_, '_>) -> Maybe {
+fn search_sorted(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("sorter") {
         refuse!("`searchsorted` with a `sorter` is not lowered: pass the sequence in order");
     }
@@ -203,7 +209,7 @@ fn search_sorted(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// How many edges are less than each element of `self`, or not more than it.
-fn below(call: &mut Call<'_, '_>, edges: &str, or_equal: bool) -> Maybe {
+fn below(call: &mut Call<'_, '_>, edges: &str, or_equal: bool) -> ValueResult {
     let edges = call.tensor(edges)?;
     let x = call.operand("self")?;
     let dtype = meeting(x, Operand::Tensor(edges))?;

@@ -1,6 +1,6 @@
 //! Variances, norms, distances and what else is put together from reductions.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     several("aten.var", |call| spread(call, false, false)),
@@ -56,7 +56,7 @@ fn corrected(
     x: ValueId,
     axes: &Axes,
     correction: f64,
-) -> Maybe {
+) -> ValueResult {
     match builder.group_size(x, axes)? {
         Int::Known(count) => {
             let count = count as f64;
@@ -71,7 +71,7 @@ fn corrected(
     }
 }
 
-fn norm(call: &mut Call<'_, '_>) -> Maybe {
+fn norm(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let order = call.float("ord")?;
     let axes = call.reduced_axes(call.rank(x))?;

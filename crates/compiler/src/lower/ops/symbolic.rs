@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use coremill_pt2::{Argument, Meta};
 
 use super::control_flow::predicate;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     number("aten.{,sym_}size", size).only(&["int"]),
@@ -13,14 +13,14 @@ pub(super) const ROWS: &[Row] = &[
     number("aten.{item,_local_scalar_dense}", item),
     number("aten.is_nonzero", is_nonzero),
     number("aten.sym_stride", stride).only(&["int"]),
-    number("aten.sym_storage_offset", |_| Ok(Lowered::Number(Number::ZERO))),
-    number("_operator.{add,sub,mul,mod}", |call| arithmetic(call, call.namesake()?)),
-    number("{torch.sym_,builtins.}{max,min}", |call| arithmetic(call, call.namesake()?)),
+    number("aten.sym_storage_offset", |_| Ok(LoweredValue::Number(Number::ZERO))),
+    number("_operator.{add,sub,mul,mod}", |call| arithmetic(call, call.matching_op()?)),
+    number("{torch.sym_,builtins.}{max,min}", |call| arithmetic(call, call.matching_op()?)),
     number("_operator.floordiv", |call| arithmetic(call, OpKind::FloorDiv)),
     number("_operator.truediv", |call| floats(call, OpKind::RealDiv)),
     number("_operator.pow", power),
     number("_operator.neg", negated),
-    number("_operator.pos", |call| Ok(Lowered::Number(operand(call, 0)?))),
+    number("_operator.pos", |call| Ok(LoweredValue::Number(operand(call, 0)?))),
     number("_operator.{eq,ne,lt,le,gt,ge}", comparison),
     number("_operator.and_", |call| logical(call, OpKind::LogicalAnd)),
     number("_operator.or_", |call| logical(call, OpKind::LogicalOr)),
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// What a number becomes.
-type Given = Result<Lowered>;
+type SymbolicResult = Result<LoweredValue>;
 
 /// The number at a position, of which functions of Python have no names.
 fn operand(call: &mut Call<'_, '_>, at: usize) -> Result<Number> {
@@ -62,7 +62,7 @@ fn real(call: &mut Call<'_, '_>, number: Number) -> Result<Real> {
 }
 
 /// A computed number, as an integer if torch declares one, else as a real number.
-fn give_number(call: &mut Call<'_, '_>, value: ValueId) -> Given {
+fn give_number(call: &mut Call<'_, '_>, value: ValueId) -> SymbolicResult {
     if matches!(call.result_meta(0), Some(Meta::Int(_))) {
         let value = call.cast(value, DType::Int32)?;
         return Ok(call.int_of(value).into());
@@ -70,7 +70,7 @@ fn give_number(call: &mut Call<'_, '_>, value: ValueId) -> Given {
     Ok(Real::Computed(value).into())
 }
 
-fn arithmetic(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
+fn arithmetic(call: &mut Call<'_, '_>, kind: OpKind) -> SymbolicResult {
     let (left, right) = (operand(call, 0)?, operand(call, 1)?);
     match (left.int(), right.int()) {
         (Some(left), Some(right)) => Ok(call.int_op(kind, left, right)?.into()),
@@ -78,7 +78,7 @@ fn arithmetic(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
     }
 }
 
-fn floats(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
+fn floats(call: &mut Call<'_, '_>, kind: OpKind) -> SymbolicResult {
     let (left, right) = (operand(call, 0)?, operand(call, 1)?);
     let (left, right) = (real(call, left)?, real(call, right)?);
     if let (Real::Known(left), Real::Known(right)) = (left, right) {
@@ -99,7 +99,7 @@ fn floats(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
     if kind == OpKind::Pow { give_number(call, value) } else { Ok(Real::Computed(value).into()) }
 }
 
-fn power(call: &mut Call<'_, '_>) -> Given {
+fn power(call: &mut Call<'_, '_>) -> SymbolicResult {
     let (base, exponent) = (operand(call, 0)?, operand(call, 1)?);
     match (base.int(), exponent.int()) {
         (Some(base), Some(Int::Known(exponent @ 0..=16))) => {
@@ -109,7 +109,7 @@ fn power(call: &mut Call<'_, '_>) -> Given {
     }
 }
 
-fn negated(call: &mut Call<'_, '_>) -> Given {
+fn negated(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = operand(call, 0)?;
     if let Some(int) = x.int() {
         return Ok(call.mul_ints(int, Int::Known(-1))?.into());
@@ -120,7 +120,7 @@ fn negated(call: &mut Call<'_, '_>) -> Given {
     })
 }
 
-fn absolute(call: &mut Call<'_, '_>) -> Given {
+fn absolute(call: &mut Call<'_, '_>) -> SymbolicResult {
     match operand(call, 0)?.int() {
         Some(Int::Known(value)) => Ok(Int::Known(value.abs()).into()),
         Some(Int::Computed(value)) => {
@@ -131,8 +131,8 @@ fn absolute(call: &mut Call<'_, '_>) -> Given {
     }
 }
 
-fn comparison(call: &mut Call<'_, '_>) -> Given {
-    let (left, right, kind) = (operand(call, 0)?, operand(call, 1)?, call.namesake()?);
+fn comparison(call: &mut Call<'_, '_>) -> SymbolicResult {
+    let (left, right, kind) = (operand(call, 0)?, operand(call, 1)?, call.matching_op()?);
     let truth = |ordering: Ordering| match kind {
         OpKind::Equal => ordering.is_eq(),
         OpKind::NotEqual => ordering.is_ne(),
@@ -160,11 +160,11 @@ fn comparison(call: &mut Call<'_, '_>) -> Given {
 }
 
 fn truth(call: &mut Call<'_, '_>, at: usize) -> Result<Truth> {
-    let operand = Lowered::Number(operand(call, at)?);
+    let operand = LoweredValue::Number(operand(call, at)?);
     predicate(call, &operand)
 }
 
-fn logical(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
+fn logical(call: &mut Call<'_, '_>, kind: OpKind) -> SymbolicResult {
     let absorbing = kind == OpKind::LogicalOr;
     Ok(match (truth(call, 0)?, truth(call, 1)?) {
         (Truth::Known(known), other) | (other, Truth::Known(known)) => {
@@ -179,7 +179,7 @@ fn logical(call: &mut Call<'_, '_>, kind: OpKind) -> Given {
     .into())
 }
 
-fn not(call: &mut Call<'_, '_>) -> Given {
+fn not(call: &mut Call<'_, '_>) -> SymbolicResult {
     Ok(match truth(call, 0)? {
         Truth::Known(value) => Truth::Known(!value),
         Truth::Computed(value) => Truth::Computed(call.unary(OpKind::LogicalNot, value)?),
@@ -187,13 +187,13 @@ fn not(call: &mut Call<'_, '_>) -> Given {
     .into())
 }
 
-fn float(call: &mut Call<'_, '_>) -> Given {
+fn float(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = operand(call, 0)?;
     Ok(real(call, x)?.into())
 }
 
 /// The integer that a function leaves of a number; without an operation for it the cast cuts the fraction off.
-fn rounded(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: Option<OpKind>) -> Given {
+fn rounded(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: Option<OpKind>) -> SymbolicResult {
     let x = operand(call, 0)?;
     if let Some(int) = x.int() {
         return Ok(int.into());
@@ -208,7 +208,7 @@ fn rounded(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: Option<OpKind>)
     }
 }
 
-fn function(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: OpKind) -> Given {
+fn function(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: OpKind) -> SymbolicResult {
     let x = operand(call, 0)?;
     Ok(match real(call, x)? {
         Real::Known(value) => Real::Known(known(value)),
@@ -217,7 +217,7 @@ fn function(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: OpKind) -> Giv
     .into())
 }
 
-fn logarithm(call: &mut Call<'_, '_>) -> Given {
+fn logarithm(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = operand(call, 0)?;
     Ok(match real(call, x)? {
         Real::Known(value) => Real::Known(value.log2()),
@@ -229,11 +229,11 @@ fn logarithm(call: &mut Call<'_, '_>) -> Given {
     .into())
 }
 
-fn choice(call: &mut Call<'_, '_>) -> Given {
+fn choice(call: &mut Call<'_, '_>) -> SymbolicResult {
     let condition = truth(call, 0)?;
     let (yes, no) = (operand(call, 1)?, operand(call, 2)?);
     let condition = match condition {
-        Truth::Known(known) => return Ok(Lowered::Number(if known { yes } else { no })),
+        Truth::Known(known) => return Ok(LoweredValue::Number(if known { yes } else { no })),
         Truth::Computed(value) => value,
     };
     if let (Some(yes), Some(no)) = (yes.int(), no.int()) {
@@ -244,7 +244,7 @@ fn choice(call: &mut Call<'_, '_>) -> Given {
     Ok(Real::Computed(call.select(condition, yes, no)?).into())
 }
 
-fn sum(call: &mut Call<'_, '_>) -> Given {
+fn sum(call: &mut Call<'_, '_>) -> SymbolicResult {
     let Some(Argument::List(items)) = call.node.arguments.first() else {
         refuse!("sums up what is not a list");
     };
@@ -266,27 +266,27 @@ fn sized_axis(call: &mut Call<'_, '_>, x: ValueId) -> Result<usize> {
     }
 }
 
-fn size(call: &mut Call<'_, '_>) -> Given {
+fn size(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.value("self")?;
     let axis = sized_axis(call, x)?;
     Ok(call.dim(x, axis)?.into())
 }
 
-fn elements(call: &mut Call<'_, '_>) -> Given {
+fn elements(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.value("self")?;
     let dims = call.dims(x)?;
     Ok(call.product(&dims)?.into())
 }
 
 /// Strides are those of a tensor without gaps: nothing else exists in Core ML.
-fn stride(call: &mut Call<'_, '_>) -> Given {
+fn stride(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.value("self")?;
     let axis = sized_axis(call, x)?;
     let dims = call.dims(x)?;
     Ok(call.product(dims.part(axis + 1..)?)?.into())
 }
 
-fn item(call: &mut Call<'_, '_>) -> Given {
+fn item(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.tensor("self")?;
     let scalar = call.with_sizes(x.value, &[])?;
     let known = call.folded(scalar).and_then(|folded| folded.only().cloned());
@@ -302,7 +302,7 @@ fn item(call: &mut Call<'_, '_>) -> Given {
     })
 }
 
-fn is_nonzero(call: &mut Call<'_, '_>) -> Given {
+fn is_nonzero(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.value("self")?;
     let scalar = call.with_sizes(x, &[])?;
     Ok(Truth::Computed(call.cast(scalar, DType::Bool)?).into())

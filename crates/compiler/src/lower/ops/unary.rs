@@ -1,6 +1,6 @@
 //! Functions of one number, element by element.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     tensor("aten.abs", abs),
@@ -17,7 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.square", square),
     tensor("aten.trunc", |call| whole(call, Builder::trunc)),
     tensor("aten.{ceil,floor,round}", |call| {
-        let kind = call.namesake()?;
+        let kind = call.matching_op()?;
         whole(call, |builder, x| builder.unary(kind, x))
     })
     .only(&["default"]),
@@ -25,23 +25,26 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// A function of floats; integers become floats first.
-pub(crate) fn mapped(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId) -> Maybe) -> Maybe {
+pub(crate) fn mapped(
+    call: &mut Call<'_, '_>,
+    f: impl Fn(&mut Builder, ValueId) -> ValueResult,
+) -> ValueResult {
     let x = call.float_tensor("self")?;
     f(call, x)
 }
 
-fn plain(call: &mut Call<'_, '_>) -> Maybe {
-    let (x, kind) = (call.float_tensor("self")?, call.namesake()?);
+fn plain(call: &mut Call<'_, '_>) -> ValueResult {
+    let (x, kind) = (call.float_tensor("self")?, call.matching_op()?);
     call.unary(kind, x)
 }
 
 /// A function that changes no integer.
-fn whole(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId) -> Maybe) -> Maybe {
+fn whole(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId) -> ValueResult) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) == DType::Fp32 { f(call, x) } else { Ok(x) }
 }
 
-fn abs(call: &mut Call<'_, '_>) -> Maybe {
+fn abs(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     if call.dtype(x.value) == DType::Bool {
         return Ok(x.value);
@@ -56,18 +59,18 @@ fn abs(call: &mut Call<'_, '_>) -> Maybe {
 
 impl Builder {
     /// `x · factor`.
-    pub(crate) fn times(&mut self, x: ValueId, factor: f32) -> Maybe {
+    pub(crate) fn times(&mut self, x: ValueId, factor: f32) -> ValueResult {
         self.scaled(x, f64::from(factor))
     }
 }
 
-fn neg(call: &mut Call<'_, '_>) -> Maybe {
+fn neg(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     let y = call.scaled(x.value, -1.0)?;
     call.wrapped(y, x.dtype)
 }
 
-fn sign(call: &mut Call<'_, '_>) -> Maybe {
+fn sign(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let dtype = call.dtype(x);
     if dtype == DType::Bool {
@@ -81,7 +84,7 @@ fn sign(call: &mut Call<'_, '_>) -> Maybe {
     calc!(call, "where(x == x, y, 0.0)", x, y)
 }
 
-fn square(call: &mut Call<'_, '_>) -> Maybe {
+fn square(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let result = call.result_dtype()?;
     let value = call.cast_to(x, result)?;
@@ -92,7 +95,7 @@ fn square(call: &mut Call<'_, '_>) -> Maybe {
 impl Builder {
     /// `log(x + 1)`. What the sum loses of a small number is added to its logarithm; where it loses nothing, which
     /// includes infinity and −1, the logarithm is right as it is.
-    fn log1p(&mut self, x: ValueId) -> Maybe {
+    fn log1p(&mut self, x: ValueId) -> ValueResult {
         let formula = "sum = x + 1.0; kept = sum - 1.0; log = log(sum); whole = log + (x - kept) / sum; \
                        where(x == kept, log, whole)";
         calc!(self, formula, x)
@@ -100,7 +103,7 @@ impl Builder {
 
     /// `log(|x| + √(x² + 1))` with the sign of `x`. Nothing large is squared: the root is the larger of |x| and 1, times
     /// what the smaller one adds. Of a small number, it is what exceeds 1 that counts.
-    fn asinh(&mut self, x: ValueId) -> Maybe {
+    fn asinh(&mut self, x: ValueId) -> ValueResult {
         let formula = "size = abs(x); larger = max(size, 1.0); square = square(min(size, 1.0) / larger); \
                        root = sqrt(square + 1.0) * larger; far = size + root - 1.0; \
                        near = size + square / (root + 1.0); where(size < 1.0, near, far)";

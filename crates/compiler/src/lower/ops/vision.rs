@@ -1,12 +1,12 @@
 //! What torchvision adds to torch.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[tensor("torchvision.nms", suppression)];
 
 /// How many boxes are left is data, and so is the size of the result.
-fn suppression(_: &mut Call<'_, '_>) -> Maybe {
-    Err(Refusal::new(
+fn suppression(_: &mut Call<'_, '_>) -> ValueResult {
+    Err(LoweringError::new(
         "how many boxes `nms` leaves depends on the data; Core ML's results have sizes that \
          inputs decide",
     )

@@ -4,11 +4,11 @@ use coremill_mil::ops::OpKind;
 use super::super::graph::{Graph, Node, Operand};
 use super::parameters::parameters;
 use crate::error::fail;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// The activation that an operation is, and what it is applied to; none if it is none.
 pub(crate) fn activation<'n>(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     node: &'n Node,
 ) -> Option<(Activation, &'n Operand)> {

@@ -25,7 +25,7 @@ fn sweep(region: &mut Region, read: &mut [bool]) {
     note(&region.outputs, read);
     let mut kept = Vec::with_capacity(region.nodes.len());
     for mut node in std::mem::take(&mut region.nodes).into_iter().rev() {
-        if !acts(&node) && !node.outputs.iter().any(|slot| read[slot.index()]) {
+        if !has_side_effects(&node) && !node.outputs.iter().any(|slot| read[slot.index()]) {
             continue;
         }
         note(&node.inputs, read);
@@ -39,13 +39,13 @@ fn sweep(region: &mut Region, read: &mut [bool]) {
 }
 
 /// Whether a node does something beside writing its outputs.
-fn acts(node: &Node) -> bool {
+fn has_side_effects(node: &Node) -> bool {
     match &node.kind {
         NodeKind::WriteState(_) | NodeKind::UpdateState(..) => true,
         NodeKind::Cond(_) | NodeKind::Loop(_) => {
-            node.regions().iter().any(|region| region.nodes.iter().any(acts))
+            node.regions().iter().any(|region| region.nodes.iter().any(has_side_effects))
         }
-        NodeKind::Kernel(kernel) => kernel.acts(),
+        NodeKind::Kernel(kernel) => kernel.has_side_effects(),
         NodeKind::Reference(_) | NodeKind::Alias | NodeKind::ReadState(_) | NodeKind::List(..) => {
             false
         }

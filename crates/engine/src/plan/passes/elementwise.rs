@@ -15,16 +15,16 @@ use coremill_simd::math::Unary;
 use coremill_tensor::DType;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::activation::activation;
 use super::parameters::parameters;
-use super::strided::{Strided, strided};
+use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
 use crate::array::{ElementsView, View, int_range};
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
 use crate::options::Precision;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
 const MAX_OPERATIONS: usize = 24;
@@ -112,7 +112,7 @@ enum Function {
 }
 
 /// The function that a node is of each element, if it is one, of known shape.
-fn classify(source: &Source, graph: &Graph, node: &Node) -> Option<Mapped> {
+fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Mapped> {
     let kind = node.operation()?;
     let [output] = node.outputs[..] else { return None };
     let info = graph.slot(output);
@@ -145,7 +145,12 @@ fn tensor_operands(node: &Node) -> Vec<&Operand> {
     names.iter().flat_map(|name| node.bound(name)).collect()
 }
 
-fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Option<Function> {
+fn function_of(
+    source: &FunctionContext,
+    graph: &Graph,
+    node: &Node,
+    kind: OpKind,
+) -> Option<Function> {
     if let Some((activation, _)) = activation(source, graph, node) {
         return Some(Function::Activation(activation));
     }
@@ -196,13 +201,13 @@ fn function_of(source: &Source, graph: &Graph, node: &Node, kind: OpKind) -> Opt
     }
 }
 
-fn shifted(source: &Source, graph: &Graph, node: &Node, unary: Unary) -> Option<Function> {
+fn shifted(source: &FunctionContext, graph: &Graph, node: &Node, unary: Unary) -> Option<Function> {
     parameters(source, graph, node, |call| Ok(Function::Shifted(unary, call.float("epsilon")?)))
 }
 
 /// The kernel that computes nodes, the last of which gives the result, and what it reads.
 fn build(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     nodes: &[&Node],
@@ -232,7 +237,7 @@ fn build(
     let strides = chain.inputs.iter().map(|input| broadcast_view(input, &shape)).collect();
     let offsets = chain.inputs.iter().map(|input| input.offset).collect();
     let sizes = || chain.inputs.iter().map(|input| input.shape.iter().product::<usize>());
-    let converted = |input: &Strided| !graph.dtype(&input.operand).is_float();
+    let converted = |input: &StridedSlice| !graph.dtype(&input.operand).is_float();
     let scratch = chain.inputs.iter().zip(sizes()).filter(|(input, _)| converted(input));
     let scratch = scratch.map(|(_, size)| size).sum();
     let reads: usize = sizes().sum();
@@ -248,7 +253,7 @@ fn build(
 }
 
 /// The strides of a view that is broadcast to a shape.
-fn broadcast_view(view: &Strided, shape: &[usize]) -> Vec<usize> {
+fn broadcast_view(view: &StridedSlice, shape: &[usize]) -> Vec<usize> {
     let missing = shape.len() - view.shape.len();
     (0..shape.len())
         .map(|axis| match axis.checked_sub(missing) {
@@ -260,11 +265,11 @@ fn broadcast_view(view: &Strided, shape: &[usize]) -> Vec<usize> {
 
 /// A program that grows node by node.
 struct Chain<'c> {
-    source: &'c Source,
+    source: &'c FunctionContext,
     graph: &'c Graph,
     editor: &'c Editor,
     program: MapProgram,
-    inputs: Vec<Strided>,
+    inputs: Vec<StridedSlice>,
     /// The values that inputs are loaded to.
     loaded: Vec<MapValue>,
     computed: Vec<(super::super::graph::SlotId, MapValue)>,
@@ -320,7 +325,7 @@ impl Chain<'_> {
             return self.program.constant(value);
         }
         let view = self.view(operand);
-        let same = |input: &Strided| {
+        let same = |input: &StridedSlice| {
             let slots = (input.operand.slot(), view.operand.slot());
             matches!(slots, (Some(one), Some(other)) if one == other)
                 && (input.offset, &input.shape, &input.strides)
@@ -336,7 +341,7 @@ impl Chain<'_> {
     }
 
     /// How an operand is read: where it came from, as long as neighbours stay neighbours.
-    fn view(&self, operand: &Operand) -> Strided {
+    fn view(&self, operand: &Operand) -> StridedSlice {
         let shape = self.graph.shape(operand).unwrap_or_default();
         let look = strided(self.source, self.graph, self.editor, operand);
         let look = look.filter(|view| {
@@ -344,7 +349,7 @@ impl Chain<'_> {
                 view.shape.iter().zip(&view.strides).rev().find(|(extent, _)| **extent != 1);
             inner.is_none_or(|(_, &stride)| stride == 1)
         });
-        look.unwrap_or_else(|| Strided {
+        look.unwrap_or_else(|| StridedSlice {
             operand: operand.clone(),
             offset: 0,
             shape: shape.to_vec(),
@@ -389,7 +394,7 @@ struct MapKernel {
 impl Kernel for MapKernel {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         mut scratch: &mut [f32],

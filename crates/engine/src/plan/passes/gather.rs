@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use coremill_mil::ops::OpKind;
 
-use super::super::derived::Derived;
+use super::super::derived::Memoized;
 use super::super::graph::{Node, NodeKind, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
@@ -62,14 +62,14 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Lookup> {
 }
 
 struct Lookup {
-    weights: Derived<Weights>,
+    weights: Memoized<Weights>,
     axis: GatherAxis,
 }
 
 impl Kernel for Lookup {
     fn run(
         &self,
-        _machine: &Machine,
+        _machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use coremill_kernels::Activation;
 use coremill_kernels::matmul::{Epilogue, Matrix, MatrixMut, Order, Residual, Rounding, multiply};
-use coremill_kernels::stored::{StoredWeights, multiply_stored};
+use coremill_kernels::stored::{QuantizedMatrix, multiply_stored};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::super::derived::Derived;
+use super::super::derived::Memoized;
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::super::packed::Matrix as Weights;
 use super::activation::activation;
 use super::parameters::parameters;
@@ -24,7 +24,7 @@ use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::options::Precision;
-use crate::plan::{Known, Source};
+use crate::plan::{ConstantTensor, FunctionContext};
 
 /// Makes kernels of the linear layers of a region, and of products with constant matrices.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -36,7 +36,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
         let factor = factor(work, &product)?;
         let bias = match &product.bias {
             Some(known) => bias(work, known)?,
-            None => Derived::fixed(None),
+            None => Memoized::fixed(None),
         };
         let mut inputs = vec![product.x];
         inputs.extend(tail.residual.clone());
@@ -68,7 +68,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 }
 
 /// What the results of an operation that gives a slot are rounded to.
-pub(crate) fn rounding(source: &Source, graph: &Graph, slot: SlotId) -> Rounding {
+pub(crate) fn rounding(source: &FunctionContext, graph: &Graph, slot: SlotId) -> Rounding {
     let is_fp16 = graph.slot(slot).dtype == DType::Fp16;
     if source.precision == Precision::Faithful && is_fp16 { Rounding::Fp16 } else { Rounding::None }
 }
@@ -88,7 +88,12 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Follows the result of a node as long as nobody else reads it.
-    pub(crate) fn after(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Tail {
+    pub(crate) fn after(
+        source: &FunctionContext,
+        graph: &Graph,
+        editor: &Editor,
+        index: usize,
+    ) -> Tail {
         let mut tail = Tail::default();
         let Some(mut slot) = editor.node(index).map(|node| node.outputs[0]) else { return tail };
         let dtype = graph.slot(slot).dtype;
@@ -141,8 +146,8 @@ fn addend(graph: &Graph, node: &Node, slot: SlotId) -> Option<Operand> {
 /// A product with a constant matrix.
 pub(super) struct Product {
     pub(super) x: Operand,
-    pub(super) weights: Arc<Known>,
-    pub(super) bias: Option<Arc<Known>>,
+    pub(super) weights: Arc<ConstantTensor>,
+    pub(super) bias: Option<Arc<ConstantTensor>>,
     pub(super) rows: usize,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
@@ -150,7 +155,7 @@ pub(super) struct Product {
 }
 
 /// The product with a constant matrix that a node is.
-pub(super) fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<Product> {
+pub(super) fn recognise(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Product> {
     let kind = node.operation()?;
     let [x] = node.bound("x") else { return None };
     let shape = graph.shape(x)?;
@@ -202,13 +207,13 @@ pub(super) fn recognise(source: &Source, graph: &Graph, node: &Node) -> Option<P
 enum Factor {
     Matrix(Arc<Weights>),
     /// As it lies in memory, for few rows: they are multiplied by it as fast as it can be read.
-    Stored(StoredWeights),
+    Stored(QuantizedMatrix),
 }
 
 /// Up to so many rows are multiplied by weights where they lie.
 const FEW_ROWS: usize = 8;
 
-fn factor(work: &Work<'_>, product: &Product) -> Result<Derived<Factor>> {
+fn factor(work: &Work<'_>, product: &Product) -> Result<Memoized<Factor>> {
     let &Product { rows, inputs, outputs, order, .. } = product;
     work.source.derived(work.machine, &[&product.weights], move |source, machine, known| {
         let weights = &known[0];
@@ -225,10 +230,10 @@ fn factor(work: &Work<'_>, product: &Product) -> Result<Derived<Factor>> {
 }
 
 /// What a constant vector adds, if it is not 0 everywhere.
-pub(super) type Bias = Derived<Option<Vec<f32>>>;
+pub(super) type Bias = Memoized<Option<Vec<f32>>>;
 
 /// The bias that a constant is.
-pub(super) fn bias(work: &Work<'_>, known: &Arc<Known>) -> Result<Bias> {
+pub(super) fn bias(work: &Work<'_>, known: &Arc<ConstantTensor>) -> Result<Bias> {
     work.source.derived(work.machine, &[known], |source, _, known| {
         let array = known[0].elements(source)?;
         let floats = array.as_floats().unwrap_or_default();
@@ -237,7 +242,7 @@ pub(super) fn bias(work: &Work<'_>, known: &Arc<Known>) -> Result<Bias> {
 }
 
 struct Linear {
-    factor: Derived<Factor>,
+    factor: Memoized<Factor>,
     depth: usize,
     width: usize,
     bias: Bias,
@@ -254,7 +259,7 @@ struct Linear {
 impl Kernel for Linear {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

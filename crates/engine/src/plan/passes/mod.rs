@@ -14,25 +14,25 @@ mod gather;
 mod integer;
 mod layout;
 mod linear;
-mod moves;
 mod normalize;
 mod parameters;
 mod product;
 mod recurrent;
 mod states;
 mod strided;
+mod strided_copies;
 
 use super::graph::{Graph, NodeKind, Region};
-use super::kernel::Machine;
+use super::kernel::CpuContext;
 use crate::error::Result;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 pub(super) use editor::Editor;
 
 /// What passes work on.
 pub(super) struct Work<'w> {
-    pub(super) source: &'w Source,
-    pub(super) machine: &'w Machine,
+    pub(super) source: &'w FunctionContext,
+    pub(super) machine: &'w CpuContext,
     pub(super) graph: &'w mut Graph,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     each_region(work, &mut gather::lower)?;
     each_region(work, &mut elementwise::fuse)?;
     dead::remove(work.graph);
-    each_region(work, &mut moves::lower)?;
+    each_region(work, &mut strided_copies::lower)?;
     dead::remove(work.graph);
     Ok(())
 }

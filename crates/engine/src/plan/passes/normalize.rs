@@ -23,15 +23,15 @@ use coremill_mil::ops::OpKind;
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
 
-use super::super::derived::Derived;
+use super::super::derived::Memoized;
 use super::super::graph::{Node, NodeKind, Operand, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
-use crate::plan::{Known, Source};
+use crate::plan::{ConstantTensor, FunctionContext};
 
 /// Makes kernels of the normalizations of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -83,9 +83,9 @@ enum Form {
 type Match = (Vec<usize>, Operand, Form);
 
 /// What a constant says of each channel.
-type Vector = Derived<Vec<f32>>;
+type Vector = Memoized<Vec<f32>>;
 
-fn vector(work: &Work<'_>, known: &Arc<Known>) -> Option<Vector> {
+fn vector(work: &Work<'_>, known: &Arc<ConstantTensor>) -> Option<Vector> {
     if !known.dtype.is_float() {
         return None;
     }
@@ -247,7 +247,7 @@ fn written_out(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> 
 }
 
 /// The number that a constant of one element is.
-fn number(source: &Source, operand: &Operand) -> Option<f32> {
+fn number(source: &FunctionContext, operand: &Operand) -> Option<f32> {
     match operand.constant()?.array(source).ok()?.as_floats() {
         Some([number]) => Some(*number),
         _ => None,
@@ -269,7 +269,7 @@ struct Normalize {
 impl Kernel for Normalize {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
@@ -279,12 +279,12 @@ impl Kernel for Normalize {
         let target = &mut *outputs[0];
         match &self.form {
             Form::Rows { norm, length, gamma, beta, epsilon } => {
-                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Derived::get));
+                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Memoized::get));
                 let affine = affine(&gamma, &beta);
                 normalize_rows(isa, pool, *norm, x, *length, affine, *epsilon, target);
             }
             Form::Instance { extents, gamma, beta, epsilon } => {
-                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Derived::get));
+                let [gamma, beta] = [gamma, beta].map(|it| it.as_ref().map(Memoized::get));
                 let affine = affine(&gamma, &beta);
                 instance_norm_channels_first(isa, pool, x, *extents, affine, *epsilon, target);
             }

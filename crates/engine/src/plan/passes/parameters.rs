@@ -4,13 +4,13 @@ use super::super::graph::{Graph, Node, NodeKind, Operand};
 use crate::array::{ElementsView, View};
 use crate::call::Call;
 use crate::error::Result;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// Reads the parameters of an operation that is still performed as such, with their defaults. Tensors that
 /// are computed have their type and shape, as far as they are known, but no elements; none if the node is
 /// no such operation, or a constant that `read` needs, large ones aside, cannot be computed.
 pub(crate) fn parameters<R>(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     node: &Node,
     read: impl FnOnce(&Call<'_>) -> Result<R>,

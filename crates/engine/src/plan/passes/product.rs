@@ -10,15 +10,15 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::super::graph::{Graph, Node, NodeKind, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
-use super::strided::{Seen, Strided, seen, strided};
+use super::strided::{StridedSlice, StridedView, seen, strided};
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
 use crate::geometry::broadcast;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// Makes kernels of the products of computed matrices of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -37,11 +37,11 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 }
 
 fn recognise(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     index: usize,
-) -> Option<(Strided, Strided, Product)> {
+) -> Option<(StridedSlice, StridedSlice, Product)> {
     let node = editor.node(index)?;
     if node.operation()? != OpKind::Matmul {
         return None;
@@ -70,7 +70,7 @@ fn recognise(
             view.strides.swap(rank - 1, rank - 2);
         }
     }
-    let matrix = |view: &Strided| {
+    let matrix = |view: &StridedSlice| {
         let (batch, matrix) = view.shape.split_at(view.shape.len() - 2);
         (batch.to_vec(), matrix[0], matrix[1])
     };
@@ -84,7 +84,7 @@ fn recognise(
     // The batch as two axes, merged from the inside where strides allow it.
     let strides = [&left, &right].map(|view| batch_strides(view, &batch));
     let (batch, strides) = two_axes(&batch, strides)?;
-    let ends = |view: &Strided| {
+    let ends = |view: &StridedSlice| {
         let rank = view.strides.len();
         [view.strides[rank - 2], view.strides[rank - 1]]
     };
@@ -98,7 +98,7 @@ fn recognise(
 }
 
 /// Both operands with axes of their own for what repeats the right matrices, if anything does.
-fn repeated(right: &Seen, left: &Strided) -> Option<(Strided, Strided)> {
+fn repeated(right: &StridedView, left: &StridedSlice) -> Option<(StridedSlice, StridedSlice)> {
     let shape = right.shape();
     let batch = shape.len().checked_sub(2)?;
     if right.clone().plain().is_some() || left.shape.get(..batch)? != &shape[..batch] {
@@ -111,7 +111,7 @@ fn repeated(right: &Seen, left: &Strided) -> Option<(Strided, Strided)> {
 }
 
 /// The strides along the axes of a batch: 0 where the tensor repeats.
-fn batch_strides(view: &Strided, batch: &[usize]) -> Vec<usize> {
+fn batch_strides(view: &StridedSlice, batch: &[usize]) -> Vec<usize> {
     let own = view.shape.len() - 2;
     let missing = batch.len() - own;
     (0..batch.len())
@@ -165,7 +165,7 @@ struct Product {
 impl Kernel for Product {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

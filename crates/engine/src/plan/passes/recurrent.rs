@@ -15,7 +15,7 @@ use coremill_simd::math::round_to_fp16;
 use coremill_tensor::{Buffer, DType};
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
@@ -267,7 +267,7 @@ impl Layer {
 impl Kernel for Layer {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         scratch: &mut [f32],

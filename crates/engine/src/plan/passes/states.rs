@@ -8,7 +8,7 @@
 
 use coremill_mil::ops::OpKind;
 
-use super::super::graph::{Node, NodeKind, Reference, Region};
+use super::super::graph::{Node, NodeKind, ReferenceOp, Region};
 use super::{Editor, Work};
 use crate::error::Result;
 
@@ -29,7 +29,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
                 parameters.push((name, start..inputs.len()));
             }
         }
-        let kind = NodeKind::UpdateState(state, Reference { parameters, ..reference });
+        let kind = NodeKind::UpdateState(state, ReferenceOp { parameters, ..reference });
         let node = Node { op: last.op, kind, inputs, outputs: Vec::new() };
         editor.put(work.graph, write, node);
     }

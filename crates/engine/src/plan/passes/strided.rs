@@ -12,11 +12,11 @@ use super::Editor;
 use super::parameters::parameters;
 use crate::error::fail;
 use crate::geometry::strides as dense_strides;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// A tensor of floats as part of another, dense one.
 #[derive(Clone, Debug)]
-pub(crate) struct Strided {
+pub(crate) struct StridedSlice {
     /// The other one.
     pub(crate) operand: Operand,
     /// Where the first element is.
@@ -30,7 +30,7 @@ pub(crate) struct Strided {
 /// A tensor of floats as part of another, dense one, whose axes may each be several of the other's: what repeats a
 /// tensor and merges the copies with it, for instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StridedView {
     /// The other one.
     operand: Operand,
     /// Where the first element is.
@@ -44,34 +44,34 @@ const MAX_DEPTH: usize = 12;
 
 /// What an operand is part of, as far as operations that only move elements lead; at least itself.
 pub(crate) fn strided(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     operand: &Operand,
-) -> Option<Strided> {
-    look(&Look { source, graph, editor, composite: false }, operand, MAX_DEPTH)?.plain()
+) -> Option<StridedSlice> {
+    look(&ViewTracer { source, graph, editor, composite: false }, operand, MAX_DEPTH)?.plain()
 }
 
 /// The same, through axes that are several of the other's, too.
 pub(crate) fn seen(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     operand: &Operand,
-) -> Option<Seen> {
-    look(&Look { source, graph, editor, composite: true }, operand, MAX_DEPTH)
+) -> Option<StridedView> {
+    look(&ViewTracer { source, graph, editor, composite: true }, operand, MAX_DEPTH)
 }
 
-struct Look<'l> {
-    source: &'l Source,
+struct ViewTracer<'l> {
+    source: &'l FunctionContext,
     graph: &'l Graph,
     editor: &'l Editor,
     /// Whether an axis may be several of another tensor's.
     composite: bool,
 }
 
-fn look(look_with: &Look<'_>, operand: &Operand, depth: usize) -> Option<Seen> {
-    let Look { source, graph, editor, composite } = *look_with;
+fn look(look_with: &ViewTracer<'_>, operand: &Operand, depth: usize) -> Option<StridedView> {
+    let ViewTracer { source, graph, editor, composite } = *look_with;
     let shape = graph.shape(operand)?;
     if !graph.dtype(operand).is_float() {
         return None;
@@ -92,25 +92,25 @@ fn look(look_with: &Look<'_>, operand: &Operand, depth: usize) -> Option<Seen> {
         };
         (composite || seen.axes.iter().all(|axis| axis.len() <= 1)).then_some(seen)
     };
-    Some(through().unwrap_or_else(|| Seen::whole(operand.clone(), shape)))
+    Some(through().unwrap_or_else(|| StridedView::whole(operand.clone(), shape)))
 }
 
 /// What a node that only moves elements gives, of a tensor of shape `from` that `inner` sees.
 fn moved(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     node: &Node,
     operand: &Operand,
     from: &[usize],
-    inner: &dyn Fn() -> Option<Seen>,
-) -> Option<Seen> {
+    inner: &dyn Fn() -> Option<StridedView>,
+) -> Option<StridedView> {
     let shape = graph.shape(operand)?;
     match node.operation()? {
         OpKind::Transpose => {
             let order = parameters(source, graph, node, |call| call.axes("perm", from.len()))?;
             let inner = inner()?;
             let axes = order.iter().map(|&axis| inner.axes[axis].clone()).collect();
-            Some(Seen { axes, ..inner })
+            Some(StridedView { axes, ..inner })
         }
         OpKind::Split => {
             let axis = parameters(source, graph, node, |call| call.axis("axis", from.len()))?;
@@ -191,7 +191,7 @@ struct AxisSlice {
 }
 
 fn slice_by_index(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     node: &Node,
     from: &[usize],
@@ -230,7 +230,7 @@ fn slice_by_index(
     (0..rank).map(axis).collect()
 }
 
-impl Strided {
+impl StridedSlice {
     /// Whether elements lie side by side in order.
     pub(crate) fn is_dense(&self) -> bool {
         let mut expected = 1;
@@ -242,10 +242,10 @@ impl Strided {
     }
 
     /// The same elements in order under another shape, if strides can say so.
-    pub(crate) fn reshaped(self, shape: &[usize]) -> Option<Strided> {
+    pub(crate) fn reshaped(self, shape: &[usize]) -> Option<StridedSlice> {
         let axis = |(&extent, &stride): (&usize, &usize)| part(extent, stride);
         let axes = self.shape.iter().zip(&self.strides).map(axis).collect();
-        Seen { operand: self.operand, offset: self.offset, axes }.reshaped(shape)?.plain()
+        StridedView { operand: self.operand, offset: self.offset, axes }.reshaped(shape)?.plain()
     }
 
     /// Gives axes of extent 1 the stride that dense ones would have.
@@ -265,11 +265,11 @@ fn part(extent: usize, stride: usize) -> Vec<(usize, usize)> {
     if extent == 1 { Vec::new() } else { vec![(extent, stride)] }
 }
 
-impl Seen {
-    fn whole(operand: Operand, shape: &[usize]) -> Seen {
+impl StridedView {
+    fn whole(operand: Operand, shape: &[usize]) -> StridedView {
         let strides = dense_strides(shape);
         let axes = shape.iter().zip(strides).map(|(&extent, stride)| part(extent, stride));
-        Seen { operand, offset: 0, axes: axes.collect() }
+        StridedView { operand, offset: 0, axes: axes.collect() }
     }
 
     /// The extents.
@@ -279,7 +279,7 @@ impl Seen {
     }
 
     /// With one stride for each axis, if that says it all.
-    pub(crate) fn plain(self) -> Option<Strided> {
+    pub(crate) fn plain(self) -> Option<StridedSlice> {
         let shape = self.shape();
         let mut strides = Vec::with_capacity(shape.len());
         for axis in &self.axes {
@@ -289,13 +289,13 @@ impl Seen {
                 _ => return None,
             });
         }
-        let mut plain = Strided { operand: self.operand, offset: self.offset, shape, strides };
+        let mut plain = StridedSlice { operand: self.operand, offset: self.offset, shape, strides };
         plain.fill_units();
         Some(plain)
     }
 
     /// Without the innermost part of an axis, if that repeats the others; and how often it does.
-    pub(crate) fn once(mut self, axis: usize) -> Option<(Strided, usize)> {
+    pub(crate) fn once(mut self, axis: usize) -> Option<(StridedSlice, usize)> {
         let times = match self.axes.get_mut(axis)?.pop_if(|part| part.1 == 0) {
             Some((times, _)) => times,
             None => 1,
@@ -304,14 +304,20 @@ impl Seen {
     }
 
     /// With an axis for each part of those before `from`.
-    pub(crate) fn apart(mut self, from: usize) -> Option<Strided> {
+    pub(crate) fn apart(mut self, from: usize) -> Option<StridedSlice> {
         let rest = self.axes.split_off(from);
         self.axes = self.axes.into_iter().flatten().map(|part| vec![part]).chain(rest).collect();
         self.plain()
     }
 
     /// Some of an axis, each so many elements apart; all of one that is several.
-    fn sliced(mut self, axis: usize, start: usize, extent: usize, step: usize) -> Option<Seen> {
+    fn sliced(
+        mut self,
+        axis: usize,
+        start: usize,
+        extent: usize,
+        step: usize,
+    ) -> Option<StridedView> {
         match self.axes[axis][..] {
             [] if start == 0 && extent == 1 => {}
             [(_, stride)] => {
@@ -329,7 +335,7 @@ impl Seen {
     }
 
     /// The same elements in order under another shape.
-    fn reshaped(self, shape: &[usize]) -> Option<Seen> {
+    fn reshaped(self, shape: &[usize]) -> Option<StridedView> {
         let from = self.shape();
         if from.contains(&0) || from.iter().product::<usize>() != shape.iter().product::<usize>() {
             return None;
@@ -362,7 +368,7 @@ impl Seen {
             axes.push(axis);
         }
         axes.reverse();
-        Some(Seen { operand: self.operand, offset: self.offset, axes })
+        Some(StridedView { operand: self.operand, offset: self.offset, axes })
     }
 }
 
@@ -374,11 +380,11 @@ mod tests {
 
     use super::*;
     use crate::array::Array;
-    use crate::plan::Known;
+    use crate::plan::ConstantTensor;
 
-    fn view(shape: &[usize], strides: &[usize]) -> Strided {
-        let known = Known::new(Array::floats(DType::Fp32, [0], Vec::new()));
-        Strided {
+    fn view(shape: &[usize], strides: &[usize]) -> StridedSlice {
+        let known = ConstantTensor::new(Array::floats(DType::Fp32, [0], Vec::new()));
+        StridedSlice {
             operand: Operand::Constant(Arc::new(known)),
             offset: 0,
             shape: shape.to_vec(),

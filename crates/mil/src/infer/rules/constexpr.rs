@@ -3,10 +3,10 @@
 use coremill_tensor::{Buffer, DType};
 
 use super::expect;
-use crate::infer::{Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, Rule, Scalar, refuse};
 use crate::ir::{Binding, Constant, Dim, Expr, Opset, TensorType};
 
-pub(super) fn constexpr_affine_dequantize(site: &Site) -> Rule {
+pub(super) fn constexpr_affine_dequantize(site: &InferContext) -> Rule {
     check_storage(site)?;
     let data = expect::ranked(site, "quantized_data", 1, usize::MAX)?;
     let axis = site.axis("axis", data.rank())?;
@@ -16,24 +16,24 @@ pub(super) fn constexpr_affine_dequantize(site: &Site) -> Rule {
             expect::dimension(site, name, 0, &data.shape[axis], why)?;
         }
     }
-    Ok(vec![Outcome::tensor(site.tensor("scale")?.dtype, data.shape.clone())])
+    Ok(vec![InferredValue::tensor(site.tensor("scale")?.dtype, data.shape.clone())])
 }
 
-pub(super) fn constexpr_blockwise_shift_scale(site: &Site) -> Rule {
+pub(super) fn constexpr_blockwise_shift_scale(site: &InferContext) -> Rule {
     check_storage(site)?;
     let data = expect::ranked(site, "data", 1, usize::MAX)?;
     check_blocks(site, "data", data, data.dtype)?;
-    Ok(vec![Outcome::tensor(site.tensor("scale")?.dtype, data.shape.clone())])
+    Ok(vec![InferredValue::tensor(site.tensor("scale")?.dtype, data.shape.clone())])
 }
 
-pub(super) fn constexpr_cast(site: &Site) -> Rule {
+pub(super) fn constexpr_cast(site: &InferContext) -> Rule {
     check_storage(site)?;
     let source = site.tensor("source_val")?;
     site.choice("output_dtype", &["fp32"])?;
-    Ok(vec![Outcome::tensor(DType::Fp32, source.shape.clone())])
+    Ok(vec![InferredValue::tensor(DType::Fp32, source.shape.clone())])
 }
 
-pub(super) fn constexpr_lut_to_dense(site: &Site) -> Rule {
+pub(super) fn constexpr_lut_to_dense(site: &InferContext) -> Rule {
     check_storage(site)?;
     let lut = site.tensor("lut")?;
     if site.since() < Opset::Ios18 {
@@ -44,7 +44,7 @@ pub(super) fn constexpr_lut_to_dense(site: &Site) -> Rule {
             _ => {
                 let message =
                     format!("has {} entries; accepted are 2, 4, 16, 64, 256", lut.shape[0]);
-                return Err(Refusal::new(message)
+                return Err(InferError::new(message)
                     .of("lut")
                     .hint("tables of other sizes need the `constexpr_lut_to_dense` of iOS18"));
             }
@@ -52,14 +52,14 @@ pub(super) fn constexpr_lut_to_dense(site: &Site) -> Rule {
         let (shape, count) = stated_shape(site)?;
         let bytes = count.checked_mul(bits).map(|bits| bits.div_ceil(8));
         check_packed_length("indices", indices, bytes, bits, count)?;
-        return Ok(vec![Outcome::tensor(lut.dtype, shape)]);
+        return Ok(vec![InferredValue::tensor(lut.dtype, shape)]);
     }
     let indices = expect::ranked(site, "indices", 1, usize::MAX)?;
     let vector = check_lut(site, "indices", indices, "indices", indices.dtype)?;
-    Ok(vec![Outcome::tensor(lut.dtype, vector.expand(site, &indices.shape)?)])
+    Ok(vec![InferredValue::tensor(lut.dtype, vector.expand(site, &indices.shape)?)])
 }
 
-pub(super) fn constexpr_lut_to_sparse(site: &Site) -> Rule {
+pub(super) fn constexpr_lut_to_sparse(site: &InferContext) -> Rule {
     check_storage(site)?;
     let lut = site.tensor("lut")?;
     let mask = expect::ranked(site, "indices_mask", 1, usize::MAX)?;
@@ -67,28 +67,31 @@ pub(super) fn constexpr_lut_to_sparse(site: &Site) -> Rule {
     let vector = check_lut(site, "indices_mask", mask, "indices_nonzero_data", data.dtype)?;
     let expanded = vector.expand(site, &mask.shape)?;
     let count = multiply(site, &data.shape[0], &vector.size)?;
-    Ok(vec![Outcome::tensor(mask.dtype, expanded), Outcome::tensor(lut.dtype, vec![count])])
+    Ok(vec![
+        InferredValue::tensor(mask.dtype, expanded),
+        InferredValue::tensor(lut.dtype, vec![count]),
+    ])
 }
 
-pub(super) fn constexpr_sparse_blockwise_shift_scale(site: &Site) -> Rule {
+pub(super) fn constexpr_sparse_blockwise_shift_scale(site: &InferContext) -> Rule {
     check_storage(site)?;
     let mask = expect::ranked(site, "data_mask", 1, usize::MAX)?;
     let data = check_sparse(site, "nonzero_data", "data_mask")?;
     check_blocks(site, "data_mask", mask, data.dtype)?;
     let dtype = site.tensor("scale")?.dtype;
     Ok(vec![
-        Outcome::tensor(mask.dtype, mask.shape.clone()),
-        Outcome::tensor(dtype, data.shape.clone()),
+        InferredValue::tensor(mask.dtype, mask.shape.clone()),
+        InferredValue::tensor(dtype, data.shape.clone()),
     ])
 }
 
-pub(super) fn constexpr_sparse_to_dense(site: &Site) -> Rule {
+pub(super) fn constexpr_sparse_to_dense(site: &InferContext) -> Rule {
     check_storage(site)?;
     let data = expect::ranked(site, "nonzero_data", 1, 1)?;
     if site.since() >= Opset::Ios18 {
         let mask = expect::ranked(site, "mask", 1, usize::MAX)?;
         check_sparse(site, "nonzero_data", "mask")?;
-        return Ok(vec![Outcome::tensor(data.dtype, mask.shape.clone())]);
+        return Ok(vec![InferredValue::tensor(data.dtype, mask.shape.clone())]);
     }
     let mask = expect::ranked(site, "mask", 1, 1)?;
     let (shape, count) = stated_shape(site)?;
@@ -100,22 +103,22 @@ pub(super) fn constexpr_sparse_to_dense(site: &Site) -> Rule {
             && last >> used != 0
         {
             let message = format!("sets bits after the {count} that `shape` has elements");
-            return Err(Refusal::new(message).of("mask"));
+            return Err(InferError::new(message).of("mask"));
         }
         if let Some(set) = count_ones(bits) {
             check_set_bits(set, "nonzero_data", data, "mask")?;
         }
     }
-    Ok(vec![Outcome::tensor(data.dtype, shape)])
+    Ok(vec![InferredValue::tensor(data.dtype, shape)])
 }
 
-pub(super) fn dequantize(site: &Site) -> Rule {
+pub(super) fn dequantize(site: &InferContext) -> Rule {
     let input = site.tensor("input")?;
     check_affine(site, input)?;
-    Ok(vec![Outcome::tensor(site.tensor("scale")?.dtype, input.shape.clone())])
+    Ok(vec![InferredValue::tensor(site.tensor("scale")?.dtype, input.shape.clone())])
 }
 
-pub(super) fn quantize(site: &Site) -> Rule {
+pub(super) fn quantize(site: &InferContext) -> Rule {
     let input = site.tensor("input")?;
     site.choice("output_dtype", &["uint8", "int8"])?;
     let dtype = site.dtype("output_dtype")?;
@@ -124,37 +127,37 @@ pub(super) fn quantize(site: &Site) -> Rule {
     {
         let message =
             format!("has element type `{}`, but `output_dtype` is `{dtype}`", zero_point.dtype);
-        return Err(Refusal::new(message).of("zero_point"));
+        return Err(InferError::new(message).of("zero_point"));
     }
     let zero = site.value("scale").is_some_and(|scale| {
         scale.elements.iter().map(Scalar::float).all(|element| element == Some(0.0))
     });
     if zero {
-        return Err(Refusal::new("is zero; nothing can be divided by it").of("scale"));
+        return Err(InferError::new("is zero; nothing can be divided by it").of("scale"));
     }
     check_affine(site, input)?;
-    Ok(vec![Outcome::tensor(dtype, input.shape.clone())])
+    Ok(vec![InferredValue::tensor(dtype, input.shape.clone())])
 }
 
 /// Checks scale, zero point and axis of `quantize` and `dequantize` against each other.
-fn check_affine(site: &Site, input: &TensorType) -> Result<(), Refusal> {
+fn check_affine(site: &InferContext, input: &TensorType) -> Result<(), InferError> {
     let scale = expect::ranked(site, "scale", 0, 1)?;
     let zero_point = site.optional_tensor("zero_point");
     if let Some(zero_point) = zero_point.filter(|zero_point| zero_point.rank() != scale.rank()) {
         let message =
             format!("is `{zero_point}`, but `scale` is `{scale}`; both must have one shape");
-        return Err(Refusal::new(message).of("zero_point"));
+        return Err(InferError::new(message).of("zero_point"));
     }
     if scale.rank() == 0 {
         return match site.has("axis") {
-            true => Err(Refusal::new("is bound, but `scale` is a scalar")
+            true => Err(InferError::new("is bound, but `scale` is a scalar")
                 .of("axis")
                 .hint("leave `axis` out, or scale along it with a vector")),
             false => Ok(()),
         };
     }
     if !site.has("axis") {
-        return Err(Refusal::new("is required when `scale` is a vector").of("axis"));
+        return Err(InferError::new("is required when `scale` is a vector").of("axis"));
     }
     let axis = site.axis("axis", input.rank())?;
     let why = "one element for each row of `input` along `axis`";
@@ -165,7 +168,12 @@ fn check_affine(site: &Site, input: &TensorType) -> Result<(), Refusal> {
 }
 
 /// Checks that scale, and offset if there is one, divide the elements of a tensor into blocks.
-fn check_blocks(site: &Site, name: &str, data: &TensorType, dtype: DType) -> Result<(), Refusal> {
+fn check_blocks(
+    site: &InferContext,
+    name: &str,
+    data: &TensorType,
+    dtype: DType,
+) -> Result<(), InferError> {
     let scale = expect::ranked(site, "scale", data.rank(), data.rank())?;
     check_divides("scale", &scale.shape, name, &data.shape)?;
     let Some(offset) = site.optional_tensor("offset") else { return Ok(()) };
@@ -175,7 +183,7 @@ fn check_blocks(site: &Site, name: &str, data: &TensorType, dtype: DType) -> Res
             "has element type `{}`; accepted are that of the data, `{dtype}`, and `fp16`, `fp32`",
             offset.dtype
         );
-        return Err(Refusal::new(message).of("offset"));
+        return Err(InferError::new(message).of("offset"));
     }
     Ok(())
 }
@@ -186,14 +194,14 @@ fn check_divides(
     parts: &[Dim],
     whole_name: &str,
     whole: &[Dim],
-) -> Result<(), Refusal> {
+) -> Result<(), InferError> {
     for (axis, (whole, part)) in whole.iter().zip(parts).enumerate() {
         let (Some(whole), Some(part)) = (whole.known(), part.known()) else { continue };
         if whole.checked_rem(part) != Some(0) {
             let message = format!(
                 "has {part} along axis {axis}, which does not divide the {whole} of `{whole_name}`"
             );
-            return Err(Refusal::new(message).of(parts_name));
+            return Err(InferError::new(message).of(parts_name));
         }
     }
     Ok(())
@@ -209,7 +217,7 @@ struct Vector {
 
 impl Vector {
     /// The shape when every index is replaced by its vector.
-    fn expand(&self, site: &Site, shape: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+    fn expand(&self, site: &InferContext, shape: &[Dim]) -> Result<Vec<Dim>, InferError> {
         let mut shape = shape.to_vec();
         if let Some(axis) = self.axis {
             shape[axis] = multiply(site, &shape[axis], &self.size)?;
@@ -222,12 +230,12 @@ impl Vector {
 ///
 /// Its shape is that of the blocks of the indices, the number of entries, the size of each entry.
 fn check_lut(
-    site: &Site,
+    site: &InferContext,
     shaping: &str,
     indices: &TensorType,
     indexing: &str,
     dtype: DType,
-) -> Result<Vector, Refusal> {
+) -> Result<Vector, InferError> {
     let rank = indices.rank();
     let lut = expect::ranked(site, "lut", rank + 2, rank + 2)?;
     check_divides("lut", &lut.shape[..rank], shaping, &indices.shape)?;
@@ -244,7 +252,7 @@ fn check_lut(
         }
         None if size.known().is_some_and(|size| size > 1) => {
             let message = format!("is required: the entries of `lut` are vectors of {size}");
-            return Err(Refusal::new(message).of("vector_axis"));
+            return Err(InferError::new(message).of("vector_axis"));
         }
         None => None,
     };
@@ -252,7 +260,11 @@ fn check_lut(
 }
 
 /// Checks that a mask sets as many bits as there are elements, and gives those.
-fn check_sparse<'s>(site: &'s Site, name: &str, mask: &str) -> Result<&'s TensorType, Refusal> {
+fn check_sparse<'s>(
+    site: &'s InferContext,
+    name: &str,
+    mask: &str,
+) -> Result<&'s TensorType, InferError> {
     let data = expect::ranked(site, name, 1, 1)?;
     let count = site.tensor(mask)?.element_count();
     if let (Some(bits), Some(count)) = (stored(site, mask), count) {
@@ -268,12 +280,12 @@ fn check_sparse<'s>(site: &'s Site, name: &str, mask: &str) -> Result<&'s Tensor
     Ok(data)
 }
 
-fn check_set_bits(set: u64, name: &str, data: &TensorType, mask: &str) -> Result<(), Refusal> {
+fn check_set_bits(set: u64, name: &str, data: &TensorType, mask: &str) -> Result<(), InferError> {
     if data.shape[0].may_equal(&Dim::Known(set)) {
         return Ok(());
     }
     let message = format!("has {} elements, but `{mask}` sets {set} bits", data.shape[0]);
-    Err(Refusal::new(message).of(name))
+    Err(InferError::new(message).of(name))
 }
 
 /// Checks how many bytes elements take that older operations keep packed in a vector of bytes.
@@ -283,7 +295,7 @@ fn check_packed_length(
     expected: Option<u64>,
     bits: u64,
     count: u64,
-) -> Result<(), Refusal> {
+) -> Result<(), InferError> {
     match expected {
         Some(expected) if found.shape[0].may_equal(&Dim::Known(expected)) => Ok(()),
         Some(expected) => {
@@ -291,38 +303,38 @@ fn check_packed_length(
                 "has {} bytes; {count} elements of {bits} bits take {expected}",
                 found.shape[0]
             );
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
         None => {
             let message = format!("holds {count} elements of {bits} bits, which is too many");
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
     }
 }
 
 /// The shape that the older operations state, and the number of its elements.
-fn stated_shape(site: &Site) -> Result<(Vec<Dim>, u64), Refusal> {
+fn stated_shape(site: &InferContext) -> Result<(Vec<Dim>, u64), InferError> {
     check_rank_one(site, "shape")?;
     let mut shape = Vec::new();
     let mut count = Some(1u64);
     for extent in site.ints("shape", 0)? {
         let Ok(extent) = u64::try_from(extent) else {
-            return Err(Refusal::new(format!("has {extent}; no extent is negative")).of("shape"));
+            return Err(InferError::new(format!("has {extent}; no extent is negative")).of("shape"));
         };
         count = count.and_then(|count| count.checked_mul(extent));
         shape.push(Dim::Known(extent));
     }
     match count {
         Some(count) => Ok((shape, count)),
-        None => Err(Refusal::new("has more than 2^64 elements").of("shape")),
+        None => Err(InferError::new("has more than 2^64 elements").of("shape")),
     }
 }
 
-fn check_rank_one(site: &Site, name: &str) -> Result<(), Refusal> {
+fn check_rank_one(site: &InferContext, name: &str) -> Result<(), InferError> {
     expect::ranked(site, name, 1, 1).map(|_| ())
 }
 
-fn multiply(site: &Site, left: &Dim, right: &Dim) -> Result<Dim, Refusal> {
+fn multiply(site: &InferContext, left: &Dim, right: &Dim) -> Result<Dim, InferError> {
     match (left.known(), right.known()) {
         (Some(left), Some(right)) => match left.checked_mul(right) {
             Some(product) => Ok(Dim::Known(product)),
@@ -334,7 +346,7 @@ fn multiply(site: &Site, left: &Dim, right: &Dim) -> Result<Dim, Refusal> {
 
 /// Refuses constants whose elements take more or fewer bytes than their type says: those bound to
 /// compressed constants are large, and whoever expands them trusts their lengths.
-fn check_storage(site: &Site) -> Result<(), Refusal> {
+fn check_storage(site: &InferContext) -> Result<(), InferError> {
     for parameter in site.row.parameters {
         let Some(constant) = constant(site, parameter.name) else { continue };
         let Some(elements) = constant.elements() else { continue };
@@ -346,19 +358,19 @@ fn check_storage(site: &Site) -> Result<(), Refusal> {
                 "has {} bytes of elements, but `{tensor}` takes {expected}",
                 elements.len()
             );
-            return Err(Refusal::new(message).of(parameter.name));
+            return Err(InferError::new(message).of(parameter.name));
         }
     }
     Ok(())
 }
 
 /// The bytes of the elements bound to a parameter, where they are stated and at hand.
-fn stored<'s>(site: &'s Site, name: &str) -> Option<&'s Buffer> {
+fn stored<'s>(site: &'s InferContext, name: &str) -> Option<&'s Buffer> {
     constant(site, name)?.elements()
 }
 
 /// The constant bound to a parameter, as an argument or as an attribute.
-fn constant<'s>(site: &'s Site, name: &str) -> Option<&'s Constant> {
+fn constant<'s>(site: &'s InferContext, name: &str) -> Option<&'s Constant> {
     let bound: Option<&Binding> = site.bindings(name).first();
     match bound {
         Some(binding) => site.function().bound_constant(binding),

@@ -5,26 +5,26 @@ use coremill_tensor::DType;
 use super::expect;
 use crate::infer::fold;
 use crate::infer::shape::{broadcast, fixed};
-use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type};
 
 /// Core ML has lists of tensors up to this rank.
 const MAX_ELEMENT_RANK: usize = 4;
 
-pub(super) fn constant_symbolic(site: &Site) -> Rule {
+pub(super) fn constant_symbolic(site: &InferContext) -> Rule {
     constant(site)
 }
 
-pub(super) fn constant(site: &Site) -> Rule {
+pub(super) fn constant(site: &InferContext) -> Rule {
     let Some(value) = site.op().attributes.get("val") else {
         refuse!("states no value; it must have the attribute `val`");
     };
     check_constant(value)?;
-    Ok(vec![Outcome::of_constant(value)])
+    Ok(vec![InferredValue::of_constant(value)])
 }
 
 /// Refuses a constant that does not hold what its type says.
-fn check_constant(constant: &Constant) -> Result<(), Refusal> {
+fn check_constant(constant: &Constant) -> Result<(), InferError> {
     let ty = &constant.ty;
     match (&constant.data, ty) {
         (ConstantData::Bytes(_) | ConstantData::Weight(_), Type::Tensor(tensor)) => {
@@ -75,9 +75,9 @@ fn check_constant(constant: &Constant) -> Result<(), Refusal> {
     }
 }
 
-pub(super) fn classify(site: &Site) -> Rule {
+pub(super) fn classify(site: &InferContext) -> Rule {
     let probabilities = site.tensor("probabilities")?;
-    let refusal = |message: String| Refusal::new(message).of("classes");
+    let refusal = |message: String| InferError::new(message).of("classes");
     let Some(classes) = site.operand("classes") else {
         return Err(site.expected("classes", "a list of `string` or `int64`"));
     };
@@ -98,14 +98,14 @@ pub(super) fn classify(site: &Site) -> Rule {
     }
     let class = Type::Tensor(class);
     let scores = Type::Dictionary(Box::new(class.clone()), Box::new(Type::scalar(DType::Fp64)));
-    Ok(vec![Outcome::of(class), Outcome::of(scores)])
+    Ok(vec![InferredValue::of(class), InferredValue::of(scores)])
 }
 
-pub(super) fn cond(site: &Site) -> Rule {
+pub(super) fn cond(site: &InferContext) -> Rule {
     let predicate = site.tensor("pred")?;
     if predicate.element_count().is_some_and(|count| count != 1) {
         let message = format!("is `{predicate}`; accepted is one `bool`");
-        return Err(Refusal::new(message)
+        return Err(InferError::new(message)
             .of("pred")
             .hint("reduce it, with `reduce_max` for instance"));
     }
@@ -125,7 +125,7 @@ pub(super) fn cond(site: &Site) -> Rule {
             otherwise.len()
         );
     }
-    let known = site.value("pred").and_then(Folded::only).and_then(Scalar::bool);
+    let known = site.value("pred").and_then(KnownElements::only).and_then(Scalar::bool);
     let both = taken.iter().zip(otherwise).enumerate();
     both.map(|(index, (taken, otherwise))| {
         if !taken.ty.is_compatible(&otherwise.ty) {
@@ -135,7 +135,7 @@ pub(super) fn cond(site: &Site) -> Rule {
                 otherwise.ty
             );
         }
-        let mut outcome = Outcome::of(common(site, &taken.ty, &otherwise.ty));
+        let mut outcome = InferredValue::of(common(site, &taken.ty, &otherwise.ty));
         if let Some(branch) = known.map(|known| if known { taken } else { otherwise })
             && outcome.ty.is_compatible(&branch.ty)
         {
@@ -146,7 +146,7 @@ pub(super) fn cond(site: &Site) -> Rule {
     .collect()
 }
 
-pub(super) fn while_loop(site: &Site) -> Rule {
+pub(super) fn while_loop(site: &InferContext) -> Rule {
     let variables = site.all("loop_vars");
     let ([taken_by_condition, taken], [condition, given]) =
         (site.block_inputs(), site.block_outputs())
@@ -195,12 +195,12 @@ pub(super) fn while_loop(site: &Site) -> Rule {
             );
         }
         // After no turn it is the variable itself, after others what the body gave.
-        let outcome = Outcome::of(common(site, found, &common(site, &before.ty, &after.ty)));
+        let outcome = InferredValue::of(common(site, found, &common(site, &before.ty, &after.ty)));
         let value = before
             .value
             .clone()
             .filter(|value| Type::tensor(value.dtype, &value.shape).is_compatible(&outcome.ty));
-        outcomes.push(Outcome { value, ..outcome });
+        outcomes.push(InferredValue { value, ..outcome });
     }
     Ok(outcomes)
 }
@@ -215,7 +215,7 @@ fn is_carried(value: &Type, slot: &Type) -> bool {
 }
 
 /// The type of a value that has either of two compatible types: dimensions that differ are open.
-fn common(site: &Site, left: &Type, right: &Type) -> Type {
+fn common(site: &InferContext, left: &Type, right: &Type) -> Type {
     match (left, right) {
         (Type::Tensor(left), Type::Tensor(right)) => {
             let dims = left.shape.iter().zip(&right.shape);
@@ -231,55 +231,55 @@ fn common(site: &Site, left: &Type, right: &Type) -> Type {
     }
 }
 
-pub(super) fn list_gather(site: &Site) -> Rule {
+pub(super) fn list_gather(site: &InferContext) -> Rule {
     let (element, _) = list(site)?;
     let indices = expect::ranked(site, "indices", 1, 1)?;
     let element = element_tensor(element)?;
     let mut shape = vec![indices.shape[0].clone()];
     shape.extend(opened(site, &element.shape));
-    Ok(vec![Outcome::tensor(element.dtype, shape)])
+    Ok(vec![InferredValue::tensor(element.dtype, shape)])
 }
 
-pub(super) fn list_length(site: &Site) -> Rule {
+pub(super) fn list_length(site: &InferContext) -> Rule {
     let (_, length) = list(site)?;
-    Ok(vec![Outcome::folded(Folded::scalar(DType::Int32, Scalar::from_dim(length)))])
+    Ok(vec![InferredValue::folded(KnownElements::scalar(DType::Int32, Scalar::from_dim(length)))])
 }
 
-pub(super) fn list_read(site: &Site) -> Rule {
+pub(super) fn list_read(site: &InferContext) -> Rule {
     let (element, _) = list(site)?;
     let element = element_tensor(element)?;
-    Ok(vec![Outcome::tensor(element.dtype, opened(site, &element.shape))])
+    Ok(vec![InferredValue::tensor(element.dtype, opened(site, &element.shape))])
 }
 
-pub(super) fn list_scatter(site: &Site) -> Rule {
+pub(super) fn list_scatter(site: &InferContext) -> Rule {
     let value = expect::ranked(site, "value", 1, usize::MAX)?;
     let indices = expect::ranked(site, "indices", 1, 1)?;
     expect::dimension(site, "value", 0, &indices.shape[0], "one for each of `indices`")?;
     check_fits(site, &value.shape[1..])?;
-    Ok(vec![Outcome::of(written(site)?)])
+    Ok(vec![InferredValue::of(written(site)?)])
 }
 
-pub(super) fn list_write(site: &Site) -> Rule {
+pub(super) fn list_write(site: &InferContext) -> Rule {
     check_fits(site, &site.tensor("value")?.shape)?;
-    Ok(vec![Outcome::of(written(site)?)])
+    Ok(vec![InferredValue::of(written(site)?)])
 }
 
 /// The element type and the length of the list bound to `ls`.
-fn list<'s>(site: &'s Site) -> Result<(&'s Type, &'s Dim), Refusal> {
+fn list<'s>(site: &'s InferContext) -> Result<(&'s Type, &'s Dim), InferError> {
     match site.operand("ls").map(|operand| &operand.ty) {
         Some(Type::List(element, length)) => Ok((element, length)),
         _ => Err(site.expected("ls", "a list")),
     }
 }
 
-fn element_tensor(element: &Type) -> Result<&TensorType, Refusal> {
+fn element_tensor(element: &Type) -> Result<&TensorType, InferError> {
     element.as_tensor().ok_or_else(|| {
-        Refusal::new(format!("has elements of type `{element}`; accepted are tensors")).of("ls")
+        InferError::new(format!("has elements of type `{element}`; accepted are tensors")).of("ls")
     })
 }
 
 /// Every open dimension as one of its own: elements of a list need not share theirs.
-fn opened(site: &Site, shape: &[Dim]) -> Vec<Dim> {
+fn opened(site: &InferContext, shape: &[Dim]) -> Vec<Dim> {
     let open = |dim: &Dim| match dim {
         Dim::Unknown => site.fresh(),
         Dim::Known(_) | Dim::Symbolic(_) => dim.clone(),
@@ -288,7 +288,7 @@ fn opened(site: &Site, shape: &[Dim]) -> Vec<Dim> {
 }
 
 /// Refuses elements of that shape, and of the element type of `value`, that the list cannot hold.
-fn check_fits(site: &Site, shape: &[Dim]) -> Result<(), Refusal> {
+fn check_fits(site: &InferContext, shape: &[Dim]) -> Result<(), InferError> {
     let (element, _) = list(site)?;
     let element = element_tensor(element)?;
     expect::check_rank(element, 0, MAX_ELEMENT_RANK).map_err(|refusal| refusal.of("ls"))?;
@@ -303,17 +303,17 @@ fn check_fits(site: &Site, shape: &[Dim]) -> Result<(), Refusal> {
     }
     let found = TensorType { dtype, shape: shape.to_vec() };
     let message = format!("gives elements `{found}` to a list of `{element}`");
-    Err(Refusal::new(message).of("value").hint("reshape or cast them to the type of the list"))
+    Err(InferError::new(message).of("value").hint("reshape or cast them to the type of the list"))
 }
 
 /// The type of a list after elements are written: one that can grow may have grown.
-fn written(site: &Site) -> Result<Type, Refusal> {
+fn written(site: &InferContext) -> Result<Type, InferError> {
     let (element, length) = list(site)?;
     let length = if length.known().is_some() { length.clone() } else { site.fresh() };
     Ok(Type::List(Box::new(element.clone()), length))
 }
 
-pub(super) fn make_list(site: &Site) -> Rule {
+pub(super) fn make_list(site: &InferContext) -> Rule {
     site.choice("dtype", &["bool", "fp16", "fp32", "int32"])?;
     let dtype = site.dtype("dtype")?;
     let extents = site.all("elem_shape");
@@ -322,7 +322,7 @@ pub(super) fn make_list(site: &Site) -> Rule {
             "has {} dimensions; lists hold tensors of up to {MAX_ELEMENT_RANK}",
             extents.len()
         );
-        return Err(Refusal::new(message).of("elem_shape"));
+        return Err(InferError::new(message).of("elem_shape"));
     }
     let shape: Result<Vec<_>, _> = extents.iter().map(element_extent).collect();
     let element = Type::Tensor(TensorType { dtype, shape: shape? });
@@ -331,13 +331,13 @@ pub(super) fn make_list(site: &Site) -> Rule {
         false => initial_length(site)?,
     };
     let length = length.unwrap_or_else(|| site.fresh());
-    Ok(vec![Outcome::of(Type::List(Box::new(element), length))])
+    Ok(vec![InferredValue::of(Type::List(Box::new(element), length))])
 }
 
 /// One of `elem_shape`: an extent, or the name of one that only running the program tells.
-fn element_extent(extent: &Outcome) -> Result<Dim, Refusal> {
-    let refusal = |message: String| Refusal::new(message).of("elem_shape");
-    match extent.value.as_deref().and_then(Folded::only) {
+fn element_extent(extent: &InferredValue) -> Result<Dim, InferError> {
+    let refusal = |message: String| InferError::new(message).of("elem_shape");
+    match extent.value.as_deref().and_then(KnownElements::only) {
         Some(Scalar::Text(_)) => Ok(Dim::Unknown),
         Some(Scalar::Int(extent)) => u64::try_from(*extent)
             .map(Dim::Known)
@@ -351,7 +351,7 @@ fn element_extent(extent: &Outcome) -> Result<Dim, Refusal> {
 }
 
 /// The length that a list starts with, which it keeps unless it is dynamic.
-fn initial_length(site: &Site) -> Result<Option<Dim>, Refusal> {
+fn initial_length(site: &InferContext) -> Result<Option<Dim>, InferError> {
     if site.has("init_length") && site.value("init_length").is_none() {
         return Ok(None);
     }
@@ -360,35 +360,35 @@ fn initial_length(site: &Site) -> Result<Option<Dim>, Refusal> {
         Ok(length) => Ok(Some(Dim::Known(length))),
         Err(_) => {
             let message = format!("is {length}; accepted are 0 and more");
-            Err(Refusal::new(message).of("init_length"))
+            Err(InferError::new(message).of("init_length"))
         }
     }
 }
 
-pub(super) fn read_state(site: &Site) -> Rule {
+pub(super) fn read_state(site: &InferContext) -> Rule {
     let held = held(site)?;
-    Ok(vec![Outcome::tensor(held.dtype, opened(site, &held.shape))])
+    Ok(vec![InferredValue::tensor(held.dtype, opened(site, &held.shape))])
 }
 
-pub(super) fn write_state(site: &Site) -> Rule {
+pub(super) fn write_state(site: &InferContext) -> Rule {
     let held = held(site)?;
     let data = site.tensor("data")?;
     if data != held {
         let message = format!("is `{data}`, but the state holds `{held}`; accepted is just that");
-        return Err(Refusal::new(message).of("data"));
+        return Err(InferError::new(message).of("data"));
     }
     Ok(Vec::new())
 }
 
 /// The tensor that the state bound to `input` holds.
-fn held<'s>(site: &'s Site) -> Result<&'s TensorType, Refusal> {
+fn held<'s>(site: &'s InferContext) -> Result<&'s TensorType, InferError> {
     let Some(Type::State(held)) = site.operand("input").map(|operand| &operand.ty) else {
         return Err(site.expected("input", "a state"));
     };
     held.as_tensor().ok_or_else(|| site.expected("input", "a state that holds a tensor"))
 }
 
-pub(super) fn select(site: &Site) -> Rule {
+pub(super) fn select(site: &InferContext) -> Rule {
     let (condition, a, b) = (site.tensor("cond")?, site.tensor("a")?, site.tensor("b")?);
     let either = broadcast(site, &a.shape, &b.shape)?;
     let shape = broadcast(site, &condition.shape, &either)?;
@@ -404,7 +404,7 @@ pub(super) fn select(site: &Site) -> Rule {
             None => Scalar::Unknown,
         });
         let elements = elements.collect();
-        Folded::new(a.as_ref()?.dtype, shape, elements)
+        KnownElements::new(a.as_ref()?.dtype, shape, elements)
     });
-    Ok(vec![Outcome::tensor(a.dtype, shape).with(value)])
+    Ok(vec![InferredValue::tensor(a.dtype, shape).with(value)])
 }

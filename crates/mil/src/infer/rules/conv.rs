@@ -3,10 +3,10 @@
 
 use super::expect;
 use super::window::{Padding, Window, check_pad_type, effective_kernel};
-use crate::infer::{Outcome, Refusal, Rule, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, Rule, refuse};
 use crate::ir::{Dim, Expr, TensorType};
 
-pub(super) fn conv(site: &Site) -> Rule {
+pub(super) fn conv(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, 5)?;
     let spatial = x.rank() - 2;
     let weight = expect::ranked(site, "weight", x.rank(), x.rank())?;
@@ -25,7 +25,7 @@ pub(super) fn conv(site: &Site) -> Rule {
     let computed = site.operand("weight").is_some_and(|weight| !weight.constant);
     if computed && dilations.iter().any(|&dilation| dilation > 1) {
         let message = "is not all ones, but `weight` is computed when the program runs";
-        return Err(Refusal::new(message)
+        return Err(InferError::new(message)
             .of("dilations")
             .hint("bind `weight` to a constant, or leave `dilations` out"));
     }
@@ -39,19 +39,19 @@ pub(super) fn conv(site: &Site) -> Rule {
     let window = Window { kernel: weight.shape[2..].to_vec(), strides, dilations, padding };
     let mut shape = vec![x.shape[0].clone(), weight.shape[0].clone()];
     shape.extend(window.output(site, &x.shape[2..])?);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn conv_quantized(site: &Site) -> Rule {
+pub(super) fn conv_quantized(site: &InferContext) -> Rule {
     site.choice("quantization_type", &["linear", "lut"])?;
     let bits = site.int("nbits")?;
     if !(1..=8).contains(&bits) {
-        return Err(Refusal::new(format!("is {bits}; accepted are 1 to 8")).of("nbits"));
+        return Err(InferError::new(format!("is {bits}; accepted are 1 to 8")).of("nbits"));
     }
     conv(site)
 }
 
-pub(super) fn conv_transpose(site: &Site) -> Rule {
+pub(super) fn conv_transpose(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, 5)?;
     let spatial = x.rank() - 2;
     let weight = expect::ranked(site, "weight", x.rank(), x.rank())?;
@@ -81,7 +81,7 @@ pub(super) fn conv_transpose(site: &Site) -> Rule {
     let pad_type = site.choice("pad_type", &["valid", "same", "custom"])?;
     if let Some(stated) = site.optional_ints("output_shape")? {
         let shape = stated_output_shape(&stated, x, &channels)?;
-        return Ok(vec![Outcome::tensor(x.dtype, shape)]);
+        return Ok(vec![InferredValue::tensor(x.dtype, shape)]);
     }
     let pads = match &*pad_type {
         "custom" => expect::per_spatial_dim(site, "pad", spatial, 2)?,
@@ -110,7 +110,7 @@ pub(super) fn conv_transpose(site: &Site) -> Rule {
         }
         shape.push(site.dim(extent));
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
 /// `(input - 1) · stride + window - pads`.
@@ -124,8 +124,8 @@ fn stated_output_shape(
     stated: &[i64],
     x: &TensorType,
     channels: &Dim,
-) -> Result<Vec<Dim>, Refusal> {
-    let refusal = |message: String| Refusal::new(message).of("output_shape");
+) -> Result<Vec<Dim>, InferError> {
+    let refusal = |message: String| InferError::new(message).of("output_shape");
     if stated.len() != x.rank() {
         let message = format!("has {} elements, but `x` has rank {}", stated.len(), x.rank());
         return Err(refusal(message));
@@ -149,19 +149,19 @@ fn stated_output_shape(
     Ok(shape)
 }
 
-fn groups(site: &Site) -> Result<u64, Refusal> {
+fn groups(site: &InferContext) -> Result<u64, InferError> {
     let groups = site.int("groups")?;
     match u64::try_from(groups) {
         Ok(groups) if groups > 0 => Ok(groups),
-        _ => Err(Refusal::new(format!("is {groups}; accepted are 1 and more")).of("groups")),
+        _ => Err(InferError::new(format!("is {groups}; accepted are 1 and more")).of("groups")),
     }
 }
 
-fn check_groups_divide(dim: &Dim, groups: u64, what: &str, name: &str) -> Result<(), Refusal> {
+fn check_groups_divide(dim: &Dim, groups: u64, what: &str, name: &str) -> Result<(), InferError> {
     match dim.known() {
         Some(channels) if channels % groups != 0 => {
             let message = format!("has {channels} {what}, which {groups} groups do not divide");
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use coremill_tensor::DType;
 
 use crate::infer::shape::fixed;
-use crate::infer::{Folded, MAX_FOLDED_ELEMENTS, Outcome, Scalar};
+use crate::infer::{InferredValue, KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use crate::ir::{Dim, Type};
 
 /// The number of elements of a shape, if they are few enough to be folded.
@@ -22,33 +22,33 @@ pub(super) fn foldable_count(shape: &[u64]) -> Option<usize> {
 const MAX_UNKNOWN_ELEMENTS: usize = 10;
 
 /// What is known about the elements of an operand; unknown elements if only its small shape is.
-pub(super) fn elements_of(operand: &Outcome) -> Option<Folded> {
+pub(super) fn elements_of(operand: &InferredValue) -> Option<KnownElements> {
     if let Some(value) = &operand.value {
-        return Some(Folded::clone(value));
+        return Some(KnownElements::clone(value));
     }
     let tensor = operand.ty.as_tensor()?;
     let shape = tensor.known_shape()?;
     let count = foldable_count(&shape).filter(|&count| count <= MAX_UNKNOWN_ELEMENTS)?;
-    Folded::new(tensor.dtype, shape, vec![Scalar::Unknown; count])
+    KnownElements::new(tensor.dtype, shape, vec![Scalar::Unknown; count])
 }
 
 /// The tensor, unless none of its elements is known: then its type says as much.
-pub(super) fn informative(folded: Folded) -> Option<Folded> {
+pub(super) fn informative(folded: KnownElements) -> Option<KnownElements> {
     let known = folded.elements.iter().any(|element| *element != Scalar::Unknown);
     (known || folded.elements.is_empty()).then_some(folded)
 }
 
 /// The same elements in another shape that holds as many.
-pub(super) fn reshaped(x: &Folded, shape: &[Dim]) -> Option<Folded> {
-    Folded::new(x.dtype, fixed(shape)?, x.elements.clone())
+pub(super) fn reshaped(x: &KnownElements, shape: &[Dim]) -> Option<KnownElements> {
+    KnownElements::new(x.dtype, fixed(shape)?, x.elements.clone())
 }
 
 /// A tensor whose element at an index is the one of `x` at the index that `source` makes of it.
 pub(super) fn rearranged(
-    x: &Folded,
+    x: &KnownElements,
     shape: &[Dim],
     mut source: impl FnMut(&[u64], &mut [u64]) -> Option<()>,
-) -> Option<Folded> {
+) -> Option<KnownElements> {
     let mut at = vec![0; x.shape.len()];
     tabulated(x.dtype, shape, |index| {
         at.fill(0);
@@ -62,7 +62,7 @@ pub(super) fn tabulated(
     dtype: DType,
     shape: &[Dim],
     mut element: impl FnMut(&[u64]) -> Option<Scalar>,
-) -> Option<Folded> {
+) -> Option<KnownElements> {
     let shape = fixed(shape)?;
     let count = foldable_count(&shape)?;
     let mut elements = Vec::with_capacity(count);
@@ -71,7 +71,7 @@ pub(super) fn tabulated(
         elements.push(element(&index)?);
         advance(&mut index, &shape);
     }
-    Folded::new(dtype, shape, elements)
+    KnownElements::new(dtype, shape, elements)
 }
 
 /// The place of an index in row-major order; none if it lies outside the shape.
@@ -131,8 +131,8 @@ pub(super) fn fits(dtype: DType, value: i64) -> bool {
 }
 
 /// The outcome of a tensor type, with what is known about its elements.
-pub(super) fn tensor(dtype: DType, shape: Vec<Dim>, value: Option<Folded>) -> Outcome {
-    let outcome = Outcome::tensor(dtype, shape);
+pub(super) fn tensor(dtype: DType, shape: Vec<Dim>, value: Option<KnownElements>) -> InferredValue {
+    let outcome = InferredValue::tensor(dtype, shape);
     let value =
         value.filter(|value| Type::tensor(value.dtype, &value.shape).is_compatible(&outcome.ty));
     outcome.with(value)

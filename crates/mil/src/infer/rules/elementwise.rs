@@ -8,82 +8,82 @@ use coremill_tensor::DType;
 
 use super::expect;
 use crate::infer::fold::{self, as_expr, compare, expression, float, integer};
-use crate::infer::folded::{Folded, Scalar};
+use crate::infer::folded::{KnownElements, Scalar};
 use crate::infer::shape::{broadcast, fixed};
-use crate::infer::site::Outcome;
-use crate::infer::{Refusal, Rule, Site};
+use crate::infer::site::InferredValue;
+use crate::infer::{InferContext, InferError, Rule};
 use crate::ir::{Expr, Opset};
 use crate::ops::{Accepts, OpKind, OpRow};
 
-pub(super) fn acos(site: &Site) -> Rule {
+pub(super) fn acos(site: &InferContext) -> Rule {
     of_float(site, f64::acos)
 }
 
-pub(super) fn asin(site: &Site) -> Rule {
+pub(super) fn asin(site: &InferContext) -> Rule {
     of_float(site, f64::asin)
 }
 
-pub(super) fn atan(site: &Site) -> Rule {
+pub(super) fn atan(site: &InferContext) -> Rule {
     of_float(site, f64::atan)
 }
 
-pub(super) fn atanh(site: &Site) -> Rule {
+pub(super) fn atanh(site: &InferContext) -> Rule {
     of_float(site, f64::atanh)
 }
 
-pub(super) fn cos(site: &Site) -> Rule {
+pub(super) fn cos(site: &InferContext) -> Rule {
     of_float(site, f64::cos)
 }
 
-pub(super) fn cosh(site: &Site) -> Rule {
+pub(super) fn cosh(site: &InferContext) -> Rule {
     of_float(site, f64::cosh)
 }
 
-pub(super) fn erf(site: &Site) -> Rule {
+pub(super) fn erf(site: &InferContext) -> Rule {
     of_float(site, error_function)
 }
 
-pub(super) fn exp(site: &Site) -> Rule {
+pub(super) fn exp(site: &InferContext) -> Rule {
     of_float(site, f64::exp)
 }
 
-pub(super) fn sin(site: &Site) -> Rule {
+pub(super) fn sin(site: &InferContext) -> Rule {
     of_float(site, f64::sin)
 }
 
-pub(super) fn sinh(site: &Site) -> Rule {
+pub(super) fn sinh(site: &InferContext) -> Rule {
     of_float(site, f64::sinh)
 }
 
-pub(super) fn sqrt(site: &Site) -> Rule {
+pub(super) fn sqrt(site: &InferContext) -> Rule {
     of_float(site, f64::sqrt)
 }
 
-pub(super) fn tan(site: &Site) -> Rule {
+pub(super) fn tan(site: &InferContext) -> Rule {
     of_float(site, f64::tan)
 }
 
-pub(super) fn tanh(site: &Site) -> Rule {
+pub(super) fn tanh(site: &InferContext) -> Rule {
     of_float(site, f64::tanh)
 }
 
-pub(super) fn ceil(site: &Site) -> Rule {
+pub(super) fn ceil(site: &InferContext) -> Rule {
     to_whole(site, f64::ceil)
 }
 
-pub(super) fn floor(site: &Site) -> Rule {
+pub(super) fn floor(site: &InferContext) -> Rule {
     to_whole(site, f64::floor)
 }
 
-pub(super) fn round(site: &Site) -> Rule {
+pub(super) fn round(site: &InferContext) -> Rule {
     to_whole(site, f64::round_ties_even)
 }
 
-pub(super) fn abs(site: &Site) -> Rule {
+pub(super) fn abs(site: &InferContext) -> Rule {
     of_number(site, f64::abs, i64::checked_abs)
 }
 
-pub(super) fn exp2(site: &Site) -> Rule {
+pub(super) fn exp2(site: &InferContext) -> Rule {
     // A fraction is cut off in an integer tensor.
     of_number(site, f64::exp2, |value| match u32::try_from(value) {
         Ok(shift) => 1i64.checked_shl(shift),
@@ -91,33 +91,33 @@ pub(super) fn exp2(site: &Site) -> Rule {
     })
 }
 
-pub(super) fn sign(site: &Site) -> Rule {
+pub(super) fn sign(site: &InferContext) -> Rule {
     let sign = |value: f64| if value == 0.0 { 0.0 } else { value.signum() };
     of_number(site, sign, |value| Some(value.signum()))
 }
 
-pub(super) fn square(site: &Site) -> Rule {
+pub(super) fn square(site: &InferContext) -> Rule {
     of_number(site, |value| value * value, |value| Some(value.wrapping_mul(value)))
 }
 
-pub(super) fn inverse(site: &Site) -> Rule {
+pub(super) fn inverse(site: &InferContext) -> Rule {
     with_epsilon(site, f64::recip)
 }
 
-pub(super) fn log(site: &Site) -> Rule {
+pub(super) fn log(site: &InferContext) -> Rule {
     with_epsilon(site, f64::ln)
 }
 
-pub(super) fn rsqrt(site: &Site) -> Rule {
+pub(super) fn rsqrt(site: &InferContext) -> Rule {
     with_epsilon(site, |value| value.sqrt().recip())
 }
 
-pub(super) fn clip(site: &Site) -> Rule {
+pub(super) fn clip(site: &InferContext) -> Rule {
     let limits = expect::number(site, "alpha")?.zip(expect::number(site, "beta")?);
     match limits {
         Some((alpha, beta)) if site.since() >= Opset::Ios17 && alpha >= beta => {
             let message = format!("is {alpha}, but must be smaller than `beta`, which is {beta}");
-            return Err(Refusal::new(message).of("alpha"));
+            return Err(InferError::new(message).of("alpha"));
         }
         _ => {}
     }
@@ -131,17 +131,18 @@ pub(super) fn clip(site: &Site) -> Rule {
     })
 }
 
-pub(super) fn threshold(site: &Site) -> Rule {
+pub(super) fn threshold(site: &InferContext) -> Rule {
     expect::one_element(site, "alpha")?;
-    let alpha = site.value("alpha").and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown);
+    let alpha =
+        site.value("alpha").and_then(KnownElements::only).cloned().unwrap_or(Scalar::Unknown);
     unary(site, |dtype, element| maximum_of(dtype, element, &alpha))
 }
 
-pub(super) fn logical_not(site: &Site) -> Rule {
+pub(super) fn logical_not(site: &InferContext) -> Rule {
     unary(site, |_, element| element.bool().map_or(Scalar::Unknown, |value| Scalar::Bool(!value)))
 }
 
-pub(super) fn cast(site: &Site) -> Rule {
+pub(super) fn cast(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let name = site.text("dtype")?;
     // `dtype` can name what `x` can be.
@@ -158,7 +159,7 @@ pub(super) fn cast(site: &Site) -> Rule {
             newer.since > site.since()
                 && accepted_by(newer).iter().any(|dtype| dtype.name() == &*name)
         });
-        let refusal = Refusal::new(message).of("dtype");
+        let refusal = InferError::new(message).of("dtype");
         return Err(match newer {
             None => refusal,
             Some(newer) => {
@@ -168,22 +169,22 @@ pub(super) fn cast(site: &Site) -> Rule {
     };
     let value = site.value("x");
     let value = value.and_then(|x| fold::map(x, dtype, |element| fold::cast(element, dtype)));
-    Ok(vec![Outcome::tensor(dtype, x.shape.clone()).with(value)])
+    Ok(vec![InferredValue::tensor(dtype, x.shape.clone()).with(value)])
 }
 
-pub(super) fn add(site: &Site) -> Rule {
+pub(super) fn add(site: &InferContext) -> Rule {
     arithmetic(site, Expr::add, wrapping(i64::wrapping_add), |x, y| x + y)
 }
 
-pub(super) fn sub(site: &Site) -> Rule {
+pub(super) fn sub(site: &InferContext) -> Rule {
     arithmetic(site, Expr::sub, wrapping(i64::wrapping_sub), |x, y| x - y)
 }
 
-pub(super) fn mul(site: &Site) -> Rule {
+pub(super) fn mul(site: &InferContext) -> Rule {
     arithmetic(site, Expr::mul, wrapping(i64::wrapping_mul), |x, y| x * y)
 }
 
-pub(super) fn floor_div(site: &Site) -> Rule {
+pub(super) fn floor_div(site: &InferContext) -> Rule {
     let of_integers = |x: i64, y: i64| Expr::from(x).floor_div(&Expr::from(y))?.constant();
     // As in Python, an infinite dividend leaves an undefined rest.
     let of_floats =
@@ -191,7 +192,7 @@ pub(super) fn floor_div(site: &Site) -> Rule {
     arithmetic(site, Expr::floor_div, of_integers, of_floats)
 }
 
-pub(super) fn modulo(site: &Site) -> Rule {
+pub(super) fn modulo(site: &InferContext) -> Rule {
     let of_integers = |x: i64, y: i64| Expr::from(x).modulo(&Expr::from(y))?.constant();
     // The sign is the divisor's, as in Python.
     arithmetic(site, Expr::modulo, of_integers, |x, y| {
@@ -200,21 +201,21 @@ pub(super) fn modulo(site: &Site) -> Rule {
     })
 }
 
-pub(super) fn real_div(site: &Site) -> Rule {
+pub(super) fn real_div(site: &InferContext) -> Rule {
     // A fraction is cut off in an integer tensor.
     arithmetic(site, Expr::exact_div, i64::checked_div, |x, y| x / y)
 }
 
-pub(super) fn pow(site: &Site) -> Rule {
+pub(super) fn pow(site: &InferContext) -> Rule {
     let of_integers = |x: i64, y: i64| Some(x.wrapping_pow(u32::try_from(y).ok()?));
     arithmetic(site, |_, _| None, of_integers, |x, y| x.powf(y))
 }
 
-pub(super) fn maximum(site: &Site) -> Rule {
+pub(super) fn maximum(site: &InferContext) -> Rule {
     binary(site, None, maximum_of)
 }
 
-pub(super) fn minimum(site: &Site) -> Rule {
+pub(super) fn minimum(site: &InferContext) -> Rule {
     binary(site, None, |dtype, x, y| match (x, y) {
         (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
             Scalar::Float(f64::NAN)
@@ -224,51 +225,51 @@ pub(super) fn minimum(site: &Site) -> Rule {
     })
 }
 
-pub(super) fn equal(site: &Site) -> Rule {
+pub(super) fn equal(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_eq, false)
 }
 
-pub(super) fn greater(site: &Site) -> Rule {
+pub(super) fn greater(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_gt, false)
 }
 
-pub(super) fn greater_equal(site: &Site) -> Rule {
+pub(super) fn greater_equal(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_ge, false)
 }
 
-pub(super) fn less(site: &Site) -> Rule {
+pub(super) fn less(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_lt, false)
 }
 
-pub(super) fn less_equal(site: &Site) -> Rule {
+pub(super) fn less_equal(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_le, false)
 }
 
-pub(super) fn not_equal(site: &Site) -> Rule {
+pub(super) fn not_equal(site: &InferContext) -> Rule {
     comparison(site, Ordering::is_ne, true)
 }
 
-pub(super) fn logical_and(site: &Site) -> Rule {
+pub(super) fn logical_and(site: &InferContext) -> Rule {
     logical(site, |x, y| x & y)
 }
 
-pub(super) fn logical_or(site: &Site) -> Rule {
+pub(super) fn logical_or(site: &InferContext) -> Rule {
     logical(site, |x, y| x | y)
 }
 
-pub(super) fn logical_xor(site: &Site) -> Rule {
+pub(super) fn logical_xor(site: &InferContext) -> Rule {
     logical(site, |x, y| x ^ y)
 }
 
 /// One output of the input's type, its known elements mapped.
-pub(super) fn unary(site: &Site, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
+pub(super) fn unary(site: &InferContext, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
     let x = site.tensor("x")?;
     let dtype = x.dtype;
     let value = site.value("x").and_then(|x| fold::map(x, dtype, |element| f(dtype, element)));
-    Ok(vec![Outcome::tensor(dtype, x.shape.clone()).with(value)])
+    Ok(vec![InferredValue::tensor(dtype, x.shape.clone()).with(value)])
 }
 
-pub(super) fn of_float(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+pub(super) fn of_float(site: &InferContext, f: impl Fn(f64) -> f64) -> Rule {
     unary(site, |dtype, element| match element {
         Scalar::Float(value) => float(dtype, f(*value)),
         _ => Scalar::Unknown,
@@ -276,7 +277,7 @@ pub(super) fn of_float(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
 }
 
 fn of_number(
-    site: &Site,
+    site: &InferContext,
     of_float: impl Fn(f64) -> f64,
     of_integer: impl Fn(i64) -> Option<i64>,
 ) -> Rule {
@@ -288,14 +289,14 @@ fn of_number(
 }
 
 /// Rounding, which leaves alone what is a whole number already, expressions among them.
-fn to_whole(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+fn to_whole(site: &InferContext, f: impl Fn(f64) -> f64) -> Rule {
     unary(site, |dtype, element| match element {
         Scalar::Float(value) => float(dtype, f(*value)),
         _ => element.clone(),
     })
 }
 
-fn with_epsilon(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
+fn with_epsilon(site: &InferContext, f: impl Fn(f64) -> f64) -> Rule {
     expect::one_element(site, "epsilon")?;
     let epsilon = site.float("epsilon").ok();
     unary(site, |dtype, element| match (element, epsilon) {
@@ -306,7 +307,7 @@ fn with_epsilon(site: &Site, f: impl Fn(f64) -> f64) -> Rule {
 
 /// One output of the broadcast shape, of the inputs' element type unless another is given.
 fn binary(
-    site: &Site,
+    site: &InferContext,
     dtype: Option<DType>,
     f: impl Fn(DType, &Scalar, &Scalar) -> Scalar,
 ) -> Rule {
@@ -319,11 +320,11 @@ fn binary(
         fold::zip(x, y, &fixed(&shape)?, dtype, |x, y| f(of, x, y))
     };
     let value = value();
-    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+    Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
 fn arithmetic(
-    site: &Site,
+    site: &InferContext,
     of_exprs: impl Fn(&Expr, &Expr) -> Option<Expr>,
     of_integers: impl Fn(i64, i64) -> Option<i64>,
     of_floats: impl Fn(f64, f64) -> f64,
@@ -361,7 +362,7 @@ fn maximum_of(dtype: DType, x: &Scalar, y: &Scalar) -> Scalar {
 }
 
 /// `unordered` is what holds for NaN.
-fn comparison(site: &Site, holds: fn(Ordering) -> bool, unordered: bool) -> Rule {
+fn comparison(site: &InferContext, holds: fn(Ordering) -> bool, unordered: bool) -> Rule {
     binary(site, Some(DType::Bool), |dtype, x, y| match (x, y) {
         (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
             Scalar::Bool(unordered)
@@ -370,7 +371,7 @@ fn comparison(site: &Site, holds: fn(Ordering) -> bool, unordered: bool) -> Rule
     })
 }
 
-fn logical(site: &Site, f: impl Fn(bool, bool) -> bool) -> Rule {
+fn logical(site: &InferContext, f: impl Fn(bool, bool) -> bool) -> Rule {
     binary(site, Some(DType::Bool), |_, x, y| match (x.bool(), y.bool()) {
         (Some(x), Some(y)) => Scalar::Bool(f(x, y)),
         _ => Scalar::Unknown,

@@ -1,22 +1,22 @@
 //! Checks that many rules make of what is bound to a parameter, and the words for what they find.
 
-use crate::infer::{Folded, Refusal, Scalar, Site};
+use crate::infer::{InferContext, InferError, KnownElements, Scalar};
 use crate::ir::{Dim, TensorType};
 
 /// The tensor bound to a parameter, which must have one of these ranks.
 pub(super) fn ranked<'s>(
-    site: &'s Site,
+    site: &'s InferContext,
     name: &str,
     least: usize,
     most: usize,
-) -> Result<&'s TensorType, Refusal> {
+) -> Result<&'s TensorType, InferError> {
     let tensor = site.tensor(name)?;
     check_rank(tensor, least, most).map_err(|refusal| refusal.of(name))?;
     Ok(tensor)
 }
 
 /// Refuses a tensor whose rank is not in `least..=most`.
-pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Result<(), Refusal> {
+pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Result<(), InferError> {
     if (least..=most).contains(&tensor.rank()) {
         return Ok(());
     }
@@ -26,11 +26,11 @@ pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Resu
         _ => format!("rank {least} to {most}"),
     };
     let message = format!("has rank {} (`{tensor}`); accepted is {accepted}", tensor.rank());
-    Err(Refusal::new(message))
+    Err(InferError::new(message))
 }
 
 /// Refuses a parameter, if it is bound, that has not just one element.
-pub(super) fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
+pub(super) fn one_element(site: &InferContext, name: &str) -> Result<(), InferError> {
     match site.optional_tensor(name) {
         Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
         _ => Ok(()),
@@ -38,19 +38,19 @@ pub(super) fn one_element(site: &Site, name: &str) -> Result<(), Refusal> {
 }
 
 /// The one number that a parameter is bound to; none if nothing is, or if its element is not at hand.
-pub(super) fn number(site: &Site, name: &str) -> Result<Option<f64>, Refusal> {
+pub(super) fn number(site: &InferContext, name: &str) -> Result<Option<f64>, InferError> {
     one_element(site, name)?;
-    Ok(site.value(name).and_then(Folded::only).and_then(Scalar::float))
+    Ok(site.value(name).and_then(KnownElements::only).and_then(Scalar::float))
 }
 
 /// Refuses a parameter one of whose dimensions certainly is not what it must be.
 pub(super) fn dimension(
-    site: &Site,
+    site: &InferContext,
     name: &str,
     axis: usize,
     expected: &Dim,
     why: &str,
-) -> Result<(), Refusal> {
+) -> Result<(), InferError> {
     let Some(tensor) = site.optional_tensor(name) else { return Ok(()) };
     match tensor.shape.get(axis) {
         Some(found) if found.may_equal(expected) => Ok(()),
@@ -58,17 +58,22 @@ pub(super) fn dimension(
             let message = format!(
                 "has {found} along axis {axis} (`{tensor}`); accepted is {expected}, {why}"
             );
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
         None => {
             let message = format!("has no axis {axis} (`{tensor}`); it must be {expected}, {why}");
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
     }
 }
 
 /// Refuses a parameter, if it is bound, that does not have just this shape.
-pub(super) fn shape(site: &Site, name: &str, expected: &[Dim], why: &str) -> Result<(), Refusal> {
+pub(super) fn shape(
+    site: &InferContext,
+    name: &str,
+    expected: &[Dim],
+    why: &str,
+) -> Result<(), InferError> {
     if !site.has(name) {
         return Ok(());
     }
@@ -80,17 +85,17 @@ pub(super) fn shape(site: &Site, name: &str, expected: &[Dim], why: &str) -> Res
     }
     let expected: Vec<_> = expected.iter().map(Dim::to_string).collect();
     let message = format!("is `{tensor}`; accepted is shape [{}], {why}", expected.join(", "));
-    Err(Refusal::new(message).of(name))
+    Err(InferError::new(message).of(name))
 }
 
 /// The integers of a parameter, which must be as many as there are spatial dimensions, or a multiple
 /// of that.
 pub(super) fn per_spatial_dim(
-    site: &Site,
+    site: &InferContext,
     name: &str,
     spatial: usize,
     times: usize,
-) -> Result<Vec<i64>, Refusal> {
+) -> Result<Vec<i64>, InferError> {
     let values = site.ints(name, spatial)?;
     if values.len() == spatial * times {
         return Ok(values);
@@ -101,41 +106,41 @@ pub(super) fn per_spatial_dim(
         values.len(),
         spatial * times
     );
-    Err(Refusal::new(message).of(name))
+    Err(InferError::new(message).of(name))
 }
 
 /// As [`per_spatial_dim`], every integer at least 1.
 pub(super) fn positive_per_spatial_dim(
-    site: &Site,
+    site: &InferContext,
     name: &str,
     spatial: usize,
-) -> Result<Vec<i64>, Refusal> {
+) -> Result<Vec<i64>, InferError> {
     let values = per_spatial_dim(site, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
         Some(value) => {
             let message = format!("is {value} along a dimension; accepted are 1 and more");
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
     }
 }
 
 /// An integer of a parameter that is an extent.
-pub(super) fn extent(site: &Site, name: &str) -> Result<Dim, Refusal> {
+pub(super) fn extent(site: &InferContext, name: &str) -> Result<Dim, InferError> {
     let value = site.int(name)?;
     match u64::try_from(value) {
         Ok(extent) if extent > 0 => Ok(Dim::Known(extent)),
-        _ => Err(Refusal::new(format!("is {value}; accepted are 1 and more")).of(name)),
+        _ => Err(InferError::new(format!("is {value}; accepted are 1 and more")).of(name)),
     }
 }
 
 /// The text of a parameter, which must be one of those known, in whatever case, in the case in which
 /// it is known.
 pub(super) fn choice_in_any_case<'k>(
-    site: &Site,
+    site: &InferContext,
     name: &str,
     known: &[&'k str],
-) -> Result<&'k str, Refusal> {
+) -> Result<&'k str, InferError> {
     let text = site.text(name)?;
     let found = known.iter().find(|choice| choice.eq_ignore_ascii_case(&text));
     match found {

@@ -1,7 +1,7 @@
 //! Resizing, cropping and resampling of the last two dimensions, height and width.
 
 use super::expect;
-use crate::infer::{Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, Rule, Scalar, refuse};
 use crate::ir::{Dim, Expr, Opset};
 
 const SAMPLING_MODES: [&str; 5] =
@@ -14,7 +14,7 @@ const BOX_COORDINATE_MODES: [&str; 4] = [
     "CENTER_SIZE_WIDTH_FIRST",
 ];
 
-pub(super) fn affine(site: &Site) -> Rule {
+pub(super) fn affine(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 4, 4)?;
     let matrix = expect::ranked(site, "transform_matrix", 2, 2)?;
     expect::choice_in_any_case(site, "sampling_mode", &["bilinear"])?;
@@ -22,7 +22,7 @@ pub(super) fn affine(site: &Site) -> Rule {
     expect::choice_in_any_case(site, "padding_mode", &["constant"])?;
     let padding = site.float("padding_value")?;
     if padding != 0.0 {
-        return Err(Refusal::new(format!("is {padding}; accepted is 0")).of("padding_value"));
+        return Err(InferError::new(format!("is {padding}; accepted is 0")).of("padding_value"));
     }
     expect::dimension(site, "transform_matrix", 1, &Dim::Known(6), "the elements of a matrix")?;
     if matrix.shape[0] != Dim::Known(1) {
@@ -31,10 +31,10 @@ pub(super) fn affine(site: &Site) -> Rule {
     }
     let mut shape = x.shape[..2].to_vec();
     shape.extend([expect::extent(site, "output_height")?, expect::extent(site, "output_width")?]);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn crop(site: &Site) -> Rule {
+pub(super) fn crop(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, usize::MAX)?;
     let mut shape = x.shape.clone();
     for (name, from_end) in [("crop_height", 2), ("crop_width", 1)] {
@@ -42,7 +42,7 @@ pub(super) fn crop(site: &Site) -> Rule {
         let amounts = site.ints(name, 0)?;
         let [before, after] = amounts[..] else {
             let message = format!("has {} elements; accepted are two", amounts.len());
-            return Err(Refusal::new(message).of(name));
+            return Err(InferError::new(message).of(name));
         };
         let dim = &mut shape[x.rank() - from_end];
         let left = before.checked_add(after).and_then(|both| dim.expr()?.sub(&Expr::from(both)));
@@ -50,14 +50,14 @@ pub(super) fn crop(site: &Site) -> Rule {
             && found < 1
         {
             let message = format!("crops {before} and {after} off {dim}, which leaves {found}");
-            return Err(Refusal::new(message).of(name));
+            return Err(InferError::new(message).of(name));
         }
         *dim = site.dim(left);
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn crop_resize(site: &Site) -> Rule {
+pub(super) fn crop_resize(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 4, 4)?;
     site.choice("box_coordinate_mode", &BOX_COORDINATE_MODES)?;
     site.choice("sampling_mode", &SAMPLING_MODES)?;
@@ -71,7 +71,7 @@ pub(super) fn crop_resize(site: &Site) -> Rule {
         }
         if coordinates.known().is_some_and(|count| count != 4 && count != 5) {
             let message = format!("has {coordinates} along axis 2; accepted are 4 and 5, {why}");
-            return Err(Refusal::new(message).of("roi"));
+            return Err(InferError::new(message).of("roi"));
         }
         vec![regions.shape[0].clone(), x.shape[0].clone(), x.shape[1].clone()]
     } else {
@@ -79,11 +79,11 @@ pub(super) fn crop_resize(site: &Site) -> Rule {
         vec![site.tensor("boxes")?.shape[0].clone(), x.shape[1].clone()]
     };
     shape.extend(target);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
 /// Checks the boxes of `crop_resize` and which image of the batch each is cut from.
-fn check_boxes(site: &Site, batch: &Dim) -> Result<(), Refusal> {
+fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
     let boxes = expect::ranked(site, "boxes", 2, 2)?;
     expect::dimension(site, "boxes", 1, &Dim::Known(4), "the coordinates of a box")?;
     if site.bool("normalized_coordinates")? && !boxes.dtype.is_float() {
@@ -91,7 +91,7 @@ fn check_boxes(site: &Site, batch: &Dim) -> Result<(), Refusal> {
             "has element type `{}`, but `normalized_coordinates` is true; accepted are `fp16`, `fp32`",
             boxes.dtype
         );
-        return Err(Refusal::new(message).of("boxes"));
+        return Err(InferError::new(message).of("boxes"));
     }
     if !site.has("box_indices") {
         // Then box `i` is cut from image `i`.
@@ -103,7 +103,7 @@ fn check_boxes(site: &Site, batch: &Dim) -> Result<(), Refusal> {
                      {batch} images of `x`",
                     boxes.shape[0]
                 );
-                Err(Refusal::new(message).of("box_indices"))
+                Err(InferError::new(message).of("box_indices"))
             }
         };
     }
@@ -115,13 +115,13 @@ fn check_boxes(site: &Site, batch: &Dim) -> Result<(), Refusal> {
     match indices.elements.iter().filter_map(Scalar::int).find(outside) {
         Some(index) => {
             let message = format!("names image {index}; `x` has {images}, counted from 0");
-            Err(Refusal::new(message).of("box_indices"))
+            Err(InferError::new(message).of("box_indices"))
         }
         None => Ok(()),
     }
 }
 
-pub(super) fn resample(site: &Site) -> Rule {
+pub(super) fn resample(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 4, 4)?;
     let coordinates = expect::ranked(site, "coordinates", 4, 4)?;
     expect::dimension(site, "coordinates", 0, &x.shape[0], "the batch of `x`")?;
@@ -133,10 +133,10 @@ pub(super) fn resample(site: &Site) -> Rule {
     expect::choice_in_any_case(site, "coordinates_mode", &modes)?;
     let mut shape = x.shape[..2].to_vec();
     shape.extend_from_slice(&coordinates.shape[1..3]);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn resize(site: &Site) -> Rule {
+pub(super) fn resize(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let stated = expect::ranked(site, "shape", 1, 1)?;
     site.choice("interpolation_mode", &["LINEAR", "NEAREST_NEIGHBOR"])?;
@@ -144,7 +144,7 @@ pub(super) fn resize(site: &Site) -> Rule {
     let size = stated.shape[0].known();
     if let Some(size) = size.filter(|&size| size > x.rank() as u64) {
         let message = format!("has {size} elements, but `x` has only rank {}", x.rank());
-        return Err(Refusal::new(message).of("shape"));
+        return Err(InferError::new(message).of("shape"));
     }
     let most = size.map_or(x.rank(), |size| x.rank().min(size as usize));
     let resized = match usize::try_from(site.int("resized_dims")?) {
@@ -154,7 +154,7 @@ pub(super) fn resize(site: &Site) -> Rule {
                 "is {}; accepted are 0 to {most}, what `shape` has elements and `x` dimensions",
                 site.int("resized_dims")?
             );
-            return Err(Refusal::new(message).of("resized_dims"));
+            return Err(InferError::new(message).of("resized_dims"));
         }
     };
     let mut shape = x.shape.clone();
@@ -170,57 +170,57 @@ pub(super) fn resize(site: &Site) -> Rule {
             Some(0) => {}
             Some(negative) if negative < 0 => {
                 let message = format!("has {negative}; accepted are 0, which keeps, and more");
-                return Err(Refusal::new(message).of("shape"));
+                return Err(InferError::new(message).of("shape"));
             }
             _ => shape[at] = site.dim(target),
         }
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn resize_bilinear(site: &Site) -> Rule {
+pub(super) fn resize_bilinear(site: &InferContext) -> Rule {
     site.choice("sampling_mode", &SAMPLING_MODES)?;
     resize_to_target(site)
 }
 
-pub(super) fn resize_nearest_neighbor(site: &Site) -> Rule {
+pub(super) fn resize_nearest_neighbor(site: &InferContext) -> Rule {
     resize_to_target(site)
 }
 
-fn resize_to_target(site: &Site) -> Rule {
+fn resize_to_target(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, usize::MAX)?;
     let mut shape = x.shape[..x.rank() - 2].to_vec();
     for name in ["target_size_height", "target_size_width"] {
         shape.push(expect::extent(site, name)?);
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn upsample_bilinear(site: &Site) -> Rule {
+pub(super) fn upsample_bilinear(site: &InferContext) -> Rule {
     upsample(site)
 }
 
-pub(super) fn upsample_nearest_neighbor(site: &Site) -> Rule {
+pub(super) fn upsample_nearest_neighbor(site: &InferContext) -> Rule {
     upsample(site)
 }
 
-fn upsample(site: &Site) -> Rule {
+fn upsample(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, usize::MAX)?;
     let mut shape = x.shape.clone();
     for (name, from_end) in [("scale_factor_height", 2), ("scale_factor_width", 1)] {
         let factor = site.float(name)?;
         if !(factor.is_finite() && factor > 0.0) {
             let message = format!("is {factor}; accepted are positive numbers");
-            return Err(Refusal::new(message).of(name));
+            return Err(InferError::new(message).of(name));
         }
         let dim = &mut shape[x.rank() - from_end];
         *dim = scaled(site, dim, factor)?;
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
 /// `floor(dim · factor)`, computed in fp32 as Core ML does.
-fn scaled(site: &Site, dim: &Dim, factor: f64) -> Result<Dim, Refusal> {
+fn scaled(site: &InferContext, dim: &Dim, factor: f64) -> Result<Dim, InferError> {
     // Every integer that an fp32 factor can be is exact in f64, hence so is this conversion.
     let whole = (factor.fract() == 0.0 && factor < f64::from(i32::MAX)).then_some(factor as i64);
     match (dim.known(), whole) {

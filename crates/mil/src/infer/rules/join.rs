@@ -4,10 +4,10 @@ use crate::infer::rules::elements::{
     elements_of, foldable_count, offset, rearranged, tabulated, tensor,
 };
 use crate::infer::shape::fixed;
-use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Dim, Expr, TensorType};
 
-pub(super) fn concat(site: &Site) -> Rule {
+pub(super) fn concat(site: &InferContext) -> Rule {
     let parts = parts(site)?;
     let first = parts[0];
     let rank = first.rank();
@@ -15,7 +15,7 @@ pub(super) fn concat(site: &Site) -> Rule {
         if part.rank() != rank {
             let message =
                 format!("have ranks {rank} and {}; all must have the same rank", part.rank());
-            return Err(Refusal::new(message).of("values"));
+            return Err(InferError::new(message).of("values"));
         }
     }
     // Scalars are joined to a vector.
@@ -43,9 +43,14 @@ pub(super) fn concat(site: &Site) -> Rule {
     Ok(vec![tensor(first.dtype, shape, value)])
 }
 
-fn concat_elements(site: &Site, shape: &[Dim], axis: usize, interleave: bool) -> Option<Folded> {
+fn concat_elements(
+    site: &InferContext,
+    shape: &[Dim],
+    axis: usize,
+    interleave: bool,
+) -> Option<KnownElements> {
     foldable_count(&fixed(shape)?)?;
-    let mut parts: Vec<Folded> =
+    let mut parts: Vec<KnownElements> =
         site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
     for part in &mut parts {
         if part.shape.is_empty() {
@@ -75,7 +80,7 @@ fn concat_elements(site: &Site, shape: &[Dim], axis: usize, interleave: bool) ->
     })
 }
 
-pub(super) fn stack(site: &Site) -> Rule {
+pub(super) fn stack(site: &InferContext) -> Rule {
     let parts = parts(site)?;
     let first = parts[0];
     let axis = site.axis("axis", first.rank() + 1)?;
@@ -88,14 +93,14 @@ pub(super) fn stack(site: &Site) -> Rule {
         };
         shape = same.ok_or_else(|| {
             let message = format!("are `{first}` and `{part}`; all must have the same shape");
-            Refusal::new(message).of("values")
+            InferError::new(message).of("values")
         })?;
     }
     shape.insert(axis, Dim::Known(parts.len() as u64));
 
     let fold = || {
         foldable_count(&fixed(&shape)?)?;
-        let parts: Vec<Folded> =
+        let parts: Vec<KnownElements> =
             site.all("values").iter().map(elements_of).collect::<Option<_>>()?;
         tabulated(first.dtype, &shape, |index| {
             let mut at = index.to_vec();
@@ -107,7 +112,7 @@ pub(super) fn stack(site: &Site) -> Rule {
     Ok(vec![tensor(first.dtype, shape, value)])
 }
 
-pub(super) fn split(site: &Site) -> Rule {
+pub(super) fn split(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let extent = &x.shape[axis];
@@ -122,7 +127,7 @@ pub(super) fn split(site: &Site) -> Rule {
             return Ok(());
         }
         let message = format!("asks for {count} parts, but {outputs} are named");
-        Err(Refusal::new(message).of(name))
+        Err(InferError::new(message).of(name))
     };
     if site.has("num_splits") {
         check_count(site.int("num_splits")?, "num_splits")?;
@@ -137,13 +142,13 @@ pub(super) fn split(site: &Site) -> Rule {
                 });
                 let Some(total) = total else {
                     let message = format!("are {sizes:?}; none may be negative");
-                    return Err(Refusal::new(message).of("split_sizes"));
+                    return Err(InferError::new(message).of("split_sizes"));
                 };
                 if extent.known().is_some_and(|extent| i64::try_from(extent) != Ok(total)) {
                     let message = format!(
                         "sum up to {total}, but `x` has {extent} elements along axis {axis}"
                     );
-                    return Err(Refusal::new(message).of("split_sizes"));
+                    return Err(InferError::new(message).of("split_sizes"));
                 }
                 sizes.iter().map(|&size| Dim::Known(size.unsigned_abs())).collect()
             }
@@ -160,7 +165,7 @@ pub(super) fn split(site: &Site) -> Rule {
                 vec![site.dim(size); outputs]
             }
             None => {
-                return Err(Refusal::new("needs `num_splits` or `split_sizes`; found neither")
+                return Err(InferError::new("needs `num_splits` or `split_sizes`; found neither")
                     .hint("bind `num_splits` for equal parts, `split_sizes` for others"));
             }
         };
@@ -185,9 +190,9 @@ pub(super) fn split(site: &Site) -> Rule {
 }
 
 /// The types of the joined tensors, of which there is at least one, all of one element type.
-fn parts<'a>(site: &'a Site) -> Result<Vec<&'a TensorType>, Refusal> {
-    let refusal = |message: String| Refusal::new(message).of("values");
-    let part = |operand: &'a Outcome| {
+fn parts<'a>(site: &'a InferContext) -> Result<Vec<&'a TensorType>, InferError> {
+    let refusal = |message: String| InferError::new(message).of("values");
+    let part = |operand: &'a InferredValue| {
         let found = || refusal(format!("expects tensors, found `{}`", operand.ty));
         operand.ty.as_tensor().ok_or_else(found)
     };
@@ -214,7 +219,7 @@ pub(super) fn agreed(left: &Dim, right: &Dim) -> Option<Dim> {
     Some(better.clone())
 }
 
-fn disagreement(parts: &[&TensorType], at: usize, axis: usize) -> Refusal {
+fn disagreement(parts: &[&TensorType], at: usize, axis: usize) -> InferError {
     let first = parts[0];
     let differs = |part: &&&TensorType| agreed(&first.shape[at], &part.shape[at]).is_none();
     let other = parts.iter().find(differs).copied().unwrap_or(first);
@@ -224,10 +229,10 @@ fn disagreement(parts: &[&TensorType], at: usize, axis: usize) -> Refusal {
         format!("only axis {axis}, along which they are joined, may differ")
     };
     let message = format!("are `{first}` and `{other}`, which differ along axis {at}; {rule}");
-    Refusal::new(message).of("values")
+    InferError::new(message).of("values")
 }
 
-fn element(part: &Folded, at: &[u64]) -> Option<Scalar> {
+fn element(part: &KnownElements, at: &[u64]) -> Option<Scalar> {
     let offset = offset(&part.shape, at)?;
     part.elements.get(offset).cloned()
 }

@@ -4,20 +4,20 @@ use coremill_tensor::DType;
 
 use super::expect;
 use crate::infer::shape::{broadcast, fixed};
-use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Binding, Dim, TensorType};
 
-pub(super) fn einsum(site: &Site) -> Rule {
+pub(super) fn einsum(site: &InferContext) -> Rule {
     let values = site.all("values");
     let [x, y] = values else {
         let message = format!("has {} tensors; accepted are two", values.len());
-        return Err(Refusal::new(message).of("values"));
+        return Err(InferError::new(message).of("values"));
     };
     let (Some(x), Some(y)) = (x.ty.as_tensor(), y.ty.as_tensor()) else {
         let message = format!("expects tensors, found `{}` and `{}`", x.ty, y.ty);
-        return Err(Refusal::new(message).of("values"));
+        return Err(InferError::new(message).of("values"));
     };
-    let refusal = |message: String| Refusal::new(message).of("values");
+    let refusal = |message: String| InferError::new(message).of("values");
     if x.dtype != y.dtype || !matches!(x.dtype, DType::Fp16 | DType::Fp32) {
         return Err(refusal(format!(
             "are `{x}` and `{y}`; accepted are `fp16`, `fp32`, the same for both"
@@ -28,7 +28,7 @@ pub(super) fn einsum(site: &Site) -> Rule {
         let message = format!(
             "is `{equation}`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by whatever letters"
         );
-        Refusal::new(message).of("equation").hint("transpose and `matmul` instead")
+        InferError::new(message).of("equation").hint("transpose and `matmul` instead")
     })?;
     for tensor in [x, y] {
         expect::check_rank(tensor, rank, rank).map_err(|refusal| refusal.of("values"))?;
@@ -45,14 +45,14 @@ pub(super) fn einsum(site: &Site) -> Rule {
     let shared = |axis: usize| {
         let shape = broadcast(site, &x.shape[axis..=axis], &y.shape[axis..=axis])
             .map_err(|refusal| refusal.of("values"))?;
-        Ok::<_, Refusal>(shape[0].clone())
+        Ok::<_, InferError>(shape[0].clone())
     };
     let mut shape = Vec::with_capacity(rank);
     if rank == 4 {
         shape.push(shared(0)?);
     }
     shape.extend([x.shape[rank - 3].clone(), shared(rank - 2)?, y.shape[rank - 1].clone()]);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
 /// The rank of the tensors that an equation is about; none if Core ML does not know it. Its letters
@@ -80,7 +80,7 @@ fn equation_rank(equation: &str) -> Option<usize> {
     known.then_some(rank)
 }
 
-pub(super) fn linear(site: &Site) -> Rule {
+pub(super) fn linear(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 1, usize::MAX)?;
     let weight = expect::ranked(site, "weight", 2, 2)?;
     let [rows, columns] = [0, 1].map(|axis| weight.shape[axis].clone());
@@ -90,10 +90,10 @@ pub(super) fn linear(site: &Site) -> Rule {
     let mut shape = x.shape[..x.rank() - 1].to_vec();
     shape.push(rows);
     let value = fold_linear(site, &shape);
-    Ok(vec![Outcome::tensor(x.dtype, shape).with(value)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape).with(value)])
 }
 
-fn fold_linear(site: &Site, shape: &[Dim]) -> Option<Folded> {
+fn fold_linear(site: &InferContext, shape: &[Dim]) -> Option<KnownElements> {
     let (x, weight) = (integers(site, "x")?, integers(site, "weight")?);
     let bias = match site.has("bias") {
         true => integers(site, "bias")?.elements,
@@ -109,10 +109,10 @@ fn fold_linear(site: &Site, shape: &[Dim]) -> Option<Folded> {
         let start = bias.get(column).copied().unwrap_or(0);
         integer(products.fold(Some(start), multiply_add))
     });
-    Folded::new(DType::Int32, fixed(shape)?, within_limit(count, elements)?)
+    KnownElements::new(DType::Int32, fixed(shape)?, within_limit(count, elements)?)
 }
 
-pub(super) fn matmul(site: &Site) -> Rule {
+pub(super) fn matmul(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 1, usize::MAX)?;
     // A vector on the right is documented, but no compiler takes it.
     let y = expect::ranked(site, "y", 2, usize::MAX).map_err(|refusal| {
@@ -123,7 +123,7 @@ pub(super) fn matmul(site: &Site) -> Rule {
     let (transpose_x, transpose_y) = (transpose_x?, transpose_y?);
     if x.rank() == 1 && transpose_x {
         let message = "is true, but `x` has rank 1 and cannot be transposed";
-        return Err(Refusal::new(message).of("transpose_x"));
+        return Err(InferError::new(message).of("transpose_x"));
     }
     let vector = x.rank() == 1;
     let mut left = x.shape.clone();
@@ -152,12 +152,13 @@ pub(super) fn matmul(site: &Site) -> Rule {
         shape.push(left_matrix[0].clone());
     }
     shape.push(right_matrix[1].clone());
-    let value = value.and_then(|elements| Folded::new(DType::Int32, fixed(&shape)?, elements));
-    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+    let value =
+        value.and_then(|elements| KnownElements::new(DType::Int32, fixed(&shape)?, elements));
+    Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
 /// The element type of a product: from iOS17 on that of the factor that is not a constant.
-fn product_dtype(site: &Site, x: &TensorType, y: &TensorType) -> Result<DType, Refusal> {
+fn product_dtype(site: &InferContext, x: &TensorType, y: &TensorType) -> Result<DType, InferError> {
     let stated = |name| {
         let mut bound = site.bindings(name).iter();
         bound.all(|binding: &Binding| site.function().bound_constant(binding).is_some())
@@ -172,13 +173,13 @@ fn product_dtype(site: &Site, x: &TensorType, y: &TensorType) -> Result<DType, R
                 "has element type `{}`, but `x` has `{}`; both must be the same where both are {kind}",
                 y.dtype, x.dtype
             );
-            Err(Refusal::new(message).of("y").hint("`cast` one of them"))
+            Err(InferError::new(message).of("y").hint("`cast` one of them"))
         }
     }
 }
 
 /// The product of two matrices of known integers; a vector on the left is a matrix of one row.
-fn fold_product(site: &Site, transpose_x: bool, transpose_y: bool) -> Option<Vec<Scalar>> {
+fn fold_product(site: &InferContext, transpose_x: bool, transpose_y: bool) -> Option<Vec<Scalar>> {
     let (x, y) = (integers(site, "x")?, integers(site, "y")?);
     let matrix = |shape: &[u64]| match *shape {
         [columns] => Some((1, columns as usize)),
@@ -206,7 +207,7 @@ struct Integers {
 }
 
 /// Only integers are multiplied: shapes and indices are made of them, not of floats.
-fn integers(site: &Site, name: &str) -> Option<Integers> {
+fn integers(site: &InferContext, name: &str) -> Option<Integers> {
     let value = site.value(name).filter(|value| value.dtype == DType::Int32)?;
     Some(Integers { shape: value.shape.clone(), elements: value.ints()? })
 }
@@ -227,7 +228,7 @@ fn within_limit(count: usize, elements: impl Iterator<Item = Scalar>) -> Option<
     (count as u64 <= crate::infer::MAX_FOLDED_ELEMENTS).then(|| elements.collect())
 }
 
-pub(super) fn scaled_dot_product_attention(site: &Site) -> Rule {
+pub(super) fn scaled_dot_product_attention(site: &InferContext) -> Rule {
     let query = expect::ranked(site, "query", 3, usize::MAX)?;
     let rank = query.rank();
     let key = expect::ranked(site, "key", rank, rank)?;
@@ -255,5 +256,5 @@ pub(super) fn scaled_dot_product_attention(site: &Site) -> Rule {
     }
     let mut shape = query.shape[..rank - 1].to_vec();
     shape.push(value.shape[rank - 1].clone());
-    Ok(vec![Outcome::tensor(query.dtype, shape)])
+    Ok(vec![InferredValue::tensor(query.dtype, shape)])
 }

@@ -22,11 +22,11 @@ mod tensor_operation;
 mod tensor_transformation;
 mod window;
 
-use super::{Rule, Site};
+use super::{InferContext, Rule};
 use crate::ops::OpKind;
 
 /// The rule that says what an operation gives.
-pub(super) fn rule(kind: OpKind) -> fn(&Site) -> Rule {
+pub(super) fn rule(kind: OpKind) -> fn(&InferContext) -> Rule {
     match kind {
         OpKind::ConstSymbolic => control_flow::constant_symbolic,
         OpKind::Abs => elementwise::abs,

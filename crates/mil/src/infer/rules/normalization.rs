@@ -5,11 +5,11 @@
 
 use super::expect;
 use crate::infer::shape::marked_axes;
-use crate::infer::site::Outcome;
-use crate::infer::{Refusal, Rule, Site};
+use crate::infer::site::InferredValue;
+use crate::infer::{InferContext, InferError, Rule};
 use crate::ir::{Dim, TensorType};
 
-pub(super) fn batch_norm(site: &Site) -> Rule {
+pub(super) fn batch_norm(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, 5)?;
     for name in ["mean", "variance", "gamma", "beta"] {
         one_for_each_channel(site, x, name)?;
@@ -18,7 +18,7 @@ pub(super) fn batch_norm(site: &Site) -> Rule {
     same(x)
 }
 
-pub(super) fn instance_norm(site: &Site) -> Rule {
+pub(super) fn instance_norm(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, 4)?;
     for name in ["gamma", "beta"] {
         one_for_each_channel(site, x, name)?;
@@ -27,13 +27,13 @@ pub(super) fn instance_norm(site: &Site) -> Rule {
     same(x)
 }
 
-pub(super) fn l2_norm(site: &Site) -> Rule {
+pub(super) fn l2_norm(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, usize::MAX)?;
     expect::one_element(site, "epsilon")?;
     same(x)
 }
 
-pub(super) fn layer_norm(site: &Site) -> Rule {
+pub(super) fn layer_norm(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axes = marked_axes(site, "axes", x.rank())?;
     // In the order of `x`, whatever the order of `axes`.
@@ -46,7 +46,7 @@ pub(super) fn layer_norm(site: &Site) -> Rule {
     same(x)
 }
 
-pub(super) fn local_response_norm(site: &Site) -> Rule {
+pub(super) fn local_response_norm(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 3, 4)?;
     for name in ["size", "alpha", "beta", "k"] {
         expect::one_element(site, name)?;
@@ -56,10 +56,10 @@ pub(super) fn local_response_norm(site: &Site) -> Rule {
 }
 
 fn same(x: &TensorType) -> Rule {
-    Ok(vec![Outcome::tensor(x.dtype, x.shape.clone())])
+    Ok(vec![InferredValue::tensor(x.dtype, x.shape.clone())])
 }
 
 /// Refuses a parameter, if it is bound, that is not a vector with one element for each channel.
-fn one_for_each_channel(site: &Site, x: &TensorType, name: &str) -> Result<(), Refusal> {
+fn one_for_each_channel(site: &InferContext, x: &TensorType, name: &str) -> Result<(), InferError> {
     expect::shape(site, name, &x.shape[1..=1], "one element for each channel of `x`")
 }

@@ -2,22 +2,22 @@
 
 use super::expect;
 use super::window::{Padding, Window, check_pad_type};
-use crate::infer::{Outcome, Refusal, Rule, Site};
+use crate::infer::{InferContext, InferError, InferredValue, Rule};
 use crate::ir::Dim;
 
-pub(super) fn avg_pool(site: &Site) -> Rule {
+pub(super) fn avg_pool(site: &InferContext) -> Rule {
     pool(site, 5)
 }
 
-pub(super) fn l2_pool(site: &Site) -> Rule {
+pub(super) fn l2_pool(site: &InferContext) -> Rule {
     pool(site, 4)
 }
 
-pub(super) fn max_pool(site: &Site) -> Rule {
+pub(super) fn max_pool(site: &InferContext) -> Rule {
     pool(site, 5)
 }
 
-fn pool(site: &Site, most: usize) -> Rule {
+fn pool(site: &InferContext, most: usize) -> Rule {
     let x = expect::ranked(site, "x", 3, most)?;
     let spatial = x.rank() - 2;
     let sizes = expect::positive_per_spatial_dim(site, "kernel_sizes", spatial)?;
@@ -30,7 +30,7 @@ fn pool(site: &Site, most: usize) -> Rule {
 
     let rounded_up = site.bool("ceil_mode")?;
     if rounded_up {
-        let refusal = |message: &str| Refusal::new(message).of("ceil_mode");
+        let refusal = |message: &str| InferError::new(message).of("ceil_mode");
         if spatial > 2 {
             return Err(refusal("is true, but `x` has three spatial dimensions; accepted are two"));
         }
@@ -54,5 +54,5 @@ fn pool(site: &Site, most: usize) -> Rule {
     let window = Window { kernel, strides, dilations: vec![1; spatial], padding };
     let mut shape = x.shape[..2].to_vec();
     shape.extend(window.output(site, &x.shape[2..])?);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }

@@ -3,32 +3,32 @@
 use coremill_tensor::DType;
 
 use super::expect;
-use crate::infer::{MAX_RANK, Outcome, Refusal, Rule, Site};
+use crate::infer::{InferContext, InferError, InferredValue, MAX_RANK, Rule};
 use crate::ir::Dim;
 
-pub(super) fn random_bernoulli(site: &Site) -> Rule {
+pub(super) fn random_bernoulli(site: &InferContext) -> Rule {
     let dtype = site.optional_tensor("prob").map_or(DType::Fp32, |prob| prob.dtype);
-    Ok(vec![Outcome::tensor(dtype, stated_shape(site)?)])
+    Ok(vec![InferredValue::tensor(dtype, stated_shape(site)?)])
 }
 
-pub(super) fn random_categorical(site: &Site) -> Rule {
+pub(super) fn random_categorical(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 1, usize::MAX)?;
     site.choice("mode", &["logits", "probs"])?;
     let mut shape = x.shape[..x.rank() - 1].to_vec();
     shape.push(expect::extent(site, "size")?);
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn random_normal(site: &Site) -> Rule {
+pub(super) fn random_normal(site: &InferContext) -> Rule {
     distribution(site, "mean", "stddev")
 }
 
-pub(super) fn random_uniform(site: &Site) -> Rule {
+pub(super) fn random_uniform(site: &InferContext) -> Rule {
     distribution(site, "low", "high")
 }
 
 /// A distribution with two parameters, whose defaults are fp32.
-fn distribution(site: &Site, first: &str, second: &str) -> Rule {
+fn distribution(site: &InferContext, first: &str, second: &str) -> Rule {
     let dtype = |name| site.optional_tensor(name).map_or(DType::Fp32, |bound| bound.dtype);
     let (left, right) = (dtype(first), dtype(second));
     if left != right {
@@ -37,15 +37,15 @@ fn distribution(site: &Site, first: &str, second: &str) -> Rule {
             "is left to its default, an `fp32`, but `{bound}` is not one (`{left}`, `{right}`); both \
              must have the same type"
         );
-        return Err(Refusal::new(message).of(absent).hint("bind both"));
+        return Err(InferError::new(message).of(absent).hint("bind both"));
     }
-    Ok(vec![Outcome::tensor(left, stated_shape(site)?)])
+    Ok(vec![InferredValue::tensor(left, stated_shape(site)?)])
 }
 
 /// The shape that the elements of `shape` are.
-fn stated_shape(site: &Site) -> Result<Vec<Dim>, Refusal> {
+fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
     let shape = expect::ranked(site, "shape", 1, 1)?;
-    let refusal = |message: String| Refusal::new(message).of("shape");
+    let refusal = |message: String| InferError::new(message).of("shape");
     let Some(rank) = shape.shape[0].known() else {
         let message = format!("has {} elements; accepted is a fixed number", shape.shape[0]);
         return Err(refusal(message));

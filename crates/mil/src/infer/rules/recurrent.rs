@@ -2,7 +2,7 @@
 //! many as the hidden state has elements.
 
 use super::expect;
-use crate::infer::{Outcome, Refusal, Rule, Site};
+use crate::infer::{InferContext, InferError, InferredValue, Rule};
 use crate::ir::{Dim, Expr};
 
 /// The activations of every recurrent operation; the hard sigmoid goes by two names.
@@ -11,7 +11,7 @@ const ACTIVATIONS: [&str; 7] =
 
 const ONE_WAY: [&str; 2] = ["forward", "reverse"];
 
-pub(super) fn gru(site: &Site) -> Rule {
+pub(super) fn gru(site: &InferContext) -> Rule {
     let layer = Layer::of(site, 3)?;
     site.choice("direction", &ONE_WAY)?;
     expect::choice_in_any_case(site, "recurrent_activation", &ACTIVATIONS)?;
@@ -23,7 +23,7 @@ pub(super) fn gru(site: &Site) -> Rule {
     layer.give(site, &["initial_h"], 1)
 }
 
-pub(super) fn lstm(site: &Site) -> Rule {
+pub(super) fn lstm(site: &InferContext) -> Rule {
     let layer = Layer::of(site, 4)?;
     let direction = site.choice("direction", &["forward", "reverse", "bidirectional"])?;
     for activation in ["recurrent_activation", "cell_activation", "activation"] {
@@ -37,7 +37,7 @@ pub(super) fn lstm(site: &Site) -> Rule {
         for weight in ["weight_ih_back", "weight_hh_back"] {
             if !site.has(weight) {
                 let message = "is required when `direction` is `bidirectional`";
-                return Err(Refusal::new(message).of(weight));
+                return Err(InferError::new(message).of(weight));
             }
         }
         layer.check_weights(site, "weight_ih_back", "weight_hh_back")?;
@@ -47,7 +47,7 @@ pub(super) fn lstm(site: &Site) -> Rule {
     layer.give(site, &["initial_h", "initial_c"], directions)
 }
 
-pub(super) fn rnn(site: &Site) -> Rule {
+pub(super) fn rnn(site: &InferContext) -> Rule {
     let layer = Layer::of(site, 1)?;
     site.choice("direction", &ONE_WAY)?;
     expect::choice_in_any_case(site, "activation", &ACTIVATIONS)?;
@@ -67,7 +67,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn of(site: &Site, gates: i64) -> Result<Layer, Refusal> {
+    fn of(site: &InferContext, gates: i64) -> Result<Layer, InferError> {
         let x = expect::ranked(site, "x", 3, 3)?;
         let weight = expect::ranked(site, "weight_hh", 2, 2)?;
         let [sequence, batch, input] = [0, 1, 2].map(|axis| x.shape[axis].clone());
@@ -75,11 +75,16 @@ impl Layer {
     }
 
     /// The extent of so many hidden states side by side.
-    fn hidden_times(&self, site: &Site, times: i64) -> Dim {
+    fn hidden_times(&self, site: &InferContext, times: i64) -> Dim {
         site.dim(self.hidden.expr().and_then(|hidden| hidden.mul(&Expr::from(times))))
     }
 
-    fn check_weights(&self, site: &Site, of_input: &str, of_hidden: &str) -> Result<(), Refusal> {
+    fn check_weights(
+        &self,
+        site: &InferContext,
+        of_input: &str,
+        of_hidden: &str,
+    ) -> Result<(), InferError> {
         let rows = self.hidden_times(site, self.gates);
         let (gates, hidden) = (self.gates, &self.hidden);
         let why = format!("{gates} gates for a hidden state of {hidden}");
@@ -89,7 +94,7 @@ impl Layer {
         expect::shape(site, of_hidden, &[rows, hidden.clone()], &why)
     }
 
-    fn check_vector(&self, site: &Site, name: &str, gates: i64) -> Result<(), Refusal> {
+    fn check_vector(&self, site: &InferContext, name: &str, gates: i64) -> Result<(), InferError> {
         let extent = self.hidden_times(site, gates);
         let why = format!("{gates} gates for a hidden state of {}", self.hidden);
         expect::shape(site, name, &[extent], &why)
@@ -97,7 +102,7 @@ impl Layer {
 
     /// The outputs: the hidden state of every step or of the last one, and one final state for each
     /// initial one.
-    fn give(&self, site: &Site, initial: &[&str], directions: i64) -> Rule {
+    fn give(&self, site: &InferContext, initial: &[&str], directions: i64) -> Rule {
         let width = self.hidden_times(site, directions);
         let state = vec![self.batch.clone(), width.clone()];
         for name in initial {
@@ -108,8 +113,9 @@ impl Layer {
             false => Dim::Known(1),
         };
         let dtype = site.tensor("x")?.dtype;
-        let mut outcomes = vec![Outcome::tensor(dtype, vec![steps, self.batch.clone(), width])];
-        outcomes.extend(initial.iter().map(|_| Outcome::tensor(dtype, state.clone())));
+        let mut outcomes =
+            vec![InferredValue::tensor(dtype, vec![steps, self.batch.clone(), width])];
+        outcomes.extend(initial.iter().map(|_| InferredValue::tensor(dtype, state.clone())));
         Ok(outcomes)
     }
 }

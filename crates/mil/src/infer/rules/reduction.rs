@@ -5,40 +5,40 @@ use coremill_tensor::DType;
 
 use super::expect;
 use crate::infer::fold::{as_expr, expression, float, integer, truncated};
-use crate::infer::folded::{Folded, Scalar};
+use crate::infer::folded::{KnownElements, Scalar};
 use crate::infer::shape::{fixed, marked_axes, reduced};
-use crate::infer::site::Outcome;
-use crate::infer::{MAX_FOLDED_ELEMENTS, Rule, Site};
+use crate::infer::site::InferredValue;
+use crate::infer::{InferContext, MAX_FOLDED_ELEMENTS, Rule};
 use crate::ir::Expr;
 
-pub(super) fn reduce_argmax(site: &Site) -> Rule {
+pub(super) fn reduce_argmax(site: &InferContext) -> Rule {
     position(site, |best, candidate| candidate > best)
 }
 
-pub(super) fn reduce_argmin(site: &Site) -> Rule {
+pub(super) fn reduce_argmin(site: &InferContext) -> Rule {
     position(site, |best, candidate| candidate < best)
 }
 
-pub(super) fn reduce_l1_norm(site: &Site) -> Rule {
+pub(super) fn reduce_l1_norm(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().map(|value| value.abs()).sum())
 }
 
-pub(super) fn reduce_l2_norm(site: &Site) -> Rule {
+pub(super) fn reduce_l2_norm(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().map(|value| value * value).sum::<f64>().sqrt())
 }
 
-pub(super) fn reduce_log_sum(site: &Site) -> Rule {
+pub(super) fn reduce_log_sum(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().sum::<f64>().ln())
 }
 
-pub(super) fn reduce_log_sum_exp(site: &Site) -> Rule {
+pub(super) fn reduce_log_sum_exp(site: &InferContext) -> Rule {
     of_numbers(site, |values| {
         let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         values.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() + largest
     })
 }
 
-pub(super) fn reduce_max(site: &Site) -> Rule {
+pub(super) fn reduce_max(site: &InferContext) -> Rule {
     one_by_one(
         site,
         None,
@@ -55,11 +55,11 @@ pub(super) fn reduce_max(site: &Site) -> Rule {
     )
 }
 
-pub(super) fn reduce_mean(site: &Site) -> Rule {
+pub(super) fn reduce_mean(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-pub(super) fn reduce_min(site: &Site) -> Rule {
+pub(super) fn reduce_min(site: &InferContext) -> Rule {
     one_by_one(
         site,
         None,
@@ -76,20 +76,20 @@ pub(super) fn reduce_min(site: &Site) -> Rule {
     )
 }
 
-pub(super) fn reduce_prod(site: &Site) -> Rule {
+pub(super) fn reduce_prod(site: &InferContext) -> Rule {
     one_by_one(site, Some(1), |x, y| x * y, Expr::mul)
 }
 
-pub(super) fn reduce_sum(site: &Site) -> Rule {
+pub(super) fn reduce_sum(site: &InferContext) -> Rule {
     one_by_one(site, Some(0), |x, y| x + y, Expr::add)
 }
 
-pub(super) fn reduce_sum_square(site: &Site) -> Rule {
+pub(super) fn reduce_sum_square(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().map(|value| value * value).sum())
 }
 
 /// A reduction of numbers as a whole. In an integer tensor a fraction is cut off.
-fn of_numbers(site: &Site, f: impl Fn(&[f64]) -> f64) -> Rule {
+fn of_numbers(site: &InferContext, f: impl Fn(&[f64]) -> f64) -> Rule {
     reduce(site, |dtype, elements| {
         let Some(values) =
             elements.iter().map(|element| element.float()).collect::<Option<Vec<_>>>()
@@ -104,7 +104,7 @@ fn of_numbers(site: &Site, f: impl Fn(&[f64]) -> f64) -> Rule {
 /// A reduction that takes in one element after the other, beginning with `neutral` if there is one:
 /// expressions are followed.
 fn one_by_one(
-    site: &Site,
+    site: &InferContext,
     neutral: Option<i64>,
     of_floats: impl Fn(f64, f64) -> f64,
     of_exprs: impl Fn(&Expr, &Expr) -> Option<Expr>,
@@ -133,7 +133,7 @@ fn one_by_one(
     })
 }
 
-fn reduce(site: &Site, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule {
+fn reduce(site: &InferContext, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule {
     let x = site.tensor("x")?;
     let axes = marked_axes(site, "axes", x.rank())?;
     let shape = reduced(&x.shape, &axes, site.bool("keep_dims")?);
@@ -141,14 +141,14 @@ fn reduce(site: &Site, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule {
     let value = || {
         let groups = groups(site.value("x")?, &axes)?;
         let elements = groups.iter().map(|group| f(dtype, group)).collect();
-        Folded::new(dtype, fixed(&shape)?, elements)
+        KnownElements::new(dtype, fixed(&shape)?, elements)
     };
     let value = value();
-    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+    Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
 /// The index of the element that is better than all before it, along one axis.
-fn position(site: &Site, better: impl Fn(f64, f64) -> bool) -> Rule {
+fn position(site: &InferContext, better: impl Fn(f64, f64) -> bool) -> Rule {
     let x = site.tensor("x")?;
     expect::one_element(site, "axis")?;
     let axis = site.axis("axis", x.rank())?;
@@ -175,15 +175,15 @@ fn position(site: &Site, better: impl Fn(f64, f64) -> bool) -> Rule {
     };
     let value = || {
         let groups = groups(site.value("x")?, &axes)?;
-        Folded::new(dtype, fixed(&shape)?, groups.iter().map(best).collect())
+        KnownElements::new(dtype, fixed(&shape)?, groups.iter().map(best).collect())
     };
     let value = value();
-    Ok(vec![Outcome::tensor(dtype, shape).with(value)])
+    Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
 /// The elements that are reduced to one along the marked axes, for each that remains, in row-major
 /// order; none if more would remain than are folded.
-fn groups<'f>(x: &'f Folded, marked: &[bool]) -> Option<Vec<Vec<&'f Scalar>>> {
+fn groups<'f>(x: &'f KnownElements, marked: &[bool]) -> Option<Vec<Vec<&'f Scalar>>> {
     let axes: Vec<(u64, bool)> = x.shape.iter().copied().zip(marked.iter().copied()).collect();
     let kept = axes.iter().filter(|(_, reduced)| !reduced);
     let count = kept.map(|&(extent, _)| extent).try_fold(1u64, u64::checked_mul)?;

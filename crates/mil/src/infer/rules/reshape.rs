@@ -1,12 +1,12 @@
 //! The same elements in another shape.
 
 use crate::infer::rules::elements::{reshaped, tensor};
-use crate::infer::{Folded, Refusal, Rule, Scalar, Site, normalize_axis, refuse};
+use crate::infer::{InferContext, InferError, KnownElements, Rule, Scalar, normalize_axis, refuse};
 use crate::ir::{Dim, Expr, Opset, TensorType, Type};
 
 /// Elements of `shape` beyond 0 and -1 are extents. What is -1, unknown, or determined by all others
 /// is what the number of elements leaves.
-pub(super) fn reshape(site: &Site) -> Rule {
+pub(super) fn reshape(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let shape = match target(site, "shape")? {
         Target::Elements(elements) => resolve(site, x, elements)?,
@@ -26,11 +26,11 @@ pub(super) enum Target {
 
 /// The extents that a parameter lists, which must be a vector of known length: a tensor's rank must
 /// be known.
-pub(super) fn target(site: &Site, name: &str) -> Result<Target, Refusal> {
+pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferError> {
     let ty = site.tensor(name)?;
     let [length] = ty.shape.as_slice() else {
         let message = format!("expects a vector of extents, found `{ty}`");
-        return Err(Refusal::new(message).of(name));
+        return Err(InferError::new(message).of(name));
     };
     if let Some(value) = site.value(name) {
         return Ok(Target::Elements(value.elements.clone()));
@@ -39,12 +39,12 @@ pub(super) fn target(site: &Site, name: &str) -> Result<Target, Refusal> {
         Some(length) if length <= MAX_RANK => Ok(Target::Length(length as usize)),
         Some(length) => {
             let message = format!("lists {length} extents; tensors have at most {MAX_RANK}");
-            Err(Refusal::new(message).of(name))
+            Err(InferError::new(message).of(name))
         }
         None => {
             let message = format!("is `{ty}`, which leaves the rank of what it describes open");
             let hint = "compute it with a number of elements that does not depend on the input";
-            Err(Refusal::new(message).of(name).hint(hint))
+            Err(InferError::new(message).of(name).hint(hint))
         }
     }
 }
@@ -52,8 +52,12 @@ pub(super) fn target(site: &Site, name: &str) -> Result<Target, Refusal> {
 /// No tensor that anything computes with comes near; a file could claim any rank.
 const MAX_RANK: u64 = 4096;
 
-fn resolve(site: &Site, x: &TensorType, mut target: Vec<Scalar>) -> Result<Vec<Dim>, Refusal> {
-    let refusal = |message: String| Refusal::new(message).of("shape");
+fn resolve(
+    site: &InferContext,
+    x: &TensorType,
+    mut target: Vec<Scalar>,
+) -> Result<Vec<Dim>, InferError> {
+    let refusal = |message: String| InferError::new(message).of("shape");
     inherit(site, x, &mut target)?;
     let inferred = target.iter().filter(|element| element.int() == Some(-1)).count();
     if inferred > 1 {
@@ -145,7 +149,7 @@ fn resolve(site: &Site, x: &TensorType, mut target: Vec<Scalar>) -> Result<Vec<D
 
 /// Puts the extents of `x` in place of zeros: up to iOS16 those at the same place, which asks for the
 /// same rank; from iOS17 on those at the same distance from the end, and 1 beyond.
-fn inherit(site: &Site, x: &TensorType, target: &mut [Scalar]) -> Result<(), Refusal> {
+fn inherit(site: &InferContext, x: &TensorType, target: &mut [Scalar]) -> Result<(), InferError> {
     if !target.iter().any(|element| element.int() == Some(0)) {
         return Ok(());
     }
@@ -156,7 +160,7 @@ fn inherit(site: &Site, x: &TensorType, target: &mut [Scalar]) -> Result<(), Ref
              elements while `x` has rank {}",
             x.rank()
         );
-        return Err(Refusal::new(message)
+        return Err(InferError::new(message)
             .of("shape")
             .hint("state the extents, or declare the function with opset `CoreML7` or later"));
     }
@@ -173,21 +177,21 @@ fn product(mut factors: impl Iterator<Item = Option<Expr>>) -> Option<Expr> {
     factors.try_fold(Expr::from(1), |product, factor| product.mul(&factor?))
 }
 
-pub(super) fn reshape_like(site: &Site) -> Rule {
+pub(super) fn reshape_like(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let references = site.all("ref_tensors");
     for name in ["begins", "ends", "end_masks"] {
         let count = site.all(name).len();
         if count != references.len() {
             let message = format!("holds {count} values, but `ref_tensors` {}", references.len());
-            return Err(Refusal::new(message).of(name));
+            return Err(InferError::new(message).of(name));
         }
     }
     let mut shape = Vec::new();
     for (at, reference) in references.iter().enumerate() {
         let Some(tensor) = reference.ty.as_tensor() else {
             let message = format!("expects tensors, found `{}`", reference.ty);
-            return Err(Refusal::new(message).of("ref_tensors"));
+            return Err(InferError::new(message).of("ref_tensors"));
         };
         let begin = bound(site, "begins", at)?;
         let masked = part(site, "end_masks", at, "bool", Scalar::bool)?;
@@ -199,7 +203,7 @@ pub(super) fn reshape_like(site: &Site) -> Rule {
     if let Some(open) = shape.iter().find(|dim| dim.known().is_none()) {
         let message =
             format!("leave the extent {open} to the input; all that are taken must be fixed");
-        return Err(Refusal::new(message)
+        return Err(InferError::new(message)
             .of("ref_tensors")
             .hint("use `reshape` with a shape that is computed"));
     }
@@ -216,7 +220,7 @@ pub(super) fn reshape_like(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-fn bound(site: &Site, name: &str, at: usize) -> Result<i64, Refusal> {
+fn bound(site: &InferContext, name: &str, at: usize) -> Result<i64, InferError> {
     part(site, name, at, "int32", |element| match element {
         Scalar::Int(value) => Some(*value),
         _ => None,
@@ -225,20 +229,20 @@ fn bound(site: &Site, name: &str, at: usize) -> Result<i64, Refusal> {
 
 /// One of several values, which must be a constant scalar.
 fn part<T>(
-    site: &Site,
+    site: &InferContext,
     name: &str,
     at: usize,
     dtype: &str,
     read: impl Fn(&Scalar) -> Option<T>,
-) -> Result<T, Refusal> {
+) -> Result<T, InferError> {
     let operand = &site.all(name)[at];
-    let scalar = |folded: &Folded| {
+    let scalar = |folded: &KnownElements| {
         let fits = folded.shape.is_empty() && folded.dtype.to_string() == dtype;
         fits.then(|| folded.only().and_then(&read)).flatten()
     };
     operand.value.as_deref().and_then(scalar).ok_or_else(|| {
         let message = format!("expects constant `{dtype}` scalars, found `{}` at {at}", operand.ty);
-        Refusal::new(message).of(name).hint("bind it to a `const`")
+        InferError::new(message).of(name).hint("bind it to a `const`")
     })
 }
 
@@ -248,7 +252,7 @@ fn clamped(bound: i64, rank: usize) -> usize {
     usize::try_from(from_start).unwrap_or(0).min(rank)
 }
 
-pub(super) fn expand_dims(site: &Site) -> Rule {
+pub(super) fn expand_dims(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axes = axis_list(site, "axes")?;
     let rank = x.rank() + axes.len();
@@ -272,7 +276,7 @@ pub(super) fn expand_dims(site: &Site) -> Rule {
 
 /// Removes axes of extent 1. As in PyTorch, listed axes of another extent stay; open ones are taken
 /// not to be 1, since the rank must be known.
-pub(super) fn squeeze(site: &Site) -> Rule {
+pub(super) fn squeeze(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let listed = match site.has("axes") {
         false => None,
@@ -294,7 +298,7 @@ pub(super) fn squeeze(site: &Site) -> Rule {
 }
 
 /// The integers of a parameter that must be a vector.
-pub(super) fn axis_list(site: &Site, name: &str) -> Result<Vec<i64>, Refusal> {
+pub(super) fn axis_list(site: &InferContext, name: &str) -> Result<Vec<i64>, InferError> {
     if site.tensor(name)?.rank() != 1 {
         return Err(site.expected(name, "a vector of axes"));
     }
@@ -302,14 +306,14 @@ pub(super) fn axis_list(site: &Site, name: &str) -> Result<Vec<i64>, Refusal> {
 }
 
 /// Refuses sorted axes of which two are the same.
-pub(super) fn no_axis_twice(sorted: &[usize], name: &str) -> Result<(), Refusal> {
+pub(super) fn no_axis_twice(sorted: &[usize], name: &str) -> Result<(), InferError> {
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
-        Some(pair) => Err(Refusal::new(format!("names axis {} twice", pair[0])).of(name)),
+        Some(pair) => Err(InferError::new(format!("names axis {} twice", pair[0])).of(name)),
     }
 }
 
-pub(super) fn flatten2d(site: &Site) -> Rule {
+pub(super) fn flatten2d(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let rank = x.rank();
     let axis = site.int("axis")?;

@@ -3,18 +3,18 @@
 use crate::infer::rules::elements::{offset, rearranged, tabulated, tensor};
 use crate::infer::rules::join::agreed;
 use crate::infer::rules::slice::element_at;
-use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Dim, Opset, TensorType, Type};
 
 const MODES: [&str; 7] = ["add", "div", "max", "min", "mul", "sub", "update"];
 
-pub(super) fn gather(site: &Site) -> Rule {
+pub(super) fn gather(site: &InferContext) -> Rule {
     let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
     let axis = site.axis("axis", x.rank())?;
     let batch = batch_dims(site, x, indices)?;
     if axis < batch {
         let message = format!("is {axis}, one of the {batch} axes that `batch_dims` sets apart");
-        return Err(Refusal::new(message).of("axis").hint("gather along a later axis"));
+        return Err(InferError::new(message).of("axis").hint("gather along a later axis"));
     }
     validate(site, |_| Some((&x.shape[axis], axis)))?;
 
@@ -41,7 +41,7 @@ pub(super) fn gather(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-pub(super) fn gather_along_axis(site: &Site) -> Rule {
+pub(super) fn gather_along_axis(site: &InferContext) -> Rule {
     let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
     let axis = site.axis("axis", x.rank())?;
     let shape = beside_axis(x, "x", indices, axis)?;
@@ -60,13 +60,13 @@ pub(super) fn gather_along_axis(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-pub(super) fn gather_nd(site: &Site) -> Rule {
+pub(super) fn gather_nd(site: &InferContext) -> Rule {
     let (x, indices) = (site.tensor("x")?, site.tensor("indices")?);
     let depth = depth(indices)?;
     let batch = batch_dims(site, x, indices)?;
     if batch >= indices.rank() {
         let message = format!("is {batch}, but only {} axes hold indices", indices.rank() - 1);
-        return Err(Refusal::new(message).of("batch_dims"));
+        return Err(InferError::new(message).of("batch_dims"));
     }
     check_depth(x, "x", depth, batch)?;
     validate(site, |place| {
@@ -92,7 +92,7 @@ pub(super) fn gather_nd(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-pub(super) fn scatter(site: &Site) -> Rule {
+pub(super) fn scatter(site: &InferContext) -> Rule {
     let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
     let axis = site.axis("axis", data.rank())?;
     site.choice("mode", &MODES)?;
@@ -101,10 +101,10 @@ pub(super) fn scatter(site: &Site) -> Rule {
     expected.extend_from_slice(&data.shape[axis + 1..]);
     check_updates(site, data, expected)?;
     validate(site, |_| Some((&data.shape[axis], axis)))?;
-    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
+    Ok(vec![InferredValue::tensor(data.dtype, data.shape.clone())])
 }
 
-pub(super) fn scatter_along_axis(site: &Site) -> Rule {
+pub(super) fn scatter_along_axis(site: &InferContext) -> Rule {
     let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
     let axis = site.axis("axis", data.rank())?;
     let mode = site.choice("mode", &MODES)?;
@@ -116,7 +116,7 @@ pub(super) fn scatter_along_axis(site: &Site) -> Rule {
             return None;
         }
         let (indices, updates) = (site.value("indices")?, site.value("updates")?);
-        let mut written = Folded::clone(site.value("data")?);
+        let mut written = KnownElements::clone(site.value("data")?);
         tabulated(updates.dtype, &shape, |index| {
             let mut at = index.to_vec();
             at[axis] = index_at(indices, index, written.shape[axis])?;
@@ -129,7 +129,7 @@ pub(super) fn scatter_along_axis(site: &Site) -> Rule {
     Ok(vec![tensor(data.dtype, data.shape.clone(), fold())])
 }
 
-pub(super) fn scatter_nd(site: &Site) -> Rule {
+pub(super) fn scatter_nd(site: &InferContext) -> Rule {
     let (data, indices) = (site.tensor("data")?, site.tensor("indices")?);
     let depth = depth(indices)?;
     site.choice("mode", &MODES)?;
@@ -141,16 +141,20 @@ pub(super) fn scatter_nd(site: &Site) -> Rule {
         let axis = place % depth.max(1);
         Some((data.shape.get(axis)?, axis))
     })?;
-    Ok(vec![Outcome::tensor(data.dtype, data.shape.clone())])
+    Ok(vec![InferredValue::tensor(data.dtype, data.shape.clone())])
 }
 
 /// How many leading axes `x` and `indices` share. Before iOS16 there were none.
-fn batch_dims(site: &Site, x: &TensorType, indices: &TensorType) -> Result<usize, Refusal> {
+fn batch_dims(
+    site: &InferContext,
+    x: &TensorType,
+    indices: &TensorType,
+) -> Result<usize, InferError> {
     if !site.row_has("batch_dims") {
         return Ok(0);
     }
     let given = site.int("batch_dims")?;
-    let refusal = |message: String| Refusal::new(message).of("batch_dims");
+    let refusal = |message: String| InferError::new(message).of("batch_dims");
     let count = usize::try_from(given).ok();
     let Some(count) = count.filter(|&count| count < x.rank() && count <= indices.rank()) else {
         return Err(refusal(format!(
@@ -176,7 +180,7 @@ fn beside_axis(
     name: &str,
     indices: &TensorType,
     axis: usize,
-) -> Result<Vec<Dim>, Refusal> {
+) -> Result<Vec<Dim>, InferError> {
     let mut shape = indices.shape.clone();
     let mut same = shape.len() == x.rank();
     for (at, (dim, extent)) in shape.iter_mut().zip(&x.shape).enumerate() {
@@ -194,19 +198,19 @@ fn beside_axis(
         "is `{indices}`, but `{name}` is `{x}`; both need the same rank, and the same extents but \
          along axis {axis}"
     );
-    Err(Refusal::new(message).of("indices"))
+    Err(InferError::new(message).of("indices"))
 }
 
 /// How many indices pick a place: the extent of the last axis.
-fn depth(indices: &TensorType) -> Result<usize, Refusal> {
+fn depth(indices: &TensorType) -> Result<usize, InferError> {
     let depth = indices.shape.last().and_then(Dim::known);
     depth.and_then(|depth| usize::try_from(depth).ok()).ok_or_else(|| {
         let message = format!("is `{indices}`; its last axis must be there, and of a fixed extent");
-        Refusal::new(message).of("indices").hint("the last axis holds one index for each axis")
+        InferError::new(message).of("indices").hint("the last axis holds one index for each axis")
     })
 }
 
-fn check_depth(x: &TensorType, name: &str, depth: usize, batch: usize) -> Result<(), Refusal> {
+fn check_depth(x: &TensorType, name: &str, depth: usize, batch: usize) -> Result<(), InferError> {
     if x.rank().checked_sub(batch).is_some_and(|rank| depth <= rank) {
         return Ok(());
     }
@@ -214,25 +218,29 @@ fn check_depth(x: &TensorType, name: &str, depth: usize, batch: usize) -> Result
         "picks places by {depth} indices, but `{name}` is `{x}`, of which {} axes are left",
         x.rank().saturating_sub(batch)
     );
-    Err(Refusal::new(message).of("indices"))
+    Err(InferError::new(message).of("indices"))
 }
 
-fn check_updates(site: &Site, data: &TensorType, expected: Vec<Dim>) -> Result<(), Refusal> {
+fn check_updates(
+    site: &InferContext,
+    data: &TensorType,
+    expected: Vec<Dim>,
+) -> Result<(), InferError> {
     let updates = Type::Tensor(site.tensor("updates")?.clone());
     let expected = Type::Tensor(TensorType { dtype: data.dtype, shape: expected });
     if updates.is_compatible(&expected) {
         return Ok(());
     }
     let message = format!("is `{updates}`; `data` and `indices` ask for `{expected}`");
-    Err(Refusal::new(message).of("updates"))
+    Err(InferError::new(message).of("updates"))
 }
 
 /// From iOS17 on `validate_indices` asks that indices are refused that lie outside, or that count
 /// from the end. `extent` says which axis the index at a place is for.
 fn validate<'a>(
-    site: &Site,
+    site: &InferContext,
     extent: impl Fn(usize) -> Option<(&'a Dim, usize)>,
-) -> Result<(), Refusal> {
+) -> Result<(), InferError> {
     if site.since() < Opset::Ios17 || !site.bool("validate_indices")? {
         return Ok(());
     }
@@ -245,14 +253,14 @@ fn validate<'a>(
                 "holds {index}, but axis {axis} has {extent} elements, and `validate_indices` asks \
                  for indices from 0 up to it"
             );
-            return Err(Refusal::new(message).of("indices"));
+            return Err(InferError::new(message).of("indices"));
         }
     }
     Ok(())
 }
 
 /// Refuses indices outside an axis of a tensor whose elements are known.
-fn check_indices(indices: &Folded, extent: u64, axis: usize) -> Result<(), Refusal> {
+fn check_indices(indices: &KnownElements, extent: u64, axis: usize) -> Result<(), InferError> {
     let known = indices.elements.iter().filter_map(|element| element.int());
     match known.into_iter().find(|&index| element_at(index, extent).is_none()) {
         None => Ok(()),
@@ -263,7 +271,7 @@ fn check_indices(indices: &Folded, extent: u64, axis: usize) -> Result<(), Refus
 }
 
 /// The index at a place, counted from the start of an axis.
-fn index_at(indices: &Folded, place: &[u64], extent: u64) -> Option<u64> {
+fn index_at(indices: &KnownElements, place: &[u64], extent: u64) -> Option<u64> {
     let index = indices.elements.get(offset(&indices.shape, place)?)?.int()?;
     element_at(index, extent)
 }

@@ -1,7 +1,7 @@
 //! Slices, as Python and NumPy have them.
 
 use crate::infer::rules::elements::{offset, rearranged, tensor};
-use crate::infer::{Folded, Refusal, Rule, Scalar, Site, refuse};
+use crate::infer::{InferContext, InferError, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Dim, Expr, TensorType, Type};
 
 /// What is taken along one axis.
@@ -25,7 +25,7 @@ enum Bound {
     Unknown,
 }
 
-pub(super) fn slice_by_index(site: &Site) -> Rule {
+pub(super) fn slice_by_index(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let slices = slices(site, x)?;
     let shape = shape_of(site, x, &slices)?;
@@ -36,7 +36,7 @@ pub(super) fn slice_by_index(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-pub(super) fn slice_update(site: &Site) -> Rule {
+pub(super) fn slice_update(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let update = site.tensor("update")?;
     let slices = slices(site, x)?;
@@ -44,16 +44,16 @@ pub(super) fn slice_update(site: &Site) -> Rule {
     let expected = Type::Tensor(TensorType { dtype: x.dtype, shape: shape.clone() });
     let given = Type::Tensor(update.clone());
     if update.rank() == 0 {
-        return Err(Refusal::new("is a scalar; the update must have at least one axis")
+        return Err(InferError::new("is a scalar; the update must have at least one axis")
             .of("update")
             .hint("leave an axis out of `squeeze_mask`"));
     }
     if !given.is_compatible(&expected) {
         let message = format!("is `{given}`, but the slice that it replaces is `{expected}`");
-        return Err(Refusal::new(message).of("update"));
+        return Err(InferError::new(message).of("update"));
     }
     let fold = || {
-        let (mut value, update) = (Folded::clone(site.value("x")?), site.value("update")?);
+        let (mut value, update) = (KnownElements::clone(site.value("x")?), site.value("update")?);
         let places = places(&value.shape, &slices)?;
         let mut at = vec![0; value.shape.len()];
         // Every element of the update goes to one place, so that it is enough to walk through it.
@@ -71,9 +71,9 @@ pub(super) fn slice_update(site: &Site) -> Rule {
 }
 
 /// What is taken along each axis, by the parameters that both operations have.
-fn slices(site: &Site, x: &TensorType) -> Result<Vec<Slice>, Refusal> {
+fn slices(site: &InferContext, x: &TensorType) -> Result<Vec<Slice>, InferError> {
     let rank = x.rank();
-    let bounds = |name: &str, mask: &str| -> Result<Vec<Bound>, Refusal> {
+    let bounds = |name: &str, mask: &str| -> Result<Vec<Bound>, InferError> {
         let masked = mask_of(site, mask, rank)?;
         let bounds = vector(site, name, rank)?;
         let at = |(element, masked): (Scalar, bool)| match (masked, element.expr()) {
@@ -92,7 +92,7 @@ fn slices(site: &Site, x: &TensorType) -> Result<Vec<Slice>, Refusal> {
     };
     check_length(site, "stride", strides.len(), rank)?;
     if strides.contains(&0) {
-        return Err(Refusal::new("holds 0; strides are positive or negative").of("stride"));
+        return Err(InferError::new("holds 0; strides are positive or negative").of("stride"));
     }
     let parts = begins.into_iter().zip(ends).zip(strides.into_iter().zip(squeezed));
     let slice = |((begin, end), (stride, squeezed))| Slice { begin, end, stride, squeezed };
@@ -100,7 +100,7 @@ fn slices(site: &Site, x: &TensorType) -> Result<Vec<Slice>, Refusal> {
 }
 
 /// The elements of a vector with one for each axis.
-fn vector(site: &Site, name: &str, rank: usize) -> Result<Vec<Scalar>, Refusal> {
+fn vector(site: &InferContext, name: &str, rank: usize) -> Result<Vec<Scalar>, InferError> {
     let ty = site.tensor(name)?;
     if ty.rank() != 1 {
         return Err(site.expected(name, "a vector with one element for each axis of `x`"));
@@ -114,22 +114,27 @@ fn vector(site: &Site, name: &str, rank: usize) -> Result<Vec<Scalar>, Refusal> 
     }
 }
 
-fn mask_of(site: &Site, name: &str, rank: usize) -> Result<Vec<bool>, Refusal> {
+fn mask_of(site: &InferContext, name: &str, rank: usize) -> Result<Vec<bool>, InferError> {
     let mask = site.bools(name, rank)?;
     check_length(site, name, mask.len(), rank)?;
     Ok(mask)
 }
 
-fn check_length(site: &Site, name: &str, length: usize, rank: usize) -> Result<(), Refusal> {
+fn check_length(
+    site: &InferContext,
+    name: &str,
+    length: usize,
+    rank: usize,
+) -> Result<(), InferError> {
     if length == rank {
         return Ok(());
     }
     let message = format!("has {length} elements, but `x` of `{}` has rank {rank}", site.name());
-    Err(Refusal::new(message).of(name))
+    Err(InferError::new(message).of(name))
 }
 
 /// The shape of what is taken; squeezed axes are gone.
-fn shape_of(site: &Site, x: &TensorType, slices: &[Slice]) -> Result<Vec<Dim>, Refusal> {
+fn shape_of(site: &InferContext, x: &TensorType, slices: &[Slice]) -> Result<Vec<Dim>, InferError> {
     let mut shape = Vec::with_capacity(slices.len());
     for (axis, (extent, slice)) in x.shape.iter().zip(slices).enumerate() {
         if slice.squeezed {
@@ -141,7 +146,7 @@ fn shape_of(site: &Site, x: &TensorType, slices: &[Slice]) -> Result<Vec<Dim>, R
     Ok(shape)
 }
 
-fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), Refusal> {
+fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), InferError> {
     let (Bound::At(index), Some(extent)) = (&slice.begin, extent.known()) else { return Ok(()) };
     let Some(index) = index.constant() else { return Ok(()) };
     if element_at(index, extent).is_some() {
@@ -152,7 +157,7 @@ fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), Refusal> 
          -{extent} to {}",
         i128::from(extent) - 1
     );
-    Err(Refusal::new(message).of("begin"))
+    Err(InferError::new(message).of("begin"))
 }
 
 /// An index from the start, from one that may count from the end; none if it lies outside.
@@ -162,7 +167,12 @@ pub(super) fn element_at(index: i64, extent: u64) -> Option<u64> {
 }
 
 /// How many elements a slice takes along an axis.
-fn extent_of(site: &Site, extent: &Dim, slice: &Slice, axis: usize) -> Result<Dim, Refusal> {
+fn extent_of(
+    site: &InferContext,
+    extent: &Dim,
+    slice: &Slice,
+    axis: usize,
+) -> Result<Dim, InferError> {
     let (begin, end, stride) = (&slice.begin, &slice.end, slice.stride);
     if let (Bound::At(begin), Bound::At(end)) = (begin, end)
         && let (Some(begin), Some(end)) = (begin.constant(), end.constant())
@@ -302,7 +312,7 @@ fn locate(places: &[u64], slices: &[Slice], index: &[u64], at: &mut [u64]) -> Op
     Some(())
 }
 
-pub(super) fn slice_by_size(site: &Site) -> Rule {
+pub(super) fn slice_by_size(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let rank = x.rank();
     let begins = vector(site, "begin", rank)?;
@@ -323,7 +333,7 @@ pub(super) fn slice_by_size(site: &Site) -> Rule {
                 "starts at {} along axis {axis}, where `x` has {extent} elements",
                 begin.int().unwrap_or_default()
             );
-            return Err(Refusal::new(message).of("begin"));
+            return Err(InferError::new(message).of("begin"));
         }
         let start = start.flatten();
         starts.push(start);
@@ -337,7 +347,7 @@ pub(super) fn slice_by_size(site: &Site) -> Rule {
                 let Ok(size) = u64::try_from(size) else {
                     let message =
                         format!("is {size} along axis {axis}; sizes are -1 or not negative");
-                    return Err(Refusal::new(message).of("size"));
+                    return Err(InferError::new(message).of("size"));
                 };
                 let room = left.or(extent.known());
                 if room.is_some_and(|room| size > room) {
@@ -345,7 +355,7 @@ pub(super) fn slice_by_size(site: &Site) -> Rule {
                         "is {size} along axis {axis}, where {} of {extent} elements are left",
                         room.unwrap_or_default()
                     );
-                    return Err(Refusal::new(message)
+                    return Err(InferError::new(message)
                         .of("size")
                         .hint("-1 takes all that are left"));
                 }

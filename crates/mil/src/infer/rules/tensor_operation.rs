@@ -8,10 +8,12 @@ use crate::infer::rules::elements::{
 use crate::infer::rules::join::agreed;
 use crate::infer::rules::reshape::{Target, target};
 use crate::infer::rules::slice::not_negative;
-use crate::infer::{Folded, Outcome, Refusal, Rule, Scalar, Site, refuse, round_to};
+use crate::infer::{
+    InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse, round_to,
+};
 use crate::ir::{Dim, Expr, Type};
 
-pub(super) fn argsort(site: &Site) -> Rule {
+pub(super) fn argsort(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let ascending = site.bool("ascending")?;
@@ -20,7 +22,7 @@ pub(super) fn argsort(site: &Site) -> Rule {
 }
 
 /// The places of the elements of each line along an axis, in their order; equal ones as they stand.
-fn ranking(x: &Folded, axis: usize, ascending: bool, dtype: DType) -> Option<Folded> {
+fn ranking(x: &KnownElements, axis: usize, ascending: bool, dtype: DType) -> Option<KnownElements> {
     let known = |element: &Scalar| element.int().is_some() || element.float().is_some();
     if !x.elements.iter().all(known) {
         return None;
@@ -39,11 +41,11 @@ fn ranking(x: &Folded, axis: usize, ascending: bool, dtype: DType) -> Option<Fol
             ranks[line[rank]] = Scalar::Int(place as i64);
         }
     }
-    Folded::new(dtype, x.shape.clone(), ranks)
+    KnownElements::new(dtype, x.shape.clone(), ranks)
 }
 
 /// A `k` of -1 takes all of the axis, in order.
-pub(super) fn topk(site: &Site) -> Rule {
+pub(super) fn topk(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let ascending = site.bool("ascending")?;
@@ -51,7 +53,7 @@ pub(super) fn topk(site: &Site) -> Rule {
     let count = match site.int("k")? {
         -1 => extent.clone(),
         k => {
-            let refusal = |message: String| Refusal::new(message).of("k");
+            let refusal = |message: String| InferError::new(message).of("k");
             let Ok(k) = u64::try_from(k) else {
                 return Err(refusal(format!(
                     "is {k}; accepted are -1, for all, and up to {extent}"
@@ -70,7 +72,7 @@ pub(super) fn topk(site: &Site) -> Rule {
     let mut indices_dtype = DType::Int32;
     if site.has("output_indices_dtype") {
         if !with_indices {
-            return Err(Refusal::new("is set, but `return_indices` is false")
+            return Err(InferError::new("is set, but `return_indices` is false")
                 .of("output_indices_dtype")
                 .hint("leave it out"));
         }
@@ -102,11 +104,11 @@ pub(super) fn topk(site: &Site) -> Rule {
     Ok(outcomes)
 }
 
-pub(super) fn band_part(site: &Site) -> Rule {
+pub(super) fn band_part(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     if x.rank() < 2 {
         let message = format!("expects a matrix, or a tensor of them; found `{x}`");
-        return Err(Refusal::new(message).of("x"));
+        return Err(InferError::new(message).of("x"));
     }
     let (lower, upper) = (site.int("lower")?, site.int("upper")?);
     let zero = zero(x.dtype);
@@ -133,20 +135,20 @@ fn zero(dtype: DType) -> Scalar {
 }
 
 /// coremltools takes -1 for the last axis, and no other negative one.
-pub(super) fn cumsum(site: &Site) -> Rule {
+pub(super) fn cumsum(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let given = site.int("axis")?;
     let axis = site.axis("axis", x.rank())?;
     if given < -1 {
         let message = format!("is {given}; accepted are -1 to {}", x.rank() as i64 - 1);
-        return Err(Refusal::new(message).of("axis").hint(format!("write it as {axis}")));
+        return Err(InferError::new(message).of("axis").hint(format!("write it as {axis}")));
     }
     let (exclusive, reverse) = (site.bool("exclusive")?, site.bool("reverse")?);
     let value = site.value("x").and_then(|value| sums(value, axis, exclusive, reverse));
     Ok(vec![tensor(x.dtype, x.shape.clone(), value)])
 }
 
-fn sums(x: &Folded, axis: usize, exclusive: bool, reverse: bool) -> Option<Folded> {
+fn sums(x: &KnownElements, axis: usize, exclusive: bool, reverse: bool) -> Option<KnownElements> {
     let mut sums = x.elements.clone();
     for mut line in lines(&x.shape, axis) {
         if reverse {
@@ -159,7 +161,7 @@ fn sums(x: &Folded, axis: usize, exclusive: bool, reverse: bool) -> Option<Folde
             sum = next;
         }
     }
-    Folded::new(x.dtype, x.shape.clone(), sums)
+    KnownElements::new(x.dtype, x.shape.clone(), sums)
 }
 
 fn added(dtype: DType, left: &Scalar, right: &Scalar) -> Scalar {
@@ -177,7 +179,7 @@ fn fitting(dtype: DType, expr: Expr) -> Option<Expr> {
     expr.constant().is_none_or(|value| fits(dtype, value)).then_some(expr)
 }
 
-pub(super) fn fill(site: &Site) -> Rule {
+pub(super) fn fill(site: &InferContext) -> Rule {
     let (dtype, value) = filling(site)?;
     let shape = match target(site, "shape")? {
         Target::Length(length) => (0..length).map(|_| site.fresh()).collect(),
@@ -185,7 +187,7 @@ pub(super) fn fill(site: &Site) -> Rule {
             let negative = elements.iter().filter_map(Scalar::int).find(|&extent| extent < 0);
             if let Some(negative) = negative {
                 let message = format!("holds {negative}; extents are not negative");
-                return Err(Refusal::new(message).of("shape"));
+                return Err(InferError::new(message).of("shape"));
             }
             elements.iter().map(|extent| site.dim(extent.expr())).collect::<Vec<_>>()
         }
@@ -193,30 +195,30 @@ pub(super) fn fill(site: &Site) -> Rule {
     Ok(vec![filled(dtype, shape, &value)])
 }
 
-pub(super) fn fill_like(site: &Site) -> Rule {
+pub(super) fn fill_like(site: &InferContext) -> Rule {
     let (dtype, value) = filling(site)?;
     let shape = site.tensor("ref_tensor")?.shape.clone();
     Ok(vec![filled(dtype, shape, &value)])
 }
 
 /// The element to fill with. The default is the fp32 zero.
-fn filling(site: &Site) -> Result<(DType, Scalar), Refusal> {
+fn filling(site: &InferContext) -> Result<(DType, Scalar), InferError> {
     let Some(given) = site.optional_tensor("value") else {
         return Ok((DType::Fp32, Scalar::Float(0.0)));
     };
     if given.element_count() != Some(1) {
         return Err(site.expected("value", "one element"));
     }
-    let value = site.value("value").and_then(Folded::only);
+    let value = site.value("value").and_then(KnownElements::only);
     Ok((given.dtype, value.cloned().unwrap_or(Scalar::Unknown)))
 }
 
-fn filled(dtype: DType, shape: Vec<Dim>, value: &Scalar) -> Outcome {
+fn filled(dtype: DType, shape: Vec<Dim>, value: &Scalar) -> InferredValue {
     let folded = tabulated(dtype, &shape, |_| Some(value.clone()));
     tensor(dtype, shape, folded.and_then(informative))
 }
 
-pub(super) fn identity(site: &Site) -> Rule {
+pub(super) fn identity(site: &InferContext) -> Rule {
     let Some(x) = site.operand("x") else { return Err(site.expected("x", "a value")) };
     match &x.ty {
         Type::Tensor(_) | Type::List(..) | Type::Dictionary(..) => Ok(vec![x.clone()]),
@@ -228,19 +230,19 @@ pub(super) fn identity(site: &Site) -> Rule {
 
 /// Up to iOS16 boxes are rows, there is a threshold for scores, and the number of boxes that were
 /// found is given; from iOS17 on boxes are columns.
-pub(super) fn non_maximum_suppression(site: &Site) -> Rule {
+pub(super) fn non_maximum_suppression(site: &InferContext) -> Rule {
     let (boxes, scores) = (site.tensor("boxes")?, site.tensor("scores")?);
     let rows = site.row_has("score_threshold");
     let (coordinates, places) = if rows { (2, 1) } else { (1, 2) };
     let layout = if rows { "[batch, boxes, 4]" } else { "[batch, 4, boxes]" };
     if boxes.rank() != 3 || agreed(&boxes.shape[coordinates], &Dim::Known(4)).is_none() {
         let message = format!("expects the shape {layout}, found `{boxes}`");
-        return Err(Refusal::new(message).of("boxes"));
+        return Err(InferError::new(message).of("boxes"));
     }
     if scores.rank() != 3 {
         let layout = if rows { "[batch, boxes, classes]" } else { "[batch, classes, boxes]" };
         let message = format!("expects the shape {layout}, found `{scores}`");
-        return Err(Refusal::new(message).of("scores"));
+        return Err(InferError::new(message).of("scores"));
     }
     let batch = agreed(&scores.shape[0], &boxes.shape[0]);
     let (Some(batch), Some(_)) = (batch, agreed(&scores.shape[places], &boxes.shape[places]))
@@ -249,35 +251,35 @@ pub(super) fn non_maximum_suppression(site: &Site) -> Rule {
     };
     let count = site.int("max_boxes")?;
     let Ok(count) = u64::try_from(count).map(Dim::Known) else {
-        return Err(Refusal::new(format!("is {count}; it may not be negative")).of("max_boxes"));
+        return Err(InferError::new(format!("is {count}; it may not be negative")).of("max_boxes"));
     };
     let selected = |dtype: DType, width: Dim| {
         let mut shape = vec![batch.clone(), count.clone(), count.clone()];
         shape[coordinates] = width;
-        Outcome::tensor(dtype, shape)
+        InferredValue::tensor(dtype, shape)
     };
     let classes = scores.shape[coordinates].clone();
     let mut outcomes = vec![
         selected(boxes.dtype, Dim::Known(4)),
         selected(scores.dtype, classes),
-        Outcome::tensor(DType::Int32, vec![batch.clone(), count.clone()]),
+        InferredValue::tensor(DType::Int32, vec![batch.clone(), count.clone()]),
     ];
     if rows {
-        outcomes.push(Outcome::tensor(DType::Int32, vec![batch]));
+        outcomes.push(InferredValue::tensor(DType::Int32, vec![batch]));
     }
     Ok(outcomes)
 }
 
-pub(super) fn non_zero(site: &Site) -> Rule {
+pub(super) fn non_zero(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let rank = x.rank() as u64;
     if let Some(found) = site.value("x").filter(|_| rank > 0).and_then(non_zero_places) {
         return Ok(vec![found]);
     }
-    Ok(vec![Outcome::tensor(DType::Int32, vec![site.fresh(), Dim::Known(rank)])])
+    Ok(vec![InferredValue::tensor(DType::Int32, vec![site.fresh(), Dim::Known(rank)])])
 }
 
-fn non_zero_places(x: &Folded) -> Option<Outcome> {
+fn non_zero_places(x: &KnownElements) -> Option<InferredValue> {
     let rank = x.shape.len() as u64;
     let mut places = Vec::new();
     let mut elements = x.elements.iter();
@@ -291,17 +293,17 @@ fn non_zero_places(x: &Folded) -> Option<Outcome> {
     })?;
     let count = (places.len() as u64).checked_div(rank)?;
     let shape = vec![Dim::Known(count), Dim::Known(rank)];
-    let value = Folded::new(DType::Int32, vec![count, rank], places);
+    let value = KnownElements::new(DType::Int32, vec![count, rank], places);
     Some(tensor(DType::Int32, shape, value))
 }
 
-pub(super) fn one_hot(site: &Site) -> Rule {
+pub(super) fn one_hot(site: &InferContext) -> Rule {
     let indices = site.tensor("indices")?;
     let axis = site.axis("axis", indices.rank() + 1)?;
     let dtype_of = |name| site.optional_tensor(name).map_or(DType::Int32, |given| given.dtype);
     let (on, off) = (dtype_of("on_value"), dtype_of("off_value"));
     if on != off {
-        return Err(Refusal::new(format!(
+        return Err(InferError::new(format!(
             "`on_value` is `{on}` and `off_value` is `{off}`; both must have one type"
         ))
         .hint("bind both; what is not bound is `int32`"));
@@ -311,7 +313,7 @@ pub(super) fn one_hot(site: &Site) -> Rule {
         Some(value) => match value.only() {
             Some(Scalar::Int(size)) if *size < 0 => {
                 let message = format!("is {size}; it may not be negative");
-                return Err(Refusal::new(message).of("one_hot_vector_size"));
+                return Err(InferError::new(message).of("one_hot_vector_size"));
             }
             Some(size) => site.dim(size.expr()),
             None => return Err(site.expected("one_hot_vector_size", "one integer")),
@@ -340,11 +342,11 @@ pub(super) fn one_hot(site: &Site) -> Rule {
     Ok(vec![tensor(on, shape, value)])
 }
 
-pub(super) fn pad(site: &Site) -> Rule {
+pub(super) fn pad(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let pads = site.tensor("pad")?;
     let mode = site.choice("mode", &["constant", "reflect", "replicate"])?;
-    let refusal = |message: String| Refusal::new(message).of("pad");
+    let refusal = |message: String| InferError::new(message).of("pad");
     let [length] = pads.shape.as_slice() else {
         return Err(site.expected("pad", "a vector with two elements for each padded axis"));
     };
@@ -406,21 +408,21 @@ pub(super) fn pad(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-fn filling_of(site: &Site, dtype: DType) -> Scalar {
+fn filling_of(site: &InferContext, dtype: DType) -> Scalar {
     if !site.has("constant_val") {
         return zero(dtype);
     }
-    site.value("constant_val").and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown)
+    site.value("constant_val").and_then(KnownElements::only).cloned().unwrap_or(Scalar::Unknown)
 }
 
 /// The elements with others put before and after; `before` says how many along each axis.
 fn padded(
-    x: &Folded,
+    x: &KnownElements,
     shape: &[Dim],
     before: &[i64],
     mode: &str,
     filling: &Scalar,
-) -> Option<Folded> {
+) -> Option<KnownElements> {
     let mut at = vec![0; x.shape.len()];
     tabulated(x.dtype, shape, |index| {
         for (axis, at) in at.iter_mut().enumerate() {
@@ -439,18 +441,18 @@ fn padded(
     })
 }
 
-pub(super) fn range_1d(site: &Site) -> Rule {
+pub(super) fn range_1d(site: &InferContext) -> Rule {
     let dtype = site.tensor("start")?.dtype;
     let bound = |name| {
         let known = site.tensor(name)?.element_count();
         if known.is_some_and(|count| count != 1) {
             return Err(site.expected(name, "one number"));
         }
-        Ok(site.value(name).and_then(Folded::only).cloned().unwrap_or(Scalar::Unknown))
+        Ok(site.value(name).and_then(KnownElements::only).cloned().unwrap_or(Scalar::Unknown))
     };
     let (start, end, step) = (bound("start")?, bound("end")?, bound("step")?);
     if step.float() == Some(0.0) {
-        return Err(Refusal::new("is 0, so that the end is never reached").of("step"));
+        return Err(InferError::new("is 0, so that the end is never reached").of("step"));
     }
     if dtype.is_float() {
         return float_range(site, dtype, [start.float(), end.float(), step.float()]);
@@ -472,9 +474,9 @@ pub(super) fn range_1d(site: &Site) -> Rule {
     Ok(vec![tensor(dtype, shape, value)])
 }
 
-fn float_range(site: &Site, dtype: DType, bounds: [Option<f64>; 3]) -> Rule {
+fn float_range(site: &InferContext, dtype: DType, bounds: [Option<f64>; 3]) -> Rule {
     let [Some(start), Some(end), Some(step)] = bounds else {
-        return Ok(vec![Outcome::tensor(dtype, vec![site.fresh()])]);
+        return Ok(vec![InferredValue::tensor(dtype, vec![site.fresh()])]);
     };
     let count = round_to(dtype, round_to(dtype, end - start) / step).ceil();
     if !count.is_finite() || count > u32::MAX.into() {
@@ -494,7 +496,7 @@ fn float_range(site: &Site, dtype: DType, bounds: [Option<f64>; 3]) -> Rule {
     Ok(vec![tensor(dtype, shape, value)])
 }
 
-pub(super) fn shape(site: &Site) -> Rule {
+pub(super) fn shape(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let fitting = |dim: &Dim| dim.known().is_none_or(|extent| i32::try_from(extent).is_ok());
     let extents = x.shape.iter().map(|dim| match fitting(dim) {
@@ -503,11 +505,11 @@ pub(super) fn shape(site: &Site) -> Rule {
     });
     let extents: Vec<Scalar> = extents.collect();
     let shape = vec![Dim::Known(x.rank() as u64)];
-    let value = Folded::new(DType::Int32, vec![x.rank() as u64], extents);
+    let value = KnownElements::new(DType::Int32, vec![x.rank() as u64], extents);
     Ok(vec![tensor(DType::Int32, shape, value)])
 }
 
-pub(super) fn tile(site: &Site) -> Rule {
+pub(super) fn tile(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let reps = site.tensor("reps")?;
     let [length] = reps.shape.as_slice() else {
@@ -516,14 +518,14 @@ pub(super) fn tile(site: &Site) -> Rule {
     if x.rank() == 0 || length.known().is_some_and(|length| length != x.rank() as u64) {
         let message =
             format!("has {length} elements; it needs one for each axis of `x`, which is `{x}`");
-        return Err(Refusal::new(message).of("reps"));
+        return Err(InferError::new(message).of("reps"));
     }
     let Some(reps) = site.value("reps") else {
         let shape = x.shape.iter().map(|_| site.fresh()).collect();
-        return Ok(vec![Outcome::tensor(x.dtype, shape)]);
+        return Ok(vec![InferredValue::tensor(x.dtype, shape)]);
     };
     if let Some(rep) = reps.elements.iter().filter_map(Scalar::int).find(|&rep| rep <= 0) {
-        return Err(Refusal::new(format!("holds {rep}; each is at least 1")).of("reps"));
+        return Err(InferError::new(format!("holds {rep}; each is at least 1")).of("reps"));
     }
     let repeated = |(dim, rep): (&Dim, &Scalar)| {
         site.dim(dim.expr().zip(rep.expr()).and_then(|(extent, rep)| extent.mul(&rep)))

@@ -4,13 +4,13 @@ use crate::infer::rules::elements::{rearranged, tensor};
 use crate::infer::rules::join::agreed;
 use crate::infer::rules::reshape::{axis_list, no_axis_twice};
 use crate::infer::rules::slice::not_negative;
-use crate::infer::{Outcome, Refusal, Rule, Site, normalize_axis, refuse};
+use crate::infer::{InferContext, InferError, InferredValue, Rule, normalize_axis, refuse};
 use crate::ir::{Dim, Expr, TensorType};
 
-pub(super) fn transpose(site: &Site) -> Rule {
+pub(super) fn transpose(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let given = axis_list(site, "perm")?;
-    let refusal = |message: String| Refusal::new(message).of("perm");
+    let refusal = |message: String| InferError::new(message).of("perm");
     if given.len() != x.rank() {
         let message =
             format!("has {} elements, but `x` is `{x}`, of rank {}", given.len(), x.rank());
@@ -34,7 +34,7 @@ pub(super) fn transpose(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-pub(super) fn reverse(site: &Site) -> Rule {
+pub(super) fn reverse(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axes = match site.has("axes") {
         true => site.axes("axes", x.rank())?,
@@ -56,7 +56,7 @@ pub(super) fn reverse(site: &Site) -> Rule {
     Ok(vec![tensor(x.dtype, x.shape.clone(), value)])
 }
 
-pub(super) fn reverse_sequence(site: &Site) -> Rule {
+pub(super) fn reverse_sequence(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     site.axis("seq_axis", x.rank())?;
     let batch_axis = site.axis("batch_axis", x.rank())?;
@@ -67,44 +67,44 @@ pub(super) fn reverse_sequence(site: &Site) -> Rule {
              {batch_axis}",
             x.shape[batch_axis]
         );
-        return Err(Refusal::new(message).of("lengths"));
+        return Err(InferError::new(message).of("lengths"));
     }
-    Ok(vec![Outcome::tensor(x.dtype, x.shape.clone())])
+    Ok(vec![InferredValue::tensor(x.dtype, x.shape.clone())])
 }
 
-pub(super) fn depth_to_space(site: &Site) -> Rule {
+pub(super) fn depth_to_space(site: &InferContext) -> Rule {
     let block = factor(site, "block_size")?;
     deepened(site, "block_size", block, false)
 }
 
-pub(super) fn pixel_shuffle(site: &Site) -> Rule {
+pub(super) fn pixel_shuffle(site: &InferContext) -> Rule {
     let block = factor(site, "upscale_factor")?;
     deepened(site, "upscale_factor", block, false)
 }
 
-pub(super) fn space_to_depth(site: &Site) -> Rule {
+pub(super) fn space_to_depth(site: &InferContext) -> Rule {
     let block = factor(site, "block_size")?;
     deepened(site, "block_size", block, true)
 }
 
-pub(super) fn pixel_unshuffle(site: &Site) -> Rule {
+pub(super) fn pixel_unshuffle(site: &InferContext) -> Rule {
     let block = factor(site, "downscale_factor")?;
     deepened(site, "downscale_factor", block, true)
 }
 
-fn factor(site: &Site, name: &str) -> Result<i64, Refusal> {
+fn factor(site: &InferContext, name: &str) -> Result<i64, InferError> {
     let factor = site.int(name)?;
     if factor < 1 {
-        return Err(Refusal::new(format!("is {factor}; it must be at least 1")).of(name));
+        return Err(InferError::new(format!("is {factor}; it must be at least 1")).of(name));
     }
     Ok(factor)
 }
 
 /// Blocks of an image moved to channels, or back.
-fn deepened(site: &Site, name: &str, block: i64, deeper: bool) -> Rule {
+fn deepened(site: &InferContext, name: &str, block: i64, deeper: bool) -> Rule {
     let x = image(site)?;
     let area = block.checked_mul(block);
-    let area = area.ok_or_else(|| Refusal::new(format!("is {block}, too large")).of(name))?;
+    let area = area.ok_or_else(|| InferError::new(format!("is {block}, too large")).of(name))?;
     let times = |dim: &Dim, factor: i64| {
         site.dim(dim.expr().and_then(|extent| extent.mul(&Expr::from(factor))))
     };
@@ -115,27 +115,32 @@ fn deepened(site: &Site, name: &str, block: i64, deeper: bool) -> Rule {
     } else {
         vec![batch.clone(), over(1, area)?, times(height, block), times(width, block)]
     };
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
 /// The tensor `x`, whose rank must be 4.
-fn image<'a>(site: &'a Site) -> Result<&'a TensorType, Refusal> {
+fn image<'a>(site: &'a InferContext) -> Result<&'a TensorType, InferError> {
     let x = site.tensor("x")?;
     if x.rank() == 4 {
         return Ok(x);
     }
     let message = format!("expects the shape [batch, channels, height, width], found `{x}`");
-    Err(Refusal::new(message).of("x"))
+    Err(InferError::new(message).of("x"))
 }
 
 /// The extent of an axis of `x` over a divisor, which it must be a multiple of.
-fn divided(site: &Site, x: &TensorType, axis: usize, divisor: i64) -> Result<Dim, Refusal> {
+fn divided(
+    site: &InferContext,
+    x: &TensorType,
+    axis: usize,
+    divisor: i64,
+) -> Result<Dim, InferError> {
     let extent = &x.shape[axis];
     check_multiple(extent, axis, divisor)?;
     Ok(site.dim(extent.expr().and_then(|extent| extent.floor_div(&Expr::from(divisor)))))
 }
 
-fn check_multiple(extent: &Dim, axis: usize, divisor: i64) -> Result<(), Refusal> {
+fn check_multiple(extent: &Dim, axis: usize, divisor: i64) -> Result<(), InferError> {
     let remainder = extent.known().and_then(|extent| extent.checked_rem(divisor.unsigned_abs()));
     if remainder.is_some_and(|remainder| remainder != 0) {
         refuse!(
@@ -145,7 +150,7 @@ fn check_multiple(extent: &Dim, axis: usize, divisor: i64) -> Result<(), Refusal
     Ok(())
 }
 
-pub(super) fn space_to_batch(site: &Site) -> Rule {
+pub(super) fn space_to_batch(site: &InferContext) -> Rule {
     let x = image(site)?;
     let block = block_shape(site)?;
     let paddings = margins(site, "paddings")?;
@@ -162,10 +167,10 @@ pub(super) fn space_to_batch(site: &Site) -> Rule {
             .map_err(|refusal| refusal.hint("with `paddings` counted in"))?;
         shape[axis] = site.dim(padded.expr().and_then(|e| e.floor_div(&Expr::from(block[at]))));
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-pub(super) fn batch_to_space(site: &Site) -> Rule {
+pub(super) fn batch_to_space(site: &InferContext) -> Rule {
     let x = image(site)?;
     let block = block_shape(site)?;
     let crops = margins(site, "crops")?;
@@ -184,29 +189,29 @@ pub(super) fn batch_to_space(site: &Site) -> Rule {
                 "cut more off axis {axis} than the {} blocks of {} that `x` has there",
                 x.shape[axis], block[at]
             );
-            return Err(Refusal::new(message).of("crops"));
+            return Err(InferError::new(message).of("crops"));
         }
         shape[axis] = site.dim(cropped.and_then(not_negative));
     }
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-fn block_shape(site: &Site) -> Result<Vec<i64>, Refusal> {
+fn block_shape(site: &InferContext) -> Result<Vec<i64>, InferError> {
     let block = site.ints("block_shape", 0)?;
     if site.tensor("block_shape")?.rank() == 1 && block.len() == 2 && block.iter().all(|&b| b > 0) {
         return Ok(block);
     }
     let message = format!("is {block:?}; it needs two extents, height and width, of at least 1");
-    Err(Refusal::new(message).of("block_shape"))
+    Err(InferError::new(message).of("block_shape"))
 }
 
-fn area_of(block: &[i64]) -> Result<i64, Refusal> {
+fn area_of(block: &[i64]) -> Result<i64, InferError> {
     let area = block.iter().try_fold(1i64, |area, &extent| area.checked_mul(extent));
-    area.ok_or_else(|| Refusal::new(format!("is {block:?}, too large")).of("block_shape"))
+    area.ok_or_else(|| InferError::new(format!("is {block:?}, too large")).of("block_shape"))
 }
 
 /// What is added to, or cut off, each side of both spatial axes.
-fn margins(site: &Site, name: &str) -> Result<Vec<i64>, Refusal> {
+fn margins(site: &InferContext, name: &str) -> Result<Vec<i64>, InferError> {
     let margins = site.ints(name, 0)?;
     let ty = site.tensor(name)?;
     if ty.shape == [Dim::Known(2), Dim::Known(2)] && margins.iter().all(|&margin| margin >= 0) {
@@ -216,17 +221,17 @@ fn margins(site: &Site, name: &str) -> Result<Vec<i64>, Refusal> {
         "is {margins:?} as `{ty}`; it needs the shape [2, 2], before and after each spatial axis, \
          and nothing negative"
     );
-    Err(Refusal::new(message).of(name))
+    Err(InferError::new(message).of(name))
 }
 
-pub(super) fn sliding_windows(site: &Site) -> Rule {
+pub(super) fn sliding_windows(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let (size, stride) = (factor(site, "size")?, factor(site, "stride")?);
     let extent = &x.shape[axis];
     if extent.known().is_some_and(|extent| size.unsigned_abs() > extent) {
         let message = format!("is {size}, but `x` has only {extent} elements along axis {axis}");
-        return Err(Refusal::new(message).of("size"));
+        return Err(InferError::new(message).of("size"));
     }
     let windows = || {
         let last = extent.expr()?.sub(&Expr::from(size))?;
@@ -235,5 +240,5 @@ pub(super) fn sliding_windows(site: &Site) -> Rule {
     let mut shape = x.shape.clone();
     shape[axis] = site.dim(windows());
     shape.insert(axis + 1, Dim::Known(size.unsigned_abs()));
-    Ok(vec![Outcome::tensor(x.dtype, shape)])
+    Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }

@@ -1,6 +1,6 @@
 //! How far a window that slides over the spatial dimensions goes: convolution and pooling.
 
-use crate::infer::{Refusal, Site};
+use crate::infer::{InferContext, InferError};
 use crate::ir::{Dim, Expr, Opset};
 
 /// A sliding window over spatial dimensions.
@@ -26,9 +26,9 @@ pub(super) enum Padding {
 }
 
 /// Refuses `same_lower` where it is not known yet.
-pub(super) fn check_pad_type(site: &Site, pad_type: &str) -> Result<(), Refusal> {
+pub(super) fn check_pad_type(site: &InferContext, pad_type: &str) -> Result<(), InferError> {
     if pad_type == "same_lower" && site.opset() < Opset::Ios16 {
-        return Err(Refusal::new("is `same_lower`, which needs iOS16; this function is iOS15")
+        return Err(InferError::new("is `same_lower`, which needs iOS16; this function is iOS15")
             .of("pad_type")
             .hint("declare the function with opset `CoreML6`, or state the pads with `custom`"));
     }
@@ -37,7 +37,11 @@ pub(super) fn check_pad_type(site: &Site, pad_type: &str) -> Result<(), Refusal>
 
 impl Window {
     /// The extents of what the window gives for spatial dimensions.
-    pub(super) fn output(&self, site: &Site, input: &[Dim]) -> Result<Vec<Dim>, Refusal> {
+    pub(super) fn output(
+        &self,
+        site: &InferContext,
+        input: &[Dim],
+    ) -> Result<Vec<Dim>, InferError> {
         let mut output = Vec::with_capacity(input.len());
         for (axis, dim) in input.iter().enumerate() {
             let extent = self.extent(axis, dim);
@@ -49,7 +53,7 @@ impl Window {
                      whose extent is {dim}; accepted are 1 and more",
                     self.kernel[axis]
                 );
-                return Err(Refusal::new(message).hint("pad more, or make the window smaller"));
+                return Err(InferError::new(message).hint("pad more, or make the window smaller"));
             }
             output.push(site.dim(extent));
         }

@@ -2,7 +2,7 @@
 
 use coremill_tensor::DType;
 
-use super::{Context, Hit, Subject};
+use super::{Context, Finding, Subject};
 use crate::infer::Scalar;
 use crate::ir::{Dim, Opset};
 use crate::ops::OpKind;
@@ -10,7 +10,7 @@ use crate::ops::OpKind;
 /// Two-dimensional convolution kernels that span more than this are computed wrongly.
 const MAX_KERNEL_EXTENT: u64 = 64;
 
-pub(super) fn wide_kernel(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn wide_kernel(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if !matches!(subject.kind, OpKind::Conv | OpKind::ConvTranspose) {
         return None;
     }
@@ -18,10 +18,10 @@ pub(super) fn wide_kernel(context: &Context<'_>, subject: Subject<'_>) -> Option
     let [_, _, height, width] = weight.shape.as_slice() else { return None };
     let (height, width) = (height.known()?, width.known()?);
     let wide = height.max(width) > MAX_KERNEL_EXTENT;
-    wide.then(|| Hit::of("weight", format!("has a kernel of {height} by {width} elements")))?
+    wide.then(|| Finding::of("weight", format!("has a kernel of {height} by {width} elements")))?
 }
 
-pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let indexes = matches!(
         subject.kind,
         OpKind::Gather
@@ -37,31 +37,31 @@ pub(super) fn negative_indices(context: &Context<'_>, subject: Subject<'_>) -> O
     let indices = context.known(subject, "indices")?;
     let negative = indices.elements.iter().filter_map(Scalar::int).find(|&index| index < 0)?;
     let opset = context.at.function.opset;
-    Hit::of(
+    Finding::of(
         "indices",
         format!("has the index {negative}, which {opset} does not count from the end"),
     )
 }
 
-pub(super) fn half_attention(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn half_attention(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let half = subject.kind == OpKind::ScaledDotProductAttention
         && context.operand(subject, "query")?.dtype == DType::Fp16;
-    half.then(|| Hit::of("query", "attends in `fp16`"))?
+    half.then(|| Finding::of("query", "attends in `fp16`"))?
 }
 
 /// Batches from this on are computed wrongly on the GPU.
 const MAX_ATTENTION_BATCH: u64 = 9;
 
-pub(super) fn attention_batch(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn attention_batch(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::ScaledDotProductAttention {
         return None;
     }
     let batch = context.operand(subject, "query")?.shape.first().and_then(Dim::known)?;
     (batch > MAX_ATTENTION_BATCH)
-        .then(|| Hit::of("query", format!("attends over a batch of {batch}")))?
+        .then(|| Finding::of("query", format!("attends over a batch of {batch}")))?
 }
 
-pub(super) fn slice_reshape(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn slice_reshape(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::Reshape {
         return None;
     }
@@ -71,11 +71,11 @@ pub(super) fn slice_reshape(context: &Context<'_>, subject: Subject<'_>) -> Opti
     }
     let begin = context.known(slice, "begin")?.elements.last()?.int()?;
     (begin != 0).then(|| {
-        Hit::of("x", format!("reshapes a slice that begins at {begin} of its last axis"))
+        Finding::of("x", format!("reshapes a slice that begins at {begin} of its last axis"))
     })?
 }
 
-pub(super) fn transposed_reduction(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn transposed_reduction(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::Transpose {
         return None;
     }
@@ -83,11 +83,11 @@ pub(super) fn transposed_reduction(context: &Context<'_>, subject: Subject<'_>) 
     let is_reduction = reduction.kind.family() == "reduction";
     let inner = context.producer(reduction, "x")?;
     (is_reduction && inner.kind == OpKind::Transpose).then(|| {
-        Hit::of("x", format!("transposes a `{}` of a transposed tensor", reduction.kind.name()))
+        Finding::of("x", format!("transposes a `{}` of a transposed tensor", reduction.kind.name()))
     })?
 }
 
-pub(super) fn unfolded_batch_norm(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn unfolded_batch_norm(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::Add {
         return None;
     }
@@ -102,5 +102,5 @@ pub(super) fn unfolded_batch_norm(context: &Context<'_>, subject: Subject<'_>) -
     let divided = either(multiplied, OpKind::RealDiv)?;
     let centred = first(divided, OpKind::Sub)?;
     first(centred, OpKind::Conv)?;
-    Hit::new("ends a batch norm that is not folded into its convolution")
+    Finding::new("ends a batch norm that is not folded into its convolution")
 }

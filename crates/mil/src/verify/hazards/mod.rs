@@ -10,16 +10,16 @@ mod placement;
 use std::borrow::Cow;
 
 use super::codes::Code;
-use super::diagnostic::{Diagnostic, Findings, InFunction, Location};
+use super::diagnostic::{Diagnostic, Findings, FunctionContext, Location};
 use super::structure::Layout;
-use crate::infer::{Analysis, Folded};
+use crate::infer::{Analysis, KnownElements};
 use crate::ir::{Binding, Definition, Op, OpId, TensorType, ValueId};
 use crate::model::Signature;
 use crate::ops::OpKind;
 
 /// A function with all that the rules look at.
 pub(super) struct Context<'p> {
-    at: InFunction<'p>,
+    at: FunctionContext<'p>,
     layout: &'p Layout,
     analysis: &'p Analysis,
     signature: Option<Signature<'p>>,
@@ -34,7 +34,7 @@ struct Subject<'p> {
 }
 
 /// What a rule found about an operation.
-struct Hit {
+struct Finding {
     /// What is found.
     message: String,
     /// The parameter that it is about.
@@ -42,44 +42,44 @@ struct Hit {
 }
 
 /// What a rule looks at.
-enum Look {
+enum RuleInput {
     /// Each operation.
-    Op(fn(&Context<'_>, Subject<'_>) -> Option<Hit>),
+    Op(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
     /// Each operation; the first is reported, the others are counted.
-    OpOnce(fn(&Context<'_>, Subject<'_>) -> Option<Hit>),
+    OpOnce(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
     /// The function.
     Function(fn(&Context<'_>) -> Vec<(Location, String)>),
 }
 
 /// Every rule.
-const RULES: &[(Code, Look)] = &[
-    (Code::RangedDimension, Look::Function(placement::ranged_dimension)),
-    (Code::HighRank, Look::OpOnce(placement::high_rank)),
-    (Code::SinglePrecision, Look::OpOnce(placement::single_precision)),
-    (Code::IntegerArithmetic, Look::OpOnce(placement::integer_arithmetic)),
-    (Code::GatherForSlice, Look::Op(placement::gather_for_slice)),
-    (Code::SliceToEnd, Look::Op(placement::slice_to_end)),
-    (Code::DataDependentShape, Look::Op(placement::data_dependent_shape)),
-    (Code::Loop, Look::Op(placement::while_loop)),
-    (Code::StateAlignment, Look::Function(placement::state_alignment)),
-    (Code::UnusedWeight, Look::Op(placement::unused_weight)),
-    (Code::WideKernel, Look::Op(engines::wide_kernel)),
-    (Code::NegativeIndices, Look::Op(engines::negative_indices)),
-    (Code::HalfAttention, Look::OpOnce(engines::half_attention)),
-    (Code::AttentionBatch, Look::OpOnce(engines::attention_batch)),
-    (Code::SliceReshape, Look::Op(engines::slice_reshape)),
-    (Code::TransposedReduction, Look::Op(engines::transposed_reduction)),
-    (Code::UnfoldedBatchNorm, Look::Op(engines::unfolded_batch_norm)),
-    (Code::NonFinite, Look::Op(numerics::non_finite)),
-    (Code::HalfOverflow, Look::Op(numerics::half_overflow)),
-    (Code::VanishingEpsilon, Look::OpOnce(numerics::vanishing_epsilon)),
-    (Code::SquareOverflow, Look::OpOnce(numerics::square_overflow)),
-    (Code::HalfIndices, Look::Op(numerics::half_indices)),
+const RULES: &[(Code, RuleInput)] = &[
+    (Code::RangedDimension, RuleInput::Function(placement::ranged_dimension)),
+    (Code::HighRank, RuleInput::OpOnce(placement::high_rank)),
+    (Code::SinglePrecision, RuleInput::OpOnce(placement::single_precision)),
+    (Code::IntegerArithmetic, RuleInput::OpOnce(placement::integer_arithmetic)),
+    (Code::GatherForSlice, RuleInput::Op(placement::gather_for_slice)),
+    (Code::SliceToEnd, RuleInput::Op(placement::slice_to_end)),
+    (Code::DataDependentShape, RuleInput::Op(placement::data_dependent_shape)),
+    (Code::Loop, RuleInput::Op(placement::while_loop)),
+    (Code::StateAlignment, RuleInput::Function(placement::state_alignment)),
+    (Code::UnusedWeight, RuleInput::Op(placement::unused_weight)),
+    (Code::WideKernel, RuleInput::Op(engines::wide_kernel)),
+    (Code::NegativeIndices, RuleInput::Op(engines::negative_indices)),
+    (Code::HalfAttention, RuleInput::OpOnce(engines::half_attention)),
+    (Code::AttentionBatch, RuleInput::OpOnce(engines::attention_batch)),
+    (Code::SliceReshape, RuleInput::Op(engines::slice_reshape)),
+    (Code::TransposedReduction, RuleInput::Op(engines::transposed_reduction)),
+    (Code::UnfoldedBatchNorm, RuleInput::Op(engines::unfolded_batch_norm)),
+    (Code::NonFinite, RuleInput::Op(numerics::non_finite)),
+    (Code::HalfOverflow, RuleInput::Op(numerics::half_overflow)),
+    (Code::VanishingEpsilon, RuleInput::OpOnce(numerics::vanishing_epsilon)),
+    (Code::SquareOverflow, RuleInput::OpOnce(numerics::square_overflow)),
+    (Code::HalfIndices, RuleInput::Op(numerics::half_indices)),
 ];
 
 /// Applies every rule to a function.
 pub(super) fn check(
-    at: InFunction<'_>,
+    at: FunctionContext<'_>,
     layout: &Layout,
     analysis: &Analysis,
     signature: Option<Signature<'_>>,
@@ -88,17 +88,17 @@ pub(super) fn check(
     let context = Context { at, layout, analysis, signature };
     for (code, look) in RULES {
         match look {
-            Look::Function(look) => {
+            RuleInput::Function(look) => {
                 for (location, message) in look(&context) {
                     findings.report(*code, location, message);
                 }
             }
-            Look::Op(look) => {
+            RuleInput::Op(look) => {
                 for (subject, hit) in context.hits(*look) {
                     findings.push(context.diagnostic(*code, subject, hit));
                 }
             }
-            Look::OpOnce(look) => {
+            RuleInput::OpOnce(look) => {
                 let mut hits = context.hits(*look);
                 let Some((first, mut hit)) = hits.next() else { continue };
                 match hits.count() {
@@ -114,21 +114,21 @@ pub(super) fn check(
     }
 }
 
-impl Hit {
-    fn new(message: impl Into<String>) -> Option<Hit> {
-        Some(Hit { message: message.into(), parameter: None })
+impl Finding {
+    fn new(message: impl Into<String>) -> Option<Finding> {
+        Some(Finding { message: message.into(), parameter: None })
     }
 
-    fn of(parameter: &'static str, message: impl Into<String>) -> Option<Hit> {
-        Some(Hit { message: message.into(), parameter: Some(parameter) })
+    fn of(parameter: &'static str, message: impl Into<String>) -> Option<Finding> {
+        Some(Finding { message: message.into(), parameter: Some(parameter) })
     }
 }
 
 impl<'p> Context<'p> {
     fn hits(
         &self,
-        look: fn(&Context<'_>, Subject<'_>) -> Option<Hit>,
-    ) -> impl Iterator<Item = (Subject<'p>, Hit)> {
+        look: fn(&Context<'_>, Subject<'_>) -> Option<Finding>,
+    ) -> impl Iterator<Item = (Subject<'p>, Finding)> {
         self.layout.ops.iter().filter_map(move |&id| {
             // What inference or the structure refused is not known well enough to warn about.
             if self.layout.refused[id.index()] {
@@ -140,7 +140,7 @@ impl<'p> Context<'p> {
         })
     }
 
-    fn diagnostic(&self, code: Code, subject: Subject<'_>, hit: Hit) -> Diagnostic {
+    fn diagnostic(&self, code: Code, subject: Subject<'_>, hit: Finding) -> Diagnostic {
         let location = self.at.op(subject.id);
         let location = match hit.parameter {
             Some(parameter) => location.parameter(parameter),
@@ -168,10 +168,14 @@ impl<'p> Context<'p> {
     }
 
     /// The known elements of what is bound to a parameter.
-    fn known<'a>(&'a self, subject: Subject<'a>, parameter: &str) -> Option<Cow<'a, Folded>> {
+    fn known<'a>(
+        &'a self,
+        subject: Subject<'a>,
+        parameter: &str,
+    ) -> Option<Cow<'a, KnownElements>> {
         match subject.op.binding(parameter)? {
             Binding::Value(value) => self.analysis.folded(*value).map(Cow::Borrowed),
-            Binding::Literal(constant) => Folded::from_constant(constant).map(Cow::Owned),
+            Binding::Literal(constant) => KnownElements::from_constant(constant).map(Cow::Owned),
         }
     }
 

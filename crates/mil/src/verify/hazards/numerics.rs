@@ -3,7 +3,7 @@
 use coremill_tensor::{Buffer, DType};
 use half::f16;
 
-use super::{Context, Hit, Subject};
+use super::{Context, Finding, Subject};
 use crate::infer::Scalar;
 use crate::ir::{Binding, Constant};
 use crate::ops::{DefaultValue, OpKind};
@@ -15,7 +15,7 @@ const MAX_SEARCHED_BYTES: usize = 16 << 20;
 /// What is searched at a time.
 const WINDOW: usize = 1 << 20;
 
-pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let constant = subject.op.attributes.get("val")?;
     let elements = searched(constant, DType::Fp16)?;
     let (mut infinities, mut nans) = (0u64, 0u64);
@@ -29,15 +29,15 @@ pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
     elements.for_each_window(0..elements.len(), WINDOW, &mut count).ok()?;
     match (infinities, nans) {
         (0, 0) => None,
-        (infinities, 0) => Hit::of("val", format!("holds infinities: {infinities}")),
-        (0, nans) => Hit::of("val", format!("holds NaN: {nans}")),
+        (infinities, 0) => Finding::of("val", format!("holds infinities: {infinities}")),
+        (0, nans) => Finding::of("val", format!("holds NaN: {nans}")),
         (infinities, nans) => {
-            Hit::of("val", format!("holds infinities: {infinities}, and NaN: {nans}"))
+            Finding::of("val", format!("holds infinities: {infinities}, and NaN: {nans}"))
         }
     }
 }
 
-pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::Cast || context.output(subject)?.dtype != DType::Fp16 {
         return None;
     }
@@ -58,10 +58,10 @@ pub(super) fn half_overflow(context: &Context<'_>, subject: Subject<'_>) -> Opti
             found?
         }
     };
-    Hit::of("x", format!("casts {} to `fp16`, which ends at 65504", shown(found)))
+    Finding::of("x", format!("casts {} to `fp16`, which ends at 65504", shown(found)))
 }
 
-pub(super) fn vanishing_epsilon(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn vanishing_epsilon(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let row = subject.kind.row(context.at.function.opset)?;
     let parameter = row.parameter("epsilon")?;
     if context.output(subject)?.dtype != DType::Fp16 || context.is_constant(subject, "x") {
@@ -79,17 +79,17 @@ pub(super) fn vanishing_epsilon(context: &Context<'_>, subject: Subject<'_>) -> 
     let vanishes = f16::from_f64(epsilon).to_f64() == 0.0;
     vanishes.then(|| {
         let epsilon = shown(epsilon);
-        Hit::of("epsilon", format!("computes in `fp16` with an epsilon of {epsilon}{origin}"))
+        Finding::of("epsilon", format!("computes in `fp16` with an epsilon of {epsilon}{origin}"))
     })?
 }
 
-pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if context.operand(subject, "x")?.dtype != DType::Fp16 {
         return None;
     }
     let message = "sums squares in `fp16`";
     match subject.kind {
-        OpKind::ReduceSumSquare => Hit::new(message),
+        OpKind::ReduceSumSquare => Finding::new(message),
         OpKind::ReduceMean | OpKind::ReduceSum => {
             let producer = context.producer(subject, "x")?;
             let squares = match producer.kind {
@@ -104,7 +104,7 @@ pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Op
                 },
                 _ => false,
             };
-            squares.then(|| Hit::of("x", message))?
+            squares.then(|| Finding::of("x", message))?
         }
         _ => None,
     }
@@ -113,7 +113,7 @@ pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Op
 /// Up to here `fp16` holds every integer.
 const MAX_EXACT_HALF: u64 = 2048;
 
-pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let indexes =
         matches!(subject.kind, OpKind::Gather | OpKind::GatherAlongAxis | OpKind::GatherNd);
     if !indexes || context.is_constant(subject, "indices") {
@@ -123,7 +123,7 @@ pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Optio
     let half = context.operand(cast, "x")?.dtype == DType::Fp16;
     let extents = context.operand(subject, "x")?.shape.iter();
     let long = extents.map(|dim| dim.known().unwrap_or(u64::MAX)).any(|n| n > MAX_EXACT_HALF);
-    (half && long).then(|| Hit::of("indices", "takes indices that were `fp16` before"))?
+    (half && long).then(|| Finding::of("indices", "takes indices that were `fp16` before"))?
 }
 
 /// The elements of a constant of that type, if they are at hand and not too many to search.

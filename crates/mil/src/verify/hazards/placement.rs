@@ -3,7 +3,7 @@
 use coremill_tensor::DType;
 
 use super::super::diagnostic::Location;
-use super::{Context, Hit, Subject};
+use super::{Context, Finding, Subject};
 use crate::infer::Scalar;
 use crate::ir::{ConstantData, Dim, Type};
 use crate::model::{FeatureType, ImageSizes, ShapeFlexibility, SizeRange};
@@ -52,21 +52,21 @@ fn range(ty: &FeatureType, axis: usize) -> Option<SizeRange> {
     }
 }
 
-pub(super) fn high_rank(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn high_rank(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let output = context.output(subject)?;
     let computed = computes(context, subject) && output.rank() == 5;
-    computed.then(|| Hit::new(format!("computes on `{output}`, which has five dimensions")))?
+    computed.then(|| Finding::new(format!("computes on `{output}`, which has five dimensions")))?
 }
 
-pub(super) fn single_precision(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn single_precision(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     // `classify` takes nothing else.
     let exempt = matches!(subject.kind, OpKind::Cast | OpKind::Identity | OpKind::Classify);
     let output = context.output(subject)?;
     let computed = !exempt && computes(context, subject) && output.dtype == DType::Fp32;
-    computed.then(|| Hit::new("computes in `fp32`"))?
+    computed.then(|| Finding::new("computes in `fp32`"))?
 }
 
-pub(super) fn integer_arithmetic(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn integer_arithmetic(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let arithmetic = matches!(
         subject.kind,
         OpKind::Add
@@ -85,34 +85,34 @@ pub(super) fn integer_arithmetic(context: &Context<'_>, subject: Subject<'_>) ->
     );
     let output = context.output(subject)?;
     let computed = arithmetic && computes(context, subject) && output.dtype == DType::Int32;
-    computed.then(|| Hit::new("computes in `int32`"))?
+    computed.then(|| Finding::new("computes in `int32`"))?
 }
 
-pub(super) fn gather_for_slice(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn gather_for_slice(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::Gather || context.is_constant(subject, "x") {
         return None;
     }
     let indices = context.known(subject, "indices")?;
     let index = indices.only()?.int()?;
-    Hit::of("indices", format!("takes the element {index} alone"))
+    Finding::of("indices", format!("takes the element {index} alone"))
 }
 
-pub(super) fn slice_to_end(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn slice_to_end(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     if subject.kind != OpKind::SliceBySize || !computes(context, subject) {
         return None;
     }
     let size = context.known(subject, "size")?;
     let axis = size.elements.iter().position(|size| *size == Scalar::Int(-1))?;
-    Hit::of("size", format!("slices dimension {axis} by a size of -1"))
+    Finding::of("size", format!("slices dimension {axis} by a size of -1"))
 }
 
-pub(super) fn data_dependent_shape(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn data_dependent_shape(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let depends = subject.kind == OpKind::NonZero && computes(context, subject);
-    depends.then(|| Hit::new("gives as many elements as the data has non-zero ones"))?
+    depends.then(|| Finding::new("gives as many elements as the data has non-zero ones"))?
 }
 
-pub(super) fn while_loop(_: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
-    (subject.kind == OpKind::WhileLoop).then(|| Hit::new("loops inside the program"))?
+pub(super) fn while_loop(_: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
+    (subject.kind == OpKind::WhileLoop).then(|| Finding::new("loops inside the program"))?
 }
 
 /// The Neural Engine's rows hold multiples of this many elements.
@@ -129,11 +129,11 @@ pub(super) fn state_alignment(context: &Context<'_>) -> Vec<(Location, String)> 
     states.collect()
 }
 
-pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Option<Hit> {
+pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
     let ConstantData::Weight(weight) = &subject.op.attributes.get("val")?.data else { return None };
     let used = subject.op.outputs.iter().any(|output| context.layout.uses[output.index()] > 0);
     let bytes = weight.data.as_ref().map_or("its".to_owned(), |data| data.len().to_string());
-    (!used).then(|| Hit::new(format!("is used by nothing, and costs {bytes} bytes")))?
+    (!used).then(|| Finding::new(format!("is used by nothing, and costs {bytes} bytes")))?
 }
 
 /// Whether the operation runs when the program runs: constants and arithmetic on shapes do not.

@@ -20,7 +20,7 @@ fn any_type(mut reader: Reader<'_>, depth: u32, budget: &mut Budget) -> Result<T
     too_deep("types", depth, start)?;
     let mut found = None;
     while let Some(field) = reader.next()? {
-        budget.charge::<Type>(0, field.offset)?;
+        budget.consume_budget::<Type>(0, field.offset)?;
         let ty = match field.number {
             1 => {
                 let reader = field.message("tensorType")?;
@@ -105,7 +105,7 @@ fn tensor_type(mut reader: Reader<'_>, budget: &mut Budget) -> Result<TensorType
             }
             2 => field.once(&mut rank, "rank", field.int64("rank")?)?,
             3 => {
-                budget.charge::<Dim>(0, field.offset)?;
+                budget.consume_budget::<Dim>(0, field.offset)?;
                 count(&mut shape.len(), limits::RANK, "dimensions", field.offset)?;
                 shape.push(dimension(&field, "dimensions")?);
             }
@@ -187,7 +187,7 @@ fn nested(field: &Field<'_>, name: &str, depth: u32, budget: &mut Budget) -> Res
 fn value(mut reader: Reader<'_>, depth: u32, budget: &mut Budget) -> Result<Constant> {
     let start = reader.offset();
     too_deep("values", depth, start)?;
-    budget.charge::<Constant>(0, start)?;
+    budget.consume_budget::<Constant>(0, start)?;
     let (mut declared, mut immediate, mut blob) = (None, None, None);
     while let Some(field) = reader.next()? {
         match field.number {
@@ -370,7 +370,7 @@ fn strings(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ConstantData> 
             return Err(unknown_field(&field, "`strings`"));
         }
         let text = field.string("values")?;
-        budget.charge::<String>(text.len(), field.offset)?;
+        budget.consume_budget::<String>(text.len(), field.offset)?;
         strings.push(text.to_owned());
     }
     Ok(ConstantData::Strings(strings))
@@ -413,7 +413,7 @@ fn numbers(
                 if dtype.integer_range().is_some() =>
             {
                 field.int64s("values", &mut |value| {
-                    budget.charge::<u64>(0, field.offset)?;
+                    budget.consume_budget::<u64>(0, field.offset)?;
                     integer(value, kind, dtype, &mut bytes, &mut narrow)
                 })?;
             }
@@ -427,7 +427,7 @@ fn numbers(
     if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
         return Err(malformed("found another byte than 0 and 1 for a `bool`", start));
     }
-    budget.charge::<Buffer>(bytes.len() + size_of::<Vec<u8>>(), start)?;
+    budget.consume_budget::<Buffer>(bytes.len() + size_of::<Vec<u8>>(), start)?;
     Ok(ConstantData::Bytes(Buffer::from(bytes)))
 }
 

@@ -40,7 +40,7 @@ fn function(
     to: &mut Vec<FunctionDescription>,
     budget: &mut Budget,
 ) -> Result<()> {
-    budget.charge::<FunctionDescription>(0, field.offset)?;
+    budget.consume_budget::<FunctionDescription>(0, field.offset)?;
     let index = to.len();
     count(&mut to.len(), limits::FUNCTIONS, "functions", field.offset)?;
     let mut reader = field.message("functions")?;
@@ -81,7 +81,7 @@ fn metadata(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Metadata> {
                 let value = value.map_or(Ok(""), |value| value.string("userDefined"))?;
                 let entries = &mut metadata.user_defined;
                 count(&mut entries.len(), limits::ENTRIES, "notes", field.offset)?;
-                budget.charge::<(String, String)>(key.len() + value.len(), field.offset)?;
+                budget.consume_budget::<(String, String)>(key.len() + value.len(), field.offset)?;
                 entries.push((key.to_owned(), value.to_owned()));
             }
             _ => keep(&field, &mut metadata.unknown, budget)?,
@@ -101,7 +101,7 @@ fn feature(
     to: &mut Vec<FeatureDescription>,
     budget: &mut Budget,
 ) -> Result<()> {
-    budget.charge::<FeatureDescription>(0, field.offset)?;
+    budget.consume_budget::<FeatureDescription>(0, field.offset)?;
     let mut feature = FeatureDescription::new("", FeatureType::Unspecified);
     let mut reader = field.message(list)?;
     let index = to.len();
@@ -193,7 +193,7 @@ fn image(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ImageType> {
                     if field.number != 1 {
                         return Err(unknown_field(&field, "`enumeratedSizes`"));
                     }
-                    budget.charge::<ImageSize>(0, field.offset)?;
+                    budget.consume_budget::<ImageSize>(0, field.offset)?;
                     list.push(image_size(field.message("sizes")?)?);
                 }
                 field.once(&mut sizes, "the sizes of an image", ImageSizes::Enumerated(list))?;
@@ -248,7 +248,7 @@ fn read_array(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ArrayType> 
                     if field.number != 1 {
                         return Err(unknown_field(&field, "`enumeratedShapes`"));
                     }
-                    budget.charge::<Vec<i64>>(0, field.offset)?;
+                    budget.consume_budget::<Vec<i64>>(0, field.offset)?;
                     let mut extents = Vec::new();
                     let mut inner = field.message("shapes")?;
                     while let Some(field) = inner.next()? {
@@ -270,7 +270,7 @@ fn read_array(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ArrayType> 
                         return Err(unknown_field(&field, "`shapeRange`"));
                     }
                     rank(ranges.len() + 1, field.offset)?;
-                    budget.charge::<SizeRange>(0, field.offset)?;
+                    budget.consume_budget::<SizeRange>(0, field.offset)?;
                     ranges.push(size_range(&field, "sizeRanges")?);
                 }
                 let ranges = ShapeFlexibility::Ranged(ranges);
@@ -299,7 +299,7 @@ fn read_array(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ArrayType> 
 fn shape(field: &Field<'_>, to: &mut Vec<i64>, budget: &mut Budget) -> Result<()> {
     field.int64s("shape", &mut |extent| {
         rank(to.len() + 1, field.offset)?;
-        budget.charge::<i64>(0, field.offset)?;
+        budget.consume_budget::<i64>(0, field.offset)?;
         to.push(extent);
         Ok(())
     })
@@ -366,12 +366,12 @@ fn empty(field: &Field<'_>, name: &str) -> Result<()> {
 
 fn text(field: &Field<'_>, name: &str, budget: &mut Budget) -> Result<String> {
     let text = field.string(name)?;
-    budget.charge::<()>(text.len(), field.offset)?;
+    budget.consume_budget::<()>(text.len(), field.offset)?;
     Ok(text.to_owned())
 }
 
 fn keep(field: &Field<'_>, to: &mut UnknownFields, budget: &mut Budget) -> Result<()> {
-    budget.charge::<()>(field.raw.len(), field.offset)?;
+    budget.consume_budget::<()>(field.raw.len(), field.offset)?;
     to.0.extend_from_slice(field.raw);
     Ok(())
 }

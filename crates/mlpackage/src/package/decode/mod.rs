@@ -182,7 +182,7 @@ impl<'b> Message<'b> {
                 }
                 2 => {
                     let name = field.name("names")?;
-                    budget.charge::<String>(name.len(), field.offset)?;
+                    budget.consume_budget::<String>(name.len(), field.offset)?;
                     names.push(name.to_owned());
                 }
                 _ => return Err(unknown_field(&field, "a pipeline")),
@@ -235,7 +235,7 @@ impl Budget {
     }
 
     /// Takes the memory of one `T` and `extra` bytes beside it.
-    fn charge<T>(&mut self, extra: usize, offset: u64) -> Result<()> {
+    fn consume_budget<T>(&mut self, extra: usize, offset: u64) -> Result<()> {
         let bytes = (size_of::<T>() + extra) as u64;
         match self.memory.checked_sub(bytes) {
             Some(left) => {

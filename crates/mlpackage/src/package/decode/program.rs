@@ -26,7 +26,7 @@ pub(super) fn program(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Pro
             2 => {
                 let (name, value) = map_entry(&field, "functions")?;
                 let value = value.ok_or_else(|| missing("a function", field.offset))?;
-                budget.charge::<Function>(name.len(), field.offset)?;
+                budget.consume_budget::<Function>(name.len(), field.offset)?;
                 let known = &mut program.functions;
                 count(&mut known.len(), limits::FUNCTIONS, "functions", field.offset)?;
                 let reader = value.message("functions")?;
@@ -35,7 +35,7 @@ pub(super) fn program(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Pro
             }
             3 => {
                 let text = field.string("docString")?;
-                budget.charge::<()>(text.len(), field.offset)?;
+                budget.consume_budget::<()>(text.len(), field.offset)?;
                 program.documentation = text.to_owned();
             }
             4 => attribute(&field, &mut attributes, budget)?,
@@ -122,7 +122,7 @@ impl<'a> FunctionDecoder<'a, '_> {
             let message = format!("blocks are nested deeper than {}", limits::BLOCK_DEPTH);
             return Err(Error::new(ErrorKind::Limit, message).at(start));
         }
-        self.budget.charge::<coremill_mil::ir::Block>(0, start)?;
+        self.budget.consume_budget::<coremill_mil::ir::Block>(0, start)?;
         count(&mut self.budget.blocks, limits::BLOCKS, "blocks", start)?;
         let (mut inputs, mut outputs, mut ops) = (Vec::new(), Vec::new(), Vec::new());
         let mut attributes = Vec::new();
@@ -132,7 +132,7 @@ impl<'a> FunctionDecoder<'a, '_> {
                 1 => inputs.push(field),
                 2 => outputs.push(field),
                 3 => {
-                    self.budget.charge::<Op>(0, field.offset)?;
+                    self.budget.consume_budget::<Op>(0, field.offset)?;
                     count(&mut self.budget.ops, limits::OPS, "operations", field.offset)?;
                     ops.push(field);
                 }
@@ -156,7 +156,7 @@ impl<'a> FunctionDecoder<'a, '_> {
         }
         for field in outputs {
             let name = field.name("outputs")?;
-            self.budget.charge::<ValueId>(0, field.offset)?;
+            self.budget.consume_budget::<ValueId>(0, field.offset)?;
             let value = self.known(name, field.offset).map_err(|e| e.within("outputs"))?;
             self.function.block_mut(block).outputs.push(value);
         }
@@ -199,7 +199,7 @@ impl<'a> FunctionDecoder<'a, '_> {
                 2 => {
                     let (name, value) = map_entry(&field, "inputs")?;
                     count(&mut inputs.len(), limits::ENTRIES, "arguments", field.offset)?;
-                    self.budget.charge::<Input>(name.len(), field.offset)?;
+                    self.budget.consume_budget::<Input>(name.len(), field.offset)?;
                     let bindings = match value {
                         Some(value) => self
                             .bindings(value.message("inputs")?)
@@ -270,7 +270,7 @@ impl<'a> FunctionDecoder<'a, '_> {
             if field.number != 1 {
                 return Err(unknown_field(&field, "an argument"));
             }
-            self.budget.charge::<Binding>(0, field.offset)?;
+            self.budget.consume_budget::<Binding>(0, field.offset)?;
             let mut found = None;
             let mut inner = field.message("arguments")?;
             while let Some(field) = inner.next()? {
@@ -287,7 +287,7 @@ impl<'a> FunctionDecoder<'a, '_> {
     }
 
     fn named_type(&mut self, field: &Field<'a>, list: &str) -> Result<(&'a str, Type)> {
-        self.budget.charge::<Value>(0, field.offset)?;
+        self.budget.consume_budget::<Value>(0, field.offset)?;
         count(&mut self.budget.values, limits::VALUES, "values", field.offset)?;
         let (mut name, mut found) = (None, None);
         let mut reader = field.message(list)?;
@@ -300,7 +300,7 @@ impl<'a> FunctionDecoder<'a, '_> {
         }
         let name = name.ok_or_else(|| missing("the name of a value", field.offset))?;
         // Besides the name itself there is its entry in the table of names.
-        self.budget.charge::<(&str, ValueId)>(name.len(), field.offset)?;
+        self.budget.consume_budget::<(&str, ValueId)>(name.len(), field.offset)?;
         let ty = found
             .ok_or_else(|| missing(&format!("the type of `{}`", shortened(name)), field.offset))?;
         Ok((name, ty))
@@ -345,7 +345,7 @@ fn attribute(
 ) -> Result<()> {
     let (name, value) = map_entry(field, "attributes")?;
     count(&mut to.len(), limits::ENTRIES, "attributes", field.offset)?;
-    budget.charge::<(String, Constant)>(name.len(), field.offset)?;
+    budget.consume_budget::<(String, Constant)>(name.len(), field.offset)?;
     let value = value.ok_or_else(|| missing("the value of an attribute", field.offset))?;
     let value = constant(&value, "value", budget);
     to.push((name.to_owned(), value.map_err(|error| error.within(entry("attributes", name)))?));
@@ -366,7 +366,7 @@ fn sorted(mut attributes: Vec<(String, Constant)>) -> Result<Attributes> {
 }
 
 fn keep(field: &Field<'_>, to: &mut UnknownFields, budget: &mut Budget) -> Result<()> {
-    budget.charge::<()>(field.raw.len(), field.offset)?;
+    budget.consume_budget::<()>(field.raw.len(), field.offset)?;
     to.0.extend_from_slice(field.raw);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use coremill_tensor::{Buffer, Identity};
+use coremill_tensor::{Buffer, Fingerprint};
 
 use super::files::{check_header, record};
 use super::{ALIGNMENT, DEFAULT_FILE, HEADER_BYTES, MODEL_PATH, Record, code, header, stream};
@@ -48,7 +48,7 @@ enum Content {
 }
 
 /// A file that was written.
-pub(crate) struct Written {
+pub(crate) struct WrittenFile {
     /// The path from `@model_path`.
     pub(crate) path: String,
     /// The hash of its bytes.
@@ -116,7 +116,11 @@ impl<'p> Layout<'p> {
         self.write_and_hash(directory, false).map(|_| ())
     }
 
-    pub(crate) fn write_and_hash(&self, directory: &Path, durable: bool) -> Result<Vec<Written>> {
+    pub(crate) fn write_and_hash(
+        &self,
+        directory: &Path,
+        durable: bool,
+    ) -> Result<Vec<WrittenFile>> {
         let mut written = Vec::new();
         for planned in &self.files {
             let path = directory.join(&planned.path);
@@ -133,7 +137,7 @@ impl<'p> Layout<'p> {
             if durable {
                 file.sync_all().map_err(failed)?;
             }
-            written.push(Written { path: planned.path.clone(), hash });
+            written.push(WrittenFile { path: planned.path.clone(), hash });
         }
         Ok(written)
     }
@@ -148,7 +152,7 @@ impl<'p> Layout<'p> {
     }
 
     /// The hashes of the files, for which all weights are read.
-    pub(crate) fn hash(&self) -> Result<Vec<Written>> {
+    pub(crate) fn hash(&self) -> Result<Vec<WrittenFile>> {
         self.hashed(|_, length, fill| stream::hash_of(length, fill))
     }
 
@@ -157,7 +161,7 @@ impl<'p> Layout<'p> {
         &self,
         target: &mut [u8],
         place: &dyn Fn(&str) -> Option<Range<usize>>,
-    ) -> Result<Vec<Written>> {
+    ) -> Result<Vec<WrittenFile>> {
         self.hashed(|path, length, fill| {
             let target = place(path).and_then(|place| target.get_mut(place));
             match target.filter(|target| target.len() as u64 == length) {
@@ -170,7 +174,7 @@ impl<'p> Layout<'p> {
     fn hashed(
         &self,
         mut hash: impl FnMut(&str, u64, &stream::Fill<'_>) -> io::Result<blake3::Hash>,
-    ) -> Result<Vec<Written>> {
+    ) -> Result<Vec<WrittenFile>> {
         let mut written = |planned: &Planned| {
             let path = planned.path.clone();
             let hash = match &planned.content {
@@ -184,7 +188,7 @@ impl<'p> Layout<'p> {
                 }
             };
             let failed = |error| Error::io(format!("read what goes to {path}"), error);
-            Ok(Written { hash: hash.map_err(failed)?, path })
+            Ok(WrittenFile { hash: hash.map_err(failed)?, path })
         };
         self.files.iter().map(&mut written).collect()
     }
@@ -257,7 +261,7 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
         sizes.entry(size).or_default().push(index);
     }
     for mut indices in sizes.into_values().filter(|indices| indices.len() > 1) {
-        let mut alike: HashMap<Identity, usize> = HashMap::new();
+        let mut alike: HashMap<Fingerprint, usize> = HashMap::new();
         indices.retain(|&index| match alike.entry(described[index].2.identity()) {
             Entry::Occupied(known) => {
                 equal[index] = *known.get();

@@ -24,7 +24,7 @@ mod tests;
 
 pub use files::WeightFiles;
 pub use layout::Layout;
-pub(crate) use layout::{Written, copy_file};
+pub(crate) use layout::{WrittenFile, copy_file};
 
 use coremill_tensor::DType;
 

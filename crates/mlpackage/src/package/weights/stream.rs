@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use coremill_io::{SharedFile, fill_windows, for_each_window};
+use coremill_io::{PositionedWriter, fill_windows, for_each_window};
 use coremill_tensor::Buffer;
 use twox_hash::XxHash3_128;
 
@@ -25,7 +25,7 @@ pub(super) type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 /// zeros.
 pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     file.set_len(length)?;
-    let shared = SharedFile::new(file);
+    let shared = PositionedWriter::new(file);
     let is_hole = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
     flow(length, fill, &|offset, window| {
         if is_hole(window) { Ok(()) } else { shared.write_at(offset, window) }

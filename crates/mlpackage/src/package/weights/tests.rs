@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use coremill_tensor::{Buffer, DType, Produce, Recipe};
+use coremill_tensor::{Buffer, ByteSource, DType, LazyTensor};
 
 use super::*;
 use coremill_mil::ir::{
@@ -277,16 +277,16 @@ fn computed() -> Vec<(DType, Vec<u64>, Buffer)> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     let source = Buffer::from(bytes);
     let recipe = |shape: &[u64]| {
-        Recipe::strided(source.clone(), DType::Fp32, shape, &[shape[1], 1], 0)
+        LazyTensor::strided(source.clone(), DType::Fp32, shape, &[shape[1], 1], 0)
             .expect("it lies within")
     };
-    let cast = |recipe: Recipe| recipe.cast(DType::Fp16).expect("floats");
+    let cast = |recipe: LazyTensor| recipe.cast(DType::Fp16).expect("floats");
     let factors = |count: usize| (1..=count).map(|at| 1.0 / at as f32).collect::<Vec<_>>();
     let transposed = recipe(&[1000, 700]).permute(&[1, 0]).expect("an order");
     let scaled = recipe(&[300, 41]).scale(0, &factors(300)).expect("one for each");
     let rest = recipe(&[13, 50]).narrow(0, 9, 4).expect("within");
     let halves = vec![cast(recipe(&[9, 50])), cast(rest)];
-    let joined = Recipe::concat(halves, 0).expect("they fit");
+    let joined = LazyTensor::concat(halves, 0).expect("they fit");
     let recipes = [
         cast(recipe(&[1000, 700])),
         cast(transposed),
@@ -337,7 +337,7 @@ fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
 #[test]
 fn weights_that_cannot_be_read_say_so() {
     struct Broken;
-    impl Produce for Broken {
+    impl ByteSource for Broken {
         fn length(&self) -> usize {
             4 << 20
         }

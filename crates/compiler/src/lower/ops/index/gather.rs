@@ -1,7 +1,7 @@
 //! Elements picked by indices along one axis.
 
 use super::{as_numbers, gathered};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.gather", gather),
@@ -15,7 +15,7 @@ pub(crate) fn gathered_along(
     x: ValueId,
     indices: ValueId,
     axis: usize,
-) -> Maybe {
+) -> ValueResult {
     as_numbers(builder, x, |builder, x| emit!(builder, OpKind::GatherAlongAxis, x, indices, axis))
 }
 
@@ -25,7 +25,7 @@ pub(super) fn reached(
     mut x: ValueId,
     indices: ValueId,
     axes: impl Iterator<Item = usize>,
-) -> Maybe {
+) -> ValueResult {
     for axis in axes {
         let wanted = builder.dim(indices, axis)?;
         if wanted.known().is_some() {
@@ -35,7 +35,7 @@ pub(super) fn reached(
     Ok(x)
 }
 
-fn gather(call: &mut Call<'_, '_>) -> Maybe {
+fn gather(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, indices) = (call.value("self")?, call.value("index")?);
     let rank = call.rank(x);
     if rank == 0 {
@@ -46,7 +46,7 @@ fn gather(call: &mut Call<'_, '_>) -> Maybe {
     gathered_along(call, x, indices, axis)
 }
 
-fn index_select(call: &mut Call<'_, '_>) -> Maybe {
+fn index_select(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, indices) = (call.value("self")?, call.value("index")?);
     if call.rank(x) == 0 {
         return Ok(x);
@@ -57,7 +57,7 @@ fn index_select(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// Rows of tables. What `padding_idx` names has no gradient, which is all that is special about it.
-fn embedding(call: &mut Call<'_, '_>) -> Maybe {
+fn embedding(call: &mut Call<'_, '_>) -> ValueResult {
     let (table, indices) = (call.value("weight")?, call.value("indices")?);
     gathered(call, table, indices, 0)
 }

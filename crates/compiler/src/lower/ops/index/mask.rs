@@ -1,7 +1,7 @@
 //! Masks: where they are true, and what is picked or written there.
 
 use super::{as_numbers, constant_ints, gathered};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     several("aten.where", nonzero_by_axis).only(&["default"]),
@@ -39,12 +39,12 @@ fn nonzero_by_axis(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&all)
 }
 
-fn nonzero(call: &mut Call<'_, '_>) -> Maybe {
+fn nonzero(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     call.unary(OpKind::NonZero, x)
 }
 
-fn masked_select(call: &mut Call<'_, '_>) -> Maybe {
+fn masked_select(call: &mut Call<'_, '_>) -> ValueResult {
     let both = [call.value("self")?, call.value("mask")?];
     let [x, mask] = call.broadcast(both)?;
     let (x, mask) = (call.with_axes(x)?, call.with_axes(mask)?);
@@ -54,7 +54,7 @@ fn masked_select(call: &mut Call<'_, '_>) -> Maybe {
 
 /// The elements of `source` one after the other where the mask is true: the how many-th each is the running sum
 /// of the mask tells.
-fn masked_scatter(call: &mut Call<'_, '_>) -> Maybe {
+fn masked_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     let mask = call.value("mask")?;
     let source = call.value("source")?;

@@ -12,14 +12,19 @@ mod write;
 pub(crate) use self::gather::gathered_along;
 pub(crate) use self::places::{constant_ints, wrapped};
 pub(crate) use self::sort::nth_smallest;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[&[Row]] =
     &[gather::ROWS, mask::ROWS, scatter::ROWS, sort::ROWS, tensor::ROWS, unique::ROWS, write::ROWS];
 
 /// The elements at indices along an axis, in whose place the axes of the indices are. No index counts from the
 /// end.
-pub(crate) fn gathered(builder: &mut Builder, x: ValueId, indices: ValueId, axis: usize) -> Maybe {
+pub(crate) fn gathered(
+    builder: &mut Builder,
+    x: ValueId,
+    indices: ValueId,
+    axis: usize,
+) -> ValueResult {
     if builder.rank(indices) == 0 {
         let index = builder.int_of(indices);
         return builder.taken_at(x, axis, index);
@@ -34,7 +39,12 @@ pub(crate) fn gathered(builder: &mut Builder, x: ValueId, indices: ValueId, axis
 }
 
 /// The elements at known places along an axis.
-pub(crate) fn gathered_at(builder: &mut Builder, x: ValueId, places: &[i64], axis: usize) -> Maybe {
+pub(crate) fn gathered_at(
+    builder: &mut Builder,
+    x: ValueId,
+    places: &[i64],
+    axis: usize,
+) -> ValueResult {
     if let Some(range) = progression(places) {
         return builder.sliced(x, axis, range);
     }
@@ -59,8 +69,8 @@ pub(crate) fn progression(places: &[i64]) -> Option<Range> {
 pub(crate) fn as_numbers(
     builder: &mut Builder,
     x: ValueId,
-    apply: impl FnOnce(&mut Builder, ValueId) -> Maybe,
-) -> Maybe {
+    apply: impl FnOnce(&mut Builder, ValueId) -> ValueResult,
+) -> ValueResult {
     let dtype = builder.dtype(x);
     let numbers = builder.numeric(x)?;
     let y = apply(builder, numbers)?;
@@ -75,7 +85,7 @@ pub(crate) fn written_along(
     update: ValueId,
     axis: usize,
     mode: &str,
-) -> Maybe {
+) -> ValueResult {
     as_numbers(builder, x, |builder, data| {
         let updates = builder.cast(update, builder.dtype(data))?;
         emit!(builder, OpKind::Scatter, data, indices, updates, axis, mode)

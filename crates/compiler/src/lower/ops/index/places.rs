@@ -1,9 +1,9 @@
 //! What is known about indices.
 
-use coremill_mil::infer::{Folded, Scalar};
+use coremill_mil::infer::{KnownElements, Scalar};
 use coremill_mil::ir::Definition;
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// Chains of operations are followed so far back.
 const MAX_DEPTH: usize = 16;
@@ -24,7 +24,7 @@ pub(crate) fn constant_ints(builder: &Builder, value: ValueId) -> Option<Vec<i64
 }
 
 /// Indices of which those below zero count from the end of an axis, as ones that count from its begin.
-pub(crate) fn wrapped(builder: &mut Builder, indices: ValueId, extent: Int) -> Maybe {
+pub(crate) fn wrapped(builder: &mut Builder, indices: ValueId, extent: Int) -> ValueResult {
     if never_negative(builder, indices) {
         return Ok(indices);
     }
@@ -54,7 +54,7 @@ fn is_never_negative(builder: &Builder, value: ValueId, depth: usize) -> bool {
     let certain = |element: &Scalar| {
         element.expr().and_then(|expr| expr.lower_bound()).is_some_and(|bound| bound >= 0)
     };
-    if let Some(Folded { elements, .. }) = builder.folded(value)
+    if let Some(KnownElements { elements, .. }) = builder.folded(value)
         && elements.iter().all(certain)
     {
         return true;
@@ -121,7 +121,7 @@ fn is_never_negative(builder: &Builder, value: ValueId, depth: usize) -> bool {
 }
 
 fn is_positive(constant: &Constant) -> bool {
-    Folded::from_constant(constant).is_some_and(|folded| {
+    KnownElements::from_constant(constant).is_some_and(|folded| {
         folded.elements.iter().all(|element| element.int().is_some_and(|value| value >= 0))
     })
 }

@@ -2,7 +2,7 @@
 
 use super::as_numbers;
 use super::gather::reached;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.scatter", |call| scatter(call, "update")).only(&["src", "value"]),
@@ -57,7 +57,7 @@ impl Scatter {
     }
 
     /// The tensor with the updates combined with it.
-    fn combine(&self, builder: &mut Builder, x: ValueId, mode: &str) -> Maybe {
+    fn combine(&self, builder: &mut Builder, x: ValueId, mode: &str) -> ValueResult {
         self.combined(builder, x, self.updates, mode, 0)
     }
 
@@ -69,7 +69,7 @@ impl Scatter {
         updates: ValueId,
         mode: &str,
         from: usize,
-    ) -> Maybe {
+    ) -> ValueResult {
         for at in (from..builder.rank(x)).filter(|&at| at != self.axis) {
             let (found, wanted) =
                 (*builder.extents(x).at(at)?, *builder.extents(self.indices).at(at)?);
@@ -91,7 +91,7 @@ impl Scatter {
     }
 
     /// The tensor with a number written wherever an index leads.
-    fn filled(&self, builder: &mut Builder, x: ValueId, value: f64, mode: &str) -> Maybe {
+    fn filled(&self, builder: &mut Builder, x: ValueId, value: f64, mode: &str) -> ValueResult {
         let dims = builder.dims(self.indices)?;
         let dtype = builder.dtype(x);
         let values = builder.full(&dims, dtype, value)?;
@@ -100,17 +100,17 @@ impl Scatter {
 }
 
 /// The result without the axis that a scalar was given.
-pub(super) fn like_self(call: &mut Call<'_, '_>, y: ValueId) -> Maybe {
+pub(super) fn like_self(call: &mut Call<'_, '_>, y: ValueId) -> ValueResult {
     if call.result_tensor(0)?.sizes.is_empty() { call.squeeze(y, &[0]) } else { Ok(y) }
 }
 
-fn scatter(call: &mut Call<'_, '_>, mode: &str) -> Maybe {
+fn scatter(call: &mut Call<'_, '_>, mode: &str) -> ValueResult {
     let scatter = Scatter::of(call)?;
     let y = scatter.combine(call, scatter.x, mode)?;
     like_self(call, y)
 }
 
-fn scatter_by_name(call: &mut Call<'_, '_>) -> Maybe {
+fn scatter_by_name(call: &mut Call<'_, '_>) -> ValueResult {
     match call.text("reduce")? {
         Some("add") => scatter(call, "add"),
         Some("multiply") => scatter(call, "mul"),
@@ -120,7 +120,7 @@ fn scatter_by_name(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn scatter_reduce(call: &mut Call<'_, '_>) -> Maybe {
+fn scatter_reduce(call: &mut Call<'_, '_>) -> ValueResult {
     let scatter = Scatter::of(call)?;
     let (mode, is_mean) = match call.text("reduce")? {
         Some("sum") => ("add", false),

@@ -1,7 +1,7 @@
 //! Elements in order.
 
 use super::gather::gathered_along;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     several("aten.topk", topk).only(&["default"]),
@@ -26,7 +26,7 @@ pub(super) fn sorted(
 }
 
 /// `self` as numbers, which alone have an order for Core ML.
-pub(super) fn numbers(call: &mut Call<'_, '_>) -> Maybe {
+pub(super) fn numbers(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     call.numeric(x)
 }
@@ -65,13 +65,13 @@ fn sort(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&both)
 }
 
-fn sort_rows(call: &mut Call<'_, '_>) -> Maybe {
+fn sort_rows(call: &mut Call<'_, '_>) -> ValueResult {
     let x = numbers(call)?;
     let [values, _] = sorted(call, x, 0, true)?;
     Ok(values)
 }
 
-fn argsort(call: &mut Call<'_, '_>) -> Maybe {
+fn argsort(call: &mut Call<'_, '_>) -> ValueResult {
     let ascending = !call.flag("descending")?;
     let [_, places] =
         along(call, |call, x, axis| Ok([x, emit!(call, OpKind::Argsort, x, axis, ascending)?]))?;

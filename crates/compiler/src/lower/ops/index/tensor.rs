@@ -2,7 +2,7 @@
 
 use super::mask::mask_places;
 use super::{gathered, wrapped};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.index", index).only(&["Tensor", "Tensor_hacked_twin"]),
@@ -50,7 +50,7 @@ impl Indices {
     }
 
     /// The tensor with the axes that have indices made one, and the indices along it.
-    pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<Joined> {
+    pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<MergedIndexAxes> {
         let rank = call.rank(x);
         if self.by_axis.iter().any(|&(axis, _)| axis >= rank) {
             refuse!("has indices for more axes than the {rank} that there are");
@@ -77,12 +77,12 @@ impl Indices {
         sizes.push(call.product(dims.part(first..first + count)?)?);
         sizes.extend(dims.part(first + count..)?);
         let x = call.with_sizes(x, &sizes)?;
-        Ok(Joined { x, place, axis: first, dims, order })
+        Ok(MergedIndexAxes { x, place, axis: first, dims, order })
     }
 }
 
 /// A tensor with the axes that have indices made one.
-pub(super) struct Joined {
+pub(super) struct MergedIndexAxes {
     pub(super) x: ValueId,
     /// Indices along the one axis.
     pub(super) place: ValueId,
@@ -92,15 +92,15 @@ pub(super) struct Joined {
     order: Vec<usize>,
 }
 
-impl Joined {
+impl MergedIndexAxes {
     /// What became of the tensor, with its axes as they were.
-    pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> Maybe {
+    pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> ValueResult {
         let y = builder.with_sizes(y, &self.dims)?;
         builder.transpose_back(y, &self.order)
     }
 }
 
-fn index(call: &mut Call<'_, '_>) -> Maybe {
+fn index(call: &mut Call<'_, '_>) -> ValueResult {
     let indices = Indices::of(call)?;
     let x = call.value("self")?;
     if indices.by_axis.is_empty() {

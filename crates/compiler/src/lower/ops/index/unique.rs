@@ -6,7 +6,7 @@
 
 use super::sort::{numbers, sorted};
 use super::{gathered, written_along};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     several("aten._unique{,2}", elements),
@@ -31,11 +31,11 @@ fn give(call: &Call<'_, '_>, dtype: ScalarType, unique: &Unique) -> Results {
     let wanted = |name: &str, value: ValueId| {
         let is_wanted = call.node.argument(name).is_some() && call.flag(name)?;
         // In place of what is not wanted torch has a tensor without elements, which nothing can use.
-        let whole = Lowered::tensor(value, ScalarType::Int64);
-        Ok(if is_wanted { whole } else { Lowered::Nothing })
+        let whole = LoweredValue::tensor(value, ScalarType::Int64);
+        Ok(if is_wanted { whole } else { LoweredValue::Nothing })
     };
     Ok(vec![
-        Lowered::tensor(unique.values, dtype),
+        LoweredValue::tensor(unique.values, dtype),
         wanted("return_inverse", unique.inverse)?,
         wanted("return_counts", unique.counts)?,
     ])
@@ -73,7 +73,7 @@ impl Runs {
 }
 
 /// Where a vector is not zero.
-fn set_places(builder: &mut Builder, flags: ValueId) -> Maybe {
+fn set_places(builder: &mut Builder, flags: ValueId) -> ValueResult {
     let rows = builder.unary(OpKind::NonZero, flags)?;
     builder.squeeze(rows, &[1])
 }
@@ -161,7 +161,7 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
         );
     }
     let flat = call.with_sizes(front, &[count, length])?;
-    let Compared { before, same } = Compared::of(call, flat)?;
+    let RowComparison { before, same } = RowComparison::of(call, flat)?;
 
     // A row stands for its equals if none of them is above it.
     let counting = call.counting(count)?;
@@ -184,13 +184,13 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
 
 /// What comes of comparing each row with every other: whether the row of the second axis comes before that of the
 /// first, and whether they are the same.
-struct Compared {
+struct RowComparison {
     before: ValueId,
     same: ValueId,
 }
 
-impl Compared {
-    fn of(builder: &mut Builder, rows: ValueId) -> Result<Compared> {
+impl RowComparison {
+    fn of(builder: &mut Builder, rows: ValueId) -> Result<RowComparison> {
         let one = builder.expand_dims(rows, &[1])?;
         let other = builder.expand_dims(rows, &[0])?;
         let differ = calc!(builder, "int(one != other)", one, other)?;
@@ -201,6 +201,6 @@ impl Compared {
         let before = builder.reduced(OpKind::ReduceMax, before, &[2], false)?;
         let any = builder.reduced(OpKind::ReduceMax, differ, &[2], false)?;
         let same = builder.binary(OpKind::Sub, 1, any)?;
-        Ok(Compared { before, same })
+        Ok(RowComparison { before, same })
     }
 }

@@ -3,7 +3,7 @@
 use super::scatter::{like_self, neutral};
 use super::tensor::Indices;
 use super::{constant_ints, progression, written_along};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.index_put", index_put).only(&["default", "hacked_twin"]),
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.index_reduce", index_reduce),
 ];
 
-fn index_put(call: &mut Call<'_, '_>) -> Maybe {
+fn index_put(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     let values = call.value("values")?;
     let values = call.cast_to(values, x.dtype)?;
@@ -70,7 +70,7 @@ fn put(
     values: ValueId,
     axis: usize,
     mode: &str,
-) -> Maybe {
+) -> ValueResult {
     let dims = call.dims(x)?;
     let mut sizes = dims.part(..axis)?.to_vec();
     sizes.extend(call.dims(place)?);
@@ -122,7 +122,7 @@ impl Along {
     }
 }
 
-fn index_add(call: &mut Call<'_, '_>) -> Maybe {
+fn index_add(call: &mut Call<'_, '_>) -> ValueResult {
     let Along { x, axis, indices, source } = Along::of(call)?;
     let alpha = call.float("alpha")?;
     let source = call.scaled(source, alpha)?;
@@ -130,13 +130,13 @@ fn index_add(call: &mut Call<'_, '_>) -> Maybe {
     like_self(call, y)
 }
 
-fn index_copy(call: &mut Call<'_, '_>) -> Maybe {
+fn index_copy(call: &mut Call<'_, '_>) -> ValueResult {
     let Along { x, axis, indices, source } = Along::of(call)?;
     let y = put(call, x, indices, source, axis, "update")?;
     like_self(call, y)
 }
 
-fn index_reduce(call: &mut Call<'_, '_>) -> Maybe {
+fn index_reduce(call: &mut Call<'_, '_>) -> ValueResult {
     let Along { x, axis, indices, source } = Along::of(call)?;
     let mode = match call.text("reduce")? {
         Some("prod") => "mul",

@@ -5,7 +5,7 @@ use coremill_mil::ir::{Op, Type};
 use super::{Kind, Weights};
 use crate::lower::ops::index::written_along;
 use crate::lower::ops::linear::affine;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 /// Sequences of more steps become loops: programs grow with every step that is written out.
 const MAX_STEPS: i64 = 64;
@@ -138,5 +138,7 @@ impl Cell {
 /// What each gate is computed from.
 fn gates<const N: usize>(builder: &mut Builder, sum: ValueId) -> Result<[ValueId; N]> {
     let gates = builder.split_evenly(sum, N as i32, -1)?;
-    gates.try_into().map_err(|_| Refusal::new("a recurrent layer has other gates than it needs"))
+    gates
+        .try_into()
+        .map_err(|_| LoweringError::new("a recurrent layer has other gates than it needs"))
 }

@@ -2,12 +2,12 @@
 //!
 //! With rows one after the other, the elements of a diagonal are one more than a row apart.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[tensor("aten.diagonal", diagonal)];
 
 /// Where the diagonal so many columns to the right of the main one lies among the elements of a matrix in a row.
-fn range(rows: i64, columns: i64, offset: i64) -> Result<Range, crate::error::Refusal> {
+fn range(rows: i64, columns: i64, offset: i64) -> Result<Range, crate::error::LoweringError> {
     let (down, right) = ((-offset).max(0), offset.max(0));
     let count = (rows - down).min(columns - right);
     if count < 1 {
@@ -21,7 +21,7 @@ fn range(rows: i64, columns: i64, offset: i64) -> Result<Range, crate::error::Re
     Ok(Range { begin: Int::Known(begin), end: Some(Int::Known(end)), step })
 }
 
-fn diagonal(call: &mut Call<'_, '_>) -> Maybe {
+fn diagonal(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let rank = call.rank(x);
     let (first, second) = (call.axis("dim1", rank)?, call.axis("dim2", rank)?);
@@ -41,5 +41,5 @@ fn diagonal(call: &mut Call<'_, '_>) -> Maybe {
     order.extend([first, second]);
     let x = call.transpose(x, &order)?;
     let lines = call.with_sizes(x, &sizes)?;
-    call.sliced(lines, back(sizes.len(), 1)?, range)
+    call.sliced(lines, axis_from_end(sizes.len(), 1)?, range)
 }

@@ -1,6 +1,6 @@
 //! Elements repeated.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.expand", expand),
@@ -8,13 +8,13 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.repeat_interleave", interleaved_places).only(&["Tensor"]),
 ];
 
-fn expand(call: &mut Call<'_, '_>) -> Maybe {
+fn expand(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let sizes = call.sizes_for_result("size")?;
     call.expanded(x, &sizes)
 }
 
-fn repeat(call: &mut Call<'_, '_>) -> Maybe {
+fn repeat(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let repeats = call.int_list("repeats")?;
     if repeats.contains(&Int::Known(0)) {
@@ -27,7 +27,7 @@ fn repeat(call: &mut Call<'_, '_>) -> Maybe {
 
 /// For counts of 2, 0 and 3: 0, 0, 2, 2, 2. What stands at a place is how many of the running sums it is not
 /// below.
-fn interleaved_places(call: &mut Call<'_, '_>) -> Maybe {
+fn interleaved_places(call: &mut Call<'_, '_>) -> ValueResult {
     let repeats = call.value("repeats")?;
     let ends = call.cumulative(repeats, 0)?;
     let total = match call.known(repeats) {

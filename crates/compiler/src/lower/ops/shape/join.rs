@@ -1,6 +1,6 @@
 //! Tensors put together.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[tensor("aten.cat", concatenate), tensor("aten.stack", stack)];
 
@@ -11,7 +11,7 @@ fn parts(call: &mut Call<'_, '_>) -> Result<Vec<ValueId>> {
     tensors.map(|tensor| call.cast(tensor.value, core)).collect()
 }
 
-fn concatenate(call: &mut Call<'_, '_>) -> Maybe {
+fn concatenate(call: &mut Call<'_, '_>) -> ValueResult {
     let mut values = parts(call)?;
     // Vectors without elements go with tensors of any rank, as torch has always had it.
     values.retain(|&value| !call.extents(value).contains(&Some(0)));
@@ -22,7 +22,7 @@ fn concatenate(call: &mut Call<'_, '_>) -> Maybe {
     call.concat(&values, axis)
 }
 
-fn stack(call: &mut Call<'_, '_>) -> Maybe {
+fn stack(call: &mut Call<'_, '_>) -> ValueResult {
     let values = parts(call)?;
     let Some(&first) = values.first() else { refuse!("stacks no tensors") };
     let axis = position(call.known_int("dim")?, call.rank(first) + 1)?;

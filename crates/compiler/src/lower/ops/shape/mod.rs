@@ -1,6 +1,6 @@
 //! Tensors seen, cut, joined and filled otherwise: what moves elements and computes nothing with them.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 mod diagonal;
 mod expand;

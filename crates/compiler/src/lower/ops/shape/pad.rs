@@ -1,7 +1,7 @@
 //! Tensors with elements added around them, or taken off where a pad is negative.
 
 use crate::lower::ops::index::gathered_at;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.constant_pad_nd", |call| pad(call, "pad", Mode::Constant)),
@@ -33,7 +33,7 @@ const MODES: [(&str, Mode); 4] = [
     ("circular", Mode::Circular),
 ];
 
-fn pad_by_name(call: &mut Call<'_, '_>) -> Maybe {
+fn pad_by_name(call: &mut Call<'_, '_>) -> ValueResult {
     let name = call.text("mode")?.unwrap_or("constant");
     match MODES.iter().find(|(known, _)| *known == name) {
         Some((_, mode)) => pad(call, "pad", *mode),
@@ -41,7 +41,7 @@ fn pad_by_name(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn pad_by_number(call: &mut Call<'_, '_>) -> Maybe {
+fn pad_by_number(call: &mut Call<'_, '_>) -> ValueResult {
     let number = call.known_int("mode")?;
     match usize::try_from(number).ok().and_then(|number| MODES.get(number)) {
         Some((_, mode)) => pad(call, "pad", *mode),
@@ -49,7 +49,7 @@ fn pad_by_number(call: &mut Call<'_, '_>) -> Maybe {
     }
 }
 
-fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> Maybe {
+fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> ValueResult {
     let x = call.value("self")?;
     let amounts = call.int_list(name)?;
     let rank = call.rank(x);
@@ -94,14 +94,19 @@ fn cropped(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> Result<(ValueId, 
 
 /// A tensor with one number before and after its elements along some axes: axis, how many before, how many
 /// after; in ascending order.
-pub(super) fn padded_with(builder: &mut Builder, x: ValueId, pads: &[Pad], value: f64) -> Maybe {
+pub(super) fn padded_with(
+    builder: &mut Builder,
+    x: ValueId,
+    pads: &[Pad],
+    value: f64,
+) -> ValueResult {
     let (mut x, pads) = cropped(builder, x, pads)?;
     if builder.dtype(x) == DType::Fp32 {
         return emit_pad(builder, x, &pads, "constant", value as f32);
     }
     // Core ML pads floats only.
     for pad in pads {
-        x = surrounded(builder, x, pad, |builder, _, amount| {
+        x = pad_with(builder, x, pad, |builder, _, amount| {
             let mut dims = builder.dims(x)?;
             *dims.at_mut(pad.0)? = amount;
             builder.full(&dims, builder.dtype(x), value)
@@ -111,12 +116,12 @@ pub(super) fn padded_with(builder: &mut Builder, x: ValueId, pads: &[Pad], value
 }
 
 /// A tensor between what a function makes for its begin and its end: whether it is for the begin, and how much.
-fn surrounded(
+fn pad_with(
     builder: &mut Builder,
     x: ValueId,
     (axis, before, after): Pad,
-    run: impl Fn(&mut Builder, bool, Int) -> Maybe,
-) -> Maybe {
+    run: impl Fn(&mut Builder, bool, Int) -> ValueResult,
+) -> ValueResult {
     let mut parts = Vec::with_capacity(3);
     if before != Int::Known(0) {
         parts.push(run(builder, true, before)?);
@@ -128,7 +133,13 @@ fn surrounded(
     builder.concat(&parts, axis)
 }
 
-fn emit_pad(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: &str, value: f32) -> Maybe {
+fn emit_pad(
+    builder: &mut Builder,
+    x: ValueId,
+    pads: &[Pad],
+    mode: &str,
+    value: f32,
+) -> ValueResult {
     let Some(&(first, ..)) = pads.first() else { return Ok(x) };
     let is_computed =
         |&(_, before, after): &Pad| before.known().is_none() || after.known().is_none();
@@ -143,12 +154,12 @@ fn emit_pad(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: &str, value: 
     emit!(builder, OpKind::Pad, x, pad, mode, constant_val = value)
 }
 
-fn circular(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> Maybe {
+fn circular(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> ValueResult {
     let (mut x, pads) = cropped(builder, x, pads)?;
     // torch wraps the last axis around first, but the order makes no difference.
     for pad in pads {
         let extent = builder.dim(x, pad.0)?;
-        x = surrounded(builder, x, pad, |builder, is_before, amount| {
+        x = pad_with(builder, x, pad, |builder, is_before, amount| {
             let range = match is_before {
                 true => Range::from(builder.sub_ints(extent, amount)?),
                 false => Range::to(amount),
@@ -159,7 +170,7 @@ fn circular(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> Maybe {
     Ok(x)
 }
 
-fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Maybe {
+fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> ValueResult {
     let (mut x, pads) = cropped(builder, x, pads)?;
     let mut far = Vec::new();
     let mut last = Vec::new();
@@ -185,7 +196,7 @@ fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Mayb
     }
     // More than there is of an axis can only be a row of copies of its edge.
     for pad in far {
-        x = surrounded(builder, x, pad, |builder, is_before, amount| {
+        x = pad_with(builder, x, pad, |builder, is_before, amount| {
             let range = match is_before {
                 true => Range::to(Int::Known(1)),
                 false => Range::from(Int::Known(-1)),
@@ -219,14 +230,14 @@ fn mirrored_integers(
     axis: usize,
     [before, after]: [i64; 2],
     mode: Mode,
-) -> Maybe {
+) -> ValueResult {
     let Some(extent) = builder.extents(x).at(axis)?.map(|extent| extent as i64) else {
         refuse!("mirrors integers along an axis of unknown extent");
     };
     if extent == 0 {
         refuse!("pads an axis without elements by its own elements");
     }
-    created(&[(checked(before) + extent + after).get()?])?;
+    checked_numel(&[(checked(before) + extent + after).get()?])?;
     let source = |place: i64| match mode {
         Mode::Reflect if place < 0 => -place,
         Mode::Reflect if place >= extent => 2 * (extent - 1) - place,

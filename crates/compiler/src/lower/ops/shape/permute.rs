@@ -1,6 +1,6 @@
 //! Axes in another order, and elements in another order along them.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.permute", permute),
@@ -13,13 +13,13 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.pixel_unshuffle", pixel_unshuffle),
 ];
 
-fn permute(call: &mut Call<'_, '_>) -> Maybe {
+fn permute(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let order = call.axes("dims", call.rank(x))?;
     call.transpose(x, &order)
 }
 
-fn swap(call: &mut Call<'_, '_>) -> Maybe {
+fn swap(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let rank = call.rank(x);
     let (first, second) = (call.axis("dim0", rank)?, call.axis("dim1", rank)?);
@@ -27,7 +27,7 @@ fn swap(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// A tensor with two axes in each other's place.
-fn swapped(builder: &mut Builder, x: ValueId, first: usize, second: usize) -> Maybe {
+fn swapped(builder: &mut Builder, x: ValueId, first: usize, second: usize) -> ValueResult {
     let mut order: Vec<_> = (0..builder.rank(x)).collect();
     if order.is_empty() {
         return Ok(x);
@@ -36,21 +36,21 @@ fn swapped(builder: &mut Builder, x: ValueId, first: usize, second: usize) -> Ma
     builder.transpose(x, &order)
 }
 
-fn reverse_axes(call: &mut Call<'_, '_>) -> Maybe {
+fn reverse_axes(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let order: Vec<_> = (0..call.rank(x)).rev().collect();
     call.transpose(x, &order)
 }
 
-fn swap_last(call: &mut Call<'_, '_>) -> Maybe {
+fn swap_last(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     match call.rank(x) {
-        rank @ 2.. => swapped(call, x, back(rank, 2)?, back(rank, 1)?),
+        rank @ 2.. => swapped(call, x, axis_from_end(rank, 2)?, axis_from_end(rank, 1)?),
         rank => refuse!("a tensor of rank {rank} has no two last axes"),
     }
 }
 
-fn flip(call: &mut Call<'_, '_>) -> Maybe {
+fn flip(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let axes = call.axes("dims", call.rank(x))?;
     if axes.is_empty() || call.rank(x) == 0 {
@@ -59,7 +59,7 @@ fn flip(call: &mut Call<'_, '_>) -> Maybe {
     emit!(call, OpKind::Reverse, x, axes = places(&axes).as_slice())
 }
 
-fn roll(call: &mut Call<'_, '_>) -> Maybe {
+fn roll(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let shifts = call.int_list("shifts")?;
     let axes = call.known_ints("dims")?;
@@ -79,7 +79,7 @@ fn roll(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// The elements moved along an axis, those that leave it at its end put before its begin.
-fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> Maybe {
+fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> ValueResult {
     let extent = builder.dim(x, axis)?;
     let shift = builder.int_op(OpKind::Mod, shift, extent)?;
     if shift == Int::Known(0) {
@@ -121,14 +121,14 @@ impl Images {
     }
 
     /// What came of them, with the axes before the channels as they were.
-    fn give(self, call: &mut Call<'_, '_>, y: ValueId, image: [Int; 3]) -> Maybe {
+    fn give(self, call: &mut Call<'_, '_>, y: ValueId, image: [Int; 3]) -> ValueResult {
         let mut sizes = self.before;
         sizes.extend(image);
         call.resized(y, &sizes)
     }
 }
 
-fn pixel_shuffle(call: &mut Call<'_, '_>) -> Maybe {
+fn pixel_shuffle(call: &mut Call<'_, '_>) -> ValueResult {
     let factor = call.known_int("upscale_factor")?;
     let images = Images::of(call)?;
     let known = Int::Known(factor);
@@ -146,7 +146,7 @@ fn pixel_shuffle(call: &mut Call<'_, '_>) -> Maybe {
     images.give(call, shuffled, [channels, rows, columns])
 }
 
-fn pixel_unshuffle(call: &mut Call<'_, '_>) -> Maybe {
+fn pixel_unshuffle(call: &mut Call<'_, '_>) -> ValueResult {
     let factor = call.known_int("downscale_factor")?;
     let images = Images::of(call)?;
     let known = Int::Known(factor);

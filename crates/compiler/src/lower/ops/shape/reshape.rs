@@ -1,6 +1,6 @@
 //! The same elements in the same order under other dimensions, and what leaves a tensor as it is.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.view", |call| view(call, "size")).only(&["default"]),
@@ -12,13 +12,13 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.{contiguous,clone,alias,detach}", |call| call.value("self")),
 ];
 
-fn view(call: &mut Call<'_, '_>, name: &str) -> Maybe {
+fn view(call: &mut Call<'_, '_>, name: &str) -> ValueResult {
     let x = call.value("self")?;
     let sizes = call.sizes_for_result(name)?;
     call.with_sizes(x, &sizes)
 }
 
-fn squeeze(call: &mut Call<'_, '_>) -> Maybe {
+fn squeeze(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let rank = call.rank(x);
     let listed = if call.has("dim") { call.axes("dim", rank)? } else { (0..rank).collect() };
@@ -28,14 +28,14 @@ fn squeeze(call: &mut Call<'_, '_>) -> Maybe {
     call.squeeze(x, &axes)
 }
 
-fn unsqueeze(call: &mut Call<'_, '_>) -> Maybe {
+fn unsqueeze(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let at = position(call.known_int("dim")?, call.rank(x) + 1)?;
     call.expand_dims(x, &[at as i32])
 }
 
 /// The bits of one type read as another; Core ML has no bits to look at, only ranges of integers.
-fn reinterpret(call: &mut Call<'_, '_>) -> Maybe {
+fn reinterpret(call: &mut Call<'_, '_>) -> ValueResult {
     use ScalarType::{Bool, Int8, UInt8};
     let x = call.tensor("self")?;
     let wanted = call.result_dtype()?;

@@ -1,6 +1,6 @@
 //! Parts of tensors.
 
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.slice", slice).only(&["Tensor"]),
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     several("aten.tensor_split", split_by_tensor).only(&["tensor_indices_or_sections"]),
 ];
 
-fn slice(call: &mut Call<'_, '_>) -> Maybe {
+fn slice(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, axis) = along(call)?;
     let range = range_of(call)?;
     call.sliced(x, axis, range)
@@ -38,17 +38,17 @@ pub(super) fn range_of(call: &mut Call<'_, '_>) -> Result<Range> {
     Ok(Range { begin, end, step })
 }
 
-fn select(call: &mut Call<'_, '_>) -> Maybe {
+fn select(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, axis) = along(call)?;
     let index = call.int("index")?;
     call.taken_at(x, axis, index)
 }
 
-fn narrow(call: &mut Call<'_, '_>) -> Maybe {
+fn narrow(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, axis) = along(call)?;
     let start = call.argument("start")?;
     let begin = match call.lowered(start)? {
-        Lowered::Tensor(tensor) => {
+        LoweredValue::Tensor(tensor) => {
             let scalar = call.scalar_of(tensor.value)?;
             call.int_of(scalar)
         }
@@ -110,7 +110,7 @@ fn split_into(call: &mut Call<'_, '_>, sections: i64) -> Results {
     if sections < 1 {
         refuse!("splits into {sections} parts; accepted are 1 and more");
     }
-    created(&[sections])?;
+    checked_numel(&[sections])?;
     let Some(extent) = call.shape(x).get(axis).and_then(Dim::known) else {
         refuse!("splits an axis of unknown extent into {sections} parts of different sizes");
     };
@@ -138,7 +138,7 @@ fn parts_of(
     let mut sizes = sizes.to_vec();
     let known: Option<Vec<i64>> = sizes.iter().map(|size| size.known()).collect();
     if let (Some(mut known), Some(extent)) = (known, call.shape(x).get(axis).and_then(Dim::known)) {
-        let last = back(known.len(), 1)?;
+        let last = axis_from_end(known.len(), 1)?;
         *known.at_mut(last)? = extent as i64 - known.part(..last)?.iter().sum::<i64>();
         if !known.contains(&0) {
             let even = known.iter().all(|size| Some(size) == known.first());

@@ -4,9 +4,9 @@ use coremill_pt2::{Meta, Size};
 
 use super::pad::padded_with;
 use super::write::both;
-use crate::bounds::Checked;
+use crate::bounds::CheckedInt;
 use crate::lower::ops::index::{gathered_at, written_along};
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[
     tensor("aten.unfold", unfold),
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.as_strided_scatter", as_strided_scatter),
 ];
 
-fn unfold(call: &mut Call<'_, '_>) -> Maybe {
+fn unfold(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let (size, step) = (call.known_int("size")? as i32, call.known_int("step")? as i32);
     if call.rank(x) == 0 {
@@ -51,13 +51,13 @@ impl Patches {
             padding: two("padding")?,
             stride: two("stride")?,
         };
-        created(&patches.kernel)?;
+        checked_numel(&patches.kernel)?;
         Ok(patches)
     }
 
     /// How many elements a patch has.
     fn elements(&self) -> Result<usize> {
-        created(&self.kernel)
+        checked_numel(&self.kernel)
     }
 
     /// How many patches there are along each axis of an image.
@@ -67,20 +67,21 @@ impl Patches {
     }
 
     /// How far a patch reaches along an axis.
-    fn reach(&self, axis: usize) -> Result<Checked> {
+    fn reach(&self, axis: usize) -> Result<CheckedInt> {
         Ok(checked(*self.dilation.at(axis)?) * (checked(*self.kernel.at(axis)?) - 1) + 1)
     }
 
     /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
-    fn pickers(&self, channels: usize) -> Result<Constant> {
+    fn one_hot_kernels(&self, channels: usize) -> Result<Constant> {
         let each = self.elements()?;
-        let mut weights = vec![0.0f32; created(&[channels as u64, each as u64, each as u64])?];
+        let mut weights =
+            vec![0.0f32; checked_numel(&[channels as u64, each as u64, each as u64])?];
         for (at, kernel) in weights.chunks_exact_mut(each).enumerate() {
             *kernel.at_mut(at % each)? = 1.0;
         }
         let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let [rows, columns] = self.kernel.map(|extent| extent as u64);
-        let shape = [created(&[channels as u64, each as u64])? as u64, 1, rows, columns];
+        let shape = [checked_numel(&[channels as u64, each as u64])? as u64, 1, rows, columns];
         Ok(Constant::weight(DType::Fp32, &shape, bytes))
     }
 }
@@ -97,7 +98,7 @@ fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, i64)> {
     }
 }
 
-fn columns(call: &mut Call<'_, '_>) -> Maybe {
+fn columns(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let without_batch = call.rank(x) == 3;
@@ -133,8 +134,8 @@ fn picked_by_convolution(
     x: ValueId,
     patches: &Patches,
     channels: i64,
-) -> Maybe {
-    let weight = builder.constant(patches.pickers(channels as usize)?);
+) -> ValueResult {
+    let weight = builder.constant(patches.one_hot_kernels(channels as usize)?);
     let [vertical, horizontal] = patches.padding;
     emit!(
         builder,
@@ -155,7 +156,7 @@ fn picked_by_index(
     x: ValueId,
     patches: &Patches,
     [rows, columns]: [i64; 2],
-) -> Maybe {
+) -> ValueResult {
     let (batch, channels, width) = (builder.dim(x, 0)?, builder.dim(x, 1)?, builder.dim(x, 3)?);
     let Int::Known(width) = width else { refuse!("the width of the image is unknown") };
     let [vertical, horizontal] = patches.padding.map(i64::from);
@@ -184,7 +185,7 @@ fn picked_by_index(
 }
 
 /// Adds patches where they overlap: what a transposed convolution does with them.
-fn from_columns(call: &mut Call<'_, '_>) -> Maybe {
+fn from_columns(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let patches = Patches::of(call)?;
     let [height, width] = call.known_ints("output_size")?[..] else {
@@ -200,7 +201,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> Maybe {
     let counts = [patches.count(0, height)?, patches.count(1, width)?];
     let grid = [batch, Int::Known(all as i64), Int::Known(counts[0]), Int::Known(counts[1])];
     let grid = call.with_sizes(x, &grid)?;
-    let weight = call.constant(patches.pickers(channels as usize)?);
+    let weight = call.constant(patches.one_hot_kernels(channels as usize)?);
     let mut image = emit!(
         call,
         OpKind::ConvTranspose,
@@ -226,7 +227,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> Maybe {
 }
 
 /// A view by strides: its sizes, and where in the storage each of its elements is.
-struct Strided {
+struct StridedView {
     sizes: Vec<i64>,
     places: Vec<i64>,
 }
@@ -234,8 +235,8 @@ struct Strided {
 /// More elements are refused: the places of all of them would be stored in the program.
 const MAX_STRIDED_ELEMENTS: i64 = 1 << 24;
 
-impl Strided {
-    fn of(call: &mut Call<'_, '_>) -> Result<Strided> {
+impl StridedView {
+    fn of(call: &mut Call<'_, '_>) -> Result<StridedView> {
         let sizes = call.known_ints("size")?;
         let strides = call.known_ints("stride")?;
         let offset = if call.has("storage_offset") { call.known_int("storage_offset")? } else { 0 };
@@ -253,7 +254,7 @@ impl Strided {
             };
             places = places.iter().flat_map(along).collect::<Result<_, _>>()?;
         }
-        Ok(Strided { sizes, places })
+        Ok(StridedView { sizes, places })
     }
 }
 
@@ -286,8 +287,8 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> 
     Ok((call.with_sizes(x, &[Int::Known(-1)])?, order))
 }
 
-fn as_strided(call: &mut Call<'_, '_>) -> Maybe {
-    let view = Strided::of(call)?;
+fn as_strided(call: &mut Call<'_, '_>) -> ValueResult {
+    let view = StridedView::of(call)?;
     let x = call.value("self")?;
     let (flat, _) = stored(call, x)?;
     check_within(call, flat, &view)?;
@@ -296,8 +297,8 @@ fn as_strided(call: &mut Call<'_, '_>) -> Maybe {
     call.with_sizes(picked, &sizes)
 }
 
-fn as_strided_scatter(call: &mut Call<'_, '_>) -> Maybe {
-    let view = Strided::of(call)?;
+fn as_strided_scatter(call: &mut Call<'_, '_>) -> ValueResult {
+    let view = StridedView::of(call)?;
     let (x, update) = both(call)?;
     let (flat, order) = stored(call, x)?;
     check_within(call, flat, &view)?;
@@ -311,7 +312,7 @@ fn as_strided_scatter(call: &mut Call<'_, '_>) -> Maybe {
     call.transpose_back(written, &order)
 }
 
-fn check_within(builder: &Builder, flat: ValueId, view: &Strided) -> Result<()> {
+fn check_within(builder: &Builder, flat: ValueId, view: &StridedView) -> Result<()> {
     let count = builder.extents(flat).at(0)?.unwrap_or(0) as i64;
     match view.places.iter().find(|place| !(0..count).contains(*place)) {
         None => Ok(()),

@@ -3,12 +3,12 @@
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::ops::index::written_along;
 use crate::lower::ops::shape::slice::range_of;
-use crate::lower::words::*;
+use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] =
     &[tensor("aten.slice_scatter", slice_scatter), tensor("aten.select_scatter", select_scatter)];
 
-fn slice_scatter(call: &mut Call<'_, '_>) -> Maybe {
+fn slice_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, update) = both(call)?;
     let axis = call.axis("dim", call.rank(x))?;
     let range = range_of(call)?;
@@ -18,7 +18,7 @@ fn slice_scatter(call: &mut Call<'_, '_>) -> Maybe {
     call.replaced(x, update, axis, range)
 }
 
-fn select_scatter(call: &mut Call<'_, '_>) -> Maybe {
+fn select_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, update) = both(call)?;
     let axis = call.axis("dim", call.rank(x))?;
     let index = call.int("index")?;
@@ -43,7 +43,7 @@ impl Builder {
         update: ValueId,
         axis: usize,
         range: Range,
-    ) -> Maybe {
+    ) -> ValueResult {
         let extent = self.shape(x).at(axis)?.clone();
         let count = self.dim(update, axis)?;
         if self.extents(update).contains(&Some(0)) {
@@ -104,7 +104,7 @@ impl Builder {
         axis: usize,
         begin: Int,
         count: Int,
-    ) -> Maybe {
+    ) -> ValueResult {
         let end = self.add_ints(begin, count)?;
         let extent = self.dim(x, axis)?;
         let (begin, end) = (self.int_value(begin)?, self.int_value(end)?);

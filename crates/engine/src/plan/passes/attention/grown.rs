@@ -11,37 +11,37 @@ use coremill_kernels::matmul::{AttentionShape, Heads, HeadsMut, Mask, attend};
 use coremill_mil::ops::OpKind;
 
 use super::super::super::graph::{Graph, Operand, SlotId};
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::super::Editor;
 use super::super::parameters::parameters;
-use super::super::strided::{Strided, strided};
+use super::super::strided::{StridedSlice, strided};
 use super::{Attention, four_axes};
 use crate::array::View;
 use crate::error::{Result, fail};
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// The most queries that go over keys and values as they come. More of them have these packed first.
 const FEW: usize = 4;
 
 /// Keys or values that a node joins.
-pub(super) struct Grown {
+pub(super) struct ConcatenatedKv {
     /// The node.
     pub(super) node: usize,
     pub(super) slot: SlotId,
     /// What it joins, as `[batch, heads, rows, depth]`.
-    pub(super) pieces: Vec<Strided>,
+    pub(super) pieces: Vec<StridedSlice>,
 }
 
-impl Grown {
+impl ConcatenatedKv {
     /// What a node joins along the axis of the rows, if only `nodes` read it before the place of the last.
     pub(super) fn of(
-        source: &Source,
+        source: &FunctionContext,
         graph: &Graph,
         editor: &Editor,
         operand: &Operand,
         nodes: &[usize],
         place: usize,
-    ) -> Option<Grown> {
+    ) -> Option<ConcatenatedKv> {
         let (at, node) = editor.writer_of(operand)?;
         if node.operation()? != OpKind::Concat {
             return None;
@@ -77,7 +77,7 @@ impl Grown {
             rows += extents[axis];
             pieces.push(four_axes(piece)?);
         }
-        (rows == shape[axis]).then_some(Grown { node: at, slot, pieces })
+        (rows == shape[axis]).then_some(ConcatenatedKv { node: at, slot, pieces })
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn may_join(attention: &Attention) -> bool {
 }
 
 /// An attention that joins its keys and values.
-pub(super) struct Joining {
+pub(super) struct AttentionWithKvConcat {
     attention: Attention,
     keys: Vec<Piece>,
     values: Vec<Piece>,
@@ -103,18 +103,22 @@ struct Piece {
     strides: [usize; 3],
 }
 
-impl Joining {
+impl AttentionWithKvConcat {
     /// Inputs are the query, the pieces of the keys, those of the values, and the mask.
-    pub(super) fn new(attention: Attention, keys: &Grown, values: &Grown) -> Joining {
-        let pieces = |grown: &Grown| {
-            let piece = |view: &Strided| Piece {
+    pub(super) fn new(
+        attention: Attention,
+        keys: &ConcatenatedKv,
+        values: &ConcatenatedKv,
+    ) -> AttentionWithKvConcat {
+        let pieces = |grown: &ConcatenatedKv| {
+            let piece = |view: &StridedSlice| Piece {
                 rows: view.shape[2],
                 offset: view.offset,
                 strides: [view.strides[0], view.strides[1], view.strides[2]],
             };
             grown.pieces.iter().map(piece).collect()
         };
-        Joining { keys: pieces(keys), values: pieces(values), attention }
+        AttentionWithKvConcat { keys: pieces(keys), values: pieces(values), attention }
     }
 }
 
@@ -140,15 +144,15 @@ impl Piece {
     }
 }
 
-impl Kernel for Joining {
+impl Kernel for AttentionWithKvConcat {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
-        let Joining { attention, keys, values } = self;
+        let AttentionWithKvConcat { attention, keys, values } = self;
         let AttentionShape { heads, queries, keys: count, depth, value_depth, .. } =
             attention.shape;
         let floats = inputs.iter().map(View::floats).collect::<Result<Vec<_>>>()?;

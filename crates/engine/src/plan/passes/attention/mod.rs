@@ -19,17 +19,17 @@ use coremill_mil::ops::OpKind;
 use coremill_simd::math::round_to_fp16;
 use coremill_tensor::DType;
 
-use self::grown::{Grown, Joining, may_join};
+use self::grown::{AttentionWithKvConcat, ConcatenatedKv, may_join};
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::linear::rounding;
 use super::parameters::parameters;
-use super::strided::{Strided, seen, strided};
+use super::strided::{StridedSlice, seen, strided};
 use super::{Editor, Work};
 use crate::array::{Array, View};
 use crate::error::Result;
 use crate::geometry::{broadcast_strides, strides as dense_strides};
-use crate::plan::{Known, Source};
+use crate::plan::{ConstantTensor, FunctionContext};
 
 /// Makes kernels of the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -60,7 +60,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
                     for node in between {
                         editor.take(node);
                     }
-                    let kernel = Joining::new(kernel, &keys, &values);
+                    let kernel = AttentionWithKvConcat::new(kernel, &keys, &values);
                     for grown in [keys, values] {
                         editor.take(grown.node);
                         outputs.push(grown.slot);
@@ -86,10 +86,10 @@ fn joined(
     work: &Work<'_>,
     editor: &Editor,
     found: &Found,
-    views: [&Strided; 2],
+    views: [&StridedSlice; 2],
     kernel: &Attention,
     place: usize,
-) -> Option<([Grown; 2], Vec<usize>)> {
+) -> Option<([ConcatenatedKv; 2], Vec<usize>)> {
     let [key, value] = [&views[0].operand, &views[1].operand];
     if found.key_is_transposed || !may_join(kernel) || key.slot() == value.slot() {
         return None;
@@ -99,7 +99,8 @@ fn joined(
         between.extend(repeating(work.graph, editor, operand, view)?);
     }
     let readers: Vec<usize> = found.nodes.iter().chain(&between).copied().collect();
-    let grown = |operand| Grown::of(work.source, work.graph, editor, operand, &readers, place);
+    let grown =
+        |operand| ConcatenatedKv::of(work.source, work.graph, editor, operand, &readers, place);
     Some(([grown(key)?, grown(value)?], between))
 }
 
@@ -109,7 +110,7 @@ fn repeating(
     graph: &Graph,
     editor: &Editor,
     operand: &Operand,
-    view: &Strided,
+    view: &StridedSlice,
 ) -> Option<Vec<usize>> {
     let mut nodes = Vec::new();
     let mut at = operand.clone();
@@ -146,7 +147,12 @@ struct Found {
     output: SlotId,
 }
 
-fn recognise(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Found> {
+fn recognise(
+    source: &FunctionContext,
+    graph: &Graph,
+    editor: &Editor,
+    index: usize,
+) -> Option<Found> {
     let node = editor.node(index)?;
     match node.operation()? {
         OpKind::ScaledDotProductAttention => {
@@ -171,7 +177,12 @@ fn recognise(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> O
 }
 
 /// The attention whose softmax a node is.
-fn written_out(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Found> {
+fn written_out(
+    source: &FunctionContext,
+    graph: &Graph,
+    editor: &Editor,
+    index: usize,
+) -> Option<Found> {
     let softmax = editor.node(index)?;
     if rounding(source, graph, softmax.outputs[0]) != Rounding::None {
         return None;
@@ -261,14 +272,14 @@ fn leads_to_product(graph: &Graph, editor: &Editor, operand: &Operand) -> bool {
     }
 }
 
-fn transposes(source: &Source, graph: &Graph, node: &Node) -> Option<(bool, bool)> {
+fn transposes(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<(bool, bool)> {
     parameters(source, graph, node, |call| {
         Ok((call.bool("transpose_x")?, call.bool("transpose_y")?))
     })
 }
 
 /// The number that a constant of one element is.
-fn number(source: &Source, operand: &Operand) -> Option<f32> {
+fn number(source: &FunctionContext, operand: &Operand) -> Option<f32> {
     match operand.constant()?.array(source).ok()?.as_floats() {
         Some([number]) => Some(*number),
         _ => None,
@@ -279,9 +290,9 @@ fn number(source: &Source, operand: &Operand) -> Option<f32> {
 struct Layout {
     shape: AttentionShape,
     /// As `[batch, heads, rows, depth]`.
-    query: Strided,
-    key: Strided,
-    value: Strided,
+    query: StridedSlice,
+    key: StridedSlice,
+    value: StridedSlice,
     mask: Option<(Operand, [usize; 4])>,
     /// The strides of results by set, head and query.
     output: [usize; 3],
@@ -290,10 +301,15 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(source: &Source, graph: &Graph, editor: &Editor, found: &Found) -> Option<Layout> {
-        let view = |operand: &Operand| -> Option<Strided> {
+    fn of(
+        source: &FunctionContext,
+        graph: &Graph,
+        editor: &Editor,
+        found: &Found,
+    ) -> Option<Layout> {
+        let view = |operand: &Operand| -> Option<StridedSlice> {
             let look = strided(source, graph, editor, operand)?;
-            let plain = Strided {
+            let plain = StridedSlice {
                 operand: operand.clone(),
                 offset: 0,
                 strides: dense_strides(&look.shape),
@@ -367,12 +383,12 @@ impl Layout {
 /// Keys or values as `[batch, heads, rows, depth]`, and how many heads of queries share one of them: what a program
 /// repeats for each is read where it lies.
 fn shared(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     operand: &Operand,
     swaps: bool,
-) -> Option<(Strided, usize)> {
+) -> Option<(StridedSlice, usize)> {
     let heads = graph.shape(operand)?.len().checked_sub(3)?;
     let (view, group) = seen(source, graph, editor, operand)?.once(heads)?;
     let view = if swaps { swapped(view) } else { four_axes(view) };
@@ -380,7 +396,7 @@ fn shared(
 }
 
 /// A tensor as sets of heads of vectors, whose elements lie side by side.
-pub(super) fn four_axes(view: Strided) -> Option<Strided> {
+pub(super) fn four_axes(view: StridedSlice) -> Option<StridedSlice> {
     let shape = match view.shape[..] {
         [rows, depth] => [1, 1, rows, depth],
         [heads, rows, depth] => [1, heads, rows, depth],
@@ -395,7 +411,7 @@ pub(super) fn four_axes(view: Strided) -> Option<Strided> {
 }
 
 /// A tensor with its last two axes changed, as sets of heads of vectors.
-fn swapped(mut view: Strided) -> Option<Strided> {
+fn swapped(mut view: StridedSlice) -> Option<StridedSlice> {
     let rank = view.shape.len();
     if rank < 2 {
         return None;
@@ -405,13 +421,13 @@ fn swapped(mut view: Strided) -> Option<Strided> {
     four_axes(view)
 }
 
-fn head_strides(view: &Strided) -> [usize; 3] {
+fn head_strides(view: &StridedSlice) -> [usize; 3] {
     [view.strides[0], view.strides[1], view.strides[2]]
 }
 
 /// What is added to scores, as floats, and its strides.
 fn mask_layout(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     mask: &Operand,
     found: &Found,
@@ -424,7 +440,7 @@ fn mask_layout(
         let hidden = |&seen: &i32| if seen != 0 { 0.0 } else { f32::NEG_INFINITY };
         let floats = bools.as_ints()?.iter().map(hidden).collect();
         let array = Array::floats(DType::Fp32, bools.shape(), floats);
-        operand = Operand::Constant(std::sync::Arc::new(Known::new(array)));
+        operand = Operand::Constant(std::sync::Arc::new(ConstantTensor::new(array)));
     }
     let from = graph.shape(mask)?;
     // The sets are what the axes before the heads make together.
@@ -442,7 +458,7 @@ fn mask_layout(
         return None;
     }
     let strides = broadcast_strides(from, &scores);
-    let view = Strided { operand, offset: 0, shape: scores, strides };
+    let view = StridedSlice { operand, offset: 0, shape: scores, strides };
     let mut four = [0; 4];
     match rank {
         2 => four[2..].copy_from_slice(&view.strides),
@@ -461,7 +477,7 @@ fn mask_layout(
 
 /// The nodes that only move the results, and the strides with which writing them gives what these would.
 fn follow(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     output: SlotId,
@@ -488,7 +504,7 @@ fn follow(
         let mut axes: Vec<usize> =
             (0..view.shape.len()).filter(|&axis| view.shape[axis] != 1).collect();
         axes.sort_by_key(|&axis| std::cmp::Reverse(view.strides[axis]));
-        let inverse = Strided {
+        let inverse = StridedSlice {
             shape: axes.iter().map(|&axis| view.shape[axis]).collect(),
             strides: axes.iter().map(|&axis| dense[axis]).collect(),
             ..view
@@ -516,7 +532,7 @@ pub(super) struct Attention {
 
 impl Attention {
     /// Rounds results as the operation does.
-    pub(super) fn round(&self, machine: &Machine, results: &mut [f32]) {
+    pub(super) fn round(&self, machine: &CpuContext, results: &mut [f32]) {
         if self.rounding == Rounding::Fp16 {
             round_to_fp16(machine.isa, results);
         }
@@ -526,7 +542,7 @@ impl Attention {
 impl Kernel for Attention {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

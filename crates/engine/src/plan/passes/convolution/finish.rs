@@ -9,7 +9,7 @@ use crate::array::View;
 use crate::error::Result;
 
 /// What a convolution does to its sums.
-pub(super) struct Finish {
+pub(super) struct EpilogueSpec {
     pub(super) bias: Bias,
     pub(super) activation: Activation,
     pub(super) residual: Option<bool>,
@@ -18,7 +18,7 @@ pub(super) struct Finish {
     pub(super) cost: Cost,
 }
 
-impl Finish {
+impl EpilogueSpec {
     /// What is added to each channel now.
     pub(super) fn bias(&self) -> Arc<Option<Vec<f32>>> {
         self.bias.get()

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use coremill_kernels::depthwise::{Depthwise, convolve_depthwise};
 use coremill_kernels::matmul::{IndirectionTable, MatrixMut, PackedWeights, convolve};
 
-use super::super::super::derived::Derived;
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::derived::Memoized;
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::super::Work;
 use super::super::linear::bias;
 use super::Convolution;
-use super::finish::Finish;
-use super::transposed::Transposed;
+use super::finish::EpilogueSpec;
+use super::transposed::TransposedConvolution;
 use crate::array::View;
 use crate::error::Result;
 
@@ -30,10 +30,10 @@ impl Kernels {
             Some(known) => bias(work, known)?,
             None => {
                 let bias = convolution.bias.clone();
-                Derived::fixed(bias.filter(|bias| bias.iter().any(|&bias| bias != 0.0)))
+                Memoized::fixed(bias.filter(|bias| bias.iter().any(|&bias| bias != 0.0)))
             }
         };
-        let finish = Finish {
+        let finish = EpilogueSpec {
             bias,
             activation: convolution.activation,
             residual: convolution.residual,
@@ -49,7 +49,7 @@ impl Kernels {
                 work.source.derived(work.machine, &of, move |source, machine, known| {
                     described.packed_transposed(source, machine, &known[0])
                 })?;
-            return Ok(Box::new(Transposed::new(&convolution, weights, finish)));
+            return Ok(Box::new(TransposedConvolution::new(&convolution, weights, finish)));
         }
         if let Some(extents) = depthwise(&convolution) {
             let weights = work.source.derived(work.machine, &of, move |source, _, known| {
@@ -117,15 +117,15 @@ fn cost(convolution: &Convolution) -> Cost {
 /// A product with what is under the window.
 struct Direct {
     table: Arc<IndirectionTable>,
-    weights: Derived<Vec<PackedWeights>>,
+    weights: Memoized<Vec<PackedWeights>>,
     outputs: usize,
-    finish: Finish,
+    finish: EpilogueSpec,
 }
 
 impl Kernel for Direct {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
@@ -150,14 +150,14 @@ impl Kernel for Direct {
 /// Each channel by itself.
 struct Channelwise {
     extents: Depthwise,
-    weights: Derived<Vec<f32>>,
-    finish: Finish,
+    weights: Memoized<Vec<f32>>,
+    finish: EpilogueSpec,
 }
 
 impl Kernel for Channelwise {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

@@ -27,13 +27,13 @@ use coremill_tensor::DType;
 
 pub(super) use kernel::Kernels;
 
-use super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
+use super::super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, SlotId};
 use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::error::fail;
 use crate::ops::{conv, window};
-use crate::plan::{Known, Source};
+use crate::plan::{ConstantTensor, FunctionContext};
 
 /// A convolution, or a transposed one, with constant weights, and what is done to its results.
 ///
@@ -56,12 +56,12 @@ pub(super) struct Convolution {
     /// The channels of the output.
     pub(super) outputs: usize,
     /// As the operation has it.
-    pub(super) weight: Arc<Known>,
+    pub(super) weight: Arc<ConstantTensor>,
     /// What the weights of each output are multiplied by.
     pub(super) scale: Option<Vec<f32>>,
     pub(super) bias: Option<Vec<f32>>,
     /// The constant that the bias is, as long as nothing is added to it.
-    pub(super) bias_of: Option<Arc<Known>>,
+    pub(super) bias_of: Option<Arc<ConstantTensor>>,
     pub(super) activation: Activation,
     /// Whether the node's second input is added after the activation; none if it has only one.
     pub(super) residual: Option<bool>,
@@ -97,7 +97,7 @@ pub(super) fn absorb(
         inputs.extend(residual);
         let kind = match OpKind::Conv.rows() {
             [row, ..] => {
-                NodeKind::Reference(Reference { function: None, row, parameters: Vec::new() })
+                NodeKind::Reference(ReferenceOp { function: None, row, parameters: Vec::new() })
             }
             [] => continue,
         };
@@ -109,7 +109,7 @@ pub(super) fn absorb(
 
 /// A convolution and its input.
 pub(super) fn recognise(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     node: &Node,
 ) -> Option<(Convolution, Operand)> {
@@ -219,7 +219,7 @@ fn spatial(extents: &[usize], missing: usize) -> Option<[usize; 3]> {
 
 /// Takes zeros that are padded around the input into the padding of the convolution; what it reads then.
 pub(super) fn absorb_pad(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     x: &Operand,

@@ -7,12 +7,12 @@ use super::super::Editor;
 use super::super::activation::activation;
 use super::super::parameters::parameters;
 use super::Convolution;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// Takes what is done to the results of a convolution into its description, as long as nobody else reads
 /// them. The nodes that do it, in order, and what is added to the results.
 pub(super) fn absorb(
-    source: &Source,
+    source: &FunctionContext,
     graph: &Graph,
     editor: &Editor,
     index: usize,
@@ -26,7 +26,7 @@ pub(super) fn absorb(
     let expected = graph.slot(slot).clone();
     let mut label = vec![convolution.label.clone()];
     loop {
-        let tail = Tail { source, graph, editor, convolution, slot };
+        let tail = FusedTail { source, graph, editor, convolution, slot };
         let Some((step, nodes)) = tail.next() else { break };
         let Some(last) = nodes.last().and_then(|&last| editor.node(last)) else { break };
         let found = graph.slot(last.outputs[0]);
@@ -88,15 +88,15 @@ impl Convolution {
 }
 
 /// The end of what a convolution does so far.
-struct Tail<'t> {
-    source: &'t Source,
+struct FusedTail<'t> {
+    source: &'t FunctionContext,
     graph: &'t Graph,
     editor: &'t Editor,
     convolution: &'t Convolution,
     slot: SlotId,
 }
 
-impl Tail<'_> {
+impl FusedTail<'_> {
     /// What is done next, and by which nodes.
     fn next(&self) -> Option<(Step, Vec<usize>)> {
         let is_linear =

@@ -3,16 +3,16 @@ use coremill_kernels::{Activation, activate};
 use coremill_simd::Isa;
 use coremill_tensor::DType;
 
-use super::super::super::derived::Derived;
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::derived::Memoized;
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::Convolution;
-use super::finish::Finish;
+use super::finish::EpilogueSpec;
 use crate::array::{View, round_floats};
 use crate::error::Result;
 
 /// A transposed convolution: every pixel is multiplied by the weights of the whole window, then each pixel
 /// of the result gathers what falls on it.
-pub(super) struct Transposed {
+pub(super) struct TransposedConvolution {
     images: usize,
     input: [usize; 3],
     output: [usize; 3],
@@ -24,16 +24,16 @@ pub(super) struct Transposed {
     /// meet there.
     meetings: [Vec<Vec<(usize, usize)>>; 3],
     kernel: [usize; 3],
-    weights: Derived<Vec<PackedWeights>>,
-    finish: Finish,
+    weights: Memoized<Vec<PackedWeights>>,
+    finish: EpilogueSpec,
 }
 
-impl Transposed {
+impl TransposedConvolution {
     pub(super) fn new(
         convolution: &Convolution,
-        weights: Derived<Vec<PackedWeights>>,
-        finish: Finish,
-    ) -> Transposed {
+        weights: Memoized<Vec<PackedWeights>>,
+        finish: EpilogueSpec,
+    ) -> TransposedConvolution {
         let meetings = |axis: usize| {
             let mut meetings = vec![Vec::new(); convolution.output[axis]];
             for step in 0..convolution.input[axis] {
@@ -47,7 +47,7 @@ impl Transposed {
             }
             meetings
         };
-        Transposed {
+        TransposedConvolution {
             images: convolution.images,
             input: convolution.input,
             output: convolution.output,
@@ -130,10 +130,10 @@ impl Transposed {
     }
 }
 
-impl Kernel for Transposed {
+impl Kernel for TransposedConvolution {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         scratch: &mut [f32],

@@ -8,10 +8,10 @@ use coremill_kernels::depthwise::pack_depthwise_weights;
 use coremill_kernels::matmul::{DenseSource, Order, PackedWeights, Precision, Window};
 use coremill_tensor::{Buffer, DType};
 
-use super::super::super::kernel::Machine;
+use super::super::super::kernel::CpuContext;
 use super::Convolution;
 use crate::error::Result;
-use crate::plan::{Known, Source};
+use crate::plan::{ConstantTensor, FunctionContext};
 
 /// The outputs that the narrowest tile of any instruction set computes anyway, so that small groups are
 /// taken together up to so many.
@@ -63,7 +63,7 @@ impl Convolution {
     }
 
     /// The weights as floats, multiplied.
-    fn floats(&self, source: &Source, weight: &Known) -> Result<Vec<f32>> {
+    fn floats(&self, source: &FunctionContext, weight: &ConstantTensor) -> Result<Vec<f32>> {
         let array = weight.elements(source)?;
         let mut floats = array.as_floats().unwrap_or_default().to_vec();
         if let Some(scale) = &self.scale
@@ -93,9 +93,9 @@ impl Convolution {
     /// Weights of each group, from the pieces under the window to the outputs.
     pub(super) fn packed(
         &self,
-        source: &Source,
-        machine: &Machine,
-        weight: &Known,
+        source: &FunctionContext,
+        machine: &CpuContext,
+        weight: &ConstantTensor,
     ) -> Result<Arc<Vec<PackedWeights>>> {
         source.made(weight, self.form("convolution"), || {
             let (groups, joined, taps) = (self.kernel_groups(), self.joined(), self.taps());
@@ -144,8 +144,8 @@ impl Convolution {
     /// Weights of a convolution of each channel by itself.
     pub(super) fn packed_depthwise(
         &self,
-        source: &Source,
-        weight: &Known,
+        source: &FunctionContext,
+        weight: &ConstantTensor,
     ) -> Result<Arc<Vec<f32>>> {
         source.made(weight, self.form("depthwise"), || {
             let kernel = [self.kernel[1], self.kernel[2]];
@@ -157,9 +157,9 @@ impl Convolution {
     /// element of the window.
     pub(super) fn packed_transposed(
         &self,
-        source: &Source,
-        machine: &Machine,
-        weight: &Known,
+        source: &FunctionContext,
+        machine: &CpuContext,
+        weight: &ConstantTensor,
     ) -> Result<Arc<Vec<PackedWeights>>> {
         source.made(weight, self.form("transposed"), || {
             let (inputs, outputs, taps) =

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use coremill_kernels::integer::{self, Multiple, Steps, Sum, Table, codes, codes_mut};
 
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::numbers::{Affine, Bounds};
 use crate::array::View;
 use crate::error::Result;
@@ -16,7 +16,7 @@ macro_rules! kernel {
         impl Kernel for $name {
             fn run(
                 &self,
-                $machine: &Machine,
+                $machine: &CpuContext,
                 $inputs: &[View<'_>],
                 outputs: &mut [&mut [f32]],
                 _scratch: &mut [f32],

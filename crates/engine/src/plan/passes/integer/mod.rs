@@ -33,7 +33,7 @@ use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::super::graph::{Holds, Node, NodeKind, Operand, Region, Slot, SlotId};
+use super::super::graph::{Node, NodeKind, Operand, Region, Slot, SlotId, SlotKind};
 use super::super::kernel::Kernel;
 use super::activation::activation;
 use super::layout::{is_elementwise, max_pool_ranges, spatial_mean, to_first, to_last};
@@ -82,7 +82,7 @@ struct Tensor {
 
 /// A tensor of codes and what they stand for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Coded {
+struct QuantizedTensor {
     tensor: usize,
     affine: Affine,
 }
@@ -91,13 +91,13 @@ struct Coded {
 enum Pending {
     /// A product that has not been written.
     Product(Box<Product>),
-    Sum(Coded, Coded, Bounds),
-    Times(Coded, Coded, Bounds),
+    Sum(QuantizedTensor, QuantizedTensor, Bounds),
+    Times(QuantizedTensor, QuantizedTensor, Bounds),
     /// Tensors, and the axis along which they lie behind one another.
-    Join(Vec<Coded>, usize, Bounds),
-    Mean(Coded, Bounds),
+    Join(Vec<QuantizedTensor>, usize, Bounds),
+    Mean(QuantizedTensor, Bounds),
     /// A function of a code, by its value for each.
-    Function(Coded, Box<Array>),
+    Function(QuantizedTensor, Box<Array>),
 }
 
 impl Pending {
@@ -140,9 +140,9 @@ struct Lowering<'l, 'w> {
     draft: Vec<Option<Draft>>,
     tensors: Vec<Tensor>,
     /// The codes of results of `quantize`.
-    quantized: HashMap<SlotId, Coded>,
+    quantized: HashMap<SlotId, QuantizedTensor>,
     /// The codes of values of floats, and whether the floats have been written.
-    floats: HashMap<SlotId, (Coded, bool)>,
+    floats: HashMap<SlotId, (QuantizedTensor, bool)>,
     pending: HashMap<SlotId, Pending>,
     /// Where the product is that writes a slot of codes.
     products: HashMap<SlotId, usize>,
@@ -276,7 +276,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             return None;
         }
         let NodeKind::Reference(reference) = &node.kind else { return None };
-        let mut found: Option<Coded> = None;
+        let mut found: Option<QuantizedTensor> = None;
         let mut arrays = Vec::with_capacity(node.inputs.len());
         for operand in &node.inputs {
             arrays.push(match operand {
@@ -305,7 +305,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
     }
 
     /// The value of a slot for each code, if it is a function of codes.
-    fn function(&self, slot: SlotId) -> Option<(Coded, Array)> {
+    fn function(&self, slot: SlotId) -> Option<(QuantizedTensor, Array)> {
         if let Some(Pending::Function(coded, array)) = self.pending.get(&slot) {
             return Some((*coded, Array::clone(array)));
         }
@@ -316,7 +316,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
     }
 
     /// The codes that the one operand of a parameter stands for.
-    fn coded(&self, operands: &[Operand]) -> Option<Coded> {
+    fn coded(&self, operands: &[Operand]) -> Option<QuantizedTensor> {
         let [operand] = operands else { return None };
         self.floats.get(&operand.slot()?).map(|(coded, _)| *coded)
     }
@@ -325,7 +325,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         let [Operand::Slot(input)] = node.bound("input") else { return false };
         let Some(&coded) = self.quantized.get(input) else { return false };
         let Some(affine) = Affine::of(self.work, node, coded.affine.signed) else { return false };
-        self.floats.insert(output, (Coded { affine, ..coded }, false));
+        self.floats.insert(output, (QuantizedTensor { affine, ..coded }, false));
         true
     }
 
@@ -364,7 +364,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             },
         };
         self.tensors[coded.tensor].quantized.push(output);
-        self.quantized.insert(output, Coded { affine, ..coded });
+        self.quantized.insert(output, QuantizedTensor { affine, ..coded });
         Ok(true)
     }
 
@@ -376,7 +376,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         input: SlotId,
         output: SlotId,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         // A cast between floats changes nothing here.
         let cast = editor.writer(input).and_then(|at| editor.node(at));
         let cast = cast.filter(|cast| cast.operation() == Some(OpKind::Cast));
@@ -398,10 +398,10 @@ impl<'l, 'w> Lowering<'l, 'w> {
         editor: &Editor,
         op: OpId,
         output: SlotId,
-        terms: [Coded; 2],
+        terms: [QuantizedTensor; 2],
         bounds: Bounds,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let sum = |own: Affine, other: Affine| {
             let (low, high) = bounds.codes(affine);
@@ -460,10 +460,10 @@ impl<'l, 'w> Lowering<'l, 'w> {
         &mut self,
         op: OpId,
         output: SlotId,
-        coded: Coded,
+        coded: QuantizedTensor,
         bounds: Bounds,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let input = self.last(coded.tensor);
         let extents = &self.tensors[coded.tensor].shape;
@@ -483,10 +483,10 @@ impl<'l, 'w> Lowering<'l, 'w> {
         &mut self,
         op: OpId,
         output: SlotId,
-        coded: Coded,
+        coded: QuantizedTensor,
         values: &Array,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let values = values.as_floats().unwrap_or_default();
         let table =
@@ -528,7 +528,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         output: SlotId,
         product: Product,
         affine: Affine,
-    ) -> Result<Coded> {
+    ) -> Result<QuantizedTensor> {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let (input, last) = self.left(&product);
         let kernel = self.made.kernel(self.work, product, Some(affine))?;
@@ -680,7 +680,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
     /// A slot for the codes of a tensor.
     fn add_codes(&mut self, shape: &[usize]) -> SlotId {
         let floats = floats_for(shape.iter().product());
-        let (holds, shape) = (Holds::Tensor, Some(vec![floats]));
+        let (holds, shape) = (SlotKind::Tensor, Some(vec![floats]));
         self.work.graph.add_slot(Slot { holds, dtype: DType::Fp32, shape, value: None })
     }
 
@@ -691,10 +691,10 @@ impl<'l, 'w> Lowering<'l, 'w> {
         slot: SlotId,
         last: bool,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let (own, last) = if last { (None, Some(slot)) } else { (Some(slot), None) };
         self.tensors.push(Tensor { op, shape, own, last, quantized: Vec::new() });
-        Coded { tensor: self.tensors.len() - 1, affine }
+        QuantizedTensor { tensor: self.tensors.len() - 1, affine }
     }
 }
 

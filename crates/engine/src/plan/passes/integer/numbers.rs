@@ -7,7 +7,7 @@ use super::super::Work;
 use super::super::parameters::parameters;
 use crate::array::ElementsView;
 use crate::error::fail;
-use crate::plan::Known;
+use crate::plan::ConstantTensor;
 use crate::weights::Integers;
 
 /// What codes stand for: `scale · (code - zero)`.
@@ -84,7 +84,7 @@ impl Bounds {
 }
 
 /// The integers of a constant matrix, those of each output with one scale and zero point; none if they are not.
-pub(super) fn integers(work: &Work<'_>, known: &Known, order: Order) -> Option<Integers> {
+pub(super) fn integers(work: &Work<'_>, known: &ConstantTensor, order: Order) -> Option<Integers> {
     work.source.note(known);
     let along_rows = order != Order::InputsFirst;
     let integers = work.source.weights(known)?.integers(along_rows)?;

@@ -3,37 +3,37 @@
 use std::sync::Arc;
 
 use coremill_kernels::integer::{
-    ChannelTarget, ChannelWeights, IntegerWeights, MOST_INPUTS, Pieces, Rows, SLACK, Scaling, Sum,
-    Target, codes, codes_mut, convolve_channels, floats_for, multiply,
+    ChannelTarget, ChannelWeights, IndirectionTable, IntegerWeights, MAX_INPUTS, Rows, SLACK,
+    Scaling, Sum, Target, codes, codes_mut, convolve_channels, floats_for, multiply,
 };
 use coremill_kernels::matmul::Order;
 use coremill_mil::ops::OpKind;
 
 use super::super::super::graph::{Node, Operand};
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use super::super::convolution::{self, Convolution};
 use super::super::{Editor, Work, linear};
-use super::Coded;
+use super::QuantizedTensor;
 use super::numbers::{Affine, Bounds, integers};
 use crate::array::View;
 use crate::error::{Error, Result};
-use crate::plan::Known;
+use crate::plan::ConstantTensor;
 use crate::weights::Integers;
 
 /// What a product reads.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// The rows of a matrix.
-    Rows(Coded),
+    Rows(QuantizedTensor),
     /// Images with their channels last.
-    Pixels(Coded),
+    Pixels(QuantizedTensor),
 }
 
 /// A product of codes with constant integers.
 pub(super) struct Product {
     pub(super) left: Source,
     pub(super) bounds: Bounds,
-    weight: Arc<Known>,
+    weight: Arc<ConstantTensor>,
     integers: Integers,
     bias: Vec<f32>,
     shape: Shape,
@@ -52,7 +52,7 @@ impl Product {
         editor: &Editor,
         index: usize,
         node: &Node,
-        coded: impl Fn(&Operand) -> Option<Coded>,
+        coded: impl Fn(&Operand) -> Option<QuantizedTensor>,
     ) -> Option<Product> {
         let (source, graph) = (work.source, &*work.graph);
         debug_assert!(editor.node(index).is_some());
@@ -66,7 +66,7 @@ impl Product {
                 }
             };
             let taps: usize = convolution.kernel.iter().product();
-            if convolution.channels / convolution.groups * taps > MOST_INPUTS {
+            if convolution.channels / convolution.groups * taps > MAX_INPUTS {
                 return None;
             }
             let weight = Arc::clone(&convolution.weight);
@@ -81,7 +81,7 @@ impl Product {
         let linear::Product { x, weights, bias, rows, inputs, outputs, order } =
             linear::recognise(source, graph, node)?;
         let left = Source::Rows(coded(&x)?);
-        if inputs > MOST_INPUTS {
+        if inputs > MAX_INPUTS {
             return None;
         }
         let integers = integers(work, &weights, order)?;
@@ -136,7 +136,7 @@ fn finite(product: Product) -> Option<Product> {
 /// Makes kernels of products; tables of equal windows are shared.
 #[derive(Default)]
 pub(super) struct Products {
-    pieces: Vec<(u8, bool, Arc<Pieces>)>,
+    pieces: Vec<(u8, bool, Arc<IndirectionTable>)>,
 }
 
 impl Products {
@@ -213,7 +213,7 @@ impl Products {
         convolution: &Convolution,
         zero: u8,
         channelwise: bool,
-    ) -> Result<Arc<Pieces>> {
+    ) -> Result<Arc<IndirectionTable>> {
         let groups = if channelwise { 1 } else { convolution.groups };
         let window = convolution.window(groups);
         let known = self.pieces.iter().find(|(found, pixels, pieces)| {
@@ -223,8 +223,8 @@ impl Products {
             return Ok(Arc::clone(pieces));
         }
         let pieces = match channelwise {
-            true => Pieces::of_pixels(window, zero),
-            false => Pieces::new(window, zero),
+            true => IndirectionTable::of_pixels(window, zero),
+            false => IndirectionTable::new(window, zero),
         };
         let pieces = pieces.ok_or_else(|| Error::new("takes images of more than 2^31 bytes"))?;
         let pieces = Arc::new(pieces);
@@ -252,7 +252,7 @@ enum Part {
         sum: Option<Sum>,
     },
     Pieces {
-        pieces: Arc<Pieces>,
+        pieces: Arc<IndirectionTable>,
         weights: Arc<Vec<IntegerWeights>>,
         scaling: Vec<Scaling>,
         /// The channels of a group.
@@ -260,7 +260,7 @@ enum Part {
         sum: Option<Sum>,
     },
     Channels {
-        pieces: Arc<Pieces>,
+        pieces: Arc<IndirectionTable>,
         weights: ChannelWeights,
     },
 }
@@ -281,7 +281,7 @@ impl ProductKernel {
     }
 
     /// The pieces that need a padded copy of the input.
-    fn padded(&self) -> Option<&Pieces> {
+    fn padded(&self) -> Option<&IndirectionTable> {
         match &self.part {
             Part::Pieces { pieces, .. } => Some(&**pieces).filter(|pieces| pieces.scratch() > 0),
             Part::Rows { .. } | Part::Channels { .. } => None,
@@ -292,7 +292,7 @@ impl ProductKernel {
 impl Kernel for ProductKernel {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         scratch: &mut [f32],

@@ -9,7 +9,7 @@ use super::super::Editor;
 use super::super::parameters::parameters;
 use super::kernels::{Join, Multiply};
 use super::numbers::{Affine, Bounds};
-use super::{Coded, Lowering, Pending, ends_in_codes};
+use super::{Lowering, Pending, QuantizedTensor, ends_in_codes};
 use crate::error::fail;
 
 impl Lowering<'_, '_> {
@@ -25,7 +25,7 @@ impl Lowering<'_, '_> {
             true => terms,
             false => [terms[1], terms[0]],
         };
-        let of = |one: Coded| &self.tensors[one.tensor].shape;
+        let of = |one: QuantizedTensor| &self.tensors[one.tensor].shape;
         let fits = *of(left) == *shape && (*of(right) == *shape || is_gate(of(right), shape));
         // A square is a function.
         (fits && left.tensor != right.tensor && ends_in_codes(self.work, editor, output))
@@ -36,10 +36,10 @@ impl Lowering<'_, '_> {
         &mut self,
         op: OpId,
         output: SlotId,
-        [left, right]: [Coded; 2],
+        [left, right]: [QuantizedTensor; 2],
         bounds: Bounds,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let gates = self.tensors[right.tensor].shape != shape;
         let last = gates || self.tensors[left.tensor].last.is_some();
@@ -77,7 +77,7 @@ impl Lowering<'_, '_> {
             call.axis("axis", rank)
         })?;
         let operands = node.bound("values").iter();
-        let parts: Option<Vec<Coded>> =
+        let parts: Option<Vec<QuantizedTensor>> =
             operands.map(|operand| self.coded(std::slice::from_ref(operand))).collect();
         let parts = parts.filter(|_| ends_in_codes(self.work, editor, output))?;
         Some(Pending::Join(parts, axis, Bounds::default()))
@@ -87,12 +87,12 @@ impl Lowering<'_, '_> {
         &mut self,
         op: OpId,
         output: SlotId,
-        (parts, axis): (Vec<Coded>, usize),
+        (parts, axis): (Vec<QuantizedTensor>, usize),
         bounds: Bounds,
         affine: Affine,
-    ) -> Coded {
+    ) -> QuantizedTensor {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
-        let has_last = |one: &Coded| self.tensors[one.tensor].last.is_some();
+        let has_last = |one: &QuantizedTensor| self.tensors[one.tensor].last.is_some();
         let last = shape.len() >= 3 && parts.iter().any(has_last);
         // The axes as they lie, and which of them is the one that grows.
         let (extents, axis) = match last {

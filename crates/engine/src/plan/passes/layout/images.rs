@@ -3,7 +3,7 @@
 use coremill_kernels::matmul::Rounding;
 use coremill_tensor::DType;
 
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::{View, round_floats};
 use crate::error::Result;
 use crate::ops::image_resizing::Tap;
@@ -74,7 +74,7 @@ impl Resize {
 impl Kernel for Resize {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
@@ -143,7 +143,7 @@ impl InstanceNorm {
 impl Kernel for InstanceNorm {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

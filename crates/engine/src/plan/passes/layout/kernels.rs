@@ -2,10 +2,12 @@
 
 use coremill_kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
 use coremill_kernels::matmul::Rounding;
-use coremill_kernels::pooling::{Pooling, PoolingExtents, Reach, global_average, pool_windows};
+use coremill_kernels::pooling::{
+    Pooling, PoolingExtents, WindowRange, global_average, pool_windows,
+};
 use coremill_simd::math::round_to_fp16;
 
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::View;
 use crate::error::Result;
 use crate::ops::pool::reach;
@@ -17,7 +19,7 @@ pub(super) struct Pools {
     images: usize,
     input: [usize; 3],
     channels: usize,
-    windows: [Vec<Reach>; 3],
+    windows: [Vec<WindowRange>; 3],
     rounding: Rounding,
 }
 
@@ -43,7 +45,7 @@ impl Pools {
 impl Kernel for Pools {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
@@ -102,7 +104,7 @@ impl GlobalMean {
 impl Kernel for GlobalMean {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
@@ -152,7 +154,7 @@ impl ChannelAffine {
 impl Kernel for ChannelAffine {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

@@ -23,13 +23,13 @@ use std::sync::Arc;
 
 use coremill_mil::ir::OpId;
 
-use super::super::graph::{Graph, Holds, Node, NodeKind, Operand, Region, Slot, SlotId};
+use super::super::graph::{Graph, Node, NodeKind, Operand, Region, Slot, SlotId, SlotKind};
 use super::Work;
 use super::convolution::{Convolution, Kernels, absorb};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::geometry::{each_offset, strides};
-use crate::plan::Known;
+use crate::plan::ConstantTensor;
 
 pub(super) use permute::Permute;
 pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};
@@ -167,7 +167,7 @@ impl Layout<'_, '_> {
     /// A new slot for floats like those of another.
     fn add_slot(&mut self, like: SlotId, shape: Vec<usize>) -> SlotId {
         let dtype = self.work.graph.slot(like).dtype;
-        let slot = Slot { holds: Holds::Tensor, dtype, shape: Some(shape), value: None };
+        let slot = Slot { holds: SlotKind::Tensor, dtype, shape: Some(shape), value: None };
         self.work.graph.add_slot(slot)
     }
 
@@ -198,7 +198,7 @@ impl Layout<'_, '_> {
                 shape.extend(&known.shape);
                 let array = known.array(self.work.source)?;
                 let array = permuted_array(array, &shape, &to_last(rank))?;
-                Ok(Operand::Constant(Arc::new(Known::new(array))))
+                Ok(Operand::Constant(Arc::new(ConstantTensor::new(array))))
             }
             Operand::Slot(slot) => {
                 let mut slot = *slot;
@@ -216,13 +216,13 @@ impl Layout<'_, '_> {
                     draft.nodes.push(Node { op, kind: NodeKind::Alias, inputs, outputs: vec![to] });
                     slot = to;
                 }
-                Ok(Operand::Slot(self.twin(draft, op, slot)))
+                Ok(Operand::Slot(self.channels_last_of(draft, op, slot)))
             }
         }
     }
 
     /// The twin of a slot.
-    fn twin(&mut self, draft: &mut Draft, op: OpId, slot: SlotId) -> SlotId {
+    fn channels_last_of(&mut self, draft: &mut Draft, op: OpId, slot: SlotId) -> SlotId {
         if let Some(&twin) = self.scope.twins.get(&slot) {
             return twin;
         }
@@ -240,7 +240,7 @@ fn may_have_twin(graph: &Graph, slot: SlotId) -> bool {
     let slot = graph.slot(slot);
     let rank = slot.shape.as_ref().map(Vec::len);
     slot.dtype.is_float()
-        && slot.holds == Holds::Tensor
+        && slot.holds == SlotKind::Tensor
         && rank.is_some_and(|rank| (3..=5).contains(&rank))
 }
 

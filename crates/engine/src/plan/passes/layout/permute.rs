@@ -1,6 +1,6 @@
 use coremill_kernels::layout::permute;
 
-use super::super::super::kernel::{Cost, Kernel, Machine};
+use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::View;
 use crate::error::Result;
 
@@ -20,7 +20,7 @@ impl Permute {
 impl Kernel for Permute {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],

@@ -9,7 +9,7 @@ use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-use super::super::super::graph::{Graph, Node, NodeKind, Operand, Reference, Region, SlotId};
+use super::super::super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, SlotId};
 use super::super::super::kernel::Kernel;
 use super::super::Work;
 use super::super::linear::rounding;
@@ -24,7 +24,7 @@ use crate::error::{Result, fail};
 use crate::ops::image_resizing::{self, Tap};
 use crate::ops::pool::reach;
 use crate::ops::{self, window};
-use crate::plan::Known;
+use crate::plan::ConstantTensor;
 
 /// How an operation is performed with channels last.
 enum Rule {
@@ -292,7 +292,7 @@ fn in_own_order(
 }
 
 fn constant(array: Array) -> Operand {
-    Operand::Constant(Arc::new(Known::new(array)))
+    Operand::Constant(Arc::new(ConstantTensor::new(array)))
 }
 
 fn channel_constant(floats: Vec<f32>, shape: &[usize]) -> Operand {
@@ -309,7 +309,7 @@ fn binary(
 ) -> Option<Node> {
     let row = kind.row(layout.work.source.function.opset)?;
     let parameters = vec![("x".to_owned(), 0..1), ("y".to_owned(), 1..2)];
-    let reference = Reference { function: ops::reference(kind), row, parameters };
+    let reference = ReferenceOp { function: ops::reference(kind), row, parameters };
     let kind = NodeKind::Reference(reference);
     Some(Node { op, kind, inputs: operands.to_vec(), outputs: vec![output] })
 }

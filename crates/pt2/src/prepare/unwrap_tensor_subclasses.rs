@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::error::{Error, shown};
 use crate::program::{Argument, ExportedProgram, InputKind, Meta, Node, Output, ValueId};
 use crate::saved;
-use crate::tensor::Stored;
+use crate::tensor::StoredValue;
 
 pub(super) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
     if !program.graph.nodes.iter().any(takes_part) {
@@ -78,7 +78,7 @@ fn part(
         return Ok((name, *id));
     }
     if !program.tensors.contains_key(&name) {
-        let Some(Stored::Object(bytes)) = program.tensors.get(whole) else {
+        let Some(StoredValue::Object(bytes)) = program.tensors.get(whole) else {
             return Err(Error::malformed(format!(
                 "`{}` is a plain tensor, and has no `{}`",
                 shown(whole),
@@ -90,7 +90,7 @@ fn part(
             program.tensors.entry(format!("{whole}.{attribute}")).or_insert(stored);
         }
     }
-    let (Some(Stored::Tensor(tensor)), Meta::Tensor(meta)) =
+    let (Some(StoredValue::Tensor(tensor)), Meta::Tensor(meta)) =
         (program.tensors.get(&name), &program.graph.value(result).meta)
     else {
         return Err(Error::unsupported(format!(
@@ -130,7 +130,7 @@ fn drop_objects(program: &mut ExportedProgram) {
     }
     let idle = |kind: &InputKind, input: &Argument| match (kind, input) {
         (InputKind::Parameter(name) | InputKind::Buffer { name, .. }, Argument::Value(id)) => {
-            !used[id.index()] && matches!(program.tensors.get(name), Some(Stored::Object(_)))
+            !used[id.index()] && matches!(program.tensors.get(name), Some(StoredValue::Object(_)))
         }
         _ => false,
     };

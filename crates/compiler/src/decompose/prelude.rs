@@ -4,16 +4,20 @@
 pub(crate) use coremill_pt2::{Argument, ScalarType, Size};
 
 pub(crate) use super::call::{
-    Call, Given, Made, Maybe, Results, Tensor, first, given, list, one, position, promoted, spatial,
+    Call, IntoArgument, Results, RewriteResult, Tensor, TensorResult, first, given, list, one,
+    position, promoted, spatial,
 };
 pub(crate) use super::dtype::{
-    beside, fractional, is_complex, is_float, is_half, is_integer, promote, promote_ranked, summed,
+    fractional, is_complex, is_float, is_half, is_integer, promote, promote_ranked, promote_scalar,
+    summed,
 };
 pub(crate) use super::formula::calc;
 pub(crate) use super::row::{Row, by, formula, to};
 pub(crate) use super::size;
-pub(crate) use crate::bounds::{At, back, checked, created, product, take};
-pub(crate) use crate::error::{Refusal, Result, refuse};
+pub(crate) use crate::bounds::{
+    CheckedIndex, axis_from_end, checked, checked_numel, product, take,
+};
+pub(crate) use crate::error::{LoweringError, Result, refuse};
 
 /// The number as a type has it: one that rounds to the type's largest is not out of its range.
 fn rounded(value: Argument, dtype: ScalarType) -> Argument {
@@ -56,64 +60,75 @@ impl Call<'_> {
     // Element by element.
 
     /// A function that keeps type and sizes: `abs`.
-    pub(crate) fn map(&mut self, function: &str, x: &Tensor) -> Maybe {
+    pub(crate) fn map(&mut self, function: &str, x: &Tensor) -> TensorResult {
         self.like(x, &format!("aten.{function}.default"), given!(self = x))
     }
 
     /// A function that gives truth: `logical_not`.
-    pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> Maybe {
+    pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> TensorResult {
         let operator = format!("aten.{function}.default");
         self.emit(&operator, given!(self = x), ScalarType::Bool, x.sizes.clone())
     }
 
     /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
-    pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(operator, x, y, common(x, y))
     }
 
     /// A function of two tensors that gives this type.
-    fn binary(&mut self, operator: &str, x: &Tensor, y: &Tensor, dtype: ScalarType) -> Maybe {
+    fn binary(
+        &mut self,
+        operator: &str,
+        x: &Tensor,
+        y: &Tensor,
+        dtype: ScalarType,
+    ) -> TensorResult {
         self.emit(operator, given!(self = x, other = y), dtype, broadcast(x, y)?)
     }
 
-    pub(crate) fn add(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn add(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.join("aten.add.Tensor", x, y)
     }
 
-    pub(crate) fn subtract(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn subtract(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.join("aten.sub.Tensor", x, y)
     }
 
-    pub(crate) fn multiply(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn multiply(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.join("aten.mul.Tensor", x, y)
     }
 
     /// The quotient with fractions.
-    pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary("aten.div.Tensor", x, y, fractional(common(x, y)))
     }
 
     /// A comparison of two tensors: `lt`.
-    pub(crate) fn compare(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn compare(&mut self, function: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(&format!("aten.{function}.Tensor"), x, y, ScalarType::Bool)
     }
 
     /// A comparison with a number.
-    pub(crate) fn compare_number(&mut self, function: &str, x: &Tensor, number: Argument) -> Maybe {
+    pub(crate) fn compare_number(
+        &mut self,
+        function: &str,
+        x: &Tensor,
+        number: Argument,
+    ) -> TensorResult {
         let operator = format!("aten.{function}.Scalar");
         let given = given!(self = x, other = number);
         self.emit(&operator, given, ScalarType::Bool, x.sizes.clone())
     }
 
     /// `logical_and` and the like.
-    pub(crate) fn logic(&mut self, function: &str, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn logic(&mut self, function: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(&format!("aten.{function}.default"), x, y, ScalarType::Bool)
     }
 
     /// A function of a tensor and a number: `mul`.
-    pub(crate) fn with(&mut self, function: &str, x: &Tensor, number: Argument) -> Maybe {
+    pub(crate) fn with(&mut self, function: &str, x: &Tensor, number: Argument) -> TensorResult {
         let kind = self.number_dtype(&number).unwrap_or(x.dtype);
-        let mut dtype = beside(kind, x.dtype);
+        let mut dtype = promote_scalar(kind, x.dtype);
         if function == "div" {
             dtype = fractional(dtype);
         }
@@ -122,38 +137,43 @@ impl Call<'_> {
         self.like(x, &format!("aten.{function}.Scalar"), given!(self = x, other = number))
     }
 
-    pub(crate) fn add_number(&mut self, x: &Tensor, number: f64) -> Maybe {
+    pub(crate) fn add_number(&mut self, x: &Tensor, number: f64) -> TensorResult {
         self.with("add", x, Argument::Float(number))
     }
 
-    pub(crate) fn times(&mut self, x: &Tensor, number: f64) -> Maybe {
+    pub(crate) fn times(&mut self, x: &Tensor, number: f64) -> TensorResult {
         self.with("mul", x, Argument::Float(number))
     }
 
-    pub(crate) fn power(&mut self, x: &Tensor, exponent: Argument) -> Maybe {
+    pub(crate) fn power(&mut self, x: &Tensor, exponent: Argument) -> TensorResult {
         let kind = self.number_dtype(&exponent).unwrap_or(x.dtype);
         let given = given!(self = x, exponent = exponent);
-        self.emit("aten.pow.Tensor_Scalar", given, beside(kind, x.dtype), x.sizes.clone())
+        self.emit("aten.pow.Tensor_Scalar", given, promote_scalar(kind, x.dtype), x.sizes.clone())
     }
 
-    pub(crate) fn raised(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn raised(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         let given = given!(self = x, exponent = y);
         self.emit("aten.pow.Tensor_Tensor", given, common(x, y), broadcast(x, y)?)
     }
 
     /// Between two numbers, either of which may be missing.
-    pub(crate) fn clamp(&mut self, x: &Tensor, low: Option<f64>, high: Option<f64>) -> Maybe {
+    pub(crate) fn clamp(
+        &mut self,
+        x: &Tensor,
+        low: Option<f64>,
+        high: Option<f64>,
+    ) -> TensorResult {
         let whole = is_integer(x.dtype)
             && [low, high].into_iter().flatten().all(|bound| bound.fract() == 0.0);
         let number = |bound: f64| {
             if whole { Argument::Int(bound as i64) } else { Argument::Float(bound) }
         };
         let given = given!(self = x, min = low.map(number), max = high.map(number));
-        let dtype = if whole { x.dtype } else { beside(ScalarType::Float32, x.dtype) };
+        let dtype = if whole { x.dtype } else { promote_scalar(ScalarType::Float32, x.dtype) };
         self.emit("aten.clamp.default", given, dtype, x.sizes.clone())
     }
 
-    pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> TensorResult {
         let condition = self.cast(condition, ScalarType::Bool)?;
         let Some(sizes) = size::broadcast(&broadcast(x, y)?, &condition.sizes) else {
             refuse!("the condition does not broadcast with what is chosen");
@@ -163,7 +183,7 @@ impl Call<'_> {
     }
 
     /// The same numbers as another type.
-    pub(crate) fn cast(&mut self, x: &Tensor, dtype: ScalarType) -> Maybe {
+    pub(crate) fn cast(&mut self, x: &Tensor, dtype: ScalarType) -> TensorResult {
         if x.dtype == dtype {
             return Ok(x.clone());
         }
@@ -175,7 +195,12 @@ impl Call<'_> {
     // New tensors.
 
     /// One number everywhere.
-    pub(crate) fn full(&mut self, sizes: Vec<Size>, value: Argument, dtype: ScalarType) -> Maybe {
+    pub(crate) fn full(
+        &mut self,
+        sizes: Vec<Size>,
+        value: Argument,
+        dtype: ScalarType,
+    ) -> TensorResult {
         let wanted = self.sizes_argument(&sizes)?;
         let value = rounded(value, dtype);
         let given = given!(size = wanted, fill_value = value, dtype = dtype);
@@ -183,24 +208,29 @@ impl Call<'_> {
     }
 
     /// A number as a tensor without dimensions.
-    pub(crate) fn scalar(&mut self, value: Argument, dtype: ScalarType) -> Maybe {
+    pub(crate) fn scalar(&mut self, value: Argument, dtype: ScalarType) -> TensorResult {
         self.full(Vec::new(), value, dtype)
     }
 
     /// A number as a tensor beside which `x` keeps its type, if the number lets it.
-    pub(crate) fn number_beside(&mut self, number: Argument, x: &Tensor) -> Maybe {
+    pub(crate) fn number_beside(&mut self, number: Argument, x: &Tensor) -> TensorResult {
         let kind = self.number_dtype(&number).unwrap_or(x.dtype);
-        self.scalar(number, beside(kind, x.dtype))
+        self.scalar(number, promote_scalar(kind, x.dtype))
     }
 
     /// 0, 1, 2 and so on.
-    pub(crate) fn count(&mut self, length: &Size, dtype: ScalarType) -> Maybe {
+    pub(crate) fn count(&mut self, length: &Size, dtype: ScalarType) -> TensorResult {
         let end = self.size_argument(length)?;
         self.count_to(end, length, dtype)
     }
 
     /// The same up to a number that is the length.
-    pub(crate) fn count_to(&mut self, end: Argument, length: &Size, dtype: ScalarType) -> Maybe {
+    pub(crate) fn count_to(
+        &mut self,
+        end: Argument,
+        length: &Size,
+        dtype: ScalarType,
+    ) -> TensorResult {
         let given = given!(end = end, dtype = dtype);
         self.emit("aten.arange.default", given, dtype, vec![length.clone()])
     }
@@ -208,7 +238,7 @@ impl Call<'_> {
     // The same elements in other places.
 
     /// The elements with other sizes; there have to be as many.
-    pub(crate) fn view(&mut self, x: &Tensor, sizes: Vec<Size>) -> Maybe {
+    pub(crate) fn view(&mut self, x: &Tensor, sizes: Vec<Size>) -> TensorResult {
         if x.sizes == sizes {
             return Ok(x.clone());
         }
@@ -223,24 +253,24 @@ impl Call<'_> {
     }
 
     /// The elements with the sizes that torch noted for the first result.
-    pub(crate) fn viewed(&mut self, x: &Tensor) -> Maybe {
+    pub(crate) fn viewed(&mut self, x: &Tensor) -> TensorResult {
         let sizes = self.result_sizes()?;
         self.view(x, sizes)
     }
 
     /// All elements in a row.
-    pub(crate) fn flat(&mut self, x: &Tensor) -> Maybe {
+    pub(crate) fn flat(&mut self, x: &Tensor) -> TensorResult {
         self.view(x, vec![size::product(&x.sizes)])
     }
 
     /// A vector along a dimension of a tensor of that rank.
-    pub(crate) fn along(&mut self, x: &Tensor, at: usize, rank: usize) -> Maybe {
+    pub(crate) fn along(&mut self, x: &Tensor, at: usize, rank: usize) -> TensorResult {
         let mut sizes = vec![Size::Fixed(1); rank];
         *sizes.at_mut(at)? = size::product(&x.sizes);
         self.view(x, sizes)
     }
 
-    pub(crate) fn permute(&mut self, x: &Tensor, order: &[usize]) -> Maybe {
+    pub(crate) fn permute(&mut self, x: &Tensor, order: &[usize]) -> TensorResult {
         if order.iter().copied().eq(0..x.rank()) {
             return Ok(x.clone());
         }
@@ -252,22 +282,22 @@ impl Call<'_> {
     }
 
     /// With two dimensions swapped.
-    pub(crate) fn transpose(&mut self, x: &Tensor, first: usize, second: usize) -> Maybe {
+    pub(crate) fn transpose(&mut self, x: &Tensor, first: usize, second: usize) -> TensorResult {
         let mut order: Vec<_> = (0..x.rank()).collect();
         order.exchange(first, second)?;
         self.permute(x, &order)
     }
 
     /// With the last two dimensions swapped.
-    pub(crate) fn turned(&mut self, x: &Tensor) -> Maybe {
+    pub(crate) fn turned(&mut self, x: &Tensor) -> TensorResult {
         match x.rank() {
             0 | 1 => Ok(x.clone()),
-            rank => self.transpose(x, back(rank, 2)?, back(rank, 1)?),
+            rank => self.transpose(x, axis_from_end(rank, 2)?, axis_from_end(rank, 1)?),
         }
     }
 
     /// With a dimension of 1 at this position.
-    pub(crate) fn unsqueeze(&mut self, x: &Tensor, at: usize) -> Maybe {
+    pub(crate) fn unsqueeze(&mut self, x: &Tensor, at: usize) -> TensorResult {
         let mut sizes = x.sizes.clone();
         if at > sizes.len() {
             refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
@@ -277,14 +307,14 @@ impl Call<'_> {
     }
 
     /// Without a dimension of 1.
-    pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> Maybe {
+    pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> TensorResult {
         let mut sizes = x.sizes.clone();
         take(&mut sizes, at)?;
         self.emit("aten.squeeze_copy.dims", given!(self = x, dim = [at]), x.dtype, sizes)
     }
 
     /// Repeated where the size is 1 so that it has these sizes.
-    pub(crate) fn expand(&mut self, x: &Tensor, sizes: Vec<Size>) -> Maybe {
+    pub(crate) fn expand(&mut self, x: &Tensor, sizes: Vec<Size>) -> TensorResult {
         if x.sizes == sizes {
             return Ok(x.clone());
         }
@@ -293,7 +323,13 @@ impl Call<'_> {
     }
 
     /// Each place of a dimension so many times, one after the other.
-    pub(crate) fn spread(&mut self, x: &Tensor, at: usize, times: Size, sizes: Vec<Size>) -> Maybe {
+    pub(crate) fn spread(
+        &mut self,
+        x: &Tensor,
+        at: usize,
+        times: Size,
+        sizes: Vec<Size>,
+    ) -> TensorResult {
         let apart = self.unsqueeze(x, at + 1)?;
         let wide = apart.with_size(at + 1, times)?;
         let spread = self.expand(&apart, wide)?;
@@ -308,7 +344,7 @@ impl Call<'_> {
         start: i64,
         length: i64,
         step: i64,
-    ) -> Maybe {
+    ) -> TensorResult {
         if start == 0 && step == 1 && *x.extent(at)? == Size::Fixed(length) {
             return Ok(x.clone());
         }
@@ -327,20 +363,20 @@ impl Call<'_> {
         start: Argument,
         end: Argument,
         length: Size,
-    ) -> Maybe {
+    ) -> TensorResult {
         let given = given!(self = x, dim = at, start = start, end = end);
         self.emit("aten.slice_copy.Tensor", given, x.dtype, x.with_size(at, length)?)
     }
 
     /// All places of a dimension but the first, or the last.
-    pub(crate) fn all_but(&mut self, x: &Tensor, at: usize, is_last: bool) -> Maybe {
+    pub(crate) fn all_but(&mut self, x: &Tensor, at: usize, is_last: bool) -> TensorResult {
         let (start, end) = if is_last { (0, -1) } else { (1, i64::MAX) };
         let less = size::add(x.extent(at)?, &Size::Fixed(-1));
         self.run(x, at, Argument::Int(start), Argument::Int(end), less)
     }
 
     /// One place of a dimension, which goes away.
-    pub(crate) fn select(&mut self, x: &Tensor, at: usize, index: Argument) -> Maybe {
+    pub(crate) fn select(&mut self, x: &Tensor, at: usize, index: Argument) -> TensorResult {
         let mut sizes = x.sizes.clone();
         if at >= sizes.len() {
             refuse!("dimension {at} is out of range for a tensor of rank {}", x.rank());
@@ -363,7 +399,7 @@ impl Call<'_> {
     }
 
     /// One after the other.
-    pub(crate) fn concatenate(&mut self, all: &[Tensor], at: usize) -> Maybe {
+    pub(crate) fn concatenate(&mut self, all: &[Tensor], at: usize) -> TensorResult {
         let all = self.alike(all)?;
         let mut length = Size::Fixed(0);
         for tensor in &all {
@@ -375,7 +411,7 @@ impl Call<'_> {
     }
 
     /// Along a new dimension.
-    pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> Maybe {
+    pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> TensorResult {
         let all = self.alike(all)?;
         let first = all.at(0)?;
         let mut sizes = first.sizes.clone();
@@ -389,23 +425,28 @@ impl Call<'_> {
         self.emit("aten.stack.default", given!(tensors = all, dim = at), first.dtype, sizes)
     }
 
-    pub(crate) fn flip(&mut self, x: &Tensor, dimensions: &[usize]) -> Maybe {
+    pub(crate) fn flip(&mut self, x: &Tensor, dimensions: &[usize]) -> TensorResult {
         self.like(x, "aten.flip.default", given!(self = x, dims = dimensions))
     }
 
     /// Turned around by so many places along dimensions.
-    pub(crate) fn roll(&mut self, x: &Tensor, shifts: Argument, dimensions: &[usize]) -> Maybe {
+    pub(crate) fn roll(
+        &mut self,
+        x: &Tensor,
+        shifts: Argument,
+        dimensions: &[usize],
+    ) -> TensorResult {
         self.like(x, "aten.roll.default", given!(self = x, shifts = shifts, dims = dimensions))
     }
 
     /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them. Less than nothing is cut
     /// off; the kernel only adds.
-    pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> Maybe {
+    pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> TensorResult {
         let mut x = x.clone();
         for (nth, pair) in pads.chunks(2).enumerate() {
             let cut: i64 = pair.iter().map(|pad| (*pad).min(0)).sum();
             if let ([before, after], true) = (pair, cut < 0) {
-                let at = back(x.rank(), nth + 1)?;
+                let at = axis_from_end(x.rank(), nth + 1)?;
                 let end = if *after < 0 { *after } else { i64::MAX };
                 let (start, end) = (Argument::Int((-before).max(0)), Argument::Int(end));
                 let length = size::add(x.extent(at)?, &Size::Fixed(cut));
@@ -423,12 +464,12 @@ impl Call<'_> {
 
     // Picked by indices.
 
-    pub(crate) fn gather(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
+    pub(crate) fn gather(&mut self, x: &Tensor, at: usize, index: &Tensor) -> TensorResult {
         let given = given!(self = x, dim = at, index = index);
         self.emit("aten.gather.default", given, x.dtype, index.sizes.clone())
     }
 
-    pub(crate) fn index_select(&mut self, x: &Tensor, at: usize, index: &Tensor) -> Maybe {
+    pub(crate) fn index_select(&mut self, x: &Tensor, at: usize, index: &Tensor) -> TensorResult {
         if x.rank() == 0 {
             return Ok(x.clone());
         }
@@ -438,7 +479,7 @@ impl Call<'_> {
     }
 
     /// Rows of a table.
-    pub(crate) fn rows(&mut self, table: &Tensor, indices: &Tensor) -> Maybe {
+    pub(crate) fn rows(&mut self, table: &Tensor, indices: &Tensor) -> TensorResult {
         let [_, width] = table.extent(..)? else {
             refuse!("`weight` has rank {}; accepted is 2", table.rank());
         };
@@ -449,7 +490,7 @@ impl Call<'_> {
 
     // Along dimensions. A number has none, and is what it is.
 
-    pub(crate) fn sum(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+    pub(crate) fn sum(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> TensorResult {
         self.sum_as(x, dimensions, keep, summed(x.dtype))
     }
 
@@ -459,7 +500,7 @@ impl Call<'_> {
         dimensions: &[usize],
         keep: bool,
         dtype: ScalarType,
-    ) -> Maybe {
+    ) -> TensorResult {
         if x.rank() == 0 {
             return self.cast(x, dtype);
         }
@@ -467,7 +508,7 @@ impl Call<'_> {
         self.emit("aten.sum.dim_IntList", given, dtype, left(x, dimensions, keep))
     }
 
-    pub(crate) fn mean(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+    pub(crate) fn mean(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> TensorResult {
         let dtype = fractional(x.dtype);
         if x.rank() == 0 {
             return self.cast(x, dtype);
@@ -483,7 +524,7 @@ impl Call<'_> {
         dimensions: &[usize],
         correction: f64,
         keep: bool,
-    ) -> Maybe {
+    ) -> TensorResult {
         let given = given!(self = x, dim = dimensions, correction = correction, keepdim = keep);
         self.emit("aten.var.correction", given, x.dtype, left(x, dimensions, keep))
     }
@@ -495,7 +536,7 @@ impl Call<'_> {
         degree: f64,
         dimensions: &[usize],
         keep: bool,
-    ) -> Maybe {
+    ) -> TensorResult {
         let given = given!(self = x, ord = degree, dim = dimensions, keepdim = keep);
         let sizes = left(x, dimensions, keep);
         self.emit("aten.linalg_vector_norm.default", given, x.dtype, sizes)
@@ -508,7 +549,7 @@ impl Call<'_> {
         x: &Tensor,
         dimensions: &[usize],
         keep: bool,
-    ) -> Maybe {
+    ) -> TensorResult {
         if x.rank() == 0 {
             return Ok(x.clone());
         }
@@ -518,7 +559,7 @@ impl Call<'_> {
     }
 
     /// Whether one is true.
-    pub(crate) fn any(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> Maybe {
+    pub(crate) fn any(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> TensorResult {
         if x.rank() == 0 {
             return self.cast(x, ScalarType::Bool);
         }
@@ -526,12 +567,12 @@ impl Call<'_> {
         self.emit("aten.any.dims", given, ScalarType::Bool, left(x, dimensions, keep))
     }
 
-    pub(crate) fn softmax(&mut self, x: &Tensor, at: usize) -> Maybe {
+    pub(crate) fn softmax(&mut self, x: &Tensor, at: usize) -> TensorResult {
         self.like(x, "aten._softmax.default", given!(self = x, dim = at, half_to_float = false))
     }
 
     /// The kernel has no floats of 64 bits.
-    pub(crate) fn log_softmax(&mut self, x: &Tensor, at: usize) -> Maybe {
+    pub(crate) fn log_softmax(&mut self, x: &Tensor, at: usize) -> TensorResult {
         if x.dtype == ScalarType::Float64 {
             let most = self.extreme("amax", x, &[at], true)?;
             let formula = "moved = x - most; moved - log(sum(exp(moved), at, 1))";
@@ -542,7 +583,7 @@ impl Call<'_> {
     }
 
     /// A loss as `reduction` says: each element's, the mean, or the sum.
-    pub(crate) fn reduced(&mut self, x: &Tensor) -> Maybe {
+    pub(crate) fn reduced(&mut self, x: &Tensor) -> TensorResult {
         let all: Vec<usize> = (0..x.rank()).collect();
         match self.int("reduction")? {
             0 => Ok(x.clone()),
@@ -557,7 +598,7 @@ impl Call<'_> {
     // Products of matrices.
 
     /// torch's product of tensors of any rank.
-    pub(crate) fn matmul(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn matmul(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         let (Some((inner, left)), Some((last, right))) =
             (x.sizes.split_last(), y.sizes.split_last())
         else {
@@ -574,12 +615,12 @@ impl Call<'_> {
         self.emit("aten.matmul.default", given!(self = x, other = y), x.dtype, sizes)
     }
 
-    pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn mm(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.addmm(None, x, y)
     }
 
     /// The product of two matrices, plus a bias.
-    pub(crate) fn addmm(&mut self, bias: Option<&Tensor>, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn addmm(&mut self, bias: Option<&Tensor>, x: &Tensor, y: &Tensor) -> TensorResult {
         let ([rows, _], [_, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
         };
@@ -593,7 +634,7 @@ impl Call<'_> {
         }
     }
 
-    pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> Maybe {
+    pub(crate) fn bmm(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         let ([batch, rows, _], [_, _, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 3", x.rank(), y.rank());
         };
@@ -606,7 +647,7 @@ impl Call<'_> {
 pub(crate) fn padded_sizes(x: &Tensor, pads: &[i64]) -> Result<Vec<Size>> {
     let mut sizes = x.sizes.clone();
     for (nth, pair) in pads.chunks(2).enumerate() {
-        let at = back(x.rank(), nth + 1)?;
+        let at = axis_from_end(x.rank(), nth + 1)?;
         let more = Size::Fixed(pair.iter().fold(0, |sum, pad| pad.saturating_add(sum)));
         *sizes.at_mut(at)? = size::add(x.extent(at)?, &more);
     }

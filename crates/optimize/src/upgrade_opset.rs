@@ -5,15 +5,15 @@ use coremill_tensor::DType;
 use super::error::Error;
 use coremill_mil::ir::{Binding, Constant, Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
-use coremill_passes::{Draft, Editor};
+use coremill_passes::{AnalyzedFunction, Editor};
 
 /// The function for a release that is not older. What an operation of its own release means and the newer one does not,
 /// is put in other words.
-pub(super) fn raise(function: &Function, opset: Opset) -> Result<Draft, Error> {
+pub(super) fn upgrade_opset(function: &Function, opset: Opset) -> Result<AnalyzedFunction, Error> {
     let from = function.opset;
     let mut raised = function.clone();
     raised.opset = raised.opset.max(opset);
-    let mut draft = Draft::new(raised).map_err(|error| Error {
+    let mut draft = AnalyzedFunction::new(raised).map_err(|error| Error {
         message: format!("`{}` cannot become a program for {opset}: {error}", function.name),
         hint: (from < opset).then_some("convert the model for this release, then compress it"),
     })?;

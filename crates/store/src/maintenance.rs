@@ -6,12 +6,12 @@ use crate::error::Result;
 use crate::index::Use;
 use crate::key::Key;
 use crate::lock::Mode;
-use crate::manifest::{CONTENT, Care, Manifest};
+use crate::manifest::{CONTENT, Manifest, VerifyLevel};
 use crate::store::{Store, read_directory, remove_all};
 
 /// An entry, for people.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct EntryInfo {
     /// The key.
     pub key: Key,
     /// What kind of thing it is.
@@ -37,12 +37,12 @@ pub struct Verified {
     /// How many entries are as they were written.
     pub sound: usize,
     /// Those that were not, and were removed unless they are in use.
-    pub damaged: Vec<Damaged>,
+    pub damaged: Vec<DamagedEntry>,
 }
 
 /// An entry that is not as it was written.
 #[derive(Clone, Debug)]
-pub struct Damaged {
+pub struct DamagedEntry {
     /// The key.
     pub key: Key,
     /// What is wrong.
@@ -53,7 +53,7 @@ pub struct Damaged {
 
 impl Store {
     /// The entries, the one used last first. Damaged ones are left out.
-    pub fn list(&self) -> Result<Vec<Listed>> {
+    pub fn list(&self) -> Result<Vec<EntryInfo>> {
         let mut listed = Vec::new();
         for key in self.keys()? {
             let name = key.to_string();
@@ -61,7 +61,7 @@ impl Store {
             let Some(Ok(manifest)) = Manifest::read(&place, &name) else { continue };
             let usage = self.with_index(|index| index.usage(&name))?.unwrap_or_default();
             let Use { count, order, at } = usage;
-            listed.push(Listed {
+            listed.push(EntryInfo {
                 key,
                 kind: manifest.kind,
                 label: manifest.label,
@@ -90,13 +90,13 @@ impl Store {
             let place = self.entry_path(&name);
             let lock = self.lock(&self.use_lock(&name), Mode::Shared)?;
             let Some(manifest) = Manifest::read(&place, &name) else { continue };
-            let sound = manifest.and_then(|manifest| manifest.check(&place, Care::Full));
+            let sound = manifest.and_then(|manifest| manifest.check(&place, VerifyLevel::Full));
             drop(lock);
             match sound {
                 Ok(()) => verified.sound += 1,
                 Err(reason) => {
                     let removed = self.remove_if(&name, |_| true)?;
-                    verified.damaged.push(Damaged { key, reason, removed });
+                    verified.damaged.push(DamagedEntry { key, reason, removed });
                 }
             }
         }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use coremill_pt2::{Argument, ExportedProgram, InputKind, Node, Output, Stored, ValueId};
+use coremill_pt2::{Argument, ExportedProgram, InputKind, Node, Output, StoredValue, ValueId};
 
 /// Takes permutations of weights out of the graph; `sources` belong to the nodes.
 pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outside: &[bool]) {
@@ -21,7 +21,7 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
     for (node, source) in graph.nodes.iter().zip(sources.iter()) {
         let Some((weight, result, order)) = permutation(node) else { continue };
         let known = weights.get(&weight).is_some_and(|name| {
-            matches!(program.tensors.get(name), Some(Stored::Tensor(tensor)) if tensor.sizes.len() == order.len())
+            matches!(program.tensors.get(name), Some(StoredValue::Tensor(tensor)) if tensor.sizes.len() == order.len())
         });
         if known && uses.get(&weight) == Some(&1) && outside.get(*source) == Some(&true) {
             turned.insert(result, (weight, order));
@@ -41,13 +41,13 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
         let Argument::Value(id) = input else { continue };
         let Some((result, order)) = results.get(id) else { continue };
         let Some(name) = weights.get(id) else { continue };
-        let Some(Stored::Tensor(tensor)) = program.tensors.get(name) else { continue };
+        let Some(StoredValue::Tensor(tensor)) = program.tensors.get(name) else { continue };
         let mut tensor = tensor.clone();
         tensor.sizes = order.iter().map(|from| tensor.sizes[*from]).collect();
         tensor.strides = order.iter().map(|from| tensor.strides[*from]).collect();
         let digits: Vec<_> = order.iter().map(usize::to_string).collect();
         let name = format!("{name}.permuted_{}", digits.join("_"));
-        program.tensors.insert(name.clone(), Stored::Tensor(tensor));
+        program.tensors.insert(name.clone(), StoredValue::Tensor(tensor));
         *input = Argument::Value(*result);
         *kind = InputKind::Parameter(name);
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use coremill_pt2::{Argument, ExportedProgram, Graph, Node, Schema, Subgraph, Target};
 
-use crate::decompose::{Frame, Natives, Rewrite};
-use crate::error::{Error, Refusal, Refused, Result, refuse};
+use crate::decompose::{Frame, Rewrite, TargetOps};
+use crate::error::{Error, LoweringError, Result, UnsupportedOp, refuse};
 use crate::kernels::Kernels;
 pub use crate::kernels::kernel;
 
@@ -33,10 +33,10 @@ pub struct Portable {
 ///
 /// # Errors
 /// All calls that no kernels can do, each with the reason.
-pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portable, Error> {
+pub fn to_out_variants(mut program: ExportedProgram, outside: &[bool]) -> Result<Portable, Error> {
     let symbols = std::mem::take(&mut program.symbols);
     let rewrite = Rewrite::new(Box::new(Kernels::default()), symbols);
-    let mut outer = Outer { rewrite, refused: Vec::new() };
+    let mut outer = OutVariantRewriter { rewrite, refused: Vec::new() };
     let given = std::mem::take(&mut program.graph);
     let mut done = outer.graph(Frame::of, given, &|index| outside.get(index) == Some(&true));
     program.symbols = outer.rewrite.into_symbols();
@@ -50,12 +50,12 @@ pub fn portable(mut program: ExportedProgram, outside: &[bool]) -> Result<Portab
 }
 
 /// A program being rewritten.
-struct Outer {
+struct OutVariantRewriter {
     rewrite: Rewrite,
-    refused: Vec<Refused>,
+    refused: Vec<UnsupportedOp>,
 }
 
-impl Outer {
+impl OutVariantRewriter {
     fn graph(
         &mut self,
         frame: fn(Graph) -> Frame,
@@ -70,7 +70,7 @@ impl Outer {
                 match self.node(&mut frame, &node) {
                     Ok(made) => made,
                     Err(refusal) => {
-                        self.refused.push(Refused::of(&node, refusal));
+                        self.refused.push(UnsupportedOp::of(&node, refusal));
                         continue;
                     }
                 }
@@ -110,13 +110,13 @@ impl Outer {
     }
 }
 
-impl Natives for Kernels {
+impl TargetOps for Kernels {
     fn has(&mut self, target: &Target) -> bool {
         self.known(target)
     }
 
-    fn lacks(&self, operator: &str) -> Refusal {
-        Refusal::new(format!(
+    fn lacks(&self, operator: &str) -> LoweringError {
+        LoweringError::new(format!(
             "ExecuTorch's runtime has no kernel for `{operator}`, and no decomposition is known"
         ))
     }

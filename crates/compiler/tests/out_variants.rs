@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use coremill_compiler::portable::{kernel, portable};
+use coremill_compiler::out_variants::{kernel, to_out_variants};
 use coremill_pt2::{ExportedProgram, Target};
 
 /// The exports that the reader's tests have.
@@ -39,7 +39,7 @@ fn is_in_order(program: &ExportedProgram) {
 
 fn divided(program: &ExportedProgram, is_outside: impl Fn(usize) -> bool) {
     let outside: Vec<bool> = (0..program.graph.nodes.len()).map(is_outside).collect();
-    let done = portable(program.clone(), &outside).expect("every call has a decomposition");
+    let done = to_out_variants(program.clone(), &outside).expect("every call has a decomposition");
     let nodes = &done.program.graph.nodes;
     assert_eq!(done.sources.len(), nodes.len());
     assert!(done.sources.is_sorted());

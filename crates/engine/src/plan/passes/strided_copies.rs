@@ -11,14 +11,14 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
-use super::super::kernel::{Cost, Kernel, Machine};
+use super::super::kernel::{Cost, CpuContext, Kernel};
 use super::parameters::parameters;
-use super::strided::{Strided, strided};
+use super::strided::{StridedSlice, strided};
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
-use crate::plan::Source;
+use crate::plan::FunctionContext;
 
 /// Makes copies of the operations of a region that move floats.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
@@ -41,7 +41,12 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 }
 
 /// The nodes that do what a node does; none if it does not just move floats, or nobody reads it.
-fn replacement(source: &Source, graph: &Graph, editor: &Editor, index: usize) -> Option<Vec<Node>> {
+fn replacement(
+    source: &FunctionContext,
+    graph: &Graph,
+    editor: &Editor,
+    index: usize,
+) -> Option<Vec<Node>> {
     let node = editor.node(index)?;
     let kind = node.operation()?;
     match kind {
@@ -112,7 +117,7 @@ fn is_float(graph: &Graph, slot: super::super::graph::SlotId) -> bool {
 }
 
 /// Whether a view is all of the other tensor, in order.
-fn is_whole(graph: &Graph, view: &Strided) -> bool {
+fn is_whole(graph: &Graph, view: &StridedSlice) -> bool {
     let whole = graph.shape(&view.operand).map(|shape| shape.iter().product::<usize>());
     view.offset == 0 && view.is_dense() && whole == Some(view.shape.iter().product())
 }
@@ -120,7 +125,7 @@ fn is_whole(graph: &Graph, view: &Strided) -> bool {
 /// The kernel that writes views behind each other along an axis.
 fn copy_of(
     kind: OpKind,
-    views: &[Strided],
+    views: &[StridedSlice],
     axis: usize,
     graph: &Graph,
     output: super::super::graph::SlotId,
@@ -159,14 +164,14 @@ struct Part {
 impl Kernel for Copy {
     fn run(
         &self,
-        machine: &Machine,
+        machine: &CpuContext,
         inputs: &[View<'_>],
         outputs: &mut [&mut [f32]],
         _scratch: &mut [f32],
     ) -> Result<()> {
         for (part, input) in self.parts.iter().zip(inputs) {
-            let from = layout::Strided { offset: part.from.0, strides: &part.from.1 };
-            let to = layout::Strided { offset: part.to.0, strides: &part.to.1 };
+            let from = layout::StridedSlice { offset: part.from.0, strides: &part.from.1 };
+            let to = layout::StridedSlice { offset: part.to.0, strides: &part.to.1 };
             copy_strided(&machine.pool, &part.shape, input.floats()?, from, outputs[0], to);
         }
         Ok(())
