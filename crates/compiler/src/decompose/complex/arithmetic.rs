@@ -1,6 +1,5 @@
 //! Arithmetic with complex numbers: parts, sums, products and quotients, comparisons, norms.
 
-use super::functions::divided;
 use super::{Parts, Rule};
 use crate::decompose::prelude::*;
 
@@ -190,4 +189,19 @@ fn chain(call: &mut Call<'_>, name: &str) -> Results {
     }
     let [real, imaginary] = product;
     call.pair(real, imaginary)
+}
+
+/// A number as its larger part, `most`, times one whose larger part is 1 and whose `length` is from 1 to the root of 2.
+/// Nothing is divided by zero, nor an infinity by another.
+pub(super) const SCALED: &str = "most = max(abs(x), abs(y)); scale = where(most == 0 | most == inf, 1.0, most); \
+                      u = x / scale; v = y / scale; square = max(u * u + v * v, 1.0); length = sqrt(square)";
+
+/// The quotient of two numbers. The divisor's scale is taken out in two steps, so that what lies between is no larger
+/// than dividend and quotient, and no smaller.
+fn divided(call: &mut Call<'_>, [a, b]: &[Tensor; 2], [x, y]: &[Tensor; 2]) -> Result<[Tensor; 2]> {
+    let formula = format!(
+        "{SCALED}; whole = sqrt(most); p = u / square; q = v / square; c = a / whole; d = b / whole; \
+         (c * p + d * q) / whole, (d * p - c * q) / whole"
+    );
+    calc!(all call, &formula, a, b, x, y)
 }

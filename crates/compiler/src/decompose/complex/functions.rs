@@ -4,7 +4,7 @@
 //! that is not: the formulas hold over the whole range of the parts' type. `oracle/aten/ranges.py` states how well.
 
 use super::Rule;
-use super::arithmetic::{of_parts, times};
+use super::arithmetic::{SCALED, of_parts, times};
 use crate::decompose::ops::largest;
 use crate::decompose::prelude::*;
 
@@ -78,11 +78,6 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     }),
 ];
 
-/// A number as its larger part, `most`, times one whose larger part is 1 and whose `length` is from 1 to the root of 2.
-/// Nothing is divided by zero, nor an infinity by another.
-const SCALED: &str = "most = max(abs(x), abs(y)); scale = where(most == 0 | most == inf, 1.0, most); \
-                      u = x / scale; v = y / scale; square = max(u * u + v * v, 1.0); length = sqrt(square)";
-
 /// Both parts by formulas of the scaled number.
 fn scaled(call: &mut Call<'_>, [real, imaginary]: &[&str; 2]) -> Results {
     of_parts(call, &format!("{SCALED}; {real}, {imaginary}"))
@@ -98,22 +93,8 @@ fn root(call: &mut Call<'_>, names: &str, [real, imaginary]: [&str; 2]) -> Resul
     of_parts(call, &formula)
 }
 
-/// The quotient of two numbers. The divisor's scale is taken out in two steps, so that what lies between is no larger
-/// than dividend and quotient, and no smaller.
-pub(super) fn divided(
-    call: &mut Call<'_>,
-    [a, b]: &[Tensor; 2],
-    [x, y]: &[Tensor; 2],
-) -> Result<[Tensor; 2]> {
-    let formula = format!(
-        "{SCALED}; whole = sqrt(most); p = u / square; q = v / square; c = a / whole; d = b / whole; \
-         (c * p + d * q) / whole, (d * p - c * q) / whole"
-    );
-    calc!(all call, &formula, a, b, x, y)
-}
-
 /// A power of e. Its magnitude is the square of a number that is finite, multiplied in two steps: cosine and sine may
-/// bring it back into range, and zero times an infinity is no number.
+/// bring it back into range, and zero times an infinity is not a number.
 fn exponential(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<[Tensor; 2]> {
     let most = largest(x.dtype);
     let formula = "root = min(exp(x * 0.5), most); root * (root * cos(y)), root * (root * sin(y))";
