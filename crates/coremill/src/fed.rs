@@ -5,10 +5,10 @@
 //!
 //! ```
 //! use coremill::engine::Array;
-//! use coremill::fed::{Fed, feed};
+//! use coremill::fed::{StateFeedback, feed};
 //! use coremill::graph::DType;
 //!
-//! let position = Fed { input: "position".into(), output: "next".into(), first: Some(vec![0]) };
+//! let position = StateFeedback { input: "position".into(), output: "next".into(), first: Some(vec![0]) };
 //! let before = [("next".to_owned(), Array::ints(DType::Int32, [1], vec![7]))];
 //! let mut inputs = Vec::new();
 //! feed(&[position], &[], Some(&before), &mut inputs);

@@ -102,7 +102,7 @@ impl Machine {
 
     /// The inputs.
     pub(crate) fn ports(&self) -> Result<Vec<Port>, Error> {
-        Ok(self.0.signature(&self.0.default_function()?)?.inputs)
+        Ok(self.0.signature(self.0.default_function()?)?.inputs)
     }
 
     /// Checks that a sample has the arrays that a run takes.

@@ -1,7 +1,7 @@
 //! Apple's Core ML from safe Rust: compile, load, predict, states, plans, devices.
 //!
 //! ```no_run
-//! use coremill_coreml::{Cache, LoadOptions, Output, Owned, Tensor};
+//! use coremill_coreml::{Cache, LoadOptions, Output, OwnedTensor, Tensor};
 //! use coremill_store::Store;
 //! use coremill_tensor::DType;
 //!
@@ -10,7 +10,7 @@
 //! let model = cached.load(&LoadOptions::default())?;
 //! let image = [0u8; 4 * 28 * 28];
 //! let image = Tensor::contiguous(DType::Fp32, &[1, 1, 28, 28], &image)?;
-//! let mut scores = Owned::new("scores", DType::Fp32);
+//! let mut scores = OwnedTensor::new("scores", DType::Fp32);
 //! model.predict(&[("image", image)], &mut [&mut scores as &mut dyn Output], None)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -107,13 +107,10 @@ impl Functions {
 
     /// The session of a function, the default one if none is named, with the latest states.
     fn session(&mut self, function: Option<&str>) -> Result<&mut Box<dyn Session>> {
-        let default;
+        let executable = Arc::clone(&self.executable);
         let function = match function {
             Some(function) => function,
-            None => {
-                default = self.executable.default_function()?;
-                &*default
-            }
+            None => executable.default_function()?,
         };
         self.open(function)?;
         if let Some(latest) = self.latest.take_if(|latest| latest != function) {

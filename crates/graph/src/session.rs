@@ -307,7 +307,7 @@ impl Executable {
 
     /// The function that runs where none is named.
     pub fn default_function(&mut self) -> Result<String> {
-        Ok(self.loaded()?.executable().default_function()?)
+        Ok(self.loaded()?.executable().default_function()?.to_owned())
     }
 
     /// On which devices Core ML means to run each operation, and its share of the cost; the host has no such plan.

@@ -15,15 +15,15 @@
 //! | [`limits`] | what readers refuse as too much |
 //!
 //! ```
-//! use coremill_pte::program::{Plan, Program, ScalarType, Tensor, Placement, Value, ValueId};
+//! use coremill_pte::program::{ExecutionPlan, Program, ScalarType, Tensor, Placement, Value, ValueId};
 //!
 //! let input = Tensor::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
-//! let plan = Plan {
+//! let plan = ExecutionPlan {
 //!     name: "forward".to_owned(),
 //!     values: vec![Value::Tensor(input)],
 //!     inputs: vec![ValueId(0)],
 //!     outputs: vec![ValueId(0)],
-//!     ..Plan::default()
+//!     ..ExecutionPlan::default()
 //! };
 //! let program = Program { plans: vec![plan], ..Program::default() };
 //! let bytes = coremill_pte::to_data(&program)?;

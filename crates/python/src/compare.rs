@@ -86,7 +86,7 @@ impl Side {
                 coremill_session::load_program((**program).clone(), &options)?
             }
         };
-        let function = executable.default_function()?;
+        let function = executable.default_function()?.to_owned();
         Ok(Ready { side: self, executable, function })
     }
 }

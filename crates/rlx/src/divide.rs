@@ -25,7 +25,7 @@ type HostFn = dyn Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync;
 /// Functions of the caller for operations that run outside the packages.
 ///
 /// ```
-/// use coremill_rlx::{CoremlExecutable, Device, Hosts, Precision};
+/// use coremill_rlx::{CoremlExecutable, Device, HostCallbacks, Precision};
 /// use rlx_ir::{DType, Graph, Op, Shape};
 ///
 /// let mut graph = Graph::new("custom");
@@ -36,7 +36,7 @@ type HostFn = dyn Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync;
 /// let z = graph.add_node(Op::Activation(rlx_ir::op::Activation::Neg), vec![y], shape());
 /// graph.set_outputs(vec![z]);
 ///
-/// let hosts = Hosts::new().custom("triple", |call| {
+/// let hosts = HostCallbacks::new().custom("triple", |call| {
 ///     Ok(call.inputs[0].1.iter().map(|x| x * 3.0).collect())
 /// });
 /// let mut model = CoremlExecutable::compile_with(graph, Device::Host, Precision::Fp32, hosts)?;

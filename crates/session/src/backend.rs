@@ -27,7 +27,7 @@ pub trait Executable: Send + Sync {
     fn functions(&self) -> Vec<String>;
 
     /// The function that runs if the caller names none.
-    fn default_function(&self) -> Result<String>;
+    fn default_function(&self) -> Result<&str>;
 
     /// The inputs, outputs and states of a function.
     fn signature(&self, function: &str) -> Result<Signature>;
@@ -37,7 +37,7 @@ pub trait Executable: Send + Sync {
 
     /// A user of the default function.
     fn default_session(&self) -> Result<Box<dyn Session>> {
-        self.session(&self.default_function()?)
+        self.session(self.default_function()?)
     }
 
     /// The number of rows of the table that an input's elements are indices of, if it is known.

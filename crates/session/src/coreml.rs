@@ -126,8 +126,8 @@ impl Executable for CoreMlExecutable {
         self.functions.iter().map(|function| function.name.clone()).collect()
     }
 
-    fn default_function(&self) -> Result<String> {
-        Ok(self.default.clone())
+    fn default_function(&self) -> Result<&str> {
+        Ok(&self.default)
     }
 
     fn signature(&self, function: &str) -> Result<Signature> {

@@ -50,8 +50,8 @@ impl Executable for EngineExecutable {
         self.0.functions().map(str::to_owned).collect()
     }
 
-    fn default_function(&self) -> Result<String> {
-        Ok(self.0.default_function().to_owned())
+    fn default_function(&self) -> Result<&str> {
+        Ok(self.0.default_function())
     }
 
     fn signature(&self, function: &str) -> Result<Signature> {

@@ -114,11 +114,11 @@ impl Executable for ProgramExecutable {
         self.0.methods().map(str::to_owned).collect()
     }
 
-    fn default_function(&self) -> Result<String> {
+    fn default_function(&self) -> Result<&str> {
         let names: Vec<&str> = self.0.methods().collect();
         match &names[..] {
-            [only] => Ok((*only).to_owned()),
-            _ if names.contains(&"forward") => Ok("forward".to_owned()),
+            [only] => Ok(only),
+            _ if names.contains(&"forward") => Ok("forward"),
             [] => fail!(File, "the program has no methods"),
             _ => {
                 let message = format!("the program has the methods {}", quoted(names));

@@ -8,10 +8,10 @@
 //! use coremill_session::images::{self, Resize};
 //! use coremill_session::{RunOptions, inputs};
 //!
-//! let model = coremill_mlpackage::package::read("Classifier.mlpackage").expect("a package");
+//! let model = coremill_mlpackage::package::read("Classifier.mlpackage".as_ref()).expect("a package");
 //! let verified = coremill_mil::verify::verify(&model).expect("a sound model");
 //! let executable = coremill_session::load(&verified, &RunOptions::default())?;
-//! let mut session = executable.session(&executable.default_function()?)?;
+//! let mut session = executable.session(executable.default_function()?)?;
 //! let spec = session.inputs()[0].clone();
 //! let pixels = images::read("cat.jpg", &spec, Some(Resize::Crop))?;
 //! let outputs = session.run(&inputs(&[(spec.name, pixels)]))?;

@@ -156,7 +156,7 @@ impl Loaded {
 }
 
 fn named(executable: &dyn Executable, function: Option<&str>) -> coremill_session::Result<String> {
-    function.map_or_else(|| executable.default_function(), |name| Ok(name.to_owned()))
+    Ok(function.map_or_else(|| executable.default_function(), Ok)?.to_owned())
 }
 
 fn within(path: &Path, error: &coremill_session::Error) -> Failure {

@@ -481,7 +481,7 @@ mod tests {
         };
         assert_eq!(told(&other), f64::INFINITY);
         let metadata = other.0.description.metadata.get_or_insert_default();
-        metadata.set_user_defined(super::super::SCALES_KEY, "{\"b_to_fp16\": 2, \"a\": 0}");
+        metadata.set_user_defined(super::super::SCALES_KEY, "{\"b_cast_fp16\": 2, \"a\": 0}");
         assert!(told(&other) < 3.0, "it is taken for four times what it is meant to be");
         let metadata = other.0.description.metadata.get_or_insert_default();
         metadata.set_user_defined(super::super::SCALES_KEY, "{\"b\": 1000000}");

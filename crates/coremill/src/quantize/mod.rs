@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use coremill::convert::LowerOptions;
-//! use coremill::quantize::{Config, Made, Output, Quantizer, Recipe};
+//! use coremill::quantize::{Config, Artifact, Output, Quantizer, Recipe};
 //!
 //! let program = coremill::convert::read("model.pt2")?;
 //! let config = Config { keep_worst: 1, ..Config::new(Recipe::Int8Static) };
@@ -13,7 +13,7 @@
 //! for layer in &quantized.layers {
 //!     println!("{}: {:?} dB, the model {:?} dB", layer.name, layer.layer_db, layer.model_db);
 //! }
-//! if let Made::Model(model) = &quantized.made {
+//! if let Artifact::Model(model) = &quantized.made {
 //!     let model = coremill::verify(model).expect("it is sound");
 //!     coremill::save("Model.mlpackage", &model, &coremill::SaveOptions::default())?;
 //! }

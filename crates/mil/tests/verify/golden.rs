@@ -61,7 +61,10 @@ fn what_was_converted_is_sound() {
         assert!(!more.is_empty(), "a folder that `COREMILL_PACKAGES` names holds no package");
         paths.extend(more);
     }
-    paths.extend(find(tests("compiled"), |path| path.ends_with("input.mlmodel")));
+    // Weights of this one lie beside the model file, not where the file says: its tests put them there.
+    let elsewhere = Path::new("pipeline-weighted/input.mlmodel");
+    let models = find(tests("compiled"), |path| path.ends_with("input.mlmodel"));
+    paths.extend(models.into_iter().filter(|path| !path.ends_with(elsewhere)));
     let mut verified = 0;
     let mut failures = Vec::new();
     for path in paths {

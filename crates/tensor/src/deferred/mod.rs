@@ -7,10 +7,10 @@
 //! from one file to another in bounded memory.
 //!
 //! ```
-//! use coremill_tensor::{Buffer, DType, Recipe};
+//! use coremill_tensor::{Buffer, DType, LazyTensor};
 //!
 //! let floats: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-//! let halves = Recipe::new(Buffer::from(floats), DType::Fp32, &[2, 2])?
+//! let halves = LazyTensor::new(Buffer::from(floats), DType::Fp32, &[2, 2])?
 //!     .permute(&[1, 0])?
 //!     .scale(0, &[1.0, 0.5])?
 //!     .cast(DType::Fp16)?

@@ -7,11 +7,11 @@ use crate::{Buffer, DType};
 /// tensor through passes learns that they would have done the same with other elements.
 ///
 /// ```
-/// use coremill_tensor::{Buffer, DType, Recipe, Watch, with_source};
+/// use coremill_tensor::{Buffer, DType, LazyTensor, ReadTracker, with_source};
 ///
 /// let bytes = |floats: [f32; 2]| Buffer::from(floats.map(f32::to_le_bytes).concat());
-/// let (watched, watch) = Watch::new(bytes([1.0, 2.0]));
-/// let halves = Recipe::new(watched, DType::Fp32, &[2])?.cast(DType::Fp16)?.to_buffer();
+/// let (watched, watch) = ReadTracker::new(bytes([1.0, 2.0]));
+/// let halves = LazyTensor::new(watched, DType::Fp32, &[2])?.cast(DType::Fp16)?.to_buffer();
 /// assert!(!watch.was_read());
 ///
 /// let other = bytes([3.0, 4.0]);
