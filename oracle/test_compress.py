@@ -341,7 +341,7 @@ def test_refusals(
     assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
     assert "cannot prune a share of 1.5" in told("--prune", "1.5")
     assert "the weights take at least" in told("--target-size", "100B")
-    assert "accepted are numbers of bytes" in told("--target-size", "1Mo")
+    assert "expected a number of bytes" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rule]]\nname = "decoder*"\nlinear = "int8"\n[[rule]]\npalettize = 4\n')

@@ -58,7 +58,7 @@ def test_prepared_and_converted(way: str) -> None:
 
 
 def test_configs_are_checked() -> None:
-    """What coremltools refuses is refused, with what is accepted."""
+    """What coremltools refuses is refused, with the supported types."""
     made = quantizer.coreml_quantizer
     ours = __import__(LIBRARIES[0], fromlist=["x"])
     with pytest.raises(ValueError, match="weight_dtype must be one of qint4"):
@@ -70,5 +70,5 @@ def test_configs_are_checked() -> None:
     with pytest.raises(ValueError, match="has no 'weights'"):
         ours.LinearQuantizerConfig.from_dict({"global_config": {"weights": "qint8"}})
     config = ours.LinearQuantizerConfig.from_dict({"global_config": {"weight_observer": "ema_min_max"}})
-    with pytest.raises(ValueError, match="Unsupported observer type: ema_min_max; accepted are"):
+    with pytest.raises(ValueError, match="Unsupported observer type: ema_min_max; expected one of"):
         made.CoreMLQuantizer(config).annotate(graph("tied"))

@@ -424,6 +424,24 @@ def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
     assert isinstance(caught.value, ValueError) and caught.value.hint
 
 
+def test_hints_of_the_engine_reach_callers(tmp_path: Path) -> None:
+    """An error of a run keeps the engine's hint, in Python and at the command line."""
+    path = tmp_path / "gather.mil"
+    path.write_text(
+        "program(1.3)\n{\n    func main<ios17>(tensor<fp32, [3, 2]> x, tensor<int32, [1]> p) {\n"
+        "tensor<fp32, [1, 2]> y = gather(x = x, indices = p, axis = int32(0));\n} -> (y);\n}\n"
+    )
+    given = {"x": np.zeros((3, 2), np.float32), "p": np.array([-1], np.int32)}
+    expected = "from iOS17 on indices do not count from the end; add the extent"
+    with pytest.raises(coremill.RunError, match="index -1 is outside axis 0") as caught:
+        coremill.load(path).predict(given)
+    assert caught.value.hint == expected
+    np.savez(tmp_path / "inputs.npz", **given)
+    command = [os.environ["COREMILL"], "run", str(path), "--inputs", str(tmp_path / "inputs.npz")]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert f"hint: {expected}" in " ".join(told.split()), told
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -133,7 +133,7 @@ fn run_shapes(
         // Passes take away what nobody reads, and with it what it would refuse; and plans may need less memory.
         let reason = shown(&observed);
         assert!(
-            planned.is_err() || !all_read(function) || reason.contains("; accepted are up to "),
+            planned.is_err() || !all_read(function) || reason.contains(" tensors are limited to "),
             "runs as planned, though {reason}"
         );
         return Outcome::Failed;

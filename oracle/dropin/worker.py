@@ -367,7 +367,7 @@ def options_that_are_not_understood() -> None:
         try:
             CoreMLBackend.generate_compute_unit_compile_spec(wrong)
         except TypeError as error:
-            assert "accepted are ComputeUnit.ALL" in str(error), error
+            assert "expected one of ComputeUnit.ALL" in str(error), error
         else:
             raise AssertionError(f"{wrong!r} was taken")
 

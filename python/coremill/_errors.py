@@ -50,7 +50,7 @@ class RefusedCall:
 
 
 class Error(Exception):
-    """Something that coremill cannot do, with the reason and the remedy as far as they are known."""
+    """Something that coremill cannot do, with the reason and a hint as far as they are known."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Error(Exception):
     ) -> None:
         """Keeps what is known."""
         super().__init__(message)
-        #: What was found, and what is accepted.
+        #: Description of the fault.
         self.message = message
         #: The operator at fault.
         self.operator = operator
@@ -99,7 +99,7 @@ class FormatError(Error):
 
 
 class OptionError(Error, ValueError):
-    """An option or an argument is not one of those that are accepted."""
+    """An option or an argument is invalid."""
 
 
 class InvalidModelError(Error):

@@ -103,7 +103,7 @@ Error take(Options& options, const BackendOption& option) {
   } else if (const auto* number = std::get_if<int>(&option.value)) {
     options.set(key, std::to_string(*number));
   } else {
-    ET_LOG(Error, "%s: option `%s` is a truth value; accepted are text and numbers", kName, key.c_str());
+    ET_LOG(Error, "%s: option `%s` must be text or a number, got a boolean", kName, key.c_str());
     return Error::InvalidArgument;
   }
   return Error::Ok;
@@ -111,6 +111,7 @@ Error take(Options& options, const BackendOption& option) {
 
 Error failed(const char* what, Error code) {
   ET_LOG(Error, "%s: cannot %s: %s", kName, what, coremill_error_message());
+  if (const char* hint = coremill_error_hint()) ET_LOG(Error, "%s: hint: %s", kName, hint);
   return code;
 }
 

@@ -18,6 +18,7 @@
 static void check(CoremillStatus status, const char *what) {
     if (status != COREMILL_STATUS_OK) {
         fprintf(stderr, "error: %s: %s\n", what, coremill_error_message());
+        if (coremill_error_hint()) fprintf(stderr, "hint: %s\n", coremill_error_hint());
         exit(1);
     }
 }

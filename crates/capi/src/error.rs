@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 /// How a call went.
 #[repr(i32)]
@@ -25,35 +26,82 @@ pub enum CoremillStatus {
     Internal = 6,
 }
 
-/// Why a call does not do what it was asked to.
+/// Failure of a call.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: CoremillStatus,
     pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// An error that may have a hint.
+pub(crate) trait Hinted: std::fmt::Display {
+    fn hint(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Hinted for &str {}
+impl Hinted for String {}
+impl Hinted for std::io::Error {}
+
+impl Hinted for Failure {
+    fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl Hinted for coremill_pte::Error {
+    fn hint(&self) -> Option<&str> {
+        coremill_pte::Error::hint(self)
+    }
+}
+
+impl Hinted for coremill_runtime::Error {
+    fn hint(&self) -> Option<&str> {
+        coremill_runtime::Error::hint(self)
+    }
 }
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
-    pub(crate) fn argument(message: impl Into<String>) -> Failure {
-        Failure { status: CoremillStatus::InvalidArgument, message: message.into() }
+    fn of(status: CoremillStatus, error: &dyn Hinted) -> Failure {
+        Failure { status, message: error.to_string(), hint: error.hint().map(str::to_owned) }
     }
 
-    pub(crate) fn model(message: impl std::fmt::Display) -> Failure {
-        Failure { status: CoremillStatus::InvalidModel, message: message.to_string() }
+    pub(crate) fn argument(error: impl Hinted) -> Failure {
+        Failure::of(CoremillStatus::InvalidArgument, &error)
     }
 
-    pub(crate) fn missing(message: impl Into<String>) -> Failure {
-        Failure { status: CoremillStatus::NotFound, message: message.into() }
+    pub(crate) fn model(error: impl Hinted) -> Failure {
+        Failure::of(CoremillStatus::InvalidModel, &error)
     }
 
-    pub(crate) fn execution(error: impl std::fmt::Display) -> Failure {
-        Failure { status: CoremillStatus::ExecutionFailed, message: error.to_string() }
+    /// An error of the file or directory at a path.
+    pub(crate) fn file(path: &Path, error: &dyn Hinted) -> Failure {
+        let failure = Failure::of(CoremillStatus::InvalidModel, error);
+        Failure { message: format!("{}: {}", path.display(), failure.message), ..failure }
+    }
+
+    pub(crate) fn missing(error: impl Hinted) -> Failure {
+        Failure::of(CoremillStatus::NotFound, &error)
+    }
+
+    pub(crate) fn execution(error: impl Hinted) -> Failure {
+        Failure::of(CoremillStatus::ExecutionFailed, &error)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
 thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
+    /// The message and the hint of the last failure.
+    static LAST: RefCell<(CString, Option<CString>)> = RefCell::default();
 }
 
 /// Text for C, which ends at the first zero.
@@ -72,11 +120,13 @@ pub(crate) fn guard(body: impl FnOnce() -> Result) -> CoremillStatus {
             let text =
                 text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
             let message = format!("a defect of coremill: {text}");
-            Failure { status: CoremillStatus::Internal, message }
+            let hint = Some("report this, with the model".to_owned());
+            Failure { status: CoremillStatus::Internal, message, hint }
         }
     };
     // The memory of a thread that ends may be gone.
-    let _ = LAST.try_with(|last| last.replace(c_text(&failure.message)));
+    let told = (c_text(&failure.message), failure.hint.as_deref().map(c_text));
+    let _ = LAST.try_with(|last| last.replace(told));
     failure.status
 }
 
@@ -85,7 +135,18 @@ pub(crate) fn guard(body: impl FnOnce() -> Result) -> CoremillStatus {
 /// The text belongs to the library, and stays until the next call of this thread fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_error_message() -> *const c_char {
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    LAST.try_with(|last| last.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Suggested fix for the last call of this thread that failed, in UTF-8; null if there is none.
+///
+/// The text belongs to the library, and stays until the next call of this thread fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn coremill_error_hint() -> *const c_char {
+    let hint = |last: &RefCell<(CString, Option<CString>)>| {
+        last.borrow().1.as_ref().map_or(std::ptr::null(), |hint| hint.as_ptr())
+    };
+    LAST.try_with(hint).unwrap_or(std::ptr::null())
 }
 
 /// The version of the library, as `1.2.3`. The text is static.

@@ -50,6 +50,7 @@ impl<T> Table<T> {
         Failure {
             status: CoremillStatus::InvalidHandle,
             message: format!("{id} is not the handle of a {}, or it was freed", self.what),
+            hint: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 #[cfg(feature = "host")]
 use coremill_engine::{Elements, Value as Computed};
+use coremill_io::unknown_name;
 use coremill_pte::program::Value as PlannedValue;
 use coremill_runtime::{
     Delegate, Error, Hooks, Interface, Method as Loaded, OutTensor, Port, ResizeFn, ScalarType,
@@ -163,7 +164,7 @@ impl Instance {
             Instance::Model(delegate) => delegate.set_state(name, value),
             Instance::Program(method) => method.set_state(name, value),
         }
-        .map_err(|error| Failure::argument(error.to_string()))
+        .map_err(Failure::argument)
     }
 }
 
@@ -267,7 +268,7 @@ impl Memory {
         mut tensor: CoremillTensor,
         sizes: &[usize],
     ) -> Result<CheckedTensor> {
-        let resize = hooks.resize.ok_or_else(|| Failure::argument("there is no callback"))?;
+        let resize = hooks.resize.ok_or_else(|| Failure::argument("no callback is set"))?;
         tensor.set_sizes(sizes);
         if resize(hooks.context, index, &mut tensor) != CoremillStatus::Ok as i32 {
             let message = format!("the caller has no memory for the sizes {sizes:?}");
@@ -323,7 +324,7 @@ impl Method {
             let has = self.ports[kind as usize].len();
             if given != has {
                 let name = &self.name;
-                let message = format!("{given} {what} are given; the method `{name}` has {has}");
+                let message = format!("method `{name}` has {has} {what}, got {given}");
                 return Err(Failure::argument(message));
             }
         }
@@ -374,9 +375,9 @@ impl Method {
                     let room = unsafe { output.memory() };
                     let (sizes, order) = (output.sizes.clone(), &output.order);
                     let out = OutTensor::new(output.scalar_type, sizes, order, room, true, grow);
-                    outs.push(out.map_err(|error| {
-                        of_port(Failure::argument(error.message()), "output", index)
-                    })?);
+                    outs.push(
+                        out.map_err(|error| of_port(Failure::argument(error), "output", index))?,
+                    );
                 }
                 let run = delegate.execute_with(&views, &mut outs, &mut inner);
                 run.map_err(Failure::execution)?;
@@ -568,7 +569,10 @@ pub unsafe extern "C" fn coremill_method_port(
         let method = METHODS.get(method.id)?;
         let ports = method.ports_of(kind)?;
         let found = ports.get(index).ok_or_else(|| {
-            Failure::missing(format!("no port {index}; the method has {}", ports.len()))
+            Failure::missing(format!(
+                "port {index} is out of range; the method has {}",
+                ports.len()
+            ))
         })?;
         // SAFETY: as the caller vouches.
         unsafe { put(port, || found.port, "port") }
@@ -651,7 +655,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
         let sizes = state.sizes().to_vec();
         let out = OutTensor::new(place.scalar_type, sizes, &place.order, room, false, None);
         let written = out.and_then(|mut out| out.copy_from(&state.view()));
-        written.map_err(|error| Failure::argument(error.message()))?;
+        written.map_err(Failure::argument)?;
         tensor.set_sizes(state.sizes());
         Ok(())
     })
@@ -679,7 +683,7 @@ pub unsafe extern "C" fn coremill_method_state_write(
         let data = Buffer::from(view.bytes().to_vec());
         let (sizes, order) = (checked.sizes.clone(), checked.order.clone());
         let value = Tensor::with_order(checked.scalar_type, sizes, order, data);
-        let value = value.map_err(|error| Failure::argument(error.message()))?;
+        let value = value.map_err(Failure::argument)?;
         let mut instance = method.lock()?;
         let states = &method.ports[CoremillPortKind::State as usize];
         if !states.iter().any(|state| state.name.to_bytes() == name.as_bytes()) {
@@ -690,9 +694,7 @@ pub unsafe extern "C" fn coremill_method_state_write(
 }
 
 fn no_state(name: &str, states: &[(String, Tensor)]) -> Failure {
-    let names: Vec<_> = states.iter().map(|(name, _)| format!("`{name}`")).collect();
-    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Failure::missing(format!("no state `{name}`; the method has {names}"))
+    Failure::missing(unknown_name("state", name, states.iter().map(|(name, _)| name)))
 }
 
 /// Sets all states back to what they were when the method was loaded.

@@ -6,13 +6,14 @@ use std::ffi::{CString, c_char, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use coremill_io::{quoted_list, unknown_name};
 use coremill_pte::coreml::{BACKEND, DebugInfo, Methods, Payload, Reference};
 use coremill_pte::program::{Delegate as Planned, NamedData};
 use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Backend, Delegate, DelegatedPart, Limits, LoadOptions, Program, backends};
 use coremill_tensor::Buffer;
 
-use crate::error::{CoremillStatus, Failure, Result, c_text, guard};
+use crate::error::{CoremillStatus, Failure, Hinted, Result, c_text, guard};
 use crate::handle::Table;
 use crate::hooks::Symbols;
 use crate::options::{CoremillOption, Options, text};
@@ -120,7 +121,7 @@ impl Foreign {
         let foreign = Foreign(bytes);
         let CoremillBytes { data, length, .. } = bytes;
         if data.is_null() && length > 0 || isize::try_from(length).is_err() {
-            return Err(Failure::argument(format!("there are no {length} bytes at {data:p}")));
+            return Err(Failure::argument(format!("{length} bytes at {data:p} are not in memory")));
         }
         Ok(Buffer::lent(Arc::new(foreign)))
     }
@@ -234,8 +235,7 @@ impl Model {
     }
 
     fn from_file(path: &Path, options: Options) -> Result<Model> {
-        let fault =
-            |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
+        let fault = |error: &dyn Hinted| Failure::file(path, error);
         let metadata = std::fs::metadata(path).map_err(|error| fault(&error))?;
         if metadata.is_dir() {
             let (directory, default) = directory::read(path)?;
@@ -252,7 +252,7 @@ impl Model {
         let bytes = Buffer::map(path).map_err(|error| fault(&error))?;
         Model::from_bytes(bytes, |_| Err(no_data()), options).map_err(|failure| {
             match failure.status {
-                CoremillStatus::InvalidModel => fault(&failure.message),
+                CoremillStatus::InvalidModel => fault(&failure),
                 _ => failure,
             }
         })
@@ -271,16 +271,18 @@ impl Model {
 
     /// The method of a name, or the one that is meant where there is none.
     pub(crate) fn method<'m>(&'m self, name: Option<&'m str>) -> Result<&'m str> {
-        let names = || {
-            let names: Vec<_> = self.methods.iter().map(|(name, _)| format!("`{name}`")).collect();
-            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-        };
+        let names = || self.methods.iter().map(|(name, _)| name);
         match name.or(self.default.as_deref()) {
             Some(name) if self.methods.iter().any(|(known, _)| known == name) => Ok(name),
-            Some(name) => {
-                Err(Failure::missing(format!("no method `{name}`; there are {}", names())))
+            Some(name) => Err(Failure::missing(unknown_name("method", name, names()))),
+            None => {
+                let names: Vec<_> = names().collect();
+                let message = format!(
+                    "the model has no default method; choose one of {}",
+                    quoted_list(&names)
+                );
+                Err(Failure::missing(message))
             }
-            None => Err(Failure::missing(format!("name a method: there are {}", names()))),
         }
     }
 
@@ -322,13 +324,17 @@ impl Model {
 impl SharedModel {
     fn new(directory: ByteRope, several: bool) -> Result<Arc<SharedModel>> {
         let backend = backends().into_iter().find(|backend| backend.id() == BACKEND);
-        let backend = backend.ok_or_else(|| Failure::model(format!("there is no `{BACKEND}`")))?;
+        let backend = backend
+            .ok_or_else(|| Failure::model(format!("this library was built without `{BACKEND}`")))?;
         Ok(Arc::new(SharedModel { directory, backend, several }))
     }
 }
 
 fn no_data() -> Failure {
-    Failure::missing("the model lies beside the reference to it; pass a lookup that finds it")
+    Failure {
+        hint: Some("pass a lookup that finds it".to_owned()),
+        ..Failure::missing("the model is not stored in these bytes, which only refer to it")
+    }
 }
 
 /// Whether the bytes are a program: the format has a mark behind the first offset.
@@ -395,7 +401,8 @@ pub unsafe extern "C" fn coremill_model_load_bytes(
                 context: std::ptr::null_mut(),
             };
             if find(lookup.context, c_text(key).as_ptr(), &mut found) != CoremillStatus::Ok as i32 {
-                let message = format!("there is no data `{key}`, which the model refers to");
+                let message =
+                    format!("the caller's `find` has no data `{key}`, which the model refers to");
                 return Err(Failure::missing(message));
             }
             Foreign::buffer(found)
@@ -442,8 +449,9 @@ pub unsafe extern "C" fn coremill_model_method_name(
         let model = MODELS.get(model.id)?;
         let count = model.methods.len();
         let method = model.methods.get(index);
-        let method = method
-            .ok_or_else(|| Failure::missing(format!("no method {index}; the model has {count}")))?;
+        let method = method.ok_or_else(|| {
+            Failure::missing(format!("method {index} is out of range; the model has {count}"))
+        })?;
         // SAFETY: as the caller vouches.
         unsafe { put(name, || method.1.as_ptr(), "name") }
     })
@@ -469,15 +477,14 @@ mod directory {
     use coremill_pte::coreml::{COMPILED, Description, Directory, METADATA, Metadata, PACKAGE};
     use coremill_tensor::Buffer;
 
-    use crate::error::{Failure, Result};
+    use crate::error::{Failure, Hinted, Result};
 
     /// Deeper than any model.
     const MAX_DEPTH: usize = 16;
 
     /// The directory, and the function that is meant where none is named. The model's files are mapped, not read.
     pub(super) fn read(path: &Path) -> Result<(Directory, String)> {
-        let fault =
-            |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", path.display()));
+        let fault = |error: &dyn Hinted| Failure::file(path, error);
         let has = |name: &str| path.join(name).exists();
         let root = match (has("Manifest.json"), has("coremldata.bin")) {
             (true, _) => PACKAGE,
@@ -498,8 +505,7 @@ mod directory {
     }
 
     fn add(directory: &mut Directory, from: &Path, to: &str, depth: usize) -> Result {
-        let fault =
-            |error: &dyn std::fmt::Display| Failure::model(format!("{}: {error}", from.display()));
+        let fault = |error: &dyn Hinted| Failure::file(from, error);
         if depth > MAX_DEPTH {
             return Err(fault(&"directories are nested too deeply"));
         }

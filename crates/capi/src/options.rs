@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 
+use coremill_io::unknown_name;
 use coremill_pte::program::CompileSpec;
 
 use crate::error::{CoremillStatus, Failure, Result, guard};
@@ -85,28 +86,30 @@ impl Options {
 
     fn set(&mut self, key: &str, value: &str) -> Result {
         let refused = |accepted: &str| {
-            Failure::argument(format!("option `{key}` is `{value}`; accepted is {accepted}"))
+            Failure::argument(format!("option `{key}` must be {accepted}, got `{value}`"))
         };
         match key {
             "compute_unit" if COMPUTE_UNITS.contains(&value) => {
                 self.compute_unit = Some(value.to_owned());
             }
-            "compute_unit" => return Err(refused(&COMPUTE_UNITS.join(", "))),
+            "compute_unit" => {
+                return Err(refused("`cpu_only`, `cpu_and_gpu`, `cpu_and_ne` or `all`"));
+            }
             "cache_dir" if value.is_empty() => return Err(refused("a directory")),
             "cache_dir" => self.cache_dir = Some(value.to_owned()),
             "threads" => {
                 let threads = value.parse().ok().filter(|threads| *threads <= MAX_THREADS);
-                self.threads = threads.ok_or_else(|| refused(&format!("0 to {MAX_THREADS}")))?;
+                self.threads =
+                    threads.ok_or_else(|| refused(&format!("from 0 to {MAX_THREADS}")))?;
             }
             "precision" => match value {
                 "fast" => self.faithful = false,
                 "faithful" => self.faithful = true,
-                _ => return Err(refused("fast, faithful")),
+                _ => return Err(refused("`fast` or `faithful`")),
             },
             _ => {
-                let accepted = "compute_unit, cache_dir, threads, precision";
-                let message = format!("no option `{key}`; accepted are {accepted}");
-                return Err(Failure::argument(message));
+                let known = ["compute_unit", "cache_dir", "threads", "precision"];
+                return Err(Failure::argument(unknown_name("option", key, known)));
             }
         }
         Ok(())

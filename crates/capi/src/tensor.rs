@@ -94,10 +94,7 @@ impl CheckedTensor {
         })?;
         let rank = usize::try_from(tensor.rank).ok().filter(|rank| *rank <= MAX_RANK);
         let rank = rank.ok_or_else(|| {
-            Failure::argument(format!(
-                "the rank is {}; at most {MAX_RANK} is accepted",
-                tensor.rank
-            ))
+            Failure::argument(format!("the rank must be at most {MAX_RANK}, got {}", tensor.rank))
         })?;
         let sizes = tensor.sizes[..rank].iter().map(|size| usize::try_from(*size).ok());
         let sizes: Option<Vec<usize>> = sizes.collect();
@@ -117,7 +114,7 @@ impl CheckedTensor {
         let data = tensor.data.cast::<u8>();
         if data.is_null() && tensor.length > 0 || isize::try_from(tensor.length).is_err() {
             let length = tensor.length;
-            return Err(Failure::argument(format!("there are no {length} bytes at {data:p}")));
+            return Err(Failure::argument(format!("{length} bytes at {data:p} are not in memory")));
         }
         Ok(CheckedTensor { scalar_type, sizes, order, data, length: tensor.length, needed })
     }
@@ -160,7 +157,7 @@ impl CheckedTensor {
             ))
         })?;
         let view = View::new(self.scalar_type, &self.sizes, &self.order, found);
-        view.map_err(|error| Failure::argument(error.message()))
+        view.map_err(Failure::argument)
     }
 }
 

@@ -185,12 +185,16 @@ fn options_are_checked() {
         ok(check(key, value));
     }
     let wrong = [
-        ("compute_unit", "gpu", "accepted is cpu_only, cpu_and_gpu, cpu_and_ne, all"),
-        ("cache_dir", "", "accepted is a directory"),
-        ("threads", "-1", "accepted is 0 to 4096"),
-        ("threads", "99999999999999999999", "accepted is 0 to 4096"),
-        ("precision", "fp16", "accepted is fast, faithful"),
-        ("colour", "blue", "no option `colour`; accepted are compute_unit, cache_dir"),
+        (
+            "compute_unit",
+            "gpu",
+            "must be `cpu_only`, `cpu_and_gpu`, `cpu_and_ne` or `all`, got `gpu`",
+        ),
+        ("cache_dir", "", "must be a directory, got ``"),
+        ("threads", "-1", "must be from 0 to 4096, got `-1`"),
+        ("threads", "99999999999999999999", "must be from 0 to 4096"),
+        ("precision", "fp16", "must be `fast` or `faithful`, got `fp16`"),
+        ("colour", "blue", "unknown option `colour`; the options are `compute_unit`, `cache_dir`"),
     ];
     for (key, value, expected) in wrong {
         let said = fails(check(key, value), Status::InvalidArgument);

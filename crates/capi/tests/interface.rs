@@ -22,6 +22,34 @@ use coremill_pte::program::{
 };
 use coremill_tensor::Buffer;
 
+/// The hint of the last failure.
+fn hint() -> Option<String> {
+    let hint = coremill_capi::error::coremill_error_hint();
+    // SAFETY: the text is there and ends in a zero, unless it is null.
+    (!hint.is_null()).then(|| unsafe { CStr::from_ptr(hint) }.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+fn hints_of_the_engine_reach_callers() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let path = package(
+        folder.path(),
+        "program(1.3)\n{\n    func main<ios17>(tensor<fp32, [3, 2]> x, tensor<int32, [1]> p) {\n\
+         tensor<fp32, [1, 2]> y = gather(x = x, indices = p, axis = int32(0));\n} -> (y);\n}\n",
+    );
+    let method = method(load_file(&path));
+    let (mut x, mut p, mut y) = ([0.0f32; 6], [-1i32], [0.0f32; 2]);
+    let inputs = [tensor(&mut x, FLOAT, &[3, 2]), tensor(&mut p, INT, &[1])];
+    let mut output = [tensor(&mut y, FLOAT, &[1, 2])];
+    let said = fails(run(method, &inputs, &mut output), Status::ExecutionFailed);
+    assert!(said.ends_with("index -1 is outside axis 0, which has 3 elements"), "{said}");
+    let expected = "from iOS17 on indices do not count from the end; add the extent";
+    assert_eq!(hint().as_deref(), Some(expected));
+    // The next failure has no hint.
+    fails(run(method, &[], &mut output), Status::InvalidArgument);
+    assert_eq!(hint(), None);
+}
+
 #[test]
 fn a_model_runs_on_the_callers_memory() {
     let payload = payload(TWICE);
@@ -65,7 +93,10 @@ fn packages_name_their_functions() {
     let mut method = CoremillMethod { id: 0 };
     // SAFETY: the name ends in a zero.
     let status = unsafe { coremill_method_load(model, c"third".as_ptr(), &mut method) };
-    assert_eq!(fails(status, Status::NotFound), "no method `third`; there are `main`, `other`");
+    assert_eq!(
+        fails(status, Status::NotFound),
+        "unknown method `third`; the methods are `main` and `other`"
+    );
 }
 
 /// The names that are read without the rest of a model are those that its reader finds, in their order.
@@ -94,7 +125,7 @@ fn golden_packages_name_their_inputs_and_outputs() {
                 let status = unsafe { coremill_method_load(model, function.as_ptr(), &mut method) };
                 if status != Status::Ok {
                     // A classifier gives the name of a class.
-                    assert!(message().ends_with("accepted are tensors"), "{}", message());
+                    assert!(message().ends_with("expected a tensor"), "{}", message());
                     continue;
                 }
                 for (kind, features) in
@@ -175,7 +206,7 @@ fn outputs_take_the_sizes_of_the_run() {
     assert!(said.contains("[5, 4]") && said.contains("32 bytes"), "{said}");
     let input = tensor(&mut x, FLOAT, &[4, 5]);
     let said = fails(run(method, &[input], &mut [output]), Status::ExecutionFailed);
-    assert!(said.contains("[4, 5]") && said.contains("accepted is [1…64, 4]"), "{said}");
+    assert!(said.contains("[4, 5]") && said.contains("of shape [1…64, 4]"), "{said}");
 }
 
 #[test]
@@ -211,7 +242,7 @@ fn states_are_read_set_reset_and_copied() {
 
     // SAFETY: the same.
     let status = unsafe { coremill_method_state_write(second, c"sum".as_ptr(), &state) };
-    assert_eq!(fails(status, Status::NotFound), "no state `sum`; the method has `total`");
+    assert_eq!(fails(status, Status::NotFound), "unknown state `sum`; the only state is `total`");
     state.scalar_type = INT;
     // SAFETY: the same.
     let status = unsafe { coremill_method_state_read(second, c"total".as_ptr(), &mut state) };
@@ -279,10 +310,13 @@ fn memory_may_be_shared_where_that_is_sound() {
         (tensor(&mut x[..5], FLOAT, &[2, 3]), "takes 24 bytes; there are 20"),
         (tensor(&mut x, 99, &[2, 3]), "99 is not the number of a type"),
         (tensor(&mut x, FLOAT, &[u64::MAX, 2]), "no tensor has the sizes"),
-        (CoremillTensor { rank: 17, ..tensor(&mut x, FLOAT, &[2, 3]) }, "the rank is 17"),
+        (
+            CoremillTensor { rank: 17, ..tensor(&mut x, FLOAT, &[2, 3]) },
+            "the rank must be at most 16, got 17",
+        ),
         (
             CoremillTensor { data: std::ptr::null_mut(), ..tensor(&mut x, FLOAT, &[2, 3]) },
-            "no 28 bytes at 0x0",
+            "bytes at 0x0 are not in memory",
         ),
     ];
     let mut y = [0.0f32; 6];
@@ -293,7 +327,7 @@ fn memory_may_be_shared_where_that_is_sound() {
         assert!(said.contains(expected), "{said}");
     }
     let said = fails(run(method, &[], &mut [output]), Status::InvalidArgument);
-    assert_eq!(said, "0 inputs are given; the method `forward` has 1");
+    assert_eq!(said, "method `forward` has 1 inputs, got 0");
 }
 
 static RELEASED: AtomicUsize = AtomicUsize::new(0);

@@ -117,7 +117,7 @@ pub(crate) fn fill(
         if !spec.accepts_shape(&shape) {
             let (name, accepted) = (&spec.name, spec.accepted_shapes());
             return Err(Failure::user(format_args!(
-                "`{name}` expects a `{}`, found the shape {shape:?}; accepted is {accepted}",
+                "`{name}` expects a `{}` of shape {accepted}, found shape {shape:?}",
                 spec.ty
             ))
             .detail(table("inputs", specs)));

@@ -132,7 +132,7 @@ impl Failure {
         }
         tell(&std::mem::take(&mut self.detail));
         if let Some(hint) = self.hint.take() {
-            tell(&format!("{}: {hint}\n", paint(GOOD, "hint")));
+            tell(&format!("{}: {}\n", paint(GOOD, "hint"), with_commands(&hint)));
         }
     }
 
@@ -150,12 +150,41 @@ pub(crate) fn failure(error: &coremill::Error) -> Failure {
             tell(&highlight(rendered));
             Failure::told()
         }
-        None => Failure::user(error).hint(error.remedy()),
+        None => Failure::user(error).hint(error.hint()),
     }
 }
 
 /// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
 const OPTION: &str = "the option `";
+
+/// Steps that hints of libraries suggest, and the same with the commands that perform them.
+const STEPS: [(&str, &str); 8] = [
+    ("convert it first", "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`"),
+    (
+        "`torch.export.save`, then convert it",
+        "`torch.export.save`, then convert it: `coremill convert MODEL.pt2 -o MODEL.mlpackage`",
+    ),
+    ("as an input of a run:", "as an input of `coremill run`:"),
+    (
+        "run, check, inspect or compare it, or extract its models",
+        "`coremill run`, `check`, `inspect` and `compare` accept it; `coremill extract` writes its models",
+    ),
+    ("pack it first", "pack it first: `coremill pack MODEL.mil -o MODEL.mlpackage`"),
+    (
+        "extract the models first",
+        "extract the models first: `coremill extract MODEL.pte -o DIRECTORY`",
+    ),
+    ("prune the cache", "prune the cache: `coremill cache prune --to 1GB`"),
+    (
+        "operations have the names of MIL",
+        "`coremill ops` lists the operations; they have the names of MIL",
+    ),
+];
+
+/// A hint of a library with the commands that perform the steps it suggests.
+fn with_commands(hint: &str) -> String {
+    STEPS.iter().fold(hint.to_owned(), |hint, (step, command)| hint.replace(step, command))
+}
 
 /// The text with the options that libraries name as the flags of this command: `--target ios18`.
 fn with_flags(text: &str) -> String {

@@ -70,10 +70,10 @@ fn what_is_no_cache_is_left_alone() {
     let path = directory.path().to_str().expect("UTF-8");
     let (_, error, code) = cache(Path::new("unused"), &["purge", "--dir", path]);
     assert_eq!(code, Some(1));
-    assert!(error.contains("holds something else") && error.contains("hint: "), "{error}");
+    assert!(error.contains("is not a cache of coremill") && error.contains("hint: "), "{error}");
     assert!(directory.path().join("precious").exists());
     let (_, error, code) = cache(Path::new("unused"), &["list", "--dir", "/nowhere/at/all"]);
-    assert_eq!((&*error, code), ("error: there is no directory /nowhere/at/all\n", Some(1)));
+    assert_eq!((&*error, code), ("error: /nowhere/at/all: no such directory\n", Some(1)));
     let (_, error, code) = cache(Path::new("unused"), &["prune", "--to", "many"]);
     assert_eq!(code, Some(1));
     assert!(error.contains("`500MB`, `1.5GiB` or `800M`"), "{error}");

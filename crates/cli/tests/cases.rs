@@ -22,11 +22,16 @@ const MAX_MEMORY: u64 = 1500 << 10;
 const FORGED: &[Row] = &[
     ("adapt.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 3599940000 elements"),
     ("stft.pt2", "convert {} -o OUT.mlpackage", 1, "needs a constant of 900060000 elements"),
-    ("linspace.pt2", "convert {} -o OUT.mlpackage", 1, "has the size 4294967296"),
+    ("linspace.pt2", "convert {} -o OUT.mlpackage", 1, "has a dimension of 4294967296"),
     ("attn_4.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
     ("attn_9.mil", "run {} --random 1", 1, "does not hold the 128 elements"),
     ("grow.mil", "run {} --random 1 --max-memory 100M", 1, "--max-memory"),
-    ("z_conv.mlpackage", "run {} --random 1 --threads 100000", 1, "accepted are 0 to 1024"),
+    (
+        "z_conv.mlpackage",
+        "run {} --random 1 --threads 100000",
+        1,
+        "expected a number from 0 to 1024",
+    ),
 ];
 
 /// The rest of the forged ones: programs and archives of which some bytes were changed at random. None may do anything but

@@ -177,13 +177,13 @@ fn check_meta(graph: &Graph, id: ValueId) -> Result<()> {
     let mut elements = 1u64;
     for extent in meta.sizes.iter().filter_map(Size::fixed) {
         if extent > i64::from(i32::MAX) {
-            refuse!("`{}` has the size {extent}; at most {} are accepted", value.name, i32::MAX);
+            refuse!("`{}` has a dimension of {extent}; expected at most {}", value.name, i32::MAX);
         }
         // A tensor without elements is as good as one with them: what it is made of may have some.
         elements = elements.saturating_mul(extent.max(1) as u64);
     }
     if elements > MAX_ELEMENTS {
-        refuse!("`{}` has {elements} elements; at most {MAX_ELEMENTS} are accepted", value.name);
+        refuse!("`{}` must have at most {MAX_ELEMENTS} elements, got {elements}", value.name);
     }
     Ok(())
 }
@@ -221,7 +221,7 @@ fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<()
                 least(operator, parameter)
             };
             if !is_bound && !(least..=MAX_INTEGER).contains(value) {
-                refuse!("`{parameter}` is {value}; {least} to {MAX_INTEGER} are accepted");
+                refuse!("`{parameter}` must be from {least} to {MAX_INTEGER}, got {value}");
             }
             Ok(())
         }

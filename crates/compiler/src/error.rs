@@ -69,7 +69,12 @@ impl LoweringError {
         LoweringError { reason: reason.into(), hint: None, needs: None }
     }
 
-    /// The same, with a remedy.
+    /// A refusal with the hint of an error, which may have none.
+    pub(crate) fn of(reason: impl Into<String>, hint: Option<&str>) -> LoweringError {
+        LoweringError { hint: hint.map(str::to_owned), ..LoweringError::new(reason) }
+    }
+
+    /// The same, with a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> LoweringError {
         self.hint = Some(hint.into());
         self

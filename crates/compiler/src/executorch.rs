@@ -102,7 +102,7 @@ fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> 
 
 fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<()> {
     if programs.is_empty() {
-        return Err(LoweringError::new("there is no program to lower"));
+        return Err(LoweringError::new("expected at least one program to lower"));
     }
     let names: Vec<&String> = programs
         .iter()
@@ -233,7 +233,7 @@ fn with_reasons(
         let outside = std::mem::replace(&mut call.refusal, LoweringError::new(""));
         let delegated = match why(program, division, call) {
             Some(FallbackReason::Refused(refusal)) => refusal.clone(),
-            Some(FallbackReason::Asked) => LoweringError::new("is to be left outside"),
+            Some(FallbackReason::Asked) => LoweringError::new("excluded by the options"),
             Some(FallbackReason::Crumb) | None => {
                 call.refusal = outside;
                 continue;

@@ -115,7 +115,7 @@ fn named_power(norm: Option<&str>, way: Way) -> Result<f64> {
         ("backward", Way::Backward) | ("forward", Way::Forward) => -1.0,
         ("backward" | "forward", _) => 0.0,
         (other, _) => {
-            refuse!("`norm` is `{other}`; `backward`, `ortho` and `forward` are accepted")
+            refuse!("`norm` must be `backward`, `ortho` or `forward`, got `{other}`")
         }
     })
 }

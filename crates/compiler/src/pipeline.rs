@@ -109,7 +109,7 @@ pub fn finish(prepared: LoweredModel, options: &Options) -> Result<Model, Error>
 pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<Model, Error> {
     let program = Program { functions, ..Program::default() };
     let mut model = model::describe(program)
-        .map_err(|error| Error::Program(LoweringError::new(error.message).hint(error.hint)))?;
+        .map_err(|error| Error::Program(LoweringError::of(error.to_string(), error.hint())))?;
     model.description.metadata = Some(options.metadata.clone());
     Ok(model)
 }
@@ -268,13 +268,8 @@ pub(crate) fn quantize(
 ) -> Result<(Function, Option<linear::Outcome>), Error> {
     let Some(config) = &options.quantization else { return Ok((function, None)) };
     let mut draft = AnalyzedFunction::new(function).map_err(fault)?;
-    let outcome = linear::quantize(&mut draft, config).map_err(|error| {
-        let refusal = LoweringError::new(error.message);
-        Error::Program(match error.hint {
-            Some(hint) => refusal.hint(hint),
-            None => refusal,
-        })
-    })?;
+    let outcome = linear::quantize(&mut draft, config)
+        .map_err(|error| Error::Program(LoweringError::of(error.to_string(), error.hint())))?;
     Ok((draft.function, Some(outcome)))
 }
 

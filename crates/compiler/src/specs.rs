@@ -120,7 +120,8 @@ impl LowerOptions {
             "pass_pipeline" => self.options.skipped_passes = without_passes(value)?,
             "op_linear_quantizer_config" => {
                 let config = linear::Config::from_json(value);
-                let config = config.map_err(|error| LoweringError::new(error.message))?;
+                let config =
+                    config.map_err(|error| LoweringError::of(error.to_string(), error.hint()))?;
                 self.options.quantization = Some(config);
             }
             other => {
@@ -140,7 +141,7 @@ fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
     let names: Vec<_> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
     let (last, others) =
         names.split_last().ok_or_else(|| LoweringError::new("accepts no value"))?;
-    refuse!("found `{value}`; accepted are {} and {last}", others.join(", "))
+    refuse!("found `{value}`; expected {} or {last}", others.join(", "))
 }
 
 /// A release by its name, or by coremltools' number.
@@ -161,7 +162,7 @@ fn target(value: &str) -> Result<Option<Opset>> {
             Some(opset) => Some(opset),
             None => {
                 refuse!(
-                    "found `{other}`; accepted are `iOS15` to `iOS26`, or 6 (iOS 15) to 10 (iOS 26)"
+                    "found `{other}`; expected `iOS15` to `iOS26`, or 6 (iOS 15) to 10 (iOS 26)"
                 )
             }
         },
@@ -176,11 +177,7 @@ fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     let mut shapes = BTreeMap::new();
     for Enumerated(_, (all, names)) in entries {
         if all.len() < 2 {
-            refuse!(
-                "{} shapes are given for {}; accepted are 2 and more",
-                all.len(),
-                names.join(", ")
-            );
+            refuse!("{} shapes are given for {}; expected at least 2", all.len(), names.join(", "));
         }
         for name in names {
             shapes.insert(crate::identifier(&name), all.clone());
@@ -324,20 +321,20 @@ mod tests {
     fn what_is_not_understood_is_refused_with_what_is() {
         const QUANTIZER: &str = "op_linear_quantizer_config";
         let cases = [
-            ("compute_units", "gpu", "found `gpu`; accepted are `all`"),
+            ("compute_units", "gpu", "found `gpu`; expected `all`"),
             ("min_deployment_target", "5", "found 5, which is iOS 13 or 14"),
-            ("min_deployment_target", "iOS14", "accepted are `iOS15` to `iOS26`, or 6 (iOS 15)"),
-            ("model_compute_precision", "int8", "accepted are `float16` and `float32`"),
-            ("model_type", "mlmodel", "accepted are `model` and `compiled_model`"),
+            ("min_deployment_target", "iOS14", "expected `iOS15` to `iOS26`, or 6 (iOS 15)"),
+            ("model_compute_precision", "int8", "expected `float16` or `float32`"),
+            ("model_type", "mlmodel", "expected `model` or `compiled_model`"),
             ("pass_pipeline", "[", "is not a list of names"),
             ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
             (QUANTIZER, "[]", "is not a JSON object"),
             (QUANTIZER, r#"{"nbits": 8}"#, "`nbits` is not a key; there are mode"),
-            (QUANTIZER, r#"{"mode": "log"}"#, "`mode` is `log`; accepted are `linear"),
-            (QUANTIZER, r#"{"dtype": "int2"}"#, "`dtype` is `int2`; accepted are `int8`"),
-            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` is `3`; accepted are a text"),
+            (QUANTIZER, r#"{"mode": "log"}"#, "`mode` is `log`; expected `linear"),
+            (QUANTIZER, r#"{"dtype": "int2"}"#, "`dtype` is `int2`; expected `int8`"),
+            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` is `3`; expected a text"),
             (QUANTIZER, r#"{"block_size": [1, -2]}"#, "`block_size` is `[1,-2]`"),
-            (QUANTIZER, r#"{"weight_threshold": null}"#, "is `null`; accepted are a number"),
+            (QUANTIZER, r#"{"weight_threshold": null}"#, "is `null`; expected a number"),
             ("compute_unit", "all", "`compute_unit` is not a key; there are compute_units"),
         ];
         for (key, value, expected) in cases {

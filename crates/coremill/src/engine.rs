@@ -15,7 +15,7 @@
 //!         tensor<fp32, [2]> y = relu(x = twice);
 //!     } -> (y);
 //! }";
-//! let model = model::describe(text::parse(text, &text::NoWeights)?).map_err(|error| error.message)?;
+//! let model = model::describe(text::parse(text, &text::NoWeights)?)?;
 //! let engine = Engine::load(&coremill::verify(&model)?, &LoadOptions::default())?;
 //! let mut session = engine.session("main")?;
 //! let mut seen = Vec::new();

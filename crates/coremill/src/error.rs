@@ -1,12 +1,11 @@
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
-use coremill_io::printable;
+use coremill_io::{ErrorDetail, printable};
 use coremill_mil::{model, text, verify};
 use coremill_mlpackage::package;
 
-/// What an [`Error`] is about, which [`Error::kind`] says.
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -52,51 +51,45 @@ pub enum ErrorKind {
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-    /// The line of a text at fault, for people.
-    excerpt: Option<String>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// The location is the message with an excerpt of the text at fault.
+    detail: ErrorDetail<Option<String>>,
 }
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error {
-            kind: ErrorKind::default(),
-            message: message.into(),
-            hint: None,
-            excerpt: None,
-            source: None,
-        }
+        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
-    /// The same error, of a kind.
-    pub(crate) fn kinded(mut self, kind: ErrorKind) -> Error {
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// The same error, because of another.
-    pub(crate) fn caused_by(
+    pub(crate) fn with_source(
         mut self,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        self.source = Some(Arc::new(source));
+        self.detail = self.detail.with_source(source);
         self
     }
 
-    /// What another error says, as this one.
+    /// An error with the message and the hint of its source.
     fn of(
         kind: ErrorKind,
-        hint: Option<&str>,
+        hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let hint = hint.map(str::to_owned);
-        Error { hint, ..Error::new(source.to_string()).kinded(kind) }.caused_by(source)
+        Error::new(source.to_string()).with_kind(kind).with_hint_of(hint).with_source(source)
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(printable(&hint.into()).into_owned());
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(printable(&hint.into()));
+        self
+    }
+
+    /// Sets the hint to that of another error, which may have none.
+    pub(crate) fn with_hint_of<H: Into<String>>(mut self, hint: Option<H>) -> Error {
+        self.detail.hint = hint.map(|hint| printable(&hint.into()).into_owned());
         self
     }
 
@@ -112,58 +105,73 @@ impl Error {
             package::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        let hint = error.hint().map(str::to_owned);
-        Error { hint, ..Error::new(message).kinded(kind) }
+        Error::new(message).with_kind(kind).with_hint_of(error.hint())
     }
 
     pub(crate) fn of_text(path: &Path, error: &text::Error) -> Error {
         let name = path.display().to_string();
-        let message = format!("{name}:{}:{}: {}", error.line, error.column, error.message);
-        let excerpt = printable(&error.render(&name)).into_owned();
-        let hint = error.hint.clone();
-        Error { hint, excerpt: Some(excerpt), ..Error::new(message).kinded(ErrorKind::Format) }
+        let message = format!("{name}:{}:{}: {}", error.line, error.column, error.message());
+        let mut wrapped = Error::new(message).with_kind(ErrorKind::Format);
+        wrapped.detail.location = Some(printable(&error.render(&name)).into_owned());
+        wrapped.with_hint_of(error.hint()).with_source(error.clone())
     }
 
     pub(crate) fn of_description(path: &Path, error: &model::DescribeError) -> Error {
-        Error::new(format!("{}: {}", path.display(), error.message)).hint(&*error.hint)
+        Error::new(format!("{}: {}", path.display(), error))
+            .with_hint_of(error.hint())
+            .with_source(error.clone())
     }
 
     pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
-        let hint = error.remedy().map(str::to_owned);
-        let kind = if error.is_of_input() { ErrorKind::Input } else { ErrorKind::Run };
-        Error { hint, ..Error::new(error.to_string()).kinded(kind) }.caused_by(error.clone())
+        let kind = match error.kind() {
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display())).kinded(ErrorKind::File)
+        Error::new(format!("cannot {action} {}: {error}", path.display()))
+            .with_kind(ErrorKind::File)
+    }
+
+    /// An error of a path at which nothing is.
+    pub(crate) fn missing(path: &Path) -> Error {
+        let message = format!("{}: no such file or directory", path.display());
+        Error::new(message).with_kind(ErrorKind::File)
+    }
+
+    /// An error of a directory that is to be written to.
+    pub(crate) fn missing_directory(path: &Path) -> Error {
+        let message = format!("{}: no such directory", path.display());
+        Error::new(message).with_kind(ErrorKind::File)
     }
 
     /// The same error, in a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.message = named(path, &self.message);
+        self.detail.message = named(path, &self.detail.message);
         self
     }
 
     /// The same error, in an array of that name.
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.message = format!("`{}`: {}", name.escape_debug(), self.message);
+        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
         self
     }
 
-    /// What it is about.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What to do about it.
-    pub fn remedy(&self) -> Option<&str> {
-        self.hint.as_deref()
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 
-    /// For text that does not parse: the message, the line with a mark under the place, and the
-    /// remedy.
+    /// For text that does not parse: the message, an excerpt with a mark under the fault, and the hint.
     pub fn rendered(&self) -> Option<&str> {
-        self.excerpt.as_deref()
+        self.detail.location.as_deref()
     }
 }
 
@@ -176,13 +184,13 @@ fn named(path: &Path, message: &str) -> String {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names out of files are part of it.
-        f.write_str(&printable(&self.message))
+        f.write_str(&printable(&self.detail.message))
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn std::error::Error + 'static))
+        self.detail.source()
     }
 }
 
@@ -203,7 +211,7 @@ impl From<coremill_session::Error> for Error {
             _ => ErrorKind::Argument,
         };
         let hint = error.hint().map(str::to_owned);
-        Error::of(kind, hint.as_deref(), error)
+        Error::of(kind, hint, error)
     }
 }
 
@@ -218,8 +226,20 @@ impl From<coremill_graph::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Graph,
         };
-        let hint = error.remedy().map(str::to_owned);
-        Error::of(kind, hint.as_deref(), error)
+        Error::of(kind, error.hint().map(str::to_owned), error)
+    }
+}
+
+impl From<coremill_runtime::Error> for Error {
+    fn from(error: coremill_runtime::Error) -> Error {
+        use coremill_runtime::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::Load => ErrorKind::Format,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            _ => ErrorKind::Run,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -229,14 +249,13 @@ impl From<coremill_pte::Error> for Error {
             coremill_pte::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        let hint = error.hint().map(str::to_owned);
-        Error::of(kind, hint.as_deref(), error)
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }
 
 impl From<verify::Report> for Error {
     fn from(report: verify::Report) -> Error {
-        Error::new(report.to_string()).kinded(ErrorKind::Invalid)
+        Error::new(report.to_string()).with_kind(ErrorKind::Invalid)
     }
 }
 
@@ -250,7 +269,6 @@ impl From<coremill_compiler::Error> for Error {
             Cause::Program(_) => ErrorKind::Argument,
             Cause::Fault(_) => ErrorKind::Internal,
         };
-        let hint = error.hint().map(str::to_owned);
-        Error::of(kind, hint.as_deref(), error)
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }

@@ -293,7 +293,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     let path = path.as_ref();
     let directory = directory_of(path);
     if !directory.is_dir() {
-        return Err(Error::new(format!("there is no directory {}", directory.display())));
+        return Err(Error::missing_directory(&directory));
     }
     let failed = |error: io::Error| Error::io("write", path, &error);
     let layout = Layout::plan(program).map_err(|error| Error::of_package(path, &error))?;
@@ -322,7 +322,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
             moves.push((from, to));
         } else if !same_content(&from, &to).map_err(failed)? {
             let message = format!("{} exists and holds other weights", to.display());
-            return Err(Error::new(message).hint("save the text in a directory of its own"));
+            return Err(Error::new(message).with_hint("save the text in a directory of its own"));
         }
     }
     let mut text = File::open(&text).map_err(failed)?;

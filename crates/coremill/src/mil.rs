@@ -14,7 +14,7 @@
 //!         tensor<fp32, [2]> y = relu(x = x);
 //!     } -> (y);
 //! }";
-//! let model = model::describe(text::parse(text, &text::NoWeights)?).map_err(|error| error.message)?;
+//! let model = model::describe(text::parse(text, &text::NoWeights)?)?;
 //! let kinds: Vec<_> = model.program.functions[0].all_ops().filter_map(|(_, op)| op.kind()).collect();
 //! assert_eq!(kinds, [OpKind::Relu]);
 //! # Ok(())

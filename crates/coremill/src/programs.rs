@@ -201,7 +201,7 @@ pub fn lower(path: impl AsRef<Path>, options: &LowerOptions) -> Result<LoweredPr
         lowered.reports.iter().flat_map(|report| report.skipped_in_vain.clone()).collect();
     if let Some(name) = vain.first() {
         let message = format!("`skip_ops` names `{name}`, which no call of the program has");
-        return Err(Error::new(message).kinded(ErrorKind::Argument));
+        return Err(Error::new(message).with_kind(ErrorKind::Argument));
     }
     Ok(LoweredProgram {
         parts: lowered.reports.iter().map(|report| report.parts.len()).sum(),

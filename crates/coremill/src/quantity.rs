@@ -4,8 +4,11 @@
 //! use coremill::quantity;
 //!
 //! assert_eq!(quantity::bytes(6_974_528), "6.97 MB");
-//! assert_eq!(quantity::parse_bytes("1.5GiB"), Ok(3 << 29));
+//! assert_eq!(quantity::parse_bytes("1.5GiB")?, 3 << 29);
+//! # Ok::<(), coremill::Error>(())
 //! ```
+
+use crate::error::Error;
 
 /// The units that [`parse_bytes`] knows, and their bytes. Longer ones come before those that they end with.
 const UNITS: [(&str, u64); 13] = [
@@ -26,10 +29,11 @@ const UNITS: [(&str, u64); 13] = [
 
 /// Reads a number of bytes with an optional unit in letters of either case: `KB` and `MB` are powers of 1000, `KiB`, `MiB`
 /// and the single letters `K` and `M` powers of 1024.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let accepted = || {
-        "accepted are numbers of bytes with an optional unit, as in `500MB`, `1.5GiB` or `800M`"
-            .to_owned()
+pub fn parse_bytes(text: &str) -> Result<u64, Error> {
+    let wrong = || {
+        Error::new(
+            "expected a number of bytes with an optional unit, as in `500MB`, `1.5GiB` or `800M`",
+        )
     };
     let text = text.trim().to_ascii_lowercase();
     let known = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
@@ -37,12 +41,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let number = number.trim();
     // Beyond 2^53 a float would round what was written.
     if let Ok(number) = number.parse::<u64>() {
-        return number.checked_mul(unit).ok_or_else(accepted);
+        return number.checked_mul(unit).ok_or_else(wrong);
     }
     let is_decimal = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let number: f64 = number.parse().ok().filter(|_| is_decimal).ok_or_else(accepted)?;
+    let number: f64 = number.parse().ok().filter(|_| is_decimal).ok_or_else(wrong)?;
     let bytes = number * unit as f64;
-    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(accepted()) }
+    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
 /// A number of bytes with three digits and a unit, a power of 1000.
@@ -114,7 +118,7 @@ mod tests {
             ("4G", 4 << 30),
             ("18446744073709551615", u64::MAX),
         ] {
-            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+            assert_eq!(parse_bytes(text).ok(), Some(bytes), "{text}");
         }
         for text in [
             "",

@@ -36,7 +36,7 @@ impl Pixels {
             return Ok(());
         }
         Err(Error::new("pixels cannot be scaled by means and deviations like these")
-            .hint("give finite numbers, and no deviation of 0"))
+            .with_hint("give finite numbers, and no deviation of 0"))
     }
 }
 
@@ -67,7 +67,8 @@ fn has_numbers(sample: &Sample) -> Result<(), Error> {
     match sample.iter().find(|(_, array)| has_nan(array)) {
         None => Ok(()),
         Some((name, _)) => {
-            Err(Error::new(format!("`{name}` holds NaN")).hint("mend the sample, or leave it out"))
+            Err(Error::new(format!("`{name}` holds NaN"))
+                .with_hint("mend the sample, or leave it out"))
         }
     }
 }
@@ -80,12 +81,14 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     files.sort();
     if files.is_empty() {
         let message = format!("{} holds neither pictures nor `.npz` files", path.display());
-        return Err(Error::new(message).hint("pass PNG or JPEG files, or what `numpy.savez` wrote"));
+        return Err(
+            Error::new(message).with_hint("pass PNG or JPEG files, or what `numpy.savez` wrote")
+        );
     }
     // Reading a pipe would wait for somebody who writes to it.
     if let Some(file) = files.iter().find(|file| file.exists() && !file.is_file()) {
         return Err(Error::new(format!("{} is not a regular file", file.display()))
-            .hint("keep nothing but samples in the folder"));
+            .with_hint("keep nothing but samples in the folder"));
     }
     Ok(files)
 }
@@ -97,14 +100,14 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
     let [port] = ports else {
         let count = ports.len();
         return Err(Error::new(format!("a picture is one input; the model takes {count}"))
-            .hint("pass `.npz` files that hold all inputs by name"));
+            .with_hint("pass `.npz` files that hold all inputs by name"));
     };
     #[cfg(feature = "images")]
     let read = |described: &Port| Ok(images::read(path, described, Some(images::Resize::Crop))?);
     #[cfg(not(feature = "images"))]
     let read = |_: &Port| {
         let message = format!("{} is a picture, which this build does not read", path.display());
-        Err(Error::new(message).hint("enable the feature `images` of the crate `coremill`"))
+        Err(Error::new(message).with_hint("enable the feature `images` of the crate `coremill`"))
     };
     Ok(vec![(port.name.clone(), picture(port, pixels, &read)?)])
 }
@@ -122,8 +125,9 @@ pub(crate) fn picture(
         [1, 1, height, width] => (ColorSpace::Grayscale, height, width),
         _ => {
             let message = format!("input `{}` is a `{}`, no picture", port.name, port.ty);
-            return Err(Error::new(message)
-                .hint("pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files"));
+            return Err(Error::new(message).with_hint(
+                "pictures are for inputs [1, 3, H, W] and [1, 1, H, W]; pass `.npz` files",
+            ));
         }
     };
     let sizes = ImageSizes::Fixed;

@@ -65,7 +65,7 @@ fn states_are_read_and_set() {
     one.reset().expect("it is loaded again");
     assert_eq!(run(&mut *one, [1.0; 4]), [2.0; 4]);
     let wrong = other.set_state(name, &Array::floats(DType::Fp32, [4], vec![0.0; 4]));
-    assert!(wrong.expect_err("the shape is another").to_string().contains("found the shape [4]"));
+    assert!(wrong.expect_err("the shape is another").to_string().contains("found shape [4]"));
     assert!(other.set_state("sum", array).is_err());
 }
 

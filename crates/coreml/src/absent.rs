@@ -23,7 +23,7 @@ pub struct PendingModel(Never);
 /// Whether Core ML can be used, and why not.
 pub fn availability() -> Result {
     Err(Error::new(ErrorKind::Unavailable, "this system has no Core ML")
-        .hint("run models on this machine's processor with coremill's engine"))
+        .with_hint("run models on this machine's processor with coremill's engine"))
 }
 
 /// Compiles a package or a model file into a directory that does not exist yet.
@@ -54,12 +54,12 @@ pub fn plan(_compiled: &Path, _options: &LoadOptions) -> Result<Plan> {
 impl Model {
     /// Loads a compiled model.
     pub fn load(_compiled: &Path, _options: &LoadOptions) -> Result<Model> {
-        Err(availability().expect_err("there is no Core ML"))
+        Err(availability().expect_err("Core ML is unavailable"))
     }
 
     /// Begins to load a compiled model.
     pub fn load_async(_compiled: &Path, _options: &LoadOptions) -> Result<PendingModel> {
-        Err(availability().expect_err("there is no Core ML"))
+        Err(availability().expect_err("Core ML is unavailable"))
     }
 
     /// The inputs.

@@ -87,8 +87,8 @@ fn of_store(error: coremill_store::Error) -> Error {
     let ours = error.source().and_then(|source| source.downcast_ref::<Error>());
     ours.cloned().unwrap_or_else(|| {
         let text = Error::new(ErrorKind::Io, error.to_string());
-        match error.remedy() {
-            Some(hint) => text.hint(hint),
+        match error.hint() {
+            Some(hint) => text.with_hint(hint),
             None => text,
         }
     })

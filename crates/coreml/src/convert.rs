@@ -79,8 +79,10 @@ fn misfit(element: &[u8], index: &[usize], from: DType, to: DType) -> Error {
         "element {index:?} of type `{from}` is {value}, which `{to}` cannot hold"
     ));
     match to {
-        DType::Fp16 => error.hint("clamp such elements to ±65504, or convert the model in fp32"),
-        _ => error.hint("keep such elements out, or let the model take a wider type"),
+        DType::Fp16 => {
+            error.with_hint("clamp such elements to ±65504, or convert the model in fp32")
+        }
+        _ => error.with_hint("keep such elements out, or let the model take a wider type"),
     }
 }
 

@@ -2,18 +2,19 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Why Core ML did not do what it was asked to.
+use coremill_io::ErrorDetail;
+
+/// Error of Core ML, or of using it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
     kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
+    detail: ErrorDetail,
 }
 
-/// What is wrong, roughly.
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -41,15 +42,15 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, message: message.into(), hint: None }))
+        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
     pub(crate) fn input(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Input, message)
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
@@ -58,27 +59,31 @@ impl Error {
         Error::new(ErrorKind::Io, format!("cannot {action} `{}`: {error}", path.display()))
     }
 
-    /// The same error, of something that is named.
+    /// Prefixes the message with `place`.
     pub(crate) fn within(mut self, place: impl fmt::Display) -> Error {
-        self.0.message = format!("{place}: {}", self.0.message);
+        self.0.detail.message = format!("{place}: {}", self.0.detail.message);
         self
     }
 
-    /// What is wrong, roughly.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What to do about it.
-    pub fn remedy(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.detail.hint()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        self.0.detail.fmt(f)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.detail.source()
+    }
+}

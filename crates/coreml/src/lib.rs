@@ -34,7 +34,7 @@
 )]
 #![cfg_attr(
     not(any(target_vendor = "apple", coremill_standin)),
-    expect(dead_code, reason = "where there is no Core ML, nothing is converted for it")
+    expect(dead_code, reason = "only Core ML needs conversions")
 )]
 
 #[cfg(feature = "cache")]

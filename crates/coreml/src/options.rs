@@ -50,7 +50,7 @@ impl FromStr for ComputeUnits {
         ];
         all.into_iter().find(|units| units.name() == text).ok_or_else(|| {
             Error::input(format!("`{text}` is not a compute unit"))
-                .hint("use `all`, `cpu_only`, `cpu_and_gpu` or `cpu_and_ne`")
+                .with_hint("use `all`, `cpu_only`, `cpu_and_gpu` or `cpu_and_ne`")
         })
     }
 }

@@ -94,7 +94,7 @@ impl Layout<'_> {
             DType::Fp32 | DType::Int32 => Ok(4),
             DType::Fp64 | DType::Int64 => Ok(8),
             other => Err(Error::input(format!("elements of type `{other}` cannot be given"))
-                .hint("convert them to fp16, fp32, int32 or another type of ExecuTorch's")),
+                .with_hint("convert them to fp16, fp32, int32 or another type of ExecuTorch's")),
         }
     }
 
@@ -123,7 +123,7 @@ impl Layout<'_> {
         if shape.contains(&0) {
             let message = format!("the shape {shape:?} has no elements");
             return Err(Error::input(message)
-                .hint("Core ML takes arrays of at least one element; skip the call"));
+                .with_hint("Core ML takes arrays of at least one element; skip the call"));
         }
         let last = shape.iter().zip(&strides).try_fold(0usize, |last, (size, stride)| {
             last.checked_add((size - 1).checked_mul(*stride)?)

@@ -245,8 +245,8 @@ pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
     let most = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)));
     match most {
         Some(most) if most <= limits.elements => Ok(if shape.contains(&0) { 0 } else { most }),
-        _ => Err(Error::new(format!(
-            "gives a tensor of shape {shape:?}; accepted are up to {} elements",
+        _ => Err(Error::limit(format!(
+            "the result has shape {shape:?}; tensors are limited to {} elements",
             limits.elements
         ))),
     }

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
+use coremill_io::unknown_name;
 use coremill_kernels::{Arena, Pool};
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, OpId, Type, ValueId};
@@ -131,7 +132,7 @@ impl Engine {
         };
         let isa = options.isa.unwrap_or_else(Isa::detect);
         if !isa.is_available() {
-            fail!("this machine has no `{isa}` instructions");
+            return Err(Error::new(format!("this machine has no `{isa}` instructions")).of_load());
         }
         let functions = model.program.functions.iter().enumerate();
         let functions = functions
@@ -159,7 +160,8 @@ impl Engine {
                 let plans = Mutex::default();
                 Ok(Loaded { name, program, inputs, outputs, states, shapes, plans })
             })
-            .collect::<Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>>>()
+            .map_err(Error::of_load)?;
         let default_function = model.default_function_name().to_owned();
         let machine = CpuContext { pool: Pool::new(threads), isa };
         let precision = options.precision;
@@ -252,10 +254,7 @@ impl Engine {
     fn index(&self, function: &str) -> Result<usize> {
         let index = self.functions().position(|name| name == function);
         index.ok_or_else(|| {
-            let names: Vec<_> = self.functions().map(|name| format!("`{name}`")).collect();
-            let message =
-                format!("there is no function `{function}`; there are {}", names.join(", "));
-            Error::new(message).of_input()
+            Error::new(unknown_name("function", function, self.functions())).of_input()
         })
     }
 
@@ -366,9 +365,8 @@ impl Session {
     /// Sets what a state holds.
     pub fn set_state(&mut self, name: &str, array: Array) -> Result<()> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {
-            let names: Vec<_> =
-                self.states().iter().map(|state| format!("`{}`", state.name)).collect();
-            fail!("there is no state `{name}`; there are {}", or_none(&names));
+            let states = self.states().iter().map(|state| &state.name);
+            return Err(Error::new(unknown_name("state", name, states)).of_input());
         };
         self.states[at] = self.states()[at].accept(array).map_err(Error::of_input)?;
         Ok(())
@@ -493,7 +491,9 @@ impl Session {
             execute(&stated.source, &engine.shared.machine, &plan, inputs, targets, resources);
         // Zeros stand where a file has become too short, whatever came of it.
         stated.files.check().map_err(|error| {
-            Error::new(error.to_string()).hint("write the model again, and load it anew")
+            Error::new(error.to_string())
+                .with_hint("write the model again, then reload it")
+                .with_source(error)
         })?;
         values
     }
@@ -509,8 +509,8 @@ impl Session {
         let ports = self.inputs();
         for (index, (name, _)) in inputs.iter().enumerate() {
             if !ports.iter().any(|port| port.name == *name) {
-                let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
-                fail!("there is no input `{name}`; there are {}", or_none(&names));
+                let inputs = ports.iter().map(|port| &port.name);
+                return Err(Error::new(unknown_name("input", name, inputs)));
             }
             if inputs[..index].iter().any(|(other, _)| other == name) {
                 fail!("input `{name}` is given twice");
@@ -561,7 +561,7 @@ impl Session {
                 set.collect::<Vec<_>>().join(" with ")
             })
             .collect();
-        fail!("{} do not go together; accepted are {}", found.join(" and "), accepted.join("; "));
+        fail!("{} do not go together; expected {}", found.join(" and "), accepted.join(" or "));
     }
 
     fn plan(&self, source: &FunctionContext, key: PlanKey) -> Result<Arc<Plan>> {
@@ -637,10 +637,6 @@ pub fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<P
 
 fn shapes_of<'a>(inputs: &'a [Input<'_>]) -> Vec<&'a [usize]> {
     inputs.iter().map(Input::shape).collect()
-}
-
-fn or_none(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// A number that differs from run to run.

@@ -1,20 +1,34 @@
 use std::fmt;
 
-/// Why a program cannot be loaded or run.
+use coremill_io::ErrorDetail;
+
+/// Error of loading or running a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
-    message: String,
-    hint: Option<String>,
-    place: Option<Place>,
-    of_input: bool,
+    kind: ErrorKind,
+    detail: ErrorDetail<Option<Operation>>,
 }
 
-/// The operation at fault.
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The model cannot be loaded.
+    Load,
+    /// The caller's input is at fault: a name, a shape, an element.
+    Input,
+    /// A run would exceed one of [`Limits`](crate::Limits).
+    Limit,
+    /// An operation failed.
+    Run,
+}
+
+/// The operation at fault: its type and the name of its first value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Operation {
     operation: String,
     value: String,
 }
@@ -23,56 +37,80 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { message: message.into(), hint: None, place: None, of_input: false }))
+        Error(Box::new(Inner { kind: ErrorKind::Run, detail: ErrorDetail::new(message) }))
     }
 
-    /// The same error with what to do about it.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+    /// An error of a run that would exceed a limit.
+    pub(crate) fn limit(message: impl Into<String>) -> Error {
+        let mut error = Error::new(message);
+        error.0.kind = ErrorKind::Limit;
+        error
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
-    /// The same error, of an operation that gives a value of that name, unless it has a place already.
+    pub(crate) fn with_source(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        self.0.detail = self.0.detail.with_source(source);
+        self
+    }
+
+    /// Sets the operation, by its type and the name of its first value, unless one is set.
     pub(crate) fn of_operation(mut self, operation: &str, value: &str) -> Error {
-        let place = || Place { operation: operation.to_owned(), value: value.to_owned() };
-        self.0.place.get_or_insert_with(place);
+        let found = || Operation { operation: operation.to_owned(), value: value.to_owned() };
+        self.0.detail.location.get_or_insert_with(found);
         self
     }
 
-    /// The same error, of what was passed in.
+    /// Blames the caller's input.
     pub(crate) fn of_input(mut self) -> Error {
-        self.0.of_input = true;
+        self.0.kind = ErrorKind::Input;
         self
     }
 
-    /// Whether what was passed in is at fault: a name, a shape, an element.
-    pub fn is_of_input(&self) -> bool {
-        self.0.of_input
+    /// Blames the model, unless a limit was reached.
+    pub(crate) fn of_load(mut self) -> Error {
+        if self.0.kind == ErrorKind::Run {
+            self.0.kind = ErrorKind::Load;
+        }
+        self
     }
 
-    /// What to do about it.
-    pub fn remedy(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.detail.hint()
     }
 
     /// The operation at fault, by its type and the name of its first value.
     pub fn operation(&self) -> Option<(&str, &str)> {
-        self.0.place.as_ref().map(|place| (&*place.operation, &*place.value))
+        self.0.detail.location.as_ref().map(|found| (&*found.operation, &*found.value))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.place {
-            Some(place) => {
-                write!(f, "`{}` of `{}`: {}", place.operation, place.value, self.0.message)
-            }
-            None => f.write_str(&self.0.message),
+        if let Some((operation, value)) = self.operation() {
+            write!(f, "`{operation}` of `{value}`: ")?;
         }
+        self.0.detail.fmt(f)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.detail.source()
+    }
+}
 
 /// Returns an error with a message in the form of `format!`.
 macro_rules! fail {

@@ -166,7 +166,7 @@ const WORTH_ASKING: usize = 1 << 20;
 
 fn exhausted(bytes: usize) -> Error {
     Error::new(format!("values take {bytes} bytes, which the system does not have"))
-        .hint("run it for smaller shapes, or on a machine with more memory")
+        .with_hint("run it for smaller shapes, or on a machine with more memory")
 }
 
 /// Whether there is so much more memory beside what is held, by the limit and the system's word. It is asked before
@@ -183,8 +183,8 @@ fn room(held: usize, limit: usize, bytes: usize) -> Result<()> {
 
 fn within(bytes: usize, limit: usize) -> Result<()> {
     if bytes > limit {
-        return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-            .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
+        return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))
+            .with_hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
     Ok(())
 }
@@ -203,8 +203,8 @@ impl<'r> Run<'r, '_> {
             self.operations += 1;
             if self.operations > self.source.limits.operations {
                 let limit = self.source.limits.operations;
-                let error = Error::new(format!("the run takes more than {limit} operations"))
-                    .hint("a loop may never end; the limit is the option `max_operations`, or `Limits::operations`");
+                let error = Error::limit(format!("the run takes more than {limit} operations"))
+                    .with_hint("a loop may never end; the limit is the option `max_operations`, or `Limits::operations`");
                 return Err(self.source.place(node.op, error));
             }
             let start = self.hooks.profile.is_some().then(Instant::now);

@@ -63,7 +63,7 @@ mod weights;
 
 pub use array::{Array, Elements, ElementsView, View};
 pub use engine::{Engine, Outputs, Session, ports};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use evaluate::evaluate;
 pub use execute::Input;
 pub use fold::{FoldLimits, fold};

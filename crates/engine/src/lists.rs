@@ -77,7 +77,7 @@ fn make(arguments: &Arguments<'_>, limits: &Limits) -> Result<Value> {
         None => 1,
     };
     let length = usize::try_from(length)
-        .map_err(|_| Error::new(format!("`init_length` is {length}; accepted are 0 and more")))?;
+        .map_err(|_| Error::new(format!("`init_length` must be at least 0, got {length}")))?;
     let count = count_within(&shape, limits)?;
     count_within(&[length, count.max(1)], limits)?;
     let empty = if dtype.is_float() {

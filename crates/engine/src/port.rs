@@ -153,11 +153,11 @@ impl Port {
         array = adapted(ty, array);
         if !self.accepts_shape(array.shape()) {
             let found = array.shape();
-            let accepted = match ty.known_shape() {
+            let of_shape = match ty.known_shape() {
                 Some(_) => String::new(),
-                None => format!("; accepted is {}", self.accepted_shapes()),
+                None => format!(" of shape {}", self.accepted_shapes()),
             };
-            fail!("`{name}` expects a `{ty}`, found the shape {found:?}{accepted}");
+            fail!("`{name}` expects a `{ty}`{of_shape}, found shape {found:?}");
         }
         let same_kind = match array.elements() {
             Elements::Floats(_) => ty.dtype.is_float(),
@@ -171,14 +171,14 @@ impl Port {
             let found = array.dtype();
             let message = format!("`{name}` expects a `{ty}`, found elements of type `{found}`");
             let wanted = if ty.dtype.is_float() { "floats" } else { "integers" };
-            return Err(Error::new(message).hint(format!("pass {wanted}")));
+            return Err(Error::new(message).with_hint(format!("pass {wanted}")));
         }
         if array.dtype() != ty.dtype {
             if let (Some((low, high)), Some(ints)) = (int_range(ty.dtype), array.as_ints())
                 && let Some(outside) = ints.iter().find(|int| !(low..=high).contains(int))
             {
                 fail!(
-                    "`{name}` expects a `{ty}`, found the element {outside}; accepted are {low} to {high}"
+                    "`{name}` expects a `{ty}` of elements from {low} to {high}, found {outside}"
                 );
             }
             array = round_to(ty, array).map_err(|outside| {
@@ -211,7 +211,7 @@ impl Port {
         let ty = self.ty.as_tensor();
         let shape = ty.and_then(|ty| ty.shape.iter().map(known_extent).collect::<Option<Vec<_>>>());
         let (Some(ty), Some(shape)) = (ty, shape) else {
-            fail!("state `{}` is a `{}`; accepted are tensors of fixed shape", self.name, self.ty);
+            fail!("state `{}` is a `{}`; expected a tensor of fixed shape", self.name, self.ty);
         };
         filled(ty.dtype, shape, DefaultElement::Int(0))
     }

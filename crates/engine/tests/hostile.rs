@@ -100,8 +100,8 @@ fn values_may_take_so_many_bytes_at_a_time() {
     assert!(run_sums(5 * EACH / 2, "", "s7").is_ok());
     let refused = |bytes: usize, rest: &str, outputs: &str| {
         let error = run_sums(bytes, rest, outputs).expect_err("values take more");
-        assert!(error.to_string().contains(&format!("accepted are {bytes}")), "{error}");
-        assert!(error.remedy().is_some_and(|it| it.contains("`Limits::bytes`")), "{error:?}");
+        assert!(error.to_string().contains(&format!("the limit is {bytes}")), "{error}");
+        assert!(error.hint().is_some_and(|it| it.contains("`Limits::bytes`")), "{error:?}");
     };
     refused(3 * EACH / 2, "", "s7");
     // Results, and what is read after the last sum, are all there at once.

@@ -109,7 +109,7 @@ fn cases_give_before_and_after_the_same() {
 fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
     let mut program = text::parse(source, &text::NoWeights).map_err(|error| error.to_string())?;
     program.functions.iter_mut().for_each(state_shapes);
-    let model = describe(program).map_err(|error| error.message)?;
+    let model = describe(program).map_err(|error| error.to_string())?;
     let verified = verify::verify(&model).map_err(|report| report.to_string())?;
     let options = LoadOptions { precision: Precision::Fast, threads: 1, ..LoadOptions::default() };
     let engine = Engine::load(&verified, &options).map_err(|error| error.to_string())?;

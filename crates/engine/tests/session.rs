@@ -99,11 +99,11 @@ fn a_wrong_input_is_told_what_is_expected() {
     let x = || floats(&[2], &[0.0, 0.0]);
     let cases: [(&[(&str, Array)], &str); 5] = [
         (&[("n", n())], "input `x`, a `tensor<fp32, [2]>`, is not given"),
-        (&[("n", n()), ("x", x()), ("z", x())], "there is no input `z`; there are `n`, `x`"),
+        (&[("n", n()), ("x", x()), ("z", x())], "unknown input `z`; the inputs are `n` and `x`"),
         (&[("n", n()), ("x", x()), ("x", x())], "input `x` is given twice"),
         (
             &[("n", n()), ("x", floats(&[3], &[0.0; 3]))],
-            "`x` expects a `tensor<fp32, [2]>`, found the shape [3]",
+            "`x` expects a `tensor<fp32, [2]>`, found shape [3]",
         ),
         (
             &[("n", floats(&[1], &[1.0])), ("x", x())],

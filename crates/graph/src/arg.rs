@@ -24,7 +24,7 @@ pub struct Ints {
 
 /// What [`extents`] takes.
 pub(crate) const ACCEPTED_EXTENTS: &str =
-    "accepted are 1 and more, up to 2^31 - 1, of fewer than 2^61 elements";
+    "expected sizes from 1 to 2^31 - 1, and fewer than 2^61 elements";
 
 /// The extents of something that is declared, if Core ML's 32 bits hold each and 63 bits count the bytes.
 pub(crate) fn extents(shape: &[i64]) -> Option<Vec<u64>> {

@@ -92,16 +92,15 @@ pub(crate) fn compile(
         program.functions.push(optimised(inner, params, options, &mut watched)?);
     }
     let places = watched.release(&mut program);
-    let model = model::describe(program).map_err(|error| {
-        Error::new(ErrorKind::Graph, error.message.clone()).hint(error.hint.clone())
-    })?;
+    let model = model::describe(program)
+        .map_err(|error| Error::of(ErrorKind::Graph, error.hint().map(str::to_owned), error))?;
     Ok((model, places))
 }
 
 /// Refuses names of operations and passes that do not exist.
 fn check_names(options: &CompileOptions) -> Result<()> {
     let unknown = |option: &str, name: UnknownName| {
-        Error::new(ErrorKind::Options, format!("`{option}`: {name}")).hint(name.hint)
+        Error::new(ErrorKind::Options, format!("`{option}`: {name}")).with_hint(name.hint)
     };
     for name in &options.fp32_ops {
         OpKind::parse(name).map_err(|error| unknown("fp32_ops", error))?;
@@ -132,7 +131,7 @@ fn optimised(
                 ErrorKind::Parameter,
                 format!("{count} not set: {}{more}", names.join(", ")),
             );
-            return Err(error.hint("set them with `set_param`, or load a file of weights"));
+            return Err(error.with_hint("set them with `set_param`, or load a file of weights"));
         };
         check_shape(slot, param)?;
         bind(&mut function, slot, param, options, watched)?;
@@ -191,7 +190,7 @@ fn folded(function: &Function, id: OpId) -> Option<Constant> {
 }
 
 fn fault(error: pass::Error) -> Error {
-    Error::new(ErrorKind::Graph, error.to_string()).caused_by(error)
+    Error::new(ErrorKind::Graph, error.to_string()).with_source(error)
 }
 
 /// Refuses a tensor that is not what a parameter is declared to be.

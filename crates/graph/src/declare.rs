@@ -59,7 +59,7 @@ impl Graph {
             .collect();
         let Some(bounds) = bounds else {
             let message = format!(
-                "input `{name}` has extents {}; accepted are 1 to 2^31 - 1{}",
+                "input `{name}` has sizes {}; expected 1 to 2^31 - 1{}",
                 shown_ranges(ranges),
                 if ranges.iter().any(|(low, high)| low > high) {
                     ", the smaller first"
@@ -144,7 +144,7 @@ impl Graph {
             Some(format!("state `{name}` needs iOS18; this graph targets {target}"))
         } else if extents.is_none() || shape.is_empty() || shape.len() > 5 {
             Some(format!(
-                "state `{name}` has shape {shape:?}; accepted are 1 to 5 extents of 1 and more, up to 2^31 - 1"
+                "state `{name}` must have 1 to 5 dimensions with sizes from 1 to 2^31 - 1, got {shape:?}"
             ))
         } else {
             None

@@ -1,8 +1,9 @@
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
 
-/// What an [`Error`] is about.
+use coremill_io::ErrorDetail;
+
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -24,23 +25,20 @@ pub enum ErrorKind {
     File,
 }
 
-/// Why a graph cannot be compiled or run.
+/// Error of compiling or running a graph.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-    mistakes: Vec<BuildError>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    detail: ErrorDetail<Vec<BuildError>>,
 }
 
 /// One thing that is wrong with a graph, and the line of Rust that made it so.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BuildError {
-    /// What was found, and what is accepted.
+    /// Description of the mistake.
     pub message: String,
-    /// What to do about it.
+    /// Suggested fix.
     pub hint: Option<String>,
     /// The line.
     pub location: &'static Location<'static>,
@@ -50,7 +48,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), hint: None, mistakes: Vec::new(), source: None }
+        Error { kind, detail: ErrorDetail::new(message) }
     }
 
     /// An error of whoever builds graphs out of something else.
@@ -61,47 +59,56 @@ impl Error {
     pub(crate) fn of_graph(mistakes: Vec<BuildError>) -> Error {
         let lines: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         let hint = mistakes.iter().find_map(|mistake| mistake.hint.clone());
-        Error { mistakes, hint, ..Error::new(ErrorKind::Graph, lines.join("\n")) }
+        let detail = ErrorDetail { location: mistakes, hint, ..ErrorDetail::new(lines.join("\n")) };
+        Error { kind: ErrorKind::Graph, detail }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(hint);
         self
     }
 
-    pub(crate) fn caused_by(
+    pub(crate) fn with_source(
         mut self,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        self.source = Some(Arc::new(source));
+        self.detail = self.detail.with_source(source);
         self
     }
 
-    /// What it is about.
+    /// An error with the message and the hint of its source.
+    pub(crate) fn of(
+        kind: ErrorKind,
+        hint: Option<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let detail = ErrorDetail { hint, ..ErrorDetail::new(source.to_string()) };
+        Error { kind, detail: detail.with_source(source) }
+    }
+
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What to do about it.
-    pub fn remedy(&self) -> Option<&str> {
-        self.hint.as_deref()
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 
     /// Everything that is wrong with the graph, in the order in which it was built.
     pub fn mistakes(&self) -> &[BuildError] {
-        &self.mistakes
+        &self.detail.location
     }
 }
 
 impl From<coremill_engine::Error> for Error {
     fn from(error: coremill_engine::Error) -> Error {
-        let kind = if error.is_of_input() { ErrorKind::Input } else { ErrorKind::Run };
-        let found = Error::new(kind, error.to_string());
-        let found = match error.remedy() {
-            Some(hint) => found.hint(hint),
-            None => found,
+        let kind = match error.kind() {
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
         };
-        found.caused_by(error)
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -114,12 +121,7 @@ impl From<coremill_session::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::File,
         };
-        let found = Error::new(kind, error.to_string());
-        let found = match error.hint() {
-            Some(hint) => found.hint(hint),
-            None => found,
-        };
-        found.caused_by(error)
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -131,13 +133,13 @@ impl fmt::Display for BuildError {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        self.detail.fmt(f)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn std::error::Error + 'static))
+        self.detail.source()
     }
 }
 

@@ -136,7 +136,7 @@ impl Graph {
         if inner.outputs.is_empty() {
             let error =
                 Error::new(crate::ErrorKind::Graph, format!("function `{name}` has no outputs"));
-            return Err(error.hint("declare one with `graph.output`"));
+            return Err(error.with_hint("declare one with `graph.output`"));
         }
         function.block_mut(function.body).outputs = inner.outputs.clone();
         if !inner.shapes.ranges.is_empty() {

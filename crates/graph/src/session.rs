@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use coremill_coreml::Plan;
 use coremill_engine::{Array, ElementsView, Engine, Outputs, Port};
+use coremill_io::unknown_name;
 use coremill_mil::ir::{Constant, Definition, Type, ValueId};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{RenderOptions, Verified, verify};
@@ -72,7 +73,7 @@ impl Session {
         let functions: Vec<Inner> =
             graphs.iter().map(|graph| graph.finished()).collect::<Result<_>>()?;
         if functions.is_empty() {
-            fail!(Graph, "there is no graph to compile");
+            fail!(Graph, "expected at least one graph to compile");
         }
         check_shared(&functions)?;
         let (params, places) = Default::default();
@@ -105,7 +106,7 @@ impl Session {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Executable> {
         fn fault<E: std::error::Error + Send + Sync + 'static>(path: &Path, error: E) -> Error {
             let message = format!("{}: {error}", path.display());
-            Error::new(ErrorKind::File, message).caused_by(error)
+            Error::new(ErrorKind::File, message).with_source(error)
         }
         let path = path.as_ref();
         match FileKind::detect(path)? {
@@ -122,7 +123,7 @@ impl Session {
                 let message =
                     format!("{} is not a package, a compiled model or a program", path.display());
                 let error = Error::new(ErrorKind::File, message);
-                Err(error.hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"))
+                Err(error.with_hint("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"))
             }
         }
     }
@@ -270,7 +271,7 @@ impl Executable {
         if self.model.is_none() {
             let Form::Graphs(source) = &mut self.form else {
                 let error = Error::new(ErrorKind::Graph, "a program holds models, and is none");
-                return Err(error.hint("write the models out with `coremill extract`"));
+                return Err(error.with_hint("extract the models first"));
             };
             let (model, places) =
                 compile(&source.functions, &source.params, &self.session.options)?;
@@ -414,13 +415,10 @@ impl Source {
         match slots().find(|slot| slot.name == name) {
             Some(slot) => Ok(slot),
             None => {
-                let names: Vec<_> =
-                    slots().take(8).map(|slot| format!("`{}`", slot.name)).collect();
-                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                let more = if slots().count() > 8 { ", ..." } else { "" };
-                let message = format!("there is no parameter `{name}`; there are {names}{more}");
+                let message = unknown_name("parameter", name, slots().map(|slot| &slot.name));
                 let error = Error::new(ErrorKind::Parameter, message);
-                Err(error.hint("`Graph::params` lists the names, which scopes and layers make"))
+                Err(error
+                    .with_hint("`Graph::params` lists the names, which scopes and layers make"))
             }
         }
     }
@@ -448,7 +446,7 @@ fn check_shared(functions: &[Inner]) -> Result<()> {
             if what == "function" {
                 let error =
                     Error::new(ErrorKind::Graph, format!("two functions are named `{name}`"));
-                return Err(error.hint("name them with `Graph::named`"));
+                return Err(error.with_hint("name them with `Graph::named`"));
             }
             if *before != shape {
                 let message = format!(
@@ -456,7 +454,7 @@ fn check_shared(functions: &[Inner]) -> Result<()> {
                 );
                 let error = Error::new(ErrorKind::Graph, message);
                 return Err(
-                    error.hint("functions share what has the same name: rename one of them")
+                    error.with_hint("functions share what has the same name: rename one of them")
                 );
             }
         }
@@ -466,7 +464,7 @@ fn check_shared(functions: &[Inner]) -> Result<()> {
 
 fn no_params() -> Error {
     Error::new(ErrorKind::Parameter, "the weights of a model that was opened are fixed")
-        .hint("set parameters of models that are compiled from graphs")
+        .with_hint("set parameters of models that are compiled from graphs")
 }
 
 fn verified(model: &Model) -> Result<Verified<'_>> {

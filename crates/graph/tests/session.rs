@@ -52,17 +52,17 @@ fn run_into_checks_names_and_sizes() {
     let error = model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("too short");
     assert_eq!(error.to_string(), "output `y` has 6 elements; there is room for 5");
     let error = model.run_into(&[("x", &x)], &mut [("z", &mut short)]).expect_err("no such name");
-    assert_eq!(error.to_string(), "there is no output `z`; there are `y`");
+    assert_eq!(error.to_string(), "unknown output `z`; the only output is `y`");
     let mut y = [0.0f32; 6];
     let error = model.run_into(&[("w", &x)], &mut [("y", &mut y)]).expect_err("no such name");
-    assert_eq!(error.to_string(), "there is no input `w`; there are `x`");
+    assert_eq!(error.to_string(), "unknown input `w`; the only input is `x`");
     let error = model.run_into(&[("x", &[1.0f32; 4])], &mut [("y", &mut y)]).expect_err("too few");
     assert!(error.to_string().contains("takes 6 elements; found 4"), "{error}");
     assert_eq!(y, [0.0; 6]);
     let mut again = [0.0f32; 6];
     let error = model.run_into(&[("x", &x)], &mut [("y", &mut y), ("y", &mut again)]);
     let error = error.expect_err("the output has two slices").to_string();
-    assert!(error.starts_with("output `y` is written to two slices"), "{error}");
+    assert!(error.starts_with("output `y` is given two slices"), "{error}");
     let error = model.compute_plan().expect_err("the host has none");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
@@ -197,7 +197,7 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
         model.run_into(&[("x", &x)], &mut [("y", &mut y)]).expect("it runs");
         assert_eq!(found.floats("y"), Some(&y[..]));
         let error = model.run(&[("z", &x)]).expect_err("no such name");
-        assert_eq!(error.to_string(), "there is no input `z`; there are `x`");
+        assert_eq!(error.to_string(), "unknown input `z`; the only input is `x`");
         let error = model.set_param("w", [1.0f32]).expect_err("it has none");
         assert_eq!(error.kind(), ErrorKind::Parameter);
     }
@@ -205,7 +205,7 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
     assert_eq!(error.kind(), ErrorKind::File);
     std::fs::write(folder.path().join("rubbish"), b"rubbish").expect("it is written");
     let error = session().open(folder.path().join("rubbish")).map(|_| ()).expect_err("rubbish");
-    assert_eq!(error.remedy(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
+    assert_eq!(error.hint(), Some("name a `.mlpackage`, a `.mlmodelc` or a `.pte`"));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`cancel`] | how work is stopped that somebody no longer wants |
 //! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
+//! | `error` | [`ErrorDetail`]: the message, location, hint and source of an error; [`unknown_name`]: messages about names that do not exist |
 //! | `pages` | the pages of new memory |
 //! | `shown` | [`shown`], [`printable`]: text out of files in messages and at terminals |
 //! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: files beside an output that signals must not leave behind |
@@ -12,6 +13,7 @@
 
 pub mod cancel;
 mod destination;
+mod error;
 pub mod mapped;
 pub mod pages;
 mod room;
@@ -20,6 +22,9 @@ pub mod staged;
 pub mod windows;
 
 pub use destination::{AtomicDirectory, is_stream, write_anew};
+pub use error::{
+    ErrorDetail, quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension,
+};
 pub use mapped::{changed, guard, unchanged};
 pub use pages::prefer_large;
 pub use shown::{is_printable, printable, printable_line, shown};

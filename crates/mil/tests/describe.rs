@@ -20,7 +20,7 @@ fn refused(text: &str) -> String {
     let program =
         text::parse(text, &NoWeights).unwrap_or_else(|error| panic!("{}", error.render("")));
     let error = model::describe(program).expect_err("no description");
-    format!("{}; {}", error.message, error.hint)
+    format!("{}; {}", error, error.hint().expect("there is a hint"))
 }
 
 /// The features, one a line.

@@ -303,7 +303,7 @@ fn a_package_takes_the_place_of_a_package_and_of_nothing_else() {
     let error = try_write(&path.join("b/c.mlpackage"), &model, &WriteOptions::default());
     let error = error.expect_err("nowhere").to_string();
     assert!(
-        error.ends_with(&format!("there is no directory {}", path.join("b").display())),
+        error.ends_with(&format!("{}: no such directory", path.join("b").display())),
         "{error}"
     );
 
@@ -417,7 +417,7 @@ fn damaged_packages_are_refused() {
             "no weights",
             |path| fs::remove_file(path.join(WEIGHTS)).expect("removed"),
             ErrorKind::Weights,
-            "there is no file `weights/weight.bin`",
+            "the package has no file `weights/weight.bin`",
         ),
         (
             "too many directories",

@@ -98,16 +98,15 @@ fn within(ladders: &[TradeoffCurve], most: u64, others: u64) -> Result<Vec<Optio
     if total > most {
         let message = format!("the weights take at least {total} bytes; the target is {most}");
         return Err(match others {
-            0 => Error {
-                message,
-                hint: Some("raise the target, or name a form that can be smaller"),
-            },
-            _ => Error {
-                message: format!("{message}. {others} of them are in weights that no rule selects"),
-                hint: Some(
+            0 => Error::option(message)
+                .with_hint("raise the target, or name a form that can be smaller"),
+            _ => {
+                let message =
+                    format!("{message}, of which {others} are in weights that no rule selects");
+                Error::option(message).with_hint(
                     "raise the target, or select more weights; the option `min_elements=10` takes all",
-                ),
-            },
+                )
+            }
         });
     }
     loop {
@@ -152,11 +151,13 @@ mod tests {
         assert_eq!(choose(&ladders, Budget::Bytes(80), 0), Ok(vec![Some(1), Some(1)]));
         assert_eq!(choose(&ladders, Budget::Bytes(1000), 0), Ok(vec![None, None]));
         let error = choose(&ladders, Budget::Bytes(39), 0).expect_err("too few");
-        assert_eq!(error.message, "the weights take at least 40 bytes; the target is 39");
+        assert_eq!(error.to_string(), "the weights take at least 40 bytes; the target is 39");
         assert_eq!(choose(&ladders, Budget::Bytes(67), 7), Ok(vec![Some(0), Some(1)]));
         let error = choose(&ladders, Budget::Bytes(46), 7).expect_err("too few");
-        assert!(error.message.starts_with("the weights take at least 47 bytes; the target is 46"));
-        assert!(error.message.contains("7 of them are in weights that no rule selects"));
+        assert!(
+            error.to_string().starts_with("the weights take at least 47 bytes; the target is 46")
+        );
+        assert!(error.to_string().contains("of which 7 are in weights that no rule selects"));
     }
 
     #[test]

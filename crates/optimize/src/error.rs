@@ -2,28 +2,71 @@
 
 use std::{fmt, io};
 
-/// Why weights cannot be compressed as requested.
+use coremill_io::ErrorDetail;
+
+/// Error of compressing weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What is wrong.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<&'static str>,
+    kind: ErrorKind,
+    detail: ErrorDetail,
+}
+
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An option is at fault, or does not suit the model.
+    Option,
+    /// The model is at fault: a weight, or what it would become.
+    Model,
 }
 
 impl Error {
-    pub(crate) fn new(message: impl Into<String>) -> Error {
-        Error { message: message.into(), hint: None }
+    /// An error of an option.
+    pub(crate) fn option(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::Option, detail: ErrorDetail::new(message) }
+    }
+
+    /// An error of the model.
+    pub(crate) fn model(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::Model, detail: ErrorDetail::new(message) }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(hint);
+        self
+    }
+
+    pub(crate) fn with_source(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        self.detail = self.detail.with_source(source);
+        self
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        self.detail.fmt(f)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}
 
 /// Why a weight is not compressed.
 #[derive(Debug)]
@@ -48,7 +91,8 @@ impl Refusal {
             Refusal::Kept(reason) => Ok(reason),
             Refusal::NotFinite => Ok(NOT_FINITE),
             Refusal::Unreadable(error) => {
-                Err(Error::new(format!("`{weight}` cannot be read: {error}")))
+                let message = format!("`{weight}` cannot be read: {error}");
+                Err(Error::model(message).with_source(error))
             }
             Refusal::Invalid(error) => Err(error),
         }

@@ -28,7 +28,7 @@ pub struct WeightInput {
 /// What the weights of a function are multiplied by.
 pub fn feeds(function: &Function) -> Result<Vec<WeightInput>, Error> {
     let unsound =
-        |error: &dyn std::fmt::Display| Error::new(format!("`{}`: {error}", function.name));
+        |error: &dyn std::fmt::Display| Error::model(format!("`{}`: {error}", function.name));
     let mut draft = AnalyzedFunction::new(function.clone()).map_err(|error| unsound(&error))?;
     let editor = Editor::new(&mut draft);
     let mut feeds = Vec::new();

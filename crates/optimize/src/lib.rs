@@ -28,7 +28,7 @@ mod weight;
 mod weighting;
 
 pub use budget::Budget;
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use form::{Algorithm, BITS, Channels, CompressionConfig, Palette, Prune, Values};
 pub use importance::{Importance, WeightInput, feeds};
 pub use rules::{

@@ -34,12 +34,10 @@ pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome
     let mut editor = Editor::new(draft);
     let (needed, opset) = (config.needs(), editor.opset());
     if opset < needed {
-        return Err(Error {
-            message: format!(
-                "quantized weights of this kind need {needed}; the program is for {opset}"
-            ),
-            hint: Some("ask for a newer release, or for 8 bits and no blocks"),
-        });
+        let message =
+            format!("quantized weights of this kind need {needed}; the program is for {opset}");
+        return Err(Error::option(message)
+            .with_hint("ask for a newer release, or for 8 bits and no blocks"));
     }
     let form = CompressionConfig {
         values: Values::Linear(config.clone()),

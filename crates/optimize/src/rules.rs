@@ -150,13 +150,11 @@ pub fn compress(
         && !least.is_finite()
     {
         let message = format!("a target of {least} decibels is not a finite number");
-        return Err(Error { message, hint: None });
+        return Err(Error::option(message));
     }
     if options.budget.is_some() && model.program.functions.len() > 1 {
-        return Err(Error {
-            message: "the model has several functions; a target is for models with one".to_owned(),
-            hint: Some("name a form for their weights"),
-        });
+        let message = "the model has several functions; a target is for models with one";
+        return Err(Error::option(message).with_hint("name a form for their weights"));
     }
     let opset = target(model, options)?;
     let mut report = Vec::new();
@@ -180,19 +178,16 @@ fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     let own = own.max().unwrap_or(Opset::Ios15);
     let Some(target) = options.target else { return Ok(needed.max(own)) };
     if target < own {
-        return Err(Error {
-            message: format!("the model is for {own}; it cannot become one for {target}"),
-            hint: Some("leave the target out, or convert the model for an older release"),
-        });
+        let message = format!("the model is for {own}; it cannot become one for {target}");
+        return Err(Error::option(message)
+            .with_hint("leave the target out, or convert the model for an older release"));
     }
     if let Some(form) = form.filter(|_| target < needed) {
-        return Err(Error {
-            message: format!("weights as `{form}` need {needed}; the target is {target}"),
-            hint: Some(
-                "leave the target out, or ask for what older releases have: int8 or uint8 per tensor or channel, \
-                 palettes of 1, 2, 4, 6 or 8 bits per tensor, or pruning alone",
-            ),
-        });
+        let message = format!("weights as `{form}` need {needed}; the target is {target}");
+        return Err(Error::option(message).with_hint(
+            "leave the target out, or ask for what older releases have: int8 or uint8 per tensor or channel, \
+             palettes of 1, 2, 4, 6 or 8 bits per tensor, or pruning alone",
+        ));
     }
     Ok(target)
 }
@@ -363,18 +358,15 @@ fn build_all(
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    outcome.map_err(|error| Error::new(error.to_string()))?;
+    outcome.map_err(|error| Error::model(error.to_string()).with_source(error))?;
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(done.into_iter().flatten().collect())
 }
 
 fn unsound(weight: &Weight) -> Error {
-    Error {
-        message: format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name),
-        hint: Some(
-            "mend the weight, or keep it as it is with a rule of its name and `keep = true`",
-        ),
-    }
+    Error::model(format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name)).with_hint(
+        "correct the weight, or keep it as it is with a rule of its name and `keep = true`",
+    )
 }
 
 #[cfg(test)]

@@ -13,9 +13,13 @@ pub(super) fn upgrade_opset(function: &Function, opset: Opset) -> Result<Analyze
     let from = function.opset;
     let mut raised = function.clone();
     raised.opset = raised.opset.max(opset);
-    let mut draft = AnalyzedFunction::new(raised).map_err(|error| Error {
-        message: format!("`{}` cannot become a program for {opset}: {error}", function.name),
-        hint: (from < opset).then_some("convert the model for this release, then compress it"),
+    let mut draft = AnalyzedFunction::new(raised).map_err(|error| {
+        let message = format!("`{}` cannot become a program for {opset}: {error}", function.name);
+        let refused = Error::model(message).with_source(error);
+        match from < opset {
+            true => refused.with_hint("convert the model for this release, then compress it"),
+            false => refused,
+        }
     })?;
     if from < Opset::Ios17 && opset >= Opset::Ios17 {
         let mut editor = Editor::new(&mut draft);
@@ -45,11 +49,10 @@ fn guard(editor: &mut Editor<'_>, id: OpId) -> Result<(), Error> {
     {
         return Ok(());
     }
-    let unknown = || Error {
-        message: format!(
-            "`{name}` may hold negative indices, which iOS17 does not count from the end"
-        ),
-        hint: Some("convert the model for the newer release, then compress it"),
+    let unknown = || {
+        let message =
+            format!("`{name}` may hold negative indices, which iOS17 does not count from the end");
+        Error::model(message).with_hint("convert the model for the newer release, then compress it")
     };
     let rank = editor.shape(x).len() as i64;
     let axis = editor.number(id, "axis").unwrap_or(0.0) as i64;

@@ -106,7 +106,7 @@ fn what_a_release_does_not_have_is_refused() {
     ];
     for (target, config, expected) in cases {
         let error = refusal(target, config);
-        assert!(error.message.contains(expected), "{}", error.message);
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 
@@ -114,7 +114,7 @@ fn what_a_release_does_not_have_is_refused() {
 fn blocks_have_as_many_axes_as_weights() {
     let config = r#"{"granularity": "per_block", "block_size": [1, 0, 0], "weight_threshold": 0}"#;
     let error = refusal("ios18", config);
-    assert_eq!(error.message, "`block_size` has 3 elements, but `w` has 2 axes");
+    assert_eq!(error.to_string(), "`block_size` has 3 elements, but `w` has 2 axes");
 }
 
 /// A table that rows are looked up in, in the words of iOS 16.
@@ -165,7 +165,7 @@ fn targets_decide_on_bits() {
     assert_eq!(with(Budget::Bytes(30)), Ok((28, "2-bit palette per tensor".to_owned())));
     assert_eq!(with(Budget::Snr(90.0)).expect("kept").1, "the target has it stay");
     let error = with(Budget::Bytes(17)).expect_err("too few");
-    assert_eq!(error.message, "the weights take at least 18 bytes; the target is 17");
+    assert_eq!(error.to_string(), "the weights take at least 18 bytes; the target is 17");
     with(Budget::Snr(f64::NAN)).expect_err("not a number");
 }
 
@@ -201,8 +201,8 @@ fn layers_with_weights_that_are_not_finite_are_refused() {
         ("nan", pruned),
     ] {
         let error = compressed(number, layer, rule.clone()).expect_err("it is refused");
-        assert_eq!(error.message, format!("`w` cannot be compressed: {reason}"));
-        assert!(error.hint.is_some());
+        assert_eq!(error.to_string(), format!("`w` cannot be compressed: {reason}"));
+        assert!(error.hint().is_some());
         // A mask is no weight of a layer.
         assert_eq!(compressed(number, mask, rule), Ok(reason));
     }

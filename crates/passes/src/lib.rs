@@ -39,6 +39,8 @@ pub use precision::{KeepFp32, to_fp16};
 pub use rescale::{Magnitude, RescaleOutcome, ScaledGroup, rescale};
 pub use special::is_zero_one_or_out_of_range;
 
+use coremill_io::ErrorDetail;
+
 use coremill_mil::infer::{Analysis, InferError, Problem, analyze};
 use coremill_mil::ir::{Function, Op, ValueId};
 
@@ -76,31 +78,60 @@ impl AnalyzedFunction {
     }
 }
 
-/// Why a pass cannot be run: the function was at fault before, or the pass is.
+/// Error of running a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(String);
+pub struct Error {
+    kind: ErrorKind,
+    detail: ErrorDetail,
+}
+
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The function was at fault before the pass.
+    Function,
+    /// The pass made an operation that is refused.
+    Pass,
+}
 
 impl Error {
-    fn new(message: impl Into<String>) -> Error {
-        Error(message.into())
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error { kind, detail: ErrorDetail::new(message) }
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 
     fn of(function: &Function, problem: &Problem) -> Error {
         let op = function.op(problem.op);
         let name = op.outputs.first().map_or("", |&output| &function.value(output).name);
-        Error::refused(op, name, std::slice::from_ref(&problem.refusal))
+        Error::refused(ErrorKind::Function, op, name, std::slice::from_ref(&problem.refusal))
     }
 
-    fn refused(op: &Op, name: &str, refusals: &[InferError]) -> Error {
+    fn refused(kind: ErrorKind, op: &Op, name: &str, refusals: &[InferError]) -> Error {
         let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-        Error(format!("`{name} = {}`: {}", op.type_name(), reasons.join("; ")))
+        let hint = refusals.iter().find_map(|refusal| refusal.hint.clone());
+        let message = format!("`{name} = {}`: {}", op.type_name(), reasons.join("; "));
+        Error { kind, detail: ErrorDetail { hint, ..ErrorDetail::new(message) } }
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.detail.fmt(f)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}

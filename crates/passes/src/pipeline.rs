@@ -7,6 +7,7 @@
 //! [`optimize`] runs both halves. A caller that changes the function between them, or tries several precisions on one
 //! simplified function, calls [`simplify`] and [`finish`].
 
+use coremill_io::unknown_among;
 use coremill_mil::ir::Function;
 use coremill_mil::ops::UnknownName;
 
@@ -107,6 +108,6 @@ pub fn check_pass_names(names: &[String]) -> Result<(), UnknownName> {
     let exists = |name: &String| PASSES.iter().any(|pass| pass.name == name);
     let Some(name) = names.iter().find(|name| !exists(name)) else { return Ok(()) };
     let names: Vec<_> = PASSES.iter().map(|pass| pass.name).collect();
-    let message = format!("there is no pass `{name}`");
+    let message = unknown_among("pass", name, names.iter().copied());
     Err(UnknownName { message, hint: format!("the passes are {}", names.join(", ")) })
 }

@@ -19,7 +19,7 @@ use coremill_tensor::{Buffer, DType, LazyTensor, Overflow, Statistics};
 use half::f16;
 
 use crate::names::{names_of, unused};
-use crate::{AnalyzedFunction, Error};
+use crate::{AnalyzedFunction, Error, ErrorKind};
 use coremill_mil::infer::{Analysis, InferError};
 use coremill_mil::ir::{
     Binding, BlockId, Constant, ConstantData, Definition, Function, Input, Op, OpId, Type, ValueId,
@@ -289,7 +289,10 @@ impl Narrowing<'_> {
             return Ok(full);
         }
         let Some(half) = self.map[value.index()].half else {
-            return Err(Error::new(format!("`{name}` is used before it is defined")));
+            return Err(Error::new(
+                ErrorKind::Function,
+                format!("`{name}` is used before it is defined"),
+            ));
         };
         let label = if output { name } else { unused(&mut self.names, &format!("{name}_fp32")) };
         let full = self.cast_named(half, "fp32", label, block)?;
@@ -374,7 +377,7 @@ impl Narrowing<'_> {
 
     fn error(&self, op: &Op, refusals: &[InferError]) -> Error {
         let name = op.outputs.first().map_or("", |&output| &self.source.value(output).name);
-        Error::refused(op, name, refusals)
+        Error::refused(ErrorKind::Pass, op, name, refusals)
     }
 }
 

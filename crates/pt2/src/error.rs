@@ -1,19 +1,24 @@
 use std::fmt;
 
-/// What is wrong with an archive, and where.
+use coremill_io::ErrorDetail;
+
+/// Error of reading an archive or preparing its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
     kind: ErrorKind,
-    entry: Option<String>,
-    node: Option<String>,
-    message: String,
-    hint: Option<String>,
+    detail: ErrorDetail<Location>,
 }
 
-/// Whose fault an [`Error`] is, and so what may help.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Location {
+    entry: Option<String>,
+    node: Option<String>,
+}
+
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The system refused to read the file.
@@ -28,8 +33,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        let message = message.into();
-        Error(Box::new(Inner { kind, entry: None, node: None, message, hint: None }))
+        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Error {
@@ -46,44 +50,44 @@ impl Error {
 
     /// Names the entry, unless a place nearer to the fault did.
     pub(crate) fn in_entry(mut self, entry: &str) -> Error {
-        self.0.entry.get_or_insert_with(|| entry.to_owned());
+        self.0.detail.location.entry.get_or_insert_with(|| entry.to_owned());
         self
     }
 
     /// Names the node, unless a place nearer to the fault did.
     pub(crate) fn in_node(mut self, node: &str) -> Error {
-        self.0.node.get_or_insert_with(|| node.to_owned());
+        self.0.detail.location.node.get_or_insert_with(|| node.to_owned());
         self
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
-    /// Whose fault it is.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The entry of the archive.
     pub fn entry(&self) -> Option<&str> {
-        self.0.entry.as_deref()
+        self.0.detail.location.entry.as_deref()
     }
 
     /// The node of the graph.
     pub fn node(&self) -> Option<&str> {
-        self.0.node.as_deref()
+        self.0.detail.location.node.as_deref()
     }
 
-    /// What was found and what is accepted.
+    /// Description of the fault, without its location.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.0.detail.message
     }
 
-    /// What to do about it.
+    /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.detail.hint()
     }
 }
 
@@ -103,7 +107,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.detail.source()
+    }
+}
 
 /// Text out of a file, fit for a message.
 pub(crate) fn shown(text: &str) -> String {

@@ -6,6 +6,7 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread;
 
+use coremill_io::unknown_name;
 use coremill_tensor::Buffer;
 use serde::de::DeserializeOwned;
 
@@ -101,11 +102,7 @@ impl Pt2 {
     /// Reads the program of this name.
     pub fn read_program(&self, name: &str) -> Result<ExportedProgram, Error> {
         if !self.programs().contains(&name) {
-            return Err(Error::unsupported(format!(
-                "there is no program `{}`; the archive has {}",
-                shown(name),
-                quoted(&self.programs())
-            )));
+            return Err(Error::unsupported(unknown_name("program", name, self.programs())));
         }
         let program = match &self.layout {
             Layout::Flat => self.flat(),

@@ -104,7 +104,7 @@ fn open(
     let archive = Archive::open(bytes)?;
     let root = archive.names().find_map(|entry| entry.strip_suffix("/data.pkl")).map(str::to_owned);
     let Some(root) = root else {
-        return Err(Error::malformed("there is no `data.pkl` in it; `torch.save` writes one"));
+        return Err(Error::malformed("the archive has no `data.pkl`, which `torch.save` writes"));
     };
     if let Some(order) = archive.find(&format!("{root}/byteorder"))?
         && order.as_bytes() != b"little"

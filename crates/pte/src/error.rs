@@ -1,20 +1,24 @@
 use std::fmt;
 use std::io;
 
-/// A program or something in it that cannot be read or written: what is wrong, and where.
+use coremill_io::ErrorDetail;
+
+/// Error of reading or writing a program or a model in it.
 pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
-    message: String,
-    offset: Option<u64>,
-    /// Where in the program, innermost first.
-    location: Vec<String>,
-    hint: Option<String>,
-    source: Option<io::Error>,
+    detail: ErrorDetail<Location>,
 }
 
-/// What is wrong, roughly.
+#[derive(Default)]
+struct Location {
+    offset: Option<u64>,
+    /// Parts of the program, innermost first.
+    parts: Vec<String>,
+}
+
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -34,14 +38,7 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner {
-            kind,
-            message: message.into(),
-            offset: None,
-            location: Vec::new(),
-            hint: None,
-            source: None,
-        }))
+        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Error {
@@ -58,24 +55,24 @@ impl Error {
 
     pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Error {
         let mut error = Error::new(ErrorKind::Io, format!("cannot {doing}: {source}"));
-        error.0.source = Some(source);
+        error.0.detail = error.0.detail.with_source(source);
         error
     }
 
     /// States the byte, unless a more exact one is stated already.
     pub(crate) fn at(mut self, offset: u64) -> Error {
-        self.0.offset.get_or_insert(offset);
+        self.0.detail.location.offset.get_or_insert(offset);
         self
     }
 
     /// States what encloses the place stated so far.
     pub(crate) fn within(mut self, place: impl Into<String>) -> Error {
-        self.0.location.push(place.into());
+        self.0.detail.location.parts.push(place.into());
         self
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
@@ -84,30 +81,31 @@ impl Error {
         self
     }
 
-    /// What is wrong, roughly.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was found and what is accepted, without the place.
+    /// Description of the fault, without its location.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.0.detail.message
     }
 
     /// The byte of the file at which the fault lies.
     pub fn offset(&self) -> Option<u64> {
-        self.0.offset
+        self.0.detail.location.offset
     }
 
     /// The part of the program at which the fault lies.
     pub fn location(&self) -> Option<String> {
-        let places: Vec<&str> = self.0.location.iter().rev().map(String::as_str).collect();
+        let places: Vec<&str> =
+            self.0.detail.location.parts.iter().rev().map(String::as_str).collect();
         (!places.is_empty()).then(|| places.join(", "))
     }
 
-    /// What to do about it.
+    /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.detail.hint()
     }
 }
 
@@ -116,8 +114,8 @@ impl fmt::Display for Error {
         if let Some(location) = self.location() {
             write!(f, "{location}: ")?;
         }
-        f.write_str(&self.0.message)?;
-        match self.0.offset {
+        f.write_str(self.message())?;
+        match self.offset() {
             Some(offset) => write!(f, " (at byte {offset})"),
             None => Ok(()),
         }
@@ -127,7 +125,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
-        match &self.0.hint {
+        match self.hint() {
             Some(hint) => write!(f, " (hint: {hint})"),
             None => Ok(()),
         }
@@ -136,7 +134,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        self.0.detail.source()
     }
 }
 

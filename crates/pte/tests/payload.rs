@@ -92,7 +92,7 @@ fn hostile_directories_are_refused() {
     let cases: Vec<(&str, String, &str)> = vec![
         ("nothing", String::new(), "do not end in a description"),
         ("cut short", good[..good.len() - 2].to_owned(), "is not sound"),
-        ("no nodes", nodes(&[]), "there is no root"),
+        ("no nodes", nodes(&[]), "the description has no root"),
         ("parent", named(".."), "the name `..` leads out of its directory"),
         ("same", named("."), "leads out of its directory"),
         ("inner parent", named("../a"), "has a character"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coremill::images;
 use coremill_engine::{Array, Elements, Outputs, Port, Value};
+use coremill_io::unknown_name;
 use coremill_tensor::DType;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -42,12 +43,9 @@ impl SuppliedArrays {
                 Item::Picture(bytes) => {
                     let port = ports.iter().find(|port| port.name == name);
                     let Some(port) = port else {
-                        let names: Vec<_> =
-                            ports.iter().map(|port| format!("`{}`", port.name)).collect();
-                        return Err(Failure::Run {
-                            message: format!("there is no input `{name}`"),
-                            hint: Some(format!("the inputs are {}", names.join(", "))),
-                        });
+                        let names = ports.iter().map(|port| &port.name);
+                        let message = unknown_name("input", &name, names);
+                        return Err(Failure::Run { message, hint: None });
                     };
                     images::from_reader(Cursor::new(bytes), port, None)?
                 }

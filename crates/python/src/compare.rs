@@ -26,7 +26,8 @@ pub(crate) fn figures(
     let reference = arrays::array(reference, "reference")?;
     let other = arrays::array(other, "other")?;
     let figures = work::held(py, || {
-        library::figures(&reference, &other).map_err(|message| error::option(py, message, None))
+        let figures = library::figures(&reference, &other);
+        figures.map_err(|failure| error::option(py, failure.to_string(), None))
     })?;
     Ok((json(py, &figures)?, figures.is_within(bound)))
 }

@@ -53,13 +53,13 @@ pub(crate) fn compress<'py>(
     let target = match target {
         None => None,
         Some(name) => Some(parse_target(name).ok_or_else(|| {
-            error::option(py, format!("`target` is `{name}`, which is not a release"), None)
+            error::option(py, format!("`target` must be a release, got `{name}`"), None)
         })?),
     };
     let size = match size {
         None => None,
         Some(text) => Some(quantity::parse_bytes(text).map_err(|reason| {
-            error::option(py, format!("`target_size` is `{text}`: {reason}"), None)
+            error::option(py, format!("`target_size`: {reason}, got `{text}`"), None)
         })?),
     };
     if let Some(snr) = snr.filter(|snr| !snr.is_finite()) {

@@ -182,7 +182,7 @@ pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
     };
     let message = error.rendered().map_or_else(|| error.to_string(), str::to_owned);
     // What is rendered says the remedy itself.
-    let hint = if error.rendered().is_some() { None } else { error.remedy().map(str::to_owned) };
+    let hint = if error.rendered().is_some() { None } else { error.hint().map(str::to_owned) };
     make(py, class, message, hint)
 }
 

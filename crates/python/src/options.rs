@@ -6,6 +6,7 @@ use coremill::convert::parse_target;
 use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
+use coremill_io::unknown_name;
 use coremill_optimize::linear;
 use coremill_passes::check_pass_names;
 use pyo3::prelude::*;
@@ -89,9 +90,10 @@ impl<'py> Keywords<'py> {
     /// Refuses what nobody took.
     pub(crate) fn finish(self, function: &str) -> PyResult<()> {
         let Some((name, _)) = self.left.first_key_value() else { return Ok(()) };
-        let names = self.known.join(", ");
-        let message = format!("{function}() has no option `{name}`");
-        Err(error::option(self.py, message, Some(format!("the options are {names}"))))
+        let message = format!("{function}(): {}", unknown_name("option", name, &self.known));
+        let hint = format!("the options are {}", self.known.join(", "));
+        let hint = (self.known.len() > 1).then_some(hint);
+        Err(error::option(self.py, message, hint))
     }
 }
 
@@ -146,8 +148,8 @@ fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
         }
     };
     linear::Config::from_json(&text).map_err(|failure| {
-        let message = format!("`quantization`: {}", failure.message);
-        error::option(py, message, failure.hint.map(str::to_owned))
+        let message = format!("`quantization`: {failure}");
+        error::option(py, message, failure.hint().map(str::to_owned))
     })
 }
 

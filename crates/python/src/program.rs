@@ -7,6 +7,7 @@ use coremill::SaveOptions;
 use coremill::executorch;
 use coremill_compiler::{Reason, Report};
 use coremill_engine::{Array, Precision, Value};
+use coremill_io::unknown_name;
 use coremill_pte as pte;
 use coremill_session::{RunOptions, Session, inputs as by_name};
 use pyo3::prelude::*;
@@ -80,8 +81,7 @@ impl Program {
         if let Some(name) = &name
             && !self.methods().contains(name)
         {
-            let hint = format!("pass one of `{}`", self.methods().join("`, `"));
-            return Err(error::option(py, format!("there is no method `{name}`"), Some(hint)));
+            return Err(error::option(py, unknown_name("method", name, self.methods()), None));
         }
         let program = self.program.clone();
         let data = data.into_iter().map(|PathArgument(path)| path).collect();

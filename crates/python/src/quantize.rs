@@ -115,14 +115,11 @@ pub(crate) fn quantize<'py>(
 }
 
 fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult<Config> {
-    let refuse = |message: String| error::option(py, message, None);
-    let recipe: Recipe = recipe
-        .parse()
-        .map_err(|names: String| refuse(format!("there is no recipe `{recipe}`: {names}")))?;
+    let refuse = |error: coremill::Error| error::option(py, error.to_string(), None);
+    let recipe: Recipe = recipe.parse().map_err(refuse)?;
     let mut config = Config::new(recipe);
     if let Some(observer) = keywords.text("observer")? {
-        let unknown = |names: String| refuse(format!("there is no observer `{observer}`: {names}"));
-        config.observer = observer.parse::<Observer>().map_err(unknown)?;
+        config.observer = observer.parse::<Observer>().map_err(refuse)?;
     }
     let usual = Pixels::default();
     config.pixels = Pixels {

@@ -117,7 +117,7 @@ fn ranges(site: &NodeContext<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, 
                     Ok((low, high))
                 }
                 _ => site.refuse(format!(
-                    "has an open dimension {symbol} of sizes {sizes:?}; accepted are 1 to 2^31 - 1, the smaller first"
+                    "has an open dimension {symbol} of sizes {sizes:?}; expected sizes from 1 to 2^31 - 1, the smaller first"
                 )),
             }
         }

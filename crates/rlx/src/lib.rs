@@ -265,5 +265,5 @@ pub fn check_model_size(bytes: u64, limit: u64) -> Result<()> {
     if bytes <= limit {
         return Ok(());
     }
-    Err(failure(format!("the model file has {bytes} bytes; accepted are {limit}")))
+    Err(failure(format!("the model file must have at most {limit} bytes, got {bytes}")))
 }

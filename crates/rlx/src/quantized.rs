@@ -99,7 +99,7 @@ fn requantized(sums: Tensor<'_>, factor: f32, zero: i32) -> Tensor<'_> {
 fn largest(site: &NodeContext<'_, '_>, bits: u8) -> Result<f32, Error> {
     match bits {
         2..=16 => Ok(((1u32 << (bits - 1)) - 1) as f32),
-        _ => site.refuse(format!("quantizes to {bits} bits; 2 to 16 are accepted")),
+        _ => site.refuse(format!("must quantize to 2 to 16 bits, got {bits}")),
     }
 }
 

@@ -185,7 +185,7 @@ fn fixed_point<'g>(
     let x = site.indices(0)?;
     let points = x.last_extent() / 2;
     if !points.is_power_of_two() {
-        return site.refuse(format!("transforms {points} points; powers of two are accepted"));
+        return site.refuse(format!("must transform a power of two of points, got {points}"));
     }
     let rows = x.shape().iter().product::<usize>() / (2 * points);
     let bits = points.trailing_zeros();

@@ -42,7 +42,7 @@ fn compute_units_are_devices_of_core_ml() {
 fn model_files_have_a_limit() {
     assert!(check_model_size(8, 8).is_ok());
     let refused = check_model_size(9, 8).expect_err("a byte too many").to_string();
-    assert!(refused.contains("9 bytes; accepted are 8"), "{refused}");
+    assert!(refused.contains("at most 8 bytes, got 9"), "{refused}");
 }
 
 #[test]

@@ -13,13 +13,14 @@ use coremill_coreml::{
     Cache, CompiledModel, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes,
     State, Tensor as Array, TensorMut,
 };
+use coremill_io::unknown_name;
 use coremill_pte::coreml::{COMPILED, Directory, PACKAGE, Payload};
 use coremill_pte::program::{CompileSpec, ScalarType};
 use coremill_store::{Key, Options, Store, Value};
 use coremill_tensor::{Buffer, DType, FileSpan};
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, ErrorKind, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
 use crate::value::Tensor;
 use crate::view::{OutTensor, View};
@@ -59,13 +60,13 @@ impl Backend for CoreMlBackend {
 
     fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>> {
         let payload = Payload::of(part.program, part.delegate);
-        let payload = payload.map_err(|error| of_model(&error))?;
-        let interface = payload.interface().map_err(|error| of_model(&error))?;
+        let payload = payload.map_err(of_model)?;
+        let interface = payload.interface().map_err(of_model)?;
         let specs = &part.delegate.compile_specs;
         let mut options = LoadOptions::default();
         if let Some(units) = setting(specs, COMPUTE_UNITS)? {
             let units = units.to_ascii_lowercase().parse::<ComputeUnits>();
-            options.compute_units = units.map_err(|error| of_coreml(&error))?;
+            options.compute_units = units.map_err(of_model)?;
         }
         let store = self.store(setting(specs, CACHE_DIRECTORY)?)?;
         let content = content_of(&store, &payload.directory)?;
@@ -73,12 +74,12 @@ impl Backend for CoreMlBackend {
             .compiled_as(&content, part.method, &options, |place| {
                 write_model(&payload.directory, place)
             })
-            .map_err(|error| of_coreml(&error))?;
+            .map_err(of_model)?;
         options.function = payload.function().map(str::to_owned);
-        let model = compiled.load(&options).map_err(|error| of_coreml(&error))?;
+        let model = compiled.load(&options).map_err(of_model)?;
         let has_states = !model.states().is_empty();
         let state = has_states.then(|| model.new_state()).transpose();
-        let state = state.map_err(|error| of_coreml(&error))?;
+        let state = state.map_err(of_model)?;
         let (inputs, outputs) = (once(&interface.inputs), once(&interface.outputs));
         for (names, ports) in [(&inputs, model.inputs()), (&outputs, model.outputs())] {
             for name in names {
@@ -110,7 +111,8 @@ impl CoreMlBackend {
             return Ok(Arc::clone(store));
         }
         let store = Store::open(&root, &Options::default()).map(Arc::new);
-        let store = store.map_err(|error| Error::new(error.to_string()))?;
+        let store = store
+            .map_err(|error| Error::of(ErrorKind::Run, error.hint().map(str::to_owned), error))?;
         stores.insert(root, Arc::clone(&store));
         Ok(store)
     }
@@ -154,7 +156,10 @@ fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
             hasher.update(bytes);
             Ok(())
         });
-        hashed.map_err(|error| Error::new(format!("`{path}` of the model: {error}")))?;
+        hashed.map_err(|error| {
+            let wrapped = Error::new(format!("`{path}` of the model: {error}"));
+            wrapped.with_kind(ErrorKind::Load).with_source(error)
+        })?;
         hashes.push((path, *hasher.finalize().as_bytes()));
     }
     let parts = hashes.iter().flat_map(|(path, hash)| [path.as_bytes(), &hash[..]]);
@@ -283,9 +288,9 @@ impl Delegate for CoreMlDelegate {
             let array = dtype_of(view.dtype)
                 .and_then(|dtype| {
                     let array = Array::strided(dtype, view.sizes, strides, view.bytes);
-                    array.map_err(|error| of_coreml(&error))
+                    array.map_err(of_model)
                 })
-                .map_err(|error| Error::new(format!("input `{name}`: {}", error.message())))?;
+                .map_err(|error| error.about(format_args!("input `{name}`")))?;
             arrays.push((name.as_str(), array));
         }
         let mut places = Vec::with_capacity(outputs.len());
@@ -296,7 +301,7 @@ impl Delegate for CoreMlDelegate {
         let mut places: Vec<&mut dyn coremill_coreml::Output> =
             places.iter_mut().map(|place| place as _).collect();
         let run = self.model.predict(&arrays, &mut places, self.state.as_mut());
-        run.map_err(|error| of_coreml(&error))
+        run.map_err(of_model)
     }
 
     fn execute_with(
@@ -328,7 +333,7 @@ impl Delegate for CoreMlDelegate {
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
         let Some(state) = &self.state else { return Ok(Vec::new()) };
         let read = |port: &Port| -> Result<(String, Tensor)> {
-            let array = state.read(&port.name).map_err(|error| of_coreml(&error))?;
+            let array = state.read(&port.name).map_err(of_model)?;
             let Some(scalar_type) = ScalarType::of(array.dtype) else {
                 fail!("the state `{}` is of type `{}`", port.name, array.dtype)
             };
@@ -340,17 +345,19 @@ impl Delegate for CoreMlDelegate {
 
     fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
         let Some(state) = &mut self.state else {
-            fail!("no state `{name}`: the model has no states")
+            return Err(
+                Error::new(unknown_name("state", name, [""; 0])).with_kind(ErrorKind::Input)
+            );
         };
         let bytes = value.contiguous_bytes();
         let array = Array::contiguous(dtype_of(value.scalar_type())?, value.sizes(), &bytes);
         let written = array.and_then(|array| state.write(name, array));
-        written.map_err(|error| of_coreml(&error))
+        written.map_err(of_model)
     }
 
     fn reset(&mut self) -> Result<()> {
         let reset = self.state.as_mut().map_or(Ok(()), State::reset);
-        reset.map_err(|error| of_coreml(&error))
+        reset.map_err(of_model)
     }
 }
 
@@ -437,11 +444,20 @@ fn feature(port: &Port) -> Option<Feature> {
     Some(Feature { name: port.name.clone(), scalar_type, extents })
 }
 
-fn of_model(error: &dyn std::fmt::Display) -> Error {
-    Error::new(format!("the model: {error}"))
+impl From<coremill_coreml::Error> for Error {
+    fn from(error: coremill_coreml::Error) -> Error {
+        use coremill_coreml::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::Unavailable => ErrorKind::Device,
+            Kind::Input => ErrorKind::Input,
+            Kind::Compile | Kind::Load => ErrorKind::Load,
+            _ => ErrorKind::Run,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
+    }
 }
 
-fn of_coreml(error: &coremill_coreml::Error) -> Error {
-    let hint = error.remedy().map(|hint| format!("; {hint}")).unwrap_or_default();
-    Error::new(format!("the model: {error}{hint}"))
+/// An error of the delegate's model.
+fn of_model(error: impl Into<Error>) -> Error {
+    error.into().about("the model")
 }

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
+use coremill_io::unknown_name;
 use coremill_pte::Program;
 use coremill_pte::program::ScalarType;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::hooks::Hooks;
 use crate::limits::Limits;
 use crate::value::Tensor;
@@ -66,7 +67,7 @@ pub trait Delegate: Send {
 
     /// Sets what it keeps under one of these names, to a tensor of the same type and sizes.
     fn set_state(&mut self, name: &str, _value: &Tensor) -> Result<()> {
-        Err(Error::new(format!("no state `{name}`: the delegate has no states")))
+        Err(Error::new(unknown_name("state", name, [""; 0])).with_kind(ErrorKind::Input))
     }
 
     /// Sets everything that it keeps back to what it was at first.
@@ -102,10 +103,8 @@ pub(crate) fn find(backends: &[Arc<dyn Backend>], id: &str) -> Result<Arc<dyn Ba
     match backends.iter().find(|backend| backend.id() == id) {
         Some(backend) => Ok(Arc::clone(backend)),
         None => {
-            let known: Vec<String> =
-                backends.iter().map(|backend| format!("`{}`", backend.id())).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Err(Error::new(format!("there is no backend `{id}`; there is {known}")))
+            let known = backends.iter().map(|backend| backend.id());
+            Err(Error::new(unknown_name("backend", id, known)).with_kind(ErrorKind::Load))
         }
     }
 }

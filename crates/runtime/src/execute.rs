@@ -5,7 +5,7 @@ use std::time::Instant;
 use coremill_pte::program::{ScalarType, Value as PlannedValue};
 use coremill_tensor::Buffer;
 
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, ErrorKind, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
 use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
 use crate::memory::{AlignedBuffer, Part, SplitArena};
@@ -42,15 +42,15 @@ impl Method {
     }
 
     fn set_inputs(&mut self, inputs: &[Value]) -> Result {
-        ensure!(
-            inputs.len() == self.inputs.len(),
-            "{} inputs are given; accepted are {}",
-            inputs.len(),
-            self.inputs.len()
-        );
+        if inputs.len() != self.inputs.len() {
+            let message =
+                format!("the method has {} inputs, got {}", self.inputs.len(), inputs.len());
+            return Err(Error::new(message).with_kind(ErrorKind::Input));
+        }
         for (place, value) in inputs.iter().enumerate() {
-            self.set_input(place, value)
-                .map_err(|error| Error::new(format!("input {place}: {}", error.message())))?;
+            self.set_input(place, value).map_err(|error| {
+                error.about(format_args!("input {place}")).with_kind(ErrorKind::Input)
+            })?;
         }
         Ok(())
     }
@@ -76,12 +76,12 @@ impl Method {
             return Ok(());
         };
         let Value::Tensor(tensor) = value else {
-            fail!("{} is given; accepted is a tensor", value.kind());
+            fail!("expected a tensor, got {}", value.kind());
         };
         let view = tensor.view();
         ensure!(
             view.dtype == slot.dtype,
-            "the tensor is of `{:?}`; accepted is `{:?}`",
+            "the tensor has the type `{:?}`; expected `{:?}`",
             view.dtype,
             slot.dtype
         );
@@ -95,7 +95,7 @@ impl Method {
                 Some(PlannedValue::Tensor(tensor)) => tensor.sizes.clone(),
                 _ => Vec::new(),
             };
-            fail!("the tensor has the sizes {:?}; accepted are {largest:?}{or_less}", view.sizes);
+            fail!("the tensor must have sizes {largest:?}{or_less}, got {:?}", view.sizes);
         }
         slot.sizes = view.sizes.to_vec();
         match &slot.place {
@@ -482,6 +482,6 @@ fn is_true(values: &[EValue], spaces: &mut [AlignedBuffer], index: usize) -> Res
             let view = Reader { divided: &divided }.tensor(values, index)?;
             Ok(view.bytes.iter().all(|byte| *byte != 0))
         }
-        _ => fail!("value %{index} decides where to go on; accepted are truth values"),
+        _ => fail!("value %{index} is a condition; expected a boolean"),
     }
 }

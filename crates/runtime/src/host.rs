@@ -8,7 +8,7 @@ use coremill_engine::{
 };
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
-use coremill_mil::verify::verify;
+use coremill_mil::verify::{self, verify};
 use coremill_mlpackage::{compiled, package};
 use coremill_pte::coreml::Payload;
 use coremill_pte::program::ScalarType;
@@ -16,7 +16,7 @@ use coremill_tensor::{Buffer, DType};
 use half::f16;
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, ErrorKind, Result, ensure, fail};
 use crate::hooks::{Hooks, INPUT};
 use crate::number::{Compute, is_floating};
 use crate::value::Tensor;
@@ -52,13 +52,13 @@ impl Backend for HostBackend {
 
     fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>> {
         let payload = Payload::of(part.program, part.delegate);
-        let payload = payload.map_err(|error| Error::new(format!("the model: {error}")))?;
+        let payload = payload.map_err(of_model)?;
         let interface = payload.interface();
-        let interface = interface.map_err(|error| Error::new(format!("the model: {error}")))?;
+        let interface = interface.map_err(of_model)?;
         let engine = self.engine(part, &payload)?;
         let function = payload.function().unwrap_or(engine.default_function());
         let session = engine.session(function);
-        let session = session.map_err(|error| Error::new(format!("the model: {error}")))?;
+        let session = session.map_err(of_model)?;
         // Names that stand twice are one input or output, as in ExecuTorch.
         let once = |names: &[String]| -> Vec<String> {
             let mut seen = Vec::new();
@@ -79,7 +79,7 @@ impl Backend for HostBackend {
                     fail!("the model's function `{function}` has no `{name}`; it has {names}")
                 };
                 if feature(&ports[at]).is_none() {
-                    fail!("`{name}` of the model is a `{}`; accepted are tensors", ports[at].ty)
+                    fail!("`{name}` of the model is a `{}`; expected a tensor", ports[at].ty)
                 }
                 found.push(at);
             }
@@ -89,6 +89,34 @@ impl Backend for HostBackend {
         let outputs = find(&interface.outputs, session.outputs())?;
         Ok(Box::new(HostDelegate { session, inputs, outputs }))
     }
+}
+
+impl From<coremill_engine::Error> for Error {
+    fn from(error: coremill_engine::Error) -> Error {
+        let kind = match error.kind() {
+            coremill_engine::ErrorKind::Load => ErrorKind::Load,
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
+    }
+}
+
+impl From<package::Error> for Error {
+    fn from(error: package::Error) -> Error {
+        Error::of(ErrorKind::Load, error.hint().map(str::to_owned), error)
+    }
+}
+
+impl From<verify::Report> for Error {
+    fn from(report: verify::Report) -> Error {
+        Error::of(ErrorKind::Load, None, report)
+    }
+}
+
+/// An error of the delegate's model.
+fn of_model(error: impl Into<Error>) -> Error {
+    error.into().about("the model")
 }
 
 impl HostBackend {
@@ -102,20 +130,19 @@ impl HostBackend {
         if let Some(engine) = engines.get(&source) {
             return Ok(engine.clone());
         }
-        let wrong = |error: &dyn std::fmt::Display| Error::new(format!("the model: {error}"));
-        let (is_compiled, files) = payload.model().map_err(|error| wrong(&error))?;
+        let (is_compiled, files) = payload.model().map_err(of_model)?;
         let model = match is_compiled {
             true => compiled::from_tree(files),
             false => package::from_tree(files),
         };
-        let model = model.map_err(|error| wrong(&error))?;
-        let verified = verify(&model).map_err(|error| wrong(&error))?;
+        let model = model.map_err(of_model)?;
+        let verified = verify(&model).map_err(of_model)?;
         let mut options = LoadOptions { threads: part.threads, ..LoadOptions::default() };
         if part.faithful {
             options.precision = Precision::Faithful;
         }
         options.limits.operations = part.limits.instructions;
-        let engine = Engine::load(&verified, &options).map_err(|error| wrong(&error))?;
+        let engine = Engine::load(&verified, &options).map_err(of_model)?;
         engines.insert(source, engine.clone());
         Ok(engine)
     }
@@ -147,7 +174,9 @@ impl Delegate for HostDelegate {
         let convert = |port: &usize, view| {
             let port = &self.session.inputs()[*port];
             let input = to_input(view, port);
-            input.map_err(|error| Error::new(format!("input `{}`: {error}", port.name)))
+            input.map_err(|error| {
+                error.about(format_args!("input `{}`", port.name)).with_kind(ErrorKind::Input)
+            })
         };
         let given = self.inputs.iter().zip(inputs).map(|(port, view)| convert(port, view));
         let mut given = given.collect::<Result<Vec<_>>>()?;
@@ -170,14 +199,14 @@ impl Delegate for HostDelegate {
         }
         let mut targets = self.targets(&ordered, outputs, hooks.observe.is_some())?;
         let results = self.session.run_in_place(&mut ordered, &mut targets, hooks);
-        let results = results.map_err(|error| Error::new(format!("the model: {error}")))?;
+        let results = results.map_err(of_model)?;
         for (&port, out) in self.outputs.iter().zip(outputs) {
             let Some((_, value)) = results.iter().find(|(at, _)| *at == port) else { continue };
             let name = &self.session.outputs()[port].name;
             let Some(array) = value.as_array() else {
                 fail!("the model's output `{name}` is not a tensor");
             };
-            write(array, out).map_err(|error| Error::new(format!("output `{name}`: {error}")))?;
+            write(array, out).map_err(|error| error.about(format_args!("output `{name}`")))?;
         }
         Ok(())
     }
@@ -195,7 +224,7 @@ impl Delegate for HostDelegate {
     }
 
     fn reset(&mut self) -> Result<()> {
-        self.session.reset().map_err(|error| Error::new(error.to_string()))
+        Ok(self.session.reset()?)
     }
 
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
@@ -219,7 +248,7 @@ impl Delegate for HostDelegate {
         let Some(array) = array else {
             fail!("the state `{name}` cannot hold elements of `{:?}`", value.scalar_type())
         };
-        self.session.set_state(name, array).map_err(|error| Error::new(error.to_string()))
+        Ok(self.session.set_state(name, array)?)
     }
 }
 
@@ -241,11 +270,11 @@ impl HostDelegate {
         }
         let shapes: Vec<_> = inputs.iter().map(|input| input.shape().to_vec()).collect();
         let shapes = self.session.output_shapes(&shapes);
-        let shapes = shapes.map_err(|error| Error::new(format!("the model: {error}")))?;
+        let shapes = shapes.map_err(of_model)?;
         for (&port, out) in self.outputs.iter().zip(outputs) {
             let name = &ports[port].name;
             let Some(shape) = &shapes[port] else { continue };
-            resize(out, shape).map_err(|error| Error::new(format!("output `{name}`: {error}")))?;
+            resize(out, shape).map_err(|error| error.about(format_args!("output `{name}`")))?;
             // A narrower type is rounded on the way to one that is wider.
             let is_fp32 = ports[port].ty.as_tensor().is_some_and(|ty| ty.dtype == DType::Fp32);
             if is_fp32 && out.dtype == ScalarType::Float && out.is_contiguous() {
@@ -289,7 +318,7 @@ fn feature(port: &Port) -> Option<Feature> {
 /// the types do not imply. Floats are rounded to halves; an integer that does not fit is an error.
 fn to_input<'v>(view: &View<'v>, port: &Port) -> Result<Input<'v>> {
     let Some(ty) = port.ty.as_tensor() else {
-        fail!("the model takes a `{}`; accepted are tensors", port.ty);
+        fail!("the model's input is a `{}`; expected a tensor", port.ty);
     };
     Compute::of(view.dtype)?;
     // Core ML has no scalars at its edge.
@@ -334,7 +363,7 @@ fn to_input<'v>(view: &View<'v>, port: &Port) -> Result<Input<'v>> {
         _ => {
             let (low, high) = (range.start(), range.end());
             Err(Error::new(format!(
-                "the element {number} does not fit the `{dtype}` that the model takes; accepted are {low} to {high}"
+                "elements of an `{dtype}` input must be from {low} to {high}, got {number}"
             )))
         }
     };
@@ -412,7 +441,7 @@ fn write(array: &Array, out: &mut OutTensor) -> Result<()> {
             let numbers = numbers.collect::<Result<Vec<i64>>>()?;
             out.put_contiguous(&numbers);
         }
-        Elements::Texts(_) => fail!("the model gives text; accepted are numbers"),
+        Elements::Texts(_) => fail!("the model's output is text; expected numbers"),
     }
     Ok(())
 }

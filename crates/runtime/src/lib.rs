@@ -56,7 +56,7 @@ pub use backends::core_ml;
 pub use backends::host;
 pub use coremill_pte::program::ScalarType;
 pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use hooks::{Hooks, INPUT, Span, self_times};
 pub use limits::{Limits, MAX_RANK};
 pub use method::{Method, Results};

@@ -82,7 +82,7 @@ impl Program {
     /// Loads a method: gives it memory, and prepares what it delegates.
     pub fn method(&self, name: &str) -> Result<Method> {
         let (index, _) = self.plan(name)?;
-        Method::new(self.clone(), index).map_err(|error| error.of_method(name))
+        Method::new(self.clone(), index).map_err(|error| error.of_load().of_method(name))
     }
 }
 
@@ -99,7 +99,7 @@ impl Method {
         for (index, value) in plan.values.iter().enumerate() {
             let slot = match value {
                 PlannedValue::Tensor(tensor) => {
-                    let of_value = |error: Error| Error::new(format!("value %{index}: {error}"));
+                    let of_value = |error: Error| error.about(format_args!("value %{index}"));
                     EValue::Tensor(load(tensor, &program, &mut spaces).map_err(of_value)?)
                 }
                 value => slot(value),
@@ -194,7 +194,7 @@ impl Method {
         // Zeros stand where a file has become too short, whatever came of it.
         let files = self.program.shared.files.check();
         files
-            .map_err(|error| Error::new(error.to_string()))
+            .map_err(|error| Error::new(error.to_string()).with_source(error))
             .and(result)
             .map_err(|error| error.of_method(&self.name))?;
         Ok(Results { method: self })
@@ -216,7 +216,7 @@ fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<AlignedBuffer> {
 }
 
 fn known(id: ValueId, plan: &ExecutionPlan) -> Result<usize> {
-    ensure!(id.index() < plan.values.len(), "there is no value {id}");
+    ensure!(id.index() < plan.values.len(), "value {id} is not defined");
     Ok(id.index())
 }
 
@@ -258,10 +258,7 @@ fn load(
         tensor.dim_order,
         sizes.len()
     );
-    ensure!(
-        tensor.dynamism != ShapeDynamism::Unbound,
-        "the tensor's sizes have no bound; accepted are tensors whose largest sizes are known"
-    );
+    ensure!(tensor.dynamism != ShapeDynamism::Unbound, "the tensor's sizes have no upper bound");
     let in_space = |place: PlannedPlace, spaces: &[AlignedBuffer]| -> Result<Place> {
         let (space, offset) = (place.arena as usize, usize::try_from(place.offset).ok());
         let fits = |offset: &usize| {
@@ -274,7 +271,7 @@ fn load(
         }
     };
     let of_program = |data: Option<&ByteRope>, what: &str, index: u32| -> Result<Buffer> {
-        let Some(data) = data else { fail!("there is no {what} {index}") };
+        let Some(data) = data else { fail!("{what} {index} is not defined") };
         match data.to_buffer().slice(0..length) {
             Some(buffer) => Ok(buffer),
             None => fail!("the tensor has {length} bytes; {what} {index} has {}", data.len()),
@@ -320,7 +317,9 @@ fn put(place: Place, initial: &Buffer, spaces: &mut [AlignedBuffer]) -> Result<P
     if let Place::Space { space, offset } = place {
         let target = &mut spaces[space].bytes_mut()[offset..][..initial.len()];
         let read = initial.read_at(0, target);
-        read.map_err(|error| Error::new(format!("the initial value cannot be read: {error}")))?;
+        read.map_err(|error| {
+            Error::new(format!("the initial value cannot be read: {error}")).with_source(error)
+        })?;
     }
     Ok(place)
 }
@@ -340,7 +339,7 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
             kernel
         })
         .collect();
-    ensure!(missing.is_empty(), "there are no kernels for {}", missing.join(", "));
+    ensure!(missing.is_empty(), "no kernel supports {}", missing.join(", "));
     let mut chains = Vec::with_capacity(plan.chains.len());
     for chain in &plan.chains {
         let mut steps = Vec::with_capacity(chain.instructions.len());
@@ -348,14 +347,14 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
             let step = match instruction {
                 Instruction::KernelCall { operator, arguments } => {
                     let kernel = found.get(*operator as usize).copied().flatten();
-                    let Some(kernel) = kernel else { fail!("there is no operator {operator}") };
+                    let Some(kernel) = kernel else { fail!("operator {operator} is not defined") };
                     let step = kernel_step(kernel, arguments, plan);
                     step.map_err(|error| error.of_instruction(index, kernel.name))?
                 }
                 Instruction::DelegateCall { delegate, arguments } => {
                     ensure!(
                         (*delegate as usize) < plan.delegates.len(),
-                        "there is no delegate {delegate}"
+                        "delegate {delegate} is not defined"
                     );
                     let arguments = arguments.iter().map(|id| known(*id, plan));
                     let arguments = arguments.collect::<Result<Vec<usize>>>()?;
@@ -476,7 +475,11 @@ impl<'m> Results<'m> {
     }
 
     fn slot(&self, index: usize) -> Result<usize> {
-        ensure!(index < self.len(), "there is no result {index}; there are {}", self.len());
+        ensure!(
+            index < self.len(),
+            "result {index} is out of range; the method returned {}",
+            self.len()
+        );
         Ok(self.method.outputs[index])
     }
 }

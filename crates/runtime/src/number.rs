@@ -146,9 +146,7 @@ impl Compute {
             Half | BFloat16 | Float => Compute::F32,
             Double => Compute::F64,
             Byte | Char | Short | Int | Long | Bool => Compute::I64,
-            _ => fail!(
-                "elements of type `{dtype:?}` cannot be computed with; accepted are integers, floats and truth values"
-            ),
+            _ => fail!("elements must be integers, floats or booleans, got `{dtype:?}`"),
         })
     }
 

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use coremill_io::unknown_name;
 use coremill_kernels::Pool;
 use coremill_pte::ByteRope;
 use coremill_pte::program::{
@@ -11,7 +12,7 @@ use coremill_simd::Isa;
 use coremill_tensor::Files;
 
 use crate::delegate::Backend;
-use crate::error::{Error, Result, fail};
+use crate::error::{Error, ErrorKind, Result, fail};
 use crate::kernels::{Cache, Machine};
 use crate::limits::Limits;
 
@@ -91,8 +92,7 @@ impl Program {
     pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Program> {
         let path = path.as_ref();
         let program = coremill_pte::read(path);
-        let program =
-            program.map_err(|error| Error::new(format!("{}: {error}", path.display())))?;
+        let program = program.map_err(|error| Error::from(error).about(path.display()))?;
         Program::new(program, options)
     }
 
@@ -142,8 +142,8 @@ impl Program {
         match plans.iter().enumerate().find(|(_, plan)| plan.name == name) {
             Some(found) => Ok(found),
             None => {
-                let names: Vec<String> = self.methods().map(|name| format!("`{name}`")).collect();
-                fail!("there is no method `{name}`; there are {}", names.join(", "));
+                let message = unknown_name("method", name, self.methods());
+                Err(Error::new(message).with_kind(ErrorKind::Input))
             }
         }
     }
@@ -158,7 +158,7 @@ fn port(plan: &ExecutionPlan, index: usize) -> Result<Port> {
             dynamic: is_dynamic(tensor),
         },
         Some(value) => Port::Fixed(value.clone()),
-        None => fail!("there is no value %{index}"),
+        None => fail!("value %{index} is not defined"),
     })
 }
 

@@ -1,8 +1,9 @@
 //! What a method keeps from run to run.
 
+use coremill_io::unknown_name;
 use coremill_pte::program::Value as PlannedValue;
 
-use crate::error::{Error, Result, ensure, fail};
+use crate::error::{Error, ErrorKind, Result, ensure, fail};
 use crate::method::{Method, Step};
 use crate::slot::{EValue, Place, TensorValue};
 use crate::value::Tensor;
@@ -44,17 +45,16 @@ impl Method {
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
         let held = self.held()?;
         let Some((_, found)) = held.iter().find(|(known, _)| known == name) else {
-            let names: Vec<String> = held.iter().map(|(name, _)| format!("`{name}`")).collect();
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            fail!("there is no state `{name}`; there are {names}");
+            let message = unknown_name("state", name, held.iter().map(|(name, _)| name));
+            return Err(Error::new(message).with_kind(ErrorKind::Input));
         };
         match found {
             StateStorage::Delegate(delegate, own) => {
                 self.delegates[*delegate].delegate.set_state(own, value)
             }
-            StateStorage::Value(index) => self
-                .put_value(*index, value)
-                .map_err(|error| Error::new(format!("the state `{name}`: {}", error.message()))),
+            StateStorage::Value(index) => self.put_value(*index, value).map_err(|error| {
+                error.about(format_args!("state `{name}`")).with_kind(ErrorKind::Input)
+            }),
         }
     }
 
@@ -64,11 +64,11 @@ impl Method {
         let Place::Space { space, offset } = slot.place else { fail!("it has no memory") };
         ensure!(
             view.dtype == slot.dtype && view.sizes == slot.sizes,
-            "a tensor of `{:?}` and the sizes {:?} is given; accepted is `{:?}` and {:?}",
-            view.dtype,
-            view.sizes,
+            "expected a tensor of `{:?}` with the sizes {:?}, got `{:?}` with {:?}",
             slot.dtype,
-            slot.sizes
+            slot.sizes,
+            view.dtype,
+            view.sizes
         );
         let memory = &mut self.spaces[space].bytes_mut()[offset..][..slot.capacity];
         let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);

@@ -194,7 +194,7 @@ impl OutTensor<'_> {
     pub fn copy_from(&mut self, view: &View<'_>) -> Result {
         ensure!(
             view.dtype == self.dtype,
-            "the elements are of `{:?}`; accepted is `{:?}`",
+            "the elements have the type `{:?}`; expected `{:?}`",
             view.dtype,
             self.dtype
         );
@@ -397,7 +397,7 @@ pub(crate) fn wrap_dimension(dimension: i64, rank: usize) -> Result<usize> {
     let wrapped = if dimension < 0 { dimension.checked_add(count) } else { Some(dimension) };
     match wrapped {
         Some(wrapped) if (0..count).contains(&wrapped) => Ok(wrapped as usize),
-        _ => crate::error::fail!("there is no dimension {dimension}; the rank is {rank}"),
+        _ => crate::error::fail!("dimension {dimension} is out of range for rank {rank}"),
     }
 }
 

@@ -24,5 +24,5 @@ pub(crate) fn delegates() -> Result<Arc<dyn coremill_runtime::Backend>> {
 }
 
 fn refused() -> Error {
-    availability().expect_err("there is no Core ML").into()
+    availability().expect_err("Core ML is unavailable").into()
 }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use coremill_coreml::Plan;
 use coremill_engine::{Array, Engine, Outputs};
+use coremill_io::unknown_name;
 use coremill_runtime::Hooks;
 
 use crate::FeatureSpec;
@@ -141,8 +142,8 @@ pub(crate) fn find<'p>(
     match specs.iter().find(|spec| spec.name == name) {
         Some(spec) => Ok(spec),
         None => {
-            let names = quoted(specs.iter().map(|spec| &*spec.name));
-            fail!(Input, "there is no {what} `{name}`; there are {names}")
+            let names = specs.iter().map(|spec| &spec.name);
+            fail!(Input, "{}", unknown_name(what, name, names))
         }
     }
 }
@@ -154,7 +155,7 @@ pub(crate) fn check_names(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result 
 
 /// Refuses slices for no output, and outputs with two slices.
 pub(crate) fn check_slices(specs: &[FeatureSpec], outputs: &OutputSlices<'_, '_>) -> Result {
-    let twice = "written to two slices; accepted is one for each output";
+    let twice = "given two slices; expected one";
     check_each(specs, outputs, "output", twice)
 }
 
@@ -188,8 +189,11 @@ pub(crate) fn checked(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result<Vec<
 pub(crate) fn copy_into(found: &Outputs, outputs: &mut OutputSlices<'_, '_>) -> Result {
     for (name, slice) in outputs {
         let Some(floats) = found.floats(name) else {
-            let names = quoted(found.0.iter().map(|(name, _)| &**name));
-            fail!(Input, "there is no output `{name}` of floats; there are {names}");
+            if found.0.iter().any(|(known, _)| known == name) {
+                fail!(Input, "output `{name}` does not hold floats");
+            }
+            let names = found.0.iter().map(|(name, _)| name);
+            fail!(Input, "{}", unknown_name("output", name, names));
         };
         check_length(name, floats.len(), slice.len())?;
         slice.copy_from_slice(floats);

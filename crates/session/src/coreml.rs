@@ -9,6 +9,7 @@ use coremill_coreml::{
     Cache, CompiledModel, LoadOptions, Model, Output, OwnedTensor, Plan, State, Tensor, TensorMut,
 };
 use coremill_engine::{Array, ElementsView, Outputs, Value};
+use coremill_io::unknown_name;
 use coremill_mil::verify::Verified;
 use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_runtime::{Hooks, Span};
@@ -61,7 +62,7 @@ fn store(directory: Option<&PathBuf>) -> Result<Store> {
     };
     Store::open(root, &Options::default()).map_err(|error| {
         let found = Error::new(error.to_string()).of_kind(ErrorKind::File);
-        match error.remedy() {
+        match error.hint() {
             Some(hint) => found.with_hint(hint),
             None => found,
         }
@@ -114,8 +115,8 @@ impl CoreMlExecutable {
         match self.functions.iter().find(|function| function.name == name) {
             Some(function) => Ok(function),
             None => {
-                let names = quoted(self.functions.iter().map(|function| &*function.name));
-                fail!(Input, "there is no function `{name}`; there are {names}")
+                let names = self.functions.iter().map(|function| &function.name);
+                fail!(Input, "{}", unknown_name("function", name, names))
             }
         }
     }

@@ -1,8 +1,9 @@
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
-/// The subject of an [`Error`].
+use coremill_io::ErrorDetail;
+
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -23,9 +24,7 @@ pub enum ErrorKind {
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    detail: ErrorDetail,
 }
 
 /// The result of this crate's functions.
@@ -33,8 +32,7 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(message: impl Into<String>) -> Error {
-        let kind = ErrorKind::default();
-        Error { kind, message: message.into(), hint: None, source: None }
+        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
     /// The same error, of a kind.
@@ -43,9 +41,8 @@ impl Error {
         self
     }
 
-    /// The same error with a remedy.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+        self.detail = self.detail.with_hint(hint);
         self
     }
 
@@ -55,56 +52,71 @@ impl Error {
         hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let message = source.to_string();
-        Error { kind, message, hint, source: Some(Arc::new(source)) }
+        let detail = ErrorDetail { hint, ..ErrorDetail::new(source.to_string()) };
+        Error { kind, detail: detail.with_source(source) }
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
         Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
     }
 
+    /// An error of a path at which nothing is.
+    pub(crate) fn missing(path: &Path) -> Error {
+        let message = format!("{}: no such file or directory", path.display());
+        Error::new(message).of_kind(ErrorKind::File)
+    }
+
+    /// An error of a directory that is to be written to.
+    pub(crate) fn missing_directory(path: &Path) -> Error {
+        let message = format!("{}: no such directory", path.display());
+        Error::new(message).of_kind(ErrorKind::File)
+    }
+
     /// The same error, in a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
         let path = path.display().to_string();
-        if !self.message.contains(&path) {
-            self.message = format!("{path}: {}", self.message);
+        if !self.detail.message.contains(&path) {
+            self.detail.message = format!("{path}: {}", self.detail.message);
         }
         self
     }
 
     /// The same error, in an array of that name.
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.message = format!("`{}`: {}", name.escape_debug(), self.message);
+        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
         self
     }
 
-    /// The subject.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The remedy, if one is known.
+    /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.detail.hint()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        self.detail.fmt(f)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn std::error::Error + 'static))
+        self.detail.source()
     }
 }
 
 impl From<coremill_engine::Error> for Error {
     fn from(error: coremill_engine::Error) -> Error {
-        let kind = if error.is_of_input() { ErrorKind::Input } else { ErrorKind::Run };
-        Error::from_source(kind, error.remedy().map(str::to_owned), error)
+        let kind = match error.kind() {
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -116,7 +128,7 @@ impl From<coremill_coreml::Error> for Error {
             coremill_coreml::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Run,
         };
-        Error::from_source(kind, error.remedy().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -128,7 +140,13 @@ impl From<coremill_mlpackage::package::Error> for Error {
 
 impl From<coremill_runtime::Error> for Error {
     fn from(error: coremill_runtime::Error) -> Error {
-        Error::from_source(ErrorKind::Run, None, error)
+        use coremill_runtime::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            _ => ErrorKind::Run,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 

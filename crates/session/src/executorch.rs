@@ -378,7 +378,7 @@ fn fixed(value: &Planned, name: &str) -> Result<Value> {
         Planned::Bool(flag) => Value::Bool(*flag),
         Planned::Double(number) => Value::Double(*number),
         Planned::String(text) => Value::String(text.clone()),
-        _ => fail!(Run, "`{name}` is a list; accepted are tensors and numbers"),
+        _ => fail!(Run, "`{name}` is a list; expected a tensor or a number"),
     })
 }
 

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use coremill_io::unsupported_extension;
 use coremill_tensor::Buffer;
 use coremill_zip::Archive;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The content of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +43,13 @@ pub struct OtherFile {
 /// The length of the part of a file that is read to detect its format.
 const START: u64 = 4096;
 
-const CONVERT: &str = "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
-const EXPORT: &str = "save the model with `torch.export.save`, then run `coremill convert MODEL.pt2 -o MODEL.mlpackage`";
-const ARRAYS: &str = "pass it as an input of `coremill run`: the option `inputs=FILE`";
-const SOURCE: &str = "export the PyTorch model with `torch.export.save`, and convert that";
+const CONVERT: &str = "convert it first";
+const EXPORT: &str = "save the model with `torch.export.save`, then convert it";
+const ARRAYS: &str = "pass it as an input of a run: the option `inputs=FILE`";
+const IMAGE: &str = "pass it as an input of a run: the option `image=NAME=FILE`";
+const SOURCE: &str = "export the PyTorch model with `torch.export.save`, then convert it";
 const READ: &str =
-    "`coremill` reads packages, compiled models, model files, MIL text, `.pt2` and `.pte`";
+    "supported are packages, compiled models, model files, MIL text, `.pt2` and `.pte` files";
 
 /// The beginnings of files that have a signature.
 const SIGNATURES: [(&[u8], &str, &str); 12] = [
@@ -58,16 +60,8 @@ const SIGNATURES: [(&[u8], &str, &str); 12] = [
     (b"BZh", "a bzip2 archive", "unpack it first"),
     (b"\xfd7zXZ", "an xz archive", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a Zstandard archive", "unpack it first"),
-    (
-        b"\x89PNG",
-        "a picture",
-        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
-    ),
-    (
-        b"\xff\xd8\xff",
-        "a picture",
-        "pass it as an input of `coremill run`: the option `image=NAME=FILE`",
-    ),
+    (b"\x89PNG", "a PNG image", IMAGE),
+    (b"\xff\xd8\xff", "a JPEG image", IMAGE),
     (b"SQLite format 3", "an SQLite database", READ),
     (b"%PDF", "a PDF document", READ),
     (b"\x7fELF", "an executable", READ),
@@ -99,10 +93,7 @@ impl FileKind {
     /// Detects the content of a path, whatever its extension.
     pub fn of_content(path: &Path) -> Result<FileKind> {
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                let message = format!("there is nothing at {}", path.display());
-                Error::new(message).of_kind(ErrorKind::File)
-            }
+            io::ErrorKind::NotFound => Error::missing(path),
             _ => Error::io("read", path, &error),
         })?;
         if metadata.is_dir() {
@@ -134,10 +125,7 @@ impl FileKind {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("mlpackage") => Ok(FileKind::Package),
             Some("mlmodelc") => Ok(FileKind::CompiledModel),
-            _ => {
-                let message = format!("{} has no extension that says its form", path.display());
-                Err(Error::new(message).with_hint("end it in `.mlpackage` or `.mlmodelc`"))
-            }
+            _ => Err(Error::new(unsupported_extension(path, &["mlpackage", "mlmodelc"]))),
         }
     }
 
@@ -147,13 +135,11 @@ impl FileKind {
             FileKind::Package | FileKind::CompiledModel | FileKind::ModelFile => {
                 ("a Core ML model", READ)
             }
-            FileKind::MilText => {
-                ("MIL text", "`coremill pack MODEL.mil -o MODEL.mlpackage` makes a package of it")
-            }
+            FileKind::MilText => ("MIL text", "pack it first"),
             FileKind::ExportedProgram => ("an exported PyTorch program", CONVERT),
             FileKind::ExecuTorchProgram => (
                 "an ExecuTorch program",
-                "`coremill run`, `check`, `inspect` and `compare` take it; `coremill extract` writes the models in it",
+                "run, check, inspect or compare it, or extract its models",
             ),
             FileKind::Arrays => ("an archive of arrays", ARRAYS),
             FileKind::Other(OtherFile { description, hint }) => (&**description, *hint),

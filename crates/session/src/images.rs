@@ -56,7 +56,7 @@ pub fn read(
 ) -> Result<Array, Error> {
     let path = path.as_ref();
     let file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::new(format!("there is nothing at {}", path.display())),
+        io::ErrorKind::NotFound => Error::missing(path),
         _ => Error::io("read", path, &error),
     })?;
     from_reader(BufReader::new(file), spec, resize).map_err(|error| error.within(path))
@@ -108,8 +108,8 @@ pub fn from_reader(
 
 fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
     let broken = |error: image::ImageError| {
-        Error::new(format!("it is not a picture that can be read: {error}"))
-            .with_hint("accepted are PNG and JPEG")
+        Error::new(format!("the image cannot be read: {error}"))
+            .with_hint("pass a PNG or JPEG file")
     };
     let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
     let mut reader = ImageReader::new(from).with_guessed_format().map_err(unread)?;
@@ -245,7 +245,7 @@ mod tests {
         let whole = png(2, 1, |_, _| [1, 2, 3]);
         for bytes in [&b""[..], b"GIF89a rubbish", &whole[..whole.len() / 2]] {
             let error = from_reader(Cursor::new(bytes), &spec, None).expect_err("no picture");
-            assert_eq!(error.hint(), Some("accepted are PNG and JPEG"), "{error}");
+            assert_eq!(error.hint(), Some("pass a PNG or JPEG file"), "{error}");
         }
         let array = FeatureSpec { description: None, ..spec };
         let error = from_reader(Cursor::new(&whole), &array, None).expect_err("no image");

@@ -145,7 +145,7 @@ fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result
         _ => {
             let accepted = spec.accepted_shapes();
             let error = Error::new(format!(
-                "{count} elements fit no shape of `{}`; accepted is {accepted}",
+                "{count} elements fit no shape of `{}`; expected {accepted}",
                 spec.name
             ));
             return Err(error.of_kind(ErrorKind::Input).with_hint("state the shape with `Shaped`"));

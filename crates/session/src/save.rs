@@ -3,7 +3,7 @@ use std::path::Path;
 use coremill_mil::verify::Verified;
 use coremill_mlpackage::{compiled, package};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::file_kind::FileKind;
 
 /// The options of [`save`].
@@ -19,10 +19,7 @@ pub struct SaveOptions {
 pub fn save(path: &Path, verified: &Verified<'_>, options: &SaveOptions) -> Result {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        let message = format!("{}: there is no directory {}", path.display(), parent.display());
-        return Err(Error::new(message)
-            .of_kind(ErrorKind::File)
-            .with_hint("make the directory first"));
+        return Err(Error::missing_directory(parent).with_hint("make the directory first"));
     }
     let SaveOptions { durable } = *options;
     let written = match FileKind::of_extension(path)? {

@@ -89,7 +89,7 @@ impl fmt::Display for Isa {
 
 impl fmt::Display for UnknownIsa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such instruction set; there are `portable`, `neon`, `avx2` and `avx512`")
+        f.write_str("unknown instruction set; expected `portable`, `neon`, `avx2` or `avx512`")
     }
 }
 

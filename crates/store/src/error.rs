@@ -1,19 +1,20 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+
+use coremill_io::ErrorDetail;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the store cannot do what it was asked to.
+/// Error of the store.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
-    hint: Option<String>,
-    source: Option<Source>,
+    detail: ErrorDetail,
 }
 
-/// What is wrong, roughly.
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -29,11 +30,14 @@ pub enum ErrorKind {
     Input,
 }
 
+/// Hint if the disk or the store is full.
+pub(crate) const FREE_SPACE: &str = "free some disk space, or prune the cache";
+
 pub(crate) type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), hint: None, source: None }
+        Error { kind, detail: ErrorDetail::new(message) }
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: io::Error) -> Error {
@@ -41,52 +45,49 @@ impl Error {
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
         let kind = if is_full { ErrorKind::Full } else { ErrorKind::Io };
         let message = format!("cannot {action} `{}`: {error}", path.display());
-        let failed = Error { source: Some(Box::new(error)), ..Error::new(kind, message) };
-        if is_full {
-            failed.with_hint("free some space, or remove entries with `coremill cache prune`")
-        } else {
-            failed
-        }
+        let failed = Error { kind, detail: ErrorDetail::new(message).with_source(error) };
+        if is_full { failed.with_hint(FREE_SPACE) } else { failed }
     }
 
     pub(crate) fn index(path: &Path, error: rusqlite::Error) -> Error {
         let is_full = is_full(&error);
         let kind = if is_full { ErrorKind::Full } else { ErrorKind::Index };
         let message = format!("cannot use the index `{}`: {error}", path.display());
-        Error { source: Some(Box::new(error)), ..Error::new(kind, message) }
+        Error { kind, detail: ErrorDetail::new(message).with_source(error) }
     }
 
     pub(crate) fn make(label: &str, error: impl Into<Source>) -> Error {
         let error = error.into();
         let message = format!("cannot make the entry `{label}`: {error}");
-        Error { source: Some(error), ..Error::new(ErrorKind::Make, message) }
+        let detail = ErrorDetail { source: Some(Arc::from(error)), ..ErrorDetail::new(message) };
+        Error { kind: ErrorKind::Make, detail }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+        self.detail = self.detail.with_hint(hint);
         self
     }
 
-    /// What is wrong, roughly.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What to do about it.
-    pub fn remedy(&self) -> Option<&str> {
-        self.hint.as_deref()
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        self.detail.fmt(f)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.detail.source()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::error::{Error, ErrorKind, Result, is_full};
+use crate::error::{Error, ErrorKind, FREE_SPACE, Result, is_full};
 use crate::index::{self, Index, is_damage};
 use crate::key::Key;
 use crate::lock::{Lock, Mode};
@@ -481,9 +481,9 @@ impl Store {
             Err(_) => {
                 let is_empty = read_directory(&self.root)?.is_empty();
                 if !is_empty && !marker.exists() {
-                    let message = format!("`{}` holds something else", self.root.display());
+                    let message = format!("`{}` is not a cache of coremill", self.root.display());
                     return Err(Error::new(ErrorKind::Input, message)
-                        .with_hint("give an empty directory, or one that does not exist yet"));
+                        .with_hint("name the directory of a cache; one is created in a directory that is empty or missing"));
                 }
                 self.mark(&marker)?;
             }
@@ -560,8 +560,7 @@ fn full_or_make(label: &str, error: Source) -> Error {
     });
     if is_full {
         let message = format!("cannot make the entry `{label}`: {error}");
-        return Error::new(ErrorKind::Full, message)
-            .with_hint("free some space, or remove entries with `coremill cache prune`");
+        return Error::new(ErrorKind::Full, message).with_hint(FREE_SPACE);
     }
     Error::make(label, error)
 }

@@ -76,7 +76,8 @@ impl Values<'_> {
                 Value::Integer(_) => 8,
             };
         if bytes > MAX_BYTES {
-            let message = format!("a key and value of {bytes} bytes; accepted are {MAX_BYTES}");
+            let message =
+                format!("a key and its value must have at most {MAX_BYTES} bytes, got {bytes}");
             return Err(
                 Error::new(ErrorKind::Input, message).with_hint("keep larger values as entries")
             );

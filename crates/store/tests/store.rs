@@ -79,7 +79,7 @@ fn what_fails_leaves_nothing() {
     let full = |_: &Path| Err(io::Error::from(io::ErrorKind::StorageFull));
     let error = store.get_or_insert(&key(1), "model", "large", full).expect_err("it fails");
     assert_eq!(error.kind(), ErrorKind::Full);
-    assert!(error.remedy().is_some_and(|hint| hint.contains("coremill cache prune")));
+    assert!(error.hint().is_some_and(|hint| hint.contains("prune the cache")));
     let nothing = |_: &Path| io::Result::Ok(());
     let error = store.get_or_insert(&key(1), "model", "empty", nothing).expect_err("it fails");
     assert_eq!(error.to_string(), "nothing was written for the entry `empty`");
@@ -361,7 +361,7 @@ fn a_directory_of_something_else_is_left_alone() {
     fs::write(root.join("trash/precious"), "precious").expect("written");
     let error = Store::open(&root, &Options::default()).map(|_| ()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Input);
-    assert!(error.to_string().ends_with("holds something else"), "{error}");
+    assert!(error.to_string().ends_with("is not a cache of coremill"), "{error}");
     assert!(root.join("trash/precious").exists());
     assert_eq!(fs::read_dir(&root).expect("read").count(), 1);
     fs::write(root.join("coremill-store"), "2\n").expect("written");

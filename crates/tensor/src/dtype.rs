@@ -203,7 +203,7 @@ pub struct UnknownDType;
 
 impl fmt::Display for UnknownDType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the name of an element type")
+        f.write_str("unknown element type")
     }
 }
 

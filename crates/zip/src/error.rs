@@ -1,18 +1,19 @@
 use std::fmt;
 
-/// What is wrong with an archive, and where.
+use coremill_io::ErrorDetail;
+
+/// Error of reading or writing an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
     kind: ErrorKind,
-    entry: Option<String>,
-    message: String,
-    hint: Option<String>,
+    /// The location is the entry.
+    detail: ErrorDetail<Option<String>>,
 }
 
-/// Whose fault an [`Error`] is, and so what may help.
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The bytes do not follow their format: cut short, altered, or made to harm.
@@ -25,7 +26,7 @@ pub enum ErrorKind {
 
 impl Error {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, entry: None, message: message.into(), hint: None }))
+        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
     pub(crate) fn malformed(message: impl Into<String>) -> Error {
@@ -41,33 +42,33 @@ impl Error {
     }
 
     pub(crate) fn in_entry(mut self, entry: &str) -> Error {
-        self.0.entry.get_or_insert_with(|| entry.to_owned());
+        self.0.detail.location.get_or_insert_with(|| entry.to_owned());
         self
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
-    /// Whose fault it is.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The entry at fault.
     pub fn entry(&self) -> Option<&str> {
-        self.0.entry.as_deref()
+        self.0.detail.location.as_deref()
     }
 
-    /// What was found and what is accepted.
+    /// Description of the fault, without the entry.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.0.detail.message
     }
 
-    /// What to do about it.
+    /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.detail.hint()
     }
 }
 
@@ -80,7 +81,11 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.detail.source()
+    }
+}
 
 /// Text out of a file, fit for a message.
 pub(crate) fn shown(text: &str) -> String {

@@ -85,8 +85,9 @@ impl Archive {
                 METHOD_STORED => whole(entry, run)?,
                 METHOD_DEFLATED => inflate(entry, run.as_bytes(), most)?,
                 method => {
-                    let accepted = "accepted are 0 (stored) and 8 (deflated)";
-                    let message = format!("the entry is compressed by method {method}; {accepted}");
+                    let message = format!(
+                        "the entry must be stored (method 0) or deflated (8), got method {method}"
+                    );
                     return Err(Error::unsupported(message));
                 }
             };
@@ -109,7 +110,7 @@ impl Archive {
     /// What lies behind the entry's header.
     fn run(&self, entry: &Entry) -> Result<Buffer, Error> {
         if entry.flags & FLAG_ENCRYPTED != 0 {
-            return Err(Error::unsupported("the entry is encrypted; accepted are plain ones"));
+            return Err(Error::unsupported("encrypted entries are not supported"));
         }
         let outside = || {
             Error::malformed(format!(
@@ -184,7 +185,7 @@ fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
 }
 
 fn too_long(entry: &Entry, most: u64) -> Error {
-    Error::limit(format!("the entry has {} bytes; accepted are {most}", entry.size))
+    Error::limit(format!("the entry must have at most {most} bytes, got {}", entry.size))
 }
 
 /// A run of bytes whose length was checked.
@@ -291,7 +292,7 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
             Ok(End { entries: record.u64(32), size: record.u64(40), offset: record.u64(48) })
         }
         None => Err(Error::malformed(format!(
-            "there is no zip64 end record at {}, where the locator says it is",
+            "the zip64 end record is missing at {}, where the locator points",
             locator.u64(8)
         ))),
     }

@@ -194,7 +194,7 @@ mod tests {
         let error = open(large).stored("weights").expect_err("another byte");
         assert!(error.to_string().starts_with("`weights`: the checksum of"), "{error}");
         let error = open(bytes.clone()).read("one", 9).expect_err("ten bytes");
-        assert_eq!(error.to_string(), "`one`: the entry has 10 bytes; accepted are 9");
+        assert_eq!(error.to_string(), "`one`: the entry must have at most 9 bytes, got 10");
         assert!(Archive::open(Buffer::from(bytes[..bytes.len() - 1].to_vec())).is_err());
     }
 }

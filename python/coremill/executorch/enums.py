@@ -89,7 +89,7 @@ def member(value: object, kind: str) -> Enum:
     if not is_member(value, kind):
         names = ", ".join(f"{kind}.{name}" for name in _CLASSES[kind][0].__members__)
         raise TypeError(
-            f"found {value!r} where `{kind}` is wanted; accepted are {names} of "
+            f"found {value!r} for `{kind}`; expected one of {names} of "
             "`coremltools` or of `coremill.executorch`"
         )
     return value  # type: ignore[return-value]

@@ -12,5 +12,5 @@ def get_coreml_log_level(default_level: int) -> int:
     if not name:
         return default_level
     if name not in _LEVELS:
-        raise ValueError(f"Invalid ET_COREML_LOG_LEVEL: {name}; accepted are {', '.join(_LEVELS)}")
+        raise ValueError(f"Invalid ET_COREML_LOG_LEVEL: {name}; expected one of {', '.join(_LEVELS)}")
     return getattr(logging, name)

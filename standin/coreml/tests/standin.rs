@@ -172,7 +172,7 @@ fn what_does_not_fit_is_told() {
         );
         assert_eq!(error_of(&[("x", x), ("z", x)]).split(':').next(), Some("input `x`"));
         let flat = Tensor::contiguous(DType::Fp32, &[6], &input).expect("fits");
-        assert_eq!(error_of(&[("x", flat)]), "input `x`: the shape is [6]; accepted are [2, 3]");
+        assert_eq!(error_of(&[("x", flat)]), "input `x`: the shape must be [2, 3], got [6]");
         let mut other = OwnedTensor::new("other", DType::Fp32);
         let error = model.predict(&[("x", x)], &mut [&mut other], None).expect_err("refused");
         assert_eq!(error.to_string(), "no output `other`: there are `y`");
@@ -342,7 +342,7 @@ fn shapes_may_be_enumerated_or_ranges() {
             model.predict(&[("x", wrong), ("z", z)], &mut [&mut y], None).expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "input `x`: the shape is [2, 2]; accepted are [1, 2], [3, 2]"
+            "input `x`: the shape must be [1, 2], [3, 2], got [2, 2]"
         );
     });
 }

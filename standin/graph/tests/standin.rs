@@ -102,7 +102,7 @@ fn graphs_run_on_core_ml_and_are_compiled_once() {
                 model.run_into(&[("x", &x)], &mut [("y", &mut short)]).expect_err("too short");
             assert!(error.to_string().contains("there is room for 5"), "{error}");
             let error = model.run(&[("z", &x)]).expect_err("no such name");
-            assert_eq!(error.to_string(), "there is no input `z`; there are `x`");
+            assert_eq!(error.to_string(), "unknown input `z`; the only input is `x`");
         }
     }
     assert_eq!(results[0].floats("y"), Some(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0][..]));
@@ -150,7 +150,7 @@ fn functions_share_states() {
         model.reset().expect("reset");
         assert_eq!(step(&mut model, "sum", 5.0), 5.0);
         let error = model.state("none").expect_err("no such state");
-        assert_eq!(error.to_string(), "there is no state `none`; there are `total`");
+        assert_eq!(error.to_string(), "unknown state `none`; the only state is `total`");
         assert_eq!(model.states("sum").expect("there are some").len(), 1);
     }
 }

@@ -152,17 +152,56 @@ fn odd_phrases(text: &str) -> Vec<String> {
 
 /// Flags of the command line in the strings of a library's source, each with its line.
 fn flags(text: &str) -> Vec<String> {
-    let tokens = rust::tokens(text);
-    let end = rust::tests_start(&tokens);
-    let strings = tokens[..end].iter().filter(|token| token.is_string());
-    let named = strings.filter(|string| {
-        let mut ends = string.text.match_indices("--").map(|(at, _)| string.text.split_at(at));
+    strings_with(text, |string| {
+        let mut ends = string.match_indices("--").map(|(at, _)| string.split_at(at));
         ends.any(|(before, after)| {
             !before.ends_with(|c: char| c == '-' || c.is_alphanumeric())
                 && after[2..].starts_with(|c: char| c.is_ascii_lowercase())
         })
-    });
-    named.map(|string| format!("{}: {}", string.line, string.text)).collect()
+    })
+}
+
+/// Commands in the strings of a library's source, each with its line: `coremill` and a word of `names`.
+fn commands(text: &str, names: &[String]) -> Vec<String> {
+    strings_with(text, |string| {
+        let mut after = string.split("coremill ").skip(1);
+        after.any(|rest| {
+            let word = rest.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+            names.iter().any(|name| name == word)
+        })
+    })
+}
+
+/// Phrases that messages do not use, as they are read twice: "`x` must be at least 1, got 0" and "unknown input `z`; the
+/// inputs are `x` and `y`" say the same.
+const ODD_MESSAGES: [&str; 6] = [
+    "accepted is ",
+    "accepted are ",
+    " is accepted",
+    " are accepted",
+    "there is no ",
+    "there are no ",
+];
+
+/// Strings of a library's source that contain one of [`ODD_MESSAGES`], each with its line.
+fn odd_messages(text: &str) -> Vec<String> {
+    strings_with(text, |string| ODD_MESSAGES.iter().any(|phrase| string.contains(phrase)))
+}
+
+/// Strings of a source outside its tests that meet a condition, each with its line.
+fn strings_with(text: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
+    let tokens = rust::tokens(text);
+    let end = rust::tests_start(&tokens);
+    let strings = tokens[..end].iter().filter(|token| token.is_string() && meets(&token.text));
+    strings.map(|string| format!("{}: {}", string.line, string.text)).collect()
+}
+
+/// Names of the commands, which are the modules of `crates/cli/src/commands`.
+fn command_names() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("crates/cli/src/commands")).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let names = paths.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()));
+    names.filter(|name| name != "mod").collect()
 }
 
 /// Where `unsafe` may stand.
@@ -219,12 +258,26 @@ fn unsafe_code_is_where_it_may_be_and_says_why() {
     assert_clean(&["rs"], unsound);
 }
 
-/// Libraries name options (the option `target=ios18`); the command makes flags of them.
+/// Libraries name options (the option `target=ios18`) and steps; the command names its flags and subcommands.
 #[test]
 fn libraries_name_no_flags() {
+    let names = command_names();
+    assert!(names.iter().any(|name| name == "convert"), "{names:?}");
     assert_clean(&["rs"], |place, text| {
         let library = place.starts_with("crates/") && place.contains("/src/");
-        if library && !place.starts_with("crates/cli/") { flags(text) } else { Vec::new() }
+        match library && !place.starts_with("crates/cli/") {
+            true => [flags(text), commands(text, &names)].concat(),
+            false => Vec::new(),
+        }
+    });
+}
+
+#[test]
+fn messages_state_requirements() {
+    assert_clean(&["rs"], |place, text| {
+        let shipped = place.starts_with("crates/") && place.contains("/src/");
+        let is_test = place.ends_with("tests.rs") || place.contains("/tests/");
+        if shipped && !is_test { odd_messages(text) } else { Vec::new() }
     });
 }
 

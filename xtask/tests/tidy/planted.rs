@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::rust::unchecked_places;
 use crate::{
-    examples, flags, fuzz_targets, modules, odd_phrases, plain_products, scheduled, unsound,
+    commands, examples, flags, fuzz_targets, modules, odd_messages, odd_phrases, plain_products,
+    scheduled, unsound,
 };
 
 /// The cycles of a crate with these files.
@@ -130,6 +131,23 @@ fn a_flag_in_a_library_is_found() {
                  const B: char = '\"'; const C: &str = \"a--b\";";
     assert_eq!(flags(clean), [""; 0]);
     assert_eq!(flags("#[cfg(test)]\nmod tests { const A: &str = \"--json\"; }"), [""; 0]);
+}
+
+#[test]
+fn a_command_in_a_library_is_found() {
+    let names = ["cache".to_owned(), "convert".to_owned()];
+    let hint = "const A: &str = \"remove entries with `coremill cache prune`\";";
+    assert_eq!(commands(hint, &names).len(), 1);
+    let clean = "const A: &str = \"convert it with coremill, or a coremill store key\"; // coremill convert\n\
+                 #[cfg(test)]\nmod tests { const B: &str = \"coremill convert\"; }";
+    assert_eq!(commands(clean, &names), [""; 0]);
+}
+
+#[test]
+fn an_odd_message_is_found() {
+    assert_eq!(odd_messages("fail!(\"`x` is 0; accepted are 1 and more\")").len(), 1);
+    assert_eq!(odd_messages("fail!(\"there is no input `z`; there are `x`\")").len(), 1);
+    assert_eq!(odd_messages("fail!(\"`x` must be at least 1, got 0\") // accepted are"), [""; 0]);
 }
 
 #[test]

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     if !root.exists() {
         if args.dir.is_some() {
-            let message = format!("there is no directory {}", report.directory);
+            let message = format!("{}: no such directory", report.directory);
             return Err(Failure::user(message));
         }
         // Nothing was cached yet, and looking does not make a cache.
@@ -192,5 +192,5 @@ fn entry(listed: &EntryInfo) -> EntryOf {
 }
 
 fn failure(error: &Error) -> Failure {
-    Failure::user(error).hint(error.remedy())
+    Failure::user(error).hint(error.hint())
 }

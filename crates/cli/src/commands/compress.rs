@@ -130,7 +130,7 @@ impl FromStr for Target {
         let tags = || Opset::ALL.map(Opset::tag).join(", ");
         Opset::from_tag(text)
             .map(Target)
-            .ok_or_else(|| format!("no such release; accepted are {}", tags()))
+            .ok_or_else(|| format!("no such release; expected {}", tags()))
     }
 }
 

@@ -77,7 +77,7 @@ fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
 fn threads(text: &str) -> Result<usize, String> {
     const MOST: usize = coremill_kernels::MAX_THREADS;
     let number = text.parse::<usize>().ok().filter(|number| *number <= MOST);
-    number.ok_or_else(|| format!("accepted are 0 to {MOST}"))
+    number.ok_or_else(|| format!("expected a number from 0 to {MOST}"))
 }
 
 /// Refuses outputs that would replace an input, a part of one, what holds one, or another output. `-` stands for the

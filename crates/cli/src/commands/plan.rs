@@ -89,5 +89,5 @@ fn device(kind: DeviceKind) -> Device {
 }
 
 fn failure(error: Error) -> Failure {
-    Failure::user(&error).hint(error.remedy())
+    Failure::user(&error).hint(error.hint())
 }

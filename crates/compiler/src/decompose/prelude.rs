@@ -390,7 +390,7 @@ impl Call<'_> {
     pub(crate) fn alike(&mut self, all: &[Tensor]) -> Result<Vec<Tensor>> {
         let dtype = all.iter().map(|tensor| tensor.dtype).reduce(promote);
         let Some((first, dtype)) = all.first().zip(dtype) else {
-            refuse!("there is nothing to join");
+            refuse!("expected at least one tensor to join");
         };
         if all.iter().any(|tensor| tensor.rank() != first.rank()) {
             refuse!("joins tensors of other ranks than {}", first.rank());
@@ -481,7 +481,7 @@ impl Call<'_> {
     /// Rows of a table.
     pub(crate) fn rows(&mut self, table: &Tensor, indices: &Tensor) -> TensorResult {
         let [_, width] = table.extent(..)? else {
-            refuse!("`weight` has rank {}; accepted is 2", table.rank());
+            refuse!("`weight` must have rank 2, got {}", table.rank());
         };
         let sizes = [&indices.sizes[..], std::slice::from_ref(width)].concat();
         let given = given!(weight = table, indices = indices);

@@ -114,9 +114,7 @@ pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Divisio
             .collect();
         let bytes = taken.chain(&given).map(|id| bytes(graph, *id)).fold(0, u64::saturating_add);
         let (reason, refusal) = match why {
-            FallbackReason::Asked => {
-                (Reason::Asked, LoweringError::new("is to be left outside, as was asked for"))
-            }
+            FallbackReason::Asked => (Reason::Asked, LoweringError::new("excluded by the options")),
             FallbackReason::Refused(refusal) => (Reason::Refused, refusal.clone()),
             FallbackReason::Crumb => {
                 let reason = "only moves elements between calls that are outside, too";

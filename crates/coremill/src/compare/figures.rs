@@ -1,6 +1,8 @@
 use coremill_engine::{Array, Elements};
 use serde::Serialize;
 
+use crate::error::Error;
+
 /// Numbers beyond this are meant as infinities: masks of attention.
 const INFINITE: f64 = 1e30;
 /// What such a number may be in `fp16`, with what was added to it.
@@ -55,32 +57,32 @@ impl ErrorMetrics {
     }
 }
 
-/// How far `other` lies from doubles, which no array holds as they are; a text if their elements cannot be put side by
-/// side.
+/// How far `other` lies from doubles, which no array holds as they are; an error if their elements cannot be
+/// compared.
 pub(crate) fn figures_of_doubles(
     shape: &[usize],
     reference: &[f64],
     other: &Array,
-) -> Result<ErrorMetrics, String> {
+) -> Result<ErrorMetrics, Error> {
     fit(shape, other.shape())?;
     match other.elements() {
         Elements::Floats(y) => Ok(measure(false, pairs(reference, y, f64::from, f64::from))),
         Elements::Ints(y) => Ok(measure(false, pairs(reference, y, f64::from, f64::from))),
-        Elements::Texts(_) => Err("holds texts".to_owned()),
+        Elements::Texts(_) => Err(Error::new("strings cannot be compared as numbers")),
     }
 }
 
 /// Whether elements of these shapes go together: torch's scalars have no dimension, Core ML's one.
-fn fit(reference: &[usize], other: &[usize]) -> Result<(), String> {
+fn fit(reference: &[usize], other: &[usize]) -> Result<(), Error> {
     let scalars = [reference, other].iter().all(|shape| matches!(shape, [] | [1]));
     match reference == other || scalars {
         true => Ok(()),
-        false => Err(format!("shapes {reference:?} and {other:?} differ")),
+        false => Err(Error::new(format!("shapes {reference:?} and {other:?} differ"))),
     }
 }
 
-/// How far `other` lies from `reference`; a text if their elements cannot be put side by side.
-pub fn figures(reference: &Array, other: &Array) -> Result<ErrorMetrics, String> {
+/// How far `other` lies from `reference`; an error if their elements cannot be compared.
+pub fn figures(reference: &Array, other: &Array) -> Result<ErrorMetrics, Error> {
     fit(reference.shape(), other.shape())?;
     let integers = reference.as_ints().is_some() && other.as_ints().is_some();
     match (reference.elements(), other.elements()) {
@@ -96,7 +98,7 @@ pub fn figures(reference: &Array, other: &Array) -> Result<ErrorMetrics, String>
         (Elements::Ints(x), Elements::Floats(y)) => {
             Ok(measure(integers, pairs(x, y, f64::from, f64::from)))
         }
-        _ => Err("holds texts".to_owned()),
+        _ => Err(Error::new("strings cannot be compared as numbers")),
     }
 }
 

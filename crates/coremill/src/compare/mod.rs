@@ -13,7 +13,7 @@
 //! let figures = figures(&expected, &found)?;
 //! assert_eq!(figures.differing, 1);
 //! assert!(figures.is_within(1e-3) && figures.snr() > 60.0);
-//! # Ok::<(), String>(())
+//! # Ok::<(), coremill::Error>(())
 //! ```
 
 mod figures;

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use coremill_engine::{Array, Hooks, Value};
+use coremill_io::unknown_name;
 use coremill_mil::ir::{Binding, Op, ValueId as MilValue};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
@@ -224,7 +225,7 @@ fn per_op_within(
                 dtype: array.dtype().name(),
                 shape: array.shape().to_vec(),
                 repeat: key.1,
-                figures: figures(&expected, array),
+                figures: figures(&expected, array).map_err(|error| error.to_string()),
             };
             steps.push((order, step));
         })?;
@@ -266,7 +267,10 @@ fn names_in_model(
     is_part: bool,
 ) -> Result<Names, Error> {
     let found = model.program.functions.iter().find(|found| found.name == function);
-    let found = found.ok_or_else(|| Error::new(format!("there is no function `{function}`")))?;
+    let found = found.ok_or_else(|| {
+        let known = model.program.functions.iter().map(|function| &function.name);
+        Error::new(unknown_name("function", function, known))
+    })?;
     let mut makers: HashMap<MilValue, &Op> = HashMap::new();
     for (_, op) in found.all_ops() {
         makers.extend(op.outputs.iter().map(|&output| (output, op)));
@@ -336,7 +340,10 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
         models.iter().find(uses)
     };
     let plan = program.plans.iter().find(|plan| plan.name == method);
-    let plan = plan.ok_or_else(|| Error::new(format!("there is no method `{method}`")))?;
+    let plan = plan.ok_or_else(|| {
+        let known = program.plans.iter().map(|plan| &plan.name);
+        Error::new(unknown_name("method", method, known))
+    })?;
     let mut names = Names::new();
     let mut ambiguous = Vec::new();
     let mut interfaces = Vec::new();
@@ -386,7 +393,7 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
             "the method `{method}` computes nothing in Core ML models, and what kernels compute has no names"
         );
         return Err(Error::new(message)
-            .hint("leave the option `per_op` out to compare the outputs, or lower without the option `portable`"));
+            .with_hint("leave the option `per_op` out to compare the outputs, or lower without the option `portable`"));
     }
     Ok(names)
 }

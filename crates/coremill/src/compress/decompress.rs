@@ -50,7 +50,7 @@ fn expand(editor: &mut Editor<'_>, id: OpId) -> Result<(), Error> {
     };
     let Some(constant) = known() else {
         return Err(Error::new(format!("`{name} = {kind}` has a form that cannot be expanded"))
-            .hint("leave out the option `decompress`"));
+            .with_hint("leave out the option `decompress`"));
     };
     let label = ["_quantized", "_palettized", "_sparsified"]
         .into_iter()

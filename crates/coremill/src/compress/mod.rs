@@ -80,9 +80,6 @@ pub fn unused_rules(
 }
 
 fn of_mil(error: coremill_optimize::Error) -> Error {
-    let wrapped = Error::new(error.message);
-    match error.hint {
-        Some(hint) => wrapped.hint(hint),
-        None => wrapped,
-    }
+    let hint = error.hint().map(str::to_owned);
+    Error::new(error.to_string()).with_hint_of(hint).with_source(error)
 }

@@ -113,23 +113,23 @@ impl std::fmt::Display for NumberOrText {
 }
 
 impl TryFrom<NumberOrText> for Bits {
-    type Error = String;
+    type Error = Error;
 
-    fn try_from(given: NumberOrText) -> Result<Bits, String> {
+    fn try_from(given: NumberOrText) -> Result<Bits, Error> {
         given.to_string().parse()
     }
 }
 
 impl FromStr for Bits {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Bits, String> {
+    fn from_str(text: &str) -> Result<Bits, Error> {
         match text {
             "1" | "2" | "3" | "4" | "6" | "8" => Ok(Bits::Some(text.parse().unwrap_or(8))),
             "unique" => Ok(Bits::Unique),
-            _ => Err(format!(
-                "`{text}` is not a number of bits; accepted are 1, 2, 3, 4, 6, 8 and `unique`"
-            )),
+            _ => Err(Error::new(format!(
+                "`bits` must be 1, 2, 3, 4, 6, 8 or `unique`, got `{text}`"
+            ))),
         }
     }
 }
@@ -140,22 +140,21 @@ impl FromStr for Bits {
 pub struct Pruning(pub Prune);
 
 impl TryFrom<NumberOrText> for Pruning {
-    type Error = String;
+    type Error = Error;
 
-    fn try_from(given: NumberOrText) -> Result<Pruning, String> {
+    fn try_from(given: NumberOrText) -> Result<Pruning, Error> {
         given.to_string().parse()
     }
 }
 
 impl FromStr for Pruning {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Pruning, String> {
+    fn from_str(text: &str) -> Result<Pruning, Error> {
         let wrong = || {
-            format!(
-                "`{text}` does not say what to prune; accepted are a share (`0.5`), a ratio (`2:4`) and a threshold \
-                 (`>0.01`)"
-            )
+            Error::new(format!(
+                "expected a share (`0.5`), a ratio (`2:4`) or a threshold (`>0.01`) to prune, got `{text}`"
+            ))
         };
         let prune = if let Some(threshold) = text.strip_prefix('>') {
             Prune::Threshold(threshold.trim().parse().map_err(|_| wrong())?)
@@ -166,7 +165,7 @@ impl FromStr for Pruning {
             Prune::Magnitude(text.parse().map_err(|_| wrong())?)
         };
         let form = CompressionConfig { prune: Some(prune.clone()), values: Values::Floats };
-        form.check().map_err(|error| error.message)?;
+        form.check().map_err(super::of_mil)?;
         Ok(Pruning(prune))
     }
 }
@@ -183,21 +182,17 @@ pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Error> {
     let text = crate::files::read_rules(path)?;
     let file: File = toml::from_str(&text).map_err(|error| {
         Error::new(error.to_string().trim_end())
-            .hint("each rule stands in a table `[[rule]]`")
+            .with_hint("each rule stands in a table `[[rule]]`")
             .within(path)
     })?;
     if file.rule.is_empty() {
-        let error = Error::new("it holds no rules").hint("each stands in a table `[[rule]]`");
+        let error = Error::new("it holds no rules").with_hint("each stands in a table `[[rule]]`");
         return Err(error.within(path));
     }
     let rules = file.rule.iter().enumerate().map(|(at, rule)| {
         rule.to_rule().map_err(|error| {
-            let hint = error.remedy().map(str::to_owned);
-            let numbered = Error::new(format!("rule {}: {error}", at + 1)).within(path);
-            match hint {
-                Some(hint) => numbered.hint(hint),
-                None => numbered,
-            }
+            let message = format!("rule {}: {error}", at + 1);
+            Error::new(message).within(path).with_hint_of(error.hint()).with_source(error.clone())
         })
     });
     rules.collect()
@@ -214,7 +209,7 @@ impl RuleText {
     fn selector(&self) -> Result<Selector, Error> {
         for name in &self.op.0 {
             OpKind::parse(name)
-                .map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
+                .map_err(|unknown| Error::new(unknown.message).with_hint(unknown.hint))?;
         }
         let dtype = match self.dtype.as_deref() {
             None => None,
@@ -222,7 +217,7 @@ impl RuleText {
             Some("fp32") => Some(DType::Fp32),
             Some(other) => {
                 return Err(Error::new(format!(
-                    "weights of type `{other}` cannot be compressed; accepted are `fp16` and `fp32`"
+                    "weights to compress must be `fp16` or `fp32`, got `{other}`"
                 )));
             }
         };
@@ -265,7 +260,7 @@ impl RuleText {
         let values = match (&self.linear, self.palettize) {
             (Some(_), Some(_)) => {
                 return Err(Error::new("`linear` and `palettize` exclude each other")
-                    .hint("`lut` has the tables of a palette stored as integers"));
+                    .with_hint("`lut` has the tables of a palette stored as integers"));
             }
             (Some(dtype), None) => Values::Linear(self.linear(dtype)?),
             (None, Some(bits)) => Values::Palette(self.palette(bits)?),
@@ -275,7 +270,7 @@ impl RuleText {
         match (self.keep, form.is_plain()) {
             (true, false) => Err(Error::new("`keep` excludes every other way")),
             (false, true) => Err(Error::new("it does not say what becomes of weights")
-                .hint("say `linear`, `palettize`, `prune` or `keep`")),
+                .with_hint("say `linear`, `palettize`, `prune` or `keep`")),
             _ => Ok(form),
         }
     }
@@ -300,10 +295,10 @@ impl RuleText {
                 Ok(Some(Prune::Ratio { zeros, of, along }))
             }
             (_, Some(_), _) => Err(Error::new("`prune_block` is for pruning by a share")
-                .hint("say what share becomes 0: `prune = 0.5`")),
+                .with_hint("say what share becomes 0: `prune = 0.5`")),
             (_, None, Some(_)) => {
                 Err(Error::new("`prune_dim` is for pruning by a ratio or by blocks")
-                    .hint("say `prune = \"2:4\"`, or `prune_block` besides `prune`"))
+                    .with_hint("say `prune = \"2:4\"`, or `prune_block` besides `prune`"))
             }
         }
     }
@@ -365,7 +360,7 @@ fn integer(word: &str, name: &str) -> Result<Integer, Error> {
 }
 
 fn unknown(word: &str, found: &str, accepted: &str) -> Error {
-    Error::new(format!("`{word}` is `{found}`; accepted are {accepted}"))
+    Error::new(format!("`{word}` must be {accepted}, got `{found}`"))
 }
 
 #[cfg(test)]
@@ -420,7 +415,7 @@ mod tests {
             ("[[rule]]\ngroup = 4\nlinear = \"int8\"", "`group` says how to palettize"),
             ("[[rule]]\nname = \"x\"", "does not say what becomes"),
             ("[[rule]]\nkeep = true\nlinear = \"int8\"", "`keep` excludes"),
-            ("[[rule]]\nop = \"convolution\"\nkeep = true", "no operation `convolution`"),
+            ("[[rule]]\nop = \"convolution\"\nkeep = true", "unknown operation `convolution`"),
             ("[[rule]]\nlinear = \"int8\"\npalettize = 4", "exclude each other"),
             ("[[rule]]\nlinaer = \"int8\"", "unknown field `linaer`"),
             ("[[rule]]\npalettize = 4\nvector = 2\nprune = 0.5", "vectors cannot be pruned"),

@@ -59,19 +59,19 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
     let path = path.as_ref();
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::new(format!("there is nothing at {}", path.display())));
+            return Err(Error::missing(path));
         }
         Err(error) => return Err(Error::io("read", path, &error)),
         Ok(metadata) if metadata.is_dir() => {
             let package = path.join("Manifest.json").exists();
             let what = if package { "a package already" } else { "a directory, not an archive" };
             let message = format!("{} is {what}", path.display());
-            return Err(Error::new(message).hint("pass what `torch.export.save` wrote"));
+            return Err(Error::new(message).with_hint("pass what `torch.export.save` wrote"));
         }
         Ok(metadata) if !metadata.is_file() => {
             // What cannot be mapped; a pipe would keep the reader waiting.
             let message = format!("{} is not a regular file", path.display());
-            return Err(Error::new(message).hint("write the archive to a file first"));
+            return Err(Error::new(message).with_hint("write the archive to a file first"));
         }
         Ok(_) => {}
     }
@@ -133,7 +133,7 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
             options.input_names.contains(&name) || options.output_names.contains(&name);
         if is_asked_for && of_outputs(&name) {
             let message = format!("an input and an output are to be called `{name}`");
-            return Err(Error::new(message).hint("give one of them another name"));
+            return Err(Error::new(message).with_hint("give one of them another name"));
         }
     }
     check_fp32([program], options)
@@ -145,7 +145,8 @@ pub fn check_fp32<'p>(
     options: &Options,
 ) -> Result<(), Error> {
     for name in &options.fp32_ops {
-        OpKind::parse(name).map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
+        OpKind::parse(name)
+            .map_err(|unknown| Error::new(unknown.message).with_hint(unknown.hint))?;
     }
     if options.fp32_modules.is_empty() {
         return Ok(());
@@ -164,9 +165,9 @@ pub fn check_fp32<'p>(
             }
             let error = Error::new(format!("the program has no module `{wanted}`"));
             return Err(if shown.is_empty() {
-                error.hint("the archive says of no call which module made it")
+                error.with_hint("the archive says of no call which module made it")
             } else {
-                error.hint(format!("it has {}, for instance", shown.join(", ")))
+                error.with_hint(format!("it has {}, for instance", shown.join(", ")))
             });
         }
     }
@@ -187,7 +188,7 @@ fn names_fit(what: &str, names: &[String], count: usize) -> Result<(), Error> {
         let identifier = compiler::identifier(name);
         if identifier != *name {
             return Err(Error::new(format!("`{name}` is not a name that Core ML takes"))
-                .hint(format!("`{identifier}` is one")));
+                .with_hint(format!("`{identifier}` is one")));
         }
     }
     Ok(())
@@ -217,9 +218,5 @@ fn of_archive(error: &pt2::Error) -> Error {
     if let Some(node) = error.node() {
         message += &format!("node `{}`: ", node.escape_debug());
     }
-    let error_made = Error::new(message + error.message());
-    match error.hint() {
-        Some(hint) => error_made.hint(hint),
-        None => error_made,
-    }
+    Error::new(message + error.message()).with_hint_of(error.hint()).with_source(error.clone())
 }

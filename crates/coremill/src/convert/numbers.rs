@@ -75,7 +75,7 @@ impl NumericsReport {
     ) -> Result<NumericsReport, Error> {
         if expected.len() != found.len() {
             let (expected, found) = (expected.len(), found.len());
-            return Err(Error::new(format!("there are {found} outputs; expected are {expected}")));
+            return Err(Error::new(format!("expected {expected} outputs, got {found}")));
         }
         let outputs = expected.zip(found).map(|((name, expected), found)| {
             let undefined = expected.undefined();
@@ -84,8 +84,9 @@ impl NumericsReport {
                 (Expected::Doubles(shape, expected), Some(found)) => {
                     figures_of_doubles(shape, expected, found)
                 }
-                (Expected::NoTensor, _) | (_, None) => Err("is not a tensor".to_owned()),
+                (Expected::NoTensor, _) | (_, None) => Err(Error::new("is not a tensor")),
             };
+            let figures = figures.map_err(|error| error.to_string());
             OutputAgreement { name: name.to_owned(), figures, undefined }
         });
         Ok(NumericsReport { outputs: outputs.collect(), bound, caveat: None })

@@ -79,7 +79,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Program, Error> {
     let path = path.as_ref();
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::new(format!("there is nothing at {}", path.display())));
+            return Err(Error::missing(path));
         }
         Err(error) => return Err(Error::io("read", path, &error)),
         Ok(metadata) if !metadata.is_file() => {
@@ -93,11 +93,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Program, Error> {
 }
 
 fn of_program(error: &pte::Error) -> Error {
-    let wrapped = Error::new(error.to_string());
-    match error.hint() {
-        Some(hint) => wrapped.hint(hint),
-        None => wrapped,
-    }
+    Error::new(error.to_string()).with_hint_of(error.hint())
 }
 
 /// The Core ML models of a program, in the order in which its methods use them.

@@ -127,7 +127,7 @@ pub fn choose(
     let (made, graph) = looked_at(&subject, &in_fp32, false)?;
     if let Some(unsound) = &graph.unsound {
         return Err(
-            Error::new(unsound).hint("mend the weights: no precision makes numbers of them")
+            Error::new(unsound).with_hint("mend the weights: no precision makes numbers of them")
         );
     }
     let reference = Machine::new(made, Numerics::Fast)?;
@@ -140,7 +140,7 @@ pub fn choose(
         }
     };
     if samples.is_empty() {
-        return Err(Error::new("there are no samples to choose the precision with").hint(
+        return Err(Error::new("choosing the precision needs samples").with_hint(
             "pass the option `samples=FILE.npz`, or export with example inputs that are kept",
         ));
     }
@@ -152,7 +152,7 @@ pub fn choose(
         wanted.push(reference.run(sample, &mut look)?);
         if let Some((name, _)) = wanted[index].iter().find(|(_, array)| has_no_numbers(array)) {
             let message = format!("sample {index} makes the output `{name}` NaN in fp32");
-            return Err(Error::new(message).hint("look at the sample, or leave it out"));
+            return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
         }
     }
     let magnitudes: HashMap<String, Magnitude> =

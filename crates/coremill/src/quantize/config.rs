@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use coremill_compiler::{Options, is_within};
+use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
 use coremill_optimize::matches;
@@ -88,13 +89,12 @@ impl Recipe {
 }
 
 impl FromStr for Recipe {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Recipe, String> {
+    fn from_str(text: &str) -> Result<Recipe, Error> {
         let found = Recipe::NAMES.iter().find(|(name, _)| *name == text);
         found.map(|(_, recipe)| *recipe).ok_or_else(|| {
-            let names: Vec<_> = Recipe::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("recipes are {}", names.join(", "))
+            Error::new(unknown_name("recipe", text, Recipe::NAMES.iter().map(|(name, _)| name)))
         })
     }
 }
@@ -142,13 +142,12 @@ impl Scheme {
 
     fn check(self) -> Result<(), Error> {
         if self.group_size == 0 {
-            return Err(
-                Error::new("a group cannot have 0 elements").hint("give at least 1; 32 is usual")
-            );
+            return Err(Error::new("a group cannot have 0 elements")
+                .with_hint("give at least 1; 32 is usual"));
         }
         if !(1..=8).contains(&self.bits) {
             let message = format!("indices into tables cannot have {} bits", self.bits);
-            return Err(Error::new(message).hint("give 1 to 8 bits"));
+            return Err(Error::new(message).with_hint("give 1 to 8 bits"));
         }
         Ok(())
     }
@@ -299,20 +298,22 @@ impl Config {
         self.schemes().try_for_each(Scheme::check)?;
         self.pixels.check()?;
         if self.effort > MAX_EFFORT {
-            let message = format!("there is no effort {}", self.effort);
-            return Err(Error::new(message).hint("give 0, 1 or 2"));
+            let message = format!("`effort` must be 0, 1 or 2, got {}", self.effort);
+            return Err(Error::new(message));
         }
         let ops = self.rules.iter().flat_map(|rule| &rule.ops).chain(&self.keep_ops);
         for name in ops {
             OpKind::parse(name)
-                .map_err(|unknown| Error::new(unknown.message).hint(unknown.hint))?;
+                .map_err(|unknown| Error::new(unknown.message).with_hint(unknown.hint))?;
         }
         match options.target {
             Some(target) if target < self.needs() => {
                 let needed = self.needs();
-                Err(Error::new(format!("the recipe needs {needed}; the target is {target}")).hint(
-                    format!("pass the option `target={}`, or leave the target out", needed.tag()),
-                ))
+                Err(Error::new(format!("the recipe needs {needed}; the target is {target}"))
+                    .with_hint(format!(
+                        "pass the option `target={}`, or leave the target out",
+                        needed.tag()
+                    )))
             }
             _ => Ok(()),
         }
@@ -333,7 +334,7 @@ impl Config {
         };
         if let Some(path) = self.keep.iter().find(|path| !layers.iter().any(|it| is_of(path, it))) {
             return Err(
-                Error::new(format!("the recipe quantizes nothing in `{path}`")).hint(known())
+                Error::new(format!("the recipe quantizes nothing in `{path}`")).with_hint(known())
             );
         }
         for (at, rule) in self.rules.iter().enumerate() {
@@ -341,14 +342,16 @@ impl Config {
                 rule.scheme.is_none_or(|scheme| scheme.recipe.can_take(facts.kind))
             };
             if !layers.iter().any(|facts| rule.selects(facts) && takes(facts)) {
-                return Err(Error::new(format!("rule {} selects no layer", at + 1)).hint(known()));
+                return Err(
+                    Error::new(format!("rule {} selects no layer", at + 1)).with_hint(known())
+                );
             }
         }
         let is_wanted = |facts: &Facts<'_>| !matches!(self.wanted(facts), LayerAction::Nothing);
         if self.schemes().any(|scheme| scheme.storage().is_some()) && !layers.iter().any(is_wanted)
         {
             let message = format!("the recipe `{}` is for no layer", self.scheme.recipe.name());
-            return Err(Error::new(message).hint(known()));
+            return Err(Error::new(message).with_hint(known()));
         }
         Ok(())
     }

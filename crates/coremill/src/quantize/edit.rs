@@ -107,7 +107,7 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     let elements = bias.as_ref().and_then(Array::as_floats).unwrap_or_default();
     if let Some(found) = elements.iter().find(|element| !element.is_finite()) {
         return Err(Error::new(format!("the bias of `{}` holds {found}", layer.name))
-            .hint("mend the bias, or keep the layer with the option `keep`"));
+            .with_hint("mend the bias, or keep the layer with the option `keep`"));
     }
     match fits(&weight, output_axis(layer.kind), storage) {
         Ok(()) => Ok(None),
@@ -115,7 +115,7 @@ fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
         Err(SkipReason::Numbers(why)) => {
             let message = format!("the weight of `{}` {why}", layer.name);
             Err(Error::new(message)
-                .hint("keep the layer with the option `keep`, or mend the weight"))
+                .with_hint("keep the layer with the option `keep`, or mend the weight"))
         }
     }
 }

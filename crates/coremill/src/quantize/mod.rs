@@ -42,6 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, Port, Precision as Numerics};
+use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, KeepFp32};
@@ -148,7 +149,7 @@ impl Quantizer {
         config.check_layers(&all)?;
         if let (Some(unfit), true) = (&found.unfit, found.layers.is_empty()) {
             return Err(Error::new(format!("no layer can be quantized: {unfit}"))
-                .hint("choose sizes of groups or blocks that divide the weights"));
+                .with_hint("choose sizes of groups or blocks that divide the weights"));
         }
         let machine = Machine::new(made, Numerics::Fast)?;
         let inputs = machine.ports()?;
@@ -177,9 +178,8 @@ impl Quantizer {
     #[cfg(feature = "images")]
     pub fn picture(&self, input: &str, bytes: &[u8]) -> Result<Array, Error> {
         let Some(port) = self.inputs.iter().find(|port| port.name == input) else {
-            let names: Vec<_> = self.inputs.iter().map(|port| format!("`{}`", port.name)).collect();
-            return Err(Error::new(format!("there is no input `{input}`"))
-                .hint(format!("the inputs are {}", names.join(", "))));
+            let names = self.inputs.iter().map(|port| &port.name);
+            return Err(Error::new(unknown_name("input", input, names)));
         };
         samples::picture(port, &self.config.pixels, &|described| {
             let picture = std::io::Cursor::new(bytes);
@@ -200,7 +200,7 @@ impl Quantizer {
             None
         };
         if let (Some(why), true) = (needs, samples.is_empty()) {
-            return Err(Error::new(format!("there are no samples, and {why}")).hint(
+            return Err(Error::new(format!("samples are needed, as {why}")).with_hint(
                 "pass the option `samples=FILE.npz`, or a folder of pictures or `.npz` files",
             ));
         }
@@ -375,7 +375,7 @@ impl Quantizer {
             self.machine.run(sample, &mut look)?;
             if let Some(name) = bad {
                 let message = format!("sample {index} makes `{name}` NaN or infinite");
-                return Err(Error::new(message).hint("look at the sample, or leave it out"));
+                return Err(Error::new(message).with_hint("look at the sample, or leave it out"));
             }
         }
         Ok(seen.into_iter().map(|(name, seen)| (name, seen.range())).collect())

@@ -2,6 +2,10 @@
 
 use std::str::FromStr;
 
+use coremill_io::unknown_name;
+
+use crate::error::Error;
+
 /// What decides on the range that the 256 steps of an activation cover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observer {
@@ -34,13 +38,13 @@ impl Observer {
 }
 
 impl FromStr for Observer {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Observer, String> {
+    fn from_str(text: &str) -> Result<Observer, Error> {
         let found = Observer::NAMES.iter().find(|(name, _)| *name == text);
         found.map(|(_, observer)| *observer).ok_or_else(|| {
-            let names: Vec<_> = Observer::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("observers are {}", names.join(", "))
+            let known = Observer::NAMES.iter().map(|(name, _)| name);
+            Error::new(unknown_name("observer", text, known))
         })
     }
 }

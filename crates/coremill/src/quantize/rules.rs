@@ -35,9 +35,9 @@ pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
     let text = crate::files::read_rules(path)?;
     let hint = "each rule stands in a table `[[rule]]`";
     let file: File = toml::from_str(&text)
-        .map_err(|error| Error::new(error.to_string().trim_end()).hint(hint).within(path))?;
+        .map_err(|error| Error::new(error.to_string().trim_end()).with_hint(hint).within(path))?;
     if file.rule.is_empty() {
-        return Err(Error::new("it holds no rules").hint(hint).within(path));
+        return Err(Error::new("it holds no rules").with_hint(hint).within(path));
     }
     let rules = file.rule.iter().enumerate();
     let rules = rules.map(|(at, rule)| rule.to_rule(at, usual).map_err(|error| error.within(path)));
@@ -50,24 +50,27 @@ const REMEDY: &str = "a rule selects by `module`, `op`, `min_elements` and `max_
 impl RuleText {
     /// The rule that this says, which is the one `at` this place. Sizes that it does not name are those of `usual`.
     pub fn to_rule(&self, at: usize, usual: Scheme) -> Result<Rule, Error> {
-        let wrong = |error| Error::new(format!("rule {}: {error}", at + 1)).hint(REMEDY);
+        let wrong =
+            |error: Error| Error::new(format!("rule {}: {error}", at + 1)).with_hint(REMEDY);
         self.understood(usual).map_err(wrong)
     }
 
-    fn understood(&self, usual: Scheme) -> Result<Rule, String> {
+    fn understood(&self, usual: Scheme) -> Result<Rule, Error> {
         let sizes = [self.group_size.is_some(), self.bits.is_some(), self.block.is_some()];
         let scheme = match (&self.recipe, self.keep) {
-            (Some(_), true) => return Err("`keep` and `recipe` exclude each other".to_owned()),
-            (None, false) => return Err("it does not say what becomes of layers".to_owned()),
+            (Some(_), true) => return Err(Error::new("`keep` and `recipe` exclude each other")),
+            (None, false) => return Err(Error::new("it needs `keep` or `recipe`")),
             (None, true) if sizes.contains(&true) => {
-                return Err("`keep` has no sizes".to_owned());
+                return Err(Error::new("`keep` excludes sizes"));
             }
             (None, true) => None,
             (Some(recipe), false) => {
                 let size = |size: i64| match size {
                     -1 => Ok(0),
                     size => usize::try_from(size).ok().filter(|&size| size > 0).ok_or_else(|| {
-                        format!("`block` holds {size}; sizes are at least 1, or -1")
+                        Error::new(format!(
+                            "`block` must hold sizes of at least 1, or -1, got {size}"
+                        ))
                     }),
                 };
                 let block = match self.block {

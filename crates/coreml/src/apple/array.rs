@@ -35,7 +35,7 @@ pub(super) fn dtype_of(data_type: MLMultiArrayDataType) -> Result<DType> {
     let found = known.into_iter().find(|dtype| self::data_type(*dtype) == Some(data_type));
     found.ok_or_else(|| {
         let message = format!("Core ML has an array of the type {:#x}", data_type.0);
-        Error::new(ErrorKind::Unavailable, message).hint("use a newer version of coremill")
+        Error::new(ErrorKind::Unavailable, message).with_hint("use a newer version of coremill")
     })
 }
 

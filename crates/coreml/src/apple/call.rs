@@ -61,7 +61,7 @@ pub(super) fn has_class_method(name: &str, method: Sel, since: &str) -> Result {
 
 fn needs(since: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("this needs {since} or later"))
-        .hint("leave the option out, or update the system")
+        .with_hint("leave the option out, or update the system")
 }
 
 /// The error that Core ML gives.
@@ -126,7 +126,7 @@ pub(super) fn wait<T>(
                 let seconds = timeout.as_secs_f64();
                 let message = format!("Core ML took longer than {seconds} s to {action}");
                 return Err(Error::new(ErrorKind::Timeout, message)
-                    .hint("allow more time, or restrict the compute units"));
+                    .with_hint("allow more time, or restrict the compute units"));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {

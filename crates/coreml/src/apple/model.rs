@@ -211,7 +211,7 @@ impl PendingModel {
                 let seconds = self.timeout.as_secs_f64();
                 let message = format!("Core ML took longer than {seconds} s to {LOAD}");
                 Error::new(ErrorKind::Timeout, message)
-                    .hint("allow more time, or restrict the compute units")
+                    .with_hint("allow more time, or restrict the compute units")
             }
             _ => error,
         })?;

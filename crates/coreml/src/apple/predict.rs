@@ -234,7 +234,7 @@ fn input(tensor: &Tensor<'_>, port: &Port) -> Result<Retained<MLMultiArray>> {
     let shape = if tensor.shape().is_empty() { &[1][..] } else { tensor.shape() };
     // Whether a shape lies in ranges is for Core ML to say.
     if !matches!(port.shapes, Shapes::Ranges(_)) && !port.allows(shape) {
-        let message = format!("the shape is {shape:?}; accepted are {}", port.accepted());
+        let message = format!("the shape must be {}, got {shape:?}", port.accepted());
         return Err(Error::input(message));
     }
     if tensor.dtype() == port.dtype {

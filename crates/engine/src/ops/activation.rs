@@ -28,8 +28,7 @@ pub(super) fn gelu(call: &Call) -> Results {
         }),
         "SIGMOID_APPROXIMATION" => map_floats(call, |x| x * logistic(1.702 * x)),
         mode => fail!(
-            "`mode` is `{mode}`; accepted are `EXACT`, `TANH_APPROXIMATION` and \
-             `SIGMOID_APPROXIMATION`"
+            "`mode` must be `EXACT`, `TANH_APPROXIMATION` or `SIGMOID_APPROXIMATION`, got `{mode}`"
         ),
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn quantize(call: &Call) -> Results {
     let scale = Along::of(call, "scale", input.shape, axis)?;
     let zero_point = Along::optional(call, "zero_point", input.shape, axis)?;
     let Some((low, high)) = int_range(call.dtype()) else {
-        fail!("`output_dtype` is `{}`; accepted are `int8`, `uint8`", call.dtype())
+        fail!("`output_dtype` must be `int8` or `uint8`, got `{}`", call.dtype())
     };
     let quantized = |(place, x): (usize, &f32)| {
         let steps = (x / scale.at(place)).round_ties_even() + zero_point.at(place);
@@ -67,7 +67,7 @@ impl Along {
                 Ok(Along { numbers, inner: strides(shape)[axis] })
             }
             _ => fail!(
-                "`{name}` has shape {:?}; accepted are a scalar and a vector with an element for each \
+                "`{name}` has shape {:?}; expected a scalar, or a vector with an element for each \
                  index of {shape:?} along `axis`",
                 view.shape
             ),
@@ -119,7 +119,7 @@ fn shift_scale(call: &Call, shape: &[usize], mut visit: impl FnMut(f32, f32)) ->
     let shifts = match call.optional("offset") {
         Some(offset) if offset.shape != scale.shape => {
             fail!(
-                "`offset` has shape {:?}; accepted is {:?}, that of `scale`",
+                "`offset` has shape {:?}; expected {:?}, that of `scale`",
                 offset.shape,
                 scale.shape
             )
@@ -184,7 +184,7 @@ pub(super) fn constexpr_lut_to_dense(call: &Call) -> Results {
         16 => DType::UInt4,
         64 => DType::UInt6,
         256 => DType::UInt8,
-        entries => fail!("`lut` has {entries} entries; accepted are 2, 4, 16, 64, 256"),
+        entries => fail!("`lut` must have 2, 4, 16, 64 or 256 entries, got {entries}"),
     };
     let entries = unpacked(bits, indices, count, "indices")?;
     let indices = entries.iter().map(|&entry| entry as usize);
@@ -322,8 +322,8 @@ impl Table {
         let rank = indices.len();
         if rank == 0 || lut.rank() != rank + 2 {
             fail!(
-                "`lut` has rank {}, and what it is looked up for {rank}; accepted are two more, and 1 \
-                 and more",
+                "`lut` has rank {} and `indices` {rank}; expected two dimensions more than `indices`, which has at \
+                 least 1",
                 lut.rank()
             );
         }

@@ -20,7 +20,7 @@ pub(super) fn classify(call: &Call) -> Results {
     let label = match classes.elements {
         ElementsView::Texts(texts) => Array::texts([], vec![texts[best].clone()]),
         ElementsView::Ints(ints) => Array::ints(classes.dtype, [], vec![ints[best]]),
-        ElementsView::Floats(_) => fail!("`classes` holds floats; accepted are texts and integers"),
+        ElementsView::Floats(_) => fail!("`classes` must hold strings or integers, got floats"),
     };
     let scores = Array::floats(coremill_tensor::DType::Fp32, [scores.len()], scores.to_vec());
     Ok(vec![label, scores])

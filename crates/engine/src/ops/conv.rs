@@ -102,7 +102,7 @@ pub(super) fn conv(call: &Call) -> Results {
 
 pub(super) fn conv_quantized(_: &Call) -> Results {
     Err(Error::new("`conv_quantized` belongs to neural networks; no ML Program can run it")
-        .hint("use `conv`, its weight one of the `constexpr_` operations"))
+        .with_hint("use `conv`, its weight one of the `constexpr_` operations"))
 }
 
 pub(super) fn conv_transpose(call: &Call) -> Results {
@@ -200,14 +200,14 @@ impl Layer {
     fn of(call: &Call, x: View, weight: View) -> Result<Layer> {
         if !(3..=5).contains(&x.rank()) || weight.rank() != x.rank() {
             fail!(
-                "`x` has rank {} and `weight` rank {}; accepted are 3 to 5, the same for both",
+                "`x` has rank {} and `weight` rank {}; expected 3 to 5, the same for both",
                 x.rank(),
                 weight.rank()
             );
         }
         let groups = call.int("groups")?;
         let Some(groups) = usize::try_from(groups).ok().filter(|&groups| groups > 0) else {
-            fail!("`groups` is {groups}; accepted are 1 and more")
+            fail!("`groups` must be at least 1, got {groups}")
         };
         let plane = call.count(&x.shape[2..])?;
         // The window, and what it covers of all channels: either may be large though the other is empty.
@@ -221,10 +221,7 @@ impl Layer {
 fn bias<'a>(call: &Call<'a>, channels: usize) -> Result<Option<&'a [f32]>> {
     match call.optional_floats("bias")? {
         Some(bias) if bias.len() != channels => {
-            fail!(
-                "`bias` has {} elements; accepted are {channels}, the output channels",
-                bias.len()
-            )
+            fail!("`bias` has {} elements; expected {channels}, the output channels", bias.len())
         }
         bias => Ok(bias),
     }
@@ -338,7 +335,7 @@ fn spreads(call: &Call, x: View, layer: &Layer, channels: usize) -> Result<Vec<S
         };
         if output < 1 {
             fail!(
-                "gives {output} elements along spatial dimension {axis}; accepted are 1 and more"
+                "the output has {output} elements along spatial dimension {axis}; expected at least 1"
             );
         }
         let before = match pad_type {
@@ -359,7 +356,7 @@ fn stated_output(call: &Call, x: View, channels: usize) -> Result<Option<Vec<i64
     let [batch, stated_channels] = [stated[0], stated[1]].map(i64::from);
     if batch != x.shape[0] as i64 || stated_channels != channels as i64 {
         fail!(
-            "`output_shape` starts with {batch}, {stated_channels}; accepted are {}, {channels}, \
+            "`output_shape` starts with {batch}, {stated_channels}; expected {}, {channels}, \
              the batch of `x` and the output channels of `weight`",
             x.shape[0]
         );

@@ -24,7 +24,7 @@ pub(super) fn crop(call: &Call) -> Results {
     for (name, axis) in [("crop_height", rank - 2), ("crop_width", rank - 1)] {
         let amounts = call.ints(name, 0)?;
         let &[before, after] = amounts.as_slice() else {
-            fail!("`{name}` has {} elements; accepted are two", amounts.len());
+            fail!("`{name}` must have two elements, got {}", amounts.len());
         };
         let left = x.shape[axis] as i64 - i64::from(before) - i64::from(after);
         let (Ok(before), Ok(left)) = (usize::try_from(before), usize::try_from(left)) else {
@@ -56,7 +56,9 @@ pub(super) fn resize(call: &Call) -> Results {
             // The dimension stays.
             Ok(0) => {}
             Ok(target) => *extent = target,
-            Err(_) => fail!("`shape` has {target}; accepted are 0, which keeps, and more"),
+            Err(_) => fail!(
+                "`shape` must hold 0, which keeps a dimension, or positive sizes, got {target}"
+            ),
         }
     }
     let grid = Grid::of_mode(call.text("sampling_mode")?)?;
@@ -94,7 +96,7 @@ fn upsampling_grid(call: &Call) -> Result<Grid> {
         (false, true) => Grid::Unaligned,
         (false, false) => Grid::Default,
         (true, true) => {
-            fail!("`align_corners` and `half_pixel_centers` are both true; accepted is one of them")
+            fail!("`align_corners` excludes `half_pixel_centers`, got both")
         }
     })
 }
@@ -134,7 +136,7 @@ pub(super) fn upsample_nearest_neighbor(call: &Call) -> Results {
 
 fn rank_of_images(x: View) -> Result<usize> {
     if x.rank() < 3 {
-        fail!("`x` has shape {:?}; accepted is rank 3 or more", x.shape);
+        fail!("`x` must have a rank of at least 3, got shape {:?}", x.shape);
     }
     Ok(x.rank())
 }
@@ -152,7 +154,7 @@ fn extent(call: &Call, name: &str) -> Result<usize> {
     let extent = call.int(name)?;
     match usize::try_from(extent) {
         Ok(extent) if extent > 0 => Ok(extent),
-        _ => fail!("`{name}` is {extent}; accepted are 1 and more"),
+        _ => fail!("`{name}` must be at least 1, got {extent}"),
     }
 }
 
@@ -164,7 +166,7 @@ fn scaled(call: &Call, x: View) -> Result<Vec<usize>> {
     for (name, axis) in [("scale_factor_height", rank - 2), ("scale_factor_width", rank - 1)] {
         let factor = call.float(name)?;
         if !(factor.is_finite() && factor > 0.0) {
-            fail!("`{name}` is {factor}; accepted are positive numbers");
+            fail!("`{name}` must be positive, got {factor}");
         }
         shape[axis] = if factor.fract() == 0.0 && factor < i32::MAX as f32 {
             shape[axis].saturating_mul(factor as usize)
@@ -286,7 +288,7 @@ fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
 pub(super) fn crop_resize(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[images, channels, height, width] = x.shape else {
-        fail!("`x` has shape {:?}; accepted is [batch, channels, height, width]", x.shape);
+        fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);
     };
     let crops = Crops {
         pixels: x.floats()?,

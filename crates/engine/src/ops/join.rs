@@ -63,7 +63,7 @@ pub(super) fn split(call: &Call) -> Results {
             }
             (None, Some(count)) => {
                 let Ok(count @ 1..) = usize::try_from(count) else {
-                    fail!("`num_splits` is {count}; accepted are positive numbers");
+                    fail!("`num_splits` must be positive, got {count}");
                 };
                 if count > call.dtypes.len() || !extent.is_multiple_of(count) {
                     fail!("cannot split axis {axis}, of {extent}, into {count} equal parts");

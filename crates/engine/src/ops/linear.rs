@@ -16,8 +16,7 @@ pub(super) fn matmul(call: &Call) -> Results {
     let transpose_y = call.bool("transpose_y")?;
     if x.rank() == 0 || y.rank() < 2 || (x.rank() == 1 && transpose_x) {
         fail!(
-            "`x` has rank {} and `y` rank {}; accepted are 1 and more, not transposed if 1, and 2 \
-             and more",
+            "`x` has rank {} and `y` rank {}; expected at least 1, not transposed if 1, and at least 2",
             x.rank(),
             y.rank()
         );
@@ -57,7 +56,7 @@ pub(super) fn linear(call: &Call) -> Results {
     let (Some((&depth, outer)), [columns, weight_depth]) = (x.shape.split_last(), weight.shape)
     else {
         fail!(
-            "`x` has rank {} and `weight` rank {}; accepted are 1 and more, and 2",
+            "`x` has rank {} and `weight` rank {}; expected at least 1, and 2",
             x.rank(),
             weight.rank()
         );
@@ -67,7 +66,7 @@ pub(super) fn linear(call: &Call) -> Results {
     }
     let bias = call.optional("bias");
     if let Some(bias) = bias.filter(|bias| bias.shape != [*columns]) {
-        fail!("`bias` has shape {:?}; accepted is [{columns}]", bias.shape);
+        fail!("`bias` must have shape [{columns}], got {:?}", bias.shape);
     }
     let mut shape = outer.to_vec();
     shape.push(*columns);
@@ -174,17 +173,16 @@ fn as_floats(view: View<'_>) -> Result<Cow<'_, [f32]>> {
 
 pub(super) fn einsum(call: &Call) -> Results {
     let &[x, y] = call.all("values") else {
-        fail!("`values` has {} tensors; accepted are two", call.all("values").len())
+        fail!("`values` must have two tensors, got {}", call.all("values").len())
     };
     let equation = call.text("equation")?;
     let Some(rank) = equation_rank(equation) else {
         fail!(
-            "`equation` is `{equation}`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by \
-             whatever letters"
+            "`equation` must be `chw,whr->chr` or `nchw,nwhr->nchr`, with any letters, got `{equation}`"
         )
     };
     if x.rank() != rank || y.rank() != rank {
-        fail!("`values` have rank {} and {}; accepted is {rank}", x.rank(), y.rank());
+        fail!("`values` have rank {} and {}; expected {rank}", x.rank(), y.rank());
     }
     let with_batch = |shape: &[usize]| {
         let mut extents = [1; 4];
@@ -248,8 +246,7 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
     let rank = query.rank();
     if rank < 3 || key.rank() != rank || value.rank() != rank {
         fail!(
-            "`query`, `key` and `value` have rank {rank}, {} and {}; accepted are 3 and more, the same \
-             for all",
+            "`query`, `key` and `value` have rank {rank}, {} and {}; expected the same rank, at least 3",
             key.rank(),
             value.rank()
         );
@@ -347,8 +344,7 @@ impl Mask {
             && mask.shape.last() == scores.last();
         if !fits {
             fail!(
-                "`attn_mask` has shape {:?}; accepted is what broadcasts to {scores:?}, its last \
-                 dimension the same",
+                "`attn_mask` has shape {:?}; expected a shape that broadcasts to {scores:?}, with the same last dimension",
                 mask.shape
             );
         }

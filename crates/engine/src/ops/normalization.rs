@@ -55,7 +55,7 @@ pub(super) fn instance_norm(call: &Call) -> Results {
 pub(super) fn l2_norm(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let Some(batch) = x.rank().checked_sub(3) else {
-        fail!("`x` has the shape {:?}; accepted are ranks from 3 on", x.shape);
+        fail!("`x` must have a rank of at least 3, got shape {:?}", x.shape);
     };
     let epsilon = f64::from(call.float("epsilon")?);
     let inner: usize = x.shape[batch..].iter().product();
@@ -117,7 +117,7 @@ pub(super) fn local_response_norm(call: &Call) -> Results {
     let inner = inner_of_channels(&x, channels)?;
     let size = call.int("size")?;
     let Ok(size @ 1..) = usize::try_from(size) else {
-        fail!("`size` is {size}; accepted are positive numbers");
+        fail!("`size` must be positive, got {size}");
     };
     let alpha = f64::from(call.float("alpha")?) / size as f64;
     let (beta, k) = (f64::from(call.float("beta")?), f64::from(call.float("k")?));
@@ -139,7 +139,7 @@ fn scale<'a>(call: &Call<'a>, name: &str, count: usize) -> Result<Option<&'a [f3
     let Some(view): Option<View<'a>> = call.optional(name) else { return Ok(None) };
     let floats = view.floats()?;
     if floats.len() != count {
-        fail!("`{name}` has {} elements; accepted are {count}", floats.len());
+        fail!("`{name}` must have {count} elements, got {}", floats.len());
     }
     Ok(Some(floats))
 }

@@ -73,7 +73,7 @@ pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
 fn pool(call: &Call, reduce: impl Fn(&[f32], &WindowExtent) -> f32) -> Results {
     let x = call.tensor("x")?;
     if !(3..=5).contains(&x.rank()) {
-        fail!("`x` has rank {}; accepted is rank 3 to 5", x.rank());
+        fail!("`x` must have rank 3 to 5, got {}", x.rank());
     }
     let spatial = x.rank() - 2;
     let kernel: Vec<usize> =

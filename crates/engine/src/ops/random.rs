@@ -20,14 +20,14 @@ pub(super) fn random_categorical(call: &Call) -> Results {
     let logits = match call.text("mode")? {
         "logits" => true,
         "probs" => false,
-        mode => fail!("`mode` is `{mode}`; accepted are `logits` and `probs`"),
+        mode => fail!("`mode` must be `logits` or `probs`, got `{mode}`"),
     };
     let size = call.int("size")?;
     let Ok(size) = usize::try_from(size) else {
-        fail!("`size` is {size}; accepted are numbers from 0 on");
+        fail!("`size` must be at least 0, got {size}");
     };
     let Some((&classes, outer)) = x.shape.split_last() else {
-        fail!("`x` is a scalar; accepted are ranks from 1 on");
+        fail!("`x` must have a rank of at least 1, got a scalar");
     };
     let mut shape = outer.to_vec();
     shape.push(size);
@@ -92,7 +92,7 @@ fn stated_shape(call: &Call) -> Result<(Vec<usize>, u64)> {
     let extents = call.ints("shape", 0)?;
     let shape: Vec<usize> = extents.iter().map_while(|&extent| extent.try_into().ok()).collect();
     if shape.len() != extents.len() {
-        fail!("`shape` is {extents:?}; accepted are extents from 0 on");
+        fail!("`shape` must hold sizes of at least 0, got {extents:?}");
     }
     let count = call.count(&shape)? as u64;
     Ok((shape, count))

@@ -173,7 +173,7 @@ fn direction(call: &Call) -> Result<Direction> {
         "reverse" => Ok(Direction::Reverse),
         "bidirectional" => Ok(Direction::Bidirectional),
         other => fail!(
-            "`direction` is `{other}`; accepted are `forward`, `reverse`, and `bidirectional` of `lstm`"
+            "`direction` must be `forward` or `reverse`, or `bidirectional` in an `lstm`, got `{other}`"
         ),
     }
 }
@@ -183,7 +183,7 @@ fn one_way(call: &Call) -> Result<Order> {
         Direction::Forward => Ok(Order::Forward),
         Direction::Reverse => Ok(Order::Reverse),
         Direction::Bidirectional => {
-            fail!("`direction` is `bidirectional`; accepted are `forward`, `reverse`")
+            fail!("`direction` must be `forward` or `reverse`, got `bidirectional`")
         }
     }
 }
@@ -230,8 +230,8 @@ impl Activation {
             "relu" => Ok(Activation::Relu),
             "linear" => Ok(Activation::Linear),
             _ => fail!(
-                "`{name}` is `{text}`; accepted are `tanh`, `scaled_tanh`, `sigmoid`, `hard_sigmoid`, \
-                 `sigmoid_hard`, `relu`, `linear`"
+                "`{name}` must be `tanh`, `scaled_tanh`, `sigmoid`, `hard_sigmoid`, `sigmoid_hard`, `relu` or `linear`, \
+                 got `{text}`"
             ),
         }
     }
@@ -270,7 +270,7 @@ impl<'a> Layer<'a> {
         let (x, weight) = (call.tensor("x")?, call.tensor("weight_hh")?);
         let ([sequence, batch, input], [_, hidden]) = (x.shape, weight.shape) else {
             fail!(
-                "`x` has rank {} and `weight_hh` rank {}; accepted are 3 and 2",
+                "`x` has rank {} and `weight_hh` rank {}; expected 3 and 2",
                 x.rank(),
                 weight.rank()
             );
@@ -302,7 +302,7 @@ impl<'a> Layer<'a> {
     fn expect(&self, call: &Call<'a>, name: &str, shape: &[usize]) -> Result<&'a [f32]> {
         let found = call.tensor(name)?;
         if found.shape != shape {
-            fail!("`{name}` has shape {:?}; accepted is {shape:?}", found.shape);
+            fail!("`{name}` must have shape {shape:?}, got {:?}", found.shape);
         }
         call.floats(name)
     }

@@ -49,7 +49,9 @@ pub(super) fn reshape(call: &Call) -> Results {
             }
             -1 if inferred.replace(at).is_none() => 1,
             extent if extent > 0 => extent as usize,
-            extent => fail!("`shape` holds {extent}; accepted are extents, 0, and -1 once"),
+            extent => {
+                fail!("`shape` must hold positive sizes, 0, and -1 at most once, got {extent}")
+            }
         });
     }
     if let Some(at) = inferred {

@@ -132,7 +132,8 @@ impl Axis {
             "index {index} is outside axis {axis}, which has {extent} elements"
         ));
         if index < 0 && !self.counts_back {
-            return error.hint("from iOS17 on indices do not count from the end; add the extent");
+            return error
+                .with_hint("from iOS17 on indices do not count from the end; add the extent");
         }
         error
     }

@@ -39,7 +39,7 @@ pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
     }
     match (x.floats_mut(), update.elements) {
         (Some(floats), ElementsView::Floats(update)) => seen.write(update, floats),
-        _ => fail!("`update` is `{}`; accepted are floats", update.dtype),
+        _ => fail!("`update` must hold floats, got `{}`", update.dtype),
     }
     Ok(())
 }
@@ -136,8 +136,7 @@ pub(super) fn slice_by_size(call: &Call) -> Results {
             _ => match usize::try_from(size) {
                 Ok(size) if size <= left => size,
                 _ => fail!(
-                    "`size` is {size} along axis {axis}; accepted are -1 and 0 to {left}, the \
-                     elements from {first} on"
+                    "`size` must be -1 or from 0 to {left} along axis {axis}, the elements from {first} on, got {size}"
                 ),
             },
         };

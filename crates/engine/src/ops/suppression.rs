@@ -27,7 +27,7 @@ pub(in crate::ops) fn non_maximum_suppression(call: &Call) -> Results {
     }
     let most = call.int("max_boxes")?;
     let Ok(most) = usize::try_from(most) else {
-        fail!("`max_boxes` is {most}; accepted are 0 and more");
+        fail!("`max_boxes` must be at least 0, got {most}");
     };
     let (batch, count, classes) = (boxes.shape[0], boxes.shape[places], scores.shape[values]);
     let choice = Choice {

@@ -31,7 +31,7 @@ pub(super) fn topk(call: &Call) -> Results {
         -1 => extent,
         k => match usize::try_from(k) {
             Ok(k) if k <= extent => k,
-            _ => fail!("`k` is {k}; accepted are -1 and 0 to {extent}, the extent of axis {axis}"),
+            _ => fail!("`k` must be -1 or from 0 to {extent}, the size of axis {axis}, got {k}"),
         },
     };
     let mut shape = x.shape.to_vec();
@@ -109,7 +109,7 @@ fn ranked_by(
 pub(super) fn band_part(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[.., rows, columns] = x.shape else {
-        fail!("`x` has shape {:?}; accepted are matrices and tensors of them", x.shape);
+        fail!("`x` has shape {:?}; expected matrices and tensors of them", x.shape);
     };
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);
     // From which to which column each row is kept.
@@ -201,7 +201,7 @@ fn filled(call: &Call, shape: Vec<usize>) -> Results {
         None => call.give_floats(shape, vec![call.float("value")?; count]),
         Some(value) => match value.repeated(shape, count) {
             Some(filled) => Ok(vec![filled]),
-            None => fail!("`value` has {} elements; accepted is one", value.len()),
+            None => fail!("`value` must have one element, got {}", value.len()),
         },
     }
 }
@@ -237,7 +237,7 @@ pub(super) fn one_hot(call: &Call) -> Results {
     let axis = call.axis("axis", indices.rank() + 1)?;
     let size = call.int("one_hot_vector_size")?;
     let Ok(size) = usize::try_from(size) else {
-        fail!("`one_hot_vector_size` is {size}; accepted are 0 and more");
+        fail!("`one_hot_vector_size` must be at least 0, got {size}");
     };
     let mut shape = indices.shape.to_vec();
     shape.insert(axis, size);
@@ -283,7 +283,7 @@ pub(super) fn pad(call: &Call) -> Results {
     let rank = x.rank();
     let padded = pads.len() / 2;
     if !pads.len().is_multiple_of(2) || padded > rank {
-        fail!("`pad` has {} elements; accepted are two for each of up to {rank} axes", pads.len());
+        fail!("`pad` has {} elements; expected two for each of up to {rank} axes", pads.len());
     }
     let mode = call.text("mode")?;
     let mut amounts = vec![[0, 0]; rank - padded];
@@ -294,8 +294,8 @@ pub(super) fn pad(call: &Call) -> Results {
             _ => {
                 let most = reach(mode, extent).min(i32::MAX as usize);
                 let message = format!(
-                    "`pad` holds {amount} for axis {axis} of `x`, which has {extent} elements; \
-                     accepted with `{mode}` are 0 to {most}"
+                    "`pad` must hold numbers from 0 to {most} for axis {axis} of `x`, which has {extent} elements, \
+                     with mode `{mode}`, got {amount}"
                 );
                 Err(Error::new(message))
             }
@@ -416,7 +416,7 @@ pub(super) fn tile(call: &Call) -> Results {
         (Vec::new(), StridedView { shape: vec![], strides: vec![], ..dense });
     for (axis, &rep) in reps.iter().enumerate() {
         let Some(rep) = usize::try_from(rep).ok().filter(|&rep| rep > 0) else {
-            fail!("`reps` holds {rep} for axis {axis}; accepted are 1 and more");
+            fail!("`reps` holds {rep} for axis {axis}; expected at least 1");
         };
         seen.shape.extend([rep, x.shape[axis]]);
         seen.strides.extend([0, dense.strides[axis]]);

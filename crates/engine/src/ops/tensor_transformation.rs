@@ -45,7 +45,7 @@ pub(super) fn reverse_sequence(call: &Call) -> Results {
     }
     let turned = |&length: &i32| match usize::try_from(length) {
         Ok(length) if length <= extent => Ok(length),
-        _ => fail!("`lengths` holds {length}; accepted are 0 to {extent}"),
+        _ => fail!("`lengths` must hold numbers from 0 to {extent}, got {length}"),
     };
     let lengths: Vec<usize> = lengths.iter().map(turned).collect::<Result<_>>()?;
     let (lines, _, run) = around(x.shape, sequence_axis);
@@ -182,7 +182,7 @@ pub(super) fn sliding_windows(call: &Call) -> Results {
 fn image<'a>(call: &Call<'a>) -> Result<View<'a>> {
     let x = call.tensor("x")?;
     if x.rank() != 4 {
-        fail!("`x` has shape {:?}; accepted is [batch, channels, height, width]", x.shape);
+        fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);
     }
     Ok(x)
 }
@@ -195,7 +195,7 @@ fn factor(call: &Call, name: &str) -> Result<usize> {
     let factor = call.int(name)?;
     match usize::try_from(factor) {
         Ok(factor) if factor > 0 => Ok(factor),
-        _ => fail!("`{name}` is {factor}; accepted are 1 and more"),
+        _ => fail!("`{name}` must be at least 1, got {factor}"),
     }
 }
 
@@ -208,7 +208,7 @@ fn by(extent: usize, factor: usize) -> Result<usize> {
 
 fn check_multiple(extent: usize, divisor: usize, what: &str) -> Result<()> {
     if !extent.is_multiple_of(divisor) {
-        fail!("`x` has {extent} {what}; accepted are multiples of {divisor}");
+        fail!("`x` has {extent} {what}; expected multiples of {divisor}");
     }
     Ok(())
 }
@@ -216,7 +216,7 @@ fn check_multiple(extent: usize, divisor: usize, what: &str) -> Result<()> {
 fn block_shape(call: &Call) -> Result<[usize; 2]> {
     match call.ints("block_shape", 0)?[..] {
         [height, width] if height > 0 && width > 0 => Ok([height as usize, width as usize]),
-        ref block => fail!("`block_shape` is {block:?}; accepted are two extents of 1 and more"),
+        ref block => fail!("`block_shape` must be two sizes of at least 1, got {block:?}"),
     }
 }
 
@@ -227,7 +227,7 @@ fn margins(call: &Call, name: &str) -> Result<[[usize; 2]; 2]> {
         [top, bottom, left, right] if margins.iter().all(|&margin| margin >= 0) => {
             Ok([[top, bottom], [left, right]].map(|pair| pair.map(|margin| margin as usize)))
         }
-        _ => fail!("`{name}` is {margins:?}; accepted are four numbers, none negative"),
+        _ => fail!("`{name}` must be four numbers of at least 0, got {margins:?}"),
     }
 }
 

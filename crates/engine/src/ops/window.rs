@@ -46,9 +46,9 @@ impl PadType {
         ];
         match known.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
             Some((_, pad_type)) => Ok(pad_type),
-            None => fail!(
-                "`pad_type` is `{text}`; accepted are `valid`, `same`, `same_lower`, `custom`"
-            ),
+            None => {
+                fail!("`pad_type` must be `valid`, `same`, `same_lower` or `custom`, got `{text}`")
+            }
         }
     }
 
@@ -68,7 +68,7 @@ pub(crate) fn per_dimension(
 ) -> Result<Vec<i64>> {
     let values = call.ints(name, spatial)?;
     if values.len() != spatial * times {
-        fail!("`{name}` has {} elements; accepted are {}", values.len(), spatial * times);
+        fail!("`{name}` has {} elements; expected {}", values.len(), spatial * times);
     }
     Ok(values.into_iter().map(i64::from).collect())
 }
@@ -78,7 +78,7 @@ pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i6
     let values = per_dimension(call, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
-        Some(value) => fail!("`{name}` is {value} along a dimension; accepted are 1 and more"),
+        Some(value) => fail!("`{name}` is {value} along a dimension; expected at least 1"),
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn windows(
         if steps < 1 {
             fail!(
                 "the window of {} gives {steps} elements along spatial dimension {axis} of `x`, \
-                 whose extent is {extent}; accepted are 1 and more",
+                 whose size is {extent}; expected at least 1",
                 kernel[axis]
             );
         }

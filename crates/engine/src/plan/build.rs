@@ -164,7 +164,7 @@ impl Builder<'_> {
 
     fn two_regions(&mut self, op: &Op) -> Result<[Region; 2]> {
         let [first, second] = op.blocks[..] else {
-            return Err(Error::new(format!("runs {} blocks; accepted are 2", op.blocks.len())));
+            return Err(Error::new(format!("must have 2 blocks, got {}", op.blocks.len())));
         };
         let mut region = |block: BlockId| {
             let inputs = &self.source.function.block(block).inputs;

@@ -64,8 +64,8 @@ pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey
     let places = place::place(&mut graph);
     let (bytes, limit) = (places.length.saturating_mul(4), source.limits.bytes);
     if bytes > limit {
-        return Err(Error::new(format!("values take {bytes} bytes; accepted are {limit}"))
-            .hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
+        return Err(Error::limit(format!("values take {bytes} bytes; the limit is {limit}"))
+            .with_hint("raise the limit: the option `max_memory`, or `Limits::bytes`"));
     }
     let shown = shown(&graph.body);
     Ok(Plan { graph, places, shown })

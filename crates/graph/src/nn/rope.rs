@@ -149,7 +149,7 @@ impl Rope {
         let rotated = self.rotated;
         if rotated == 0 || rotated % 2 != 0 || positions == 0 {
             let message = format!(
-                "{positions} positions rotate {rotated} elements; accepted are 1 and more, and pairs"
+                "rotary embeddings need at least 1 position and an even number of elements, got {positions} and {rotated}"
             );
             let nothing = graph.mistake(message, None, Location::caller());
             return RopeTables::new(nothing, nothing, self.style);
@@ -195,7 +195,7 @@ pub fn axial_tables<'g>(
 ) -> RopeTables<'g> {
     if head == 0 || head % 4 != 0 || height == 0 || width == 0 {
         let message = format!(
-            "{height} × {width} places rotate heads of {head}; accepted are places, and multiples of 4"
+            "rotary embeddings in two dimensions need at least 1 position and heads of a multiple of 4, got {height} × {width} and {head}"
         );
         let nothing = graph.mistake(message, None, Location::caller());
         return RopeTables::new(nothing, nothing, RopeStyle::Interleaved);

@@ -15,7 +15,7 @@ pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
         let message = match k {
             0 => "a filter for the 0 largest scores leaves none".to_owned(),
             _ => {
-                format!("a filter for the {k} largest of {size} scores; accepted are up to {size}")
+                format!("`k` must be at most {size}, the number of scores, got {k}")
             }
         };
         return logits.graph().mistake(message, None, Location::caller());
@@ -30,7 +30,7 @@ pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
 #[track_caller]
 pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
     if !(p > 0.0 && p <= 1.0) {
-        let message = format!("a total probability of {p}; accepted are those above 0 and up to 1");
+        let message = format!("`p` must be greater than 0 and at most 1, got {p}");
         return logits.graph().mistake(message, None, Location::caller());
     }
     let size = logits.last_extent();
@@ -52,7 +52,7 @@ pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor
         return logits.argmax(-1);
     }
     if !(temperature > 0.0 && temperature.is_finite()) {
-        let message = format!("a temperature of {temperature}; accepted are 0 and more");
+        let message = format!("the temperature must be at least 0, got {temperature}");
         return logits.graph().mistake(message, None, Location::caller());
     }
     let options = RandomCategorical::new().mode("logits").size(1);

@@ -78,7 +78,7 @@ pub fn repeat<'g>(
     mut body: impl FnMut(Tensor<'g>, &[Tensor<'g>]) -> Vec<Tensor<'g>>,
 ) -> Vec<Tensor<'g>> {
     if i32::try_from(steps).is_err() {
-        let message = format!("a loop of {steps} steps; accepted are up to {}", i32::MAX);
+        let message = format!("the loop must have at most {} steps, got {steps}", i32::MAX);
         graph.note(message, None, Location::caller());
         return vec![graph.nothing(); carried.len()];
     }

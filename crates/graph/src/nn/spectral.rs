@@ -88,7 +88,7 @@ impl LogMel {
         let LogMel { window, hop, bands, .. } = *self;
         if window == 0 || hop == 0 || bands == 0 {
             let message = format!(
-                "{bands} bands of windows of {window} points, {hop} apart; accepted are 1 and more of each"
+                "bands, points of a window and hop must be at least 1, got {bands}, {window} and {hop}"
             );
             return graph.mistake(message, None, Location::caller());
         }

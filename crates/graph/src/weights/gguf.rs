@@ -97,7 +97,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
     }
     let version = reader.u32()?;
     if !(2..=3).contains(&version) {
-        return Err(format!("has version {version} of GGUF; accepted are 2 and 3"));
+        return Err(format!("is GGUF of version {version}; expected 2 or 3"));
     }
     let (tensor_count, entry_count) = (reader.u64()?, reader.u64()?);
     let mut metadata = BTreeMap::new();
@@ -111,7 +111,9 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         let name = reader.text()?;
         let rank = reader.u32()?;
         if rank > MAX_RANK {
-            return Err(format!("tensor `{name}` has {rank} dimensions; accepted are {MAX_RANK}"));
+            return Err(format!(
+                "tensor `{name}` must have at most {MAX_RANK} dimensions, got {rank}"
+            ));
         }
         // The file has the innermost extent first.
         let mut shape = Vec::new();
@@ -122,9 +124,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         let Some(scheme) = Scheme::from_code(code) else {
             let known: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
             let known = known.join(", ");
-            return Err(format!(
-                "tensor `{name}` is stored in scheme {code}; accepted are {known}"
-            ));
+            return Err(format!("tensor `{name}` is stored in scheme {code}; expected {known}"));
         };
         found.push((name, scheme, shape, offset));
     }

@@ -59,17 +59,19 @@ fn read(path: &Path) -> Result<Vec<(String, Param)>> {
 pub(crate) fn map(path: &Path) -> Result<Buffer> {
     if path.is_dir() {
         let message = format!("{} is a directory", path.display());
-        return Err(Error::new(ErrorKind::File, message).hint("name a `.safetensors` or a `.gguf`"));
+        return Err(
+            Error::new(ErrorKind::File, message).with_hint("name a `.safetensors` or a `.gguf`")
+        );
     }
     Buffer::map(path).map_err(|error| {
         Error::new(ErrorKind::File, format!("cannot read {}: {error}", path.display()))
-            .caused_by(error)
+            .with_source(error)
     })
 }
 
 pub(crate) fn refused(path: &Path, message: String) -> Error {
     Error::new(ErrorKind::Weights, format!("{}: {message}", path.display()))
-        .hint("weights come as `.safetensors` or `.gguf`, whole: one that was cut off is to be fetched again")
+        .with_hint("weights come as `.safetensors` or `.gguf`, whole: one that was cut off is to be fetched again")
 }
 
 /// A part of a file, by where it begins and how long it is.

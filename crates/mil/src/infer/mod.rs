@@ -125,7 +125,7 @@ impl Analysis {
             Operator::Known(kind) => *kind,
             Operator::Unknown(name) => {
                 return Err(vec![
-                    InferError::new(format!("there is no operation `{name}`"))
+                    InferError::new(OpKind::unknown(name))
                         .hint("custom layers and operations of later releases cannot be verified"),
                 ]);
             }
@@ -188,7 +188,7 @@ impl Analysis {
             let rank = outcome.ty.as_tensor().map_or(0, TensorType::rank);
             if rank > MAX_RANK {
                 let message =
-                    format!("gives a tensor of rank {rank}; accepted is up to {MAX_RANK}");
+                    format!("the result must have a rank of at most {MAX_RANK}, got {rank}");
                 return Err(vec![InferError::new(message)]);
             }
             outcome.constant |= constant;
@@ -462,7 +462,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferErro
             (Accepts::Tensor { variable, dtypes }, Type::Tensor(tensor)) => {
                 if !dtypes.contains(&tensor.dtype) {
                     let message = format!(
-                        "has element type `{}`; accepted are {} in {}",
+                        "has element type `{}`; expected {} in {}",
                         tensor.dtype,
                         backquoted(dtypes),
                         row.since
@@ -591,7 +591,7 @@ mod tests {
         let (function, _) = single(Op::new(OpKind::Sin), int, Opset::Ios16);
         assert_eq!(
             messages(&function),
-            ["`x`: has element type `int8`; accepted are `fp16`, `fp32` in iOS15"]
+            ["`x`: has element type `int8`; expected `fp16`, `fp32` in iOS15"]
         );
 
         let float = Type::tensor(DType::Fp32, &[2]);

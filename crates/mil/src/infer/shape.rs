@@ -66,7 +66,7 @@ pub(crate) fn marked_axes(
         Some(_) => {
             for axis in site.axes(name, rank)? {
                 if std::mem::replace(&mut marked[axis], true) {
-                    let message = format!("names axis {axis} twice; accepted is each axis once");
+                    let message = format!("must name each axis once, got axis {axis} twice");
                     return Err(InferError::new(message).of(name));
                 }
             }

@@ -3,6 +3,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use coremill_io::quoted_choice;
 use coremill_tensor::DType;
 
 use super::folded::{KnownElements, Scalar};
@@ -297,8 +298,7 @@ impl<'a> InferContext<'a> {
         if known.contains(&&*text) {
             return Ok(text);
         }
-        let known: Vec<_> = known.iter().map(|choice| format!("`{choice}`")).collect();
-        let message = format!("is `{text}`; accepted are {}", known.join(", "));
+        let message = format!("must be {}, got `{text}`", quoted_choice(known));
         Err(InferError::new(message).of(name))
     }
 

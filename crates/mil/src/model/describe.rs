@@ -1,5 +1,6 @@
 use std::fmt;
 
+use coremill_io::ErrorDetail;
 use coremill_tensor::DType;
 
 use super::shapes::FlexibleShapes;
@@ -10,22 +11,50 @@ use super::{
 use crate::ir::{Function, Program, TensorType, Type, ValueId};
 use crate::ops::OpKind;
 
-/// Why a program cannot be described.
+/// Error of describing a program: an input or an output has a type that Core ML does not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeError {
-    /// The function, the value, and what is wrong with it.
-    pub message: String,
-    /// What to do about it.
-    pub hint: String,
+    kind: DescribeErrorKind,
+    detail: ErrorDetail,
+}
+
+/// Category of a [`DescribeError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DescribeErrorKind {
+    /// An input or a state is at fault.
+    Input,
+    /// An output is at fault.
+    Output,
+}
+
+impl DescribeError {
+    fn new(kind: DescribeErrorKind, message: String, hint: &str) -> DescribeError {
+        DescribeError { kind, detail: ErrorDetail::new(message).with_hint(hint) }
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> DescribeErrorKind {
+        self.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
+    }
 }
 
 impl fmt::Display for DescribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        self.detail.fmt(f)
     }
 }
 
-impl std::error::Error for DescribeError {}
+impl std::error::Error for DescribeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}
 
 /// The function that is run when the caller names none, if a program has several.
 const DEFAULT_FUNCTION: &str = "main";
@@ -106,9 +135,9 @@ fn describe_input(
     shapes: &FlexibleShapes,
 ) -> Result<FeatureDescription, DescribeError> {
     let value = function.value(input);
-    let refuse = |what: String, hint: &str| DescribeError {
-        message: format!("input `{}` of function `{}` {what}", value.name, function.name),
-        hint: hint.to_owned(),
+    let refuse = |what: String, hint: &str| {
+        let message = format!("input `{}` of function `{}` {what}", value.name, function.name);
+        DescribeError::new(DescribeErrorKind::Input, message, hint)
     };
     let (tensor, is_state) = match &value.ty {
         Type::Tensor(tensor) => (tensor, false),
@@ -169,9 +198,9 @@ fn describe_output(
     output: ValueId,
 ) -> Result<FeatureDescription, DescribeError> {
     let value = function.value(output);
-    let refuse = |what: String, hint: &str| DescribeError {
-        message: format!("output `{}` of function `{}` {what}", value.name, function.name),
-        hint: hint.to_owned(),
+    let refuse = |what: String, hint: &str| {
+        let message = format!("output `{}` of function `{}` {what}", value.name, function.name);
+        DescribeError::new(DescribeErrorKind::Output, message, hint)
     };
     let ty = match &value.ty {
         Type::Tensor(tensor) if tensor.rank() == 0 && tensor.dtype == DType::String => {

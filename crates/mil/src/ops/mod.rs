@@ -13,6 +13,7 @@ mod table;
 
 use std::fmt;
 
+use coremill_io::{quoted_list, unknown_among};
 use coremill_tensor::DType;
 
 pub use kind::OpKind;
@@ -164,18 +165,28 @@ impl OpKind {
     /// The operation that callers name `name`; the error suggests similar names.
     pub fn parse(name: &str) -> Result<OpKind, UnknownName> {
         OpKind::from_name(name).ok_or_else(|| {
-            let message = format!("there is no operation `{name}`");
             let names = OpKind::ALL.map(OpKind::name);
             let is_similar = |known: &&str| known.contains(name) || name.contains(*known);
             let similar = names.into_iter().filter(|_| !name.is_empty()).filter(is_similar);
-            let similar: Vec<_> = similar.map(|known| format!("`{known}`")).collect();
+            let similar: Vec<_> = similar.collect();
             let hint = match &similar[..] {
-                [] => "operations have MIL's names, `matmul` for instance".to_owned(),
-                [only] => format!("there is {only}"),
-                similar => format!("there are {}", similar.join(", ")),
+                [] => "operations have the names of MIL, `matmul` for instance".to_owned(),
+                [only] => format!("a similar name is `{only}`"),
+                similar => format!("similar names are {}", quoted_list(similar)),
             };
-            UnknownName { message, hint }
+            UnknownName { message: OpKind::unknown(name), hint }
         })
+    }
+
+    /// A message about a name that no operation has, with the one that was probably meant.
+    ///
+    /// ```
+    /// use coremill_mil::ops::OpKind;
+    ///
+    /// assert_eq!(OpKind::unknown("sofmax"), "unknown operation `sofmax`; did you mean `softmax`?");
+    /// ```
+    pub fn unknown(name: &str) -> String {
+        unknown_among("operation", name, OpKind::ALL.iter().map(|kind| kind.name()))
     }
 
     /// The opset that brought the operation.
@@ -218,9 +229,12 @@ mod tests {
         }
         assert_eq!(OpKind::from_name("convolve"), None);
         let hint = |name| OpKind::parse(name).expect_err("there is no such operation").hint;
-        assert_eq!(hint("slice_"), "there are `slice_by_index`, `slice_by_size`, `slice_update`");
-        assert_eq!(hint("convolution"), "there is `conv`");
-        assert_eq!(hint("softmaks"), "operations have MIL's names, `matmul` for instance");
+        assert_eq!(
+            hint("slice_"),
+            "similar names are `slice_by_index`, `slice_by_size` and `slice_update`"
+        );
+        assert_eq!(hint("convolution"), "a similar name is `conv`");
+        assert_eq!(hint("softmaks"), "operations have the names of MIL, `matmul` for instance");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use super::Error;
 use super::lex::{LexError, Lexer, Token};
 use super::names::unescape;
+use super::{Error, ErrorKind};
 
 /// The place in the text that is being read, one token ahead.
 pub(super) struct Cursor<'t> {
@@ -105,7 +105,7 @@ impl<'t> Cursor<'t> {
         if self.accept(';')? {
             return Ok(());
         }
-        Err(self.error_at(self.end, self.unexpected("`;`").message))
+        Err(self.error_at(self.end, self.unexpected("`;`").message().to_owned()))
     }
 
     /// Takes a word that must be this one.
@@ -159,7 +159,7 @@ impl<'t> Cursor<'t> {
     /// Goes one level deeper; [`Cursor::leave`] comes back.
     pub(super) fn enter(&mut self) -> Result<()> {
         if self.depth >= MAX_DEPTH {
-            return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
+            return Err(self.limit(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         self.depth += 1;
         Ok(())
@@ -207,14 +207,12 @@ impl<'t> Cursor<'t> {
 
     /// An error at an offset.
     pub(super) fn error_at(&self, offset: usize, message: String) -> Error {
-        Error::new(self.text, offset, message, None)
+        Error::new(ErrorKind::Syntax, self.text, offset, message)
     }
-}
 
-impl Error {
-    pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
-        self
+    /// An error at the token ahead: the text passes a limit.
+    pub(super) fn limit(&self, message: String) -> Error {
+        Error::new(ErrorKind::Limit, self.text, self.offset(), message)
     }
 }
 

@@ -1,6 +1,8 @@
 use std::fmt;
 
-/// Text that is not a program: what is wrong, and where.
+use coremill_io::ErrorDetail;
+
+/// Error of parsing text.
 ///
 /// `Display` gives one line; [`Error::render`] shows the line of the text with a mark under the place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,19 +13,27 @@ pub struct Error {
     pub column: usize,
     /// The offset in bytes.
     pub offset: usize,
-    /// What was found and what is accepted.
-    pub message: String,
-    /// What to do about it.
-    pub hint: Option<String>,
+    kind: ErrorKind,
+    detail: ErrorDetail,
     excerpt: String,
     excerpt_column: usize,
 }
 
-/// How much of a line is shown on either side of the place: programs have lines of megabytes.
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The text is not a program.
+    Syntax,
+    /// A limit was passed: depth, rank, number of operations.
+    Limit,
+}
+
+/// Maximum number of characters shown on either side of the fault: programs have lines of megabytes.
 const EXCERPT_SIDE: usize = 60;
 
 impl Error {
-    pub(super) fn new(text: &str, offset: usize, message: String, hint: Option<String>) -> Error {
+    pub(super) fn new(kind: ErrorKind, text: &str, offset: usize, message: String) -> Error {
         let mut offset = offset.min(text.len());
         while !text.is_char_boundary(offset) {
             offset -= 1;
@@ -39,7 +49,28 @@ impl Error {
         let excerpt = left.iter().rev().copied().chain(rest.chars().take(EXCERPT_SIDE));
         let excerpt = excerpt.map(printable).collect::<String>();
         let excerpt = excerpt.trim_end().to_owned();
-        Error { line, column, offset, message, hint, excerpt, excerpt_column: left.len() }
+        let detail = ErrorDetail::new(message);
+        Error { line, column, offset, kind, detail, excerpt, excerpt_column: left.len() }
+    }
+
+    pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(hint);
+        self
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Description of the fault, without its location.
+    pub fn message(&self) -> &str {
+        &self.detail.message
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
     }
 
     /// The error with the line it is about, a mark under the place, and the hint.
@@ -51,9 +82,12 @@ impl Error {
         let indent = " ".repeat(self.excerpt_column);
         let mut shown = format!(
             "error: {}\n{margin}--> {name}:{}:{}\n{margin} |\n{number} | {}\n{margin} | {indent}^\n",
-            self.message, self.line, self.column, self.excerpt
+            self.message(),
+            self.line,
+            self.column,
+            self.excerpt
         );
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = self.hint() {
             shown.push_str(&format!("hint: {hint}\n"));
         }
         shown
@@ -62,8 +96,12 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message())
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}

@@ -75,7 +75,7 @@ use std::collections::BTreeMap;
 
 use coremill_tensor::Buffer;
 
-pub use error::Error;
+pub use error::{Error, ErrorKind};
 pub use listing::{Listing, OpSpan, Spans};
 pub use names::{identifier, is_identifier, is_plain, is_reserved};
 pub use parse::{InputOrder, parse, parse_ordered, parse_with_spans};

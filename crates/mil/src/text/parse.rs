@@ -377,7 +377,7 @@ impl Parser<'_, '_> {
 fn count(cursor: &Cursor<'_>, counter: &mut usize, limit: usize, what: &str) -> Result<()> {
     *counter += 1;
     if *counter > limit {
-        return Err(cursor.error(format!("there are more than {limit} {what}")));
+        return Err(cursor.limit(format!("the program has more than {limit} {what}")));
     }
     Ok(())
 }

@@ -158,7 +158,9 @@ impl<'w> Values<'w> {
 fn tensor_value(cursor: &mut Cursor<'_>, declared: &TensorType) -> Result<Constant> {
     if declared.rank() > MAX_RANK {
         let rank = declared.rank();
-        return Err(cursor.error(format!("a tensor of {rank} dimensions; at most {MAX_RANK} go")));
+        return Err(
+            cursor.limit(format!("a tensor has at most {MAX_RANK} dimensions, found {rank}"))
+        );
     }
     let mut elements = match declared.dtype {
         DType::String => Elements::Strings(Vec::new()),

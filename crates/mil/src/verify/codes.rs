@@ -91,7 +91,7 @@ codes! {
         "Core ML requires an output",
         "add what the function computes to its outputs";
     Error UnknownOperator "unknown-operator":
-        "there is no such operation",
+        "the operation is unknown",
         "Core ML knows the operations of its opsets, and nothing here can tell what another one gives",
         "replace it by operations that MIL has; custom layers and operations of later releases cannot be verified";
     Error OperatorTooNew "operator-too-new":
@@ -174,7 +174,7 @@ codes! {
         "older releases run the function `main` and know no others",
         "target iOS18, or write a model for each function";
     Error DefaultFunction "default-function":
-        "there is no function of the name that runs by default",
+        "the default function is not in the program",
         "callers who name no function get this one",
         "name a function that the program has";
     Error DescriptionFunction "description-function":

@@ -62,8 +62,7 @@ pub(super) fn check(bound: &Bound<'_>, findings: &mut Findings) {
                 FeatureRole::Input | FeatureRole::Output => "an array or an image",
                 FeatureRole::State => "a state",
             };
-            let message =
-                format!("is described as {}; accepted is {accepted}", type_name(described));
+            let message = format!("is described as {}; expected {accepted}", type_name(described));
             found.push((Code::FeatureType, message));
         }
     }
@@ -126,7 +125,7 @@ fn check_array(
         ShapeFlexibility::Ranged(ranges) => check_ranges(ranges, &array.shape, dims, found),
     }
     if bound.role == FeatureRole::State && array.flexibility != ShapeFlexibility::Fixed {
-        let message = "is a state of several shapes; accepted is a fixed one".to_owned();
+        let message = "is a state of several shapes; expected a fixed shape".to_owned();
         found.push((Code::FeatureShape, message));
     }
 }

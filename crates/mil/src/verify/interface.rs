@@ -59,7 +59,7 @@ fn state(at: FunctionContext<'_>, input: ValueId, held: &Type, findings: &mut Fi
         .as_tensor()
         .is_some_and(|tensor| tensor.dtype == DType::Fp16 && tensor.known_shape().is_some());
     if !fits {
-        let message = format!("holds `{held}`; accepted are `fp16` tensors of fixed shape");
+        let message = format!("must hold an `fp16` tensor of fixed shape, got `{held}`");
         findings.report(Code::StateType, at.value(input), message);
     }
 }
@@ -67,7 +67,7 @@ fn state(at: FunctionContext<'_>, input: ValueId, held: &Type, findings: &mut Fi
 fn input_type(at: FunctionContext<'_>, input: ValueId, ty: &Type, findings: &mut Findings) {
     let opset = at.target;
     let Type::Tensor(tensor) = ty else {
-        let message = format!("is an input of type `{ty}`; accepted are tensors and states");
+        let message = format!("is an input of type `{ty}`; expected a tensor or a state");
         return findings.report(Code::InterfaceType, at.value(input), message);
     };
     if tensor.rank() == 0 {
@@ -94,7 +94,7 @@ fn output_type(at: FunctionContext<'_>, output: ValueId, findings: &mut Findings
         return;
     }
     let Type::Tensor(tensor) = &value.ty else {
-        let message = format!("is an output of type `{}`; accepted are tensors", value.ty);
+        let message = format!("is an output of type `{}`; expected a tensor", value.ty);
         return findings.report(Code::InterfaceType, at.value(output), message);
     };
     if !passes(tensor.dtype, at.target) {
@@ -129,5 +129,5 @@ fn refused(dtype: DType, opset: Opset, what: &str) -> String {
         .filter(|(_, since)| *since <= opset)
         .map(|(dtype, _)| format!("`{dtype}`"))
         .collect();
-    format!("is {what} of `{dtype}`; accepted are {} in {opset}", accepted.join(", "))
+    format!("is {what} of `{dtype}`; expected {} in {opset}", accepted.join(", "))
 }

@@ -350,8 +350,7 @@ fn operators(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findin
         let op = at.function.op(id);
         let diagnostic = match &op.operator {
             Operator::Unknown(name) => {
-                let message = format!("there is no operation `{name}`");
-                Diagnostic::new(Code::UnknownOperator, at.op(id), message)
+                Diagnostic::new(Code::UnknownOperator, at.op(id), OpKind::unknown(name))
             }
             Operator::Known(kind) if kind.row(opset).is_none() => {
                 let introduced = kind.introduced();

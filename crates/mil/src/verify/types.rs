@@ -64,7 +64,7 @@ fn rank_is_within(at: FunctionContext<'_>, value: ValueId, findings: &mut Findin
         Type::List(..) | Type::Tuple(_) | Type::Dictionary(..) | Type::State(_) => return,
     };
     if rank > MAX_RANK {
-        let message = format!("has rank {rank}; accepted are ranks up to {MAX_RANK}");
+        let message = format!("must have a rank of at most {MAX_RANK}, got {rank}");
         findings.report(Code::RankLimit, at.value(value), message);
     }
 }

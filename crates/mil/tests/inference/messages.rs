@@ -1,4 +1,4 @@
-//! What refusals say: what was found, what is accepted, and where it helps what to do.
+//! Messages and hints of refusals.
 
 use coremill_mil::infer::analyze;
 
@@ -7,7 +7,7 @@ use crate::{build, families, text};
 const MESSAGES: &[(&str, &str)] = &[
     (
         "abs/iOS17/bool",
-        "`x`: has element type `bool`; accepted are `fp16`, `fp32`, `int32` in iOS15; hint: `cast` it first",
+        "`x`: has element type `bool`; expected `fp16`, `fp32`, `int32` in iOS15; hint: `cast` it first",
     ),
     ("abs/iOS17/missing", "`x`: is required, but nothing is bound to it"),
     ("abs/iOS17/unknown", "`y`: is not a parameter of this operation; hint: it takes `x`"),
@@ -21,22 +21,22 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "batch_norm/iOS17/mean-length",
-        "`mean`: is `tensor<fp32, [4]>`; accepted is shape [3], one element for each channel of `x`",
+        "`mean`: must have shape [3], one element for each channel of `x`, got `tensor<fp32, [4]>`",
     ),
-    ("batch_norm/iOS17/rank2", "`x`: has rank 2 (`tensor<fp32, [1, 3]>`); accepted is rank 3 to 5"),
+    ("batch_norm/iOS17/rank2", "`x`: has rank 2 (`tensor<fp32, [1, 3]>`); expected rank 3 to 5"),
     (
         "cast/iOS15/to-int8",
-        "`dtype`: is `int8`; accepted are `bool`, `fp16`, `fp32`, `int32` in iOS15; hint: declare the function with opset `CoreML7`",
+        "`dtype`: must be `bool`, `fp16`, `fp32` or `int32` in iOS15, got `int8`; hint: declare the function with opset `CoreML7`",
     ),
     ("clip/iOS17/crossed", "`alpha`: is 2, but must be smaller than `beta`, which is 1"),
     ("elu/iOS17/vector", "`alpha`: expects one number, found `tensor<fp32, [2]>`"),
     (
         "gelu/iOS16/mode-exact",
-        "`mode`: is `exact`; accepted are `EXACT`, `TANH_APPROXIMATION`, `SIGMOID_APPROXIMATION`",
+        "`mode`: must be `EXACT`, `TANH_APPROXIMATION` or `SIGMOID_APPROXIMATION`, got `exact`",
     ),
     (
         "layer_norm/iOS15/gamma-length",
-        "`gamma`: is `tensor<fp32, [4]>`; accepted is shape [8], the dimensions of `x` that `axes` names",
+        "`gamma`: must have shape [8], the dimensions of `x` that `axes` names, got `tensor<fp32, [4]>`",
     ),
     (
         "log/iOS15/mixed",
@@ -60,14 +60,14 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "reduce_argmax/iOS17/output-int16",
-        "`output_dtype`: is `int16`; accepted are `int32`, `uint16`",
+        "`output_dtype`: must be `int32` or `uint16`, got `int16`",
     ),
     ("reduce_sum/iOS15/axes-rank0", "`axes`: expects a vector of axes, found `int32`"),
     (
         "reduce_sum/iOS15/too-small",
         "`axes`: axis -4 is outside a tensor of rank 3, whose axes are -3 to 2",
     ),
-    ("reduce_sum/iOS15/twice", "`axes`: names axis 0 twice; accepted is each axis once"),
+    ("reduce_sum/iOS15/twice", "`axes`: must name each axis once, got axis 0 twice"),
     (
         "softmax/iOS15/too-large",
         "`axis`: axis 2 is outside a tensor of rank 2, whose axes are -2 to 1",
@@ -78,11 +78,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "conv/iOS15/channels",
-        "`weight`: has 3 along axis 1 (`tensor<fp32, [6, 3, 3, 2]>`); accepted is 4, the 4 input channels divided by 1 groups",
+        "`weight`: has 3 along axis 1 (`tensor<fp32, [6, 3, 3, 2]>`); expected 4, the 4 input channels divided by 1 groups",
     ),
     (
         "conv/iOS15/kernel-too-large",
-        "the window of 10 gives 0 elements along spatial dimension 0 of `x`, whose extent is 9; accepted are 1 and more; hint: pad more, or make the window smaller",
+        "the window of 10 gives 0 elements along spatial dimension 0 of `x`, whose size is 9; expected at least 1; hint: pad more, or make the window smaller",
     ),
     (
         "conv/iOS15/dilated-computed",
@@ -90,11 +90,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "conv/iOS15/strides-short",
-        "`strides`: has 1 elements; accepted are 2, one for each of the 2 spatial dimensions",
+        "`strides`: has 1 elements; expected 2, one for each of the 2 spatial dimensions",
     ),
     (
         "conv_transpose/iOS15/output-channels",
-        "`output_shape`: has 5 at 1; accepted is 6, the output channels of `weight`",
+        "`output_shape`: has 5 at 1; expected 6, the output channels of `weight`",
     ),
     (
         "conv_transpose/iOS15/padded-away",
@@ -106,7 +106,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "max_pool/iOS15/pad-type",
-        "`pad_type`: is `full`; accepted are `valid`, `same`, `same_lower`, `custom`",
+        "`pad_type`: must be `valid`, `same`, `same_lower` or `custom`, got `full`",
     ),
     (
         "matmul/iOS15/inner",
@@ -114,7 +114,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "matmul/iOS15/vector-right",
-        "`y`: has rank 1 (`tensor<fp32, [3]>`); accepted is rank 2 or more; hint: add a last dimension of 1 with `expand_dims`, and remove it afterwards",
+        "`y`: has rank 1 (`tensor<fp32, [3]>`); expected rank 2 or more; hint: add a last dimension of 1 with `expand_dims`, and remove it afterwards",
     ),
     (
         "matmul/iOS17/mixed",
@@ -122,15 +122,15 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "einsum/iOS15/equation",
-        "`equation`: is `nchw,nwhu->nhcu`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by whatever letters; hint: transpose and `matmul` instead",
+        "`equation`: must be `chw,whr->chr` or `nchw,nwhr->nchr`, with any letters, got `nchw,nwhu->nhcu`; hint: transpose and `matmul` instead",
     ),
     (
         "linear/iOS15/width",
-        "`x`: has 4 along axis 1 (`tensor<fp32, [2, 4]>`); accepted is 3, the last dimension of `weight`",
+        "`x`: has 4 along axis 1 (`tensor<fp32, [2, 4]>`); expected 3, the last dimension of `weight`",
     ),
     (
         "scaled_dot_product_attention/iOS18/mask-sequence",
-        "`attn_mask`: has 4 along axis 1 (`tensor<fp32, [4, 4]>`); accepted is 5, the sequence of `key`",
+        "`attn_mask`: has 4 along axis 1 (`tensor<fp32, [4, 4]>`); expected 5, the sequence of `key`",
     ),
     (
         "scaled_dot_product_attention/iOS17/before",
@@ -138,7 +138,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "resize/iOS17/too-many-dims",
-        "`resized_dims`: is 3; accepted are 0 to 2, what `shape` has elements and `x` dimensions",
+        "`resized_dims`: must be from 0 to 2, the number of elements of `shape` and of dimensions of `x`, got 3",
     ),
     (
         "crop_resize/iOS17/too-many-boxes",
@@ -146,7 +146,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "upsample_bilinear/iOS15/to-nothing",
-        "scaling 8 by 0.01 gives 0 elements; accepted are 1 to 2147483647",
+        "scaling 8 by 0.01 gives 0 elements; expected from 1 to 2147483647",
     ),
     (
         "lstm/iOS17/bidirectional-no-weight",
@@ -154,16 +154,16 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "lstm/iOS17/weight-rows",
-        "`weight_ih`: is `tensor<fp32, [8, 3]>`; accepted is shape [16, 3], 4 gates for a hidden state of 4 by the last dimension of `x`",
+        "`weight_ih`: must have shape [16, 3], 4 gates for a hidden state of 4 by the last dimension of `x`, got `tensor<fp32, [8, 3]>`",
     ),
     (
         "random_uniform/iOS15/half-and-default",
         "`high`: is left to its default, an `fp32`, but `low` is not one (`fp16`, `fp32`); both must have the same type; hint: bind both",
     ),
-    ("random_normal/iOS15/open-rank", "`shape`: has s1048576 elements; accepted is a fixed number"),
+    ("random_normal/iOS15/open-rank", "`shape`: has s1048576 elements; expected a fixed number"),
     (
         "cond/iOS15/shapes",
-        "gives `tensor<fp32, [2, 3]>` as value 0 if true, `tensor<fp32, [2, 4]>` if false; accepted is one type for both",
+        "returns `tensor<fp32, [2, 3]>` as value 0 if true, `tensor<fp32, [2, 4]>` if false; expected the same type",
     ),
     (
         "while_loop/iOS15/dtype",
@@ -182,7 +182,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ("classify/iOS15/too-many", "`classes`: has 3 classes; `probabilities` has 2 elements"),
     (
         "write_state/iOS18/open",
-        "`data`: is `tensor<fp16, [s1048576, 3]>`, but the state holds `tensor<fp16, [2, 3]>`; accepted is just that",
+        "`data`: must be `tensor<fp16, [2, 3]>`, the type of the state, got `tensor<fp16, [s1048576, 3]>`",
     ),
     (
         "constexpr_lut_to_dense/iOS16/indices-short",
@@ -190,11 +190,11 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "constexpr_lut_to_dense/iOS16/three-bits",
-        "`lut`: has 8 entries; accepted are 2, 4, 16, 64, 256; hint: tables of other sizes need the `constexpr_lut_to_dense` of iOS18",
+        "`lut`: must have 2, 4, 16, 64 or 256 entries, got 8; hint: tables of other sizes need the `constexpr_lut_to_dense` of iOS18",
     ),
     (
         "constexpr_lut_to_dense/iOS18/palettes",
-        "`lut`: has 8 along axis 2 (`tensor<fp16, [1, 1, 8, 1]>`); accepted is 16, what `uint4`, the element type of `indices`, can tell apart",
+        "`lut`: has 8 along axis 2 (`tensor<fp16, [1, 1, 8, 1]>`); expected 16, what `uint4`, the element type of `indices`, can tell apart",
     ),
     (
         "constexpr_sparse_to_dense/iOS16/too-few",

@@ -72,7 +72,7 @@ fn docs_list_every_rule() {
                 row.name,
                 row.what,
                 row.why,
-                row.remedy.unwrap_or("the message or its hint says what is accepted")
+                row.remedy.unwrap_or("see the message and its hint")
             ));
         }
         rows.push('\n');

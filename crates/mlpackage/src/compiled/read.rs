@@ -180,9 +180,9 @@ fn with_program(mut model: Model, text: &str) -> Result<(Model, Spans), Error> {
         inputs.iter().chain(states).position(|feature| feature.name == input)
     };
     let (program, spans) = text::parse_ordered(text, &NoWeights, &order).map_err(|error| {
-        let message = format!("line {}, column {}: {}", error.line, error.column, error.message);
+        let message = format!("line {}, column {}: {}", error.line, error.column, error.message());
         let wrong = Error::new(ErrorKind::ModelFile, message).at(error.offset as u64);
-        in_text(match error.hint {
+        in_text(match error.hint() {
             Some(hint) => wrong.with_hint(hint),
             None => wrong,
         })

@@ -109,7 +109,7 @@ pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
         let metadata = match fs::symlink_metadata(&full) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let message = format!("there is no file `{}`", shortened(path));
+                let message = format!("the package has no file `{}`", shortened(path));
                 let hint = "a model's weights lie beside it; move both together";
                 return Err(Error::new(ErrorKind::Weights, message).with_hint(hint));
             }
@@ -266,7 +266,7 @@ impl Drop for Staging {
 fn lock(path: &Path) -> Result<(fs::File, Temporary)> {
     let failed = |error: io::Error| match path.parent() {
         Some(parent) if error.kind() == io::ErrorKind::NotFound => {
-            Error::new(ErrorKind::Io, format!("there is no directory {}", parent.display()))
+            Error::new(ErrorKind::Io, format!("{}: no such directory", parent.display()))
         }
         _ => Error::io(format!("lock {}", path.display()), error),
     };

@@ -1,21 +1,25 @@
 use std::fmt;
 use std::io;
 
-/// A package that cannot be read or written: what is wrong, and where.
+use coremill_io::ErrorDetail;
+
+/// Error of reading or writing a package.
 pub struct Error(Box<Inner>);
 
 struct Inner {
     kind: ErrorKind,
-    message: String,
-    file: Option<String>,
-    offset: Option<u64>,
-    /// Where in the message, innermost first.
-    location: Vec<String>,
-    hint: Option<String>,
-    source: Option<io::Error>,
+    detail: ErrorDetail<Location>,
 }
 
-/// What is wrong, roughly.
+#[derive(Default)]
+struct Location {
+    file: Option<String>,
+    offset: Option<u64>,
+    /// Parts of the model, innermost first.
+    parts: Vec<String>,
+}
+
+/// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -43,86 +47,76 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner {
-            kind,
-            message: message.into(),
-            file: None,
-            offset: None,
-            location: Vec::new(),
-            hint: None,
-            source: None,
-        }))
+        Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
     pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Error {
         let mut error = Error::new(ErrorKind::Io, format!("cannot {doing}: {source}"));
-        error.0.source = Some(source);
+        error.0.detail = error.0.detail.with_source(source);
         error
     }
 
     /// States the byte, unless a more exact one is stated already.
     pub(crate) fn at(mut self, offset: u64) -> Error {
-        self.0.offset.get_or_insert(offset);
+        self.0.detail.location.offset.get_or_insert(offset);
         self
     }
 
     /// States the file, unless one is stated already.
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Error {
-        if self.0.file.is_none() {
-            self.0.file = Some(file.into());
-        }
+        self.0.detail.location.file.get_or_insert_with(|| file.into());
         self
     }
 
     /// States what encloses the place stated so far.
     pub(crate) fn within(mut self, segment: impl Into<String>) -> Error {
-        self.0.location.push(segment.into());
+        self.0.detail.location.parts.push(segment.into());
         self
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+        self.0.detail = self.0.detail.with_hint(hint);
         self
     }
 
-    /// What is wrong, roughly.
+    /// Category of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What was found and what is accepted, without the place.
+    /// Description of the fault, without its location.
     pub fn message(&self) -> &str {
-        &self.0.message
+        &self.0.detail.message
     }
 
     /// The path inside the package, if one file is at fault.
     pub fn file(&self) -> Option<&str> {
-        self.0.file.as_deref()
+        self.0.detail.location.file.as_deref()
     }
 
     /// The byte of the file at which the fault lies.
     pub fn offset(&self) -> Option<u64> {
-        self.0.offset
+        self.0.detail.location.offset
     }
 
     /// The part of the model at which the fault lies, `functions[main].operations[3]` for instance.
     pub fn location(&self) -> Option<String> {
-        let location = &self.0.location;
-        let segments: Vec<&str> = location.iter().rev().map(String::as_str).collect();
+        let parts = &self.0.detail.location.parts;
+        let segments: Vec<&str> = parts.iter().rev().map(String::as_str).collect();
         (!segments.is_empty()).then(|| segments.join("."))
     }
 
-    /// What to do about it.
+    /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
-        self.0.hint.as_deref()
+        self.0.detail.hint()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(file) = &self.0.file {
+        if let Some(file) = self.file() {
             write!(f, "{file}")?;
-            if let Some(offset) = self.0.offset {
+            if let Some(offset) = self.offset() {
                 write!(f, ", byte {offset}")?;
             }
             f.write_str(": ")?;
@@ -130,14 +124,14 @@ impl fmt::Display for Error {
         if let Some(location) = self.location() {
             write!(f, "{location}: ")?;
         }
-        f.write_str(&self.0.message)
+        f.write_str(self.message())
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
-        match &self.0.hint {
+        match self.hint() {
             Some(hint) => write!(f, " (hint: {hint})"),
             None => Ok(()),
         }
@@ -146,7 +140,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        self.0.detail.source()
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     };
     if !accepted {
         let message =
-            format!("`fileFormatVersion` is `{}`; up to `1.0.0` is accepted", shortened(version));
+            format!("`fileFormatVersion` must be at most `1.0.0`, got `{}`", shortened(version));
         return Err(fail(message));
     }
 

@@ -33,7 +33,7 @@ fn read_any(path: &Path) -> Result<Decoded> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let message = format!("there is nothing at {}", path.display());
+            let message = format!("{}: no such file or directory", path.display());
             return Err(Error::new(ErrorKind::NotAModel, message));
         }
         Err(error) => return Err(Error::io(format!("examine {}", path.display()), error)),

@@ -227,7 +227,7 @@ impl Source<'_> {
         match self {
             Source::Directory(root) => directory::map(root, path),
             Source::Memory(files) => files.get(path).cloned().ok_or_else(|| {
-                let message = format!("there is no file `{}`", shortened(path));
+                let message = format!("the package has no file `{}`", shortened(path));
                 Error::new(ErrorKind::Package, message)
             }),
         }

@@ -278,7 +278,7 @@ impl<'a> Field<'a> {
     }
 
     fn too_wide(&self, name: &str, value: i64) -> Error {
-        malformed(format!("found {value} where 32 bits are accepted"), self.offset).within(name)
+        malformed(format!("expected a number of 32 bits, got {value}"), self.offset).within(name)
     }
 }
 

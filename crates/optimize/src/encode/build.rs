@@ -515,7 +515,7 @@ pub(crate) fn insert(
         let label = format!("{}_{label}", weight.name);
         results = editor.insert(weight.id, op, &label).map_err(|refusals| {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
-            Error::new(format!("`{label}`: {}", reasons.join("; ")))
+            Error::model(format!("`{label}`: {}", reasons.join("; ")))
         })?;
     }
     editor.replace(weight.value, results[0]);

@@ -19,16 +19,13 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
         Granularity::Tensor => {}
         Granularity::Blocks(given) => {
             if given.len() != rank {
-                return Err(Refusal::Invalid(Error {
-                    message: format!(
-                        "`block_size` has {} elements, but `{}` has {rank} axes",
-                        given.len(),
-                        weight.name
-                    ),
-                    hint: Some(
-                        "give one number for weights of all kinds, or raise `weight_threshold` above those of others",
-                    ),
-                }));
+                let message = format!(
+                    "`block_size` has {} elements, but `{}` has {rank} axes",
+                    given.len(),
+                    weight.name
+                );
+                let error = Error::option(message).with_hint("give one number for weights of all kinds, or raise `weight_threshold` above those of others");
+                return Err(Refusal::Invalid(error));
             }
             sizes.clone_from(given);
         }

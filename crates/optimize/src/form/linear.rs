@@ -115,9 +115,9 @@ impl Config {
     /// Reads coremltools' `OpLinearQuantizerConfig` as JSON.
     pub fn from_json(text: &str) -> Result<Config, Error> {
         let value: Value = serde_json::from_str(text)
-            .map_err(|error| Error::new(format!("the value is not a JSON: {error}")))?;
+            .map_err(|error| Error::option(format!("the value is not a JSON: {error}")))?;
         let Value::Object(entries) = value else {
-            return Err(Error::new("the value is not a JSON object"));
+            return Err(Error::option("the value is not a JSON object"));
         };
         let mut config = Config::default();
         let (mut granularity, mut block) =
@@ -139,7 +139,7 @@ impl Config {
                         "int4" => Integer::Int4,
                         "uint4" => Integer::UInt4,
                         _ => {
-                            let accepted = "`int8`, `uint8`, `int4` and `uint4`";
+                            let accepted = "`int8`, `uint8`, `int4` or `uint4`";
                             return Err(unexpected(key, value, accepted));
                         }
                     }
@@ -152,7 +152,7 @@ impl Config {
                         .ok_or_else(|| unexpected(key, value, "a number of elements from 0 on"))?;
                 }
                 _ => {
-                    return Err(Error::new(format!(
+                    return Err(Error::option(format!(
                         "`{key}` is not a key; there are mode, dtype, granularity, block_size, weight_threshold"
                     )));
                 }
@@ -163,8 +163,8 @@ impl Config {
             "per_channel" => Granularity::Channel,
             "per_block" => block,
             _ => {
-                return Err(Error::new(format!(
-                    "`granularity` is `{granularity}`; accepted are `per_tensor`, `per_channel` and `per_block`"
+                return Err(Error::option(format!(
+                    "`granularity` must be `per_tensor`, `per_channel` or `per_block`, got `{granularity}`"
                 )));
             }
         };
@@ -180,7 +180,7 @@ impl Config {
 }
 
 fn block_size(key: &str, value: &Value) -> Result<Granularity, Error> {
-    let accepted = "a number from 0 on and a list of such, one for each axis";
+    let accepted = "a number that is not negative, or a list with one for each axis";
     match value {
         Value::Number(_) => value.as_u64().map(Granularity::Block),
         Value::Array(sizes) => {
@@ -193,5 +193,5 @@ fn block_size(key: &str, value: &Value) -> Result<Granularity, Error> {
 
 fn unexpected(key: &str, found: &Value, accepted: &str) -> Error {
     let found = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
-    Error::new(format!("`{key}` is `{found}`; accepted are {accepted}"))
+    Error::option(format!("`{key}` must be {accepted}, got `{found}`"))
 }

@@ -53,22 +53,20 @@ impl CompressionConfig {
 
     /// What is wrong with it, whatever the weight.
     pub fn check(&self) -> Result<(), Error> {
-        let wrong = |message: String| Err(Error { message, hint: None });
+        let wrong = |message: String| Err(Error::option(message));
         match self.prune {
             Some(Prune::Magnitude(share) | Prune::Blocks { share, .. })
                 if !(0.0..=1.0).contains(&share) =>
             {
-                return wrong(format!("cannot prune a share of {share}; accepted are 0 to 1"));
+                return wrong(format!("the share to prune must be from 0 to 1, got {share}"));
             }
             Some(Prune::Threshold(threshold)) if !(threshold >= 0.0 && threshold.is_finite()) => {
                 return wrong(format!(
-                    "a threshold of {threshold} is not a finite number from 0 on"
+                    "the threshold must be finite and at least 0, got {threshold}"
                 ));
             }
             Some(Prune::Blocks { size: 0, .. }) => {
-                return wrong(
-                    "cannot prune groups of 0 channels; accepted are 1 and more".to_owned(),
-                );
+                return wrong("groups to prune must have at least 1 channel, got 0".to_owned());
             }
             Some(Prune::Ratio { zeros, of, .. }) if zeros == 0 || zeros >= of => {
                 return wrong(format!(
@@ -80,7 +78,7 @@ impl CompressionConfig {
         match &self.values {
             Values::Palette(palette) => palette.check(self.prune.is_some()),
             Values::Linear(linear::Config { granularity: Granularity::Block(0), .. }) => {
-                wrong("a block of 0 elements; accepted are blocks of 1 and more".to_owned())
+                wrong("`block_size` must be at least 1, got 0".to_owned())
             }
             Values::Linear(_) | Values::Floats => Ok(()),
         }

@@ -60,12 +60,15 @@ impl Palette {
 
     pub(super) fn check(&self, is_sparse: bool) -> Result<(), Error> {
         let bits = self.bits.unwrap_or(8);
-        let wrong = |message: String, hint| Err(Error { message, hint });
+        let wrong = |message: String, hint: Option<&str>| {
+            let refused = Error::option(message);
+            Err(match hint {
+                Some(hint) => refused.with_hint(hint),
+                None => refused,
+            })
+        };
         if !BITS.contains(&bits) {
-            return wrong(
-                format!("palettes of {bits} bits; accepted are 1, 2, 3, 4, 6 and 8"),
-                None,
-            );
+            return wrong(format!("palettes must have 1, 2, 3, 4, 6 or 8 bits, got {bits}"), None);
         }
         if self.bits.is_none() && self.algorithm != Algorithm::Unique {
             return wrong("this algorithm needs a number of bits".to_owned(), None);

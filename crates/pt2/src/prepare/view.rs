@@ -245,9 +245,7 @@ pub(super) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
     if (0..most).contains(&counted) {
         Ok(counted as usize)
     } else {
-        Err(Error::malformed(format!(
-            "there is no dimension {dimension} in a tensor of rank {rank}"
-        )))
+        Err(Error::malformed(format!("dimension {dimension} is out of range for rank {rank}")))
     }
 }
 

@@ -194,7 +194,7 @@ fn describe(data: &ByteRope) -> Result<Description> {
             break chunk[at];
         }
         if start == 0 {
-            return Err(Error::malformed("there is no description at the end of the bytes"));
+            return Err(Error::malformed("the bytes end without a description"));
         }
         end = start;
     };
@@ -238,7 +238,9 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
         let limit = limits::DIRECTORY_ENTRIES;
         return Err(Error::limit(format!("{} entries; at most {limit} go", nodes.len())));
     }
-    let Some(root) = nodes.last() else { return Err(Error::malformed("there is no root")) };
+    let Some(root) = nodes.last() else {
+        return Err(Error::malformed("the description has no root"));
+    };
     check_name(&root.name)?;
     let mut directory = Directory::new(&*root.name);
     let mut regions = Vec::new();

@@ -59,7 +59,7 @@ pub(crate) struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     fn wrong<T>(&self, index: usize, accepted: &str) -> Result<T> {
         let found = self.list.get(index).map_or("nothing", Argument::kind);
-        fail!("argument {index} is {found}; accepted is {accepted}")
+        fail!("argument {index} must be {accepted}, got {found}")
     }
 
     pub(crate) fn tensor(&self, index: usize) -> Result<View<'a>> {
@@ -219,7 +219,7 @@ impl<'a> Arguments<'a> {
             ([], Some(default)) => Ok(default),
             ([both], _) => Ok([*both; 2]),
             ([first, second], _) => Ok([*first, *second]),
-            (list, _) => fail!("argument {index} is {list:?}; accepted are one or two integers"),
+            (list, _) => fail!("argument {index} must be one or two integers, got {list:?}"),
         }
     }
 }
@@ -232,6 +232,6 @@ pub(super) fn same_type(view: &View, out: &OutTensor) -> Result {
 
 pub(super) fn float_output(out: &OutTensor) -> Result {
     let dtype = out.dtype;
-    ensure!(is_floating(dtype), "the output is of `{dtype:?}`; accepted are floats");
+    ensure!(is_floating(dtype), "the output must hold floats, got `{dtype:?}`");
     Ok(())
 }

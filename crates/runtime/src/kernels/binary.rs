@@ -126,7 +126,7 @@ fn castable(common: ScalarType, out: &OutTensor) -> Result {
 }
 
 fn not_bool(common: ScalarType) -> Result {
-    ensure!(common != ScalarType::Bool, "truth values cannot be divided; accepted are numbers");
+    ensure!(common != ScalarType::Bool, "booleans cannot be divided; expected numbers");
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn divide_rounded(x: &Arguments, out: &mut [OutTensor]) -> Result {
         None => divide(x, out),
         Some("trunc") => whole(x, out, DivisionMode::Truncate),
         Some("floor") => whole(x, out, DivisionMode::Floor),
-        Some(mode) => fail!("`rounding_mode` is `{mode}`; accepted are `trunc` and `floor`"),
+        Some(mode) => fail!("`rounding_mode` must be `trunc` or `floor`, got `{mode}`"),
     }
 }
 
@@ -292,7 +292,7 @@ fn bitwise(x: &Arguments, out: &mut [OutTensor], join: fn(i64, i64, u32) -> i64)
         castable(common, out)?;
         ensure!(
             is_integral(common) || common == ScalarType::Bool,
-            "a tensor of `{common:?}` has no bits; accepted are integers and truth values"
+            "a tensor of `{common:?}` has no bits; expected integers or booleans"
         );
         let bits = 8 * common.bytes() as u32;
         map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| join(a, b, bits))
@@ -335,7 +335,7 @@ fn atan2(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn power(x: &Arguments, out: &mut [OutTensor]) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
-        ensure!(common != ScalarType::Bool, "truth values have no powers; accepted are numbers");
+        ensure!(common != ScalarType::Bool, "booleans have no powers; expected numbers");
         if Compute::of(common)? == Compute::I64 {
             return map_wrapped(views, Some(common), out, |[a, b]: [i64; 2]| integer_power(a, b));
         }

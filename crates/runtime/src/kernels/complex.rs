@@ -44,7 +44,7 @@ fn same_types(views: [View; 2], out: &OutTensor) -> Result {
     let found = [views[0].dtype, views[1].dtype, out.dtype];
     ensure!(
         found[0] == found[1] && found[1] == found[2],
-        "complex tensors are of {found:?}; accepted are tensors of one type"
+        "complex tensors have the types {found:?}; expected one type"
     );
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) fn convert(view: View, out: &mut OutTensor) -> Result {
     }
     ensure!(
         crate::number::is_floating(view.dtype),
-        "a tensor of `{:?}` cannot become complex; accepted are floats",
+        "a tensor of `{:?}` cannot become complex; expected floats",
         view.dtype
     );
     let numbers: Vec<[f64; 2]> =

@@ -49,7 +49,7 @@ fn numbers(list: &[i64], rank: usize, first: usize, name: &str) -> Result<[usize
     // Larger ones than tensors have elements would only overflow.
     let all = list.iter().map(|number| usize::try_from(*number).ok().filter(|n| *n < 1 << 31));
     let Some(all) = all.collect::<Option<Vec<usize>>>().filter(|_| accepted) else {
-        fail!("`{name}` is {list:?}; accepted are one or {rank} numbers that are not negative");
+        fail!("`{name}` must be one or {rank} numbers of at least 0, got {list:?}");
     };
     Ok(match (rank, all.as_slice()) {
         (1, [only, ..]) => [first, *only],
@@ -64,7 +64,7 @@ impl Geometry {
         let rank = input.rank().wrapping_sub(2);
         ensure!(
             (rank == 1 || rank == 2) && weight.rank() == input.rank(),
-            "the input has the sizes {:?}, the weight {:?}; accepted are three or four dimensions",
+            "the input has the sizes {:?}, the weight {:?}; expected three or four dimensions",
             input.sizes,
             weight.sizes
         );
@@ -362,7 +362,7 @@ fn convolve_floats(
 fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (gradient, input, weight) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
     let wanted = x.bools(10)?;
-    ensure!(wanted.len() == 3, "`output_mask` has {} elements; accepted are 3", wanted.len());
+    ensure!(wanted.len() == 3, "`output_mask` must have 3 elements, got {}", wanted.len());
     ensure!(
         !x.bool(7)? && weight.rank() == 4,
         "gradients are only computed of convolutions in two dimensions that are not transposed"
@@ -376,7 +376,7 @@ fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     );
     ensure!(
         gradient.dtype == input.dtype && weight.dtype == input.dtype,
-        "gradient, input and weight are of `{:?}`, `{:?}` and `{:?}`; accepted is one type",
+        "gradient, input and weight have the types `{:?}`, `{:?}` and `{:?}`; expected one type",
         gradient.dtype,
         input.dtype,
         weight.dtype

@@ -106,7 +106,7 @@ fn fill(value: Scalar, out: &mut OutTensor) -> Result {
 fn fill_tensor(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, value) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&view, &out[0])?;
-    ensure!(value.count() == 1, "the value has {} elements; accepted is one", value.count());
+    ensure!(value.count() == 1, "the value must have one element, got {}", value.count());
     out[0].resize(view.sizes)?;
     compute!(Compute::of(value.dtype)?, N => {
         let numbers = vec![value.at::<N>(0); out[0].count()];
@@ -120,7 +120,7 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut OutTensor) -> Resu
     let count = ((end - start) / step).ceil();
     ensure!(
         step != 0.0 && (0.0..=9e15).contains(&count),
-        "there is no range from {start} to {end} in steps of {step}"
+        "a range from {start} to {end} cannot have steps of {step}"
     );
     out.resize(&[count as usize])?;
     compute!(Compute::of(out.dtype)?, N => {
@@ -176,10 +176,10 @@ fn dropout(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let trains = x.optional_bool(2)?.unwrap_or(true);
     same_type(&view, &out[0])?;
     let mask = out[1].dtype;
-    ensure!(mask == ScalarType::Bool, "the mask is of `{mask:?}`; accepted is `Bool`");
+    ensure!(mask == ScalarType::Bool, "the mask must be `Bool`, got `{mask:?}`");
     ensure!(
         (0.0..=1.0).contains(&probability),
-        "the probability is {probability}; accepted is 0 to 1"
+        "the probability must be from 0 to 1, got {probability}"
     );
     float_output(&out[0])?;
     resize_to_broadcast(&[view], &mut out[0])?;

@@ -29,7 +29,7 @@ fn distance(left: &[f64], right: &[f64], norm: f64) -> f64 {
 }
 
 fn norm(norm: f64) -> Result<f64> {
-    ensure!(norm >= 0.0, "the norm is {norm}; accepted is 0 or more");
+    ensure!(norm >= 0.0, "the norm must be at least 0, got {norm}");
     Ok(norm)
 }
 
@@ -47,7 +47,7 @@ fn between(x: &Arguments, out: &mut [OutTensor]) -> Result {
         (split(&left), split(&right))
     else {
         fail!(
-            "the tensors have the sizes {:?} and {:?}; accepted are matrices",
+            "the tensors have the sizes {:?} and {:?}; expected matrices",
             left.sizes,
             right.sizes
         );
@@ -83,7 +83,7 @@ fn within(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     let norm = norm(x.double(1)?)?;
     let [rows, columns] = *view.sizes else {
-        fail!("the tensor has the sizes {:?}; accepted is a matrix", view.sizes);
+        fail!("the tensor has the sizes {:?}; expected a matrix", view.sizes);
     };
     out[0].resize(&[rows * rows.saturating_sub(1) / 2])?;
     let numbers = view.contiguous::<f64>();
@@ -103,7 +103,7 @@ fn lower_triangle(x: &Arguments, out: &mut [OutTensor]) -> Result {
     same_type(&view, &out[0])?;
     let diagonal = i128::from(x.int(1)?);
     let [.., rows, columns] = *view.sizes else {
-        fail!("the tensor has the sizes {:?}; accepted are matrices", view.sizes);
+        fail!("the tensor has the sizes {:?}; expected matrices", view.sizes);
     };
     out[0].resize(view.sizes)?;
     compute!(Compute::of(view.dtype)?, N => {

@@ -114,13 +114,13 @@ fn factor(normalization: i64, count: f64) -> Result<f64> {
         0 => 1.0,
         1 => 1.0 / count.sqrt(),
         2 => 1.0 / count,
-        _ => crate::error::fail!("`normalization` is {normalization}; accepted are 0, 1 and 2"),
+        _ => crate::error::fail!("`normalization` must be 0, 1 or 2, got {normalization}"),
     })
 }
 
 fn axes(x: &Arguments, rank: usize) -> Result<Vec<usize>> {
     let dims = x.ints(1)?;
-    ensure!(!dims.is_empty() && rank > 0, "there are no dimensions to transform");
+    ensure!(!dims.is_empty() && rank > 0, "expected at least one dimension to transform");
     let mut axes = Vec::new();
     for &dim in dims {
         let axis = crate::view::wrap_dimension(dim, rank)?;

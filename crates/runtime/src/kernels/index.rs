@@ -33,7 +33,7 @@ fn indices(view: View) -> Result<Vec<i64>> {
     let dtype = view.dtype;
     ensure!(
         matches!(dtype, ScalarType::Long | ScalarType::Int),
-        "the indices are of `{dtype:?}`; accepted are `Long` and `Int`"
+        "the indices must be `Long`, got `{dtype:?}` or `Int`"
     );
     Ok(view.contiguous())
 }
@@ -59,7 +59,7 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (weight, view) = (x.tensor(0)?, x.tensor(1)?);
     same_type(&weight, &out[0])?;
     let [rows, columns] = *weight.sizes else {
-        fail!("the weight has the sizes {:?}; accepted are two dimensions", weight.sizes);
+        fail!("the weight has the sizes {:?}; expected two dimensions", weight.sizes);
     };
     let sizes: Vec<usize> = view.sizes.iter().copied().chain([columns]).collect();
     out[0].resize(&sizes)?;
@@ -67,7 +67,10 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let bytes = weight.contiguous_bytes();
     let mut found = Vec::with_capacity(out[0].count() * weight.width());
     for index in indices(view)? {
-        ensure!((0..rows as i64).contains(&index), "there is no row {index} among {rows}");
+        ensure!(
+            (0..rows as i64).contains(&index),
+            "row {index} is out of range; the table has {rows}"
+        );
         found.extend_from_slice(&bytes[index as usize * length..][..length]);
     }
     out[0].put_contiguous_bytes(&found);
@@ -77,7 +80,7 @@ fn embedding(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn index_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, &out[0])?;
-    ensure!(index.rank() <= 1, "the index has the rank {}; accepted is at most 1", index.rank());
+    ensure!(index.rank() <= 1, "the index must have a rank of at most 1, got {}", index.rank());
     let axis = view.dimension(x.int(1)?)?;
     let indices = indices(index)?;
     if view.rank() == 0 {
@@ -123,7 +126,7 @@ fn walk_index(
 ) -> Result {
     index_fits(&index, sizes, axis)?;
     let dtype = index.dtype;
-    ensure!(dtype == ScalarType::Long, "the index is of `{dtype:?}`; accepted is `Long`");
+    ensure!(dtype == ScalarType::Long, "the index must be `Long`, got `{dtype:?}`");
     let size = sizes.get(axis).copied().unwrap_or(1);
     let step = own.get(axis).copied().unwrap_or(0);
     // A scalar beside a vector is looked at as one of one element.
@@ -434,7 +437,7 @@ fn topk(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let dtype = out[1].dtype;
-    ensure!(dtype == ScalarType::Long, "the indices are of `{dtype:?}`; accepted is `Long`");
+    ensure!(dtype == ScalarType::Long, "the indices must be `Long`, got `{dtype:?}`");
     let axis = view.dimension(x.int(2)?)?;
     let largest = x.bool(3)?;
     let size = view.sizes.get(axis).copied().unwrap_or(1);

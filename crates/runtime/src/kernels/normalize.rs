@@ -38,7 +38,7 @@ fn extents(view: &View, dimension: i64) -> Result<[usize; 3]> {
 fn float_tensor<'a>(x: &Arguments<'a>, out: &OutTensor) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     float_output(out)?;
-    ensure!(is_floating(view.dtype), "the tensor is of `{:?}`; accepted are floats", view.dtype);
+    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
     Ok(view)
 }
 
@@ -125,7 +125,7 @@ fn affine(x: &Arguments, first: usize, count: usize) -> Result<Affine> {
         Some(view) => {
             ensure!(
                 view.count() == count && is_floating(view.dtype),
-                "weight or bias have the sizes {:?}; accepted are {count} floats",
+                "weight or bias have the sizes {:?}; expected {count} floats",
                 view.sizes
             );
             Ok(Some(view.contiguous::<f64>()))
@@ -262,7 +262,7 @@ fn batch_norm(x: &Arguments, running: [View; 2], epsilon: f64, out: &mut [OutTen
     for statistic in running {
         ensure!(
             statistic.count() == channels && is_floating(statistic.dtype),
-            "a statistic has the sizes {:?}; accepted are {channels} floats",
+            "a statistic has the sizes {:?}; expected {channels} floats",
             statistic.sizes
         );
     }
@@ -279,7 +279,7 @@ fn batch_norm_of_batch(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = float_tensor(x, &out[0])?;
     same_type(&view, &out[0])?;
     let epsilon = x.double(5)?;
-    ensure!(view.rank() >= 2, "the tensor has the rank {}; accepted is 2 or more", view.rank());
+    ensure!(view.rank() >= 2, "the tensor must have rank 2 or more, got {}", view.rank());
     let [channels, inner] = channels(&view);
     out[0].resize(view.sizes)?;
     out[1].resize(&[channels])?;

@@ -92,8 +92,8 @@ fn mirror(
     let rank = view.rank();
     ensure!(
         padding.len() == 2 * dimensions && (rank == dimensions + 1 || rank == dimensions + 2),
-        "{padding:?} pad {dimensions} dimensions of a tensor of the rank {rank}; accepted are a number before \
-         and one after for each, and one or two dimensions in front"
+        "padding {dimensions} dimensions takes two numbers for each, and a tensor with one or two dimensions more, \
+         got {padding:?} and rank {rank}"
     );
     let tables = tables(&view, padding, source)?;
     let known = tables.iter().flatten().all(|index| *index != NOWHERE);

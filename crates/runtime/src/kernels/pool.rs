@@ -30,7 +30,7 @@ struct Windows {
 fn image(view: &View) -> Result<[usize; 2]> {
     match view.sizes {
         [.., height, width] if view.rank() == 3 || view.rank() == 4 => Ok([*height, *width]),
-        sizes => fail!("the tensor has the sizes {sizes:?}; accepted are three or four dimensions"),
+        sizes => fail!("the tensor has the sizes {sizes:?}; expected three or four dimensions"),
     }
 }
 
@@ -115,7 +115,7 @@ fn largest(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
     let dtype = out[1].dtype;
-    ensure!(dtype == ScalarType::Long, "the indices are of `{dtype:?}`; accepted is `Long`");
+    ensure!(dtype == ScalarType::Long, "the indices must be `Long`, got `{dtype:?}`");
     let windows = Windows::new(x, &view, 1, true)?;
     let sizes = with_image(&view, windows.output);
     out[0].resize(&sizes)?;
@@ -157,7 +157,7 @@ fn largest_backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut sums = vec![0.0; view.count()];
     for (place, (gradient, index)) in gradients.iter().zip(indices).enumerate() {
         let Some(index) = usize::try_from(index).ok().filter(|index| *index < pixels) else {
-            ensure!(index == -1, "there is no pixel {index} among {pixels}");
+            ensure!(index == -1, "pixel {index} is out of range; the image has {pixels}");
             continue;
         };
         sums[place / results * pixels + index] += gradient;
@@ -172,7 +172,7 @@ fn averaged(view: &View, out: &OutTensor) -> Result {
     let dtype = view.dtype;
     ensure!(
         is_floating(dtype) || dtype == ScalarType::Long,
-        "the tensor is of `{dtype:?}`; accepted are floats and `Long`"
+        "the tensor must hold floats or `Long`, got `{dtype:?}`"
     );
     Ok(())
 }

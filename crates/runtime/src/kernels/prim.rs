@@ -42,7 +42,7 @@ pub(super) const TABLE: &[Kernel] = &[
     number_kernel("executorch_prim::neg.Scalar", "S", |x| match x.scalar(0)? {
         Scalar::Int(value) => Ok(Scalar::Int(value.wrapping_neg())),
         Scalar::Double(value) => Ok(Scalar::Double(-value)),
-        Scalar::Bool(_) => fail!("the operand is a truth value; accepted are numbers"),
+        Scalar::Bool(_) => fail!("the operand is a boolean; expected a number"),
     }),
     number_kernel("executorch_prim::round.Scalar", "S", |x| rounded(x, f64::round_ties_even)),
     number_kernel("executorch_prim::sub.Scalar", "SS", |x| {
@@ -75,7 +75,7 @@ fn numbers(x: &Arguments) -> Result<(Scalar, Scalar)> {
     let pair = (x.scalar(0)?, x.scalar(1)?);
     ensure!(
         !pair.0.is_bool() && !pair.1.is_bool(),
-        "the operands are {:?} and {:?}; accepted are integers and floats",
+        "the operands are {:?} and {:?}; expected integers or floats",
         pair.0,
         pair.1
     );
@@ -140,7 +140,7 @@ fn compare(x: &Arguments, compare: impl Fn(f64, f64) -> bool) -> Result<Scalar> 
 fn rounded(x: &Arguments, round: impl Fn(f64) -> f64) -> Result<Scalar> {
     match x.scalar(0)? {
         Scalar::Double(value) => Ok(Scalar::Int(long(round(value)))),
-        other => fail!("the operand is {other:?}; accepted is a float"),
+        other => fail!("the operand must be a float, got {other:?}"),
     }
 }
 
@@ -159,7 +159,7 @@ fn local_scalar(x: &Arguments) -> Result<Scalar> {
 fn copy_index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(1)?;
     let index = usize::try_from(x.int(2)?).ok().and_then(|index| index.checked_add(1));
-    let Some(length) = index else { fail!("there is no place {}", x.int(2)?) };
+    let Some(length) = index else { fail!("index {} is out of range", x.int(2)?) };
     let out = &mut out[0];
     same_type(&view, out)?;
     ensure!(

@@ -210,7 +210,7 @@ fn variance(x: &Arguments, correction: f64, keep: bool, out: &mut [OutTensor]) -
     for out in &*out {
         float_output(out)?;
     }
-    ensure!(is_floating(view.dtype), "the tensor is of `{:?}`; accepted are floats", view.dtype);
+    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
     let plan = plan(&view, list_or_all(x.optional_ints(1)?), keep)?;
     let numbers = view.contiguous::<f64>();
     let count = plan.offsets.len() as f64;
@@ -282,7 +282,7 @@ fn any(x: &Arguments, axes: Axes, keep: bool, out: &mut [OutTensor]) -> Result {
     let dtype = out[0].dtype;
     ensure!(
         matches!(dtype, ScalarType::Bool | ScalarType::Byte),
-        "the output is of `{dtype:?}`; accepted are `Bool` and `Byte`"
+        "the output must be `Bool` or `Byte`, got `{dtype:?}`"
     );
     let plan = plan(&view, axes, keep)?;
     out[0].resize(&plan.sizes)?;
@@ -305,7 +305,7 @@ fn select(
 ) -> Result {
     let view = x.tensor(0)?;
     let dtype = indices.dtype;
-    ensure!(dtype == ScalarType::Long, "the indices are of `{dtype:?}`; accepted is `Long`");
+    ensure!(dtype == ScalarType::Long, "the indices must be `Long`, got `{dtype:?}`");
     let plan = plan(&view, axes, keep)?;
     ensure!(
         !plan.offsets.is_empty() || plan.starts.is_empty(),

@@ -19,10 +19,7 @@ fn images(view: &View) -> Result<[usize; 4]> {
         [batch, channels, height, width] if height > 0 && width > 0 => {
             Ok([batch, channels, height, width])
         }
-        _ => fail!(
-            "the tensor has the sizes {:?}; accepted are images of four dimensions",
-            view.sizes
-        ),
+        _ => fail!("the tensor has the sizes {:?}; expected images of four dimensions", view.sizes),
     }
 }
 
@@ -151,7 +148,7 @@ fn bilinear_antialiased(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let wanted = x.ints(1)?;
     ensure!(
         wanted.len() == 2 && wanted.iter().all(|size| (1..1 << 31).contains(size)),
-        "the output's size is {wanted:?}; accepted are two sizes"
+        "the output must have two sizes, got {wanted:?}"
     );
     let output = [wanted[0] as usize, wanted[1] as usize];
     let factors = match (x.optional_double(3)?, x.optional_double(4)?) {
@@ -279,20 +276,17 @@ fn grid_sampler(x: &Arguments, out: &mut [OutTensor]) -> Result {
     same_type(&grid, &out[0])?;
     float_output(&out[0])?;
     let [grids, rows, columns, 2] = *grid.sizes else {
-        fail!(
-            "the grid has the sizes {:?}; accepted are four dimensions, the last of 2",
-            grid.sizes
-        );
+        fail!("the grid has the sizes {:?}; expected four dimensions, the last of 2", grid.sizes);
     };
     ensure!(grids == batch, "there are {batch} images and {grids} grids");
     resize(&view, [rows, columns], &mut out[0])?;
     let (mode, aligned) = (x.int(2)?, x.bool(4)?);
-    ensure!((0..3).contains(&mode), "`interpolation_mode` is {mode}; accepted are 0, 1 and 2");
+    ensure!((0..3).contains(&mode), "`interpolation_mode` must be 0, 1 or 2, got {mode}");
     let padding = match x.int(3)? {
         0 => Padding::Zeros,
         1 => Padding::Border,
         2 => Padding::Reflection,
-        other => fail!("`padding_mode` is {other}; accepted are 0, 1 and 2"),
+        other => fail!("`padding_mode` must be 0, 1 or 2, got {other}"),
     };
     let how = Grid { padding, aligned };
     let (numbers, grid) = (view.contiguous::<f64>(), grid.contiguous::<f64>());

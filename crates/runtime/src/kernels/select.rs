@@ -65,7 +65,7 @@ fn choose(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let condition = views[0].dtype;
     ensure!(
         matches!(condition, ScalarType::Bool | ScalarType::Byte),
-        "the condition is of `{condition:?}`; accepted are `Bool` and `Byte`"
+        "the condition must be `Bool` or `Byte`, got `{condition:?}`"
     );
     let common = promote(views[1].dtype, views[2].dtype)?;
     let dtype = out[0].dtype;
@@ -78,7 +78,7 @@ fn choose(x: &Arguments, out: &mut [OutTensor]) -> Result {
 
 fn mask(view: View) -> Result<View> {
     let dtype = view.dtype;
-    ensure!(dtype == ScalarType::Bool, "the mask is of `{dtype:?}`; accepted is `Bool`");
+    ensure!(dtype == ScalarType::Bool, "the mask must be `Bool`, got `{dtype:?}`");
     Ok(view)
 }
 
@@ -138,13 +138,13 @@ fn masked_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn nonzero(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let dtype = out[0].dtype;
-    ensure!(dtype == ScalarType::Long, "the output is of `{dtype:?}`; accepted is `Long`");
+    ensure!(dtype == ScalarType::Long, "the output must be `Long`, got `{dtype:?}`");
     let found: Vec<usize> = compute!(Compute::of(view.dtype)?, N => {
         let numbers = view.contiguous::<N>();
         numbers.iter().enumerate().filter(|(_, x)| x.is_true()).map(|(place, _)| place).collect()
     });
     if out[0].sizes.len() != 2 {
-        fail!("the output has the rank {}; accepted is 2", out[0].sizes.len());
+        fail!("the output must have rank 2, got {}", out[0].sizes.len());
     }
     out[0].resize(&[found.len(), view.rank()])?;
     let steps = crate::view::dense(view.sizes);

@@ -85,7 +85,7 @@ fn transpose(x: &Arguments, out: &mut [OutTensor]) -> Result {
 fn transpose_matrix(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
     let rank = view.rank();
-    ensure!(rank <= 2, "the tensor has the rank {rank}; accepted is at most 2");
+    ensure!(rank <= 2, "the tensor must have a rank of at most 2, got {rank}");
     let axes: Vec<usize> = (0..rank).rev().collect();
     permute_by(view, &axes, &mut out[0])
 }
@@ -136,7 +136,7 @@ fn repeat(x: &Arguments, out: &mut [OutTensor]) -> Result {
 
 fn repeat_interleave(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = source(x, out)?;
-    ensure!(view.rank() == 1, "the repeats have the rank {}; accepted is 1", view.rank());
+    ensure!(view.rank() == 1, "the repeats must have rank 1, got {}", view.rank());
     crate::number::Compute::of(view.dtype)?;
     let repeats = view.numbers::<i64>();
     ensure!(repeats.iter().all(|times| *times >= 0), "a number of repeats is negative");
@@ -182,7 +182,7 @@ fn roll(x: &Arguments, out: &mut [OutTensor]) -> Result {
         (0..size as i64).map(|index| (index - shift).rem_euclid(size as i64) as usize).collect()
     };
     if dims.is_empty() {
-        ensure!(shifts.len() == 1, "{shifts:?} shift a tensor as a whole; accepted is one shift");
+        ensure!(shifts.len() == 1, "without dimensions, one shift is expected, got {shifts:?}");
         let shift = shifts[0] % view.count().max(1) as i64;
         let flat = View { sizes: &[view.count()], order: &[0], ..view };
         let bytes = view.contiguous_bytes();
@@ -245,7 +245,7 @@ pub(super) fn slice_of(size: usize, x: &Arguments, first: usize) -> Result<[usiz
     let start = wrap(x.optional_int(first)?.unwrap_or(0)).clamp(0, size);
     let end = wrap(x.optional_int(first + 1)?.unwrap_or(size)).clamp(start, size);
     let step = x.int(first + 2)?;
-    ensure!(step > 0, "the slice's step is {step}; accepted is more than 0");
+    ensure!(step > 0, "the slice's step must be at least 1, got {step}");
     let length = (end - start + (step - 1).min(size)) / step;
     let length = if step > size { i64::from(end > start) } else { length };
     Ok([start, length, step.min(size.max(1))].map(|number| number as usize))
@@ -263,7 +263,7 @@ pub(super) fn index_of(index: i64, size: usize) -> Result<usize> {
     let wrapped = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
     match wrapped {
         Some(wrapped) if (0..size as i64).contains(&wrapped) => Ok(wrapped as usize),
-        _ => fail!("there is no element {index} among {size}"),
+        _ => fail!("index {index} is out of range for {size} elements"),
     }
 }
 
@@ -443,7 +443,7 @@ fn convert(view: View, out: &OutTensor) -> Result<Vec<u8>> {
 /// Empty vectors among the tensors are left out, as PyTorch does.
 fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut views = x.tensors(0)?;
-    ensure!(!views.is_empty(), "there are not tensors to join");
+    ensure!(!views.is_empty(), "expected at least one tensor to join");
     if views.iter().any(|view| view.sizes != [0]) {
         views.retain(|view| view.sizes != [0]);
     }
@@ -470,7 +470,7 @@ fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
 
 fn stack(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let views = x.tensors(0)?;
-    let Some(first) = views.first() else { fail!("there are not tensors to stack") };
+    let Some(first) = views.first() else { fail!("expected at least one tensor to stack") };
     let axis = wrap_dimension(x.int(1)?, first.rank() + 1)?;
     for view in &views {
         ensure!(
@@ -558,7 +558,7 @@ fn planes(view: &View) -> Result<[usize; 4]> {
         [outer @ .., channels, height, width] => {
             Ok([outer.iter().product(), *channels, *height, *width])
         }
-        sizes => fail!("the tensor has the sizes {sizes:?}; accepted are three dimensions or more"),
+        sizes => fail!("the tensor has the sizes {sizes:?}; expected three dimensions or more"),
     }
 }
 

@@ -102,7 +102,7 @@ fn rounded(
 fn test(x: &Arguments, out: &mut [OutTensor], property: impl Fn(f64) -> bool) -> Result {
     let view = operand(x, &mut out[0])?;
     let dtype = out[0].dtype;
-    ensure!(dtype == ScalarType::Bool, "the output is of `{dtype:?}`; accepted is `Bool`");
+    ensure!(dtype == ScalarType::Bool, "the output must be `Bool`, got `{dtype:?}`");
     Compute::of(view.dtype)?;
     map([view], &mut out[0], |[x]: [f64; 1]| f64::of_bool(property(x)))
 }
@@ -132,7 +132,7 @@ fn bitwise_not(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = operand(x, &mut out[0])?;
     same_type(&view, &out[0])?;
     let dtype = view.dtype;
-    ensure!(!is_floating(dtype), "a tensor of `{dtype:?}` has no bits; accepted are integers");
+    ensure!(!is_floating(dtype), "a tensor of `{dtype:?}` has no bits; expected integers");
     Compute::of(dtype)?;
     let is_bool = dtype == ScalarType::Bool;
     map([view], &mut out[0], |[x]: [i64; 1]| if is_bool { i64::from(x == 0) } else { !x })
@@ -227,7 +227,7 @@ fn gelu(x: &Arguments, out: &mut [OutTensor]) -> Result {
             limited(x, 0.5 * x * (1.0 + inner.tanh()))
         }),
         _ => {
-            crate::error::fail!("`approximate` is `{approximate}`; accepted are `none` and `tanh`")
+            crate::error::fail!("`approximate` must be `none` or `tanh`, got `{approximate}`")
         }
     }
 }
@@ -256,8 +256,8 @@ fn glu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     let axis = view.dimension(x.int(1)?)?;
     let length = view.sizes.get(axis).copied().unwrap_or(1);
-    ensure!(length % 2 == 0, "dimension {axis} has {length} elements; accepted is an even number");
-    ensure!(is_floating(view.dtype), "the tensor is of `{:?}`; accepted are floats", view.dtype);
+    ensure!(length % 2 == 0, "dimension {axis} has {length} elements; expected an even number");
+    ensure!(is_floating(view.dtype), "the tensor must hold floats, got `{:?}`", view.dtype);
     let mut sizes = view.sizes.to_vec();
     sizes[axis] = length / 2;
     out[0].resize(&sizes)?;

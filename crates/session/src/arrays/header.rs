@@ -38,13 +38,13 @@ impl Header {
                 (u32::from_le_bytes(*length) as usize, rest)
             }
             _ => {
-                let accepted = "accepted are 1 to 3";
-                return Err(Error::new(format!("it is a `.npy` of version {major}; {accepted}")));
+                let message = format!("the `.npy` file must have version 1 to 3, got {major}");
+                return Err(Error::new(message));
             }
         };
         if length > MAX_HEADER_BYTES {
             return Err(Error::new(format!(
-                "the header of the array claims {length} bytes; accepted are {MAX_HEADER_BYTES}"
+                "the array's header must have at most {MAX_HEADER_BYTES} bytes, got {length}"
             )));
         }
         let (text, data) = rest.split_at_checked(length).ok_or_else(cut)?;

@@ -73,7 +73,7 @@ fn whole(path: &Path, bytes: &Buffer) -> Result<(), Error> {
 
 fn map(path: &Path) -> Result<Buffer, Error> {
     Buffer::map(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::new(format!("there is nothing at {}", path.display())),
+        io::ErrorKind::NotFound => Error::missing(path),
         _ => Error::io("read", path, &error),
     })
 }
@@ -94,7 +94,7 @@ pub fn replace_file(
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));
     if !directory.is_dir() {
-        return Err(Error::new(format!("there is no directory {}", directory.display())));
+        return Err(Error::missing_directory(directory));
     }
     write_anew(path, false, write).map_err(|error| Error::io("write", path, &error))
 }

@@ -137,9 +137,8 @@ enum Kind {
 impl<'a> ElementType<'a> {
     fn parse(descr: &'a str) -> Result<ElementType<'a>, Error> {
         let refuse = || {
-            Error::new(format!("arrays of type `{descr}` are not read")).with_hint(
-                "accepted are b1, i1 to i8, u1 to u8, f2 to f8, U and S: convert with `astype`",
-            )
+            Error::new(format!("arrays of type `{descr}` are not supported"))
+                .with_hint("convert them with `astype` to b1, i1 to i8, u1 to u8, f2 to f8, U or S")
         };
         let mut rest = descr.chars();
         let big_endian = match rest.next() {
@@ -355,7 +354,7 @@ mod tests {
         );
         assert_eq!(
             error(plain("<c8", "False", "(1,)", &[0; 8])),
-            "arrays of type `<c8` are not read"
+            "arrays of type `<c8` are not supported"
         );
         for (descr, shape, data) in [
             ("<U0", "(1152921504606846976,)", &[][..]),

@@ -41,8 +41,10 @@ pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
     let mut arrays = Vec::new();
     for entry in archive.names() {
         let Some(name) = entry.strip_suffix(EXTENSION) else {
-            let message =
-                format!("`{}` is not an array; accepted are `NAME.npy`", entry.escape_debug());
+            let message = format!(
+                "`{}` is not an array; expected a name that ends in `.npy`",
+                entry.escape_debug()
+            );
             return Err(Error::new(message));
         };
         let bytes = archive.read(entry, left).map_err(of_zip)?;
@@ -93,7 +95,10 @@ mod tests {
             writer.add(name, &[bytes]).expect("memory");
             from_npz(Buffer::from(writer.finish().expect("memory"))).expect_err(name).to_string()
         };
-        assert_eq!(zip("x.pkl", b""), "`x.pkl` is not an array; accepted are `NAME.npy`");
+        assert_eq!(
+            zip("x.pkl", b""),
+            "`x.pkl` is not an array; expected a name that ends in `.npy`"
+        );
         let message = zip("x.npy", b"rubbish");
         assert!(message.starts_with("`x`: it is no `.npy` array"), "{message}");
     }

@@ -121,7 +121,7 @@ impl LazyTensor {
         };
         let (dtype, mut shape) = (first.dtype, first.shape.clone());
         if axis >= shape.len() {
-            return misfit!("there is no axis {axis} in sizes {shape:?}");
+            return misfit!("axis {axis} is out of range for sizes {shape:?}");
         }
         shape[axis] = 0;
         for part in &parts {
@@ -228,7 +228,7 @@ impl LazyTensor {
         let end = start.checked_add(length);
         if self.shape.get(axis).is_none_or(|&size| end.is_none_or(|end| end > size)) {
             return misfit!(
-                "there are no {length} places from {start} on along axis {axis} of {:?}",
+                "{length} elements from {start} on are out of range along axis {axis} of {:?}",
                 self.shape
             );
         }

@@ -131,7 +131,7 @@ def _spec(dtype: torch.dtype, observer: Any, scheme: Any, is_per_channel: bool) 
     if made is None:
         accepted = sorted({name for name, _ in _OBSERVERS})
         raise ValueError(
-            f"Unsupported observer type: {observer.value}; accepted are {', '.join(accepted)}"
+            f"Unsupported observer type: {observer.value}; expected one of {', '.join(accepted)}"
         )
     dtype = _STORED.get(dtype, dtype)
     qscheme = _SCHEMES[scheme.value, is_per_channel]

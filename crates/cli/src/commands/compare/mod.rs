@@ -170,7 +170,7 @@ pub(super) fn perform<'a>(
             &RunningModel { target: one.target(), steps: &of_reference },
             &RunningModel { target: two.target(), steps: &of_other },
         );
-        let compared = compared.map_err(|error| Failure::user(&error).hint(error.remedy()))?;
+        let compared = compared.map_err(|error| Failure::user(&error).hint(error.hint()))?;
         per_op = Some(compared);
     }
     Ok(Comparison { sides: [reference, other], inputs: of_other, expected, found, steps, per_op })
@@ -334,7 +334,9 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
         .enumerate()
         .map(|(index, (name, expected))| {
             let figures = match find(index, name) {
-                Some((_, found)) => library::figures(expected, found),
+                Some((_, found)) => {
+                    library::figures(expected, found).map_err(|error| error.to_string())
+                }
                 None => Err(format!("is not in {}", args.other.display())),
             };
             Compared { name: name.clone(), shape: expected.shape().to_vec(), figures }

@@ -75,7 +75,7 @@ pub(super) fn convert(
         let found = library::check_numbers(program, options, &verified, bound);
         let found = found.map_err(|error| {
             Failure::user(format_args!("the numbers of `{name}` cannot be verified: {error}"))
-                .hint(error.remedy())
+                .hint(error.hint())
         })?;
         match found {
             Some(mut found) => {

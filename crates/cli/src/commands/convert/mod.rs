@@ -17,6 +17,7 @@ use std::time::Instant;
 use coremill::convert::{self as library, NumericsReport};
 use coremill::precision::Output;
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
+use coremill_io::unsupported_extension;
 use coremill_mil::model::Metadata;
 use coremill_mil::text::Dialect;
 use coremill_mil::verify::{RenderOptions, Severity, Verified};
@@ -285,15 +286,11 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     }
     let known = ["mlpackage", "mlmodelc", "mil"];
     if !path.extension().is_some_and(|extension| known.iter().any(|known| extension == *known)) {
-        return Err(Failure::user(format_args!(
-            "{} has no extension that says its form",
-            path.display()
-        ))
-        .hint(Some("end it in `.mlpackage`, `.mlmodelc` or `.mil`")));
+        return Err(Failure::user(unsupported_extension(path, &known)));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return Err(Failure::user(format_args!("there is no directory {}", parent.display())));
+        return Err(Failure::user(format_args!("{}: no such directory", parent.display())));
     }
     if let Some(outer) = path.ancestors().skip(1).find(|outer| outer.join("Manifest.json").exists())
     {
@@ -350,7 +347,7 @@ fn convert(
                     "{}: the numbers cannot be verified: {error}; the package was written",
                     path.display()
                 ))
-                .hint(error.remedy())
+                .hint(error.hint())
             })?;
         if agreement.is_none() {
             unverified = Some(format!("{} holds no sample inputs", path.display()));
@@ -404,7 +401,7 @@ fn read(path: &Path) -> Result<ExportedProgram, Failure> {
 }
 
 fn of(path: &Path, error: &coremill::Error) -> Failure {
-    Failure::user(format_args!("{}: {error}", path.display())).hint(error.remedy())
+    Failure::user(format_args!("{}: {error}", path.display())).hint(error.hint())
 }
 
 /// What the user is told of a conversion that failed.

@@ -14,7 +14,7 @@ pub(in crate::commands) const REMEDY: &str = "`compare --per-op` shows where the
 /// A line for each output.
 pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
     let mut table = Table::new(2);
-    let head = ["verified", "max relative", "SNR", "differ", ""];
+    let head = ["verified", "max relative", "SNR", "inexact", ""];
     table.row(head.into_iter().enumerate().map(|(index, title)| {
         let cell = if (1..4).contains(&index) { Cell::number(title) } else { Cell::text(title) };
         cell.style(FAINT)
@@ -23,7 +23,7 @@ pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
         let verdict = if agreement.accepts(output) && output.undefined > 0 {
             Cell::text("is NaN in the reference").style(ERROR)
         } else if agreement.accepts(output) {
-            Cell::text("agrees").style(GOOD)
+            Cell::text(format!("agrees (limit {})", scientific(agreement.bound))).style(GOOD)
         } else {
             Cell::text(format!("exceeds {}", scientific(agreement.bound))).style(ERROR)
         };

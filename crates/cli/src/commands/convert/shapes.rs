@@ -36,7 +36,7 @@ fn shape(text: &str) -> Result<Vec<u64>, String> {
         let extent = extent.trim();
         match extent.parse::<u64>() {
             Ok(size) if (1..=i32::MAX as u64).contains(&size) => Ok(size),
-            _ => Err(format!("`{extent}` is not a size; accepted are 1 to {}", i32::MAX)),
+            _ => Err(format!("`{extent}` is not a size from 1 to {}", i32::MAX)),
         }
     });
     extents.collect()

@@ -83,7 +83,7 @@ fn parse_sharing(text: &str) -> Result<WeightSharing, String> {
     match text {
         "positional" => Ok(WeightSharing::Positional),
         "disabled" => Ok(WeightSharing::Disabled),
-        _ => Err("accepted are `positional` and `disabled`".to_owned()),
+        _ => Err("expected `positional` or `disabled`".to_owned()),
     }
 }
 
@@ -142,7 +142,7 @@ fn method_and_path(model: &str) -> Result<(&str, &str), Failure> {
 fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        let message = format!("there is no directory {}", parent.display());
+        let message = format!("{}: no such directory", parent.display());
         return Err(Failure::user(message).into());
     }
     let extension = args.output.extension().and_then(|extension| extension.to_str());
@@ -289,7 +289,7 @@ fn verified(
                 "{}: the numbers of `{method}` cannot be verified: {error}; the program was written",
                 args.output.display()
             ))
-            .hint(error.remedy())
+            .hint(error.hint())
         })
     };
     programs.into_iter().map(check).collect()

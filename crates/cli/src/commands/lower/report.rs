@@ -8,6 +8,7 @@ use coremill::convert::{self, NumericsReport};
 use coremill::precision::MixedPrecisionPlan;
 use coremill::quantity;
 use coremill_compiler::{FallbackCall, PartReport, Reason, Report, UnsupportedOp};
+use coremill_io::quoted_list;
 use serde::Serialize;
 
 use crate::commands::convert::Stop;
@@ -151,23 +152,48 @@ fn render_report(report: &Report) -> String {
     for (index, part) in report.parts.iter().enumerate() {
         text += &render_weights(index, part);
     }
-    let refused: Vec<UnsupportedOp> =
-        report.outside.iter().map(|outside| outside.call.clone()).collect();
+    let (asked, others): (Vec<&FallbackCall>, Vec<&FallbackCall>) =
+        report.outside.iter().partition(|outside| matches!(outside.reason, Reason::Asked));
+    text += &render_asked(&asked);
+    let refused: Vec<UnsupportedOp> = others.iter().map(|outside| outside.call.clone()).collect();
     for group in &convert::groups(&refused) {
         text += &render_group(&paint(STRONG, "outside"), group);
         let is_one = |outside: &&FallbackCall| {
             outside.call.operator == group.operator && outside.call.refusal.reason == group.reason
         };
-        let ones = || report.outside.iter().filter(is_one);
-        let bytes = ones().map(|outside| outside.cost.bytes).fold(0, u64::saturating_add);
-        let delegates = ones().map(|outside| outside.cost.delegates).max().unwrap_or(0);
-        let also = match delegates {
-            0 => String::new(),
-            count => format!(" and {}", counted(count, "delegate")),
-        };
-        let _ = writeln!(text, "  costs {} a run{also}", quantity::bytes(bytes));
+        text += &render_cost(others.iter().copied().filter(is_one));
     }
     text
+}
+
+/// One line for all calls that the options exclude from delegates, and their cost.
+fn render_asked(asked: &[&FallbackCall]) -> String {
+    if asked.is_empty() {
+        return String::new();
+    }
+    let operators: BTreeSet<&str> =
+        asked.iter().map(|outside| outside.call.operator.as_str()).collect();
+    let operators: Vec<&str> = operators.into_iter().collect();
+    let line = format!(
+        "{}: {} excluded by the options: {}\n",
+        paint(STRONG, "outside"),
+        counted(asked.len(), "call"),
+        quoted_list(&operators)
+    );
+    line + &render_cost(asked.iter().copied())
+}
+
+/// The cost of calls outside delegates; empty if they cost nothing.
+fn render_cost<'o>(calls: impl Iterator<Item = &'o FallbackCall> + Clone) -> String {
+    let bytes = calls.clone().map(|outside| outside.cost.bytes).fold(0, u64::saturating_add);
+    let delegates = calls.map(|outside| outside.cost.delegates).max().unwrap_or(0);
+    match (bytes, delegates) {
+        (0, 0) => String::new(),
+        (bytes, 0) => format!("  costs {} a run\n", quantity::bytes(bytes)),
+        (bytes, count) => {
+            format!("  costs {} a run and {}\n", quantity::bytes(bytes), counted(count, "delegate"))
+        }
+    }
 }
 
 /// Which weights of a delegate were to be quantized and stay as they are.

@@ -3,6 +3,7 @@
 use coremill::convert;
 use coremill::fed::feed;
 use coremill::images::Resize;
+use coremill_io::unknown_name;
 use coremill_session::{Session, arrays, images, inputs};
 
 use super::{Args, ResizeArg};
@@ -21,7 +22,8 @@ pub(super) fn gather(
     let expected = || table("inputs", specs);
     let find = |name: &str| {
         specs.iter().find(|spec| spec.name == name).ok_or_else(|| {
-            Failure::user(format_args!("there is no input `{name}`")).detail(expected())
+            let known = specs.iter().map(|spec| &spec.name);
+            Failure::user(unknown_name("input", name, known)).detail(expected())
         })
     };
     let mut constant = Arrays::new();

@@ -192,7 +192,7 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
         (Some([first, second]), _) => [call.argument(first)?, call.argument(second)?],
         (None, Some(Argument::List(items))) => match items.as_slice() {
             [first, second] => [first, second],
-            items => refuse!("{} complex tensors are contracted; accepted are 2", items.len()),
+            items => refuse!("{} complex tensors are contracted; expected 2", items.len()),
         },
         _ => refuse!("the operands of `{}` are not known", call.node.target),
     };

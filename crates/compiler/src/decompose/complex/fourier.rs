@@ -240,7 +240,7 @@ impl Frames {
     fn of(call: &mut Call<'_>) -> Result<Frames> {
         let points = call.int("n_fft")?;
         if !(1..=1 << 16).contains(&points) {
-            refuse!("`n_fft` is {points}; 1 to 65536 are accepted");
+            refuse!("`n_fft` must be from 1 to 65536, got {points}");
         }
         let hop = call.int_or("hop_length", points / 4)?;
         let length = call.int_or("win_length", points)?;

@@ -216,7 +216,7 @@ fn tbc(call: &mut Call<'_>) -> Results {
     let weight = call.permute(&weight, &[2, 1, 0])?;
     let sizes = call.result_sizes()?;
     let [time, batch, channels] = &sizes[..] else {
-        refuse!("the result has rank {}; accepted is 3", sizes.len());
+        refuse!("the result must have rank 3, got {}", sizes.len());
     };
     let sizes = vec![batch.clone(), channels.clone(), time.clone()];
     let plain = Convolution::plain(&weight, Some(&bias));

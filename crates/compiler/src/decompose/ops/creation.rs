@@ -177,7 +177,7 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
 /// Where each element of a window is, as a share of its length times `scale`; none if there are not two elements.
 fn window_places(call: &mut Call<'_>, scale: f64) -> Result<Option<Tensor>> {
     let (dtype, sizes) = call.result_type()?;
-    let [size] = &sizes[..] else { refuse!("the window has rank {}; accepted is 1", sizes.len()) };
+    let [size] = &sizes[..] else { refuse!("the window must have rank 1, got {}", sizes.len()) };
     let length = call.int("window_length")?;
     if length <= 1 {
         return Ok(None);

@@ -213,7 +213,7 @@ fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
 fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> TensorResult {
     let rest = operands.into_iter().map(|operand| operand.without_repeats(call));
     let mut rest = rest.collect::<Result<Vec<_>, _>>()?.into_iter();
-    let Some(mut sum) = rest.next() else { refuse!("there is nothing to sum") };
+    let Some(mut sum) = rest.next() else { refuse!("expected at least one term to sum") };
     while let Some(next) = rest.next() {
         let later = rest.as_slice();
         let needed =

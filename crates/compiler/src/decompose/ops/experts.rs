@@ -11,7 +11,7 @@ pub(crate) const ROWS: &[Row] = &[
 fn of_transformers(call: &mut Call<'_>) -> Results {
     let arguments: Vec<Argument> = call.node.all_arguments().cloned().collect();
     let [rows, matrices, ends] = arguments.as_slice() else {
-        refuse!("there are {} arguments; accepted are three", arguments.len());
+        refuse!("expected three arguments, got {}", arguments.len());
     };
     let rows = call.tensor_of("input", rows)?;
     let matrices = call.tensor_of("weight", matrices)?;
@@ -35,7 +35,7 @@ fn of_torch(call: &mut Call<'_>) -> Results {
 fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> Results {
     if x.rank() != 2 || weight.rank() != 3 {
         refuse!(
-            "the tensors have rank {} and {}; accepted are rows of rank 2 and matrices of rank 3",
+            "the tensors have rank {} and {}; expected rows of rank 2 and matrices of rank 3",
             x.rank(),
             weight.rank()
         );

@@ -32,7 +32,7 @@ fn cat(call: &mut Call<'_>) -> Results {
     if all.iter().any(|tensor| tensor.rank() != 1) {
         all.retain(|tensor| tensor.sizes != [Size::Fixed(0)]);
     }
-    let Some(first) = all.first() else { refuse!("there is nothing to concatenate") };
+    let Some(first) = all.first() else { refuse!("expected at least one tensor to concatenate") };
     let at = call.dimension("dim", first.rank())?;
     if all.len() == 1 {
         return one(first.clone());

@@ -140,7 +140,9 @@ fn kron(call: &mut Call<'_>) -> Results {
 
 fn chain(call: &mut Call<'_>, name: &str) -> Results {
     let all = call.tensors(name)?;
-    let [first, rest @ ..] = all.as_slice() else { refuse!("there is nothing to multiply") };
+    let [first, rest @ ..] = all.as_slice() else {
+        refuse!("expected at least one tensor to multiply")
+    };
     let mut product = first.clone();
     for next in rest {
         product = call.matmul(&product, next)?;

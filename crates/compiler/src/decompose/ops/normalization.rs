@@ -57,9 +57,7 @@ impl Affine {
 fn of_channels(call: &mut Call<'_>, each: &Tensor, x: &Tensor) -> TensorResult {
     let (rank, given) = (x.rank(), each.rank());
     if given != 1 || rank < 2 {
-        refuse!(
-            "weights of rank {given} for channels of rank {rank}; accepted are 1, and 2 or more"
-        );
+        refuse!("weights have rank {given} and channels rank {rank}; expected 1, and at least 2");
     }
     let channels = call.along(each, 0, axis_from_end(rank, 1)?)?;
     call.cast(&channels, x.dtype)

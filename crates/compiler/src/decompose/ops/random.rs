@@ -50,7 +50,7 @@ fn normal(call: &mut Call<'_>) -> Results {
 fn integers(call: &mut Call<'_>) -> Results {
     let (low, high) = (call.int_or("low", 0)?, call.int("high")?);
     if low >= high {
-        refuse!("there is no integer from {low} below {high}");
+        refuse!("`high` must be greater than `low` ({low}), got {high}");
     }
     let drawn = evenly(call)?;
     // Rounding could give `high`.

@@ -181,7 +181,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
 fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<()> {
     let rank = input.rank();
     if ![single, single + 1].contains(&rank) {
-        refuse!("`input` has rank {rank}; {single} and {} are accepted", single + 1);
+        refuse!("`input` must have rank {single} or {}, got {rank}", single + 1);
     }
     if let Some(state) = states.iter().find(|state| state.rank() != rank) {
         refuse!("`hx` has rank {}, but `input` has rank {rank}", state.rank());

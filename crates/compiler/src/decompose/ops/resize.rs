@@ -258,7 +258,7 @@ fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> TensorResult {
             let there = calc!(call, formula, at, first, span)?;
             call.clamp(&there, Some(0.0), last)
         }
-        other => refuse!("`padding_mode` is {other}; 0 to 2 are accepted"),
+        other => refuse!("`padding_mode` must be from 0 to 2, got {other}"),
     }
 }
 
@@ -300,7 +300,7 @@ fn neighbours(
 fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> TensorResult {
     let mode = call.int("interpolation_mode")?;
     if mode != 0 && mode != 1 {
-        refuse!("`interpolation_mode` is {mode}; 0, bilinear, and 1, nearest, are accepted");
+        refuse!("`interpolation_mode` must be 0 (bilinear) or 1 (nearest), got {mode}");
     }
     let grid = call.cast(grid, ScalarType::Float32)?;
     let (batch, channels) = (x.extent(0)?.clone(), x.extent(1)?.clone());

@@ -297,7 +297,7 @@ fn bessel(call: &mut Call<'_>, x: &Tensor, of: &Bessel, scaled: bool) -> TensorR
 fn several_gammas(call: &mut Call<'_>) -> Results {
     let p = call.int("p")?;
     if !(1..=64).contains(&p) {
-        refuse!("`p` is {p}; 1 to 64 are accepted");
+        refuse!("`p` must be from 1 to 64, got {p}");
     }
     mapped(call, |call, x| {
         let mut sum = log_gamma(call, x)?;

@@ -10,7 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
 fn fixed<const N: usize>(x: &Tensor, what: &str) -> Result<[i64; N]> {
     match <[i64; N]>::try_from(x.all_known(&format!("a size of {what}"))?) {
         Ok(sizes) => Ok(sizes),
-        Err(sizes) => refuse!("{what} has rank {}; accepted is {N}", sizes.len()),
+        Err(sizes) => refuse!("{what} must have rank {N}, got {}", sizes.len()),
     }
 }
 
@@ -58,8 +58,8 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     let aligned = call.bool("aligned")?;
     if samples < 1 {
         refuse!(
-            "`sampling_ratio` is {samples}: how many points are looked at then depends on the sizes of the boxes; \
-             accepted are 1 and more"
+            "`sampling_ratio` must be at least 1, got {samples}: the number of samples would depend on the sizes of \
+             the boxes"
         );
     }
     let [batch, channels, height, width] = fixed(&x, "`input`")?;
@@ -123,9 +123,7 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
     let [_, _, rows, columns] = fixed(&offset, "`offset`")?;
     let (groups, offset_groups) = (call.int("groups")?, call.int("offset_groups")?);
     if groups < 1 || offset_groups < 1 {
-        refuse!(
-            "`groups` is {groups} and `offset_groups` {offset_groups}; accepted are 1 and more"
-        );
+        refuse!("`groups` is {groups} and `offset_groups` {offset_groups}; expected at least 1");
     }
     let places = (checked(kernel_rows) * kernel_columns).get()?;
     // Where each place of the window is without offsets.

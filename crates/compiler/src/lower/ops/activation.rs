@@ -40,7 +40,7 @@ fn gelu(call: &mut Call<'_, '_>) -> ValueResult {
     let mode = match call.text("approximate")? {
         None | Some("none") => "EXACT",
         Some("tanh") => "TANH_APPROXIMATION",
-        Some(other) => refuse!("`approximate` is `{other}`; `none` and `tanh` are accepted"),
+        Some(other) => refuse!("`approximate` must be `none` or `tanh`, got `{other}`"),
     };
     emit!(call, OpKind::Gelu, x, mode)
 }

@@ -52,8 +52,7 @@ fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
         let input = extents.at(axis + 2)?.map(|extent| extent as i64);
         if input.is_none() && output != 1 {
             refuse!(
-                "`output_size` is {output} along a dimension whose size is not fixed, so that the \
-                 windows are not known; accepted is 1"
+                "`output_size` must be 1 along a dimension whose size is not fixed, got {output}"
             );
         }
         axes.push(Axis { input, output });

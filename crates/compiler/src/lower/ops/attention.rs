@@ -37,7 +37,7 @@ struct Attended {
 fn attention(call: &mut Call<'_, '_>) -> Results {
     let dropout = if call.has("dropout_p") { call.float("dropout_p")? } else { 0.0 };
     if dropout != 0.0 {
-        return Err(LoweringError::new(format!("`dropout_p` is {dropout}; accepted is 0"))
+        return Err(LoweringError::new(format!("`dropout_p` must be 0, got {dropout}"))
             .hint("export the model after `eval()`"));
     }
     if call.has("dropout_mask") {
@@ -54,7 +54,7 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
     let scale = call.optional_float("scale")?.unwrap_or(own);
     let mask = match (mask, call.flag("is_causal")?) {
         (Some(_), true) => {
-            refuse!("both a mask and `is_causal` are given; accepted is one of them")
+            refuse!("a mask excludes `is_causal`, got both")
         }
         (None, true) => Some(causal_mask(call, query, key)?),
         (mask, false) => mask,
@@ -62,10 +62,10 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
     let grouped = call.has("enable_gqa") && call.flag("enable_gqa")?;
     let weights = call.is_used(1);
     if weights && !call.node.target.to_string().contains("attention_math") {
-        refuse!("the second result, which is for gradients, is used; accepted is the first");
+        refuse!("only the first result can be used; the second is for gradients");
     }
     if (2..call.node.outputs.len()).any(|index| call.is_used(index)) {
-        refuse!("results that are for gradients are used; accepted is the first");
+        refuse!("only the first result can be used; the others are for gradients");
     }
     let decompose = call.lowering.options.decompose_sdpa || weights;
     let native = !decompose && call.opset() >= Opset::Ios18;
@@ -95,7 +95,7 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
     let Attention { query, key, value, mask, scale, decompose } = attention;
     let rank = builder.rank(query);
     if rank < 2 {
-        refuse!("`query` has rank {rank}; accepted are 2 and more");
+        refuse!("`query` must have a rank of at least 2, got {rank}");
     }
     let native = builder.opset() >= Opset::Ios18 && !decompose && fits(builder, &attention);
     let embedding = builder.extents(query).last().copied().flatten().unwrap_or(1);

@@ -157,7 +157,7 @@ fn cond(call: &mut Call<'_, '_>) -> Results {
         return refused(call);
     };
     if shapes != others {
-        refuse!("gives {shapes:?} if true, {others:?} if false; accepted are the same types");
+        refuse!("returns {shapes:?} if true, {others:?} if false; expected the same types");
     }
     let mut op = Op::new(OpKind::Cond).with("pred", Binding::Value(condition));
     op.blocks = vec![first, second];

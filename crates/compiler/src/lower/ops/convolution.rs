@@ -35,7 +35,7 @@ impl Convolution {
         let bias = optional_in_result_type(call, "bias")?;
         let spatial = call.rank(weight).saturating_sub(2);
         if !(1..=3).contains(&spatial) {
-            refuse!("`weight` has rank {}; accepted are 3 to 5", call.rank(weight));
+            refuse!("`weight` must have rank 3 to 5, got {}", call.rank(weight));
         }
         let (x, batched) = with_batch(call, x, spatial)?;
         let strides = call.per_dimension("stride", spatial)?;
@@ -45,7 +45,7 @@ impl Convolution {
             Ok(Some("same")) => same_padding(call, weight, &strides, &dilations)?,
             Ok(Some("valid")) => vec![0; 2 * spatial],
             Ok(Some(other)) => {
-                refuse!("`padding` is `{other}`; accepted are `same`, `valid` and integers")
+                refuse!("`padding` must be `same`, `valid` or integers, got `{other}`")
             }
             Ok(None) | Err(_) => {
                 let padding = call.per_dimension("padding", spatial)?;
@@ -183,7 +183,7 @@ fn same_padding(
     dilations: &[i32],
 ) -> Result<Vec<i32>> {
     if strides.iter().any(|&stride| stride != 1) {
-        refuse!("`padding` is `same`, but `stride` is {strides:?}; accepted is 1");
+        refuse!("`padding` is `same`, but `stride` must be 1, got {strides:?}");
     }
     let mut pad = Vec::new();
     for (kernel, &dilation) in builder.extents(weight).part(2..)?.iter().zip(dilations) {

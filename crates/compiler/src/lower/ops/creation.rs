@@ -110,7 +110,7 @@ fn known_range(
     dtype: DType,
 ) -> ValueResult {
     if !(0.0..=MAX_RANGE).contains(&count) {
-        refuse!("a range of {count} elements is none; up to {MAX_RANGE} are accepted");
+        refuse!("a range must have at most {MAX_RANGE} elements, got {count}");
     }
     let count = count as u64;
     let at = |index: u64| start + step * index as f64;

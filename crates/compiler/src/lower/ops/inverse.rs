@@ -36,7 +36,7 @@ fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64> {
         [.., Some(rows), Some(columns)] if rows == columns => {
             let extent = *rows as i64;
             if extent > MAX_EXTENT {
-                refuse!("`{name}` has {extent} rows; accepted are {MAX_EXTENT} at most");
+                refuse!("`{name}` must have at most {MAX_EXTENT} rows, got {extent}");
             }
             Ok(extent)
         }
@@ -185,7 +185,7 @@ fn determinant(call: &mut Call<'_, '_>) -> ValueResult {
 
 fn solution(call: &mut Call<'_, '_>) -> ValueResult {
     if call.has("left") && !call.flag("left")? {
-        refuse!("`left` is False; accepted is True");
+        refuse!("`left` must be True, got False");
     }
     let (x, right) = (call.value("A")?, call.value("B")?);
     let extent = square_extent(call, x, "A")?;

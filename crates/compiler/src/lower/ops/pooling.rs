@@ -154,7 +154,7 @@ pub(crate) fn with_batch(
     } else if rank == spatial + 1 {
         Ok((builder.expand_dims(x, &[0])?, false))
     } else {
-        refuse!("`self` has rank {rank}; accepted are {} and {}", spatial + 1, spatial + 2)
+        refuse!("`self` must have rank {} or {}, got {rank}", spatial + 1, spatial + 2)
     }
 }
 
@@ -312,7 +312,7 @@ pub(crate) fn places_of_largest(
 fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     let dtype = call.result_dtype()?;
     if !is_float(dtype) {
-        refuse!("`avg_pool` of `{dtype}` is not lowered; accepted are floats");
+        refuse!("`avg_pool` of `{dtype}` is not lowered; expected floats");
     }
     let pool = Pool::of(call)?;
     let padded = pool.windows.iter().any(|window| window.pad > 0);

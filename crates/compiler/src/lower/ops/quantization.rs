@@ -166,7 +166,7 @@ impl Scheme {
     fn groups(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let group = call.known_int("group_size")?;
         let Ok(group @ 1..) = u64::try_from(group) else {
-            refuse!("`group_size` is {group}; 1 and more are accepted");
+            refuse!("`group_size` must be at least 1, got {group}");
         };
         Scheme::new(call, "scales", "zero_points", vec![1, group])
     }
@@ -184,7 +184,7 @@ impl Scheme {
             let block = match (size, extent) {
                 (-1, Some(extent)) => *extent,
                 (1.., _) => size as u64,
-                _ => refuse!("`block_size` is {sizes:?}; 1 and more are accepted"),
+                _ => refuse!("`block_size` must be at least 1, got {sizes:?}"),
             };
             blocks.push(block);
             counts.push(match extent {
@@ -579,7 +579,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
     let tables = call.value("codebook")?;
     let bits = call.known_int("nbits")?;
     if !(1..=8).contains(&bits) {
-        refuse!("`nbits` is {bits}; 1 to 8 are accepted");
+        refuse!("`nbits` must be from 1 to 8, got {bits}");
     }
     let (Some(codes), Some(tables)) = (call.recipe(codes), call.recipe(tables)) else {
         refuse!("`codes` or `codebook` is computed; Core ML looks up constants only");

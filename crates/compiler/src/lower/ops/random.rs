@@ -63,7 +63,7 @@ fn integers(call: &mut Call<'_, '_>) -> ValueResult {
     let low = if call.has("low") { call.known_int("low")? } else { 0 };
     let high = call.known_int("high")?;
     if high <= low {
-        refuse!("`high` is {high}; more than `low`, which is {low}, is accepted");
+        refuse!("`high` must be greater than `low` ({low}), got {high}");
     }
     let y = uniform(call, &sizes, low as f32, high as f32)?;
     let y = call.unary(OpKind::Floor, y)?;

@@ -368,7 +368,7 @@ fn states(call: &mut Call<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
         _ => vec![call.value("hx")?],
     };
     if states.len() != kind.states() {
-        refuse!("`hx` has {} tensors; accepted are {}", states.len(), kind.states());
+        refuse!("`hx` has {} tensors; expected {}", states.len(), kind.states());
     }
     Ok(states)
 }

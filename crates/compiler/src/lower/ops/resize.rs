@@ -90,7 +90,7 @@ impl Resizing {
         let named = if call.has("self") { "self" } else { "input" };
         let x = call.tensor(named)?.value;
         if call.rank(x) != spatial + 2 {
-            refuse!("`{named}` has rank {}; accepted is {}", call.rank(x), spatial + 2);
+            refuse!("`{named}` has rank {}; expected {}", call.rank(x), spatial + 2);
         }
         let factors = factors(call, spatial)?;
         let sizes = call.int_list("output_size")?;
@@ -109,7 +109,7 @@ impl Resizing {
                 && !(1..=MAX_EXTENT).contains(&extent)
             {
                 refuse!(
-                    "resizes to {extent} elements along an axis; accepted are 1 to {MAX_EXTENT}"
+                    "resizes to {extent} elements along an axis; expected from 1 to {MAX_EXTENT}"
                 );
             }
             axes.push(Axis { input, output, factor });

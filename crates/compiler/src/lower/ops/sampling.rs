@@ -25,7 +25,7 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> ValueResult {
         0 => OutOfRange::Zeros,
         1 => OutOfRange::Border,
         2 => OutOfRange::Mirror,
-        other => refuse!("`padding_mode` is {other}; accepted are 0 to 2"),
+        other => refuse!("`padding_mode` must be from 0 to 2, got {other}"),
     };
     let sampling = Sampling { bilinear: mode == 0, outside, align_corners, normalized: true };
     match (call.rank(x), mode) {
@@ -33,8 +33,8 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> ValueResult {
         (4, 2) => cubic(call, x, grid, sampling),
         (5, 0 | 1) => volume(call, x, grid, sampling),
         (rank, mode) => refuse!(
-            "`interpolation_mode` is {mode} and `input` has rank {rank}; accepted are 0, 1 and 2 of \
-             rank 4, and 0 and 1 of rank 5"
+            "`interpolation_mode` is {mode} and `input` has rank {rank}; expected 0, 1 or 2 with rank 4, or 0 or 1 with \
+             rank 5"
         ),
     }
 }

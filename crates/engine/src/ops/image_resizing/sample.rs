@@ -29,11 +29,11 @@ struct Sampler {
 pub(in crate::ops) fn resample(call: &Call) -> Results {
     let (x, coordinates) = (call.tensor("x")?, call.tensor("coordinates")?);
     let &[batch, channels, height, width] = x.shape else {
-        fail!("`x` has shape {:?}; accepted is [batch, channels, height, width]", x.shape);
+        fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);
     };
     let &[images, rows, columns, 2] = coordinates.shape else {
         fail!(
-            "`coordinates` has shape {:?}; accepted is [batch, rows, columns, 2]",
+            "`coordinates` must have shape [batch, rows, columns, 2], got {:?}",
             coordinates.shape
         );
     };
@@ -81,11 +81,11 @@ pub(in crate::ops) fn resample(call: &Call) -> Results {
 pub(in crate::ops) fn affine(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[batch, channels, height, width] = x.shape else {
-        fail!("`x` has shape {:?}; accepted is [batch, channels, height, width]", x.shape);
+        fail!("`x` must have shape [batch, channels, height, width], got {:?}", x.shape);
     };
     let matrices = call.floats("transform_matrix")?;
     if matrices.len() != 6 && matrices.len() != batch.saturating_mul(6) {
-        fail!("`transform_matrix` has {} elements; accepted are 6, or 6 per image", matrices.len());
+        fail!("`transform_matrix` has {} elements; expected 6, or 6 per image", matrices.len());
     }
     let rows = super::extent(call, "output_height")?;
     let columns = super::extent(call, "output_width")?;

@@ -43,7 +43,7 @@ pub(super) fn constexpr_lut_to_dense(site: &InferContext) -> Rule {
             Some(palettes @ (2 | 4 | 16 | 64 | 256)) => u64::from(palettes.ilog2()),
             _ => {
                 let message =
-                    format!("has {} entries; accepted are 2, 4, 16, 64, 256", lut.shape[0]);
+                    format!("must have 2, 4, 16, 64 or 256 entries, got {}", lut.shape[0]);
                 return Err(InferError::new(message)
                     .of("lut")
                     .hint("tables of other sizes need the `constexpr_lut_to_dense` of iOS18"));
@@ -180,7 +180,7 @@ fn check_blocks(
     expect::shape(site, "offset", &scale.shape, "the shape of `scale`")?;
     if !offset.dtype.is_float() && offset.dtype != dtype {
         let message = format!(
-            "has element type `{}`; accepted are that of the data, `{dtype}`, and `fp16`, `fp32`",
+            "has element type `{}`; expected that of the data, `{dtype}`, and `fp16`, `fp32`",
             offset.dtype
         );
         return Err(InferError::new(message).of("offset"));

@@ -35,7 +35,7 @@ fn check_constant(constant: &Constant) -> Result<(), InferError> {
                 Some(expected) => {
                     refuse!("states {found} bytes of elements, but a `{tensor}` takes {expected}")
                 }
-                None => refuse!("has type `{tensor}`; accepted are types of a fixed size in bytes"),
+                None => refuse!("must have a type of fixed size in bytes, got `{tensor}`"),
             }
         }
         (ConstantData::Strings(strings), Type::Tensor(tensor)) => {
@@ -104,7 +104,7 @@ pub(super) fn classify(site: &InferContext) -> Rule {
 pub(super) fn cond(site: &InferContext) -> Rule {
     let predicate = site.tensor("pred")?;
     if predicate.element_count().is_some_and(|count| count != 1) {
-        let message = format!("is `{predicate}`; accepted is one `bool`");
+        let message = format!("must be one `bool`, got `{predicate}`");
         return Err(InferError::new(message)
             .of("pred")
             .hint("reduce it, with `reduce_max` for instance"));
@@ -114,13 +114,13 @@ pub(super) fn cond(site: &InferContext) -> Rule {
     };
     if let Some(inputs) = site.block_inputs().iter().find(|inputs| !inputs.is_empty()) {
         refuse!(
-            "has a block with {} inputs; accepted are 0: blocks use the values around them",
+            "has a block with {} inputs; expected none, as blocks use the values around them",
             inputs.len()
         );
     }
     if taken.len() != otherwise.len() {
         refuse!(
-            "gives {} values if true, {} if false; accepted are as many of the same types",
+            "returns {} values if true, {} if false; expected the same types",
             taken.len(),
             otherwise.len()
         );
@@ -130,7 +130,7 @@ pub(super) fn cond(site: &InferContext) -> Rule {
     both.map(|(index, (taken, otherwise))| {
         if !taken.ty.is_compatible(&otherwise.ty) {
             refuse!(
-                "gives `{}` as value {index} if true, `{}` if false; accepted is one type for both",
+                "returns `{}` as value {index} if true, `{}` if false; expected the same type",
                 taken.ty,
                 otherwise.ty
             );
@@ -172,7 +172,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
         [condition] if is_bool(&condition.ty) => {}
         found => {
             let found: Vec<_> = found.iter().map(|outcome| format!("`{}`", outcome.ty)).collect();
-            refuse!("has a condition that gives {}; accepted is one `bool`", found.join(", "));
+            refuse!("has a condition that gives {}; expected one `bool`", found.join(", "));
         }
     }
     let mut outcomes = Vec::with_capacity(variables.len());
@@ -274,7 +274,7 @@ fn list<'s>(site: &'s InferContext) -> Result<(&'s Type, &'s Dim), InferError> {
 
 fn element_tensor(element: &Type) -> Result<&TensorType, InferError> {
     element.as_tensor().ok_or_else(|| {
-        InferError::new(format!("has elements of type `{element}`; accepted are tensors")).of("ls")
+        InferError::new(format!("has elements of type `{element}`; expected tensors")).of("ls")
     })
 }
 
@@ -341,10 +341,10 @@ fn element_extent(extent: &InferredValue) -> Result<Dim, InferError> {
         Some(Scalar::Text(_)) => Ok(Dim::Unknown),
         Some(Scalar::Int(extent)) => u64::try_from(*extent)
             .map(Dim::Known)
-            .map_err(|_| refusal(format!("has {extent}; accepted are 0 and more"))),
+            .map_err(|_| refusal(format!("has {extent}; expected at least 0"))),
         _ => Err(refusal(format!(
-            "has a `{}` that is not known; accepted are constant integers, and strings for \
-             dimensions that are open",
+            "has a `{}` that is not known; expected constant integers, or strings for dimensions of \
+             any size",
             extent.ty
         ))),
     }
@@ -359,7 +359,7 @@ fn initial_length(site: &InferContext) -> Result<Option<Dim>, InferError> {
     match u64::try_from(length) {
         Ok(length) => Ok(Some(Dim::Known(length))),
         Err(_) => {
-            let message = format!("is {length}; accepted are 0 and more");
+            let message = format!("must be at least 0, got {length}");
             Err(InferError::new(message).of("init_length"))
         }
     }
@@ -374,7 +374,7 @@ pub(super) fn write_state(site: &InferContext) -> Rule {
     let held = held(site)?;
     let data = site.tensor("data")?;
     if data != held {
-        let message = format!("is `{data}`, but the state holds `{held}`; accepted is just that");
+        let message = format!("must be `{held}`, the type of the state, got `{data}`");
         return Err(InferError::new(message).of("data"));
     }
     Ok(Vec::new())

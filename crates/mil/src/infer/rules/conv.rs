@@ -46,7 +46,7 @@ pub(super) fn conv_quantized(site: &InferContext) -> Rule {
     site.choice("quantization_type", &["linear", "lut"])?;
     let bits = site.int("nbits")?;
     if !(1..=8).contains(&bits) {
-        return Err(InferError::new(format!("is {bits}; accepted are 1 to 8")).of("nbits"));
+        return Err(InferError::new(format!("must be from 1 to 8, got {bits}")).of("nbits"));
     }
     conv(site)
 }
@@ -134,7 +134,7 @@ fn stated_output_shape(
     for &extent in stated {
         match u64::try_from(extent) {
             Ok(known) if known > 0 => shape.push(Dim::Known(known)),
-            _ => return Err(refusal(format!("has {extent}; accepted are 1 and more"))),
+            _ => return Err(refusal(format!("has {extent}; expected at least 1"))),
         }
     }
     for (axis, expected, what) in
@@ -142,7 +142,7 @@ fn stated_output_shape(
     {
         if !shape[axis].may_equal(expected) {
             let found = &shape[axis];
-            let message = format!("has {found} at {axis}; accepted is {expected}, {what}");
+            let message = format!("has {found} at {axis}; expected {expected}, {what}");
             return Err(refusal(message));
         }
     }
@@ -153,7 +153,7 @@ fn groups(site: &InferContext) -> Result<u64, InferError> {
     let groups = site.int("groups")?;
     match u64::try_from(groups) {
         Ok(groups) if groups > 0 => Ok(groups),
-        _ => Err(InferError::new(format!("is {groups}; accepted are 1 and more")).of("groups")),
+        _ => Err(InferError::new(format!("must be at least 1, got {groups}")).of("groups")),
     }
 }
 

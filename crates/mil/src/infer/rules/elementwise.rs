@@ -4,6 +4,7 @@
 
 use std::cmp::Ordering;
 
+use coremill_io::quoted_choice;
 use coremill_tensor::DType;
 
 use super::expect;
@@ -152,9 +153,9 @@ pub(super) fn cast(site: &InferContext) -> Rule {
     };
     let accepted = accepted_by(site.row());
     let Some(&dtype) = accepted.iter().find(|dtype| dtype.name() == &*name) else {
-        let accepted: Vec<_> = accepted.iter().map(|dtype| format!("`{dtype}`")).collect();
+        let accepted: Vec<_> = accepted.iter().map(|dtype| dtype.name()).collect();
         let message =
-            format!("is `{name}`; accepted are {} in {}", accepted.join(", "), site.since());
+            format!("must be {} in {}, got `{name}`", quoted_choice(&accepted), site.since());
         let newer = OpKind::Cast.rows().iter().find(|newer| {
             newer.since > site.since()
                 && accepted_by(newer).iter().any(|dtype| dtype.name() == &*name)

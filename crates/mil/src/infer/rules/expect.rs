@@ -25,7 +25,7 @@ pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Resu
         (_, usize::MAX) => format!("rank {least} or more"),
         _ => format!("rank {least} to {most}"),
     };
-    let message = format!("has rank {} (`{tensor}`); accepted is {accepted}", tensor.rank());
+    let message = format!("has rank {} (`{tensor}`); expected {accepted}", tensor.rank());
     Err(InferError::new(message))
 }
 
@@ -55,9 +55,8 @@ pub(super) fn dimension(
     match tensor.shape.get(axis) {
         Some(found) if found.may_equal(expected) => Ok(()),
         Some(found) => {
-            let message = format!(
-                "has {found} along axis {axis} (`{tensor}`); accepted is {expected}, {why}"
-            );
+            let message =
+                format!("has {found} along axis {axis} (`{tensor}`); expected {expected}, {why}");
             Err(InferError::new(message).of(name))
         }
         None => {
@@ -84,7 +83,7 @@ pub(super) fn shape(
         return Ok(());
     }
     let expected: Vec<_> = expected.iter().map(Dim::to_string).collect();
-    let message = format!("is `{tensor}`; accepted is shape [{}], {why}", expected.join(", "));
+    let message = format!("must have shape [{}], {why}, got `{tensor}`", expected.join(", "));
     Err(InferError::new(message).of(name))
 }
 
@@ -102,7 +101,7 @@ pub(super) fn per_spatial_dim(
     }
     let each = if times == 1 { "one" } else { "two" };
     let message = format!(
-        "has {} elements; accepted are {}, {each} for each of the {spatial} spatial dimensions",
+        "has {} elements; expected {}, {each} for each of the {spatial} spatial dimensions",
         values.len(),
         spatial * times
     );
@@ -119,7 +118,7 @@ pub(super) fn positive_per_spatial_dim(
     match values.iter().find(|&&value| value < 1) {
         None => Ok(values),
         Some(value) => {
-            let message = format!("is {value} along a dimension; accepted are 1 and more");
+            let message = format!("is {value} along a dimension; expected at least 1");
             Err(InferError::new(message).of(name))
         }
     }
@@ -130,7 +129,7 @@ pub(super) fn extent(site: &InferContext, name: &str) -> Result<Dim, InferError>
     let value = site.int(name)?;
     match u64::try_from(value) {
         Ok(extent) if extent > 0 => Ok(Dim::Known(extent)),
-        _ => Err(InferError::new(format!("is {value}; accepted are 1 and more")).of(name)),
+        _ => Err(InferError::new(format!("must be at least 1, got {value}")).of(name)),
     }
 }
 

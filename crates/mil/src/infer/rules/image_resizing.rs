@@ -22,7 +22,7 @@ pub(super) fn affine(site: &InferContext) -> Rule {
     expect::choice_in_any_case(site, "padding_mode", &["constant"])?;
     let padding = site.float("padding_value")?;
     if padding != 0.0 {
-        return Err(InferError::new(format!("is {padding}; accepted is 0")).of("padding_value"));
+        return Err(InferError::new(format!("must be 0, got {padding}")).of("padding_value"));
     }
     expect::dimension(site, "transform_matrix", 1, &Dim::Known(6), "the elements of a matrix")?;
     if matrix.shape[0] != Dim::Known(1) {
@@ -41,7 +41,7 @@ pub(super) fn crop(site: &InferContext) -> Rule {
         expect::ranked(site, name, 1, 1)?;
         let amounts = site.ints(name, 0)?;
         let [before, after] = amounts[..] else {
-            let message = format!("has {} elements; accepted are two", amounts.len());
+            let message = format!("must have two elements, got {}", amounts.len());
             return Err(InferError::new(message).of(name));
         };
         let dim = &mut shape[x.rank() - from_end];
@@ -70,7 +70,7 @@ pub(super) fn crop_resize(site: &InferContext) -> Rule {
             expect::dimension(site, "roi", axis, &one, why)?;
         }
         if coordinates.known().is_some_and(|count| count != 4 && count != 5) {
-            let message = format!("has {coordinates} along axis 2; accepted are 4 and 5, {why}");
+            let message = format!("has {coordinates} along axis 2; expected 4 or 5, {why}");
             return Err(InferError::new(message).of("roi"));
         }
         vec![regions.shape[0].clone(), x.shape[0].clone(), x.shape[1].clone()]
@@ -88,7 +88,7 @@ fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
     expect::dimension(site, "boxes", 1, &Dim::Known(4), "the coordinates of a box")?;
     if site.bool("normalized_coordinates")? && !boxes.dtype.is_float() {
         let message = format!(
-            "has element type `{}`, but `normalized_coordinates` is true; accepted are `fp16`, `fp32`",
+            "has element type `{}`, but `normalized_coordinates` is true; expected `fp16` or `fp32`",
             boxes.dtype
         );
         return Err(InferError::new(message).of("boxes"));
@@ -151,7 +151,7 @@ pub(super) fn resize(site: &InferContext) -> Rule {
         Ok(resized) if resized <= most => resized,
         _ => {
             let message = format!(
-                "is {}; accepted are 0 to {most}, what `shape` has elements and `x` dimensions",
+                "must be from 0 to {most}, the number of elements of `shape` and of dimensions of `x`, got {}",
                 site.int("resized_dims")?
             );
             return Err(InferError::new(message).of("resized_dims"));
@@ -169,7 +169,9 @@ pub(super) fn resize(site: &InferContext) -> Rule {
             // The dimension stays.
             Some(0) => {}
             Some(negative) if negative < 0 => {
-                let message = format!("has {negative}; accepted are 0, which keeps, and more");
+                let message = format!(
+                    "must hold 0, which keeps a dimension, or positive sizes, got {negative}"
+                );
                 return Err(InferError::new(message).of("shape"));
             }
             _ => shape[at] = site.dim(target),
@@ -210,7 +212,7 @@ fn upsample(site: &InferContext) -> Rule {
     for (name, from_end) in [("scale_factor_height", 2), ("scale_factor_width", 1)] {
         let factor = site.float(name)?;
         if !(factor.is_finite() && factor > 0.0) {
-            let message = format!("is {factor}; accepted are positive numbers");
+            let message = format!("must be positive, got {factor}");
             return Err(InferError::new(message).of(name));
         }
         let dim = &mut shape[x.rank() - from_end];
@@ -233,7 +235,7 @@ fn scaled(site: &InferContext, dim: &Dim, factor: f64) -> Result<Dim, InferError
             if !(1.0..=i32::MAX as f32).contains(&product) {
                 let factor = factor as f32;
                 refuse!(
-                    "scaling {extent} by {factor} gives {product} elements; accepted are 1 to {}",
+                    "scaling {extent} by {factor} gives {product} elements; expected from 1 to {}",
                     i32::MAX
                 );
             }

@@ -10,7 +10,7 @@ use crate::ir::{Binding, Dim, TensorType};
 pub(super) fn einsum(site: &InferContext) -> Rule {
     let values = site.all("values");
     let [x, y] = values else {
-        let message = format!("has {} tensors; accepted are two", values.len());
+        let message = format!("must have two tensors, got {}", values.len());
         return Err(InferError::new(message).of("values"));
     };
     let (Some(x), Some(y)) = (x.ty.as_tensor(), y.ty.as_tensor()) else {
@@ -19,14 +19,12 @@ pub(super) fn einsum(site: &InferContext) -> Rule {
     };
     let refusal = |message: String| InferError::new(message).of("values");
     if x.dtype != y.dtype || !matches!(x.dtype, DType::Fp16 | DType::Fp32) {
-        return Err(refusal(format!(
-            "are `{x}` and `{y}`; accepted are `fp16`, `fp32`, the same for both"
-        )));
+        return Err(refusal(format!("are `{x}` and `{y}`; expected both `fp16` or both `fp32`")));
     }
     let equation = site.text("equation")?;
     let rank = equation_rank(&equation).ok_or_else(|| {
         let message = format!(
-            "is `{equation}`; accepted are `chw,whr->chr` and `nchw,nwhr->nchr`, by whatever letters"
+            "must be `chw,whr->chr` or `nchw,nwhr->nchr`, with any letters, got `{equation}`"
         );
         InferError::new(message).of("equation").hint("transpose and `matmul` instead")
     })?;

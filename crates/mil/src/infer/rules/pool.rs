@@ -32,7 +32,7 @@ fn pool(site: &InferContext, most: usize) -> Rule {
     if rounded_up {
         let refusal = |message: &str| InferError::new(message).of("ceil_mode");
         if spatial > 2 {
-            return Err(refusal("is true, but `x` has three spatial dimensions; accepted are two"));
+            return Err(refusal("needs two spatial dimensions; `x` has three"));
         }
         if same {
             return Err(refusal("is true, but `pad_type` is one of `same` and `same_lower`")

@@ -47,7 +47,7 @@ fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
     let shape = expect::ranked(site, "shape", 1, 1)?;
     let refusal = |message: String| InferError::new(message).of("shape");
     let Some(rank) = shape.shape[0].known() else {
-        let message = format!("has {} elements; accepted is a fixed number", shape.shape[0]);
+        let message = format!("has {} elements; expected a fixed number", shape.shape[0]);
         return Err(refusal(message));
     };
     if rank > MAX_RANK as u64 {
@@ -59,9 +59,7 @@ fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
     };
     let extents = value.exprs().into_iter().map(|extent| {
         match extent.as_ref().and_then(crate::ir::Expr::constant) {
-            Some(known) if known < 1 => {
-                Err(refusal(format!("has {known}; accepted are 1 and more")))
-            }
+            Some(known) if known < 1 => Err(refusal(format!("has {known}; expected at least 1"))),
             _ => Ok(site.dim(extent)),
         }
     });

@@ -158,8 +158,8 @@ fn batch_dims(
     let count = usize::try_from(given).ok();
     let Some(count) = count.filter(|&count| count < x.rank() && count <= indices.rank()) else {
         return Err(refusal(format!(
-            "is {given}; accepted are 0 up to less than the rank of `x`, {}, and no more than that \
-             of `indices`, {}",
+            "must be at least 0, less than the rank of `x`, {}, and at most that of `indices`, {}, \
+             got {given}",
             x.rank(),
             indices.rank()
         )));

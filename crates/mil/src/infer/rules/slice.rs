@@ -153,8 +153,8 @@ fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), InferErro
         return Ok(());
     }
     let message = format!(
-        "picks element {index} along axis {axis}, where `x` has {extent} elements; accepted are \
-         -{extent} to {}",
+        "picks element {index} along axis {axis}, where `x` has {extent} elements; expected an \
+         index from -{extent} to {}",
         i128::from(extent) - 1
     );
     Err(InferError::new(message).of("begin"))

@@ -56,7 +56,7 @@ pub(super) fn topk(site: &InferContext) -> Rule {
             let refusal = |message: String| InferError::new(message).of("k");
             let Ok(k) = u64::try_from(k) else {
                 return Err(refusal(format!(
-                    "is {k}; accepted are -1, for all, and up to {extent}"
+                    "must be -1, for all, or from 0 to {extent}, got {k}"
                 )));
             };
             if extent.known().is_some_and(|extent| k > extent) {
@@ -140,7 +140,7 @@ pub(super) fn cumsum(site: &InferContext) -> Rule {
     let given = site.int("axis")?;
     let axis = site.axis("axis", x.rank())?;
     if given < -1 {
-        let message = format!("is {given}; accepted are -1 to {}", x.rank() as i64 - 1);
+        let message = format!("must be from -1 to {}, got {given}", x.rank() as i64 - 1);
         return Err(InferError::new(message).of("axis").hint(format!("write it as {axis}")));
     }
     let (exclusive, reverse) = (site.bool("exclusive")?, site.bool("reverse")?);
@@ -364,7 +364,7 @@ pub(super) fn pad(site: &InferContext) -> Rule {
     let axes = elements.len() / 2;
     if !elements.len().is_multiple_of(2) || axes > rank {
         return Err(refusal(format!(
-            "has {} elements; accepted are two for each of up to {rank} axes",
+            "has {} elements; expected two for each of up to {rank} axes",
             elements.len()
         )));
     }

@@ -50,7 +50,7 @@ impl Window {
             {
                 let message = format!(
                     "the window of {} gives {found} elements along spatial dimension {axis} of `x`, \
-                     whose extent is {dim}; accepted are 1 and more",
+                     whose size is {dim}; expected at least 1",
                     self.kernel[axis]
                 );
                 return Err(InferError::new(message).hint("pad more, or make the window smaller"));

@@ -43,8 +43,7 @@ pub(super) fn program(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Pro
         }
     }
     if version != PROGRAM_VERSION {
-        let message =
-            format!("the program has the version {version}; {PROGRAM_VERSION} is accepted");
+        let message = format!("the program must have version {PROGRAM_VERSION}, got {version}");
         return Err(Error::new(ErrorKind::Unsupported, message).at(start));
     }
     program.attributes = sorted(attributes)?;
@@ -98,7 +97,7 @@ fn function(name: &str, mut reader: Reader<'_>, budget: &mut Budget) -> Result<F
     function.unknown = unknown;
     let segment = entry("block_specializations", text);
     let body = body.ok_or_else(|| {
-        malformed(format!("there is no block for the function's opset `{text}`"), start)
+        malformed(format!("the function has no block for its opset `{text}`"), start)
     })?;
     let mut decoder = FunctionDecoder { function, names: HashMap::new(), budget };
     let block = decoder.function.body;

@@ -176,7 +176,7 @@ impl WeightFiles {
         let content = match &self.source {
             Source::Directory(root) => directory::map(root, path)?,
             Source::Memory(files) => files.get(path).cloned().ok_or_else(|| {
-                let message = format!("there is no weight file `{}`", shortened(path));
+                let message = format!("the package has no weight file `{}`", shortened(path));
                 Error::new(ErrorKind::Weights, message)
             })?,
         };
@@ -262,7 +262,7 @@ pub(super) fn check_header(content: &Buffer) -> Result<u32> {
     content.read_at(0, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
     let version = u32_at(&bytes, 4);
     if version != VERSION {
-        let message = format!("a weight file of version {version}; {VERSION} is accepted");
+        let message = format!("the weight file must have version {VERSION}, got {version}");
         return Err(Error::new(ErrorKind::Weights, message).at(4));
     }
     Ok(u32_at(&bytes, 0))

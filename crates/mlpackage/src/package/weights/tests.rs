@@ -87,7 +87,7 @@ fn references_that_lie_are_refused() {
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
     let cases: Vec<(&str, Damage, u64, TensorType, &str)> = vec![
         ("no header", |b| b.truncate(63), 64, fp16.clone(), "begins with 64 bytes"),
-        ("version", |b| b[4] = 1, 64, fp16.clone(), "of version 1; 2 is accepted"),
+        ("version", |b| b[4] = 1, 64, fp16.clone(), "must have version 2, got 1"),
         ("sentinel", |b| b[64] = 0, 64, fp16.clone(), "no weight begins here"),
         ("between records", |_| {}, 128, fp16.clone(), "no weight begins here"),
         ("misaligned", |_| {}, 65, fp16.clone(), "no multiple of 64"),
@@ -177,7 +177,7 @@ fn names_of_files_stay_in_the_directory() {
         ("@model_path//etc/passwd", "is absolute"),
         ("@model_path/", "is empty"),
         ("@model_path/a:b", "is not portable"),
-        ("@model_path/other.bin", "there is no weight file `other.bin`"),
+        ("@model_path/other.bin", "the package has no weight file `other.bin`"),
     ] {
         let place = WeightPlace { file: name.into(), offset: 64 };
         let error = in_memory(sound()).elements(&place, &ty).expect_err(name);

@@ -115,7 +115,7 @@ fn scatter_by_name(call: &mut Call<'_, '_>) -> ValueResult {
         Some("add") => scatter(call, "add"),
         Some("multiply") => scatter(call, "mul"),
         other => {
-            refuse!("reduces by `{}`; accepted are `add` and `multiply`", other.unwrap_or_default())
+            refuse!("reduces by `{}`; expected `add` or `multiply`", other.unwrap_or_default())
         }
     }
 }
@@ -129,7 +129,7 @@ fn scatter_reduce(call: &mut Call<'_, '_>) -> ValueResult {
         Some("amax") => ("max", false),
         Some("amin") => ("min", false),
         other => refuse!(
-            "reduces by `{}`; accepted are `sum`, `prod`, `mean`, `amax` and `amin`",
+            "reduces by `{}`; expected `sum`, `prod`, `mean`, `amax` or `amin`",
             other.unwrap_or_default()
         ),
     };

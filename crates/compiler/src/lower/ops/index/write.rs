@@ -142,10 +142,9 @@ fn index_reduce(call: &mut Call<'_, '_>) -> ValueResult {
         Some("prod") => "mul",
         Some("amax") => "max",
         Some("amin") => "min",
-        other => refuse!(
-            "reduces by `{}`; accepted are `prod`, `amax` and `amin`",
-            other.unwrap_or_default()
-        ),
+        other => {
+            refuse!("reduces by `{}`; expected `prod`, `amax` or `amin`", other.unwrap_or_default())
+        }
     };
     let x = if call.flag("include_self")? {
         x

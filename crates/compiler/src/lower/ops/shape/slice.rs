@@ -33,7 +33,7 @@ pub(super) fn range_of(call: &mut Call<'_, '_>) -> Result<Range> {
     let end = end.filter(|end| end.known().is_none_or(|end| end < i64::from(i32::MAX)));
     let step = call.known_int("step")?;
     if step < 1 {
-        refuse!("takes every {step}th element; accepted are steps from 1 on");
+        refuse!("`step` must be at least 1, got {step}");
     }
     Ok(Range { begin, end, step })
 }
@@ -108,7 +108,7 @@ fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
 fn split_into(call: &mut Call<'_, '_>, sections: i64) -> Results {
     let (x, axis) = along(call)?;
     if sections < 1 {
-        refuse!("splits into {sections} parts; accepted are 1 and more");
+        refuse!("the number of parts must be at least 1, got {sections}");
     }
     checked_numel(&[sections])?;
     let Some(extent) = call.shape(x).get(axis).and_then(Dim::known) else {

@@ -123,7 +123,7 @@ fn columns(call: &mut Call<'_, '_>) -> ValueResult {
         (DType::Fp32, _) => picked_by_convolution(call, x, &patches, channels)?,
         (_, Some(counts)) => picked_by_index(call, x, &patches, counts)?,
         (dtype, None) => refuse!(
-            "takes patches of `{dtype}` images whose size is unknown at compile time; accepted are floats"
+            "takes patches of `{dtype}` images whose size is unknown at compile time; expected floats"
         ),
     };
     call.resized(cut, &sizes)
@@ -242,9 +242,7 @@ impl StridedView {
         let offset = if call.has("storage_offset") { call.known_int("storage_offset")? } else { 0 };
         let count = sizes.iter().try_fold(1i64, |count, &size| count.checked_mul(size));
         if count.is_none_or(|count| !(1..=MAX_STRIDED_ELEMENTS).contains(&count)) {
-            refuse!(
-                "is a view of sizes {sizes:?}; accepted are 1 to {MAX_STRIDED_ELEMENTS} elements"
-            );
+            refuse!("is a view of sizes {sizes:?}; expected 1 to {MAX_STRIDED_ELEMENTS} elements");
         }
         let mut places = vec![offset];
         for (&size, &stride) in sizes.iter().zip(&strides) {
@@ -277,8 +275,8 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> 
     for &axis in order.iter().rev() {
         if *sizes.at(axis)? != 1 && *strides.at(axis)? != expected {
             refuse!(
-                "is a view by strides of a tensor that is itself one, of sizes {sizes:?} and strides \
-                 {strides:?}; accepted are tensors without gaps"
+                "is a strided view of a strided view of sizes {sizes:?} and strides {strides:?}; expected a tensor \
+                 without gaps"
             );
         }
         expected *= *sizes.at(axis)?;

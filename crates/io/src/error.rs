@@ -1,0 +1,96 @@
+//! What errors consist of, and how messages name things.
+
+mod unknown;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension};
+
+/// Contents of an error: a message, a location, a hint and a source.
+///
+/// Each crate wraps it in an opaque `Error` with a kind of its own. `L` is the location in the terms of that crate: an
+/// entry of an archive, an operation, an instruction.
+///
+/// ```
+/// use coremill_io::ErrorDetail;
+///
+/// let detail = ErrorDetail::<()>::new("`block_size` must be at least 1, got 0").with_hint("pass 32");
+/// assert_eq!(detail.to_string(), "`block_size` must be at least 1, got 0");
+/// assert_eq!(detail.hint(), Some("pass 32"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ErrorDetail<L = ()> {
+    /// Description of the fault, without its location.
+    pub message: String,
+    /// Location of the fault.
+    pub location: L,
+    /// Suggested fix.
+    pub hint: Option<String>,
+    /// Error that caused this one.
+    pub source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl<L: Default> ErrorDetail<L> {
+    /// A message without location, hint or source.
+    pub fn new(message: impl Into<String>) -> ErrorDetail<L> {
+        let message = message.into();
+        ErrorDetail { message, location: L::default(), hint: None, source: None }
+    }
+}
+
+impl<L> ErrorDetail<L> {
+    /// Sets the hint.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> ErrorDetail<L> {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Sets the source.
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> ErrorDetail<L> {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// Error that caused this one, as [`std::error::Error::source`] returns it.
+    pub fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Sources are equal if their messages are.
+impl<L: PartialEq> PartialEq for ErrorDetail<L> {
+    fn eq(&self, other: &ErrorDetail<L>) -> bool {
+        let text = |detail: &ErrorDetail<L>| detail.source.as_ref().map(ToString::to_string);
+        (&self.message, &self.location, &self.hint)
+            == (&other.message, &other.location, &other.hint)
+            && text(self) == text(other)
+    }
+}
+
+impl<L: Eq> Eq for ErrorDetail<L> {}
+
+/// The message alone: each crate prints locations in its own way.
+impl<L> fmt::Display for ErrorDetail<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[test]
+fn details_are_equal_if_their_sources_read_the_same() {
+    let of = |source: &str| {
+        ErrorDetail::<()>::new("cannot read").with_source(std::io::Error::other(source.to_owned()))
+    };
+    assert_eq!(of("disk full"), of("disk full"));
+    assert_ne!(of("disk full"), of("interrupted"));
+    assert_ne!(of("disk full"), of("disk full").with_hint("free some space"));
+    let source = of("disk full").source().map(ToString::to_string);
+    assert_eq!(source.as_deref(), Some("disk full"));
+}
