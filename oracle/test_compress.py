@@ -336,10 +336,10 @@ def test_refusals(
         return coremill_fails("compress", path, "-o", tmp_path / "out.mlpackage", *options)
 
     assert "nothing says what becomes of weights" in told()
-    assert "`linear` is `int5`" in told("--linear", "int5")
+    assert "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`" in told("--linear", "int5")
     assert "need iOS18; the target is iOS16" in told("--linear", "int4", "--target", "ios16")
     assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")
-    assert "cannot prune a share of 1.5" in told("--prune", "1.5")
+    assert "the share to prune must be from 0 to 1, got 1.5" in told("--prune", "1.5")
     assert "the weights take at least" in told("--target-size", "100B")
     assert "expected a number of bytes" in told("--target-size", "1Mo")
     assert "no rules" in told("--rules", "/dev/null")

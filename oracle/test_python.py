@@ -321,7 +321,7 @@ def test_pictures_are_samples(tmp_path: Path) -> None:
         reports.append(dict(coremill.quantize(form, "int8-static", samples, **options)[1]))
     assert reports[0] == reports[1] == reports[2] and reports[0]["samples"] == 4
     assert abs(reports[0]["model_db"] - coremill.quantize(form, "int8-static", arrays)[1]["model_db"]) < 0.1
-    with pytest.raises(coremill.Error, match="no input `photo`"):
+    with pytest.raises(coremill.Error, match="unknown input `photo`"):
         coremill.quantize(form, "int8-static", [{"photo": pictures[0]}])
 
 
@@ -398,7 +398,7 @@ def test_pictures_are_inputs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[0, 1], pixels[..., 0] * np.float32(2))
     with pytest.raises(coremill.Error, match="4 × 5 pixels"):
         model.predict(picture=Image.fromarray(pixels[:, :5]))
-    with pytest.raises(coremill.Error, match="no input `photo`"):
+    with pytest.raises(coremill.Error, match="unknown input `photo`"):
         model.predict(photo=grey)
     with pytest.raises(coremill.Error, match="is not an image"):
         coremill.convert(digits()).predict(x=grey)

@@ -149,7 +149,7 @@ def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
         return coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *spec, *options)
 
     assert "needs iOS18; this program targets iOS17" in told('{"dtype": "int4"}', "--target", "ios17")
-    assert "`bits` is not a key; there are mode, dtype" in told('{"bits": 4}')
+    assert "unknown key `bits`; the keys are `mode`, `dtype`" in told('{"bits": 4}')
     blocks = '{"granularity": "per_block", "block_size": [1, 0], "weight_threshold": 100}'
     assert "`block_size` has 2 elements" in told(blocks)
     assert not (tmp_path / "m.pte").exists()

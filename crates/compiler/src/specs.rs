@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_optimize::linear;
 use serde::Deserialize;
@@ -125,8 +126,7 @@ impl LowerOptions {
                 self.options.quantization = Some(config);
             }
             other => {
-                let keys: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-                refuse!("`{other}` is not a key; there are {}", keys.join(", "))
+                refuse!("{}", unknown_name("key", other, KEYS.iter().map(|key| key.name)))
             }
         }
         Ok(())
@@ -329,13 +329,21 @@ mod tests {
             ("pass_pipeline", "[", "is not a list of names"),
             ("enumerated_shapes", "{}", "not what ExecuTorch writes"),
             (QUANTIZER, "[]", "is not a JSON object"),
-            (QUANTIZER, r#"{"nbits": 8}"#, "`nbits` is not a key; there are mode"),
-            (QUANTIZER, r#"{"mode": "log"}"#, "`mode` is `log`; expected `linear"),
-            (QUANTIZER, r#"{"dtype": "int2"}"#, "`dtype` is `int2`; expected `int8`"),
-            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` is `3`; expected a text"),
-            (QUANTIZER, r#"{"block_size": [1, -2]}"#, "`block_size` is `[1,-2]`"),
-            (QUANTIZER, r#"{"weight_threshold": null}"#, "is `null`; expected a number"),
-            ("compute_unit", "all", "`compute_unit` is not a key; there are compute_units"),
+            (QUANTIZER, r#"{"nbits": 8}"#, "unknown key `nbits`; the keys are `mode`"),
+            (
+                QUANTIZER,
+                r#"{"mode": "log"}"#,
+                "`mode` must be `linear_symmetric` or `linear`, got `log`",
+            ),
+            (
+                QUANTIZER,
+                r#"{"dtype": "int2"}"#,
+                "`dtype` must be `int8`, `uint8`, `int4` or `uint4`, got `int2`",
+            ),
+            (QUANTIZER, r#"{"granularity": 3}"#, "`granularity` must be a text"),
+            (QUANTIZER, r#"{"block_size": [1, -2]}"#, "got `[1,-2]`"),
+            (QUANTIZER, r#"{"weight_threshold": null}"#, "got `null`"),
+            ("compute_unit", "all", "did you mean `compute_units`?"),
         ];
         for (key, value, expected) in cases {
             let refusal = applied(&[(key, value)], true).expect_err("not understood");

@@ -4,7 +4,7 @@
 use coremill::convert::LowerOptions;
 use coremill::engine::Array;
 use coremill::graph::DType;
-use coremill::quantize::{Artifact, Config, Recipe, Output, Quantizer};
+use coremill::quantize::{Artifact, Config, Output, Quantizer, Recipe};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");

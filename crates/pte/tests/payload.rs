@@ -250,7 +250,7 @@ fn delegates_refer_to_named_data() {
     let cases = [
         (reference("forged", "prefill"), "named data `forged` is referred to, which is not there"),
         (reference("other", "prefill"), "named data `other`, a directory in one piece"),
-        (reference("k", "main"), "method `main` is referred to; there are `forward`, `prefill`"),
+        (reference("k", "main"), "unknown method `main`; the methods are `forward` and `prefill`"),
         (ByteRope::from(b"CMJR".to_vec()), "the JSON is not sound"),
         (
             ByteRope::from(

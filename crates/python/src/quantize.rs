@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coremill::quantize::{
-    self as library, Artifact, Config, Recipe, Loss, Observer, Output, Pixels, Quantizer, Rule,
+    self as library, Artifact, Config, Loss, Observer, Output, Pixels, Quantizer, Recipe, Rule,
     RuleText, Sample, Scheme,
 };
 use coremill::{OpenedModel, convert as conversion};

@@ -296,7 +296,7 @@ mod tests {
             (&litert, "a LiteRT (TensorFlow Lite) model"),
             (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
             (b"\x1f\x8b\x08\0", "a gzip archive"),
-            (b"\x89PNG\r\n\x1a\n", "a picture"),
+            (b"\x89PNG\r\n\x1a\n", "a PNG image"),
             (b"  {\"a\": 1}", "JSON"),
             ("hello w\u{f6}rld\n".as_bytes(), "a text file"),
         ];

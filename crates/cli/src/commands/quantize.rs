@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use coremill::convert;
 use coremill::quantize::{
-    self as library, Artifact, Config, Recipe, Loss, Observer, Output, Pixels,
-    QuantizedProgram, Quantizer, Scheme,
+    self as library, Artifact, Config, Loss, Observer, Output, Pixels, QuantizedProgram, Quantizer,
+    Recipe, Scheme,
 };
 use coremill_compiler::{LowerOptions, Options};
 use coremill_mil::ir::Opset;

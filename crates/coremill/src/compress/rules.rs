@@ -128,7 +128,7 @@ impl FromStr for Bits {
             "1" | "2" | "3" | "4" | "6" | "8" => Ok(Bits::Some(text.parse().unwrap_or(8))),
             "unique" => Ok(Bits::Unique),
             _ => Err(Error::new(format!(
-                "`bits` must be 1, 2, 3, 4, 6, 8 or `unique`, got `{text}`"
+                "the number of bits must be 1, 2, 3, 4, 6, 8 or `unique`, got `{text}`"
             ))),
         }
     }
@@ -281,7 +281,7 @@ impl RuleText {
             Some(0) => Some(Channels::Output),
             Some(1) => Some(Channels::Input),
             Some(other) => {
-                let accepted = "0 for output channels and 1 for input channels";
+                let accepted = "0 for output channels or 1 for input channels";
                 return Err(unknown("prune_dim", &other.to_string(), accepted));
             }
         };
@@ -313,13 +313,13 @@ impl RuleText {
             (Some("tensor"), None) => Granularity::Tensor,
             (Some("block"), None) => Granularity::Block(DEFAULT_BLOCK_SIZE),
             (Some(other), None) => {
-                return Err(unknown("per", other, "`tensor`, `channel` and `block`"));
+                return Err(unknown("per", other, "`tensor`, `channel` or `block`"));
             }
         };
         let mode = match self.mode.as_deref() {
             None | Some("symmetric") => Mode::Symmetric,
             Some("linear") => Mode::Linear,
-            Some(other) => return Err(unknown("mode", other, "`symmetric` and `linear`")),
+            Some(other) => return Err(unknown("mode", other, "`symmetric` or `linear`")),
         };
         let dtype = integer("linear", dtype)?;
         Ok(Config { mode, dtype, granularity, ..Config::default() })
@@ -331,7 +331,7 @@ impl RuleText {
             (None | Some("kmeans"), Bits::Some(_)) => Algorithm::KMeans,
             (Some("uniform"), Bits::Some(_)) => Algorithm::Uniform,
             (Some(other), _) => {
-                let accepted = "`kmeans`, `uniform` and `unique`, the last alone without bits";
+                let accepted = "`kmeans`, `uniform` or `unique`, the last alone without bits";
                 return Err(unknown("algorithm", other, accepted));
             }
         };
@@ -355,7 +355,7 @@ fn integer(word: &str, name: &str) -> Result<Integer, Error> {
         "uint8" => Ok(Integer::UInt8),
         "int4" => Ok(Integer::Int4),
         "uint4" => Ok(Integer::UInt4),
-        _ => Err(unknown(word, name, "`int8`, `uint8`, `int4` and `uint4`")),
+        _ => Err(unknown(word, name, "`int8`, `uint8`, `int4` or `uint4`")),
     }
 }
 
@@ -398,16 +398,25 @@ mod tests {
     fn bad_rules_are_refused() {
         for (text, message) in [
             ("", "it holds no rules"),
-            ("[[rule]]\nlinear = \"int5\"", "`linear` is `int5`"),
-            ("[[rule]]\npalettize = 5", "`5` is not a number of bits"),
-            ("[[rule]]\nprune = 2.0", "cannot prune a share of 2"),
+            (
+                "[[rule]]\nlinear = \"int5\"",
+                "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`",
+            ),
+            (
+                "[[rule]]\npalettize = 5",
+                "the number of bits must be 1, 2, 3, 4, 6, 8 or `unique`, got `5`",
+            ),
+            ("[[rule]]\nprune = 2.0", "the share to prune must be from 0 to 1, got 2"),
             ("[[rule]]\nprune = \"4:4\"", "cannot prune 4 of 4"),
             (
                 "[[rule]]\nprune = \"2:4\"\nprune_block = 2",
                 "`prune_block` is for pruning by a share",
             ),
             ("[[rule]]\nprune = 0.5\nprune_dim = 1", "`prune_dim` is for pruning by a ratio"),
-            ("[[rule]]\nprune = 0.5\nprune_block = 2\nprune_dim = 2", "`prune_dim` is `2`"),
+            (
+                "[[rule]]\nprune = 0.5\nprune_block = 2\nprune_dim = 2",
+                "`prune_dim` must be 0 for output channels or 1 for input channels, got `2`",
+            ),
             (
                 "[[rule]]\nlinear = \"int8\"\nprune_block = 2",
                 "`prune_block` is for pruning by a share",

@@ -127,11 +127,14 @@ mod tests {
     fn bad_rules_are_refused() {
         for (text, message) in [
             ("", "it holds no rules"),
-            ("[[rule]]\nrecipe = \"int5\"", "recipes are fp32"),
-            ("[[rule]]\nop = \"linear\"", "does not say what becomes"),
+            ("[[rule]]\nrecipe = \"int5\"", "unknown recipe `int5`; the recipes are `fp32`"),
+            ("[[rule]]\nop = \"linear\"", "it needs `keep` or `recipe`"),
             ("[[rule]]\nkeep = true\nrecipe = \"fp16\"", "exclude each other"),
-            ("[[rule]]\nkeep = true\nbits = 4", "`keep` has no sizes"),
-            ("[[rule]]\nrecipe = \"codebook\"\nblock = [0, 1]", "`block` holds 0"),
+            ("[[rule]]\nkeep = true\nbits = 4", "`keep` excludes sizes"),
+            (
+                "[[rule]]\nrecipe = \"codebook\"\nblock = [0, 1]",
+                "`block` must hold sizes of at least 1, or -1, got 0",
+            ),
             ("[[rule]]\nrecipee = \"codebook\"", "unknown field `recipee`"),
         ] {
             let error = rules(text).expect_err(text);

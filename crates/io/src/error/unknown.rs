@@ -180,10 +180,10 @@ fn quoted(name: &str) -> String {
 }
 
 fn plural(kind: &str) -> String {
-    match (kind.strip_suffix('y'), kind.ends_with('s')) {
-        (Some(stem), _) => format!("{stem}ies"),
-        (None, true) => format!("{kind}es"),
-        (None, false) => format!("{kind}s"),
+    match kind.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if kind.ends_with('s') => format!("{kind}es"),
+        _ => format!("{kind}s"),
     }
 }
 
@@ -233,6 +233,7 @@ mod tests {
             unknown_name("entry", "a", [""; 0]),
             "unknown entry `a`; no entries are defined"
         );
+        assert_eq!(unknown_name("key", "a", [""; 0]), "unknown key `a`; no keys are defined");
         let many: Vec<String> = (0..11).map(|at| format!("weight_{at}")).collect();
         let message = unknown_name("parameter", "bias", &many);
         assert!(message.ends_with("`weight_6`, `weight_7` and 3 more"), "{message}");

@@ -315,12 +315,12 @@ mod tests {
             (
                 "version",
                 document(&good, "i").replace("1.0.0", "1.0.1"),
-                "`fileFormatVersion` is `1.0.1`",
+                "must be at most `1.0.0`, got `1.0.1`",
             ),
             (
                 "version text",
                 document(&good, "i").replace("1.0.0", "one"),
-                "`fileFormatVersion` is `one`",
+                "must be at most `1.0.0`, got `one`",
             ),
             ("missing key", document(&good.replace("author", "writer"), "i"), "unknown field"),
             (

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use coremill_io::unknown_name;
 use coremill_tensor::DType;
 use serde_json::Value;
 
@@ -129,7 +130,7 @@ impl Config {
                     config.mode = match text()?.to_ascii_lowercase().as_str() {
                         "linear_symmetric" => Mode::Symmetric,
                         "linear" => Mode::Linear,
-                        _ => return Err(unexpected(key, value, "`linear_symmetric` and `linear`")),
+                        _ => return Err(unexpected(key, value, "`linear_symmetric` or `linear`")),
                     }
                 }
                 "dtype" => {
@@ -152,9 +153,8 @@ impl Config {
                         .ok_or_else(|| unexpected(key, value, "a number of elements from 0 on"))?;
                 }
                 _ => {
-                    return Err(Error::option(format!(
-                        "`{key}` is not a key; there are mode, dtype, granularity, block_size, weight_threshold"
-                    )));
+                    let known = ["mode", "dtype", "granularity", "block_size", "weight_threshold"];
+                    return Err(Error::option(unknown_name("key", key, known)));
                 }
             }
         }

@@ -1,3 +1,4 @@
+use coremill_io::unknown_name;
 use coremill_tensor::Buffer;
 use serde_json::{Map, Value};
 
@@ -95,11 +96,8 @@ impl Metadata {
             (Methods::Several(methods), Some(wanted)) => {
                 let found = methods.iter().find(|(name, _)| name == wanted);
                 found.map(|(_, interface)| interface).ok_or_else(|| {
-                    let names: Vec<String> =
-                        methods.iter().map(|(name, _)| format!("`{}`", shown(name))).collect();
-                    let names = names.join(", ");
-                    let wanted = shown(wanted);
-                    Error::malformed(format!("method `{wanted}` is referred to; there are {names}"))
+                    let names = methods.iter().map(|(name, _)| name);
+                    Error::malformed(unknown_name("method", wanted, names))
                 })
             }
             (Methods::Several(_), None) => {

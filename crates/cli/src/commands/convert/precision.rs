@@ -1,6 +1,6 @@
 //! How `--precision auto` keeps a program within half precision.
 
-use coremill::precision::{Outcome, MixedPrecisionPlan, Output, PrecisionFix, choose};
+use coremill::precision::{MixedPrecisionPlan, Outcome, Output, PrecisionFix, choose};
 use coremill_compiler::LowerOptions;
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;

@@ -130,7 +130,9 @@ fn batch_norm_training(call: &mut Call<'_>) -> Results {
         let (mean, variance) = (call.tensor("running_mean")?, call.tensor("running_var")?);
         let done = by_given(call, &x, &affine, [&mean, &variance], epsilon)?;
         let all = [Some(done), None, None, Some(mean), Some(variance)];
-        return Ok(all.map(|made| made.map_or(RewriteResult::Nothing, RewriteResult::Tensor)).into());
+        return Ok(all
+            .map(|made| made.map_or(RewriteResult::Nothing, RewriteResult::Tensor))
+            .into());
     }
     let plain = standard(call, &x, epsilon)?;
     let done = affine.apply(call, plain)?;

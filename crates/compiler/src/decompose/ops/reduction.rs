@@ -168,7 +168,13 @@ fn spread(call: &mut Call<'_>) -> Results {
 }
 
 /// The norm of a degree of what is along some dimensions.
-fn length(call: &mut Call<'_>, x: &Tensor, degree: f64, over: &[usize], keep: bool) -> TensorResult {
+fn length(
+    call: &mut Call<'_>,
+    x: &Tensor,
+    degree: f64,
+    over: &[usize],
+    keep: bool,
+) -> TensorResult {
     let formula = match degree {
         0.0 => "sum(number(x != 0.0), over, keep)",
         _ if x.rank() == 0 => "abs(x)",

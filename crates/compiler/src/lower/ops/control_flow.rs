@@ -57,9 +57,7 @@ fn taken_apart(
                     Number::Float(_) => Shape::Float,
                 }
             }
-            LoweredValue::Pair(_) | LoweredValue::Nothing | LoweredValue::Refused => {
-                Shape::Nothing
-            }
+            LoweredValue::Pair(_) | LoweredValue::Nothing | LoweredValue::Refused => Shape::Nothing,
         });
     }
     Ok((values, shapes))
@@ -413,12 +411,7 @@ impl<'p> MapLoop<'p> {
         Ok(carried)
     }
 
-    fn rolled(
-        &self,
-        call: &mut Call<'_, 'p>,
-        carried: Vec<LoweredValue>,
-        count: Int,
-    ) -> Results {
+    fn rolled(&self, call: &mut Call<'_, 'p>, carried: Vec<LoweredValue>, count: Int) -> Results {
         // The results, as they are before the first turn.
         let mut variables = vec![LoweredValue::Number(Number::ZERO)];
         variables.extend(carried);
@@ -452,8 +445,7 @@ impl<'p> MapLoop<'p> {
                 let next = call.add_ints(index, Int::Known(1))?;
                 given.insert(0, next.into());
                 for (row, all) in own.into_iter().zip(inside.part(self.kept + 1..)?) {
-                    let (LoweredValue::Tensor(row), LoweredValue::Tensor(all)) = (row, all)
-                    else {
+                    let (LoweredValue::Tensor(row), LoweredValue::Tensor(all)) = (row, all) else {
                         refuse!("gives rows that are not tensors");
                     };
                     let value = put_row(call, all.value, row.value, index, next)?;

@@ -657,7 +657,7 @@ fn programs_that_make_no_sense_are_refused() {
             "version",
             program_file(&|writer| writer.int64(1, 2)),
             Unsupported,
-            "the program has the version 2",
+            "the program must have version 1, got 2",
         ),
         (
             "opset",
@@ -674,7 +674,7 @@ fn programs_that_make_no_sense_are_refused() {
                 });
             }),
             ModelFile,
-            "no block for the function's opset `CoreML8`",
+            "no block for its opset `CoreML8`",
         ),
         (
             "functions",
