@@ -20,7 +20,7 @@ type Specs = Vec<(String, Vec<u8>)>;
 type RefusedCall = (String, String, String, Option<String>, Option<&'static str>, String);
 
 /// What a delegate is given.
-#[pyclass(frozen, get_all, module = "coremill._native")]
+#[pyclass(frozen, get_all, module = "coremill._native", name = "Preprocessed")]
 pub(crate) struct PreprocessResult {
     data: Py<PyBytes>,
     identifier: String,

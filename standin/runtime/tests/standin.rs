@@ -269,7 +269,7 @@ fn what_is_wrong_is_told() {
     let error = failing(AFFINE, &|source| {
         source.plans[0].delegates[0].compile_specs[0].value = b"gpu".to_vec();
     });
-    assert!(error.contains("`gpu` is not a compute unit; use `all`, `cpu_only`"), "{error}");
+    assert!(error.contains("`gpu` is not a compute unit"), "{error}");
     let error = failing(&ADD.replace("name = y", "name = z"), &|_| {});
     assert!(error.contains("the model has no array `y`; it has `z`"), "{error}");
 }
