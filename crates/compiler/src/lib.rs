@@ -10,7 +10,7 @@
 //! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
 //! | `pipeline` | [`convert`]: all of it in order |
 //! | `partition` | which calls Core ML runs, and which stay outside |
-//! | `portable` | [`out_variants::to_out_variants`]: what stays outside delegates becomes calls of ExecuTorch's kernels |
+//! | [`out_variants`] | [`out_variants::to_out_variants`]: turns calls outside delegates into calls of ExecuTorch's kernels |
 //! | `emit` | a program as ExecuTorch's runtime runs it |
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
 //! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |

@@ -37,7 +37,7 @@ pub(crate) struct StridedView {
     pub(crate) strides: Vec<isize>,
 }
 
-/// What [`StridedView::each_run`] finds: elements that lie at equal distances.
+/// A run that [`StridedView::each_run`] finds: elements at equal distances.
 struct Run {
     start: usize,
     stride: isize,

@@ -54,7 +54,7 @@ struct CoreMlSession {
     state: Option<State>,
 }
 
-/// The store in a directory, or that of the user.
+/// The cache in a directory, or the user's own.
 fn store(directory: Option<&PathBuf>) -> Result<Store> {
     let Some(root) = directory.cloned().or_else(Store::default_root) else {
         let error = Error::new("the system names no directory for caches");

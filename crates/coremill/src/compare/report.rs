@@ -9,7 +9,7 @@ use super::{ErrorMetrics, PerOp, Step};
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// What computes it.
+    /// Operation or kernel that computes the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
     /// Its element type.
@@ -53,7 +53,7 @@ pub struct PerOpReport {
 pub struct NotFinite {
     /// Its name.
     pub name: String,
-    /// What computes it.
+    /// Operation or kernel that computes the value.
     pub op: String,
     /// How many of its elements are NaN or infinite.
     pub count: usize,

@@ -20,7 +20,7 @@ pub enum Prune {
     Ratio {
         /// How many become 0.
         zeros: usize,
-        /// Of how many.
+        /// Size of the group.
         of: usize,
         /// Which channels are neighbours.
         along: Channels,

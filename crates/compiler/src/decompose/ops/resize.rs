@@ -428,7 +428,7 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     Ok(Windows { kernel, dilation, padding, stride, count })
 }
 
-/// How many elements a window of so many places spans.
+/// Number of elements that a window spans.
 fn reach(kernel: i64, dilation: i64) -> Result<i64> {
     (checked(dilation) * (kernel - 1) + 1).get()
 }
