@@ -15,7 +15,7 @@ use crate::workspace::{describe, execute, root, target_directory};
 /// Tests of threads: the package, and what cargo selects of it.
 const TESTS: [(&str, &[&str]); 3] = [
     ("coremill-tensor", &["--lib", "pool"]),
-    ("coremill-store", &["--test", "store", "--test", "processes"]),
+    ("coremill-cache", &["--test", "cache", "--test", "processes"]),
     ("coremill-capi", &["--test", "interface"]),
 ];
 

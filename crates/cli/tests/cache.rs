@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use coremill_store::{Key, Options, Store};
+use coremill_cache::{Key, Options, Store};
 
 /// What a command prints to standard output and to standard error, and its exit code.
 fn cache(root: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {

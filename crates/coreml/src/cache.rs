@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use coremill_store::{Entry, Key, Store, hash_file};
+use coremill_cache::{Entry, Key, Store, hash_file};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::{Model, compile, system_build};
@@ -82,7 +82,7 @@ impl CompiledModel {
 }
 
 /// An error of the store; one of ours that went through it comes out as it was.
-fn of_store(error: coremill_store::Error) -> Error {
+fn of_store(error: coremill_cache::Error) -> Error {
     use std::error::Error as _;
     let ours = error.source().and_then(|source| source.downcast_ref::<Error>());
     ours.cloned().unwrap_or_else(|| {

@@ -1,9 +1,9 @@
 //! Apple's Core ML from safe Rust: compile, load, predict, states, plans, devices.
 //!
 //! ```no_run
+//! use coremill_cache::Store;
 //! use coremill_coreml::{Cache, LoadOptions, Output, OwnedTensor, Tensor};
-//! use coremill_store::Store;
-//! use coremill_tensor::DType;
+//! //! use coremill_tensor::DType;
 //!
 //! let store = Store::open("/tmp/models", &Default::default())?;
 //! let cached = Cache::new(&store).compiled("Digits.mlpackage".as_ref(), &LoadOptions::default())?;

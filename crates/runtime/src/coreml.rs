@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use coremill_cache::{Key, Options, Store};
 use coremill_coreml::{
     Cache, CompiledModel, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes,
     State, Tensor as Array, TensorMut,
@@ -16,7 +17,6 @@ use coremill_coreml::{
 use coremill_io::unknown_name;
 use coremill_pte::coreml::{COMPILED, Directory, PACKAGE, Payload};
 use coremill_pte::program::{CompileSpec, ScalarType};
-use coremill_store::{Key, Options, Store, Value};
 use coremill_tensor::{Buffer, DType, FileSpan};
 
 use crate::delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
@@ -139,14 +139,11 @@ fn once(names: &[String]) -> Vec<String> {
     seen
 }
 
-/// What tells a model's content from all others. Bytes of files that did not change since are not read again.
+/// Hash of a model's content. Bytes of unchanged files are not read again.
 fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
-    let known = store.values("content");
     let files = model_files(directory)?;
     let place = place_of(&files);
-    if let Some(place) = &place
-        && let Ok(Some(Value::Bytes(content))) = known.get(place)
-    {
+    if let Some(content) = place.as_ref().and_then(|place| store.value(place)) {
         return Ok(content);
     }
     let mut hashes = Vec::new();
@@ -166,14 +163,14 @@ fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
     let content = Key::new(parts).to_string().into_bytes();
     if let Some(place) = &place {
         // Without it the bytes are read again next time.
-        let _ = known.set(place, &content[..]);
+        let _ = store.set_value(place, &content);
     }
     Ok(content)
 }
 
-/// Where the bytes of a model lie, if that is in files: with what changes when a file does.
-fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<String> {
-    let mut spans = Vec::new();
+/// Key of the location and times of a model's bytes, if they are in files.
+fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<Key> {
+    let mut spans = vec!["content".to_owned()];
     for &(path, data) in files {
         spans.push(path.to_owned());
         for part in data.parts() {
@@ -185,7 +182,7 @@ fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<String> {
             spans.push(format!("{path} {size} {time} {} {offset} {length}", changed(&metadata)));
         }
     }
-    Some(Key::new(&spans).to_string())
+    Some(Key::new(&spans))
 }
 
 /// The file, and when anything about it changed, which nobody can set.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use coremill_cache::{Options, Store};
 use coremill_coreml::{
     Cache, CompiledModel, LoadOptions, Model, Output, OwnedTensor, Plan, State, Tensor, TensorMut,
 };
@@ -13,7 +14,6 @@ use coremill_io::unknown_name;
 use coremill_mil::verify::Verified;
 use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_runtime::{Hooks, Span};
-use coremill_store::{Options, Store};
 use coremill_tensor::DType;
 
 use crate::FeatureSpec;

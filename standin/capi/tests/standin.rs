@@ -9,7 +9,7 @@ use coremill_capi::error::{CoremillStatus, coremill_error_message};
 use coremill_capi::method::*;
 use coremill_capi::model::*;
 use coremill_capi::{CoremillOption, CoremillPort, CoremillTensor};
-use coremill_store::Store;
+use coremill_cache::Store;
 
 /// What the stand-ins are told: inputs and outputs belong together in the order of their names.
 const MODEL: &str = "{ functions = {
@@ -165,6 +165,6 @@ fn packages_and_compiled_models_run() {
     }
     let store = Store::open(&cache, &Default::default()).expect("opens");
     assert_eq!(store.list().expect("listed").len(), 2, "each is compiled once");
-    let known = store.values("content").list().expect("listed").len();
+    let known = std::fs::read_dir(cache.join("values")).expect("read").count();
     assert_eq!(known, 2, "files that did not change are not read again");
 }

@@ -11,7 +11,7 @@ use coremill_coreml::{
     Reshapes, Shapes, Specialization, State, Tensor, TensorMut, ane_available, availability,
     chip_info, compile, devices, plan,
 };
-use coremill_store::Store;
+use coremill_cache::Store;
 use coremill_tensor::DType;
 
 unsafe extern "C" {

@@ -19,7 +19,7 @@ struct Stub {
 }
 
 /// What the linker is given in place of the software development kit.
-const STUBS: [Stub; 10] = [
+const STUBS: [Stub; 9] = [
     Stub {
         file: "libSystem.tbd",
         installed: "/usr/lib/libSystem.B.dylib",
@@ -29,11 +29,6 @@ const STUBS: [Stub; 10] = [
         file: "libobjc.tbd",
         installed: "/usr/lib/libobjc.A.dylib",
         symbols: include_str!("stubs/libobjc.txt"),
-    },
-    Stub {
-        file: "libsqlite3.tbd",
-        installed: "/usr/lib/libsqlite3.dylib",
-        symbols: include_str!("stubs/libsqlite3.txt"),
     },
     // Parts of it that have names of their own.
     Stub { file: "libc.tbd", installed: "/usr/lib/libSystem.B.dylib", symbols: "" },
@@ -168,7 +163,7 @@ fn link_library(
         link.args(["-u", &format!("_{entry}")]);
     }
     link.arg("-o").arg(&linked).arg(&library).arg("-L").arg(stubs).arg("-F").arg(stubs);
-    link.args(["-lSystem", "-lobjc", "-lsqlite3", "-lneedsxcode"]);
+    link.args(["-lSystem", "-lobjc", "-lneedsxcode"]);
     link.args(["-framework", "CoreML", "-framework", "Foundation", "-framework", "CoreFoundation"]);
     execute(&mut link, "linking the static library for iOS")?;
     Ok((library, linked))

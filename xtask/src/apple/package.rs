@@ -37,7 +37,7 @@ let package = Package(
 )
 ";
 
-const MODULE: &str = "module CoremillC {\n    header \"coremill.h\"\n    link framework \"CoreML\"\n    link framework \"Foundation\"\n    link \"sqlite3\"\n    export *\n}\n";
+const MODULE: &str = "module CoremillC {\n    header \"coremill.h\"\n    link framework \"CoreML\"\n    link framework \"Foundation\"\n    export *\n}\n";
 
 /// Writes `target/apple/Coremill`, a Swift package.
 pub(super) fn run(root: &Path) -> Result<(), String> {

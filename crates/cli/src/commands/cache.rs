@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use coremill::quantity;
-use coremill_store::{DamagedEntry, EntryInfo, Error, Key, Options, Store};
+use coremill_cache::{DamagedEntry, EntryInfo, Error, Key, Options, Store};
 use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};

@@ -1,4 +1,4 @@
-//! What a store promises to one process: entries whole or not at all, room made in order, damage found.
+//! Promises of a cache to one process: whole entries or none, eviction in order, damage found, nothing outside touched.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use coremill_store::{Entry, ErrorKind, Key, Options, Store, Value};
+use coremill_cache::{Entry, ErrorKind, Key, Options, Store};
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -99,7 +99,7 @@ fn the_least_recently_used_goes_first() {
     assert!(store.get(&key(0)).expect("looked up").is_some());
     drop(put(&store, 3));
     assert_eq!(there(&store, 0..4), [0, 2, 3]);
-    // Clocks do not matter while the index is there: this one says that 2 was used in a far future.
+    // Times of files do not matter: this one says that 2 was used in the far future.
     let future = SystemTime::now() + Duration::from_secs(1 << 30);
     {
         let name = key(2).to_string();
@@ -229,51 +229,82 @@ fn verify_finds_what_changed_in_secret() {
     assert!(store.get(&key(2)).expect("looked up").is_some());
 }
 
+/// Every file that holds the order of use may be damaged; entries and what was recorded elsewhere stay.
 #[test]
-fn a_damaged_index_is_made_again() {
-    let damages: [(&str, fn(&Path)); 6] = [
-        ("emptied", |index| fs::write(index, "").expect("written")),
-        ("cut", |index| {
-            let file = File::options().write(true).open(index).expect("opened");
-            file.set_len(5000).expect("cut");
+fn damaged_records_lose_no_entry() {
+    let damages: [(&str, fn(&Path)); 5] = [
+        ("emptied", |path| fs::write(path, "").expect("written")),
+        ("cut", |path| {
+            let file = File::options().write(true).open(path).expect("opened");
+            file.set_len(37).expect("cut");
         }),
-        ("rubbish", |index| fs::write(index, vec![0x5a; 20_000]).expect("written")),
-        ("middle", |index| {
-            let mut bytes = fs::read(index).expect("read");
-            bytes.iter_mut().skip(4096).for_each(|byte| *byte ^= 0x77);
-            fs::write(index, bytes).expect("written");
-        }),
-        ("deleted", |index| fs::remove_file(index).expect("removed")),
-        ("directory", |index| {
-            fs::remove_file(index).and_then(|()| fs::create_dir(index)).expect("made");
+        ("rubbish", |path| fs::write(path, vec![0x5a; 20_000]).expect("written")),
+        ("deleted", |path| fs::remove_file(path).expect("removed")),
+        ("directory", |path| {
+            fs::remove_file(path).and_then(|()| fs::create_dir(path)).expect("made");
         }),
     ];
     for (name, damage) in damages {
         for reopen in [false, true] {
             let (_directory, root) = scratch();
             let mut store = open(&root, 3 * MEGABYTE);
-            store.values("test").set("a", 1).expect("set");
+            store.set_value(&key(1), b"a").expect("set");
             (0..3).for_each(|number| drop(put(&store, number)));
+            assert!(store.get(&key(0)).expect("looked up").is_some());
+            let usage = root.join("entries").join(key(2).to_string()).join("usage");
+            for path in [root.join("clock"), usage, root.join("values").join(key(1).to_string())] {
+                damage(&path);
+            }
             if reopen {
                 drop(store);
-                damage(&root.join("index.db"));
                 store = open(&root, 3 * MEGABYTE);
-            } else {
-                damage(&root.join("index.db"));
-            }
-            for number in 0..3 {
-                let found = store.get(&key(number)).expect("looked up");
-                assert!(found.is_some(), "{name}, reopened {reopen}: {number} is there");
             }
             drop(put(&store, 3));
             let size = store.size().expect("known");
             assert_eq!(size, 3 * MEGABYTE as u64, "{name}, reopened {reopen}");
-            assert_eq!(there(&store, 0..4), [1, 2, 3], "{name}, reopened {reopen}");
-            store.values("test").set("a", 2).expect("set");
-            let value = store.values("test").get("a").expect("read");
-            assert_eq!(value, Some(Value::Integer(2)), "{name}, reopened {reopen}");
+            // The entry without a record counts as the oldest.
+            assert_eq!(there(&store, 0..4), [0, 1, 3], "{name}, reopened {reopen}");
+            drop(put(&store, 4));
+            assert_eq!(there(&store, 0..5), [0, 3, 4], "{name}, reopened {reopen}");
+            assert_eq!(store.value(&key(1)), None, "{name}, reopened {reopen}");
+            store.set_value(&key(1), b"b").expect("set");
+            assert_eq!(store.value(&key(1)).as_deref(), Some(&b"b"[..]), "{name}, {reopen}");
         }
     }
+}
+
+/// Versions that kept the order of use in SQLite wrote the same entries, and set the times of their locks.
+#[test]
+fn caches_with_an_index_in_sqlite_are_taken_over() {
+    let (_directory, root) = scratch();
+    let store = open(&root, 3 * MEGABYTE);
+    for (number, seconds) in [(0, 300), (1, 100), (2, 200)] {
+        drop(put(&store, number));
+        let name = key(number).to_string();
+        fs::remove_file(root.join("entries").join(&name).join("usage")).expect("removed");
+        let lock = File::options().write(true).open(root.join("locks").join(name + ".use"));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        lock.and_then(|lock| lock.set_modified(time)).expect("set");
+    }
+    fs::remove_file(root.join("clock")).expect("removed");
+    fs::remove_dir(root.join("values")).expect("removed");
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        fs::write(root.join(name), "SQLite format 3").expect("written");
+    }
+    // A process that was killed left it so.
+    fs::write(root.join("lock"), "\0").expect("written");
+    let store = open(&root, 3 * MEGABYTE);
+    let listed: Vec<u64> =
+        store.list().expect("listed").iter().map(|entry| entry.used / 1000).collect();
+    assert_eq!(listed, [300, 200, 100]);
+    drop(put(&store, 3));
+    assert_eq!(there(&store, 0..4), [0, 2, 3]);
+    let mut names: Vec<_> =
+        fs::read_dir(&root).expect("read").flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let expected =
+        ["clock", "coremill-store", "entries", "lock", "locks", "staging", "trash", "values"];
+    assert_eq!(names, expected);
 }
 
 #[test]
@@ -329,29 +360,147 @@ fn threads_that_want_the_same_make_it_once() {
 }
 
 #[test]
-fn values_are_kept_and_counted() {
+fn values_are_kept() {
     let (_directory, root) = scratch();
     let store = open(&root, MEGABYTE);
-    let values = store.values("settings");
-    values.set("text", "é").expect("set");
-    values.set("number", i64::MIN).expect("set");
-    values.set("bytes", &b"\0\xff"[..]).expect("set");
-    store.values("others").set("text", "other").expect("set");
-    assert_eq!(values.get("number").expect("read"), Some(Value::Integer(i64::MIN)));
-    assert_eq!(values.get("bytes").expect("read"), Some(Value::Bytes(b"\0\xff".to_vec())));
-    assert_eq!(values.get("text").expect("read"), Some(Value::Text("é".to_owned())));
-    assert_eq!(values.get("none").expect("read"), None);
-    values.set("text", "new").expect("set");
-    let listed = values.list().expect("listed");
-    let found: Vec<_> = listed.iter().map(|stored| (&*stored.key, stored.uses)).collect();
-    assert_eq!(found, [("text", 3), ("bytes", 2), ("number", 2)]);
-    assert!(values.remove("text").expect("removed"));
-    assert!(!values.remove("text").expect("removed"));
-    assert_eq!(store.values("others").get("text").expect("read"), Some(Value::from("other")));
-    let error = values.set("large", &vec![0; MEGABYTE + 1][..]).expect_err("too large");
+    store.set_value(&key(1), b"\0\xff").expect("set");
+    store.set_value(&key(2), b"").expect("set");
+    assert_eq!(store.value(&key(1)).as_deref(), Some(&b"\0\xff"[..]));
+    assert_eq!(store.value(&key(2)).as_deref(), Some(&b""[..]));
+    assert_eq!(store.value(&key(3)), None);
+    store.set_value(&key(1), b"longer than before").expect("set");
+    store.set_value(&key(1), b"new").expect("set");
+    assert_eq!(open(&root, MEGABYTE).value(&key(1)).as_deref(), Some(&b"new"[..]));
+    let error = store.set_value(&key(4), &vec![0; MEGABYTE + 1]).expect_err("too large");
     assert_eq!(error.kind(), ErrorKind::Input);
     store.purge().expect("purged");
-    assert_eq!(values.list().expect("listed"), []);
+    assert_eq!(store.value(&key(1)), None);
+}
+
+#[test]
+fn old_values_make_room() {
+    let (_directory, root) = scratch();
+    let values = root.join("values");
+    drop(open(&root, MEGABYTE));
+    for number in 0..10_001_usize {
+        fs::write(values.join(key(number).to_string()), "").expect("written");
+    }
+    let old = File::options().write(true).open(values.join(key(7).to_string())).expect("opened");
+    old.set_modified(SystemTime::now() - Duration::from_secs(1000)).expect("set");
+    drop(open(&root, MEGABYTE));
+    assert_eq!(fs::read_dir(&values).expect("read").count(), 5001);
+    assert!(!values.join(key(7).to_string()).exists(), "the oldest went");
+}
+
+/// Runs a test that must not wait for ever.
+#[cfg(unix)]
+fn within_a_minute(name: &str, act: impl FnOnce() + Send + 'static) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        act();
+        sender.send(())
+    });
+    let done = receiver.recv_timeout(Duration::from_secs(60));
+    assert_ne!(done, Err(std::sync::mpsc::RecvTimeoutError::Timeout), "{name} blocks");
+    thread.join().expect("it passes").expect("received");
+}
+
+/// Files and directories of a cache; those of records are replaced, without the others nothing is done.
+#[cfg(unix)]
+fn paths(root: &Path) -> Vec<(PathBuf, bool)> {
+    let name = key(1).to_string();
+    let entry = root.join("entries").join(&name);
+    vec![
+        (root.join("lock"), false),
+        (root.join("coremill-store"), false),
+        (root.join("locks").join(name.clone() + ".use"), true),
+        (root.join("clock"), true),
+        (root.join("values").join(name), true),
+        (entry.join("manifest.json"), true),
+        (entry.join("usage"), true),
+        (entry.join("content/model.mil"), true),
+    ]
+}
+
+#[cfg(unix)]
+fn use_everything(root: &Path) -> Result<(), coremill_cache::Error> {
+    let store = Store::open(root, &Options { limit: 3 << 20, durable: false })?;
+    store.list()?;
+    store.size()?;
+    store.value(&key(1));
+    store.get(&key(1))?;
+    store.set_value(&key(1), b"new")?;
+    drop(put(&store, 1));
+    drop(put(&store, 2));
+    store.verify()?;
+    store.prune(0)?;
+    store.purge().map(|_| ())
+}
+
+/// A link in a cache leads to a file of the user's, which keeps its content; a pipe blocks nobody.
+#[cfg(unix)]
+#[test]
+fn links_and_pipes_are_not_files_of_a_cache() {
+    for index in 0..8 {
+        for pipe in [false, true] {
+            let (directory, root) = scratch();
+            let store = open(&root, 3 * MEGABYTE);
+            drop(put(&store, 1));
+            store.set_value(&key(1), b"old").expect("set");
+            drop(store);
+            let (path, is_replaced) = paths(&root).swap_remove(index);
+            let victim = directory.path().join("victim");
+            fs::write(&victim, "precious").expect("written");
+            fs::remove_file(&path).expect("removed");
+            if pipe {
+                let made = std::process::Command::new("mkfifo").arg(&path).status();
+                assert!(made.expect("mkfifo is installed").success());
+            } else {
+                std::os::unix::fs::symlink(&victim, &path).expect("linked");
+            }
+            let name = format!("{}, pipe {pipe}", path.display());
+            let shown = name.clone();
+            within_a_minute(&name, move || match use_everything(&root) {
+                Ok(()) => assert!(is_replaced, "{shown} is used"),
+                Err(error) => {
+                    assert!(!is_replaced, "{shown}: {error}");
+                    let message = error.to_string();
+                    assert!(message.ends_with("it is not a regular file"), "{shown}: {message}");
+                }
+            });
+            assert_eq!(fs::read_to_string(&victim).expect("read"), "precious", "{name}");
+        }
+    }
+}
+
+/// Files are deleted in these directories: a link to another directory is refused.
+#[cfg(unix)]
+#[test]
+fn linked_directories_are_not_emptied() {
+    for name in ["entries", "staging", "locks", "trash", "values"] {
+        let (directory, root) = scratch();
+        let store = open(&root, 3 * MEGABYTE);
+        drop(put(&store, 1));
+        drop(store);
+        let victim = directory.path().join("victim");
+        fs::create_dir(&victim).expect("made");
+        fs::write(victim.join(key(1).to_string()), "precious").expect("written");
+        fs::remove_dir_all(root.join(name)).expect("removed");
+        std::os::unix::fs::symlink(&victim, root.join(name)).expect("linked");
+        let error = use_everything(&root).expect_err("refused").to_string();
+        assert!(error.ends_with("it is not a directory"), "{name}: {error}");
+        let found = fs::read_to_string(victim.join(key(1).to_string())).expect("read");
+        assert_eq!(found, "precious", "{name}");
+    }
+    // A linked entry is damaged; only the link goes.
+    let (directory, root) = scratch();
+    drop(put(&open(&root, 3 * MEGABYTE), 1));
+    let entry = root.join("entries").join(key(1).to_string());
+    let victim = directory.path().join("victim");
+    fs::rename(&entry, &victim).expect("moved");
+    std::os::unix::fs::symlink(&victim, &entry).expect("linked");
+    use_everything(&root).expect("passes");
+    assert!(victim.join("content/model.mil").exists());
 }
 
 #[test]
@@ -366,5 +515,5 @@ fn a_directory_of_something_else_is_left_alone() {
     assert_eq!(fs::read_dir(&root).expect("read").count(), 1);
     fs::write(root.join("coremill-store"), "2\n").expect("written");
     let error = Store::open(&root, &Options::default()).map(|_| ()).expect_err("refused");
-    assert!(error.to_string().ends_with("has the form of another version of coremill"), "{error}");
+    assert!(error.to_string().ends_with("belongs to another version of coremill"), "{error}");
 }

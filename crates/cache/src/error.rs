@@ -7,7 +7,7 @@ use coremill_io::ErrorDetail;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Error of the store.
+/// Error of a cache.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -20,18 +20,16 @@ pub struct Error {
 pub enum ErrorKind {
     /// The file system failed.
     Io,
-    /// SQLite failed.
-    Index,
-    /// There is no room: the disk is full, or everything in the store is in use.
+    /// There is no room: the disk is full, or all entries are in use.
     Full,
-    /// Whoever was to make an entry failed.
+    /// The function that makes an entry failed.
     Make,
-    /// What was given cannot be kept.
+    /// An argument is invalid, or the directory is not a cache.
     Input,
 }
 
-/// Hint if the disk or the store is full.
-pub(crate) const FREE_SPACE: &str = "free some disk space, or prune the cache";
+/// Hint if the disk or the cache is full.
+const FREE_SPACE: &str = "free some disk space, or prune the cache";
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Error>;
 
@@ -41,26 +39,25 @@ impl Error {
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: io::Error) -> Error {
-        let is_full =
-            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let kind = if is_full { ErrorKind::Full } else { ErrorKind::Io };
         let message = format!("cannot {action} `{}`: {error}", path.display());
-        let failed = Error { kind, detail: ErrorDetail::new(message).with_source(error) };
-        if is_full { failed.with_hint(FREE_SPACE) } else { failed }
-    }
-
-    pub(crate) fn index(path: &Path, error: rusqlite::Error) -> Error {
-        let is_full = is_full(&error);
-        let kind = if is_full { ErrorKind::Full } else { ErrorKind::Index };
-        let message = format!("cannot use the index `{}`: {error}", path.display());
-        Error { kind, detail: ErrorDetail::new(message).with_source(error) }
+        Error::of_source(ErrorKind::Io, message, error.into())
     }
 
     pub(crate) fn make(label: &str, error: impl Into<Source>) -> Error {
         let error = error.into();
         let message = format!("cannot make the entry `{label}`: {error}");
-        let detail = ErrorDetail { source: Some(Arc::from(error)), ..ErrorDetail::new(message) };
-        Error { kind: ErrorKind::Make, detail }
+        Error::of_source(ErrorKind::Make, message, error)
+    }
+
+    /// An error with its source, which may be that the disk is full.
+    fn of_source(kind: ErrorKind, message: String, source: Source) -> Error {
+        let is_full = source.downcast_ref::<io::Error>().is_some_and(|error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        });
+        let kind = if is_full { ErrorKind::Full } else { kind };
+        let detail = ErrorDetail { source: Some(Arc::from(source)), ..ErrorDetail::new(message) };
+        let failed = Error { kind, detail };
+        if is_full { failed.with_hint(FREE_SPACE) } else { failed }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
@@ -89,9 +86,4 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.detail.source()
     }
-}
-
-/// Whether the error means that the disk is full.
-pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }

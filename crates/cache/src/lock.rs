@@ -3,7 +3,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+
+use crate::files;
 
 /// A lock on a file, held until it is dropped.
 #[derive(Debug)]
@@ -11,17 +12,17 @@ pub(crate) struct Lock {
     file: File,
 }
 
-/// Who else may hold a lock.
+/// Sharing of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Others that share it.
+    /// Held by any number of holders in this mode.
     Shared,
-    /// Nobody.
+    /// Held by one holder.
     Exclusive,
 }
 
 impl Lock {
-    /// Waits for a lock. Its file is made if it is not there.
+    /// Waits for a lock. Creates its file if it is missing.
     pub(crate) fn acquire(path: &Path, mode: Mode) -> io::Result<Lock> {
         loop {
             let file = open(path)?;
@@ -35,7 +36,7 @@ impl Lock {
         }
     }
 
-    /// A lock, unless somebody holds it in a way that excludes this one.
+    /// Takes a lock; `None` if another holder excludes it.
     pub(crate) fn try_acquire(path: &Path, mode: Mode) -> io::Result<Option<Lock>> {
         loop {
             let file = open(path)?;
@@ -52,19 +53,14 @@ impl Lock {
         }
     }
 
-    /// The file, to note something in.
+    /// The locked file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Notes in the file's time that it was used now. A clock that cannot be written down does not matter.
-    pub(crate) fn touch(&self) {
-        let _ = self.file.set_modified(SystemTime::now());
-    }
-
-    /// Removes the file of a lock that nobody else holds. Those that wait for it find out, and make another.
+    /// Removes the file of an exclusive lock. Processes that wait for it notice, and create another.
     pub(crate) fn remove(self, path: &Path) {
-        // Where files that are open cannot be removed, or others would not find out, it stays.
+        // Elsewhere open files cannot be removed, or waiting processes would not notice.
         if cfg!(unix) {
             let _ = fs::remove_file(path);
         }
@@ -72,9 +68,12 @@ impl Lock {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let open = || {
+        let mut options = File::options();
+        files::open(path, options.read(true).write(true).create(true).truncate(false))
+    };
     match open() {
-        // Somebody deleted the directory under way.
+        // Another process deleted the directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             path.parent().map_or(Ok(()), fs::create_dir_all)?;
             open()
@@ -83,24 +82,24 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether a file is still the one at a path: it may have been removed between opening and locking.
+/// Whether a file is still at a path: it may have been removed between opening and locking.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(there) => Ok(identity(&file.metadata()?) == identity(&there)),
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(identity(&file.metadata()?) == identity(&found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// What tells a file from all others.
+/// Device and number of a file.
 #[cfg(unix)]
-pub(crate) fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt;
     (metadata.dev(), metadata.ino())
 }
 
-/// Files that are open are not replaced here.
+/// Open files are not replaced here.
 #[cfg(not(unix))]
-pub(crate) fn identity(_: &fs::Metadata) -> (u64, u64) {
+fn identity(_: &fs::Metadata) -> (u64, u64) {
     (0, 0)
 }

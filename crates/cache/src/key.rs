@@ -3,21 +3,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// What reading a file to hash it brings in at a time.
+/// Bytes of a file that are read at once.
 const WINDOW: usize = 1 << 20;
 
-/// By what an entry is found: a hash of all that it depends on.
+/// Key of an entry: a hash of everything that the entry depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of what depends on these parts, in this order. A compiled model depends on its content, the compute
-    /// unit it is loaded for, and the build of the system that compiles it.
+    /// The key of an entry that depends on these parts, in this order. A compiled model depends on its content, its
+    /// compute unit, and the build of the system that compiles it.
     pub fn new<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
         let mut hasher = blake3::Hasher::new_derive_key("coremill store key");
         for part in parts {
             let part = part.as_ref();
-            // With its length before it, no part can be mistaken for two.
+            // The length keeps one part distinct from two.
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
@@ -26,7 +26,7 @@ impl Key {
 
     /// Reads a key as it is printed: 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Key> {
-        // Only as it is printed, so that each key has one file name.
+        // Lower case only, so that each key has one file name.
         let is_digit = |c: &u8| c.is_ascii_digit() || (b'a'..=b'f').contains(c);
         if text.len() != 64 || !text.as_bytes().iter().all(|c| is_digit(c)) {
             return None;
@@ -47,9 +47,12 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The hash of a file's content.
+/// Hash of a file's content.
 pub fn hash_file(path: &Path) -> io::Result<[u8; 32]> {
-    let mut file = File::open(path)?;
+    hash(File::open(path)?)
+}
+
+pub(crate) fn hash(mut file: File) -> io::Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut window = vec![0; WINDOW];
     loop {

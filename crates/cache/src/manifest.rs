@@ -1,4 +1,4 @@
-//! What an entry consists of.
+//! Description of an entry's files.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,24 +8,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::hash_file;
+use crate::files::{is_directory, open, read, sync_directory};
+use crate::key::hash;
 
-/// The directory of an entry's files, in its own.
+/// Directory of an entry's files, in the entry's directory.
 pub(crate) const CONTENT: &str = "content";
 
-/// The file that says what they are.
+/// File that describes them.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// Longer manifests are not read.
+/// Maximum length of a manifest.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Directories are nested at most so deep.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 64;
 
-/// The form of manifests that this version writes and reads.
+/// Version of manifests.
 const FORMAT: u32 = 1;
 
-/// An entry's description, as it stands in its directory.
+/// Description of an entry, stored in its directory.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Manifest {
     format: u32,
@@ -49,18 +50,17 @@ struct FileOf {
     hash: String,
 }
 
-/// How closely files are looked at.
+/// Depth of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VerifyLevel {
-    /// Sizes and times; a file whose time differs is hashed.
+    /// Sizes and times; hashes of files with another time.
     Quick,
     /// Every byte.
     Full,
 }
 
 impl Manifest {
-    /// Describes the files of an entry that was just made. They are on the disk when this returns, if `durable` asks
-    /// for it.
+    /// Describes the files of a new entry. If `durable`, they are on the disk when this returns.
     pub(crate) fn describe(
         entry: &Path,
         key: String,
@@ -97,31 +97,41 @@ impl Manifest {
         write().map_err(|error| Error::io("write", &path, error))
     }
 
-    /// Reads the manifest of the entry `key`. Nothing if there is no such directory; the reason if it is damaged.
+    /// Reads the manifest of the entry `key`. `None` if the entry's directory is missing; an error with the reason if
+    /// it is damaged.
     pub(crate) fn read(entry: &Path, key: &str) -> Option<std::result::Result<Manifest, String>> {
         if fs::symlink_metadata(entry).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return None;
         }
-        let path = entry.join(MANIFEST);
-        let read = || -> std::result::Result<Manifest, String> {
-            let length = fs::metadata(&path).map_err(|error| format!("`{MANIFEST}`: {error}"))?;
-            if length.len() > MAX_BYTES {
-                return Err(format!("`{MANIFEST}` has {} bytes", length.len()));
-            }
-            let text = fs::read(&path).map_err(|error| format!("`{MANIFEST}`: {error}"))?;
+        let parse = || -> std::result::Result<Manifest, String> {
+            let text = read(&entry.join(MANIFEST), MAX_BYTES)
+                .map_err(|error| format!("`{MANIFEST}`: {error}"))?;
             let manifest: Manifest = serde_json::from_slice(&text)
-                .map_err(|error| format!("`{MANIFEST}` is not sound: {error}"))?;
+                .map_err(|error| format!("`{MANIFEST}` is invalid: {error}"))?;
             if manifest.format != FORMAT || manifest.key != key {
-                return Err(format!("`{MANIFEST}` is of another entry or version"));
+                return Err(format!("`{MANIFEST}` belongs to another entry or version"));
             }
             Ok(manifest)
         };
-        Some(read())
+        Some(parse())
     }
 
-    /// Compares the files with what was written; the error says what differs.
-    pub(crate) fn check(&self, entry: &Path, care: VerifyLevel) -> std::result::Result<(), String> {
+    /// Reads the manifest of the entry `key` and compares the entry's files with it, as [`Manifest::read`].
+    pub(crate) fn read_checked(
+        entry: &Path,
+        key: &str,
+        level: VerifyLevel,
+    ) -> Option<std::result::Result<Manifest, String>> {
+        let checked = |manifest: Manifest| manifest.check(entry, level).map(|()| manifest);
+        Manifest::read(entry, key).map(|manifest| manifest.and_then(checked))
+    }
+
+    /// Compares the files with the written ones; the error names the difference.
+    fn check(&self, entry: &Path, level: VerifyLevel) -> std::result::Result<(), String> {
         let content = entry.join(CONTENT);
+        if !is_directory(entry) || !is_directory(&content) {
+            return Err("it is not a directory".to_owned());
+        }
         let mut found = Vec::new();
         list(&content, "", 0, &mut found).map_err(|error| error.to_string())?;
         found.sort_by(|(left, _), (right, _)| left.cmp(right));
@@ -133,12 +143,12 @@ impl Manifest {
                 let (path, bytes, there) = (&file.path, file.bytes, metadata.len());
                 return Err(format!("`{path}` has {there} bytes; {bytes} were written"));
             }
-            if care == VerifyLevel::Quick && nanoseconds(metadata) == file.modified {
+            if level == VerifyLevel::Quick && nanoseconds(metadata) == file.modified {
                 continue;
             }
-            let hash = hash_file(&content.join(&file.path));
+            let hash = hash_of(&content.join(&file.path), false);
             let hash = hash.map_err(|error| format!("`{}`: {error}", file.path))?;
-            if text_of(hash) != file.hash {
+            if hash != file.hash {
                 return Err(format!("`{}` holds other bytes than were written", file.path));
             }
         }
@@ -152,7 +162,7 @@ impl Manifest {
     }
 }
 
-/// The files under a directory. What is neither a file nor a directory is an error.
+/// Lists the files under a directory. Anything that is neither a file nor a directory is an error.
 fn list(
     directory: &Path,
     prefix: &str,
@@ -181,7 +191,7 @@ fn list(
     Ok(())
 }
 
-/// Describes the files under a directory, and waits until they are on the disk if asked to.
+/// Describes the files under a directory; if `durable`, waits until they are on the disk.
 fn collect(
     content: &Path,
     prefix: &str,
@@ -194,10 +204,7 @@ fn collect(
     for (path, metadata) in found {
         let at = content.join(&path);
         let read = || -> io::Result<FileOf> {
-            if durable {
-                File::open(&at)?.sync_all()?;
-            }
-            let hash = text_of(hash_file(&at)?);
+            let hash = hash_of(&at, durable)?;
             let (bytes, modified) = (metadata.len(), nanoseconds(&metadata));
             Ok(FileOf { path, bytes, modified, hash })
         };
@@ -220,13 +227,13 @@ fn sync_directories(directory: &Path, depth: usize) -> io::Result<()> {
     sync_directory(directory)
 }
 
-/// Waits until the names in a directory are on the disk, where directories can be opened for that.
-pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
-}
-
-fn text_of(hash: [u8; 32]) -> String {
-    blake3::Hash::from_bytes(hash).to_hex().to_string()
+/// Hash of a file; if `durable`, waits until the file is on the disk.
+fn hash_of(path: &Path, durable: bool) -> io::Result<String> {
+    let file = open(path, File::options().read(true))?;
+    if durable {
+        file.sync_all()?;
+    }
+    Ok(blake3::Hash::from_bytes(hash(file)?).to_hex().to_string())
 }
 
 fn nanoseconds(metadata: &fs::Metadata) -> String {
@@ -237,7 +244,7 @@ fn nanoseconds(metadata: &fs::Metadata) -> String {
     }
 }
 
-/// Milliseconds since 1970; 0 for what is before.
+/// Milliseconds since 1970; 0 for earlier times.
 pub(crate) fn milliseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
