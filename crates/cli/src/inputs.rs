@@ -60,7 +60,7 @@ pub(crate) fn read_steps<'p>(
     specs: &[FeatureSpec],
 ) -> Result<Vec<(&'p Path, Arrays)>, Failure> {
     let read = |path: &'p PathBuf| {
-        let mut arrays = read_npz(path)?;
+        let mut arrays = read_npz(path, specs)?;
         if positional {
             if arrays.len() > specs.len() {
                 let (found, expected) = (arrays.len(), specs.len());
@@ -128,12 +128,13 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// The arrays of a `.npz` file, or of standard input.
-pub(crate) fn read_npz(path: &Path) -> Result<Arrays, Failure> {
+/// Arrays of a `.npz` file, or of standard input, for some inputs or states.
+pub(crate) fn read_npz(path: &Path, specs: &[FeatureSpec]) -> Result<Arrays, Failure> {
     let read = if is_standard(path) {
-        arrays::read_all(&mut std::io::stdin().lock(), "standard input").and_then(arrays::from_npz)
+        arrays::read_all(&mut std::io::stdin().lock(), "standard input")
+            .and_then(|bytes| arrays::from_npz_for(bytes, specs))
     } else {
-        arrays::read_npz(path)
+        arrays::read_npz_for(path, specs)
     };
     read.map_err(|error| failure(&error))
 }

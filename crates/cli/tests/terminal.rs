@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Command;
 
 use coremill::SaveOptions;
+use coremill_cache::{Key, Options, Store};
 use coremill_engine::Array;
 use coremill_io::is_printable;
 use coremill_mil::model::{self, Metadata};
 use coremill_mil::text::{self, NoWeights};
-use coremill_cache::{Key, Options, Store};
 use coremill_tensor::{Buffer, DType};
 use coremill_zip::{Archive, Writer};
 use scratch::Scratch;

@@ -95,7 +95,7 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
 
 fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Error> {
     if !is_picture(path) {
-        return Ok(arrays::read_npz(path)?);
+        return Ok(arrays::read_npz_for(path, ports)?);
     }
     let [port] = ports else {
         let count = ports.len();

@@ -77,8 +77,12 @@ pub fn from_reader(
     if !ty.dtype.is_float() {
         return Err(Error::new(format!("input `{name}` is an image, and yet a `{ty}`")));
     }
-    let picture = decode(from)?;
-    let picture = sized(picture, spec, described, resize)?;
+    let target = |width, height| target(width, height, spec, described, resize);
+    let picture = decode(from, &|width, height| target(width, height).map(drop))?;
+    let picture = match target(picture.width(), picture.height())? {
+        Some((width, height, resize)) => resized(&picture, width, height, resize),
+        None => picture,
+    };
     let (width, height) = (picture.width() as usize, picture.height() as usize);
     let floats = match described.color_space {
         ColorSpace::Rgb => planes(&picture.to_rgb8(), [0, 1, 2]),
@@ -106,7 +110,11 @@ pub fn from_reader(
     Ok(Array::floats(coremill_tensor::DType::Fp32, shape, floats))
 }
 
-fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
+/// Decodes a picture and turns it upright. `accept` gets its width and height before memory is allocated for it.
+fn decode(
+    from: impl io::BufRead + Seek,
+    accept: &dyn Fn(u32, u32) -> Result<(), Error>,
+) -> Result<DynamicImage, Error> {
     let broken = |error: image::ImageError| {
         Error::new(format!("the image cannot be read: {error}"))
             .with_hint("pass a PNG or JPEG file")
@@ -121,46 +129,62 @@ fn decode(from: impl io::BufRead + Seek) -> Result<DynamicImage, Error> {
     let mut decoder = reader.into_decoder().map_err(broken)?;
     // Cameras store pictures as the sensor lies, and say how to turn them.
     let orientation = decoder.orientation().map_err(broken)?;
+    let (mut width, mut height) = decoder.dimensions();
+    if orientation.to_exif() > 4 {
+        // The picture lies on its side.
+        (width, height) = (height, width);
+    }
+    accept(width, height)?;
+    let bytes = decoder.total_bytes();
+    if bytes > MAX_BYTES {
+        return Err(Error::new(format!(
+            "the picture must take at most {MAX_BYTES} bytes when it is decoded, got {bytes}"
+        )));
+    }
     let mut picture = DynamicImage::from_decoder(decoder).map_err(broken)?;
     picture.apply_orientation(orientation);
     Ok(picture)
 }
 
-/// The picture in a size that the input accepts.
-fn sized(
-    picture: DynamicImage,
+/// Width and height that a picture is resized to, and how; `None` if the input accepts it as it is.
+fn target(
+    width: u32,
+    height: u32,
     spec: &FeatureSpec,
     described: &ImageType,
     resize: Option<Resize>,
-) -> Result<DynamicImage, Error> {
-    let (width, height) = (picture.width(), picture.height());
+) -> Result<Option<(u32, u32, Resize)>, Error> {
     let channels = described.color_space.channels().unwrap_or(3) as usize;
     if spec.accepts_shape(&[1, channels, height as usize, width as usize]) {
-        return Ok(picture);
+        return Ok(None);
     }
     let side =
         |extent: i64| u32::try_from(extent).ok().filter(|side| (1..=MAX_SIDE).contains(side));
     let (Some(to_width), Some(to_height)) = (side(described.width), side(described.height)) else {
         return Err(Error::new(format!("input `{}` has no size", spec.name)));
     };
+    let Some(resize) = resize else {
+        let (name, accepted) = (&spec.name, spec.accepted_shapes());
+        let message =
+            format!("the picture has {height} × {width} pixels; input `{name}` accepts {accepted}");
+        return Err(Error::new(message).with_hint("pass `resize` as `stretch`, `crop` or `fit`"));
+    };
+    Ok(Some((to_width, to_height, resize)))
+}
+
+/// A picture in another size.
+fn resized(picture: &DynamicImage, width: u32, height: u32, resize: Resize) -> DynamicImage {
     let filter = FilterType::Triangle;
     match resize {
-        None => {
-            let (name, accepted) = (&spec.name, spec.accepted_shapes());
-            let message = format!(
-                "the picture has {height} × {width} pixels; input `{name}` accepts {accepted}"
-            );
-            Err(Error::new(message).with_hint("pass `resize` as `stretch`, `crop` or `fit`"))
-        }
-        Some(Resize::Stretch) => Ok(picture.resize_exact(to_width, to_height, filter)),
-        Some(Resize::Crop) => Ok(picture.resize_to_fill(to_width, to_height, filter)),
-        Some(Resize::Fit) => {
-            let within = picture.resize(to_width, to_height, filter).to_rgb8();
-            let mut whole = RgbImage::new(to_width, to_height);
-            let left = i64::from((to_width - within.width()) / 2);
-            let top = i64::from((to_height - within.height()) / 2);
+        Resize::Stretch => picture.resize_exact(width, height, filter),
+        Resize::Crop => picture.resize_to_fill(width, height, filter),
+        Resize::Fit => {
+            let within = picture.resize(width, height, filter).to_rgb8();
+            let mut whole = RgbImage::new(width, height);
+            let left = i64::from((width - within.width()) / 2);
+            let top = i64::from((height - within.height()) / 2);
             image::imageops::replace(&mut whole, &within, left, top);
-            Ok(DynamicImage::ImageRgb8(whole))
+            DynamicImage::ImageRgb8(whole)
         }
     }
 }

@@ -75,21 +75,38 @@ impl Archive {
         read().map_err(|error: Error| error.in_entry(name))
     }
 
+    /// The first bytes of an entry, at most `most`, inflated if they are compressed. They are not compared with the
+    /// checksum, which is of the whole entry.
+    pub fn read_start(&self, name: &str, most: usize) -> Result<Buffer, Error> {
+        let entry = self.entry(name)?;
+        let read = || {
+            let run = self.run(entry)?;
+            if entry.is_stored()? {
+                let length = run.len().min(most);
+                return run.slice(0..length).ok_or_else(|| Error::malformed("it is cut short"));
+            }
+            match decompress_to_vec_with_limit(run.as_bytes(), most) {
+                Ok(bytes) => Ok(Buffer::from(bytes)),
+                Err(error) if error.status == TINFLStatus::HasMoreOutput => {
+                    let mut start = error.output;
+                    start.truncate(most);
+                    Ok(Buffer::from(start))
+                }
+                Err(error) => Err(broken(error.status)),
+            }
+        };
+        read().map_err(|error| error.in_entry(name))
+    }
+
     /// The bytes of an entry, inflated if they are compressed, at most so many, compared with their
     /// checksum.
     pub fn read(&self, name: &str, most: u64) -> Result<Buffer, Error> {
         let entry = self.entry(name)?;
         let read = || {
             let run = self.run(entry)?;
-            let bytes = match entry.method {
-                METHOD_STORED => whole(entry, run)?,
-                METHOD_DEFLATED => inflate(entry, run.as_bytes(), most)?,
-                method => {
-                    let message = format!(
-                        "the entry must be stored (method 0) or deflated (8), got method {method}"
-                    );
-                    return Err(Error::unsupported(message));
-                }
+            let bytes = match entry.is_stored()? {
+                true => whole(entry, run)?,
+                false => inflate(entry, run.as_bytes(), most)?,
             };
             if bytes.len() as u64 > most {
                 return Err(too_long(entry, most));
@@ -130,6 +147,22 @@ impl Archive {
         let size = usize::try_from(entry.compressed).map_err(|_| outside())?;
         let end = start.checked_add(size).ok_or_else(outside)?;
         self.bytes.slice(start..end).ok_or_else(outside)
+    }
+}
+
+impl Entry {
+    /// Whether the entry is stored rather than deflated. Other methods are an error.
+    fn is_stored(&self) -> Result<bool, Error> {
+        match self.method {
+            METHOD_STORED => Ok(true),
+            METHOD_DEFLATED => Ok(false),
+            method => {
+                let message = format!(
+                    "the entry must be stored (method 0) or deflated (8), got method {method}"
+                );
+                Err(Error::unsupported(message))
+            }
+        }
     }
 }
 
@@ -176,12 +209,13 @@ fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
             let message = format!("more than {size} bytes come out of the entry");
             Err(Error::malformed(message + ", which is what the directory says"))
         }
-        Err(error) => Err(Error::malformed(format!(
-            "the compressed bytes of the entry are wrong ({:?})",
-            error.status
-        ))
-        .with_hint("the file may be damaged")),
+        Err(error) => Err(broken(error.status)),
     }
+}
+
+fn broken(status: TINFLStatus) -> Error {
+    Error::malformed(format!("the compressed bytes of the entry are wrong ({status:?})"))
+        .with_hint("the file may be damaged")
 }
 
 fn too_long(entry: &Entry, most: u64) -> Error {

@@ -21,7 +21,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a header; what follows it.
+    /// Reads a header. Returns the bytes behind it, too.
     pub(super) fn read(bytes: &[u8]) -> Result<(Header, &[u8]), Error> {
         let cut = || Error::new("the header of the array is cut short");
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {

@@ -35,7 +35,7 @@ use coremill_tensor::Buffer;
 use crate::error::Error;
 
 pub use npy::{from_npy, read_npy, to_npy, write_npy};
-pub use npz::{from_npz, read_npz, to_npz, write_npz};
+pub use npz::{from_npz, from_npz_for, read_npz, read_npz_for, to_npz, write_npz};
 
 /// The most bytes that the arrays of one file may take. Compressed files may hold a thousand times their size.
 pub const MAX_BYTES: u64 = 16 << 30;
@@ -66,16 +66,14 @@ pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
     Ok(Buffer::from(bytes))
 }
 
-/// Fails if the file became too short while it was read.
-fn whole(path: &Path, bytes: &Buffer) -> Result<(), Error> {
-    bytes.check().map_err(|error| Error::io("read", path, &error))
-}
-
-fn map(path: &Path) -> Result<Buffer, Error> {
-    Buffer::map(path).map_err(|error| match error.kind() {
+/// Reads a mapped file. Fails if the file became too short meanwhile.
+fn read_mapped<T>(path: &Path, read: impl FnOnce(Buffer) -> Result<T, Error>) -> Result<T, Error> {
+    let bytes = Buffer::map(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing(path),
         _ => Error::io("read", path, &error),
-    })
+    })?;
+    let found = read(bytes.clone()).map_err(|error| error.within(path));
+    bytes.check().map_err(|error| Error::io("read", path, &error)).and(found)
 }
 
 fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {

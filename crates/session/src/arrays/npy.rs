@@ -6,15 +6,12 @@ use coremill_engine::{Array, Elements};
 use coremill_tensor::DType;
 
 use super::header::Header;
-use super::{MAX_BYTES, map, replace, whole};
+use super::{MAX_BYTES, read_mapped, replace};
 use crate::error::Error;
 
 /// Reads a `.npy` file.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
-    let path = path.as_ref();
-    let bytes = map(path)?;
-    let array = from_npy(bytes.as_bytes()).map_err(|error| error.within(path));
-    whole(path, &bytes).and(array)
+    read_mapped(path.as_ref(), |bytes| from_npy(bytes.as_bytes()))
 }
 
 /// Writes a `.npy` file. The file at the path is replaced in one step when everything is written.
@@ -25,24 +22,8 @@ pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
 /// The array of a `.npy` file.
 pub fn from_npy(bytes: &[u8]) -> Result<Array, Error> {
     let (header, data) = Header::read(bytes)?;
-    let element = ElementType::parse(&header.descr)?;
+    let (element, count) = layout(&header, data.len() as u64)?;
     let shape = &header.shape;
-    let width = element.bytes as u64;
-    let claimed = shape
-        .iter()
-        .try_fold(1u64, |count, &extent| count.checked_mul(extent as u64))
-        .and_then(|count| Some((count, count.checked_mul(width)?)));
-    // Elements without bytes take memory, too, and there may be any number of them.
-    let count = claimed.filter(|(count, bytes)| {
-        *bytes == data.len() as u64 && *count <= bytes.saturating_mul(u64::from(width > 0))
-    });
-    let Some((count, _)) = count else {
-        let found = data.len();
-        return Err(Error::new(format!(
-            "an array `{}` of shape {shape:?} does not have {found} bytes",
-            header.descr
-        )));
-    };
     // The product of the extents behind a 0 may still be too large for a count.
     let mut extents: Vec<usize> = shape.clone();
     if header.fortran_order {
@@ -60,6 +41,33 @@ pub fn from_npy(bytes: &[u8]) -> Result<Array, Error> {
         Kind::Ascii => Array::texts(extents, ascii(&data, element.bytes)?),
     };
     Ok(if header.fortran_order { turned(&array) } else { array })
+}
+
+/// Shape of the array of a `.npy` file of `size` bytes, from the bytes at its start. The size is checked.
+pub(super) fn shape(start: &[u8], size: u64) -> Result<Vec<usize>, Error> {
+    let (header, data) = Header::read(start)?;
+    let before = (start.len() - data.len()) as u64;
+    layout(&header, size.saturating_sub(before))?;
+    Ok(header.shape)
+}
+
+/// Element type and number of elements of an array whose elements take `size` bytes.
+fn layout(header: &Header, size: u64) -> Result<(ElementType<'_>, u64), Error> {
+    let element = ElementType::parse(&header.descr)?;
+    let (shape, width) = (&header.shape, element.bytes as u64);
+    let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent as u64));
+    // Elements without bytes take memory, too, and there may be any number of them.
+    let fits = |count: &u64| {
+        count.checked_mul(width) == Some(size)
+            && *count <= size.saturating_mul(u64::from(width > 0))
+    };
+    match count.filter(fits) {
+        Some(count) => Ok((element, count)),
+        None => Err(Error::new(format!(
+            "an array `{}` of shape {shape:?} does not have {size} bytes",
+            header.descr
+        ))),
+    }
 }
 
 /// Writes an array as a `.npy` file.

@@ -5,17 +5,30 @@ use coremill_engine::Array;
 use coremill_tensor::Buffer;
 use coremill_zip::{Archive, Writer};
 
-use super::{MAX_BYTES, map, npy, replace, whole};
+use super::{MAX_BYTES, MAX_HEADER_BYTES, npy, read_mapped, replace};
+use crate::FeatureSpec;
 use crate::error::Error;
 
 const EXTENSION: &str = ".npy";
 
+/// Bytes of the magic number, the version and the length before a header.
+const PREFIX_BYTES: usize = 12;
+
+/// Maximum size of an array that is read whether or not an input accepts its shape; checks of inputs then report the
+/// mismatch.
+const MAX_UNCHECKED_BYTES: u64 = 1 << 20;
+
 /// Reads a `.npz` file: its arrays in the order of the file.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
-    let path = path.as_ref();
-    let bytes = map(path)?;
-    let arrays = from_npz(bytes.clone()).map_err(|error| error.within(path));
-    whole(path, &bytes).and(arrays)
+    read_mapped(path.as_ref(), from_npz)
+}
+
+/// Reads a `.npz` file for some inputs, as [`from_npz_for`].
+pub fn read_npz_for(
+    path: impl AsRef<Path>,
+    specs: &[FeatureSpec],
+) -> Result<Vec<(String, Array)>, Error> {
+    read_mapped(path.as_ref(), |bytes| from_npz_for(bytes, specs))
 }
 
 /// Writes a `.npz` file. The file at the path is replaced in one step when everything is written.
@@ -23,8 +36,33 @@ pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(
     replace(path.as_ref(), |to| to_npz(to, arrays))
 }
 
-/// The arrays of a `.npz` file, in its order.
+/// Arrays of a `.npz` file, in its order.
 pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
+    read(bytes, &|_, _, _| Ok(()))
+}
+
+/// Arrays of a `.npz` file for some inputs, in its order. An array of more than a megabyte whose shape no input accepts
+/// is an error before memory is allocated for it: a compressed file may hold a thousand times its size.
+pub fn from_npz_for(bytes: Buffer, specs: &[FeatureSpec]) -> Result<Vec<(String, Array)>, Error> {
+    read(bytes, &|name, shape, size| {
+        if size <= MAX_UNCHECKED_BYTES || specs.iter().any(|spec| spec.accepts_shape(shape)) {
+            return Ok(());
+        }
+        Err(match specs.iter().find(|spec| spec.name == name) {
+            Some(spec) => Error::new(format!(
+                "the shape of `{name}` must be {}, got {shape:?}",
+                spec.accepted_shapes()
+            )),
+            None => Error::new(format!("no input accepts the shape {shape:?} of `{name}`")),
+        })
+    })
+}
+
+/// Reads arrays. `accept` gets the name, the shape and the size of each before it is inflated.
+fn read(
+    bytes: Buffer,
+    accept: &dyn Fn(&str, &[usize], u64) -> Result<(), Error>,
+) -> Result<Vec<(String, Array)>, Error> {
     if bytes.as_bytes().starts_with(b"\x93NUMPY") {
         return Err(Error::new("it is a `.npy` array, not a `.npz` file")
             .with_hint("save it with `numpy.savez`, or pass it alone, under a name"));
@@ -47,6 +85,10 @@ pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
             );
             return Err(Error::new(message));
         };
+        let start = archive.read_start(entry, PREFIX_BYTES + MAX_HEADER_BYTES).map_err(of_zip)?;
+        let size = archive.size(entry).unwrap_or(0);
+        let shape = npy::shape(start.as_bytes(), size).map_err(|error| error.of_array(name))?;
+        accept(name, &shape, size)?;
         let bytes = archive.read(entry, left).map_err(of_zip)?;
         left -= bytes.len() as u64;
         let array = npy::from_npy(bytes.as_bytes()).map_err(|error| error.of_array(name))?;

@@ -234,8 +234,8 @@ fn timed(
     };
     progress.stage("running the model");
     let mut session = loaded.session()?;
-    let mut given: Arrays =
-        args.inputs.first().map_or_else(|| Ok(Vec::new()), |it| read_npz(it))?;
+    let read = |path: &PathBuf| read_npz(path, session.inputs());
+    let mut given: Arrays = args.inputs.first().map_or_else(|| Ok(Vec::new()), read)?;
     if let Some(seed) = args.random {
         let vocabulary = |input: &str| loaded.vocabulary(input);
         fill(&args.shape, session.inputs(), seed, &mut given, &vocabulary)?;

@@ -289,7 +289,7 @@ fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
 }
 
 fn set_states(session: &mut dyn Session, path: &Path) -> Result<(), Failure> {
-    for (name, array) in read_npz(path)? {
+    for (name, array) in read_npz(path, session.states())? {
         session.set_state(&name, &array).map_err(|error| {
             Failure::user(format_args!("{}: {error}", path.display()))
                 .hint(error.hint())
