@@ -1,9 +1,10 @@
 //! Type inference: what every operation gives, from what it takes.
 //!
 //! [`analyze`] walks a function once, in order. Each operation is first checked against its row of the
-//! [op table](crate::ops), then its rule says what it gives. Rules are plain functions of a `InferContext`,
-//! one file for each family, listed in `rules.rs`. Dimensions that the function's inputs leave open
-//! become symbols; rules compute with them, so that most dimensions are expressions of those symbols.
+//! [op table](crate::ops), then its rule infers the types of its outputs. Rules are plain functions of an
+//! `InferContext`, one file for each family, dispatched from the list in `ops/dispatch.rs`. Dimensions that the
+//! function's inputs leave open become symbols; rules compute with them, so that most dimensions are expressions of
+//! those symbols.
 //! Elements of small integer tensors are carried along ([`KnownElements`]), since shapes depend on them.
 //!
 //! An operation that cannot stand is a [`Problem`]; the walk goes on with the types that the program

@@ -6,6 +6,7 @@
 //! and committed; nothing reads that registry at run time.
 
 mod declare;
+mod dispatch;
 mod entries;
 mod kind;
 mod opset;
