@@ -1,7 +1,7 @@
 //! Random inputs, the same for the same seed on every machine.
 
 use coremill_engine::Array;
-use coremill_tensor::DType;
+use coremill_tensor::{DType, SplitMix64};
 
 use crate::FeatureSpec;
 use crate::error::{Result, fail};
@@ -27,11 +27,12 @@ pub fn random(
     let Some(count) = count.filter(|&count| count <= MAX_ELEMENTS) else {
         fail!(Input, "a random input has up to {MAX_ELEMENTS} elements; input `{name}` has more")
     };
-    let mut draw = Draw(name.bytes().fold(seed, |seed, byte| Draw(seed ^ u64::from(byte)).next()));
+    let seed = name.bytes().fold(seed, |seed, byte| SplitMix64::nth(seed ^ u64::from(byte), 0));
+    let mut random = SplitMix64::new(seed);
     if ty.dtype.is_float() {
         // 24 bits, so that every one is an fp32 number.
         let unit = |bits: u64| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        let floats = (0..count).map(|_| unit(draw.next())).collect();
+        let floats = (0..count).map(|_| unit(random.next_u64())).collect();
         return Ok(Array::floats(DType::Fp32, shape, floats));
     }
     // Indices of whatever is looked up, and masks: 0 and 1 are good for both.
@@ -39,20 +40,7 @@ pub fn random(
     let values = vocabulary.unwrap_or(2).clamp(1, i32::MAX as u64);
     // The upper half of a product is below the number that a fraction was multiplied by.
     let below = |bits: u64| ((u128::from(bits) * u128::from(values)) >> 64) as i32;
-    Ok(Array::ints(dtype, shape, (0..count).map(|_| below(draw.next())).collect()))
-}
-
-/// A generator of numbers: splitmix64.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
+    Ok(Array::ints(dtype, shape, (0..count).map(|_| below(random.next_u64())).collect()))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | [`packed`] | elements narrower than a byte, packed and unpacked |
 //! | `produce` | [`ByteSource`]: a computation of bytes that a deferred buffer stands for |
 //! | `profile` | [`Span`], [`self_times`]: the time of each step of a run |
+//! | `random` | [`SplitMix64`]: random numbers that are the same everywhere |
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, packed};
@@ -22,6 +23,7 @@ mod dtype;
 pub mod packed;
 mod produce;
 mod profile;
+mod random;
 
 pub use buffer::{Buffer, FileSpan, Files};
 pub use deferred::{
@@ -30,3 +32,4 @@ pub use deferred::{
 pub use dtype::{DType, UnknownDType};
 pub use produce::{ByteSource, Fingerprint};
 pub use profile::{Span, self_times};
+pub use random::SplitMix64;

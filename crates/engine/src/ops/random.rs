@@ -4,6 +4,8 @@
 //! the same seed gives the same elements on every machine and at any number of threads. Devices have
 //! other generators: distributions agree with theirs, elements do not.
 
+use coremill_tensor::SplitMix64;
+
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 
@@ -114,21 +116,13 @@ impl Generator {
 
     fn new(seed: u64) -> Generator {
         // Neighbouring seeds would give the same numbers in turn if they were not mixed.
-        Generator { key: mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) }
+        Generator { key: SplitMix64::nth(seed, 0) }
     }
 
     /// A number from 0 up to, but not, 1.
     fn unit(&self, at: u64) -> f64 {
-        let step = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mix(self.key.wrapping_add(step)) >> 11) as f64 / (1u64 << 53) as f64
+        (SplitMix64::nth(self.key, at) >> 11) as f64 / (1u64 << 53) as f64
     }
-}
-
-/// The finalizer of SplitMix64.
-fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

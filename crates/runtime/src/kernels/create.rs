@@ -1,6 +1,7 @@
 //! Tensors made of numbers, and copies.
 
 use coremill_pte::program::ScalarType;
+use coremill_tensor::SplitMix64;
 
 use super::arguments::{float_output, same_type};
 use super::map::{copy, resize_to_broadcast};
@@ -44,8 +45,8 @@ pub(super) const TABLE: &[Kernel] = &[
         out[0].resize(&sizes_of(x.ints(0)?)?)?;
         fill(Scalar::Int(1), &mut out[0])
     }),
-    kernel("aten::rand.out", "N>T", |x, out| random(x, out, Random::uniform)),
-    kernel("aten::randn.out", "N>T", |x, out| random(x, out, Random::normal)),
+    kernel("aten::rand.out", "N>T", |x, out| random(x, out, uniform)),
+    kernel("aten::randn.out", "N>T", |x, out| random(x, out, normal)),
     kernel("aten::scalar_tensor.out", "S>T", |x, out| {
         out[0].resize(&[])?;
         fill(x.scalar(0)?, &mut out[0])
@@ -131,39 +132,21 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut OutTensor) -> Resu
     })
 }
 
-/// Numbers that look random: splitmix64.
-struct Random {
-    state: u64,
+/// A random number from 0 on, below 1.
+fn uniform(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 40) as f64 / (1u64 << 24) as f64
 }
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 on, below 1.
-    fn uniform(&mut self) -> f64 {
-        (self.next() >> 40) as f64 / (1u64 << 24) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
+/// A random number of the standard normal distribution.
+fn normal(random: &mut SplitMix64) -> f64 {
+    let radius = (-2.0 * (1.0 - uniform(random)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * uniform(random)).cos()
 }
 
-fn random(
-    x: &Arguments,
-    out: &mut [OutTensor],
-    mut next: impl FnMut(&mut Random) -> f64,
-) -> Result {
+fn random(x: &Arguments, out: &mut [OutTensor], next: impl Fn(&mut SplitMix64) -> f64) -> Result {
     out[0].resize(&sizes_of(x.ints(0)?)?)?;
     float_output(&out[0])?;
-    let mut random = Random { state: x.seed };
+    let mut random = SplitMix64::new(x.seed);
     let numbers: Vec<f64> = (0..out[0].count()).map(|_| next(&mut random)).collect();
     out[0].put_all(&numbers);
     Ok(())
@@ -184,10 +167,10 @@ fn dropout(x: &Arguments, out: &mut [OutTensor]) -> Result {
     float_output(&out[0])?;
     resize_to_broadcast(&[view], &mut out[0])?;
     resize_to_broadcast(&[view], &mut out[1])?;
-    let mut random = Random { state: x.seed };
+    let mut random = SplitMix64::new(x.seed);
     let drops = trains && probability != 0.0;
     let kept: Vec<bool> =
-        (0..view.count()).map(|_| !drops || random.uniform() >= probability).collect();
+        (0..view.count()).map(|_| !drops || uniform(&mut random) >= probability).collect();
     let mask: Vec<i64> = kept.iter().map(|kept| i64::from(*kept)).collect();
     out[1].put_contiguous(&mask);
     compute_float!(Compute::of(view.dtype)?, N => {
