@@ -209,6 +209,36 @@ def states() -> None:
 
 
 @case
+def a_state_in_one_of_two_partitions() -> None:
+    """A buffer whose new value the other partition may need."""
+    import coremltools as ct
+    from executorch.backends.apple.coreml.compiler import CoreMLBackend
+    from executorch.runtime import Runtime
+
+    class Accumulate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+            self.register_buffer("state", torch.zeros(1, 16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state.add_(x)
+            return torch.mm(self.linear(x).relu(), torch.ones(16, 16)) / 8 + self.state
+
+    specs = CoreMLBackend.generate_compile_specs(minimum_deployment_target=ct.target.iOS18)
+    for skipped in ("aten.mm.default", "aten.relu.default"):
+        model = Accumulate().eval()
+        edge = lower(model, (torch.randn(1, 16),), compile_specs=specs, skip_ops_for_coreml_delegation=[skipped])
+        assert calls(edge).count("executorch_call_delegate") == 2, calls(edge)
+        program = edge.to_executorch()
+        method = Runtime.get().load_program(program.buffer).load_method("forward")
+        for _ in range(3):
+            x = torch.randn(1, 16)
+            (found,), wanted = method.execute((x,)), model(x)
+            assert distance(found, wanted, 1.0) <= 0.02, (found, wanted)
+
+
+@case
 def constants_given_from_outside() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
     inputs = (torch.randn(1, 3, 4, 4),)

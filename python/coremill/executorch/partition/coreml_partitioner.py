@@ -124,6 +124,7 @@ class CoreMLPartitioner(Partitioner):
                 tags[tag] = self.delegation_spec
         if self.take_over_constant_data:
             tag_constant_data(exported_program)
+            _untag_returned(exported_program)
         if self.take_over_mutable_buffer:
             logger.info(
                 "Core ML partitioner will take over torch mutable buffer as Core ML state, "
@@ -231,14 +232,37 @@ def _gives_tensors(target: torch._ops.OpOverload) -> bool:
     return all("Tensor" in str(result.type) for result in target._schema.returns)
 
 
+def _untag_returned(program: ExportedProgram) -> None:
+    """Leave constants to the program that it returns: ExecuTorch copies those that partitions share, but not for it."""
+    for node in program.graph.output_node().all_input_nodes:
+        if node.op == "placeholder":
+            node.meta.pop("delegation_tag", None)
+
+
 def _tag_states(program: ExportedProgram, states: Set[str]) -> None:
-    """Hand buffers over that the partition which uses them keeps as states."""
+    """Hand buffers over that the partition which uses them keeps as states.
+
+    ExecuTorch takes the new value of such a buffer out of the graph, so that nothing but the partition may use it.
+    """
     buffers = program.graph_signature.inputs_to_buffers
+    written = {buffer: name for name, buffer in program.graph_signature.buffers_to_mutate.items()}
+    nodes = {node.name: node for node in program.graph.nodes}
     for node in program.graph.nodes:
-        if node.op == "placeholder" and buffers.get(node.name) in states:
-            tags = {user.meta.get("delegation_tag") for user in node.users}
-            if len(tags) == 1 and None not in tags:
-                node.meta["delegation_tag"] = tags.pop()
+        buffer = buffers.get(node.name) if node.op == "placeholder" else None
+        if buffer not in states or buffer not in written:
+            continue
+        new = nodes[written[buffer]]
+        tag = new.meta.get("delegation_tag")
+        if tag is not None and _stays_within(tag, node, new):
+            node.meta["delegation_tag"] = tag
+
+
+def _stays_within(tag: str, buffer: Node, new: Node) -> bool:
+    """Whether nothing outside of a partition needs a buffer or its new value, but the program which keeps the value."""
+    output = new.graph.output_node()
+    users = [user for node in (buffer, new) for user in node.users if user is not output]
+    is_kept_once = [given for given in output.args[0] if given in (buffer, new)] == [new]
+    return is_kept_once and all(user.meta.get("delegation_tag") == tag for user in users)
 
 
 def _is_deprecated_way() -> bool:
