@@ -2,7 +2,9 @@
 
 use std::any::Any;
 
-use coremill_engine::{Array, Elements, Error, Hooks, Limits, Outputs, Port, Session, Value};
+use coremill_engine::{
+    Array, Elements, Error, FeatureSpec, Hooks, Limits, Outputs, Session, Value,
+};
 use coremill_mil::ir::Program;
 use coremill_mil::ops::OpKind;
 use coremill_mil::text;
@@ -35,7 +37,7 @@ pub(crate) fn show(program: &Program) -> String {
 
 /// An array that the port accepts, small numbers if it is benign; none if it would be large.
 pub(crate) fn input(
-    port: &Port,
+    port: &FeatureSpec,
     shape: &[usize],
     draw: &mut Draw<'_>,
     benign: bool,

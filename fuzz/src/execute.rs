@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coremill_engine::{
-    Array, Engine, Error, Hooks, LoadOptions, Outputs, Port, Precision, Session, Value,
+    Array, Engine, Error, FeatureSpec, Hooks, LoadOptions, Numerics, Outputs, Session, Value,
 };
 use coremill_mil::ir::{Binding, Function, Program};
 use coremill_mil::model::{Model, describe};
@@ -65,8 +65,8 @@ fn run_model(
 ) -> Outcome {
     let threads = 1 + draw.below(2);
     let mut outcome = Outcome::Failed;
-    for precision in [Precision::Fast, Precision::Faithful] {
-        let options = LoadOptions { precision, threads, limits: LIMITS, ..LoadOptions::default() };
+    for numerics in [Numerics::Fast, Numerics::Rounded] {
+        let options = LoadOptions { numerics, threads, limits: LIMITS, ..LoadOptions::default() };
         let Ok(engine) = Engine::load(verified, &options) else { return Outcome::Failed };
         for function in &model.program.functions {
             let found = run_function(&engine, function, draw, benign);
@@ -86,9 +86,10 @@ fn run_function(
 ) -> Outcome {
     let Ok(mut session) = engine.session(&function.name) else { return Outcome::Failed };
     let ports = session.inputs().to_vec();
-    let shapes: Option<Vec<_>> = ports.iter().map(Port::default_shape).collect();
+    let shapes: Option<Vec<_>> = ports.iter().map(FeatureSpec::default_shape).collect();
     let Some(mut shapes) = shapes else { return Outcome::Failed };
-    let is_open = |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
+    let is_open =
+        |port: &FeatureSpec| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
     let others = if ports.iter().any(is_open) { 3 } else { 0 };
     let mut outcome = run_shapes(engine, &mut session, function, &shapes, draw, benign);
     for _ in 0..others {
@@ -147,9 +148,9 @@ fn run_shapes(
         assert!(same(first, second), "`{name}` differs from run to run");
     }
 
-    let steady = match engine.precision() {
-        Precision::Fast => is_steady,
-        Precision::Faithful => is_steady_when_rounded,
+    let steady = match engine.numerics() {
+        Numerics::Fast => is_steady,
+        Numerics::Rounded => is_steady_when_rounded,
     };
     let compared = tame && function.all_ops().all(|(_, op)| op.kind().is_some_and(steady));
     // How many elements are not 0 may be a matter of rounding.
@@ -159,17 +160,17 @@ fn run_shapes(
         let shapes = (expected.shape(), expected.dtype()) == (found.shape(), found.dtype());
         let (expected_is, found_is) = (expected.shape(), found.shape());
         assert!(shapes || counts, "`{name}`: {expected_is:?} became {found_is:?}");
-        let tolerance = match engine.precision() {
-            Precision::Fast => 1e-3,
-            Precision::Faithful => 4e-2,
+        let tolerance = match engine.numerics() {
+            Numerics::Fast => 1e-3,
+            Numerics::Rounded => 4e-2,
         };
         if compared && let Some(difference) = difference(expected, found, tolerance) {
             // A program may make much of little: what rounding in its inputs does to it is nobody's fault.
             if is_sensitive(session, &inputs, &observed, tolerance) {
                 return Outcome::Ran;
             }
-            let precision = engine.precision();
-            panic!("`{name}` ({precision:?}): {difference}");
+            let numerics = engine.numerics();
+            panic!("`{name}` ({numerics:?}): {difference}");
         }
     }
     if compared { Outcome::Compared } else { Outcome::Ran }

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coremill_engine::{
-    Array, Engine, Hooks, LoadOptions, Outputs, Port, Precision, Session, Value,
+    Array, Engine, FeatureSpec, Hooks, LoadOptions, Numerics, Outputs, Session, Value,
 };
 use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Dim, Function, Op, Program, Type};
@@ -207,7 +207,7 @@ fn loaded(function: &Function) -> Option<Engine> {
     let model = describe(program(function)).ok()?;
     let verified = verify::verify(&model).ok()?;
     let options = LoadOptions {
-        precision: Precision::Fast,
+        numerics: Numerics::Fast,
         threads: 1,
         limits: LIMITS,
         ..LoadOptions::default()
@@ -243,9 +243,10 @@ fn runs(
     let ports = session.inputs().to_vec();
     let mut all = given;
     if all.is_empty() {
-        let default: Vec<_> = ports.iter().map(Port::default_shape).collect::<Option<_>>()?;
+        let default: Vec<_> =
+            ports.iter().map(FeatureSpec::default_shape).collect::<Option<_>>()?;
         let is_open =
-            |port: &Port| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
+            |port: &FeatureSpec| port.ty.as_tensor().is_some_and(|ty| ty.known_shape().is_none());
         let others = if ports.iter().any(is_open) { OTHER_SHAPES } else { 0 };
         all.push(default);
         for _ in 0..others {

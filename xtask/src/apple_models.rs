@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use coremill::{Model, SaveOptions};
-use coremill_engine::{Array, Engine, LoadOptions, Port, Session};
+use coremill_engine::{Array, Engine, FeatureSpec, LoadOptions, Session};
 use coremill_mil::text::{self, Dialect, NoWeights, PrintOptions};
 use coremill_tensor::DType;
 use serde_json::Value;
@@ -197,7 +197,7 @@ fn run_once(model: &Model) -> Result<(), String> {
 }
 
 /// Floats in −1 to 1; zeros for integers, which may be indices.
-fn random(port: &Port) -> Result<Array, String> {
+fn random(port: &FeatureSpec) -> Result<Array, String> {
     let shape = port.default_shape().ok_or_else(|| format!("`{}` has no shape", port.name))?;
     let dtype = port.ty.as_tensor().map(|tensor| tensor.dtype);
     let count = shape.iter().product();

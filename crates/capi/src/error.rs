@@ -35,29 +35,29 @@ pub(crate) struct Failure {
 }
 
 /// An error that may have a hint.
-pub(crate) trait Hinted: std::fmt::Display {
+pub(crate) trait HasHint: std::fmt::Display {
     fn hint(&self) -> Option<&str> {
         None
     }
 }
 
-impl Hinted for &str {}
-impl Hinted for String {}
-impl Hinted for std::io::Error {}
+impl HasHint for &str {}
+impl HasHint for String {}
+impl HasHint for std::io::Error {}
 
-impl Hinted for Failure {
+impl HasHint for Failure {
     fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 }
 
-impl Hinted for coremill_pte::Error {
+impl HasHint for coremill_pte::Error {
     fn hint(&self) -> Option<&str> {
         coremill_pte::Error::hint(self)
     }
 }
 
-impl Hinted for coremill_runtime::Error {
+impl HasHint for coremill_runtime::Error {
     fn hint(&self) -> Option<&str> {
         coremill_runtime::Error::hint(self)
     }
@@ -66,29 +66,29 @@ impl Hinted for coremill_runtime::Error {
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
-    fn of(status: CoremillStatus, error: &dyn Hinted) -> Failure {
+    fn of(status: CoremillStatus, error: &dyn HasHint) -> Failure {
         Failure { status, message: error.to_string(), hint: error.hint().map(str::to_owned) }
     }
 
-    pub(crate) fn argument(error: impl Hinted) -> Failure {
+    pub(crate) fn argument(error: impl HasHint) -> Failure {
         Failure::of(CoremillStatus::InvalidArgument, &error)
     }
 
-    pub(crate) fn model(error: impl Hinted) -> Failure {
+    pub(crate) fn model(error: impl HasHint) -> Failure {
         Failure::of(CoremillStatus::InvalidModel, &error)
     }
 
     /// An error of the file or directory at a path.
-    pub(crate) fn file(path: &Path, error: &dyn Hinted) -> Failure {
+    pub(crate) fn file(path: &Path, error: &dyn HasHint) -> Failure {
         let failure = Failure::of(CoremillStatus::InvalidModel, error);
         Failure { message: format!("{}: {}", path.display(), failure.message), ..failure }
     }
 
-    pub(crate) fn missing(error: impl Hinted) -> Failure {
+    pub(crate) fn missing(error: impl HasHint) -> Failure {
         Failure::of(CoremillStatus::NotFound, &error)
     }
 
-    pub(crate) fn execution(error: impl Hinted) -> Failure {
+    pub(crate) fn execution(error: impl HasHint) -> Failure {
         Failure::of(CoremillStatus::ExecutionFailed, &error)
     }
 }

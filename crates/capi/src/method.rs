@@ -14,8 +14,8 @@ use coremill_engine::{Elements, Value as Computed};
 use coremill_io::unknown_name;
 use coremill_pte::program::Value as PlannedValue;
 use coremill_runtime::{
-    Delegate, Error, Hooks, Interface, Method as Loaded, OutTensor, Port, ResizeFn, ScalarType,
-    Tensor, Value, View,
+    Delegate, Error, Hooks, Interface, Method as Loaded, OutTensor, ResizeFn, ScalarType, Tensor,
+    Value, ValueSpec, View,
 };
 use coremill_tensor::Buffer;
 #[cfg(feature = "host")]
@@ -123,15 +123,15 @@ impl Instance {
                 }))
             }
             Instance::Program(method) => {
-                let tensors = |ports: Vec<Port>, names: &[String]| {
-                    let port = |(port, name): (Port, &String)| match port {
-                        Port::Tensor { scalar_type, sizes, dynamic, .. } => {
+                let tensors = |ports: Vec<ValueSpec>, names: &[String]| {
+                    let port = |(port, name): (ValueSpec, &String)| match port {
+                        ValueSpec::Tensor { scalar_type, sizes, dynamic, .. } => {
                             let least = |size: &usize| if dynamic { 0 } else { *size };
                             let extents: Vec<_> =
                                 sizes.iter().map(|size| (least(size), Some(*size))).collect();
                             Some(NamedTensor::new(name, scalar_type, &extents))
                         }
-                        Port::Fixed(_) => None,
+                        ValueSpec::Fixed(_) => None,
                     };
                     ports.into_iter().zip(names).filter_map(port).collect()
                 };
@@ -425,7 +425,7 @@ fn run_program(
     let mut values = Vec::new();
     for port in method.inputs().map_err(Failure::execution)? {
         values.push(match port {
-            Port::Tensor { .. } => {
+            ValueSpec::Tensor { .. } => {
                 let view = given.next().ok_or_else(|| Failure::argument("an input is missing"))?;
                 let bytes = view.bytes();
                 let length = AtomicUsize::new(bytes.len());
@@ -437,12 +437,12 @@ fn run_program(
                 Value::Tensor(tensor.map_err(Failure::execution)?)
             }
             // Programs are made for one value of what is not a tensor.
-            Port::Fixed(PlannedValue::Null) => Value::None,
-            Port::Fixed(PlannedValue::Int(value)) => Value::Int(value),
-            Port::Fixed(PlannedValue::Bool(value)) => Value::Bool(value),
-            Port::Fixed(PlannedValue::Double(value)) => Value::Double(value),
-            Port::Fixed(PlannedValue::String(value)) => Value::String(value),
-            Port::Fixed(other) => {
+            ValueSpec::Fixed(PlannedValue::Null) => Value::None,
+            ValueSpec::Fixed(PlannedValue::Int(value)) => Value::Int(value),
+            ValueSpec::Fixed(PlannedValue::Bool(value)) => Value::Bool(value),
+            ValueSpec::Fixed(PlannedValue::Double(value)) => Value::Double(value),
+            ValueSpec::Fixed(PlannedValue::String(value)) => Value::String(value),
+            ValueSpec::Fixed(other) => {
                 return Err(Failure::execution(format!("the program takes {other:?}")));
             }
         });
@@ -451,7 +451,7 @@ fn run_program(
     let results = method.execute_with(&values, inner).map_err(Failure::execution)?;
     let mut written = Vec::new();
     let tensors = ports.iter().enumerate();
-    let tensors = tensors.filter(|(_, port)| matches!(port, Port::Tensor { .. }));
+    let tensors = tensors.filter(|(_, port)| matches!(port, ValueSpec::Tensor { .. }));
     for ((index, (result, _)), output) in tensors.enumerate().zip(checked) {
         let view = results.view(result).map_err(Failure::execution)?;
         let fail = |message: String| of_port(Failure::argument(message), "output", index);

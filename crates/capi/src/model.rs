@@ -13,7 +13,7 @@ use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Backend, Delegate, DelegatedPart, Limits, LoadOptions, Program, backends};
 use coremill_tensor::Buffer;
 
-use crate::error::{CoremillStatus, Failure, Hinted, Result, c_text, guard};
+use crate::error::{CoremillStatus, Failure, HasHint, Result, c_text, guard};
 use crate::handle::Table;
 use crate::hooks::Symbols;
 use crate::options::{CoremillOption, Options, text};
@@ -222,7 +222,7 @@ impl Model {
         }
         let load = LoadOptions {
             threads: options.threads,
-            faithful: options.faithful,
+            rounded: options.rounded,
             ..LoadOptions::default()
         };
         let program = Program::new(program, load).map_err(Failure::model)?;
@@ -235,7 +235,7 @@ impl Model {
     }
 
     fn from_file(path: &Path, options: Options) -> Result<Model> {
-        let fault = |error: &dyn Hinted| Failure::file(path, error);
+        let fault = |error: &dyn HasHint| Failure::file(path, error);
         let metadata = std::fs::metadata(path).map_err(|error| fault(&error))?;
         if metadata.is_dir() {
             let (directory, default) = directory::read(path)?;
@@ -314,7 +314,7 @@ impl Model {
             method,
             delegate: &delegate,
             threads: self.options.threads,
-            faithful: self.options.faithful,
+            rounded: self.options.rounded,
             limits: Limits::default(),
         };
         shared.backend.prepare(&part).map_err(Failure::model)
@@ -477,14 +477,14 @@ mod directory {
     use coremill_pte::coreml::{COMPILED, Description, Directory, METADATA, Metadata, PACKAGE};
     use coremill_tensor::Buffer;
 
-    use crate::error::{Failure, Hinted, Result};
+    use crate::error::{Failure, HasHint, Result};
 
     /// Deeper than any model.
     const MAX_DEPTH: usize = 16;
 
     /// The directory, and the function that is meant where none is named. The model's files are mapped, not read.
     pub(super) fn read(path: &Path) -> Result<(Directory, String)> {
-        let fault = |error: &dyn Hinted| Failure::file(path, error);
+        let fault = |error: &dyn HasHint| Failure::file(path, error);
         let has = |name: &str| path.join(name).exists();
         let root = match (has("Manifest.json"), has("coremldata.bin")) {
             (true, _) => PACKAGE,
@@ -505,7 +505,7 @@ mod directory {
     }
 
     fn add(directory: &mut Directory, from: &Path, to: &str, depth: usize) -> Result {
-        let fault = |error: &dyn Hinted| Failure::file(from, error);
+        let fault = |error: &dyn HasHint| Failure::file(from, error);
         if depth > MAX_DEPTH {
             return Err(fault(&"directories are nested too deeply"));
         }

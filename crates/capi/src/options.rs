@@ -29,7 +29,7 @@ pub struct CoremillOption {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Options {
     pub(crate) threads: usize,
-    pub(crate) faithful: bool,
+    pub(crate) rounded: bool,
     pub(crate) compute_unit: Option<String>,
     pub(crate) cache_dir: Option<String>,
 }
@@ -103,8 +103,8 @@ impl Options {
                     threads.ok_or_else(|| refused(&format!("from 0 to {MAX_THREADS}")))?;
             }
             "precision" => match value {
-                "fast" => self.faithful = false,
-                "faithful" => self.faithful = true,
+                "fast" => self.rounded = false,
+                "faithful" => self.rounded = true,
                 _ => return Err(refused("`fast` or `faithful`")),
             },
             _ => {

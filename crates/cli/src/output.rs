@@ -79,16 +79,16 @@ impl Failure {
 
     /// What the user gave is at fault.
     pub(crate) fn user(message: impl Display) -> Failure {
-        Failure { message: Some(plain(message)), ..Failure::told() }
+        Failure { message: Some(plain(message)), ..Failure::already_reported() }
     }
 
     /// Coremill is at fault.
-    pub(crate) fn ours(message: impl Display) -> Failure {
+    pub(crate) fn internal(message: impl Display) -> Failure {
         Failure { code: Failure::OURS, ..Failure::user(message) }
     }
 
     /// What the user gave is at fault, and they were told already.
-    pub(crate) fn told() -> Failure {
+    pub(crate) fn already_reported() -> Failure {
         Failure { code: Failure::USER, message: None, hint: None, detail: String::new() }
     }
 
@@ -148,7 +148,7 @@ pub(crate) fn failure(error: &coremill::Error) -> Failure {
     match error.rendered() {
         Some(rendered) => {
             tell(&highlight(rendered));
-            Failure::told()
+            Failure::already_reported()
         }
         None => Failure::user(error).hint(error.hint()),
     }
@@ -299,7 +299,7 @@ fn closed_early(written: io::Result<()>) -> Result<(), Failure> {
 
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::ours)?;
+    let text = serde_json::to_string_pretty(value).map_err(Failure::internal)?;
     print_report(&escaped(&(with_flags(&text) + "\n")))
 }
 

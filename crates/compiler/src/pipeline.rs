@@ -227,7 +227,7 @@ pub(crate) fn optimise(
 fn skipped(options: &Options) -> Vec<&str> {
     let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     if options.decompose_sdpa {
-        skipped.push("recognise_attention");
+        skipped.push("fuse_attention");
     }
     skipped
 }

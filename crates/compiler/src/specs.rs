@@ -68,7 +68,7 @@ pub const KEYS: [SpecKey; 8] = [
 
 /// The shapes that the inputs of one symbolic shape may have: that shape, then the shapes and the inputs.
 #[derive(Deserialize)]
-struct Enumerated(serde::de::IgnoredAny, (Vec<Vec<u64>>, Vec<String>));
+struct EnumeratedShapes(serde::de::IgnoredAny, (Vec<Vec<u64>>, Vec<String>));
 
 impl LowerOptions {
     /// Takes over what compile specs say, and keeps them for the device, which reads the compute units.
@@ -170,12 +170,12 @@ fn target(value: &str) -> Result<Option<Opset>> {
 }
 
 fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
-    let entries: Vec<Enumerated> = match serde_json::from_str(value) {
+    let entries: Vec<EnumeratedShapes> = match serde_json::from_str(value) {
         Ok(entries) => entries,
         Err(error) => refuse!("the value is not what ExecuTorch writes: {error}"),
     };
     let mut shapes = BTreeMap::new();
-    for Enumerated(_, (all, names)) in entries {
+    for EnumeratedShapes(_, (all, names)) in entries {
         if all.len() < 2 {
             refuse!("{} shapes are given for {}; expected at least 2", all.len(), names.join(", "));
         }
@@ -189,15 +189,18 @@ fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
 /// Our passes, each with those of coremltools that do the same. Without them a program keeps the form in which its
 /// calls were lowered.
 const PASSES: [(&str, &[&str]); 6] = [
-    ("cancel", &["common::cast_optimization", "common::noop_elimination"]),
-    ("merge_duplicates", &["common::const_deduplication", "common::remove_redundant_ops"]),
+    ("noop_elimination", &["common::cast_optimization", "common::noop_elimination"]),
     (
-        "fold_affine",
+        "common_subexpression_elimination",
+        &["common::const_deduplication", "common::remove_redundant_ops"],
+    ),
+    (
+        "fuse_affine",
         &["common::fuse_conv_batchnorm", "common::fuse_conv_scale", "common::fuse_conv_bias"],
     ),
-    ("recognise_activations", &["common::fuse_gelu_exact", "common::fuse_gelu_tanh_approximation"]),
-    ("recognise_norms", &["common::fuse_layernorm_or_instancenorm"]),
-    ("fold_padding", &["common::fuse_pad_conv"]),
+    ("fuse_activations", &["common::fuse_gelu_exact", "common::fuse_gelu_tanh_approximation"]),
+    ("fuse_norms", &["common::fuse_layernorm_or_instancenorm"]),
+    ("fuse_padding", &["common::fuse_pad_conv"]),
 ];
 
 /// Our passes that do what no pass of a list does.
@@ -310,8 +313,8 @@ mod tests {
         let list = r#"["common::cast_optimization", "common::fuse_pad_conv"]"#;
         let options = applied(&[("pass_pipeline", list)], false).expect("a list of names");
         let skipped = options.options.skipped_passes;
-        assert!(skipped.iter().any(|pass| pass == "recognise_norms"));
-        assert!(!skipped.iter().any(|pass| pass == "cancel" || pass == "fold_padding"));
+        assert!(skipped.iter().any(|pass| pass == "fuse_norms"));
+        assert!(!skipped.iter().any(|pass| pass == "noop_elimination" || pass == "fuse_padding"));
         let passes = coremill_passes::PASSES;
         let exists = |name: &str| passes.iter().any(|pass| pass.name == name);
         assert!(PASSES.iter().all(|(ours, _)| exists(ours)));

@@ -30,6 +30,6 @@
 //! ```
 
 pub use coremill_engine::{
-    Array, Elements, ElementsView, Engine, Error, Hooks, Input, Key, Limits, LoadOptions, Observer,
-    Outputs, Port, Precision, Session, Span, Value, View,
+    Array, Elements, ElementsView, Engine, Error, FeatureSpec, Hooks, Input, Key, Limits,
+    LoadOptions, Numerics, Observer, Outputs, Session, Span, Value, View,
 };

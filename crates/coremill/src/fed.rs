@@ -17,7 +17,7 @@
 //! ```
 
 use coremill_compiler::FED_KEY;
-use coremill_engine::{Array, Port};
+use coremill_engine::{Array, FeatureSpec};
 use coremill_mil::model::Model;
 use coremill_tensor::DType;
 use serde::Deserialize;
@@ -42,7 +42,7 @@ pub fn fed(model: &Model) -> Vec<StateFeedback> {
 
 impl StateFeedback {
     /// What the input takes first, if that is known.
-    pub fn first(&self, ports: &[Port]) -> Option<Array> {
+    pub fn first(&self, ports: &[FeatureSpec]) -> Option<Array> {
         let port = ports.iter().find(|port| port.name == self.input)?;
         let first = self.first.as_ref()?;
         let array = Array::ints(DType::Int32, [first.len()], first.clone());
@@ -53,7 +53,7 @@ impl StateFeedback {
 /// Gives each fed input that nobody gave what it takes: what the step before gave, or what it takes first.
 pub fn feed(
     fed: &[StateFeedback],
-    ports: &[Port],
+    ports: &[FeatureSpec],
     before: Option<&[(String, Array)]>,
     given: &mut Vec<(String, Array)>,
 ) {

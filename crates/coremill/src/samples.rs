@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill_engine::{Array, Port};
+use coremill_engine::{Array, FeatureSpec};
 use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, ImageSizes, ImageType};
 use coremill_session::arrays;
 #[cfg(feature = "images")]
@@ -43,7 +43,7 @@ impl Pixels {
 /// Samples from `.npz` files and from folders of them or of pictures. `check` says what is wrong with one.
 pub(crate) fn read(
     paths: &[PathBuf],
-    ports: &[Port],
+    ports: &[FeatureSpec],
     pixels: &Pixels,
     check: &dyn Fn(&Sample) -> Result<(), Error>,
 ) -> Result<Vec<Sample>, Error> {
@@ -93,7 +93,7 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Error> {
+fn read_one(path: &Path, ports: &[FeatureSpec], pixels: &Pixels) -> Result<Sample, Error> {
     if !is_picture(path) {
         return Ok(arrays::read_npz_for(path, ports)?);
     }
@@ -103,9 +103,10 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
             .with_hint("pass `.npz` files that hold all inputs by name"));
     };
     #[cfg(feature = "images")]
-    let read = |described: &Port| Ok(images::read(path, described, Some(images::Resize::Crop))?);
+    let read =
+        |described: &FeatureSpec| Ok(images::read(path, described, Some(images::Resize::Crop))?);
     #[cfg(not(feature = "images"))]
-    let read = |_: &Port| {
+    let read = |_: &FeatureSpec| {
         let message = format!("{} is a picture, which this build does not read", path.display());
         Err(Error::new(message).with_hint("enable the feature `images` of the crate `coremill`"))
     };
@@ -115,9 +116,9 @@ fn read_one(path: &Path, ports: &[Port], pixels: &Pixels) -> Result<Sample, Erro
 /// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
 /// `read` is given the input, described as an image.
 pub(crate) fn picture(
-    port: &Port,
+    port: &FeatureSpec,
     pixels: &Pixels,
-    read: &dyn Fn(&Port) -> Result<Array, Error>,
+    read: &dyn Fn(&FeatureSpec) -> Result<Array, Error>,
 ) -> Result<Array, Error> {
     let shape = port.default_shape().unwrap_or_default();
     let (color_space, height, width) = match *shape.as_slice() {
@@ -133,7 +134,7 @@ pub(crate) fn picture(
     let sizes = ImageSizes::Fixed;
     let image = ImageType { width: width as i64, height: height as i64, color_space, sizes };
     let description = FeatureDescription::new(&port.name, FeatureType::Image(image));
-    let described = Port { description: Some(description), ..port.clone() };
+    let described = FeatureSpec { description: Some(description), ..port.clone() };
     let mut picture = read(&described)?;
     let Pixels { mean, std } = pixels;
     let channels = shape[1];

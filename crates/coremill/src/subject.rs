@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coremill_compiler::{self as compiler, LowerOptions, LoweredModel, Options, Rewrite};
-use coremill_engine::{Array, Hooks, Port, Precision, Value};
+use coremill_engine::{Array, FeatureSpec, Hooks, Numerics, Value};
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
@@ -92,7 +92,7 @@ pub(crate) type Outputs = Vec<(String, Array)>;
 
 impl Machine {
     /// Loads the program.
-    pub(crate) fn new(made: Artifact, numerics: Precision) -> Result<Machine, Error> {
+    pub(crate) fn new(made: Artifact, numerics: Numerics) -> Result<Machine, Error> {
         let options = RunOptions { numerics, ..RunOptions::default() };
         Ok(Machine(match made {
             Artifact::Model(model) => coremill_session::load(&sound(&model)?, &options)?,
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// The inputs.
-    pub(crate) fn ports(&self) -> Result<Vec<Port>, Error> {
+    pub(crate) fn ports(&self) -> Result<Vec<FeatureSpec>, Error> {
         Ok(self.0.signature(self.0.default_function()?)?.inputs)
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coremill::DType;
-use coremill::engine::{Array, Precision};
+use coremill::engine::{Array, Numerics};
 use coremill::executorch;
 use coremill::session::{Executable, Hooks, RunOptions, Session, Span, inputs, load_program};
 
@@ -74,7 +74,7 @@ fn models_inside_round_as_on_the_device_if_asked() {
     // 2049 is not a half.
     let values = [1.0, 2048.0, 0.0, 0.0];
     let mut fast = session(&*total(&RunOptions::default()));
-    let options = RunOptions { numerics: Precision::Faithful, ..RunOptions::default() };
+    let options = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };
     let mut rounded = session(&*total(&options));
     run(&mut *fast, values);
     run(&mut *rounded, values);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coremill::Report;
-use coremill_engine::{Array, Engine, LoadOptions, Outputs, Precision};
+use coremill_engine::{Array, Engine, LoadOptions, Numerics, Outputs};
 use coremill_tensor::DType;
 use half::f16;
 
@@ -16,7 +16,7 @@ fn pipeline(name: &str) -> PathBuf {
 fn run(path: &Path, input: &str, shape: &[usize], values: &[f32]) -> Outputs {
     let model = coremill::open(path).expect("readable");
     let verified = coremill::verify(&model).unwrap_or_else(|report| panic!("{report}"));
-    let options = LoadOptions { precision: Precision::Faithful, ..LoadOptions::default() };
+    let options = LoadOptions { numerics: Numerics::Rounded, ..LoadOptions::default() };
     let engine = Engine::load(&verified, &options).expect("loaded");
     let mut session = engine.session(engine.default_function()).expect("a session");
     let array = Array::floats(DType::Fp32, shape.to_vec(), values.to_vec());

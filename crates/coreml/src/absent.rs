@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::interface::{Chip, Device, Plan, Port};
+use crate::interface::{ArrayFeature, Chip, Device, Plan};
 use crate::options::LoadOptions;
 use crate::tensor::{Output, OwnedTensor, Tensor};
 
@@ -63,17 +63,17 @@ impl Model {
     }
 
     /// The inputs.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[ArrayFeature] {
         match self.0 {}
     }
 
     /// The outputs.
-    pub fn outputs(&self) -> &[Port] {
+    pub fn outputs(&self) -> &[ArrayFeature] {
         match self.0 {}
     }
 
     /// The states.
-    pub fn states(&self) -> &[Port] {
+    pub fn states(&self) -> &[ArrayFeature] {
         match self.0 {}
     }
 

@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 
 /// An input, an output or a state of a model that is an array.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Port {
+pub struct ArrayFeature {
     /// The name.
     pub name: String,
     /// The type of the elements.
@@ -30,7 +30,7 @@ pub enum Shapes {
     Ranges(Vec<RangeInclusive<usize>>),
 }
 
-impl Port {
+impl ArrayFeature {
     /// Whether it may have a shape.
     pub fn allows(&self, shape: &[usize]) -> bool {
         match &self.shapes {

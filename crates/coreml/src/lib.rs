@@ -22,7 +22,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `options` | [`ComputeUnits`], [`LoadOptions`], [`Cancel`] |
-//! | `interface` | [`Port`], [`Plan`], [`Device`]: what Core ML says about a model and a machine |
+//! | `interface` | [`ArrayFeature`], [`Plan`], [`Device`]: what Core ML says about a model and a machine |
 //! | `tensor`, `convert` | [`Tensor`], [`TensorMut`], [`Output`]: elements where they lie, and on their way |
 //! | `cache` | [`Cache`]: models are compiled once; the feature of that name |
 //! | `apple` | Core ML itself |
@@ -56,7 +56,7 @@ mod machine;
 #[cfg(feature = "cache")]
 pub use cache::{Cache, CompiledModel};
 pub use error::{Error, ErrorKind};
-pub use interface::{Chip, Device, DeviceKind, Plan, PlannedOperation, Port, Shapes};
+pub use interface::{ArrayFeature, Chip, Device, DeviceKind, Plan, PlannedOperation, Shapes};
 pub use machine::{
     Model, PendingModel, State, availability, chip_info, compile, devices, plan, system_build,
 };

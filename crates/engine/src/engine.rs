@@ -16,11 +16,11 @@ use coremill_tensor::Files;
 use crate::array::Array;
 use crate::error::{Error, Result, fail};
 use crate::execute::{Input, Resources, execute};
+use crate::feature::FeatureSpec;
 use crate::hooks::Hooks;
 use crate::ops;
-use crate::options::{LoadOptions, Precision};
+use crate::options::{LoadOptions, Numerics};
 use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
-use crate::port::Port;
 use crate::recycled::RunScratch;
 use crate::spare::BufferPool;
 use crate::value::Value;
@@ -38,17 +38,17 @@ pub struct Engine {
 
 struct EngineInner {
     machine: CpuContext,
-    precision: Precision,
-    functions: Vec<Loaded>,
+    numerics: Numerics,
+    functions: Vec<LoadedModel>,
     default_function: String,
 }
 
-struct Loaded {
+struct LoadedModel {
     name: String,
     program: RwLock<FunctionInstance>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
-    states: Vec<Port>,
+    inputs: Vec<FeatureSpec>,
+    outputs: Vec<FeatureSpec>,
+    states: Vec<FeatureSpec>,
     /// Sets of shapes that the inputs may have together, where the description enumerates them.
     shapes: Vec<Vec<(String, Vec<i32>)>>,
     plans: Mutex<Plans>,
@@ -142,7 +142,7 @@ impl Engine {
                 let source = FunctionContext::new(
                     function.clone(),
                     analysis,
-                    options.precision,
+                    options.numerics,
                     options.limits,
                 );
                 let theirs = before.filter(|before| before.shared.machine.isa == isa);
@@ -158,15 +158,15 @@ impl Engine {
                 let shapes = shapes.map_or_else(Vec::new, |shapes| shapes.enumerated);
                 let program = RwLock::new(FunctionInstance { source, files });
                 let plans = Mutex::default();
-                Ok(Loaded { name, program, inputs, outputs, states, shapes, plans })
+                Ok(LoadedModel { name, program, inputs, outputs, states, shapes, plans })
             })
             .collect::<Result<Vec<_>>>()
             .map_err(Error::of_load)?;
         let default_function = model.default_function_name().to_owned();
         let machine = CpuContext { pool: Pool::new(threads), isa };
-        let precision = options.precision;
+        let numerics = options.numerics;
         Ok(Engine {
-            shared: Arc::new(EngineInner { machine, precision, functions, default_function }),
+            shared: Arc::new(EngineInner { machine, numerics, functions, default_function }),
         })
     }
 
@@ -224,8 +224,9 @@ impl Engine {
 
     /// How many plans were made so far, for all functions together.
     pub fn plans_made(&self) -> usize {
-        let plans =
-            |loaded: &Loaded| loaded.plans.lock().unwrap_or_else(PoisonError::into_inner).count;
+        let plans = |loaded: &LoadedModel| {
+            loaded.plans.lock().unwrap_or_else(PoisonError::into_inner).count
+        };
         self.shared.functions.iter().map(plans).sum()
     }
 
@@ -240,7 +241,10 @@ impl Engine {
     }
 
     /// The inputs, outputs and states of a function.
-    pub fn features(&self, function: &str) -> Result<(&[Port], &[Port], &[Port])> {
+    pub fn features(
+        &self,
+        function: &str,
+    ) -> Result<(&[FeatureSpec], &[FeatureSpec], &[FeatureSpec])> {
         let loaded = &self.shared.functions[self.index(function)?];
         Ok((&loaded.inputs, &loaded.outputs, &loaded.states))
     }
@@ -269,15 +273,15 @@ impl Engine {
     }
 
     /// Where results are rounded.
-    pub fn precision(&self) -> Precision {
-        self.shared.precision
+    pub fn numerics(&self) -> Numerics {
+        self.shared.numerics
     }
 
     /// A user of a function, its states zero.
     pub fn session(&self, function: &str) -> Result<Session> {
         let index = self.index(function)?;
         let loaded = &self.shared.functions[index];
-        let states = loaded.states.iter().map(Port::zeros).collect::<Result<_>>()?;
+        let states = loaded.states.iter().map(FeatureSpec::zeros).collect::<Result<_>>()?;
         Ok(Session {
             engine: self.clone(),
             function: index,
@@ -290,7 +294,7 @@ impl Engine {
     }
 }
 
-impl Loaded {
+impl LoadedModel {
     fn stated(&self) -> RwLockReadGuard<'_, FunctionInstance> {
         self.program.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -337,22 +341,22 @@ fn files(function: &Function) -> Files {
 }
 
 impl Session {
-    fn loaded(&self) -> &Loaded {
+    fn loaded(&self) -> &LoadedModel {
         &self.engine.shared.functions[self.function]
     }
 
     /// What the function takes, states aside.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[FeatureSpec] {
         &self.loaded().inputs
     }
 
     /// What it gives.
-    pub fn outputs(&self) -> &[Port] {
+    pub fn outputs(&self) -> &[FeatureSpec] {
         &self.loaded().outputs
     }
 
     /// What it keeps between runs.
-    pub fn states(&self) -> &[Port] {
+    pub fn states(&self) -> &[FeatureSpec] {
         &self.loaded().states
     }
 
@@ -374,7 +378,7 @@ impl Session {
 
     /// Sets all states to zero.
     pub fn reset(&mut self) -> Result<()> {
-        self.states = self.states().iter().map(Port::zeros).collect::<Result<_>>()?;
+        self.states = self.states().iter().map(FeatureSpec::zeros).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -516,7 +520,7 @@ impl Session {
                 fail!("input `{name}` is given twice");
             }
         }
-        let find = |port: &Port| match inputs.iter().find(|(name, _)| *name == port.name) {
+        let find = |port: &FeatureSpec| match inputs.iter().find(|(name, _)| *name == port.name) {
             Some((_, array)) => port.accept(array.clone()),
             None => match port.default_array()? {
                 Some(array) => Ok(array),
@@ -541,7 +545,7 @@ impl Session {
             })
         };
         // The default shapes belong together, too, whether they are one of the sets or not.
-        let of_set = |port: &Port| sets[0].iter().any(|(name, _)| *name == port.name);
+        let of_set = |port: &FeatureSpec| sets[0].iter().any(|(name, _)| *name == port.name);
         let is_default = || {
             given().all(|(port, found)| {
                 !of_set(port) || port.default_shape().as_deref() == Some(found)
@@ -608,14 +612,17 @@ fn check(function: &Function) -> Result<()> {
 }
 
 /// What a function takes, gives and keeps: its inputs, outputs and states.
-pub fn ports(model: &Model, function: &Function) -> (Vec<Port>, Vec<Port>, Vec<Port>) {
+pub fn ports(
+    model: &Model,
+    function: &Function,
+) -> (Vec<FeatureSpec>, Vec<FeatureSpec>, Vec<FeatureSpec>) {
     let signature = model.signature(&function.name);
     let describe = |name: &str, features: Option<&[FeatureDescription]>| {
         features?.iter().find(|feature| feature.name == name).cloned()
     };
     let port = |value: ValueId, features: Option<&[FeatureDescription]>| {
         let value = function.value(value);
-        Port {
+        FeatureSpec {
             name: value.name.clone(),
             ty: value.ty.unwrap_state().clone(),
             description: describe(&value.name, features),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use coremill_io::cancel;
-use coremill_kernels::{Arena, emptied};
+use coremill_kernels::{Arena, recycle_vec};
 use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
@@ -93,7 +93,7 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     if arena.len() < plan.places.length {
         *arena = reserved(plan.places.length)?;
     }
-    let mut held: Vec<Option<SlotValue<'r>>> = emptied(std::mem::take(&mut recycled.held));
+    let mut held: Vec<Option<SlotValue<'r>>> = recycle_vec(std::mem::take(&mut recycled.held));
     held.resize_with(plan.graph.slots.len(), || None);
     let bytes = plan.places.length * 4;
     let operations = 0;
@@ -102,7 +102,7 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     let mut written = std::mem::take(&mut recycled.written);
     written.clear();
     written.resize(body.outputs.len(), None);
-    let mut into: Vec<(SlotId, &'r mut [f32])> = emptied(std::mem::take(&mut recycled.targets));
+    let mut into: Vec<(SlotId, &'r mut [f32])> = recycle_vec(std::mem::take(&mut recycled.targets));
     for ((output, target), written) in body.outputs.iter().zip(targets.drain(..)).zip(&mut written)
     {
         let (Some(slot), Some(target)) = (output.slot(), target) else { continue };
@@ -149,8 +149,8 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     // Intermediate values that are results, too, would look as if somebody had a use for them.
     run.held.clear();
     run.spare.keep(values.iter().map(|(_, value)| value));
-    recycled.held = emptied(run.held);
-    recycled.targets = emptied(run.targets);
+    recycled.held = recycle_vec(run.held);
+    recycled.targets = recycle_vec(run.targets);
     recycled.node = run.node;
     recycled.written = written;
     Ok(values)
@@ -328,7 +328,7 @@ impl<'r> Run<'r, '_> {
         // Inputs that lie in the arena are borrowed beside the outputs that do; the rest is held.
         let place =
             |operand: &Operand| operand.slot().and_then(|slot| places[slot.index()].clone());
-        let memory = std::mem::take(&mut self.node).emptied();
+        let memory = std::mem::take(&mut self.node).recycle();
         let NodeMemory {
             mut reads,
             mut writes,
@@ -338,7 +338,7 @@ impl<'r> Run<'r, '_> {
             mut outputs,
             ..
         } = memory;
-        let mut heap: Vec<(SlotId, Memory<'r>)> = emptied(memory.heap);
+        let mut heap: Vec<(SlotId, Memory<'r>)> = recycle_vec(memory.heap);
         reads.extend(node.inputs.iter().filter_map(place));
         writes.extend(node.outputs.iter().filter_map(|slot| places[slot.index()].clone()));
         writes.extend(scratch.clone());
@@ -404,7 +404,7 @@ impl<'r> Run<'r, '_> {
         kernel.run(self.machine, &inputs, &mut outputs, scratch)?;
         drop(in_arena);
         let node = NodeMemory { reads, writes, read, written, inputs, outputs, heap: Vec::new() };
-        self.node = node.emptied();
+        self.node = node.recycle();
         for (slot, memory) in heap.drain(..) {
             let info = graph.slot(slot);
             let dtype = info.dtype;
@@ -419,7 +419,7 @@ impl<'r> Run<'r, '_> {
             };
             self.put(slot, held)?;
         }
-        self.node.heap = emptied(heap);
+        self.node.heap = recycle_vec(heap);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Engine::load`] takes a model that was verified; a [`Session`] of one of its functions holds the
 //! states and runs it. A function is planned once for each set of input shapes: constants are folded,
-//! operations fused, weights packed, memory shared. [`Precision`] says where results are rounded,
+//! operations fused, weights packed, memory shared. [`Numerics`] says where results are rounded,
 //! [`Limits`] what a program may ask for, [`Hooks`] who looks on.
 //!
 //! ```
@@ -46,6 +46,7 @@ mod engine;
 mod error;
 mod evaluate;
 mod execute;
+mod feature;
 mod fold;
 mod geometry;
 mod hooks;
@@ -55,7 +56,6 @@ mod movement;
 mod ops;
 mod options;
 mod plan;
-mod port;
 mod recycled;
 mod spare;
 mod value;
@@ -66,10 +66,10 @@ pub use engine::{Engine, Outputs, Session, ports};
 pub use error::{Error, ErrorKind};
 pub use evaluate::evaluate;
 pub use execute::Input;
+pub use feature::FeatureSpec;
 pub use fold::{FoldLimits, fold};
 pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
-pub use options::{LoadOptions, Precision};
-pub use port::Port;
+pub use options::{LoadOptions, Numerics};
 pub use value::{Key, Value};
 pub use weights::expanded;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use coremill_kernels::emptied;
+use coremill_kernels::recycle_vec;
 
 use crate::array::View;
 use crate::plan::SlotId;
@@ -62,15 +62,15 @@ pub(crate) struct NodeMemory<'n> {
 
 impl NodeMemory<'_> {
     /// The same memory for borrows of another lifetime.
-    pub(crate) fn emptied<'o>(self) -> NodeMemory<'o> {
+    pub(crate) fn recycle<'o>(self) -> NodeMemory<'o> {
         NodeMemory {
-            reads: emptied(self.reads),
-            writes: emptied(self.writes),
-            read: emptied(self.read),
-            written: emptied(self.written),
-            inputs: emptied(self.inputs),
-            outputs: emptied(self.outputs),
-            heap: emptied(self.heap),
+            reads: recycle_vec(self.reads),
+            writes: recycle_vec(self.writes),
+            read: recycle_vec(self.read),
+            written: recycle_vec(self.written),
+            inputs: recycle_vec(self.inputs),
+            outputs: recycle_vec(self.outputs),
+            heap: recycle_vec(self.heap),
         }
     }
 }

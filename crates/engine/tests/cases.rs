@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use case::{Case, as_constants, model_of};
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Outputs, Precision, Session, Value};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Outputs, Session, Value};
 use coremill_mil::ir::{Opset, Program};
 use coremill_mil::model::Model;
 use coremill_mil::ops::OpKind;
@@ -31,12 +31,12 @@ const WITHOUT_CASES: &[(&str, &str)] = &[
 
 #[test]
 fn fast() {
-    run_all(|case| run(case, case.program()?, options(Precision::Fast)));
+    run_all(|case| run(case, case.program()?, options(Numerics::Fast)));
 }
 
 #[test]
 fn faithful() {
-    run_all(|case| run(case, case.program()?, options(Precision::Faithful)));
+    run_all(|case| run(case, case.program()?, options(Numerics::Rounded)));
 }
 
 /// An observer wants every value as the program has it, so that nothing is fused, and sees the outputs.
@@ -44,7 +44,7 @@ fn faithful() {
 fn observed() {
     run_all(|case| {
         let model = model_of(case.program()?)?;
-        let mut session = session(&model, &options(Precision::Fast))?;
+        let mut session = session(&model, &options(Numerics::Fast))?;
         let mut seen: BTreeMap<String, Value> = BTreeMap::new();
         let mut observe = |_: &str, name: &str, value: &Value| {
             seen.insert(name.to_owned(), value.clone());
@@ -69,7 +69,7 @@ fn observed() {
 fn inputs_as_constants() {
     run_all(|case| {
         let program = as_constants(case.program()?, &case.inputs)?;
-        run(case, program, options(Precision::Fast))
+        run(case, program, options(Numerics::Fast))
     });
 }
 
@@ -77,7 +77,7 @@ fn inputs_as_constants() {
 fn inputs_as_constants_faithful() {
     run_all(|case| {
         let program = as_constants(case.program()?, &case.inputs)?;
-        run(case, program, options(Precision::Faithful))
+        run(case, program, options(Numerics::Rounded))
     });
 }
 
@@ -89,7 +89,7 @@ fn three_threads() {
 
 #[test]
 fn portable_instructions() {
-    let options = LoadOptions { isa: Some(Isa::Portable), ..options(Precision::Fast) };
+    let options = LoadOptions { isa: Some(Isa::Portable), ..options(Numerics::Fast) };
     run_all(|case| run(case, case.program()?, options.clone()));
 }
 
@@ -107,7 +107,7 @@ fn through_package_and_text() {
         let printed = text::print(&read.program, &PrintOptions::default());
         let program = text::parse(&printed.text, &NoWeights);
         let program = program.map_err(|error| error.render(&case.id))?;
-        run(case, program, options(Precision::Fast))
+        run(case, program, options(Numerics::Fast))
     });
 }
 
@@ -162,8 +162,8 @@ fn run_all(check: impl Fn(&Case) -> Result<(), String>) {
     case::finish(&failures, cases.len());
 }
 
-fn options(precision: Precision) -> LoadOptions {
-    LoadOptions { precision, threads: 1, ..LoadOptions::default() }
+fn options(numerics: Numerics) -> LoadOptions {
+    LoadOptions { numerics, threads: 1, ..LoadOptions::default() }
 }
 
 fn run(case: &Case, program: Program, options: LoadOptions) -> Result<(), String> {
@@ -178,8 +178,8 @@ fn run(case: &Case, program: Program, options: LoadOptions) -> Result<(), String
         let outputs: Outputs = session.run(&taken).map_err(|error| error.to_string())?;
         compare::outputs(case, &outputs, expected)
     };
-    let first = match (&case.faithful, options.precision) {
-        (Some(rounded), Precision::Faithful) => rounded,
+    let first = match (&case.faithful, options.numerics) {
+        (Some(rounded), Numerics::Rounded) => rounded,
         _ => &case.expected,
     };
     once(&mut session, first)?;

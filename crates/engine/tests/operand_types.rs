@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use case::{Case, model_of};
-use coremill_engine::{Array, Elements, Engine, LoadOptions, Precision, Value};
+use coremill_engine::{Array, Elements, Engine, LoadOptions, Numerics, Value};
 use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Binding, Constant, Function, Op, OpId, Program, Type, ValueId};
 use coremill_mil::ops::{Accepts, OpKind, OpRow};
@@ -268,11 +268,11 @@ fn converted_back(array: &Array, dtype: DType) -> Option<Array> {
 fn run(
     program: Program,
     given: &[(String, Array)],
-    precision: Precision,
+    numerics: Numerics,
 ) -> Option<Result<Vec<Array>, String>> {
     let model = model_of(program).ok()?;
     let verified = verify(&model).ok()?;
-    let options = LoadOptions { precision, threads: 1, ..LoadOptions::default() };
+    let options = LoadOptions { numerics, threads: 1, ..LoadOptions::default() };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let engine = Engine::load(&verified, &options)?;
         let mut session = engine.session("main")?;
@@ -358,13 +358,13 @@ fn every_operand_type_gives_its_result_or_an_error() {
             let mut computed: Option<Vec<Array>> = None;
             for constants in &wholes {
                 let Some((program, given)) = retyped(&single, types, constants) else { continue };
-                for precision in [Precision::Fast, Precision::Faithful] {
-                    let Some(outcome) = run(program.clone(), &given, precision) else { continue };
+                for numerics in [Numerics::Fast, Numerics::Rounded] {
+                    let Some(outcome) = run(program.clone(), &given, numerics) else { continue };
                     count += 1;
                     let names: Vec<_> =
                         constants.iter().map(|&id| &single.function().value(id).name).collect();
                     let place =
-                        format!("{} as {types:?}, constant {names:?}, {precision:?}", case.id);
+                        format!("{} as {types:?}, constant {names:?}, {numerics:?}", case.id);
                     match outcome {
                         Err(error) if error == "panics" => {
                             failures.push(format!("{place}: panics"))

@@ -22,7 +22,7 @@ mod sweep;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Port, Precision, Value};
+use coremill_engine::{Array, Engine, FeatureSpec, Hooks, LoadOptions, Numerics, Value};
 use coremill_mil::ir::{Dim, Function};
 use coremill_mil::model::describe;
 use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
@@ -111,7 +111,7 @@ fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
     program.functions.iter_mut().for_each(state_shapes);
     let model = describe(program).map_err(|error| error.to_string())?;
     let verified = verify::verify(&model).map_err(|report| report.to_string())?;
-    let options = LoadOptions { precision: Precision::Fast, threads: 1, ..LoadOptions::default() };
+    let options = LoadOptions { numerics: Numerics::Fast, threads: 1, ..LoadOptions::default() };
     let engine = Engine::load(&verified, &options).map_err(|error| error.to_string())?;
     let session = engine.session(engine.default_function());
     let mut session = session.map_err(|error| error.to_string())?;
@@ -154,7 +154,7 @@ fn state_shapes(function: &mut Function) {
 }
 
 /// Small numbers for an input.
-fn array(port: &Port, draw: &mut Draw<'_>) -> Option<Array> {
+fn array(port: &FeatureSpec, draw: &mut Draw<'_>) -> Option<Array> {
     compare::input(port, &port.default_shape()?, draw, true)
 }
 

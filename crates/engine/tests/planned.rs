@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use coremill_engine::{Array, Engine, Error, Hooks, LoadOptions, Outputs, Port, Precision, Value};
+use coremill_engine::{
+    Array, Engine, Error, FeatureSpec, Hooks, LoadOptions, Numerics, Outputs, Value,
+};
 use coremill_mil::ir::Dim;
 use coremill_mil::verify;
 use coremill_mlpackage::package;
@@ -37,7 +39,7 @@ impl Numbers {
 }
 
 /// An input that the port takes; open dimensions get the extents that the description gives by default.
-fn input(port: &Port, numbers: &mut Numbers) -> Array {
+fn input(port: &FeatureSpec, numbers: &mut Numbers) -> Array {
     let ty = port.ty.as_tensor().expect("inputs are tensors");
     let described = port.description.as_ref().and_then(|feature| feature.ty.array());
     let extent = |(axis, dim): (usize, &Dim)| match dim {
@@ -64,10 +66,10 @@ fn input(port: &Port, numbers: &mut Numbers) -> Array {
     }
 }
 
-fn run_both_ways(path: &Path, precision: Precision, threads: usize) -> Result<String, String> {
+fn run_both_ways(path: &Path, numerics: Numerics, threads: usize) -> Result<String, String> {
     let model = package::read(path).map_err(|error| error.to_string())?;
     let verified = verify::verify(&model).map_err(|report| report.summary())?;
-    let options = LoadOptions { precision, threads, ..LoadOptions::default() };
+    let options = LoadOptions { numerics, threads, ..LoadOptions::default() };
     let text = |error: Error| error.to_string();
     let engine = Engine::load(&verified, &options).map_err(text)?;
     let mut worst: f64 = 0.0;
@@ -105,9 +107,9 @@ fn run_both_ways(path: &Path, precision: Precision, threads: usize) -> Result<St
             }
         }
     }
-    let tolerance = match precision {
-        Precision::Fast => 2e-3,
-        Precision::Faithful => 3e-2,
+    let tolerance = match numerics {
+        Numerics::Fast => 2e-3,
+        Numerics::Rounded => 3e-2,
     };
     if worst > tolerance {
         Err(format!("differ by {worst:.1e}"))
@@ -154,12 +156,12 @@ fn plans_give_what_operations_give_one_by_one() {
         if !only.split(',').any(|only| name.contains(only)) {
             continue;
         }
-        for (precision, threads) in [(Precision::Fast, 1), (Precision::Faithful, 3)] {
-            match run_both_ways(&path, precision, threads) {
-                Ok(found) => println!("{name} {precision:?}: {found}"),
+        for (numerics, threads) in [(Numerics::Fast, 1), (Numerics::Rounded, 3)] {
+            match run_both_ways(&path, numerics, threads) {
+                Ok(found) => println!("{name} {numerics:?}: {found}"),
                 Err(found) => {
-                    println!("{name} {precision:?}: FAILED {found}");
-                    failures.push(format!("{name} {precision:?}: {found}"));
+                    println!("{name} {numerics:?}: FAILED {found}");
+                    failures.push(format!("{name} {numerics:?}: {found}"));
                 }
             }
         }

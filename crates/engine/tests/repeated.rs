@@ -1,6 +1,6 @@
 //! Keys, values and matrices that a program repeats are read where they lie, and give what copies of them give.
 
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Precision, Span, Value};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Span, Value};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
@@ -141,10 +141,10 @@ fn what_is_repeated_gives_what_copies_give() {
         let model = model::describe(parsed).expect("the program can be described");
         let verified = verify::verify(&model)
             .unwrap_or_else(|report| panic!("{}\n{program}", report.summary()));
-        for (precision, threads) in
-            [(Precision::Fast, 1), (Precision::Fast, 3), (Precision::Faithful, 1)]
+        for (numerics, threads) in
+            [(Numerics::Fast, 1), (Numerics::Fast, 3), (Numerics::Rounded, 1)]
         {
-            let options = LoadOptions { precision, threads, ..LoadOptions::default() };
+            let options = LoadOptions { numerics, threads, ..LoadOptions::default() };
             let engine = Engine::load(&verified, &options).expect("the engine takes it");
             let mut session = engine.session("main").expect("there is a function");
             let ports = session.inputs().to_vec();
@@ -169,7 +169,7 @@ fn what_is_repeated_gives_what_copies_give() {
                 let [expected, found] = [expected, found].map(|value| {
                     value.as_array().and_then(Array::as_floats).expect("outputs are floats")
                 });
-                let tolerance = if precision == Precision::Fast { 1e-5 } else { 4e-3 };
+                let tolerance = if numerics == Numerics::Fast { 1e-5 } else { 4e-3 };
                 let alike = expected.iter().zip(found).all(|(x, y)| (x - y).abs() < tolerance);
                 assert!(
                     alike && expected.len() == found.len(),

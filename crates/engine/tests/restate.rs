@@ -1,7 +1,7 @@
 //! Constants take the place of others: plans stay where nothing was decided by them, and results are those of a program
 //! that states them from the start.
 
-use coremill_engine::{Array, Engine, LoadOptions, Precision};
+use coremill_engine::{Array, Engine, LoadOptions, Numerics};
 use coremill_mil::ir::{Constant, ValueId};
 use coremill_mil::model::{self, Model};
 use coremill_mil::{text, verify};
@@ -47,9 +47,9 @@ fn program(salts: [usize; 4]) -> Model {
     model::describe(program).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn engine(model: &Model, precision: Precision) -> Engine {
+fn engine(model: &Model, numerics: Numerics) -> Engine {
     let verified = verify::verify(model).unwrap_or_else(|report| panic!("{report:?}"));
-    let options = LoadOptions { precision, threads: 1, ..LoadOptions::default() };
+    let options = LoadOptions { numerics, threads: 1, ..LoadOptions::default() };
     Engine::load(&verified, &options).expect("it loads")
 }
 
@@ -72,8 +72,8 @@ fn constant(shape: &[u64], elements: &[f32]) -> Constant {
 #[test]
 fn constants_are_restated_and_plans_stay() {
     let model = program([1, 2, 3, 4]);
-    for precision in [Precision::Fast, Precision::Faithful] {
-        let engine = engine(&model, precision);
+    for numerics in [Numerics::Fast, Numerics::Rounded] {
+        let engine = engine(&model, numerics);
         let mut sessions = [(); 2].map(|()| engine.session("main").expect("it is there"));
         sessions.iter_mut().for_each(|session| drop(run(session)));
         assert_eq!(engine.plans_made(), 1);
@@ -100,13 +100,13 @@ fn constants_are_restated_and_plans_stay() {
                 )
             );
             let expected = {
-                let fresh = self::engine(&program(salts), precision);
+                let fresh = self::engine(&program(salts), numerics);
                 run(&mut fresh.session("main").expect("it is there"))
             };
             for session in &mut sessions {
-                assert_eq!(run(session), expected, "{name}, {precision:?}");
+                assert_eq!(run(session), expected, "{name}, {numerics:?}");
             }
-            assert_eq!(engine.plans_made() == before, stays, "{name}, {precision:?}");
+            assert_eq!(engine.plans_made() == before, stays, "{name}, {numerics:?}");
         }
     }
 }
@@ -114,7 +114,7 @@ fn constants_are_restated_and_plans_stay() {
 #[test]
 fn what_does_not_fit_changes_nothing() {
     let model = program([1, 2, 3, 4]);
-    let engine = engine(&model, Precision::Fast);
+    let engine = engine(&model, Numerics::Fast);
     let mut session = engine.session("main").expect("it is there");
     let before = run(&mut session);
     let (w, l) = (value(&model, "w"), value(&model, "l"));
@@ -128,12 +128,12 @@ fn what_does_not_fit_changes_nothing() {
 
 #[test]
 fn models_that_differ_in_constants_alone_are_adopted() {
-    let engine = engine(&program([1, 2, 3, 4]), Precision::Fast);
+    let engine = engine(&program([1, 2, 3, 4]), Numerics::Fast);
     let mut session = engine.session("main").expect("it is there");
     run(&mut session);
     let next = program([5, 2, 6, 4]);
     assert!(engine.update_constants_from(&verify::verify(&next).expect("it is sound")));
-    let fresh = self::engine(&next, Precision::Fast);
+    let fresh = self::engine(&next, Numerics::Fast);
     assert_eq!(run(&mut session), run(&mut fresh.session("main").expect("it is there")));
     assert_eq!(engine.plans_made(), 1);
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use coremill_graph::{Array, DType, Device, Error, Executable, Input, Port, Session};
+use coremill_graph::{Array, DType, Device, Error, Executable, FeatureSpec, Input, Session};
 use coremill_mil::ir::Function;
 use coremill_mil::model::FeatureType;
 
@@ -97,7 +97,7 @@ pub fn judge(path: &Path, device: Device, cache: &Path) -> Result<Option<f64>, S
     Ok(Some(furthest))
 }
 
-fn is_array(port: &Port) -> bool {
+fn is_array(port: &FeatureSpec) -> bool {
     let described = port.description.as_ref().map(|description| &description.ty);
     port.ty.as_tensor().is_some() && !matches!(described, Some(FeatureType::Image(_)))
 }
@@ -152,7 +152,7 @@ impl Numbers {
     }
 
     /// What an input takes: floats from -1 to 1, and the integers 0 and 1, which are indices of almost everything.
-    fn array(&mut self, port: &Port) -> Option<Array> {
+    fn array(&mut self, port: &FeatureSpec) -> Option<Array> {
         let (shape, dtype) = (port.default_shape()?, port.ty.as_tensor()?.dtype);
         let count = shape.iter().product();
         if dtype.is_float() {

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use coremill_engine::{Array, Engine, Outputs, Port};
+use coremill_engine::{Array, Engine, FeatureSpec, Outputs};
 use coremill_session::{Executable, Input, Inputs, OutputSlices, Session, Signature};
 
 use crate::error::Result;
@@ -53,7 +53,7 @@ impl Functions {
     pub(crate) fn signature(&mut self, function: &str) -> Result<Signature> {
         let session = self.open(function)?;
         let [inputs, outputs, states] =
-            [session.inputs(), session.outputs(), session.states()].map(<[Port]>::to_vec);
+            [session.inputs(), session.outputs(), session.states()].map(<[FeatureSpec]>::to_vec);
         Ok(Signature { inputs, outputs, states })
     }
 

@@ -50,10 +50,10 @@ mod weights;
 pub use arg::{Arg, Bools, Ints};
 pub use compile::{CompileOptions, Precision};
 pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
-pub use coremill_engine::{Array, Outputs, Port};
+pub use coremill_engine::{Array, FeatureSpec, Outputs};
 pub use coremill_mil::ir::{Constant, Dim, Opset};
 pub use coremill_session::{
-    ChipInfo, Device, Element, Input, Lying, Shaped, ane_available, chip_info,
+    ArrayView, BorrowedElements, ChipInfo, Device, Element, Input, ane_available, chip_info,
 };
 pub use coremill_tensor::DType;
 pub use error::{BuildError, Error, ErrorKind};

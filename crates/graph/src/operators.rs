@@ -10,7 +10,7 @@ use crate::arg::{Arg, Ints};
 use crate::call::Call;
 use crate::graph::Graph;
 use crate::ops;
-use crate::tensor::{Tensor, shown};
+use crate::tensor::{Tensor, format_dims};
 
 impl<'g> Tensor<'g> {
     /// The matrix product with the other's last two axes exchanged, as a linear layer computes it.
@@ -161,8 +161,10 @@ impl<'g> Tensor<'g> {
             && wanted.iter().all(|&extent| extent > 0)
             && own.iter().zip(&wanted[added..]).all(fits);
         if self.is_valid() && !is_reached {
-            let message =
-                format!("a tensor of shape {} cannot be broadcast to {wanted:?}", shown(&own));
+            let message = format!(
+                "a tensor of shape {} cannot be broadcast to {wanted:?}",
+                format_dims(&own)
+            );
             let hint = "aligned at the last dimension, dimensions must be equal or 1 before";
             return self.graph.mistake(message, Some(hint.into()), Location::caller());
         }

@@ -16,11 +16,11 @@ use crate::params::Param;
 /// Parameters on their way through the compiler, watched: those whose elements nobody looks at may be changed later.
 #[derive(Default)]
 pub(crate) struct TrackedParams {
-    all: BTreeMap<String, Watching>,
+    all: BTreeMap<String, ParamWatcher>,
     looked: BTreeSet<String>,
 }
 
-struct Watching {
+struct ParamWatcher {
     watch: ReadTracker,
     bytes: Buffer,
     dtype: DType,
@@ -29,12 +29,12 @@ struct Watching {
 /// What became of parameters.
 #[derive(Default)]
 pub(crate) struct ParamBindings {
-    params: BTreeMap<String, Placed>,
+    params: BTreeMap<String, MutableParam>,
     spots: Vec<DependentConstant>,
 }
 
 /// A parameter that may be changed.
-struct Placed {
+struct MutableParam {
     /// What stands for its bytes in constants, and the type of the elements there.
     stub: ReadTracker,
     stands_for: DType,
@@ -64,7 +64,7 @@ impl TrackedParams {
             // It is a parameter of several functions.
             Some(known) => known.watch.buffer(),
             None => {
-                self.all.insert(name.to_owned(), Watching { watch, bytes, dtype });
+                self.all.insert(name.to_owned(), ParamWatcher { watch, bytes, dtype });
                 watched
             }
         };
@@ -83,7 +83,7 @@ impl TrackedParams {
             let absent = Buffer::deferred(Arc::new(PlaceholderBytes(watching.bytes.len())));
             let (_, stub) = ReadTracker::new(absent);
             let (bytes, dtype) = (watching.bytes.clone(), watching.dtype);
-            let placed = Placed { stub, stands_for: dtype, bytes, dtype, spots: Vec::new() };
+            let placed = MutableParam { stub, stands_for: dtype, bytes, dtype, spots: Vec::new() };
             places.params.insert(name.clone(), placed);
         }
         for (index, function) in program.functions.iter_mut().enumerate() {

@@ -174,7 +174,7 @@ impl Scheme {
         if self == Scheme::F32 {
             return blocks.clone();
         }
-        Buffer::deferred(Arc::new(Dequantized { scheme: self, blocks: blocks.clone() }))
+        Buffer::deferred(Arc::new(DequantizedBlock { scheme: self, blocks: blocks.clone() }))
     }
 
     /// Neighbouring weights that share a factor and an offset.
@@ -440,12 +440,12 @@ pub(crate) fn exponent_half(exponent: u8) -> f32 {
     })
 }
 
-struct Dequantized {
+struct DequantizedBlock {
     scheme: Scheme,
     blocks: Buffer,
 }
 
-impl ByteSource for Dequantized {
+impl ByteSource for DequantizedBlock {
     fn length(&self) -> usize {
         let (weights, bytes) = self.scheme.block();
         self.blocks.len() / bytes * weights * 4

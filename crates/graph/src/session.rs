@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coremill_coreml::Plan;
-use coremill_engine::{Array, ElementsView, Engine, Outputs, Port};
+use coremill_engine::{Array, ElementsView, Engine, FeatureSpec, Outputs};
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Constant, Definition, Type, ValueId};
 use coremill_mil::model::Model;
@@ -292,17 +292,17 @@ impl Executable {
     }
 
     /// What a function takes, states aside.
-    pub fn inputs(&mut self, function: &str) -> Result<Vec<Port>> {
+    pub fn inputs(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.inputs)
     }
 
     /// What a function gives.
-    pub fn outputs(&mut self, function: &str) -> Result<Vec<Port>> {
+    pub fn outputs(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.outputs)
     }
 
     /// What a function keeps from run to run.
-    pub fn states(&mut self, function: &str) -> Result<Vec<Port>> {
+    pub fn states(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.states)
     }
 

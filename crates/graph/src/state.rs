@@ -7,7 +7,7 @@ use coremill_tensor::DType;
 use crate::arg::Arg;
 use crate::call::Call;
 use crate::graph::Graph;
-use crate::tensor::{Tensor, shown};
+use crate::tensor::{Tensor, format_dims};
 
 /// Floats that stay from run to run: a KV cache for instance.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl<'g> State<'g> {
             return;
         }
         if data.dims() != self.tensor().dims() {
-            let (found, held) = (shown(&data.dims()), shown(&self.tensor().dims()));
+            let (found, held) = (format_dims(&data.dims()), format_dims(&self.tensor().dims()));
             let message = format!("a state of shape {held} is written a tensor of shape {found}");
             let hint = "a state keeps its shape: update a part of it with `slice_update`";
             return self.graph.note(message, Some(hint.into()), location);

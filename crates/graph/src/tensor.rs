@@ -117,7 +117,7 @@ impl<'g> Tensor<'g> {
         let known: Option<Vec<usize>> =
             dims.iter().map(|dim| dim.known().map(|extent| extent as usize)).collect();
         known.unwrap_or_else(|| {
-            let message = format!("a tensor of shape {} has no fixed shape", shown(&dims));
+            let message = format!("a tensor of shape {} has no fixed shape", format_dims(&dims));
             let hint = "use `dims`, or `shape_tensor` for the extents at run time";
             self.graph.note(message, Some(hint.into()), Location::caller());
             dims.iter().map(|dim| dim.known().map_or(1, |extent| extent as usize)).collect()
@@ -134,7 +134,7 @@ impl<'g> Tensor<'g> {
         let (message, hint) = match dims.get(axis).map(Dim::known) {
             Some(Some(extent)) => return extent as usize,
             Some(None) => {
-                let shape = shown(&dims);
+                let shape = format_dims(&dims);
                 let message =
                     format!("axis {axis} of a tensor of shape {shape} has no fixed extent");
                 (message, Some("declare the input with this extent fixed".to_owned()))
@@ -176,7 +176,7 @@ impl<'g> Tensor<'g> {
 }
 
 /// A shape as people write it.
-pub(crate) fn shown(dims: &[Dim]) -> String {
+pub(crate) fn format_dims(dims: &[Dim]) -> String {
     let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
     format!("[{}]", dims.join(", "))
 }

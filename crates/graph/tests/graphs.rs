@@ -353,7 +353,7 @@ fn names_in_options_are_checked() {
     );
     assert_eq!(error.kind(), ErrorKind::Options);
     let error = refused(CompileOptions::new().skipped_passes(["nothing"]));
-    assert!(error.hint().is_some_and(|hint| hint.contains("recognise_attention")), "{error:?}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("fuse_attention")), "{error:?}");
 }
 
 #[test]

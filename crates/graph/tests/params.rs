@@ -7,7 +7,7 @@ use coremill_graph::nn::{
 };
 use coremill_graph::ops::{Concat, Matmul};
 use coremill_graph::{
-    DType, Device, Executable, Graph, Input, Opset, Param, Precision, Session, Shaped, Tensor,
+    ArrayView, DType, Device, Executable, Graph, Input, Opset, Param, Precision, Session, Tensor,
 };
 
 /// Numbers that differ with the salt.
@@ -110,7 +110,7 @@ fn built(net: &Net) -> Graph {
 
 fn run(model: &mut Executable, net: &Net) -> Vec<f32> {
     let x = numbers(net.shape.iter().product(), 5);
-    let x = Shaped { shape: net.shape, elements: &x };
+    let x = ArrayView { shape: net.shape, elements: &x };
     let outputs = model.run(&[("x", &x as &dyn Input)]).expect("it runs");
     outputs.floats("y").expect("floats").to_vec()
 }

@@ -9,7 +9,7 @@ mod payloads;
 use std::time::{Duration, Instant};
 
 use coremill_engine::{Engine, Hooks, Input, LoadOptions, View};
-use coremill_graph::{Array, DType, Device, ErrorKind, Graph, Precision, Session, Shaped};
+use coremill_graph::{Array, ArrayView, DType, Device, ErrorKind, Graph, Precision, Session};
 use coremill_mil::verify::verify;
 use coremill_pte::program::{
     Chain, Delegate, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, Tensor,
@@ -34,7 +34,7 @@ fn run_into_converts_what_lies_otherwise() {
     let mut model = session().compile(&twice(6)).expect("it compiles");
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let halves = x.map(half::f16::from_f32);
-    let shaped = Shaped { shape: &[1, 6], elements: &x };
+    let shaped = ArrayView { shape: &[1, 6], elements: &x };
     let inputs: [&dyn coremill_graph::Input; 3] = [&x, &halves, &shaped];
     for input in inputs {
         let mut y = [0.0f32; 6];

@@ -19,7 +19,7 @@ thread_local! {
 pub struct CancellationToken(Arc<AtomicBool>);
 
 /// What unwinds.
-struct Cancelled;
+struct CancellationUnwind;
 
 impl CancellationToken {
     /// Has the work end at its next [`point`].
@@ -56,13 +56,13 @@ pub fn point() {
     let is_cancelled = CURRENT
         .with_borrow(|current| current.as_ref().is_some_and(CancellationToken::is_cancelled));
     if is_cancelled {
-        resume_unwind(Box::new(Cancelled));
+        resume_unwind(Box::new(CancellationUnwind));
     }
 }
 
 /// Whether what was caught is the end of cancelled work, and no panic.
 pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
-    payload.is::<Cancelled>()
+    payload.is::<CancellationUnwind>()
 }
 
 #[cfg(test)]

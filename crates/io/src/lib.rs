@@ -14,10 +14,10 @@
 pub mod cancel;
 mod destination;
 mod error;
+mod escape;
 pub mod mapped;
 pub mod pages;
 mod room;
-mod shown;
 pub mod staged;
 pub mod windows;
 
@@ -25,8 +25,7 @@ pub use destination::{AtomicDirectory, is_stream, write_anew};
 pub use error::{
     ErrorDetail, quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension,
 };
+pub use escape::{escape_truncated, is_printable, printable, printable_line};
 pub use mapped::{changed, guard, unchanged};
-pub use pages::prefer_large;
-pub use shown::{is_printable, printable, printable_line, shown};
 pub use staged::{Temporary, remove_staged_on_signals, uninterrupted};
 pub use windows::{PositionedWriter, copied, fill_windows, for_each_window, share};

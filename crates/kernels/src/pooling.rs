@@ -271,7 +271,7 @@ mod tests {
     /// A window of one size that moves by one stride. The padding before and after the input counts; what
     /// windows cover behind it does not.
     #[derive(Clone, Copy, Debug)]
-    struct Sliding {
+    struct WindowParams {
         batch: usize,
         input: [usize; 3],
         output: [usize; 3],
@@ -282,7 +282,7 @@ mod tests {
         after: [usize; 3],
     }
 
-    impl Sliding {
+    impl WindowParams {
         fn windows(&self) -> [Vec<WindowRange>; 3] {
             [0, 1, 2].map(|axis: usize| {
                 let window = |at: usize| {
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    fn reference(pooling: Pooling, extents: &Sliding, input: &[f32]) -> Vec<f64> {
+    fn reference(pooling: Pooling, extents: &WindowParams, input: &[f32]) -> Vec<f64> {
         let mut output = vec![];
         let [in_depth, in_height, in_width] = extents.input;
         let [depth, height, width] = extents.output;
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn pooling_agrees_with_the_definition() {
-        let base = Sliding {
+        let base = WindowParams {
             batch: 1,
             input: [1, 1, 5],
             output: [1, 1, 3],
@@ -351,9 +351,9 @@ mod tests {
         };
         let mut cases = vec![
             base,
-            Sliding { channels: 0, ..base },
-            Sliding { output: [0, 1, 3], ..base },
-            Sliding {
+            WindowParams { channels: 0, ..base },
+            WindowParams { output: [0, 1, 3], ..base },
+            WindowParams {
                 batch: 2,
                 input: [1, 4, 5],
                 output: [1, 3, 3],
@@ -363,7 +363,7 @@ mod tests {
                 before: [0, 1, 1],
                 after: [0, 0, 1],
             },
-            Sliding {
+            WindowParams {
                 input: [3, 4, 2],
                 output: [2, 2, 2],
                 kernel: [2, 3, 2],
@@ -375,7 +375,7 @@ mod tests {
         ];
         if !cfg!(miri) {
             cases.extend([
-                Sliding {
+                WindowParams {
                     input: [1, 28, 29],
                     output: [1, 14, 15],
                     channels: 64,
@@ -386,7 +386,7 @@ mod tests {
                     ..base
                 },
                 // Windows that lie in the padding alone.
-                Sliding {
+                WindowParams {
                     input: [1, 1, 3],
                     output: [1, 1, 4],
                     stride: [1, 1, 3],
@@ -394,7 +394,7 @@ mod tests {
                     after: [0, 0, 6],
                     ..base
                 },
-                Sliding {
+                WindowParams {
                     input: [1, 7, 7],
                     output: [1, 1, 1],
                     channels: 100,
@@ -414,7 +414,7 @@ mod tests {
                 extents.batch * extents.output.iter().product::<usize>() * extents.channels;
             let windows = extents.windows();
             let [planes, lines, columns] = &windows;
-            let Sliding { batch, input: size, channels, .. } = extents;
+            let WindowParams { batch, input: size, channels, .. } = extents;
             let windows = [&planes[..], &lines[..], &columns[..]];
             let given = PoolingExtents { batch, input: size, windows, channels };
             for isa in Isa::available() {

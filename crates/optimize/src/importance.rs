@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::error::Error;
 use super::weight::{Candidate, Weight, candidate};
-use super::weighting::Weighting;
+use super::weighting::ElementImportance;
 use coremill_mil::ir::Function;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, Editor};
@@ -63,7 +63,7 @@ pub fn feeds(function: &Function) -> Result<Vec<WeightInput>, Error> {
 }
 
 /// The weighting of a weight; `None` if nothing is known of its input channels.
-pub(super) fn weighting(weight: &Weight, known: &Importance) -> Option<Weighting> {
+pub(super) fn weighting(weight: &Weight, known: &Importance) -> Option<ElementImportance> {
     let (input, _) = weight.axes?;
-    Weighting::new(&weight.shape, input, known.get(&weight.name)?)
+    ElementImportance::new(&weight.shape, input, known.get(&weight.name)?)
 }

@@ -2,7 +2,7 @@
 
 use coremill_tensor::{Buffer, DType};
 
-use super::weighting::Weighting;
+use super::weighting::ElementImportance;
 use coremill_mil::ir::{Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
@@ -25,7 +25,7 @@ pub(super) struct Weight {
     /// Into how many groups convolutions divide it, at most.
     pub(super) groups: usize,
     /// How much outputs depend on its elements, if that is known.
-    pub(super) weighting: Option<Weighting>,
+    pub(super) weighting: Option<ElementImportance>,
 }
 
 /// A constant that could be a weight.

@@ -12,15 +12,15 @@ const LEAST: f32 = 1e-4;
 
 /// The importance of each element of a weight: its blocks are the input channels.
 #[derive(Clone)]
-pub(super) struct Weighting {
+pub(super) struct ElementImportance {
     blocks: Blocks,
     channels: Arc<[f32]>,
 }
 
-impl Weighting {
+impl ElementImportance {
     /// The weighting of a weight of this shape by the mean squares along its input channels; `None` if there are not as
     /// many squares as channels, or they all are given the same.
-    pub(super) fn new(shape: &[usize], input: usize, squares: &[f32]) -> Option<Weighting> {
+    pub(super) fn new(shape: &[usize], input: usize, squares: &[f32]) -> Option<ElementImportance> {
         if squares.len() != shape[input] {
             return None;
         }
@@ -32,7 +32,7 @@ impl Weighting {
         sizes[input] = 1;
         let blocks = Blocks::new(shape, &sizes)?;
         let channels = squares.iter().map(|square| (square / mean).max(LEAST)).collect();
-        Some(Weighting { blocks, channels })
+        Some(ElementImportance { blocks, channels })
     }
 
     /// The importance of each input channel, 1 on average.

@@ -18,7 +18,7 @@ use coremill_mil::ops::OpKind;
 const TOLERANCE: f64 = 1e-3;
 
 /// Runs the pass, and says how many activations it found.
-pub(super) fn recognise_activations(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_activations(editor: &mut Editor<'_>) -> usize {
     let mut found = 0;
     for id in editor.ops() {
         let done = match editor.op(id).and_then(Op::kind) {

@@ -19,7 +19,7 @@ use coremill_mil::ops::OpKind;
 const MAX_CHANNELS: u64 = 1 << 20;
 
 /// Runs the pass, and says how many operations it took out.
-pub(super) fn fold_affine(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_affine(editor: &mut Editor<'_>) -> usize {
     let mut folded = 0;
     for id in editor.ops() {
         if editor.op(id).is_some() && fold(editor, id).is_some() {

@@ -18,7 +18,7 @@ use coremill_mil::ops::OpKind;
 const TOLERANCE: f64 = 1e-3;
 
 /// Runs the pass, and says how many attentions it found.
-pub(super) fn recognise_attention(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_attention(editor: &mut Editor<'_>) -> usize {
     if editor.opset() < Opset::Ios18 {
         return 0;
     }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::Editor;
-use super::cancel::order_of;
+use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Dim, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 

@@ -7,37 +7,37 @@ mod activations;
 mod affine;
 mod attention;
 mod branches;
-mod cancel;
-mod duplicates;
+mod common_subexpressions;
 mod editor;
-mod groups;
-mod inputs;
+mod grouped_queries;
 mod interleave;
 mod literals;
+mod matmul;
 mod names;
+mod noop_elimination;
 mod norms;
 mod padding;
 mod pipeline;
 mod precision;
-mod products;
 mod rescale;
+mod slice_updates;
 mod slices;
 mod special;
 mod transposes;
-mod updates;
+mod unused_inputs;
 
 use std::collections::HashSet;
 use std::fmt;
 
 pub use branches::reparameterize_conv_branches;
 pub use editor::{Editor, Uses};
-pub use inputs::keep_unused_inputs;
 pub use literals::materialize_literals;
 pub use names::without_precision;
 pub use pipeline::{PASSES, check_pass_names, finish, optimize, simplify};
 pub use precision::{KeepFp32, to_fp16};
 pub use rescale::{Magnitude, RescaleOutcome, ScaledGroup, rescale};
 pub use special::is_zero_one_or_out_of_range;
+pub use unused_inputs::keep_unused_inputs;
 
 use coremill_io::ErrorDetail;
 

@@ -13,7 +13,7 @@ use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass, and says how many norms it changed.
-pub(super) fn recognise_norms(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_norms(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         let done = match editor.op(id).and_then(Op::kind) {

@@ -13,7 +13,7 @@ use coremill_mil::ir::{Binding, Constant, Op, OpId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass, and says how many paddings it took in.
-pub(super) fn fold_padding(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_padding(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
     ops.into_iter().filter(|&id| fold(editor, id).is_some()).count()
 }

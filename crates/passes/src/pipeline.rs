@@ -12,9 +12,9 @@ use coremill_mil::ir::Function;
 use coremill_mil::ops::UnknownName;
 
 use crate::{
-    AnalyzedFunction, Editor, Error, KeepFp32, Pass, activations, affine, attention, cancel,
-    duplicates, groups, interleave, keep_unused_inputs, materialize_literals, norms, padding,
-    products, slices, to_fp16, transposes, updates,
+    AnalyzedFunction, Editor, Error, KeepFp32, Pass, activations, affine, attention,
+    common_subexpressions, grouped_queries, interleave, keep_unused_inputs, materialize_literals,
+    matmul, noop_elimination, norms, padding, slice_updates, slices, to_fp16, transposes,
 };
 
 /// The passes in the order in which they run, in rounds until none changes anything. A pass that does not depend on
@@ -22,34 +22,40 @@ use crate::{
 pub const PASSES: &[Pass] = &[
     // First: operations that change nothing would stand between those of the patterns below. Rounds lead back to it, so
     // that it merges the transposes and reshapes that other passes leave side by side.
-    Pass { name: "cancel", run: cancel::cancel },
+    Pass { name: "noop_elimination", run: noop_elimination::noop_elimination },
     // Patterns compare values by their ids: `x - mean(x)` that is computed twice has to be one value for
-    // `recognise_norms`.
-    Pass { name: "merge_duplicates", run: duplicates::merge_duplicates },
+    // `fuse_norms`.
+    Pass {
+        name: "common_subexpression_elimination",
+        run: common_subexpressions::common_subexpression_elimination,
+    },
     // A slice goes only if all its users are slices. Equal slices are one by now.
     Pass { name: "merge_slices", run: slices::merge_slices },
-    // Products take transposes of matrices in, and those with constant matrices become `linear`, which `fold_affine`
-    // folds into. `recognise_attention` looks for the `transpose_y` that this pass sets.
-    Pass { name: "shape_products", run: products::shape_products },
-    // After `shape_products`: scales and shifts by constants go into the weights of its `linear`, too.
-    Pass { name: "fold_affine", run: affine::fold_affine },
+    // Products take transposes of matrices in, and those with constant matrices become `linear`, which `fuse_affine`
+    // folds into. `fuse_attention` looks for the `transpose_y` that this pass sets.
+    Pass { name: "canonicalize_matmul", run: matmul::canonicalize_matmul },
+    // After `canonicalize_matmul`: scales and shifts by constants go into the weights of its `linear`, too.
+    Pass { name: "fuse_affine", run: affine::fuse_affine },
     // Both replace a pattern by one operation, which lets transposes pass more often than the pattern does: they stand
     // before `sink_transposes`.
-    Pass { name: "recognise_activations", run: activations::recognise_activations },
-    Pass { name: "recognise_norms", run: norms::recognise_norms },
+    Pass { name: "fuse_activations", run: activations::fuse_activations },
+    Pass { name: "fuse_norms", run: norms::fuse_norms },
     // Independent of the others; padding that was next to a transpose is taken in when a later round has moved that.
-    Pass { name: "fold_padding", run: padding::fold_padding },
+    Pass { name: "fuse_padding", run: padding::fuse_padding },
     // The transpose of a shuffle is part of its pattern, so it has to be found before transposes move.
     Pass { name: "interleave", run: interleave::interleave },
     // After all patterns that contain elementwise operations, which it would reorder.
     Pass { name: "sink_transposes", run: transposes::sink_transposes },
     // Transposes that could sink are gone; those left on both sides of an update are moved to the part that it writes.
-    Pass { name: "simplify_updates", run: updates::simplify_updates },
-    // Before `recognise_attention`: it follows the rows of a product through scale, mask and softmax one by one, and
+    Pass { name: "canonicalize_slice_update", run: slice_updates::canonicalize_slice_update },
+    // Before `fuse_attention`: it follows the rows of a product through scale, mask and softmax one by one, and
     // takes the repetition of keys out, so that attention is found in its grouped form.
-    Pass { name: "group_queries", run: groups::group_queries },
+    Pass {
+        name: "fuse_grouped_query_attention",
+        run: grouped_queries::fuse_grouped_query_attention,
+    },
     // Last: its pattern is the longest, and every pass above brings a part of it into the expected form.
-    Pass { name: "recognise_attention", run: attention::recognise_attention },
+    Pass { name: "fuse_attention", run: attention::fuse_attention },
 ];
 
 /// Maximum number of rounds. What the passes leave then is sound, only larger.

@@ -53,13 +53,13 @@ pub fn to_fp16(draft: &AnalyzedFunction, keep: &KeepFp32) -> Result<AnalyzedFunc
     let mut target = Function::new(&function.name, function.opset);
     target.attributes = function.attributes.clone();
     target.unknown = function.unknown.clone();
-    let mut narrowing = Narrowing {
+    let mut narrowing = Fp16Rewriter {
         source: function,
         known: analysis,
         wide,
         target,
         analysis: Analysis::after(analysis),
-        map: vec![Mapped::default(); function.value_count()],
+        map: vec![MappedValue::default(); function.value_count()],
         log: Vec::new(),
         names: names_of(function),
         stated: HashSet::new(),
@@ -74,14 +74,14 @@ pub fn to_fp16(draft: &AnalyzedFunction, keep: &KeepFp32) -> Result<AnalyzedFunc
 
 /// What a value became. A float has up to two forms.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mapped {
+struct MappedValue {
     /// The value in its own type.
     full: Option<ValueId>,
     /// The value in `fp16`.
     half: Option<ValueId>,
 }
 
-struct Narrowing<'f> {
+struct Fp16Rewriter<'f> {
     source: &'f Function,
     known: &'f Analysis,
     /// Operations that stay in `fp32`.
@@ -89,7 +89,7 @@ struct Narrowing<'f> {
     target: Function,
     analysis: Analysis,
     /// By [`ValueId::index`] of the source.
-    map: Vec<Mapped>,
+    map: Vec<MappedValue>,
     /// Forms that were made in the block at hand, to be forgotten at its end.
     log: Vec<(ValueId, bool)>,
     names: HashSet<String>,
@@ -97,7 +97,7 @@ struct Narrowing<'f> {
     stated: HashSet<String>,
 }
 
-impl Narrowing<'_> {
+impl Fp16Rewriter<'_> {
     fn run(&mut self) -> Result<(), Error> {
         let (from, to) = (self.source.body, self.target.body);
         for &input in self.source.inputs() {

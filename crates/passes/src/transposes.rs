@@ -11,7 +11,7 @@
 //! takes out those that meet what undoes them.
 
 use super::Editor;
-use super::cancel::order_of;
+use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 

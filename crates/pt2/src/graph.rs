@@ -5,7 +5,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use crate::dce;
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_RANK;
 use crate::normalize;
 use crate::program::{
@@ -191,7 +191,10 @@ impl Reader<'_> {
                 .map_err(|_| Error::limit("the graph has more values than 32 bits count"))?,
         );
         if self.names.insert(name.clone(), id).is_some() {
-            return Err(Error::malformed(format!("`{}` is defined twice", shown(&name))));
+            return Err(Error::malformed(format!(
+                "`{}` is defined twice",
+                escape_truncated(&name)
+            )));
         }
         self.graph.values.push(Value { name, meta });
         Ok(id)
@@ -201,7 +204,7 @@ impl Reader<'_> {
         self.names.get(name).copied().ok_or_else(|| {
             Error::malformed(format!(
                 "`{}` is used, but no input or earlier node defines it",
-                shown(name)
+                escape_truncated(name)
             ))
             .with_hint(
                 "call `run_decompositions()` before saving, or export with the current torch",
@@ -210,7 +213,7 @@ impl Reader<'_> {
     }
 
     fn untyped(name: &str, table: &str) -> Error {
-        Error::malformed(format!("`{}` has no entry in `{table}`", shown(name)))
+        Error::malformed(format!("`{}` has no entry in `{table}`", escape_truncated(name)))
     }
 
     fn define_tensor(&mut self, name: String) -> Result<ValueId, Error> {

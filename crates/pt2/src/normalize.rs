@@ -1,6 +1,6 @@
 //! The arguments of a call as its schema lists them: all of them, in order, of the types that it wants.
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_REPEATED_DEFAULT;
 use crate::program::Argument;
 use crate::schema::{Kind, Schema};
@@ -34,7 +34,7 @@ pub(crate) fn arguments(
         let Some(index) = index else {
             return Err(Error::unsupported(format!(
                 "argument `{}` at position {position} does not belong to `{}` ({})",
-                shown(&name),
+                escape_truncated(&name),
                 schema.name,
                 names(schema)
             ))

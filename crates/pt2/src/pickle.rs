@@ -3,7 +3,7 @@
 //! A name that is not on the list, and an opcode that builds objects, is an error that says so. Where tensors are wanted
 //! that a Python object holds, such names stand for [`Value::Opaque`] instead, as does whatever is made of it.
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_PICKLE_VALUES;
 
 /// A value in a [`Pickle`]; an index.
@@ -440,8 +440,8 @@ impl Machine<'_> {
             }
             None => Err(Error::unsupported(format!(
                 "the pickle names `{}.{}`, which is not on the list of what data may name; pickles are never executed",
-                shown(module),
-                shown(name)
+                escape_truncated(module),
+                escape_truncated(name)
             ))
             .with_hint("export with a torch of 2.9 or later, which stores tensors without pickles")),
         }

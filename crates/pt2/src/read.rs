@@ -10,7 +10,7 @@ use coremill_io::unknown_name;
 use coremill_tensor::Buffer;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, ErrorKind, shown};
+use crate::error::{Error, ErrorKind, escape_truncated};
 use crate::graph::{self, Context};
 use crate::program::{
     Argument, CallSignature, Constraint, Dialect, ExportedProgram, Graph, InputKind, Module,
@@ -283,7 +283,7 @@ impl ExportedProgram {
 }
 
 fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{}`", shown(name))).collect::<Vec<_>>().join(", ")
+    names.iter().map(|name| format!("`{}`", escape_truncated(name))).collect::<Vec<_>>().join(", ")
 }
 
 fn layout(archive: &Archive) -> Result<Layout, Error> {
@@ -322,7 +322,7 @@ fn insert(
             Ok(())
         }
         Entry::Occupied(known) => {
-            let name = shown(known.key());
+            let name = escape_truncated(known.key());
             Err(Error::malformed(format!("there are two tensors `{name}`")))
         }
     }
@@ -333,7 +333,7 @@ fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
         wire::SymInt::AsInt(value) => Ok(value),
         wire::SymInt::AsExpr(expression) => Err(Error::malformed(format!(
             "a stored tensor has the size `{}`; stored sizes are numbers",
-            shown(&expression.expr_str)
+            escape_truncated(&expression.expr_str)
         ))),
     });
     fixed.collect()
@@ -524,9 +524,9 @@ fn paired(graph: &Graph, argument: &Argument, name: &str) -> Result<(), Error> {
         Argument::Value(id) if graph.value(*id).name == name => Ok(()),
         other => Err(Error::malformed(format!(
             "the signature has `{}` where the graph has {}",
-            shown(name),
+            escape_truncated(name),
             match other {
-                Argument::Value(id) => format!("`{}`", shown(&graph.value(*id).name)),
+                Argument::Value(id) => format!("`{}`", escape_truncated(&graph.value(*id).name)),
                 constant => format!("{constant:?}"),
             }
         ))),
@@ -623,7 +623,7 @@ fn check_tensors(
         if seen.insert(name) && !tensors.contains_key(name) {
             return Err(Error::malformed(format!(
                 "the signature names `{}`, and the archive has no weights or constant for it",
-                shown(name)
+                escape_truncated(name)
             ))
             .with_hint("export the program anew; the file may be incomplete"));
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use coremill_tensor::Buffer;
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::{MAX_DEPTH, MAX_PICKLE_VALUES, MAX_RANK};
 use crate::pickle::{Id, Pickle, Value};
 use crate::scalar::ScalarType;
@@ -339,7 +339,7 @@ fn name_of(value: &Value) -> &str {
 }
 
 fn unexpected(global: &str, how: &str) -> Error {
-    let name = shown(&global.replace(' ', "."));
+    let name = escape_truncated(&global.replace(' ', "."));
     Error::unsupported(format!("the pickle has `{name}` where it {how}, which is not read"))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_DEPTH;
 
 /// The shape of a nested Python value.
@@ -45,7 +45,10 @@ impl TreeSpec {
             return Ok(TreeSpec::Leaf);
         }
         let (protocol, wire): (u64, Wire) = serde_json::from_str(text).map_err(|error| {
-            Error::malformed(format!("the tree specification `{}`: {error}", shown(text)))
+            Error::malformed(format!(
+                "the tree specification `{}`: {error}",
+                escape_truncated(text)
+            ))
         })?;
         if protocol != PROTOCOL {
             return Err(Error::unsupported(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits;
 use crate::program::{
     Chain, ExecutionPlan, Instruction, Place, Placement, Program, ScalarType, ShapeDynamism,
@@ -15,7 +15,8 @@ type Result<T> = std::result::Result<T, Error>;
 pub(crate) fn check(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for plan in &program.plans {
-        let within = |error: Error| error.within(format!("method `{}`", shown(&plan.name)));
+        let within =
+            |error: Error| error.within(format!("method `{}`", escape_truncated(&plan.name)));
         if !names.insert(&plan.name) {
             return Err(within(Error::malformed("there are two methods of the name")));
         }

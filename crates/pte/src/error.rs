@@ -139,6 +139,6 @@ impl std::error::Error for Error {
 }
 
 /// Text out of a file, fit for a message.
-pub(crate) fn shown(text: &str) -> String {
-    coremill_io::shown(text, 80)
+pub(crate) fn escape_truncated(text: &str) -> String {
+    coremill_io::escape_truncated(text, 80)
 }

@@ -7,7 +7,7 @@ use coremill_tensor::Buffer;
 
 use crate::ByteRope;
 use crate::check::shape;
-use crate::error::{Error, ErrorKind, shown};
+use crate::error::{Error, ErrorKind, escape_truncated};
 use crate::flatbuffer::{Builder, Fields, Offset, Table};
 use crate::program::{ScalarType, Unknown};
 use crate::schema;
@@ -138,7 +138,7 @@ fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
     };
     let length = u64::from(u32::from_le_bytes([header[4], header[5], header[6], header[7]]));
     if header[..4] != HEADER_MAGIC || length < HEADER_BYTES as u64 {
-        let found = shown(&String::from_utf8_lossy(&header[..4]));
+        let found = escape_truncated(&String::from_utf8_lossy(&header[..4]));
         let message = format!("the header is `{found}` of {length} bytes; `FH01` of 40 is read");
         return Err(Error::malformed(message).at(8));
     }
@@ -206,7 +206,7 @@ fn layout(table: &Table<'_>) -> Result<TensorLayout> {
 fn check(data: &ExternalData) -> Result<()> {
     let mut keys = BTreeSet::new();
     for entry in &data.entries {
-        let within = |error: Error| error.within(format!("`{}`", shown(&entry.key)));
+        let within = |error: Error| error.within(format!("`{}`", escape_truncated(&entry.key)));
         if !keys.insert(&entry.key) {
             return Err(within(Error::malformed("there are two entries of the name")));
         }
@@ -233,7 +233,7 @@ fn write(data: &ExternalData, builder: &mut Builder, segments: &mut Segments) ->
     let mut entries = Vec::new();
     for entry in &data.entries {
         use schema::named_data as slot;
-        let within = |error: Error| error.within(format!("`{}`", shown(&entry.key)));
+        let within = |error: Error| error.within(format!("`{}`", escape_truncated(&entry.key)));
         entry.unknown.check_writable("the entry").map_err(within)?;
         let alignment = segments::alignment(entry.alignment).map_err(within)?;
         let segment = segments.add(&entry.data, alignment)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::ByteRope;
 use crate::check::check;
-use crate::error::{Error, ErrorKind, shown};
+use crate::error::{Error, ErrorKind, escape_truncated};
 use crate::flatbuffer::{Builder, Fields, Offset};
 use crate::program::{
     Chain, Delegate, ExecutionPlan, Frame, Instruction, Place, Placement, Program, Tensor, Value,
@@ -76,7 +76,8 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
     let empty: Vec<Offset> = (0..inline).map(|_| builder.table(&mut Fields::default())).collect();
     let mut named_data = Vec::new();
     for named in &program.named_data {
-        let within = |error: Error| error.within(format!("named data `{}`", shown(&named.key)));
+        let within =
+            |error: Error| error.within(format!("named data `{}`", escape_truncated(&named.key)));
         named.unknown.check_writable("the name").map_err(within)?;
         let alignment = segments::alignment(named.alignment).map_err(within)?;
         let segment = segments.add(&named.data, alignment)?;
@@ -92,8 +93,9 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
     let mut plans = Vec::new();
     for plan in &program.plans {
         plans.push(
-            self::plan(plan, &references, builder)
-                .map_err(|error| error.within(format!("method `{}`", shown(&plan.name))))?,
+            self::plan(plan, &references, builder).map_err(|error| {
+                error.within(format!("method `{}`", escape_truncated(&plan.name)))
+            })?,
         );
     }
 

@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use coremill::images;
-use coremill_engine::{Array, Elements, Outputs, Port, Value};
+use coremill_engine::{Array, Elements, FeatureSpec, Outputs, Value};
 use coremill_io::unknown_name;
 use coremill_tensor::DType;
 use pyo3::prelude::*;
@@ -36,7 +36,7 @@ pub(crate) struct SuppliedArrays {
 
 impl SuppliedArrays {
     /// The arrays; pictures as the inputs of a model take them.
-    pub(crate) fn arrays(self, ports: &[Port]) -> Result<Vec<(String, Array)>, Failure> {
+    pub(crate) fn arrays(self, ports: &[FeatureSpec]) -> Result<Vec<(String, Array)>, Failure> {
         let items = self.items.into_iter().map(|(name, item)| {
             let array = match item {
                 Item::Array(array) => array,

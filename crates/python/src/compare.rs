@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coremill::OpenedModel;
 use coremill::compare::{self as library, Contents, PerOpReport, RunningModel, Target};
-use coremill_engine::Precision;
+use coremill_engine::Numerics;
 use coremill_pte as pte;
 use coremill_session::{Executable, FeatureSpec, RunOptions};
 use pyo3::prelude::*;
@@ -60,12 +60,12 @@ pub(crate) fn per_op(
 
 /// One of two programs.
 enum Side {
-    Model(Arc<OpenedModel>, Precision),
-    Program(Arc<pte::Program>, Precision),
+    Model(Arc<OpenedModel>, Numerics),
+    Program(Arc<pte::Program>, Numerics),
 }
 
 impl Side {
-    fn of(side: &Bound<'_, PyAny>, precision: Precision) -> PyResult<Side> {
+    fn of(side: &Bound<'_, PyAny>, precision: Numerics) -> PyResult<Side> {
         if let Ok(model) = side.cast::<Model>() {
             return Ok(Side::Model(model.get().opened.clone(), precision));
         }

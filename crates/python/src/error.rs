@@ -6,7 +6,7 @@
 use coremill::ErrorKind;
 use coremill::convert::{self, Part};
 use coremill_compiler::{self as compiler, LoweringError, UnsupportedOp};
-use coremill_io::shown;
+use coremill_io::escape_truncated;
 use coremill_pt2 as pt2;
 use coremill_pte as pte;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -219,7 +219,7 @@ fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
 /// Text for people as it is, lines of code no longer than a command prints them where there is no terminal.
 fn plain(part: Part, text: &str) -> String {
     match part {
-        Part::Code => shown(text, MAX_CODE).to_string(),
+        Part::Code => escape_truncated(text, MAX_CODE).to_string(),
         _ => text.to_owned(),
     }
 }

@@ -179,20 +179,22 @@ fn lower(
 #[pyfunction]
 fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>> {
     let PathArgument(path) = path;
-    enum Loaded {
+    enum LoadedFile {
         Model(OpenedModel),
         Program(Box<coremill_pte::Program>),
     }
     let loaded = work::run(py, move |stage| {
         stage.set(format!("reading {}", path.display()));
         Ok(match executorch::is_program(&path) {
-            true => Loaded::Program(Box::new(executorch::open(&path)?)),
-            false => Loaded::Model(coremill::open_with_source(&path)?),
+            true => LoadedFile::Program(Box::new(executorch::open(&path)?)),
+            false => LoadedFile::Model(coremill::open_with_source(&path)?),
         })
     })?;
     Ok(match loaded {
-        Loaded::Model(opened) => Bound::new(py, Model::new(opened, Vec::new(), None))?.into_any(),
-        Loaded::Program(program) => {
+        LoadedFile::Model(opened) => {
+            Bound::new(py, Model::new(opened, Vec::new(), None))?.into_any()
+        }
+        LoadedFile::Program(program) => {
             Bound::new(py, Program::new(*program, Vec::new(), Vec::new()))?.into_any()
         }
     })

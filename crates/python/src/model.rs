@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::{OpenedModel, SaveOptions};
-use coremill_engine::Precision;
+use coremill_engine::Numerics;
 use coremill_mil::ir::Opset;
 use coremill_mil::text::{self, Dialect, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Severity};
@@ -188,10 +188,10 @@ impl Model {
 }
 
 /// Where results are rounded.
-pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Precision> {
+pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Numerics> {
     match name {
-        "fast" => Ok(Precision::Fast),
-        "faithful" => Ok(Precision::Faithful),
+        "fast" => Ok(Numerics::Fast),
+        "faithful" => Ok(Numerics::Rounded),
         other => {
             let message = format!("`precision` is `{other}`; expected `fast` or `faithful`");
             Err(error::option(py, message, None))

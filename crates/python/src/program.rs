@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coremill::SaveOptions;
 use coremill::executorch;
 use coremill_compiler::{Reason, Report};
-use coremill_engine::{Array, Precision, Value};
+use coremill_engine::{Array, Numerics, Value};
 use coremill_io::unknown_name;
 use coremill_pte as pte;
 use coremill_session::{RunOptions, Session, inputs as by_name};
@@ -87,7 +87,7 @@ impl Program {
         let data = data.into_iter().map(|PathArgument(path)| path).collect();
         let session = work::run(py, move |stage| {
             stage.set("loading the method");
-            let numerics = if faithful { Precision::Faithful } else { Precision::Fast };
+            let numerics = if faithful { Numerics::Rounded } else { Numerics::Fast };
             let options = RunOptions { threads, numerics, data, ..RunOptions::default() };
             let executable = coremill_session::load_program((*program).clone(), &options)?;
             Ok(match name {

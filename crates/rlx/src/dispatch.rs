@@ -15,7 +15,7 @@ use crate::{
     quantized, recurrent, shape, spectral, windows,
 };
 
-pub(crate) struct Lowered {
+pub(crate) struct LoweredGraph {
     pub(crate) graph: Graph,
     pub(crate) inputs: Vec<(String, RlxType)>,
     pub(crate) outputs: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) fn lower(
     source: &rlx_ir::Graph,
     target: Opset,
     sizes: &Sizes,
-) -> Result<Lowered, Error> {
+) -> Result<LoweredGraph, Error> {
     let graph = Graph::for_target(target);
     let (inputs, blocks) = Default::default();
     let context = Context { graph: &graph, sizes, inputs, blocks, lower: nodes };
@@ -43,7 +43,7 @@ pub(crate) fn lower(
     }
     let (inputs, blocks) = (context.inputs.take(), context.blocks.take());
     graph.check()?;
-    Ok(Lowered { graph, inputs, outputs, blocks })
+    Ok(LoweredGraph { graph, inputs, outputs, blocks })
 }
 
 /// Lowers all nodes of a graph but those whose values are there already.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use coremill_cache::{Key, Options, Store};
 use coremill_coreml::{
-    Cache, CompiledModel, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation, Port, Shapes,
-    State, Tensor as Array, TensorMut,
+    ArrayFeature, Cache, CompiledModel, ComputeUnits, LoadOptions, Model, Plan, PlannedOperation,
+    Shapes, State, Tensor as Array, TensorMut,
 };
 use coremill_io::unknown_name;
 use coremill_pte::coreml::{COMPILED, Directory, PACKAGE, Payload};
@@ -316,7 +316,7 @@ impl Delegate for CoreMlDelegate {
     }
 
     fn interface(&self) -> Interface {
-        let features = |names: &[String], ports: &[Port]| {
+        let features = |names: &[String], ports: &[ArrayFeature]| {
             let find = |name: &String| ports.iter().find(|port| port.name == *name);
             names.iter().filter_map(find).filter_map(feature).collect()
         };
@@ -329,7 +329,7 @@ impl Delegate for CoreMlDelegate {
 
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
         let Some(state) = &self.state else { return Ok(Vec::new()) };
-        let read = |port: &Port| -> Result<(String, Tensor)> {
+        let read = |port: &ArrayFeature| -> Result<(String, Tensor)> {
             let array = state.read(&port.name).map_err(of_model)?;
             let Some(scalar_type) = ScalarType::of(array.dtype) else {
                 fail!("the state `{}` is of type `{}`", port.name, array.dtype)
@@ -424,7 +424,7 @@ fn dtype_of(scalar_type: ScalarType) -> Result<DType> {
     }
 }
 
-fn feature(port: &Port) -> Option<Feature> {
+fn feature(port: &ArrayFeature) -> Option<Feature> {
     let scalar_type = ScalarType::of(port.dtype)?;
     let extents = match &port.shapes {
         Shapes::Fixed => port.shape.iter().map(|size| (*size, Some(*size))).collect(),

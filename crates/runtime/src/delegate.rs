@@ -32,7 +32,7 @@ pub struct DelegatedPart<'a> {
     /// The most threads that it should use; 0 stands for one for each processor.
     pub threads: usize,
     /// Whether each result is to be rounded to its type, as a device does that stores it.
-    pub faithful: bool,
+    pub rounded: bool,
     /// What it may ask for.
     pub limits: Limits,
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use coremill_engine::{
-    Array, Elements, ElementsView, Engine, Input, LoadOptions, Port, Precision, Session, Value,
+    Array, Elements, ElementsView, Engine, FeatureSpec, Input, LoadOptions, Numerics, Session,
+    Value,
 };
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
@@ -69,7 +70,7 @@ impl Backend for HostBackend {
             }
             seen
         };
-        let find = |names: &[String], ports: &[Port]| -> Result<Vec<usize>> {
+        let find = |names: &[String], ports: &[FeatureSpec]| -> Result<Vec<usize>> {
             let mut found = Vec::new();
             for name in once(names) {
                 let Some(at) = ports.iter().position(|port| port.name == name) else {
@@ -138,8 +139,8 @@ impl HostBackend {
         let model = model.map_err(of_model)?;
         let verified = verify(&model).map_err(of_model)?;
         let mut options = LoadOptions { threads: part.threads, ..LoadOptions::default() };
-        if part.faithful {
-            options.precision = Precision::Faithful;
+        if part.rounded {
+            options.numerics = Numerics::Rounded;
         }
         options.limits.operations = part.limits.instructions;
         let engine = Engine::load(&verified, &options).map_err(of_model)?;
@@ -212,7 +213,7 @@ impl Delegate for HostDelegate {
     }
 
     fn interface(&self) -> Interface {
-        let features = |ports: &[Port], chosen: &[usize]| {
+        let features = |ports: &[FeatureSpec], chosen: &[usize]| {
             chosen.iter().filter_map(|port| feature(&ports[*port])).collect()
         };
         let states = self.session.states();
@@ -264,7 +265,7 @@ impl HostDelegate {
         let ports = self.session.outputs();
         let mut targets: Vec<Option<&mut [f32]>> = ports.iter().map(|_| None).collect();
         // Who looks on has each operation performed by itself, which gives memory of its own.
-        let fits = |(port, input): (&Port, &Input)| port.accepts_shape(input.shape());
+        let fits = |(port, input): (&FeatureSpec, &Input)| port.accepts_shape(input.shape());
         if observed || !self.session.inputs().iter().zip(inputs).all(fits) {
             return Ok(targets);
         }
@@ -286,7 +287,7 @@ impl HostDelegate {
 }
 
 /// What a port takes or gives; none where that is not a tensor that programs have.
-fn feature(port: &Port) -> Option<Feature> {
+fn feature(port: &FeatureSpec) -> Option<Feature> {
     let ty = port.ty.as_tensor()?;
     let flexibility = port.description.as_ref().and_then(|description| match &description.ty {
         FeatureType::MultiArray(array) => Some(array),
@@ -316,7 +317,7 @@ fn feature(port: &Port) -> Option<Feature> {
 
 /// An input as the model takes it: where it lies if it is of the model's type, else converted without a loss that
 /// the types do not imply. Floats are rounded to halves; an integer that does not fit is an error.
-fn to_input<'v>(view: &View<'v>, port: &Port) -> Result<Input<'v>> {
+fn to_input<'v>(view: &View<'v>, port: &FeatureSpec) -> Result<Input<'v>> {
     let Some(ty) = port.ty.as_tensor() else {
         fail!("the model's input is a `{}`; expected a tensor", port.ty);
     };

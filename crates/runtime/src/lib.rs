@@ -60,7 +60,7 @@ pub use error::{Error, ErrorKind};
 pub use hooks::{Hooks, INPUT, Span, self_times};
 pub use limits::{Limits, MAX_RANK};
 pub use method::{Method, Results};
-pub use program::{LoadOptions, Port, Program};
+pub use program::{LoadOptions, Program, ValueSpec};
 pub use value::{Tensor, Value};
 pub use view::{OutTensor, ResizeFn, View};
 

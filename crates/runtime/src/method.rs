@@ -12,7 +12,7 @@ use crate::kernels::{self, Kernel, Run};
 use crate::limits::MAX_RANK;
 use crate::memory::AlignedBuffer;
 use crate::number::Scalar;
-use crate::program::{Port, Program, is_dynamic, sizes};
+use crate::program::{Program, ValueSpec, is_dynamic, sizes};
 use crate::slot::{EValue, Origin, Place, TensorValue};
 use crate::value::Value;
 use crate::view::View;
@@ -114,7 +114,7 @@ impl Method {
                 method: &plan.name,
                 delegate: planned,
                 threads: shared.threads,
-                faithful: shared.faithful,
+                rounded: shared.rounded,
                 limits: shared.limits,
             };
             let id = planned.id.clone();
@@ -163,12 +163,12 @@ impl Method {
     }
 
     /// What it takes.
-    pub fn inputs(&self) -> Result<Vec<Port>> {
+    pub fn inputs(&self) -> Result<Vec<ValueSpec>> {
         self.program.inputs(&self.name)
     }
 
     /// What it gives.
-    pub fn outputs(&self) -> Result<Vec<Port>> {
+    pub fn outputs(&self) -> Result<Vec<ValueSpec>> {
         self.program.outputs(&self.name)
     }
 

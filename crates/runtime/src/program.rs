@@ -27,7 +27,7 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Whether what is delegated rounds each result to its type, as a device does that stores it; otherwise floats are
     /// kept in 32 bits.
-    pub faithful: bool,
+    pub rounded: bool,
     /// What the program may ask for.
     pub limits: Limits,
 }
@@ -47,7 +47,7 @@ pub(crate) struct ProgramInner {
     /// Made when the first kernel is called.
     machine: OnceLock<Machine>,
     pub(crate) threads: usize,
-    pub(crate) faithful: bool,
+    pub(crate) rounded: bool,
     pub(crate) limits: Limits,
 }
 
@@ -66,7 +66,7 @@ impl ProgramInner {
 
 /// What a method takes or gives, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Port {
+pub enum ValueSpec {
     /// A tensor.
     Tensor {
         /// The type of its elements.
@@ -98,7 +98,7 @@ impl Program {
 
     /// Prepares a program that was read, or made.
     pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
-        let LoadOptions { data, backends, threads, faithful, limits } = options;
+        let LoadOptions { data, backends, threads, rounded, limits } = options;
         let mut external = HashMap::new();
         for path in &data {
             let tensors = crate::external::read(path)?;
@@ -111,7 +111,7 @@ impl Program {
         let data = program.constants.iter().chain(&program.mutable_data).chain(named);
         let files = Files::of(data.chain(external.values()).flat_map(|data| data.parts()));
         let shared =
-            ProgramInner { program, external, files, backends, machine, threads, faithful, limits };
+            ProgramInner { program, external, files, backends, machine, threads, rounded, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
 
@@ -126,13 +126,13 @@ impl Program {
     }
 
     /// What a method takes, without loading it.
-    pub fn inputs(&self, method: &str) -> Result<Vec<Port>> {
+    pub fn inputs(&self, method: &str) -> Result<Vec<ValueSpec>> {
         let plan = self.plan(method)?.1;
         plan.inputs.iter().map(|id| port(plan, id.index())).collect()
     }
 
     /// What a method gives, without loading it.
-    pub fn outputs(&self, method: &str) -> Result<Vec<Port>> {
+    pub fn outputs(&self, method: &str) -> Result<Vec<ValueSpec>> {
         let plan = self.plan(method)?.1;
         plan.outputs.iter().map(|id| port(plan, id.index())).collect()
     }
@@ -149,15 +149,15 @@ impl Program {
     }
 }
 
-fn port(plan: &ExecutionPlan, index: usize) -> Result<Port> {
+fn port(plan: &ExecutionPlan, index: usize) -> Result<ValueSpec> {
     Ok(match plan.values.get(index) {
-        Some(PlannedValue::Tensor(tensor)) => Port::Tensor {
+        Some(PlannedValue::Tensor(tensor)) => ValueSpec::Tensor {
             scalar_type: tensor.scalar_type,
             sizes: sizes(tensor)?,
             dim_order: tensor.dim_order.clone(),
             dynamic: is_dynamic(tensor),
         },
-        Some(value) => Port::Fixed(value.clone()),
+        Some(value) => ValueSpec::Fixed(value.clone()),
         None => fail!("value %{index} is not defined"),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coremill_engine::{Array, Engine, Input as Taken, Outputs, Session as Running, View};
-use coremill_kernels::emptied;
+use coremill_kernels::recycle_vec;
 use coremill_mil::ir::Function;
 use coremill_mil::verify::Verified;
 use coremill_runtime::Hooks;
@@ -113,8 +113,8 @@ impl Session for EngineSession {
     fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputSlices<'_, '_>) -> Result {
         let session = &mut self.session;
         let mut shapes = std::mem::take(&mut self.shapes);
-        let mut taken: Vec<Taken<'_>> = emptied(std::mem::take(&mut self.taken));
-        let mut places: Vec<Option<&mut [f32]>> = emptied(std::mem::take(&mut self.places));
+        let mut taken: Vec<Taken<'_>> = recycle_vec(std::mem::take(&mut self.taken));
+        let mut places: Vec<Option<&mut [f32]>> = recycle_vec(std::mem::take(&mut self.places));
         check_slices(session.outputs(), outputs)?;
         if !lying_shapes(session.inputs(), inputs, &mut shapes)? {
             return copy_into(&self.run(inputs)?, outputs);
@@ -146,7 +146,7 @@ impl Session for EngineSession {
             places[at] = is_known.map(|()| &mut **slice);
         }
         let results = session.run_in_place(&mut taken, &mut places, &mut Hooks::default())?;
-        let (taken, places) = (emptied(taken), emptied(places));
+        let (taken, places) = (recycle_vec(taken), recycle_vec(places));
         // Outputs that no kernel wrote to the caller's memory.
         for (at, value) in results {
             let name = &session.outputs()[at].name;

@@ -16,7 +16,7 @@ use coremill_mlpackage::{compiled, package};
 use coremill_pte::Program as Source;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::{CompileSpec, Value as Planned};
-use coremill_runtime::{Hooks, Method, Port as Argument, Program, ScalarType, Tensor, Value};
+use coremill_runtime::{Hooks, Method, Program, ScalarType, Tensor, Value, ValueSpec as Argument};
 use coremill_tensor::{Buffer, DType};
 
 use crate::FeatureSpec;
@@ -264,9 +264,11 @@ impl Session for MethodSession {
     }
 
     fn check(&self, inputs: &Inputs<'_>) -> Result<Vec<Array>> {
-        let named: Vec<(&str, Adapted<'_>)> = inputs
+        let named: Vec<(&str, MethodInput<'_>)> = inputs
             .iter()
-            .map(|(name, input)| (Self::canonical(&self.inputs, name, "input"), Adapted(*input)))
+            .map(|(name, input)| {
+                (Self::canonical(&self.inputs, name, "input"), MethodInput(*input))
+            })
             .collect();
         let named: Vec<_> = named.iter().map(|(name, it)| (*name, it as &dyn Input)).collect();
         checked(&self.inputs, &named)
@@ -310,7 +312,7 @@ impl Session for MethodSession {
 
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result {
         let spec = find(self.states(), name, "state")?;
-        let array = spec.accept(Adapted(content).array(spec)?);
+        let array = spec.accept(MethodInput(content).array(spec)?);
         let array = array.map_err(|error| Error::from(error).of_kind(ErrorKind::Input))?;
         let value = tensor(name, Some(array))?;
         Ok(self.method.set_state(name, &value)?)
@@ -323,9 +325,9 @@ impl Session for MethodSession {
 }
 
 /// An input of a method, which also takes integers for floats, and integers 0 and 1 for booleans.
-struct Adapted<'i>(&'i dyn Input);
+struct MethodInput<'i>(&'i dyn Input);
 
-impl Input for Adapted<'_> {
+impl Input for MethodInput<'_> {
     fn array(&self, spec: &FeatureSpec) -> Result<Array> {
         let array = self.0.array(spec)?;
         let Some(ty) = spec.ty.as_tensor() else { return Ok(array) };

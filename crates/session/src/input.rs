@@ -8,14 +8,14 @@ use crate::error::{Error, ErrorKind, Result, fail};
 
 /// Something that an input can be given.
 ///
-/// A slice or a vector takes the shape that the input declares; where that is open, [`Shaped`] states it.
+/// A slice or a vector takes the shape that the input declares; where that is open, [`ArrayView`] states it.
 pub trait Input {
     /// The array for an input.
     fn array(&self, spec: &FeatureSpec) -> Result<Array>;
 
     /// The elements where they lie, if runs can read them there.
     #[doc(hidden)]
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         None
     }
 }
@@ -23,7 +23,7 @@ pub trait Input {
 /// Elements that runs read where they lie.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Lying<'a> {
+pub struct BorrowedElements<'a> {
     /// The type of the elements.
     pub dtype: DType,
     /// The elements in row-major order.
@@ -32,7 +32,7 @@ pub struct Lying<'a> {
     pub shape: Option<&'a [usize]>,
 }
 
-impl Lying<'_> {
+impl BorrowedElements<'_> {
     fn len(&self) -> usize {
         match self.elements {
             ElementsView::Floats(floats) => floats.len(),
@@ -45,7 +45,7 @@ impl Lying<'_> {
 /// Puts the shape that elements have as an input into a vector whose memory the caller keeps.
 pub(crate) fn lying_shape(
     spec: &FeatureSpec,
-    lying: &Lying<'_>,
+    lying: &BorrowedElements<'_>,
     shape: &mut Vec<usize>,
 ) -> Result<()> {
     shape.clear();
@@ -58,7 +58,7 @@ pub(crate) fn lying_shape(
 
 /// Elements of a stated shape.
 #[derive(Clone, Copy, Debug)]
-pub struct Shaped<'a, T> {
+pub struct ArrayView<'a, T> {
     /// The extents, outermost first.
     pub shape: &'a [usize],
     /// The elements in row-major order.
@@ -73,7 +73,7 @@ pub trait Element: Copy {
 
     /// The elements where they lie.
     #[doc(hidden)]
-    fn lying(_: &[Self]) -> Option<Lying<'_>> {
+    fn lying(_: &[Self]) -> Option<BorrowedElements<'_>> {
         None
     }
 }
@@ -83,8 +83,12 @@ impl Element for f32 {
         Ok(Array::floats(DType::Fp32, shape, elements.to_vec()))
     }
 
-    fn lying(elements: &[f32]) -> Option<Lying<'_>> {
-        Some(Lying { dtype: DType::Fp32, elements: ElementsView::Floats(elements), shape: None })
+    fn lying(elements: &[f32]) -> Option<BorrowedElements<'_>> {
+        Some(BorrowedElements {
+            dtype: DType::Fp32,
+            elements: ElementsView::Floats(elements),
+            shape: None,
+        })
     }
 }
 
@@ -93,8 +97,12 @@ impl Element for i32 {
         Ok(Array::ints(DType::Int32, shape, elements.to_vec()))
     }
 
-    fn lying(elements: &[i32]) -> Option<Lying<'_>> {
-        Some(Lying { dtype: DType::Int32, elements: ElementsView::Ints(elements), shape: None })
+    fn lying(elements: &[i32]) -> Option<BorrowedElements<'_>> {
+        Some(BorrowedElements {
+            dtype: DType::Int32,
+            elements: ElementsView::Ints(elements),
+            shape: None,
+        })
     }
 }
 
@@ -148,7 +156,9 @@ fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result
                 "{count} elements fit no shape of `{}`; expected {accepted}",
                 spec.name
             ));
-            return Err(error.of_kind(ErrorKind::Input).with_hint("state the shape with `Shaped`"));
+            return Err(error
+                .of_kind(ErrorKind::Input)
+                .with_hint("state the shape with `ArrayView`"));
         }
     };
     shape.extend(extents().map(|extent| extent.unwrap_or(missing)));
@@ -166,7 +176,7 @@ impl<T: Element> Input for Vec<T> {
         slice(self, spec)
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         T::lying(self)
     }
 }
@@ -176,7 +186,7 @@ impl<T: Element> Input for &[T] {
         slice(self, spec)
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         T::lying(self)
     }
 }
@@ -186,12 +196,12 @@ impl<T: Element, const N: usize> Input for [T; N] {
         slice(self, spec)
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         T::lying(self)
     }
 }
 
-impl<T> Shaped<'_, T> {
+impl<T> ArrayView<'_, T> {
     /// Whether there are as many elements as the shape takes.
     fn is_filled(&self) -> bool {
         let takes = self.shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
@@ -199,7 +209,7 @@ impl<T> Shaped<'_, T> {
     }
 }
 
-impl<T: Element> Input for Shaped<'_, T> {
+impl<T: Element> Input for ArrayView<'_, T> {
     fn array(&self, spec: &FeatureSpec) -> Result<Array> {
         if !self.is_filled() {
             let (shape, count) = (self.shape, self.elements.len());
@@ -208,9 +218,9 @@ impl<T: Element> Input for Shaped<'_, T> {
         T::array(self.shape.to_vec(), self.elements, &spec.name)
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         let lying = T::lying(self.elements).filter(|_| self.is_filled())?;
-        Some(Lying { shape: Some(self.shape), ..lying })
+        Some(BorrowedElements { shape: Some(self.shape), ..lying })
     }
 }
 
@@ -219,13 +229,13 @@ impl Input for Array {
         Ok(self.clone())
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         let elements = match self.elements() {
             Elements::Floats(floats) => ElementsView::Floats(floats),
             Elements::Ints(ints) => ElementsView::Ints(ints),
             Elements::Texts(_) => return None,
         };
-        Some(Lying { dtype: self.dtype(), elements, shape: Some(self.shape()) })
+        Some(BorrowedElements { dtype: self.dtype(), elements, shape: Some(self.shape()) })
     }
 }
 
@@ -238,8 +248,8 @@ impl<T: Element, S: ndarray::RawData<Elem = T> + ndarray::Data, D: ndarray::Dime
         T::array(self.shape().to_vec(), &elements, &spec.name)
     }
 
-    fn lying(&self) -> Option<Lying<'_>> {
+    fn lying(&self) -> Option<BorrowedElements<'_>> {
         let lying = T::lying(self.as_slice()?)?;
-        Some(Lying { shape: Some(self.shape()), ..lying })
+        Some(BorrowedElements { shape: Some(self.shape()), ..lying })
     }
 }

@@ -65,7 +65,7 @@ use std::sync::Arc;
 use coremill_mil::verify::Verified;
 
 pub use backend::{Backend, Executable, Inputs, OutputSlices, Session, Signature, inputs};
-pub use coremill_engine::{Array, Limits, Outputs, Port as FeatureSpec, Value};
+pub use coremill_engine::{Array, FeatureSpec, Limits, Outputs, Value};
 pub use coremill_runtime::{Hooks, Span};
 pub use coreml::CoreMlBackend;
 pub use device::{ChipInfo, Device, ane_available, chip_info};
@@ -73,7 +73,7 @@ pub use engine::{EngineBackend, EngineExecutable};
 pub use error::{Error, ErrorKind, Result};
 pub use executorch::{ExactValue, ExecuTorchBackend, MethodSession, ProgramExecutable};
 pub use file_kind::{FileKind, OtherFile};
-pub use input::{Element, Input, Lying, Shaped};
+pub use input::{ArrayView, BorrowedElements, Element, Input};
 pub use options::RunOptions;
 pub use random::random;
 pub use save::{SaveOptions, save};

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use coremill_engine::{Limits, LoadOptions, Precision};
+use coremill_engine::{Limits, LoadOptions, Numerics};
 
 use crate::device::Device;
 
@@ -12,7 +12,7 @@ pub struct RunOptions {
     /// The number of threads that share the work on the host; 0 stands for one per processor.
     pub threads: usize,
     /// Where the engine rounds.
-    pub numerics: Precision,
+    pub numerics: Numerics,
     /// Bounds on what the host computes.
     pub limits: Limits,
     /// The directory of models compiled by Core ML; `None` stands for `COREMILL_CACHE` or the system's directory.
@@ -25,7 +25,7 @@ impl RunOptions {
     /// The engine's part.
     pub fn engine(&self) -> LoadOptions {
         let &RunOptions { threads, numerics, limits, .. } = self;
-        LoadOptions { precision: numerics, threads, limits, ..LoadOptions::default() }
+        LoadOptions { numerics, threads, limits, ..LoadOptions::default() }
     }
 
     /// The runtime's part; delegates aside.
@@ -33,7 +33,7 @@ impl RunOptions {
         coremill_runtime::LoadOptions {
             data: self.data.clone(),
             threads: self.threads,
-            faithful: self.numerics == Precision::Faithful,
+            rounded: self.numerics == Numerics::Rounded,
             limits: coremill_runtime::Limits {
                 memory: self.limits.bytes as u64,
                 instructions: self.limits.operations,

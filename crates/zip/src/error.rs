@@ -75,7 +75,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(entry) = self.entry() {
-            write!(f, "`{}`: ", shown(entry))?;
+            write!(f, "`{}`: ", escape_truncated(entry))?;
         }
         f.write_str(self.message())
     }
@@ -88,6 +88,6 @@ impl std::error::Error for Error {
 }
 
 /// Text out of a file, fit for a message.
-pub(crate) fn shown(text: &str) -> String {
-    coremill_io::shown(text, 120)
+pub(crate) fn escape_truncated(text: &str) -> String {
+    coremill_io::escape_truncated(text, 120)
 }

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use coremill_tensor::Buffer;
 use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_with_limit};
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::format::*;
 use crate::limits::{MAX_ENTRIES, MAX_NAME_BYTES};
 
@@ -120,7 +120,10 @@ impl Archive {
     fn entry(&self, name: &str) -> Result<&Entry, Error> {
         match self.by_name.get(name) {
             Some(&index) => Ok(&self.entries[index]),
-            None => Err(Error::malformed(format!("the archive has no entry `{}`", shown(name)))),
+            None => Err(Error::malformed(format!(
+                "the archive has no entry `{}`",
+                escape_truncated(name)
+            ))),
         }
     }
 
@@ -286,7 +289,7 @@ fn directory(bytes: &[u8]) -> Result<(Vec<Entry>, HashMap<String, usize>), Error
         if by_name.insert(entry.name.clone(), entries.len()).is_some() {
             return Err(Error::malformed(format!(
                 "two entries have the name `{}`",
-                shown(&entry.name)
+                escape_truncated(&entry.name)
             )));
         }
         entries.push(entry);

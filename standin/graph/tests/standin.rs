@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use coremill_graph::{
-    DType, Device, DeviceKind, Executable, Graph, Opset, Precision, Session, Shaped, ane_available,
+    DType, Device, DeviceKind, Executable, Graph, Opset, Precision, Session, ArrayView, ane_available,
     chip_info,
 };
 
@@ -88,7 +88,7 @@ fn graphs_run_on_core_ml_and_are_compiled_once() {
         times.push(begin.elapsed().as_secs_f64());
         let outputs = model.run(&[("x", &x)]).expect("it runs");
         let mut y = [0.0f32; 6];
-        let shaped = Shaped { shape: &[2, 3], elements: &x };
+        let shaped = ArrayView { shape: &[2, 3], elements: &x };
         model.run_into(&[("x", &shaped)], &mut [("y", &mut y)]).expect("it runs");
         assert_eq!(outputs.floats("y"), Some(&y[..]));
         results.push(outputs);

@@ -109,5 +109,5 @@ fn render(opened: &OpenedModel, report: &Report) -> String {
 fn verdict<'r>(args: &Args, reports: impl IntoIterator<Item = &'r Report>) -> Result<(), Failure> {
     let denied = |report: &Report| args.deny_warnings && report.warning_count() > 0;
     let sound = reports.into_iter().all(|report| report.is_sound() && !denied(report));
-    if sound { Ok(()) } else { Err(Failure::told()) }
+    if sound { Ok(()) } else { Err(Failure::already_reported()) }
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         output::say(&text(args, &found))?;
     }
     match args.exit_code && !found.is_empty() {
-        true => Err(Failure::told()),
+        true => Err(Failure::already_reported()),
         false => Ok(()),
     }
 }

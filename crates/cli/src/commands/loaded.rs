@@ -8,7 +8,7 @@ use coremill::compare::{Contents, Target};
 use coremill::fed::{StateFeedback, fed};
 use coremill::{OpenedModel, executorch};
 use coremill_compiler::SourceMap;
-use coremill_engine::Precision as Numerics;
+use coremill_engine::Numerics;
 use coremill_pt2::ExportedProgram;
 use coremill_session::{Device, Executable, RunOptions, Session};
 
@@ -42,7 +42,7 @@ pub(super) enum NumericsArg {
 }
 
 /// A function of a model or an ExecuTorch program, ready to run.
-pub(super) struct Loaded {
+pub(super) struct LoadedFunction {
     pub(super) content: Content,
     pub(super) executable: Arc<dyn Executable>,
     /// The function, or the method of a program.
@@ -81,23 +81,23 @@ impl From<NumericsArg> for Numerics {
     fn from(numerics: NumericsArg) -> Numerics {
         match numerics {
             NumericsArg::Fast => Numerics::Fast,
-            NumericsArg::Rounded => Numerics::Faithful,
+            NumericsArg::Rounded => Numerics::Rounded,
         }
     }
 }
 
-impl Loaded {
+impl LoadedFunction {
     /// Loads the file at a path. A `.pt2` is converted first.
     pub(super) fn load(
         path: &Path,
         function: Option<&str>,
         options: &RunOptions,
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<LoadedFunction, Failure> {
         if executorch::is_program(path) {
-            return Loaded::program(path, function, options);
+            return LoadedFunction::program(path, function, options);
         }
         let (opened, archive) = super::open_or_convert(path)?;
-        Loaded::model(opened, archive, None, function, options)
+        LoadedFunction::model(opened, archive, None, function, options)
     }
 
     /// Loads an ExecuTorch program.
@@ -105,7 +105,7 @@ impl Loaded {
         path: &Path,
         function: Option<&str>,
         options: &RunOptions,
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<LoadedFunction, Failure> {
         let program = executorch::open(path).map_err(|error| super::failure(&error))?;
         let content = Content::Program(Box::new(program.clone()));
         let executable = coremill_session::load_program(program, options);
@@ -113,7 +113,17 @@ impl Loaded {
         let function = named(&*executable, function).map_err(|error| within(path, &error))?;
         let (archive, calls, results, fed) = Default::default();
         let (device, numerics) = (options.device, options.numerics);
-        Ok(Loaded { content, executable, function, numerics, device, fed, archive, calls, results })
+        Ok(LoadedFunction {
+            content,
+            executable,
+            function,
+            numerics,
+            device,
+            fed,
+            archive,
+            calls,
+            results,
+        })
     }
 
     /// Loads a model; `archive` and `calls` tell what it was converted from.
@@ -123,14 +133,24 @@ impl Loaded {
         calls: Option<SourceMap>,
         function: Option<&str>,
         options: &RunOptions,
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<LoadedFunction, Failure> {
         let executable = coremill_session::load(&super::verify(&opened)?, options);
         let executable = executable.map_err(|error| failure(&error))?;
         let function = named(&*executable, function).map_err(|error| failure(&error))?;
         let (fed, results) = (fed(&opened.model), calls.as_ref().map(SourceMap::results));
         let content = Content::Model(Box::new(opened));
         let (device, numerics) = (options.device, options.numerics);
-        Ok(Loaded { content, executable, function, numerics, device, fed, archive, calls, results })
+        Ok(LoadedFunction {
+            content,
+            executable,
+            function,
+            numerics,
+            device,
+            fed,
+            archive,
+            calls,
+            results,
+        })
     }
 
     /// A session of the function.
@@ -167,6 +187,6 @@ fn within(path: &Path, error: &coremill_session::Error) -> Failure {
 pub(super) fn numerics_name(numerics: Numerics) -> &'static str {
     match numerics {
         Numerics::Fast => "fast",
-        Numerics::Faithful => "rounded",
+        Numerics::Rounded => "rounded",
     }
 }

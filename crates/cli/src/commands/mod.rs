@@ -69,7 +69,7 @@ fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
         let width = output::excerpt_width();
         let options = RenderOptions { color: true, width, ..RenderOptions::default() };
         output::tell(&opened.render(&report, &options));
-        Failure::told()
+        Failure::already_reported()
     })
 }
 

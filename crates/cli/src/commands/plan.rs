@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let operations = plan.operations.into_iter().map(recorded).collect();
     let plan = ComputePlan::new(&chip.name, &chip.build, operations);
     drop(progress);
-    let text = serde_json::to_string_pretty(&plan).map_err(Failure::ours)? + "\n";
+    let text = serde_json::to_string_pretty(&plan).map_err(Failure::internal)? + "\n";
     args.output.write(text.as_bytes())
 }
 

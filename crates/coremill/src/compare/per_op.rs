@@ -456,7 +456,7 @@ fn observe(
 mod tests {
     use std::sync::Arc;
 
-    use coremill_engine::Precision;
+    use coremill_engine::Numerics;
     use coremill_mil::{model, text, verify};
     use coremill_session::RunOptions;
     use coremill_tensor::DType;
@@ -477,8 +477,8 @@ mod tests {
                     tensor<fp32, [3]> y = mul(x = y_scaled, y = quarter);
                 } -> (y);
             }";
-        let one = open(REFERENCE, Precision::Fast);
-        let mut other = open(SCALED, Precision::Fast);
+        let one = open(REFERENCE, Numerics::Fast);
+        let mut other = open(SCALED, Numerics::Fast);
         let steps = [vec![("x".to_owned(), Array::floats(DType::Fp32, [3], vec![1.0, 2.0, 3.0]))]];
         let told = |other: &(Model, Arc<dyn Executable>)| {
             let found = per_op(&running(&one, &steps), &running(other, &steps));
@@ -524,7 +524,7 @@ mod tests {
             } -> (y);
         }";
 
-    fn open(source: &str, numerics: Precision) -> (Model, Arc<dyn Executable>) {
+    fn open(source: &str, numerics: Numerics) -> (Model, Arc<dyn Executable>) {
         let program = text::parse(source, &text::NoWeights).expect("it is MIL");
         let model = model::describe(program).expect("it is complete");
         let verified = verify::verify(&model).expect("it is sound");
@@ -546,8 +546,7 @@ mod tests {
 
     #[test]
     fn values_are_found_by_name_in_any_number_of_rounds() {
-        let (reference, other) =
-            (open(REFERENCE, Precision::Fast), open(OTHER, Precision::Faithful));
+        let (reference, other) = (open(REFERENCE, Numerics::Fast), open(OTHER, Numerics::Rounded));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 200.0]);
         let steps = [vec![("x".to_owned(), x)]];
         for budget in [1, 13, usize::MAX] {
@@ -568,7 +567,7 @@ mod tests {
     fn a_name_alone_does_not_pair_values() {
         // `a` is a step on the way to `b` here, and the sum that `b` is made of there.
         let renamed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
-        let (one, two) = (open(REFERENCE, Precision::Fast), open(&renamed, Precision::Fast));
+        let (one, two) = (open(REFERENCE, Numerics::Fast), open(&renamed, Numerics::Fast));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 2.0]);
         let steps = [vec![("x".to_owned(), x)]];
         let found = per_op(&running(&one, &steps), &running(&two, &steps)).expect("both run");

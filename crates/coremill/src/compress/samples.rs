@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use coremill_engine::{Array, Precision as Numerics};
+use coremill_engine::{Array, Numerics};
 use coremill_mil::model::Model;
 use coremill_optimize::{Importance, WeightInput, feeds};
 

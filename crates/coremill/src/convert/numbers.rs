@@ -1,7 +1,7 @@
 //! Whether a converted model computes what it should, on the inputs that its archive holds.
 
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
-use coremill_engine::{Array, Outputs, Precision as Numerics, Value as CalibrationRun};
+use coremill_engine::{Array, Numerics, Outputs, Value as EngineValue};
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
 use coremill_pt2::{Argument, ExportedProgram, Graph, Meta, ScalarType, Value};
@@ -44,24 +44,24 @@ pub struct OutputAgreement {
 }
 
 /// What an output should be.
-enum Expected<'a> {
+enum ExpectedOutput<'a> {
     Array(&'a Array),
     Doubles(&'a [usize], &'a [f64]),
     NoTensor,
 }
 
-impl Expected<'_> {
+impl ExpectedOutput<'_> {
     /// How many of its elements are NaN.
     fn undefined(&self) -> usize {
         match self {
-            Expected::Array(array) => {
+            ExpectedOutput::Array(array) => {
                 let floats = array.as_floats().unwrap_or_default();
                 floats.iter().filter(|element| element.is_nan()).count()
             }
-            Expected::Doubles(_, elements) => {
+            ExpectedOutput::Doubles(_, elements) => {
                 elements.iter().filter(|element| element.is_nan()).count()
             }
-            Expected::NoTensor => 0,
+            ExpectedOutput::NoTensor => 0,
         }
     }
 }
@@ -69,7 +69,7 @@ impl Expected<'_> {
 impl NumericsReport {
     /// Compares outputs in their order; what is not a tensor is none.
     fn of<'a>(
-        expected: impl ExactSizeIterator<Item = (&'a str, Expected<'a>)>,
+        expected: impl ExactSizeIterator<Item = (&'a str, ExpectedOutput<'a>)>,
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
         bound: f64,
     ) -> Result<NumericsReport, Error> {
@@ -80,11 +80,11 @@ impl NumericsReport {
         let outputs = expected.zip(found).map(|((name, expected), found)| {
             let undefined = expected.undefined();
             let figures = match (expected, found) {
-                (Expected::Array(expected), Some(found)) => figures(expected, found),
-                (Expected::Doubles(shape, expected), Some(found)) => {
+                (ExpectedOutput::Array(expected), Some(found)) => figures(expected, found),
+                (ExpectedOutput::Doubles(shape, expected), Some(found)) => {
                     figures_of_doubles(shape, expected, found)
                 }
-                (Expected::NoTensor, _) | (_, None) => Err(Error::new("is not a tensor")),
+                (ExpectedOutput::NoTensor, _) | (_, None) => Err(Error::new("is not a tensor")),
             };
             let figures = figures.map_err(|error| error.to_string());
             OutputAgreement { name: name.to_owned(), figures, undefined }
@@ -100,8 +100,8 @@ impl NumericsReport {
     ) -> Result<NumericsReport, Error> {
         let expected = expected.iter().map(|(name, exact)| {
             let expected = match exact {
-                ExactValue::Array(array) => Expected::Array(array),
-                ExactValue::Doubles(shape, numbers) => Expected::Doubles(shape, numbers),
+                ExactValue::Array(array) => ExpectedOutput::Array(array),
+                ExactValue::Doubles(shape, numbers) => ExpectedOutput::Doubles(shape, numbers),
             };
             (&**name, expected)
         });
@@ -137,7 +137,7 @@ pub fn check_numbers(
     made: &Verified<'_>,
     bound: f64,
 ) -> Result<Option<NumericsReport>, Error> {
-    let mut rounded = session(made, Numerics::Faithful)?;
+    let mut rounded = session(made, Numerics::Rounded)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
     };
@@ -177,7 +177,7 @@ pub fn check_method(
     options: &Options,
     bound: f64,
 ) -> Result<Option<NumericsReport>, Error> {
-    let rounding = RunOptions { numerics: Numerics::Faithful, ..RunOptions::default() };
+    let rounding = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };
     let mut rounded = load_program(lowered, &rounding)?.session(method)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
@@ -272,9 +272,10 @@ fn sound(model: &Model) -> Result<Verified<'_>, Error> {
     })
 }
 
-fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, Expected<'_>)> {
-    let expected =
-        |value| CalibrationRun::as_array(value).map_or(Expected::NoTensor, Expected::Array);
+fn arrays(outputs: &Outputs) -> impl ExactSizeIterator<Item = (&str, ExpectedOutput<'_>)> {
+    let expected = |value| {
+        EngineValue::as_array(value).map_or(ExpectedOutput::NoTensor, ExpectedOutput::Array)
+    };
     outputs.0.iter().map(move |(name, value)| (&**name, expected(value)))
 }
 
@@ -293,13 +294,13 @@ mod tests {
     fn nan_of_the_reference_is_counted() {
         let array = |elements: &[f32]| Array::floats(DType::Fp32, [2], elements.to_vec());
         let (nan, plain) = (array(&[f32::NAN, 1.0]), array(&[2.0, 1.0]));
-        let expected = [("y", Expected::Array(&nan)), ("z", Expected::Array(&plain))];
+        let expected = [("y", ExpectedOutput::Array(&nan)), ("z", ExpectedOutput::Array(&plain))];
         let found = [Some(&nan), Some(&plain)];
         let agreement = NumericsReport::of(expected.into_iter(), found.into_iter(), FP32_BOUND);
         let agreement = agreement.expect("as many outputs");
         let undefined: Vec<_> = agreement.outputs.iter().map(|output| output.undefined).collect();
         assert_eq!(undefined, [1, 0]);
-        let doubles = Expected::Doubles(&[2], &[f64::NAN, f64::NAN]);
+        let doubles = ExpectedOutput::Doubles(&[2], &[f64::NAN, f64::NAN]);
         assert_eq!(doubles.undefined(), 2);
     }
 }

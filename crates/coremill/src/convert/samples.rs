@@ -1,7 +1,7 @@
 //! The inputs that an archive was exported with, as arrays under the names of the converted model's inputs.
 
 use coremill_compiler::identifier;
-use coremill_engine::{Array, Elements, Port};
+use coremill_engine::{Array, Elements, FeatureSpec};
 use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, SavedValue, StoredValue, Tensor};
 use coremill_tensor::DType;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Buffers that became inputs hold what the archive says.
 pub fn sample_inputs(
     program: &ExportedProgram,
-    ports: &[Port],
+    ports: &[FeatureSpec],
 ) -> Result<Option<Vec<(String, Array)>>, Error> {
     let samples = program.sample_inputs().map_err(|error| of_archive(&error))?;
     let Some(samples) = samples else { return Ok(None) };
@@ -103,7 +103,7 @@ fn tensor_array(tensor: &Tensor) -> Result<Array, Error> {
 
 /// An array as an input of a model takes it, where the model's type is another one than torch's: bools and narrow
 /// integers may have become floats, and scalars have a dimension.
-pub fn fit(array: Array, port: &Port) -> Array {
+pub fn fit(array: Array, port: &FeatureSpec) -> Array {
     let Some(ty) = port.ty.as_tensor() else { return array };
     let shape = match array.shape() {
         [] if ty.rank() == 1 => vec![1],

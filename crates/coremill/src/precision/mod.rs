@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
-use coremill_engine::{Array, Precision as Numerics};
+use coremill_engine::{Array, Numerics};
 use coremill_mil::ir::Opset;
 use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, Magnitude, RescaleOutcome};
 use coremill_pt2::ExportedProgram;
@@ -300,7 +300,7 @@ impl Trial {
 
     /// How far the outputs of what was made lie from `fp32`: of each the worst of all samples.
     fn judge(&self, made: Artifact) -> Result<Distances, Error> {
-        let machine = Machine::new(made, Numerics::Faithful)?;
+        let machine = Machine::new(made, Numerics::Rounded)?;
         let mut all: Distances = Vec::new();
         for (sample, wanted) in self.samples.iter().zip(&self.wanted) {
             let found = machine.outputs(sample)?;

@@ -256,7 +256,7 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
 
 /// What samples say about a program, by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tuning {
+pub(super) struct CalibratedProgram {
     /// How hard roundings are looked for, see [`Config::effort`].
     pub(super) effort: u8,
     /// The ranges of activations.
@@ -269,7 +269,7 @@ pub(super) struct Tuning {
     pub(super) made: Arc<Mutex<HashMap<String, Op>>>,
 }
 
-impl Tuning {
+impl CalibratedProgram {
     /// What it costs a layer's outputs to be off, for each group of channels.
     fn metrics(&self, layer: &Layer) -> Vec<Option<Metric>> {
         let key = layer.rows.clone().map(|rows| (layer.input.clone(), rows));
@@ -284,7 +284,7 @@ pub(super) fn apply(
     calls: &SourceMap,
     chosen: &HashSet<String>,
     config: &Config,
-    tuning: &Tuning,
+    tuning: &CalibratedProgram,
 ) -> Result<(), Error> {
     let mut editor = Editor::new(draft);
     let mut layers = candidates(&editor, calls, config);

@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
-use coremill_engine::{Array, Port, Precision as Numerics};
+use coremill_engine::{Array, FeatureSpec, Numerics};
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
@@ -50,7 +50,7 @@ use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 pub use self::config::{Config, Recipe, Rule, Scheme};
-use self::edit::{Found, Layer, Tuning};
+use self::edit::{CalibratedProgram, Found, Layer};
 use self::moments::InputHessian;
 pub use self::observe::Observer;
 use self::observe::{CalibrationStats, Range};
@@ -111,7 +111,7 @@ pub struct Quantizer {
     options: Options,
     config: Config,
     machine: Machine,
-    inputs: Vec<Port>,
+    inputs: Vec<FeatureSpec>,
     found: Found,
     own: Option<Sample>,
 }
@@ -159,7 +159,7 @@ impl Quantizer {
     }
 
     /// What the model takes.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[FeatureSpec] {
         &self.inputs
     }
 
@@ -219,9 +219,10 @@ impl Quantizer {
         for effort in least..=self.config.effort {
             let moments = Arc::new(self.moments(samples, effort)?);
             let ranges = ranges.clone();
-            attempts.push(
-                self.attempt(Tuning { effort, ranges, moments, ..Tuning::default() }, &seen)?,
-            );
+            attempts.push(self.attempt(
+                CalibratedProgram { effort, ranges, moments, ..CalibratedProgram::default() },
+                &seen,
+            )?);
         }
         let (best, model_db) = self.best(attempts, samples)?;
         let (made, target) = self.quantized(&best.chosen, &best.tuning, &self.options)?;
@@ -233,7 +234,7 @@ impl Quantizer {
     }
 
     /// Measures what each layer loses with the roundings of an effort, and leaves the worst as they are.
-    fn attempt(&self, mut tuning: Tuning, seen: &Measure<'_>) -> Result<Attempt, Error> {
+    fn attempt(&self, mut tuning: CalibratedProgram, seen: &Measure<'_>) -> Result<Attempt, Error> {
         let layers = &self.found.layers;
         let mut losses = Vec::new();
         let mut shifts = HashMap::new();
@@ -298,7 +299,7 @@ impl Quantizer {
     fn quantized(
         &self,
         chosen: &HashSet<String>,
-        tuning: &Tuning,
+        tuning: &CalibratedProgram,
         options: &Options,
     ) -> Result<(Artifact, Opset), Error> {
         let failed = Arc::new(Mutex::new(None));
@@ -447,7 +448,7 @@ struct Measure<'s> {
 
 /// A way to quantize the program.
 struct Attempt {
-    tuning: Tuning,
+    tuning: CalibratedProgram,
     /// What each layer loses, the one that costs the outputs most first.
     losses: Vec<Loss>,
     /// The layers that are quantized, by name.

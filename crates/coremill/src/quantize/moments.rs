@@ -38,7 +38,7 @@ pub(super) struct Metric {
 }
 
 /// The codes of a row of weights.
-struct Rounded {
+struct RoundedRow {
     /// By channel.
     codes: Vec<f32>,
     /// What each channel is off by, in the metric's order, and that times `H`.
@@ -148,7 +148,7 @@ impl Metric {
         weights: &[f32],
         code: &dyn Fn(usize, f32) -> f32,
         value: &dyn Fn(usize, f32) -> f32,
-    ) -> Rounded {
+    ) -> RoundedRow {
         let size = self.channels;
         let (mut codes, mut off) = (vec![0f32; size], vec![0f64; size]);
         for at in (0..size).rev() {
@@ -160,7 +160,7 @@ impl Metric {
         }
         let row = |at: usize| &self.matrix[at * size..][..size];
         let slopes = (0..size).map(|at| dot(row(at), &off)).collect();
-        let mut rounded = Rounded { codes, off, slopes };
+        let mut rounded = RoundedRow { codes, off, slopes };
         for _ in 0..MAX_SWEEPS {
             let mut is_changed = false;
             for at in (0..size).rev() {
@@ -189,7 +189,7 @@ impl Metric {
     /// The scales of blocks that fit codes, one after the other.
     fn scales(
         &self,
-        rounded: &mut Rounded,
+        rounded: &mut RoundedRow,
         scales: &[f32],
         block: usize,
         stored: &dyn Fn(f32) -> f32,
@@ -225,7 +225,7 @@ impl Metric {
     }
 }
 
-impl Rounded {
+impl RoundedRow {
     fn cost(&self) -> f64 {
         dot(&self.off, &self.slopes)
     }

@@ -19,7 +19,7 @@ use objc2_foundation::{NSDictionary, NSError, NSString, NSURL};
 use super::array::{dtype_of, sizes};
 use super::call::{Sendable, call, error_at, has_class_method, has_method, path_of, url_of, wait};
 use crate::error::{Error, ErrorKind, Result};
-use crate::interface::{Port, Shapes};
+use crate::interface::{ArrayFeature, Shapes};
 use crate::options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
 use crate::tree::copy_tree;
 
@@ -28,9 +28,9 @@ const LOAD: &str = "load the model";
 /// A model that is loaded. Predictions of one model wait for each other.
 pub struct Model {
     pub(super) inner: Mutex<Retained<MLModel>>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
-    states: Vec<Port>,
+    inputs: Vec<ArrayFeature>,
+    outputs: Vec<ArrayFeature>,
+    states: Vec<ArrayFeature>,
     /// Whether Core ML writes to memory of ours; not if it has refused to.
     pub(super) writes_ours: AtomicBool,
 }
@@ -185,17 +185,17 @@ impl Model {
     }
 
     /// The inputs that are arrays, by name.
-    pub fn inputs(&self) -> &[Port] {
+    pub fn inputs(&self) -> &[ArrayFeature] {
         &self.inputs
     }
 
     /// The outputs that are arrays, by name.
-    pub fn outputs(&self) -> &[Port] {
+    pub fn outputs(&self) -> &[ArrayFeature] {
         &self.outputs
     }
 
     /// The states, by name.
-    pub fn states(&self) -> &[Port] {
+    pub fn states(&self) -> &[ArrayFeature] {
         &self.states
     }
 }
@@ -228,7 +228,7 @@ impl PendingModel {
 }
 
 /// The arrays among features, by name.
-fn ports(features: &NSDictionary<NSString, MLFeatureDescription>) -> Result<Vec<Port>> {
+fn ports(features: &NSDictionary<NSString, MLFeatureDescription>) -> Result<Vec<ArrayFeature>> {
     let (names, features) = features.to_vecs();
     let mut ports = Vec::with_capacity(names.len());
     for (name, feature) in names.iter().zip(&features) {
@@ -239,7 +239,7 @@ fn ports(features: &NSDictionary<NSString, MLFeatureDescription>) -> Result<Vec<
 }
 
 /// A feature, if it is an array.
-fn port(name: String, feature: &MLFeatureDescription) -> Result<Option<Port>> {
+fn port(name: String, feature: &MLFeatureDescription) -> Result<Option<ArrayFeature>> {
     // SAFETY: these only read the description; states are asked for where there are some.
     unsafe {
         let optional = feature.isOptional();
@@ -266,14 +266,14 @@ fn port(name: String, feature: &MLFeatureDescription) -> Result<Option<Port>> {
                 }
                 _ => Shapes::Fixed,
             };
-            return Ok(Some(Port { name, dtype, shape, shapes, optional }));
+            return Ok(Some(ArrayFeature { name, dtype, shape, shapes, optional }));
         }
         if has_method("MLFeatureDescription", sel!(stateConstraint), "").is_ok()
             && let Some(constraint) = feature.stateConstraint()
         {
             let (dtype, shape) =
                 (dtype_of(constraint.dataType())?, sizes(&constraint.bufferShape()));
-            return Ok(Some(Port { name, dtype, shape, shapes: Shapes::Fixed, optional }));
+            return Ok(Some(ArrayFeature { name, dtype, shape, shapes: Shapes::Fixed, optional }));
         }
     }
     Ok(None)

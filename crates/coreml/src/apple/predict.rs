@@ -20,7 +20,7 @@ use super::call::{call, class, error_of, has_method};
 use super::model::Model;
 use crate::convert;
 use crate::error::{Error, ErrorKind, Result};
-use crate::interface::{Port, Shapes};
+use crate::interface::{ArrayFeature, Shapes};
 use crate::tensor::{Layout, Output, OwnedTensor, Tensor};
 
 type Features = ProtocolObject<dyn MLFeatureProvider>;
@@ -28,14 +28,14 @@ type Features = ProtocolObject<dyn MLFeatureProvider>;
 /// What a model keeps from one prediction to the next. Each is an instance of its own.
 pub struct State {
     inner: Retained<MLState>,
-    ports: Vec<Port>,
+    ports: Vec<ArrayFeature>,
 }
 
 // SAFETY: Core ML says that states may go from thread to thread, and whoever changes one has it to himself.
 unsafe impl Send for State {}
 
 /// Memory of ours that Core ML is to write a result to.
-struct Backing {
+struct OutputBacking {
     output: usize,
     name: Retained<NSString>,
     array: Retained<MLMultiArray>,
@@ -177,7 +177,7 @@ impl Model {
     }
 
     /// Where Core ML may write results to directly.
-    fn backings(&self, outputs: &mut [&mut dyn Output]) -> Result<Vec<Backing>> {
+    fn backings(&self, outputs: &mut [&mut dyn Output]) -> Result<Vec<OutputBacking>> {
         let mut backings = Vec::new();
         for (index, output) in outputs.iter_mut().enumerate() {
             let port = find(self.outputs(), output.name(), "output")?;
@@ -194,7 +194,7 @@ impl Model {
             // SAFETY: the outputs are borrowed until the prediction is over, and nobody asks for this memory again before
             // the array is released.
             if let Some(array) = unsafe { over(&layout, memory)? } {
-                backings.push(Backing { output: index, name, array, memory });
+                backings.push(OutputBacking { output: index, name, array, memory });
             }
         }
         Ok(backings)
@@ -205,7 +205,7 @@ impl Model {
 fn run(
     model: &MLModel,
     features: &MLDictionaryFeatureProvider,
-    backings: &[Backing],
+    backings: &[OutputBacking],
     state: Option<&MLState>,
 ) -> Result<Retained<Features>> {
     let features = ProtocolObject::from_ref(features);
@@ -230,7 +230,7 @@ fn run(
 }
 
 /// An input as an array, over its own memory if Core ML can use that.
-fn input(tensor: &Tensor<'_>, port: &Port) -> Result<Retained<MLMultiArray>> {
+fn input(tensor: &Tensor<'_>, port: &ArrayFeature) -> Result<Retained<MLMultiArray>> {
     let shape = if tensor.shape().is_empty() { &[1][..] } else { tensor.shape() };
     // Whether a shape lies in ranges is for Core ML to say.
     if !matches!(port.shapes, Shapes::Ranges(_)) && !port.allows(shape) {
@@ -283,7 +283,7 @@ fn array_named(results: &Features, name: &str) -> Result<Retained<MLMultiArray>>
     })
 }
 
-fn find<'p>(ports: &'p [Port], name: &str, what: &str) -> Result<&'p Port> {
+fn find<'p>(ports: &'p [ArrayFeature], name: &str, what: &str) -> Result<&'p ArrayFeature> {
     ports.iter().find(|port| port.name == name).ok_or_else(|| {
         let names: Vec<String> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
         let known = match names.is_empty() {

@@ -11,7 +11,7 @@ use coremill_mil::ir::{Binding, Function, Op, OpId, ValueId};
 use super::constant::ConstantTensor;
 use super::graph::{NodeKind, Operand, Region};
 use super::kernel::CpuContext;
-use super::source::{Changed, Dependents, FunctionContext, Recompute};
+use super::source::{ChangedConstants, Dependents, FunctionContext, Recompute};
 use super::{Plan, PlanKey};
 use crate::error::Result;
 
@@ -53,7 +53,7 @@ impl<T: Send + Sync + 'static> Memoized<T> {
 }
 
 impl<T: Send + Sync> Recompute for CacheEntry<T> {
-    fn is_of(&self, changed: &Changed) -> bool {
+    fn is_of(&self, changed: &ChangedConstants) -> bool {
         self.of.iter().any(|origin| matches!(origin, Origin::Value(value) if changed.has(*value)))
     }
 
@@ -68,9 +68,9 @@ impl<T: Send + Sync> Recompute for CacheEntry<T> {
     }
 }
 
-impl Changed {
+impl ChangedConstants {
     /// What operations that were changed give, and what depends on it.
-    fn of(source: &FunctionContext, function: &Function, ops: &[OpId]) -> Changed {
+    fn of(source: &FunctionContext, function: &Function, ops: &[OpId]) -> ChangedConstants {
         let mut changed = vec![false; function.value_count()];
         let given = ops.iter().flat_map(|&op| &function.op(op).outputs);
         given.for_each(|output| changed[output.index()] = true);
@@ -84,7 +84,7 @@ impl Changed {
                 constant.for_each(|output| changed[output.index()] = true);
             }
         }
-        Changed(changed)
+        ChangedConstants(changed)
     }
 }
 
@@ -128,7 +128,7 @@ impl FunctionContext {
         for (id, op) in ops {
             *self.function.op_mut(id) = op;
         }
-        let changed = Changed::of(self, &self.function, &ids);
+        let changed = ChangedConstants::of(self, &self.function, &ids);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).forget(|it| changed.has(*it));
         self.packed.forget(|value| changed.has(value));
         let looked = self.dependents.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +152,7 @@ impl FunctionContext {
         &self,
         machine: &CpuContext,
         plans: &mut [(PlanKey, Plan)],
-        changed: &Changed,
+        changed: &ChangedConstants,
     ) -> Result<()> {
         for (_, plan) in plans {
             self.replace(&mut plan.graph.body, changed)?;
@@ -169,7 +169,7 @@ impl FunctionContext {
     }
 
     /// Has the nodes of a region read constants as they are now.
-    fn replace(&self, region: &mut Region, changed: &Changed) -> Result<()> {
+    fn replace(&self, region: &mut Region, changed: &ChangedConstants) -> Result<()> {
         let anew = |operand: &mut Operand| -> Result<()> {
             if let Operand::Constant(known) = operand
                 && let Some(value) = known.value

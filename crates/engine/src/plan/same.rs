@@ -13,7 +13,7 @@ impl FunctionContext {
     /// Takes over what was made of constants that another version of the function has, too: packed weights, and elements that
     /// were expanded.
     pub(crate) fn inherit(&self, before: &FunctionContext) {
-        if self.precision != before.precision || self.limits != before.limits {
+        if self.numerics != before.numerics || self.limits != before.limits {
             return;
         }
         let same = same_values(self, before);

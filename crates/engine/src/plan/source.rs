@@ -20,14 +20,14 @@ use crate::call::{Call, count_within};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::ops;
-use crate::options::Precision;
+use crate::options::Numerics;
 use crate::weights::Weights;
 
 /// A function that is to be run, and what is known about it before any input.
 pub(crate) struct FunctionContext {
     pub(crate) function: Function,
     pub(crate) analysis: Analysis,
-    pub(crate) precision: Precision,
+    pub(crate) numerics: Numerics,
     pub(crate) limits: Limits,
     /// Whether a value depends on constants alone, by [`ValueId::index`].
     constant: Vec<bool>,
@@ -45,15 +45,15 @@ pub(super) struct Dependents {
 
 /// Something that is computed of constants, again when these change.
 pub(super) trait Recompute: Send + Sync {
-    fn is_of(&self, changed: &Changed) -> bool;
+    fn is_of(&self, changed: &ChangedConstants) -> bool;
 
     fn remake(&self, source: &FunctionContext, machine: &CpuContext) -> Result<()>;
 }
 
 /// By [`ValueId::index`], which constants have other elements than before.
-pub(super) struct Changed(pub(super) Vec<bool>);
+pub(super) struct ChangedConstants(pub(super) Vec<bool>);
 
-impl Changed {
+impl ChangedConstants {
     /// Whether a value is one of them.
     pub(super) fn has(&self, value: ValueId) -> bool {
         self.0.get(value.index()) == Some(&true)
@@ -96,7 +96,7 @@ impl FunctionContext {
     pub(crate) fn new(
         function: Function,
         analysis: Analysis,
-        precision: Precision,
+        numerics: Numerics,
         limits: Limits,
     ) -> FunctionContext {
         let constant = constant_values(&function);
@@ -104,7 +104,7 @@ impl FunctionContext {
         FunctionContext {
             function,
             analysis,
-            precision,
+            numerics,
             limits,
             constant,
             known,
@@ -165,7 +165,7 @@ impl FunctionContext {
 
     /// What a constant is, if it lies in the program or above compressed data that does.
     pub(crate) fn weights(&self, known: &ConstantTensor) -> Option<Weights> {
-        Weights::of(&self.function, known.value?, self.precision)
+        Weights::of(&self.function, known.value?, self.numerics)
     }
 
     /// The same of a constant that is compressed, and so large that the integers that reference kernels
@@ -308,7 +308,7 @@ impl ReferenceOp {
         let dtypes = source.output_dtypes(op);
         let call = self.as_call(source, operands, &dtypes, seed);
         let mut results = function(&call)?;
-        if source.precision == Precision::Faithful {
+        if source.numerics == Numerics::Rounded {
             for array in &mut results {
                 let dtype = array.dtype();
                 if matches!(dtype, DType::Fp16 | DType::Bf16)

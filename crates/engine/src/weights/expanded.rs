@@ -8,7 +8,7 @@ use coremill_tensor::{Buffer, ByteSource, DType};
 use half::f16;
 
 use super::Weights;
-use crate::options::Precision;
+use crate::options::Numerics;
 
 /// Elements that are expanded together.
 const CHUNK: usize = 1 << 14;
@@ -17,20 +17,20 @@ const CHUNK: usize = 1 << 14;
 /// does. They are computed whenever they are read. None where the operations have no form that is known, or no floats
 /// come out.
 pub fn expanded(function: &Function, value: ValueId) -> Option<Buffer> {
-    let weights = Weights::of(function, value, Precision::Faithful)?;
+    let weights = Weights::of(function, value, Numerics::Rounded)?;
     let is_known = matches!(weights.dtype, DType::Fp16 | DType::Fp32);
-    is_known.then(|| Buffer::deferred(Arc::new(Expanded(weights))))
+    is_known.then(|| Buffer::deferred(Arc::new(ExpandedWeights(weights))))
 }
 
-struct Expanded(Weights);
+struct ExpandedWeights(Weights);
 
-impl Expanded {
+impl ExpandedWeights {
     fn width(&self) -> usize {
         if self.0.dtype == DType::Fp16 { 2 } else { 4 }
     }
 }
 
-impl ByteSource for Expanded {
+impl ByteSource for ExpandedWeights {
     fn length(&self) -> usize {
         self.0.rows() * self.0.columns() * self.width()
     }

@@ -6,7 +6,7 @@ use coremill_tensor::{Buffer, DType};
 
 use super::parts::{Blocks, Mask, Numbers};
 use super::{Decode, Table, Weights};
-use crate::options::Precision;
+use crate::options::Numerics;
 
 /// How many operations may stand above each other: a table whose scales are computed has three.
 const MAX_DEPTH: usize = 4;
@@ -14,14 +14,14 @@ const MAX_DEPTH: usize = 4;
 impl Weights {
     /// What a value is, if it is a `const`, or a chain of `constexpr_` operations of a known form. Everything
     /// else, whatever is unsound included, is left to the reference kernels.
-    pub(crate) fn of(function: &Function, value: ValueId, precision: Precision) -> Option<Weights> {
-        Reader { function, precision }.value(value, MAX_DEPTH)
+    pub(crate) fn of(function: &Function, value: ValueId, numerics: Numerics) -> Option<Weights> {
+        Reader { function, numerics }.value(value, MAX_DEPTH)
     }
 }
 
 struct Reader<'f> {
     function: &'f Function,
-    precision: Precision,
+    numerics: Numerics,
 }
 
 /// Something bound to a parameter.
@@ -66,7 +66,7 @@ impl<'f> Reader<'f> {
             OpKind::ConstexprSparseToDense => self.sparse_to_dense(op, depth)?,
             _ => return None,
         };
-        Some(Weights { rounded: self.precision == Precision::Faithful, ..weights })
+        Some(Weights { rounded: self.numerics == Numerics::Rounded, ..weights })
     }
 
     fn definition(&self, value: ValueId) -> Option<(&'f Op, u32)> {

@@ -13,7 +13,7 @@ use coremill_tensor::{Buffer, DType, packed};
 
 use super::*;
 use crate::limits::Limits;
-use crate::options::Precision;
+use crate::options::Numerics;
 use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
 
 /// The functions of the cases of a family, by name.
@@ -35,11 +35,11 @@ fn every_case_expands_to_what_the_reference_kernels_give() {
     for (id, function) in functions("constexpr") {
         let (analysis, problems) = analyze(&function);
         assert!(problems.is_empty(), "{id}: {problems:?}");
-        for precision in [Precision::Fast, Precision::Faithful] {
+        for numerics in [Numerics::Fast, Numerics::Rounded] {
             let source = FunctionContext::new(
                 function.clone(),
                 analysis.clone(),
-                precision,
+                numerics,
                 Limits::default(),
             );
             for (_, op) in function.all_ops() {
@@ -49,7 +49,7 @@ fn every_case_expands_to_what_the_reference_kernels_give() {
                 }
                 let known = source.known(op.outputs[0]).expect("it is constant");
                 let expected = known.array(&source).expect("it expands");
-                let Some(weights) = Weights::of(&function, op.outputs[0], precision) else {
+                let Some(weights) = Weights::of(&function, op.outputs[0], numerics) else {
                     assert!(
                         expected.view().is_empty(),
                         "{id}: `{}` is not described",
@@ -99,7 +99,7 @@ fn parts_of_rows_are_those_of_the_whole() {
         else {
             continue;
         };
-        let Some(weights) = Weights::of(&function, op.outputs[0], Precision::Fast) else {
+        let Some(weights) = Weights::of(&function, op.outputs[0], Numerics::Fast) else {
             continue;
         };
         let (rows, columns) = (weights.rows(), weights.columns());
@@ -140,9 +140,9 @@ fn scaled_palettes_become_tables_of_their_own() {
     let (analysis, problems) = analyze(&function);
     assert!(problems.is_empty(), "{problems:?}");
     let source =
-        FunctionContext::new(function.clone(), analysis, Precision::Fast, Limits::default());
+        FunctionContext::new(function.clone(), analysis, Numerics::Fast, Limits::default());
     let known = source.known(scaled).expect("it is constant");
-    let weights = Weights::of(&function, scaled, Precision::Fast).expect("it is described");
+    let weights = Weights::of(&function, scaled, Numerics::Fast).expect("it is described");
     assert_eq!(weights.expand(), *known.array(&source).expect("it expands"));
     assert!(weights.stored(4).is_some());
 }
@@ -193,7 +193,7 @@ fn plans_leave_weights_compressed() {
             let (analysis, problems) = analyze(&function);
             assert!(problems.is_empty(), "{problems:?}");
             let limits = Limits::default();
-            let source = FunctionContext::new(function.clone(), analysis, Precision::Fast, limits);
+            let source = FunctionContext::new(function.clone(), analysis, Numerics::Fast, limits);
             let known = source.known(weight).expect("it is constant");
             let shape = source.analysis.ty(x).and_then(Type::as_tensor).expect("a tensor");
             let shape = shape.known_shape().expect("a shape");
@@ -216,7 +216,7 @@ fn data_is_shared_with_the_program() {
         Op::constant(constant),
         [("w".to_owned(), Type::tensor(DType::Fp16, &[4, 8]))],
     );
-    let weights = Weights::of(&function, function.op(op).outputs[0], Precision::Fast);
+    let weights = Weights::of(&function, function.op(op).outputs[0], Numerics::Fast);
     assert!(weights.expect("it is described").codes.data.same_place(&data));
 }
 
@@ -227,7 +227,7 @@ fn what_does_not_fit_is_left_to_the_reference_kernels() {
         let body = function.body;
         let ty = Type::tensor(DType::Fp32, shape);
         let op = function.add_op(body, op, [("w".to_owned(), ty)]);
-        Weights::of(&function, function.op(op).outputs[0], Precision::Fast).is_some()
+        Weights::of(&function, function.op(op).outputs[0], Numerics::Fast).is_some()
     };
     let bytes = |dtype, shape: &[u64], count| {
         Binding::Literal(Constant::bytes(dtype, shape, vec![0xff; count]))

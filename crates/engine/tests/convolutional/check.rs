@@ -1,6 +1,6 @@
 //! Runs a program as it is planned and operation by operation.
 
-use coremill_engine::{Array, Engine, Hooks, LoadOptions, Precision, Value};
+use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Value};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
@@ -29,9 +29,9 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
         let model = model::describe(program).unwrap_or_else(|error| panic!("{error}"));
         let verified = verify::verify(&model)
             .unwrap_or_else(|report| panic!("{report:?}\n{}", without_numbers(&text)));
-        for precision in [Precision::Fast, Precision::Faithful] {
+        for numerics in [Numerics::Fast, Numerics::Rounded] {
             for threads in [1, 3] {
-                let options = LoadOptions { precision, threads, ..LoadOptions::default() };
+                let options = LoadOptions { numerics, threads, ..LoadOptions::default() };
                 let engine = Engine::load(&verified, &options).expect("it loads");
                 let mut session = engine.session("main").expect("there is a main");
                 let mut numbers = Numbers(1);
@@ -44,9 +44,9 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                 assert!(seen > 0, "somebody looked on");
                 let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
                 let found = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
-                let what = format!("{dtype} {precision:?} on {threads} threads");
+                let what = format!("{dtype} {numerics:?} on {threads} threads");
                 // Sums in another order may be rounded to the next half.
-                let rounds = precision == Precision::Faithful && dtype == "fp16";
+                let rounds = numerics == Numerics::Rounded && dtype == "fp16";
                 let tolerance = if rounds { 4e-3 } else { 1e-5 };
                 for ((name, found), (_, expected)) in found.0.iter().zip(&expected.0) {
                     let (found, expected) = (found.as_array(), expected.as_array());
@@ -57,7 +57,7 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                     assert_eq!(found.dtype(), expected.dtype(), "{what}");
                     close(found, expected, tolerance, &format!("{what}: {name}"));
                 }
-                if precision == Precision::Fast {
+                if numerics == Numerics::Fast {
                     let labels: Vec<_> = spans.iter().map(|span| span.label.clone()).collect();
                     let labels =
                         labels.iter().map(String::as_str).filter(|label| *label != "alias");

@@ -47,7 +47,7 @@ fn log(x: Tensor<'_>) -> Tensor<'_> {
     x.log(ops::Log::new().epsilon(0.0))
 }
 
-struct Eliminated<'g> {
+struct EliminationResult<'g> {
     solution: Tensor<'g>,
     determinant: Tensor<'g>,
     log_determinant: Tensor<'g>,
@@ -55,7 +55,7 @@ struct Eliminated<'g> {
 
 /// Gauss and Jordan's elimination, which takes the largest element of each column among the rows that are left.
 #[track_caller]
-fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
+fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> EliminationResult<'g> {
     let graph = a.graph();
     let (batch, size) = (a.extent(0), a.extent(1));
     let width = size + b.extent(2);
@@ -86,7 +86,7 @@ fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Eliminated<'g> {
         ]
     });
     let flat = ops::Squeeze::new().axes([1]);
-    Eliminated {
+    EliminationResult {
         solution: last[1].dot(last[0].narrow(-1, place(size)..)),
         determinant: last[3].squeeze(flat.clone()),
         log_determinant: last[4].squeeze(flat),

@@ -35,7 +35,7 @@
 use std::panic::Location;
 
 use crate::graph::Graph;
-use crate::tensor::{Tensor, shown};
+use crate::tensor::{Tensor, format_dims};
 
 mod activation;
 mod attention;
@@ -90,7 +90,7 @@ fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
 fn has_axes(x: Tensor<'_>, what: &str, axes: &[&str]) -> bool {
     let fits = !x.is_valid() || x.rank() == axes.len();
     if !fits {
-        let (axes, found) = (axes.join(", "), shown(&x.dims()));
+        let (axes, found) = (axes.join(", "), format_dims(&x.dims()));
         let message = format!("{what} takes a tensor of `[{axes}]`; found shape {found}");
         x.graph().note(message, None, Location::caller());
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::shown;
+use crate::escape_truncated;
 
 /// Maximum number of known names that a message lists.
 const MAX_LISTED: usize = 8;
@@ -30,7 +30,7 @@ pub fn unknown_name<N: AsRef<str>>(
 ) -> String {
     let known: Vec<N> = known.into_iter().collect();
     let meant = nearest(name, known.iter().map(AsRef::as_ref));
-    let mut message = format!("unknown {kind} `{}`", shown(name, MAX_CHARS));
+    let mut message = format!("unknown {kind} `{}`", escape_truncated(name, MAX_CHARS));
     match (known.as_slice(), meant) {
         ([], _) => message += &format!("; no {} are defined", plural(kind)),
         ([only], _) => message += &format!("; the only {kind} is {}", quoted(only.as_ref())),
@@ -66,7 +66,7 @@ pub fn unknown_among<'n>(
     name: &str,
     known: impl IntoIterator<Item = &'n str>,
 ) -> String {
-    let message = format!("unknown {kind} `{}`", shown(name, MAX_CHARS));
+    let message = format!("unknown {kind} `{}`", escape_truncated(name, MAX_CHARS));
     match nearest(name, known) {
         Some(meant) => format!("{message}; did you mean {}?", quoted(meant)),
         None => message,
@@ -176,7 +176,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 fn quoted(name: &str) -> String {
-    format!("`{}`", shown(name, MAX_CHARS))
+    format!("`{}`", escape_truncated(name, MAX_CHARS))
 }
 
 fn plural(kind: &str) -> String {

@@ -47,7 +47,7 @@ pub fn copy_strided<T: Copy + Send + Sync>(
     }
     let space = Space::new(shape, from, to);
     let target = SharedMut::new(target);
-    let copy = Copying { space: &space, source: source.as_ptr(), target: target.pointer(0..0) };
+    let copy = CopyKernel { space: &space, source: source.as_ptr(), target: target.pointer(0..0) };
     let elements: usize = shape.iter().product();
     let grain = (32_768 / (elements / space.units()).max(1)).max(1);
     // Sharing a copy pays from some hundred kilobytes on.
@@ -263,7 +263,7 @@ impl Space {
     }
 }
 
-struct Copying<'a, T> {
+struct CopyKernel<'a, T> {
     space: &'a Space,
     source: *const T,
     target: *mut T,
@@ -271,9 +271,9 @@ struct Copying<'a, T> {
 
 // SAFETY: the source is only read, and units have places of their own in the target.
 #[expect(unsafe_code, reason = "units write disjoint places of one slice")]
-unsafe impl<T: Sync> Sync for Copying<'_, T> {}
+unsafe impl<T: Sync> Sync for CopyKernel<'_, T> {}
 
-impl<T: Copy> Copying<'_, T> {
+impl<T: Copy> CopyKernel<'_, T> {
     #[expect(unsafe_code, reason = "`copy_strided` has checked where all elements lie")]
     fn units(&self, range: std::ops::Range<usize>) {
         let space = self.space;

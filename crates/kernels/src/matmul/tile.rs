@@ -77,9 +77,9 @@ const fn most<V: Vector>() -> (usize, usize) {
 }
 
 /// By reference: copied as an argument, its fields would be read back before they have been written.
-struct Sized<'t, const R: usize, const N: usize>(&'t Tile);
+struct SizedTile<'t, const R: usize, const N: usize>(&'t Tile);
 
-impl<const R: usize, const N: usize> Kernel for Sized<'_, R, N> {
+impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
     type Output = ();
 
     #[inline(always)]
@@ -204,7 +204,7 @@ pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: &Tile)
         ($($rows:literal),* ; $vectors:literal) => {
             match rows {
                 // SAFETY: the caller vouches for everything.
-                $($rows => unsafe { dispatch_unchecked(isa, Sized::<$rows, $vectors>(tile)) },)*
+                $($rows => unsafe { dispatch_unchecked(isa, SizedTile::<$rows, $vectors>(tile)) },)*
                 _ => unreachable!("a tile has at most 8 rows"),
             }
         };

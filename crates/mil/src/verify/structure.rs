@@ -301,7 +301,7 @@ struct Scope<'p> {
 }
 
 /// A block that is being walked.
-struct Open {
+struct OpenBlock {
     block: BlockId,
     /// The operation that runs it.
     owner: Option<OpId>,
@@ -313,11 +313,11 @@ struct Open {
 }
 
 impl Scope<'_> {
-    fn enter(&mut self, block: BlockId, owner: Option<OpId>) -> Open {
+    fn enter(&mut self, block: BlockId, owner: Option<OpId>) -> OpenBlock {
         let outer = self.stack.len();
         let function = self.function;
         function.block(block).inputs.iter().for_each(|&input| self.define(input));
-        Open { block, owner, next: 0, running: None, outer }
+        OpenBlock { block, owner, next: 0, running: None, outer }
     }
 
     fn define(&mut self, value: ValueId) {

@@ -25,7 +25,7 @@ const KNOWN_ATTRIBUTES: [&str; 8] = [
 
 /// Checks the notes about the program as a whole.
 pub(super) fn check_program(program: &Program, findings: &mut Findings) {
-    let mut missing = Missing::default();
+    let mut missing = MissingWeights::default();
     for (name, constant) in program.attributes.iter() {
         let location = || Location::model().parameter(name);
         check_constant(&location, constant, &mut missing, findings);
@@ -36,7 +36,7 @@ pub(super) fn check_program(program: &Program, findings: &mut Findings) {
 /// Checks every constant of a function.
 pub(super) fn check(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
-    let mut missing = Missing::default();
+    let mut missing = MissingWeights::default();
     let blocks = layout.blocks.iter().map(|&block| &function.block(block).attributes);
     for (name, constant) in
         std::iter::once(&function.attributes).chain(blocks).flat_map(Attributes::iter)
@@ -63,9 +63,9 @@ pub(super) fn check(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut
 
 /// Weights without elements, by file: the first that refers to it, and how many do.
 #[derive(Default)]
-struct Missing(BTreeMap<String, (Location, usize)>);
+struct MissingWeights(BTreeMap<String, (Location, usize)>);
 
-impl Missing {
+impl MissingWeights {
     fn report(self, findings: &mut Findings) {
         for (file, (location, count)) in self.0 {
             let others = match count {
@@ -85,7 +85,7 @@ impl Missing {
 fn check_constant(
     location: &dyn Fn() -> Location,
     constant: &Constant,
-    missing: &mut Missing,
+    missing: &mut MissingWeights,
     findings: &mut Findings,
 ) {
     let mut pending = vec![constant];

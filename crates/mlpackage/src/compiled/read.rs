@@ -4,7 +4,7 @@ use coremill_tensor::Buffer;
 
 use super::container::{self, Kind};
 use super::{Error, ErrorKind, build_info, file};
-use crate::package::decode::Decoded;
+use crate::package::decode::ModelContent;
 use crate::package::tree::Source;
 use crate::package::weights::WeightFiles;
 use crate::package::{decode, directory};
@@ -33,7 +33,7 @@ pub fn read_with_listing(path: &Path) -> Result<(Model, Option<Listing>), Error>
     directory::read_one(path, || {
         let source = Source::Directory(path);
         let data = source_data(&source)?;
-        let Described::Model(model) = describe(data.as_bytes())? else {
+        let ModelDescription::Model(model) = describe(data.as_bytes())? else {
             return Ok((read_parts(&source, true)?.into_model()?, None));
         };
         let mapped = directory::map(path, file::TEXT)?;
@@ -50,19 +50,19 @@ pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
 }
 
 /// Reads a compiled model; a pipeline in its stages.
-pub(super) fn read_parts(source: &Source<'_>, weights: bool) -> Result<Decoded, Error> {
+pub(super) fn read_parts(source: &Source<'_>, weights: bool) -> Result<ModelContent, Error> {
     match describe(source_data(source)?.as_bytes())? {
-        Described::Model(model) => {
+        ModelDescription::Model(model) => {
             let mapped = source.map(file::TEXT)?;
             let (mut model, _) = with_program(model, decode_text(mapped.as_bytes())?)?;
             if weights {
                 source.weights("").load(&mut model.program)?;
             }
-            Ok(Decoded::Model(Box::new(model)))
+            Ok(ModelContent::Model(Box::new(model)))
         }
-        Described::Pipeline(mut pipeline, stages) => {
+        ModelDescription::Pipeline(mut pipeline, stages) => {
             pipeline.stages = self::stages(source, stages, weights)?;
-            Ok(Decoded::Pipeline(pipeline))
+            Ok(ModelContent::Pipeline(pipeline))
         }
     }
 }
@@ -88,7 +88,7 @@ fn stages(source: &Source<'_>, count: usize, weights: bool) -> Result<Vec<Stage>
 fn stage(source: &Source<'_>, directory: &str, weights: bool) -> Result<Model, Error> {
     let within = |error: Error| error.within(directory.to_owned());
     let data = source.map(&format!("{directory}/{}", file::DATA))?;
-    let Described::Model(model) = describe(data.as_bytes()).map_err(within)? else {
+    let ModelDescription::Model(model) = describe(data.as_bytes()).map_err(within)? else {
         let message = format!("the stage `{directory}` is a pipeline; expected an `mlProgram`");
         return Err(Error::new(ErrorKind::OtherModel, message));
     };
@@ -119,8 +119,10 @@ fn source_data(source: &Source<'_>) -> Result<Buffer, Error> {
 /// places and have no elements.
 pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
     match describe(data)? {
-        Described::Model(model) => with_program(model, decode_text(text)?).map(|(model, _)| model),
-        Described::Pipeline(..) => {
+        ModelDescription::Model(model) => {
+            with_program(model, decode_text(text)?).map(|(model, _)| model)
+        }
+        ModelDescription::Pipeline(..) => {
             let message = "a `pipeline` has a text for each stage; expected an `mlProgram`";
             Err(Error::new(ErrorKind::OtherModel, message).in_file(file::DATA))
         }
@@ -128,14 +130,14 @@ pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
 }
 
 /// What a `coremldata.bin` describes.
-enum Described {
+enum ModelDescription {
     /// A model without its program.
     Model(Model),
     /// A pipeline without its stages, and their number.
     Pipeline(Pipeline, usize),
 }
 
-fn describe(data: &[u8]) -> Result<Described, Error> {
+fn describe(data: &[u8]) -> Result<ModelDescription, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
     let contents = container::read(data).map_err(in_data)?;
     let mut description = decode::description(contents.description).map_err(in_data)?;
@@ -143,12 +145,14 @@ fn describe(data: &[u8]) -> Result<Described, Error> {
     description.metadata.take_if(|metadata| *metadata == Metadata::default());
     let specification_version = contents.specification_version;
     Ok(match contents.kind {
-        Kind::Program => {
-            Described::Model(Model { specification_version, description, ..Model::default() })
-        }
+        Kind::Program => ModelDescription::Model(Model {
+            specification_version,
+            description,
+            ..Model::default()
+        }),
         Kind::Pipeline(stages) => {
             let pipeline = Pipeline { specification_version, description, ..Pipeline::default() };
-            Described::Pipeline(pipeline, stages)
+            ModelDescription::Pipeline(pipeline, stages)
         }
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use coremill_tensor::Buffer;
 
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
-use crate::package::directory::{self, Staging};
+use crate::package::directory::{self, StagingDirectory};
 use crate::package::tree::{Files, PendingPackage, VirtualDirectory};
 use crate::package::weights::{Layout, WrittenFile};
 use crate::package::{encode, manifest};
@@ -47,7 +47,7 @@ pub(super) fn put(
 ) -> Result<(), Error> {
     let path = &directory::destination(path)?;
     check_target(path)?;
-    let staging = Staging::new(path)?;
+    let staging = StagingDirectory::new(path)?;
     fill(staging.path())?;
     if options.durable {
         let listing = directory::list(staging.path())?;

@@ -187,7 +187,7 @@ pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
 
 /// A directory that is filled beside the place where it is to stand, and moved there in one step.
 /// Dropped before that, it is removed.
-pub(crate) struct Staging {
+pub(crate) struct StagingDirectory {
     path: PathBuf,
     target: PathBuf,
     _lock: fs::File,
@@ -195,10 +195,10 @@ pub(crate) struct Staging {
     _temporary: [Temporary; 2],
 }
 
-impl Staging {
+impl StagingDirectory {
     /// Makes an empty directory beside `target`, and removes what earlier writers of the same target
     /// left when they were killed.
-    pub(crate) fn new(target: &Path) -> Result<Staging> {
+    pub(crate) fn new(target: &Path) -> Result<StagingDirectory> {
         let Some(name) = target.file_name() else {
             let message = format!("{} names no package", target.display());
             return Err(Error::new(ErrorKind::Unwritable, message));
@@ -226,7 +226,7 @@ impl Staging {
             Error::io(format!("make the directory {}", path.display()), error)
         })?;
         let _temporary = [locked, staged];
-        Ok(Staging { path, target: target.to_owned(), _lock: lock, lock_path, _temporary })
+        Ok(StagingDirectory { path, target: target.to_owned(), _lock: lock, lock_path, _temporary })
     }
 
     /// The directory.
@@ -254,7 +254,7 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
         // Failing to clean up is no reason to fail: the next writer does it.
         let _ = remove(&self.path);
@@ -442,12 +442,12 @@ mod tests {
         // Killed between the two steps: the old content is aside, the new one is staged.
         package(&aside_of(&staged), "old");
         package(&staged, "new");
-        drop(Staging::new(&target).expect("stage"));
+        drop(StagingDirectory::new(&target).expect("stage"));
         assert_eq!(content(&target), "old");
         assert_eq!(names(scratch.path()), ["model.mlpackage"]);
         // Killed after them: the target stands, and what is aside is in the way.
         package(&aside_of(&staged), "older");
-        drop(Staging::new(&target).expect("stage"));
+        drop(StagingDirectory::new(&target).expect("stage"));
         assert_eq!(content(&target), "old");
         assert_eq!(names(scratch.path()), ["model.mlpackage"]);
     }

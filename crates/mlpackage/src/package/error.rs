@@ -146,5 +146,5 @@ impl std::error::Error for Error {
 
 /// A name for a message: whole if it is short, its beginning if a file made it long.
 pub(crate) fn shortened(name: &str) -> String {
-    coremill_io::shown(name, 80)
+    coremill_io::escape_truncated(name, 80)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::decode::{self, Decoded};
+use super::decode::{self, ModelContent};
 use super::directory::{read_one, read_whole};
 use super::error::{Error, ErrorKind};
 use super::manifest;
@@ -29,7 +29,7 @@ pub fn read_pipeline(path: &Path) -> Result<Option<Pipeline>> {
     Ok(read_any(path)?.into_pipeline())
 }
 
-fn read_any(path: &Path) -> Result<Decoded> {
+fn read_any(path: &Path) -> Result<ModelContent> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -55,7 +55,7 @@ pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Mo
     read_package(&Source::in_memory(files)?)?.into_model()
 }
 
-fn read_model_file(path: &Path) -> Result<Decoded> {
+fn read_model_file(path: &Path) -> Result<ModelContent> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(manifest::MODEL_FILE);
     let within = |error: Error| error.in_file(name);
     let bytes = read_whole(path, limits::MODEL_BYTES).map_err(within)?;
@@ -66,11 +66,11 @@ fn read_model_file(path: &Path) -> Result<Decoded> {
     Ok(decoded)
 }
 
-fn load(weights: &WeightFiles, decoded: &mut Decoded) -> Result<()> {
+fn load(weights: &WeightFiles, decoded: &mut ModelContent) -> Result<()> {
     decoded.programs_mut().into_iter().try_for_each(|program| weights.load(program))
 }
 
-fn read_package(source: &Source<'_>) -> Result<Decoded> {
+fn read_package(source: &Source<'_>) -> Result<ModelContent> {
     let listing = source.list()?;
     if !listing.files.contains_key(manifest::FILE) {
         let message = format!("{} holds no `{}`", source.shown(), manifest::FILE);

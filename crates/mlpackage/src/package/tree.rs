@@ -7,7 +7,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::{self, Listing, Staging, WriteOptions};
+use super::directory::{self, Listing, StagingDirectory, WriteOptions};
 use super::error::{Error, ErrorKind, shortened};
 use super::weights::{self, Layout, WeightFiles, WrittenFile};
 use coremill_mil::limits;
@@ -109,7 +109,7 @@ pub fn write_files(
             return Err(Error::new(ErrorKind::Unwritable, message));
         }
     }
-    let staging = Staging::new(path)?;
+    let staging = StagingDirectory::new(path)?;
     for empty in empty_directories {
         let made = fs::create_dir_all(staging.path().join(empty));
         made.map_err(|error| Error::io(format!("make {empty}"), error))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coremill_tensor::Buffer;
 
-use super::directory::{self, Staging, WriteOptions};
+use super::directory::{self, StagingDirectory, WriteOptions};
 use super::error::{Error, ErrorKind};
 use super::tree::{Files, PendingPackage, VirtualDirectory};
 use super::weights::{self, Layout, WrittenFile};
@@ -59,7 +59,7 @@ fn put(
     check_target(path)?;
     check_items(extra)?;
 
-    let staging = Staging::new(path)?;
+    let staging = StagingDirectory::new(path)?;
     let data = staging.path().join(manifest::DATA);
     let directory = data.join(manifest::MODEL_DIRECTORY);
     let made = fs::create_dir_all(&directory);

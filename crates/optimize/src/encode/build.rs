@@ -9,8 +9,8 @@ use coremill_tensor::packed;
 use coremill_tensor::{Buffer, DType};
 
 use super::codes::{
-    Coder, Coding, Dense, IndexLookup, Lookup, Mask, NonzeroPrefixSums, QuantParams, Sparse,
-    ZeroPoints,
+    CodeAssignment, Coder, Dense, IndexLookup, Lookup, Mask, NonzeroPrefixSums, QuantParams,
+    Sparse, ZeroPoints,
 };
 use super::palette::Tables;
 use super::source::Source;
@@ -21,7 +21,7 @@ use crate::error::{Error, Refusal};
 use crate::form::linear::{Config, Granularity, Integer, Mode};
 use crate::form::{CompressionConfig, Palette, Values};
 use crate::weight::Weight;
-use crate::weighting::Weighting;
+use crate::weighting::ElementImportance;
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
         match &self.form.values {
             Values::Floats => {
-                let coder = self.coder(source, Coding::Floats, self.weight.dtype);
+                let coder = self.coder(source, CodeAssignment::Floats, self.weight.dtype);
                 self.sparse(coder, |_, _| None)
             }
             Values::Linear(config) => self.linear(source, config),
@@ -114,14 +114,14 @@ impl Builder<'_> {
         }
     }
 
-    fn coder(&self, source: Source, coding: Coding, dtype: DType) -> Arc<Coder> {
+    fn coder(&self, source: Source, coding: CodeAssignment, dtype: DType) -> Arc<Coder> {
         Arc::new(Coder { source, coding, dtype, recipe: self.recipe() })
     }
 
     /// What tells that another weight is compressed alike.
     fn recipe(&self) -> String {
         let Weight { shape, axes, dtype, weighting, .. } = self.weight;
-        let weighting = weighting.as_ref().map(Weighting::channels);
+        let weighting = weighting.as_ref().map(ElementImportance::channels);
         format!("{:?} {shape:?} {axes:?} {dtype} {weighting:?}", self.form)
     }
 
@@ -165,7 +165,7 @@ impl Builder<'_> {
             _ => ZeroPoints::Each(zeros.clone()),
         };
         let steps = QuantParams { scales: held, is_half: source.is_half(), zero_points };
-        let coding = Coding::Affine { blocks: self.blocks.clone(), steps, range };
+        let coding = CodeAssignment::Affine { blocks: self.blocks.clone(), steps, range };
         let coder = self.coder(source, coding, dtype);
         let scaled = |mut op: Op| {
             op = op.with("scale", Binding::Literal(scale.clone()));
@@ -231,7 +231,7 @@ impl Builder<'_> {
         };
         let dtype = unsigned(bits);
         let scales = source.scales.as_ref().map(|(_, scales)| scales.clone());
-        let coding = Coding::Tables { blocks: self.blocks.clone(), tables: lookup };
+        let coding = CodeAssignment::Tables { blocks: self.blocks.clone(), tables: lookup };
         let coder = self.coder(source, coding, dtype);
         let mut with_lut = |op: Op, stages: &[ConstexprStage]| match stages.last() {
             Some(_) => ConstexprStage::new(op, "palettized").bound("lut", 0),

@@ -13,7 +13,7 @@ use super::source::{CHUNK, Source};
 use crate::blocks::Blocks;
 
 /// How elements become codes.
-pub(super) enum Coding {
+pub(super) enum CodeAssignment {
     /// Not at all.
     Floats,
     /// Integers of a scale and a zero point for each block.
@@ -74,7 +74,7 @@ pub(super) enum IndexLookup {
 /// A weight and how its elements become codes.
 pub(super) struct Coder {
     pub(super) source: Source,
-    pub(super) coding: Coding,
+    pub(super) coding: CodeAssignment,
     /// The type of the codes.
     pub(super) dtype: DType,
     /// What tells that another is made of its source alike.
@@ -107,14 +107,14 @@ impl Coder {
         codes.resize(start + numbers.len(), 0);
         let to = &mut codes[start..];
         match &self.coding {
-            Coding::Floats => {}
-            Coding::Affine { blocks, steps, range } => {
+            CodeAssignment::Floats => {}
+            CodeAssignment::Affine { blocks, steps, range } => {
                 let mut runs = Vec::new();
                 let mut add = |run, block: usize| runs.push((run, steps.of(block)));
                 blocks.for_each_run(at, numbers.len(), &mut add);
                 affine(isa, numbers, &runs, *range, self.source.is_half(), to);
             }
-            Coding::Tables { blocks, tables: Lookup { length, find, .. } } => match find {
+            CodeAssignment::Tables { blocks, tables: Lookup { length, find, .. } } => match find {
                 IndexLookup::Nearest(limits) => {
                     let mut runs = Vec::new();
                     let mut add = |run, block: usize| runs.push((run, block * (length - 1)));
@@ -135,11 +135,11 @@ impl Coder {
     pub(super) fn decode(&self, at: usize, numbers: &[f32], codes: &[u8], to: &mut Vec<f32>) {
         let isa = Isa::detect();
         match &self.coding {
-            Coding::Floats => {
+            CodeAssignment::Floats => {
                 to.clear();
                 to.extend_from_slice(numbers);
             }
-            Coding::Affine { blocks, steps, .. } => {
+            CodeAssignment::Affine { blocks, steps, .. } => {
                 let mut runs = Vec::new();
                 let mut add = |run, block: usize| runs.push((run, steps.of(block)));
                 blocks.for_each_run(at, codes.len(), &mut add);
@@ -147,7 +147,7 @@ impl Coder {
                 restore(isa, codes, &runs, self.dtype.is_signed_integer(), to);
                 self.source.round_all(to);
             }
-            Coding::Tables { blocks, tables } => {
+            CodeAssignment::Tables { blocks, tables } => {
                 to.clear();
                 let mut rest = codes;
                 blocks.for_each_run(at, codes.len(), |run, block| {
@@ -264,9 +264,9 @@ pub(super) struct Sparse(pub(super) Arc<Coder>, pub(super) Arc<NonzeroPrefixSums
 impl Sparse {
     fn element_bits(&self) -> usize {
         match self.0.coding {
-            Coding::Floats if self.0.source.is_half() => 16,
-            Coding::Floats => 32,
-            Coding::Affine { .. } | Coding::Tables { .. } => self.0.bits() as usize,
+            CodeAssignment::Floats if self.0.source.is_half() => 16,
+            CodeAssignment::Floats => 32,
+            CodeAssignment::Affine { .. } | CodeAssignment::Tables { .. } => self.0.bits() as usize,
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::blocks::Blocks;
 use crate::error::Refusal;
 use crate::form::{Algorithm, BITS, Palette};
 use crate::weight::Weight;
-use crate::weighting::Weighting;
+use crate::weighting::ElementImportance;
 use coremill_mil::ir::Opset;
 
 /// Of blocks with up to so many halves that many others lie between, the elements are sorted; of others each half is
@@ -150,7 +150,7 @@ pub(super) fn tables(
 }
 
 /// Numbers of a block as they come.
-enum Collected {
+enum BlockElements {
     Numbers(Vec<f32>),
     Halves(Halves),
     /// How many numbers begin with the same bits, and their sum; or what weights they have, and their weighted sum.
@@ -211,19 +211,19 @@ impl Halves {
     }
 }
 
-impl Collected {
+impl BlockElements {
     /// Room for the numbers of a block, and its bytes.
-    fn of(source: &Source, weighted: bool, blocks: &Blocks) -> (Collected, usize) {
+    fn of(source: &Source, weighted: bool, blocks: &Blocks) -> (BlockElements, usize) {
         let size = blocks.size();
-        let keys = || (Collected::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
+        let keys = || (BlockElements::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
         match source.is_half() {
             _ if weighted && size > SORTED_WEIGHTED => keys(),
-            _ if weighted => (Collected::Weighted(Vec::with_capacity(size)), 8 * size),
+            _ if weighted => (BlockElements::Weighted(Vec::with_capacity(size)), 8 * size),
             true if size > SORTED_HALVES || blocks.contiguous().is_some() => {
-                (Collected::Halves(Halves::new()), (4 << 16) + (8 << 10))
+                (BlockElements::Halves(Halves::new()), (4 << 16) + (8 << 10))
             }
             false if size > SORTED_SINGLES => keys(),
-            _ => (Collected::Numbers(Vec::with_capacity(size)), 4 * size),
+            _ => (BlockElements::Numbers(Vec::with_capacity(size)), 4 * size),
         }
     }
 
@@ -232,8 +232,8 @@ impl Collected {
         let is_there = |number: &&f32| !sparse || **number != 0.0;
         let pairs = || numbers.iter().zip(weights).filter(|(number, _)| is_there(number));
         match self {
-            Collected::Numbers(all) => all.extend(numbers.iter().filter(is_there)),
-            Collected::Halves(all) => {
+            BlockElements::Numbers(all) => all.extend(numbers.iter().filter(is_there)),
+            BlockElements::Halves(all) => {
                 let mut halves = [0u16; 256];
                 for numbers in numbers.chunks(halves.len()) {
                     let halves = &mut halves[..numbers.len()];
@@ -241,21 +241,21 @@ impl Collected {
                     all.add(halves);
                 }
             }
-            Collected::Keys(counts) if weights.is_empty() => {
+            BlockElements::Keys(counts) if weights.is_empty() => {
                 for number in numbers.iter().filter(is_there) {
                     let (count, sum) = &mut counts[key(*number)];
                     *count += 1.0;
                     *sum += f64::from(*number);
                 }
             }
-            Collected::Keys(counts) => {
+            BlockElements::Keys(counts) => {
                 for (&number, &weight) in pairs() {
                     let (count, sum) = &mut counts[key(number)];
                     *count += f64::from(weight);
                     *sum += f64::from(number) * f64::from(weight);
                 }
             }
-            Collected::Weighted(all) => {
+            BlockElements::Weighted(all) => {
                 all.extend(pairs().map(|(&number, &weight)| (number, weight)))
             }
         }
@@ -264,7 +264,7 @@ impl Collected {
     /// The numbers in order; none if some are infinite or no numbers. Room is left for those of another block.
     fn take(&mut self, sparse: bool) -> Option<Distribution> {
         match self {
-            Collected::Numbers(numbers) => {
+            BlockElements::Numbers(numbers) => {
                 let distribution = numbers
                     .iter()
                     .all(|number| number.is_finite())
@@ -272,8 +272,8 @@ impl Collected {
                 numbers.clear();
                 distribution
             }
-            Collected::Halves(halves) => halves.take(sparse),
-            Collected::Keys(counts) => {
+            BlockElements::Halves(halves) => halves.take(sparse),
+            BlockElements::Keys(counts) => {
                 let (mut distribution, mut finite) = (Distribution::default(), true);
                 for (count, sum) in counts.iter_mut().map(std::mem::take) {
                     if count == 0.0 {
@@ -284,7 +284,7 @@ impl Collected {
                 }
                 finite.then_some(distribution)
             }
-            Collected::Weighted(pairs) => {
+            BlockElements::Weighted(pairs) => {
                 let finite = pairs.iter().all(|(number, _)| number.is_finite());
                 pairs.sort_unstable_by(|(left, _), (right, _)| left.total_cmp(right));
                 let mut distribution = Distribution::default();
@@ -308,20 +308,20 @@ fn key(number: f32) -> usize {
 /// infinite or no numbers.
 fn for_each_distribution(
     source: &Source,
-    weighting: Option<&Weighting>,
+    weighting: Option<&ElementImportance>,
     blocks: &Blocks,
     visit: &mut dyn FnMut(Option<Distribution>),
 ) -> io::Result<()> {
     let (isa, mut weights) = (Isa::detect(), Vec::new());
     debug_assert!(matches!(source.dtype, DType::Fp16 | DType::Fp32));
     let sparse = source.pruned.is_some();
-    let new = || Collected::of(source, weighting.is_some(), blocks);
+    let new = || BlockElements::of(source, weighting.is_some(), blocks);
     let (_, bytes) = new();
     let at_once = match blocks.contiguous() {
         Some(_) => 1,
         None => (ROOM / bytes.max(1)).clamp(1, blocks.count().max(1)),
     };
-    let mut collected: Vec<Collected> = (0..at_once).map(|_| new().0).collect();
+    let mut collected: Vec<BlockElements> = (0..at_once).map(|_| new().0).collect();
     for first in (0..blocks.count()).step_by(at_once) {
         let last = blocks.count().min(first + at_once);
         let (start, end) = match blocks.contiguous() {

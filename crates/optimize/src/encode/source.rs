@@ -10,7 +10,7 @@ use half::f16;
 use super::pruned::PruneMask;
 use crate::blocks::Blocks;
 use crate::weight::Weight;
-use crate::weighting::Weighting;
+use crate::weighting::ElementImportance;
 
 /// Elements that are worked on together. In half precision they take as many bytes as a mapped file is read in place.
 pub(super) const CHUNK: usize = 1 << 15;
@@ -26,7 +26,7 @@ pub(super) struct Source {
     /// What elements are divided by.
     pub(super) scales: Option<(Blocks, Vec<f32>)>,
     /// How much outputs depend on which elements, if that is known.
-    pub(super) weighting: Option<Weighting>,
+    pub(super) weighting: Option<ElementImportance>,
 }
 
 /// Neighbouring elements.

@@ -31,7 +31,7 @@ pub(super) fn change(
         return (Vec::new(), Vec::new());
     }
     let outputs = editor.function().outputs().to_vec();
-    let mut scaled = Changing {
+    let mut scaled = Rewriter {
         editor,
         sizes,
         solution,
@@ -62,7 +62,7 @@ pub(super) fn change(
     (groups, exponents)
 }
 
-struct Changing<'e, 'f, 'm> {
+struct Rewriter<'e, 'f, 'm> {
     editor: &'e mut Editor<'f>,
     sizes: &'e Sizes<'m>,
     solution: &'e Solution,
@@ -75,7 +75,7 @@ struct Changing<'e, 'f, 'm> {
     groups: Vec<(ValueId, ScaledGroup)>,
 }
 
-impl Changing<'_, '_, '_> {
+impl Rewriter<'_, '_, '_> {
     /// Notes a value in its group.
     fn note(&mut self, value: ValueId) {
         let exponent = match self.solution.own(value) {

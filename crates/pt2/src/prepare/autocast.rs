@@ -7,7 +7,7 @@
 
 use super::edit::Editor;
 use super::meta::contiguous;
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::operators::{self, Autocast};
 use crate::program::{Argument, Meta, Node, Origin, Target, TensorMeta};
 use crate::promotion::is_float;
@@ -55,7 +55,7 @@ impl Cast {
         let Some((_, device)) = Device::ALL.into_iter().find(|(name, _)| name == device) else {
             return Err(Error::unsupported(format!(
                 "`autocast` is for the device `{}`, whose lists of operators are not known; they are for cpu, cuda, mps and xpu",
-                shown(device)
+                escape_truncated(device)
             )));
         };
         let dtype = match dtype {

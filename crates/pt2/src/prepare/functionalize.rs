@@ -18,7 +18,7 @@ use super::edit::{Editor, named, positional};
 use super::functional::{self, Functional};
 use super::meta::{contiguous, is_contiguous, same_sizes};
 use super::view::{self, Found, MappedValue, View, size_arguments};
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::program::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, Origin, Output, OutputKind, Target,
     TensorMeta, ValueId,
@@ -87,8 +87,8 @@ fn check_sharing(program: &ExportedProgram, index: usize) -> Result<(), Error> {
         None => Ok(()),
         Some((other, _)) => Err(Error::unsupported(format!(
             "the program writes to `{}`, which shares its storage with `{}`",
-            shown(&name),
-            shown(&other)
+            escape_truncated(&name),
+            escape_truncated(&other)
         ))
         .with_hint("give one of them a storage of its own before the export: `tensor.clone()`")),
     }
@@ -154,7 +154,7 @@ fn inner_write(graph: &Graph, input: usize) -> Error {
     };
     Error::unsupported(format!(
         "a graph inside it writes to its input `{}`; branches and bodies may write to what they made alone",
-        shown(name)
+        escape_truncated(name)
     ))
     .with_hint("return the new value from the branch or body instead")
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::autocast::{self, Cast};
 use super::edit::{Editor, positional};
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::graph::target;
 use crate::normalize;
 use crate::operators;
@@ -273,7 +273,10 @@ impl Inliner<'_> {
             found => found,
         };
         let Target::Operator { namespace, name: operator, overload } = &target else {
-            return Err(Error::unsupported(format!("`{}` is not an operator", shown(name))));
+            return Err(Error::unsupported(format!(
+                "`{}` is not an operator",
+                escape_truncated(name)
+            )));
         };
         let schema = self.editor.schemas.find(namespace, operator, overload)?;
         let given = rest.into_iter().map(positional).collect();

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::program::{Argument, ExportedProgram, InputKind, Meta, Node, Output, ValueId};
 use crate::saved;
 use crate::tensor::StoredValue;
@@ -70,7 +70,7 @@ fn part(
     let whole = names.get(&source).ok_or_else(|| {
         Error::unsupported(format!(
             "`{}` is taken of a tensor that the program computes; parts of weights are read",
-            shown(attribute)
+            escape_truncated(attribute)
         ))
     })?;
     let name = format!("{whole}.{attribute}");
@@ -81,8 +81,8 @@ fn part(
         let Some(StoredValue::Object(bytes)) = program.tensors.get(whole) else {
             return Err(Error::malformed(format!(
                 "`{}` is a plain tensor, and has no `{}`",
-                shown(whole),
-                shown(attribute)
+                escape_truncated(whole),
+                escape_truncated(attribute)
             )));
         };
         let parts = saved::parts(bytes.clone(), whole).map_err(|error| error.in_entry(whole))?;
@@ -95,8 +95,8 @@ fn part(
     else {
         return Err(Error::unsupported(format!(
             "the object that `{}` is has no tensor `{}`",
-            shown(whole),
-            shown(attribute)
+            escape_truncated(whole),
+            escape_truncated(attribute)
         ))
         .with_hint("call `torchao.utils.unwrap_tensor_subclass(model)` before the export"));
     };
@@ -104,7 +104,7 @@ fn part(
     if tensor.dtype != meta.dtype || !sizes.eq(tensor.sizes.iter().copied().map(Some)) {
         return Err(Error::malformed(format!(
             "`{}` is stored as {} {:?}, and the program has {} {:?}",
-            shown(&name),
+            escape_truncated(&name),
             tensor.dtype,
             tensor.sizes,
             meta.dtype,

@@ -42,7 +42,7 @@ struct Cursor<'a> {
 }
 
 /// A type, with what the schema says of sharing.
-struct Annotated {
+struct AnnotatedType {
     kind: Kind,
     mutated: bool,
     aliased: bool,
@@ -69,7 +69,7 @@ impl<'a> Cursor<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    fn kind(&mut self) -> Option<Annotated> {
+    fn kind(&mut self) -> Option<AnnotatedType> {
         let mut kind = match self.word()? {
             "Tensor" => Kind::Tensor,
             "int" | "SymInt" => Kind::Int,
@@ -100,20 +100,20 @@ impl<'a> Cursor<'a> {
                 kind = Kind::Optional(Box::new(kind));
                 self.rest = &self.rest[1..];
             } else {
-                return Some(Annotated { kind, mutated, aliased });
+                return Some(AnnotatedType { kind, mutated, aliased });
             }
         }
     }
 
     fn parameter(&mut self, keyword_only: bool) -> Option<Parameter> {
-        let Annotated { kind, mutated, aliased } = self.kind()?;
+        let AnnotatedType { kind, mutated, aliased } = self.kind()?;
         let name = self.word()?.to_owned();
         let default = if self.take("=") { Some(self.default(&kind)?) } else { None };
         Some(Parameter { name, kind, default, keyword_only, mutated, aliased })
     }
 
     fn result(&mut self) -> Option<Return> {
-        let Annotated { kind, mutated, aliased } = self.kind()?;
+        let AnnotatedType { kind, mutated, aliased } = self.kind()?;
         let named = self.rest.starts_with(' ');
         if named {
             // Results have names where there are several; nothing refers to them.

@@ -1,7 +1,7 @@
 //! The parser of both notations: calls with keywords, and operators with Python's precedence.
 
 use super::{Expression, Function, Symbols};
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits::{MAX_DEPTH, MAX_EXPRESSION_TERMS};
 
 pub(super) fn parse(text: &str, symbols: &mut Symbols) -> Result<Expression, Error> {
@@ -54,7 +54,7 @@ impl Parser<'_> {
         let found = if found.is_empty() { "the end".to_owned() } else { format!("`{found}`") };
         Error::malformed(format!(
             "the expression `{}` has {found} at {}, where {wanted} should be",
-            shown(self.text),
+            escape_truncated(self.text),
             self.at
         ))
     }
@@ -64,7 +64,7 @@ impl Parser<'_> {
         if self.depth > MAX_DEPTH {
             return Err(Error::limit(format!(
                 "the expression `{}` is nested deeper than {MAX_DEPTH} levels",
-                shown(self.text)
+                escape_truncated(self.text)
             )));
         }
         let parsed = parse(self);
@@ -77,7 +77,7 @@ impl Parser<'_> {
         if self.terms > MAX_EXPRESSION_TERMS {
             return Err(Error::limit(format!(
                 "the expression `{}` has more than {MAX_EXPRESSION_TERMS} terms",
-                shown(self.text)
+                escape_truncated(self.text)
             )));
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Parser<'_> {
             if self.depth + wraps > MAX_DEPTH {
                 return Err(Error::limit(format!(
                     "the expression `{}` is nested deeper than {MAX_DEPTH} levels",
-                    shown(self.text)
+                    escape_truncated(self.text)
                 )));
             }
         }
@@ -310,8 +310,8 @@ impl Parser<'_> {
         let wrong = || {
             Error::malformed(format!(
                 "the expression `{}` has arguments at {start} that `{}` does not take",
-                shown(self.text),
-                shown(name)
+                escape_truncated(self.text),
+                escape_truncated(name)
             ))
         };
         match (name, arguments.first()) {

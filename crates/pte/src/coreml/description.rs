@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{COMPILED, Directory, Interface, Methods, PACKAGE, from_json};
 use crate::ByteRope;
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits;
 
 /// What the only function of a model is called.
@@ -104,7 +104,7 @@ fn read(message: &[u8]) -> Result<Description, Error> {
     if let Methods::Several(functions) = &methods
         && !functions.iter().any(|(name, _)| *name == default)
     {
-        let default = shown(&default);
+        let default = escape_truncated(&default);
         return Err(Error::malformed(format!("the default function `{default}` is not there")));
     }
     Ok(Description { methods, default })

@@ -4,7 +4,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::ByteRope;
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -98,7 +98,7 @@ impl Directory {
             || self.empty.contains(&path)
             || parents.clone().any(|at| self.files.contains_key(at))
         {
-            let message = format!("`{}` is a file and a directory", shown(&path));
+            let message = format!("`{}` is a file and a directory", escape_truncated(&path));
             return Err(Error::malformed(message));
         }
         for parent in parents {
@@ -113,7 +113,7 @@ impl Directory {
         let path = path.into();
         check_path(&path)?;
         if self.files.contains_key(&path) {
-            let message = format!("`{}` is a file and a directory", shown(&path));
+            let message = format!("`{}` is a file and a directory", escape_truncated(&path));
             return Err(Error::malformed(message));
         }
         let below = format!("{path}/");
@@ -158,7 +158,7 @@ fn check_path(path: &str) -> Result<()> {
     let parts = path.split('/').count();
     if parts > limits::DIRECTORY_DEPTH {
         let limit = limits::DIRECTORY_DEPTH;
-        let message = format!("`{}` has {parts} parts; at most {limit} go", shown(path));
+        let message = format!("`{}` has {parts} parts; at most {limit} go", escape_truncated(path));
         return Err(Error::limit(message));
     }
     path.split('/').try_for_each(check_name)
@@ -176,7 +176,7 @@ fn check_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::malformed(format!("the name `{}` {problem}", shown(name))))
+    Err(Error::malformed(format!("the name `{}` {problem}", escape_truncated(name))))
 }
 
 /// Finds the description at the end of the bytes.
@@ -249,7 +249,8 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     for (index, node) in nodes.iter().enumerate().rev() {
         let is_root = index + 1 == nodes.len();
         let Some(path) = paths[index].take().or(is_root.then(String::new)) else {
-            let message = format!("the entry `{}` is in no directory", shown(&node.name));
+            let message =
+                format!("the entry `{}` is in no directory", escape_truncated(&node.name));
             return Err(Error::malformed(message));
         };
         match node.kind {
@@ -259,7 +260,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                 let content = end.and_then(|end| data.slice(offset as usize..end));
                 let content = content.ok_or_else(|| {
                     let length = data.len();
-                    let path = shown(&path);
+                    let path = escape_truncated(&path);
                     let message = format!("`{path}` has {size} bytes at {offset} of {length}");
                     Error::malformed(message)
                 })?;
@@ -276,7 +277,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                     let found =
                         nodes.get(child).filter(|found| child < index && found.name == *name);
                     if found.is_none() || paths[child].is_some() {
-                        let name = shown(name);
+                        let name = escape_truncated(name);
                         let message =
                             format!("`{name}` is said to be entry {child}, which it is not");
                         return Err(Error::malformed(message));
@@ -288,12 +289,12 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                 }
             }
             kind::FILE => {
-                let name = shown(&node.name);
+                let name = escape_truncated(&node.name);
                 let problem = if is_root { "is the root" } else { "has entries" };
                 return Err(Error::malformed(format!("the file `{name}` {problem}")));
             }
             other => {
-                let name = shown(&node.name);
+                let name = escape_truncated(&node.name);
                 return Err(Error::unsupported(format!("`{name}` is an entry of kind {other}")));
             }
         }

@@ -3,7 +3,7 @@ use coremill_tensor::Buffer;
 use serde_json::{Map, Value};
 
 use super::{from_json, to_json};
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 
 /// What a model in a directory is called, and its inputs and outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,12 @@ impl Metadata {
             Some(Value::Object(methods)) => {
                 let method = |(name, value): (String, Value)| {
                     let Value::Object(mut method) = value else {
-                        let name = shown(&name);
+                        let name = escape_truncated(&name);
                         return Err(Error::malformed(format!("method `{name}` is not an object")));
                     };
-                    let interface = interface(&mut method)
-                        .map_err(|error| error.within(format!("method `{}`", shown(&name))))?;
+                    let interface = interface(&mut method).map_err(|error| {
+                        error.within(format!("method `{}`", escape_truncated(&name)))
+                    })?;
                     Ok((name, interface))
                 };
                 Methods::Several(methods.into_iter().map(method).collect::<Result<_, _>>()?)

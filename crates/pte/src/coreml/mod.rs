@@ -26,7 +26,7 @@ pub use metadata::{Interface, Metadata, Methods};
 pub use reference::Reference;
 
 use crate::ByteRope;
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::program::{Delegate, Program};
 
 /// What delegates are called that the backend runs.
@@ -67,10 +67,11 @@ impl Payload {
         };
         let found = program.named_data.iter().find(|named| named.key == reference.key);
         let named = found.ok_or_else(|| {
-            let key = shown(&reference.key);
+            let key = escape_truncated(&reference.key);
             Error::malformed(format!("named data `{key}` is referred to, which is not there"))
         })?;
-        let within = |error: Error| error.within(format!("named data `{}`", shown(&named.key)));
+        let within =
+            |error: Error| error.within(format!("named data `{}`", escape_truncated(&named.key)));
         let payload = Payload::read(&named.data).map_err(within)?;
         payload.metadata.interface(Some(&reference.function)).map_err(within)?;
         Ok(Payload { reference: Some(reference), ..payload })

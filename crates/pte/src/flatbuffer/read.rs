@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use crate::error::{Error, shown};
+use crate::error::{Error, escape_truncated};
 use crate::limits;
 use crate::program::{Unknown, UnknownField};
 
@@ -178,7 +178,7 @@ impl<'b> Table<'b> {
             Ok(text) => Ok(Some(text.to_owned())),
             Err(error) => {
                 let start = String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned();
-                let message = format!("text is not UTF-8 after `{}`", shown(&start));
+                let message = format!("text is not UTF-8 after `{}`", escape_truncated(&start));
                 Err(Error::malformed(message).at(self.at))
             }
         }

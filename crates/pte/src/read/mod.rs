@@ -10,7 +10,7 @@ use coremill_tensor::Buffer;
 
 use crate::ByteRope;
 use crate::check::check;
-use crate::error::{Error, ErrorKind, shown};
+use crate::error::{Error, ErrorKind, escape_truncated};
 use crate::flatbuffer::Table;
 use crate::program::{NamedData, Placement, Program, Value};
 use crate::schema;
@@ -47,7 +47,7 @@ pub fn from_buffer(file: &Buffer) -> Result<Program> {
     if whole.get(4..8) != Some(&IDENTIFIER) {
         let mut error = Error::new(ErrorKind::OtherFormat, "this is not an ExecuTorch program");
         if let Some(found) = whole.get(4..8).filter(|found| found.starts_with(b"ET")) {
-            let found = shown(&String::from_utf8_lossy(found));
+            let found = escape_truncated(&String::from_utf8_lossy(found));
             error = Error::unsupported(format!("programs of version `{found}` are not read"));
         }
         return Err(error.with_hint("programs begin with 4 bytes and `ET12`"));

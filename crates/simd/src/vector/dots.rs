@@ -93,7 +93,7 @@ pub trait DotKernel: Sized {
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     #[target_feature(enable = "neon,dotprod")]
     unsafe fn run_neon(self) -> Self::Output {
-        self.run::<neon::Signed>()
+        self.run::<neon::SignedBytes>()
     }
 }
 
@@ -565,9 +565,9 @@ mod neon {
 
     /// By products of signed bytes: an unsigned byte is 128 more than that with its highest bit changed.
     #[derive(Clone, Copy)]
-    pub(super) struct Signed;
+    pub(super) struct SignedBytes;
 
-    impl Int8Dot for Signed {
+    impl Int8Dot for SignedBytes {
         type Floats = F32x4;
         type Left = int8x16_t;
         type Right = (int8x16_t, uint32x4_t);

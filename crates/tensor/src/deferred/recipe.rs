@@ -403,7 +403,7 @@ impl LazyTensor {
     }
 
     fn deferred(&self, producer: impl ByteSource + 'static) -> Buffer {
-        Buffer::deferred(Arc::new(Computed { producer, recipe: self.clone() }))
+        Buffer::deferred(Arc::new(ComputedBytes { producer, recipe: self.clone() }))
     }
 
     /// The same tensor, computed in a pass of its own.
@@ -496,12 +496,12 @@ impl LazyTensor {
 }
 
 /// The result of a recipe, which knows its recipe.
-struct Computed<P> {
+struct ComputedBytes<P> {
     producer: P,
     recipe: LazyTensor,
 }
 
-impl<P: ByteSource> ByteSource for Computed<P> {
+impl<P: ByteSource> ByteSource for ComputedBytes<P> {
     fn length(&self) -> usize {
         self.producer.length()
     }

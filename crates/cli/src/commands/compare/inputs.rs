@@ -5,7 +5,7 @@ use coremill::fed::feed;
 use coremill_session::{FeatureSpec, inputs};
 
 use super::{Args, Side};
-use crate::commands::loaded::Loaded;
+use crate::commands::loaded::LoadedFunction;
 use crate::inputs::{Arrays, fill, read_steps, table};
 use crate::output::Failure;
 
@@ -43,7 +43,10 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
 }
 
 /// The sample inputs of the side that is an archive, under the names of the first program.
-fn samples(sides: [Option<&Loaded>; 2], names: &[FeatureSpec]) -> Result<Option<Arrays>, Failure> {
+fn samples(
+    sides: [Option<&LoadedFunction>; 2],
+    names: &[FeatureSpec],
+) -> Result<Option<Arrays>, Failure> {
     for loaded in sides.into_iter().flatten() {
         let Some(archive) = &loaded.archive else { continue };
         let session = loaded.session()?;
@@ -68,7 +71,7 @@ fn samples(sides: [Option<&Loaded>; 2], names: &[FeatureSpec]) -> Result<Option<
 fn named(
     args: &Args,
     side: &Side<'_>,
-    loaded: &Loaded,
+    loaded: &LoadedFunction,
     names: &[FeatureSpec],
     steps: &[Arrays],
 ) -> Result<Vec<Arrays>, Failure> {

@@ -10,17 +10,17 @@ use coremill::compare::{self as library, PerOp, RunningModel};
 use coremill::fed::feed;
 use coremill::{FileKind, OpenedModel, arrays};
 use coremill_compiler::SourceMap;
-use coremill_engine::Precision as Numerics;
+use coremill_engine::Numerics;
 use coremill_pt2::ExportedProgram;
 use coremill_session::{Outputs, RunOptions, inputs as named};
 
-use super::loaded::{DeviceArg, Loaded, NumericsArg};
+use super::loaded::{DeviceArg, LoadedFunction, NumericsArg};
 use super::run::parts;
 use crate::inputs::{Arrays, NamedShape};
 use crate::output::{self, Failure, OutputPath};
 use crate::progress::Progress;
 
-use report::{Compared, Report};
+use report::{OutputComparison, Report};
 
 /// Show how far two models lie apart, and where that begins
 ///
@@ -88,7 +88,7 @@ pub(super) struct Comparison<'a> {
     expected: Vec<Arrays>,
     found: Vec<Arrays>,
     /// The outputs of each step side by side.
-    steps: Vec<Vec<Compared>>,
+    steps: Vec<Vec<OutputComparison>>,
     per_op: Option<PerOp>,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Side<'a> {
 }
 
 enum Content {
-    Loaded(Box<Loaded>),
+    LoadedFunction(Box<LoadedFunction>),
     /// Outputs, by name.
     Arrays(Arrays),
 }
@@ -177,7 +177,7 @@ pub(super) fn perform<'a>(
 }
 
 /// Whether the outputs are as near as was asked for.
-fn verdict(args: &Args, steps: &[Vec<Compared>]) -> Result<(), Failure> {
+fn verdict(args: &Args, steps: &[Vec<OutputComparison>]) -> Result<(), Failure> {
     let Some(least) = args.fail_below else { return Ok(()) };
     let below = steps.iter().flatten().filter(|output| !output.is_at_least(least));
     let names: Vec<_> = below.map(|output| format!("`{}`", output.name)).collect();
@@ -190,9 +190,9 @@ fn verdict(args: &Args, steps: &[Vec<Compared>]) -> Result<(), Failure> {
 
 impl Side<'_> {
     /// The model or program that runs; `None` for arrays.
-    fn loaded(&self) -> Option<&Loaded> {
+    fn loaded(&self) -> Option<&LoadedFunction> {
         match &self.content {
-            Content::Loaded(loaded) => Some(loaded),
+            Content::LoadedFunction(loaded) => Some(loaded),
             Content::Arrays(_) => None,
         }
     }
@@ -223,9 +223,9 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
             Ok(Side { path, content: Content::Arrays(arrays) })
         }
         FileKind::ExecuTorchProgram => {
-            let options = args.run_options(index, Numerics::Faithful);
-            let loaded = Loaded::program(path, args.function.as_deref(), &options)?;
-            Ok(Side { path, content: Content::Loaded(Box::new(loaded)) })
+            let options = args.run_options(index, Numerics::Rounded);
+            let loaded = LoadedFunction::program(path, args.function.as_deref(), &options)?;
+            Ok(Side { path, content: Content::LoadedFunction(Box::new(loaded)) })
         }
         FileKind::ExportedProgram => {
             let (program, conversion) = super::convert::reference(path)?;
@@ -234,7 +234,7 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
             side(args, path, opened, Some((program, conversion.calls)), &options)
         }
         _ => {
-            let options = args.run_options(index, Numerics::Faithful);
+            let options = args.run_options(index, Numerics::Rounded);
             side(args, path, super::open_with_source(path)?, None, &options)
         }
     }
@@ -247,7 +247,7 @@ pub(super) fn candidate<'a>(
     opened: OpenedModel,
     made_from: (ExportedProgram, SourceMap),
 ) -> Result<Side<'a>, Failure> {
-    side(args, path, opened, Some(made_from), &args.run_options(1, Numerics::Faithful))
+    side(args, path, opened, Some(made_from), &args.run_options(1, Numerics::Rounded))
 }
 
 /// A model that is ready to run.
@@ -261,9 +261,9 @@ fn side<'a>(
     // A model that was made from an archive has one function.
     let function = args.function.as_deref().filter(|_| made_from.is_none());
     let (archive, calls) = made_from.unzip();
-    let loaded = Loaded::model(opened, archive, calls, function, options);
+    let loaded = LoadedFunction::model(opened, archive, calls, function, options);
     let loaded = loaded.map_err(|failure| failure.within(path))?;
-    Ok(Side { path, content: Content::Loaded(Box::new(loaded)) })
+    Ok(Side { path, content: Content::LoadedFunction(Box::new(loaded)) })
 }
 
 /// Leaves out what one side feeds itself where the other keeps it inside.
@@ -282,7 +282,7 @@ fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]
 /// What a side gives in each step. Inputs that outputs feed are added to the steps.
 fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
     match &side.content {
-        Content::Loaded(loaded) => {
+        Content::LoadedFunction(loaded) => {
             let mut session = loaded.session()?;
             let specs = session.inputs().to_vec();
             let mut results: Vec<Arrays> = Vec::with_capacity(steps.len());
@@ -315,7 +315,7 @@ fn flat(outputs: Outputs) -> Arrays {
 }
 
 /// Puts the outputs of a step side by side.
-fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>, Failure> {
+fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<OutputComparison>, Failure> {
     if args.positional && expected.len() != found.len() {
         return Err(Failure::user(format_args!(
             "{} gives {} outputs, {} gives {}",
@@ -329,7 +329,7 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
         true => found.get(index),
         false => found.iter().find(|(other, _)| other == name),
     };
-    let mut compared: Vec<Compared> = expected
+    let mut compared: Vec<OutputComparison> = expected
         .iter()
         .enumerate()
         .map(|(index, (name, expected))| {
@@ -339,7 +339,7 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
                 }
                 None => Err(format!("is not in {}", args.other.display())),
             };
-            Compared { name: name.clone(), shape: expected.shape().to_vec(), figures }
+            OutputComparison { name: name.clone(), shape: expected.shape().to_vec(), figures }
         })
         .collect();
     if !args.positional {
@@ -360,7 +360,7 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<Compared>
         }
         let only =
             found.iter().filter(|(name, _)| !expected.iter().any(|(other, _)| other == name));
-        compared.extend(only.map(|(name, array)| Compared {
+        compared.extend(only.map(|(name, array)| OutputComparison {
             name: name.clone(),
             shape: array.shape().to_vec(),
             figures: Err(format!("is not in {}", args.reference.display())),

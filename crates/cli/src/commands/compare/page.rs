@@ -1,7 +1,7 @@
 //! A comparison as a page.
 
 use coremill::compare::NotFinite;
-use coremill_engine::Precision as Numerics;
+use coremill_engine::Numerics;
 use coremill_report::{Output, Report, changes};
 use coremill_session::{Array, Device, Hooks, Value, inputs};
 
@@ -116,11 +116,11 @@ impl Side<'_> {
         }
         match (loaded.numerics, loaded.archive.is_some()) {
             (Numerics::Fast, true) => format!("{path} in fp32"),
-            (Numerics::Faithful, true) => {
+            (Numerics::Rounded, true) => {
                 format!("{path}, converted and rounded as on the device")
             }
             (Numerics::Fast, false) => format!("{path}, computed in fp32"),
-            (Numerics::Faithful, false) => format!("{path}, rounded as on the device"),
+            (Numerics::Rounded, false) => format!("{path}, rounded as on the device"),
         }
     }
 }

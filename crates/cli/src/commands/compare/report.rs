@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use coremill::compare::{ErrorMetrics, Line, NotFinite, PerOp, PerOpReport};
-use coremill_engine::Precision as Numerics;
+use coremill_engine::Numerics;
 use coremill_session::Device;
 use serde::Serialize;
 
@@ -17,14 +17,14 @@ const BAR_FROM: f64 = 100.0;
 const BAR_WIDTH: usize = 16;
 
 /// An output side by side.
-pub(super) struct Compared {
+pub(super) struct OutputComparison {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
     /// A text if there is nothing to put side by side.
     pub(super) figures: Result<ErrorMetrics, String>,
 }
 
-impl Compared {
+impl OutputComparison {
     pub(super) fn is_at_least(&self, decibels: f64) -> bool {
         self.figures.as_ref().is_ok_and(|figures| figures.snr() >= decibels)
     }
@@ -59,7 +59,7 @@ impl Report {
     pub(super) fn new(
         args: &Args,
         sides: [&Side<'_>; 2],
-        steps: &[Vec<Compared>],
+        steps: &[Vec<OutputComparison>],
         per_op: Option<&PerOp>,
     ) -> Report {
         let [reference, other] = sides.map(|side| {
@@ -71,13 +71,13 @@ impl Report {
                 function: loaded.map(|loaded| loaded.function.clone()),
                 precision: on_host.map(|loaded| match loaded.numerics {
                     Numerics::Fast => "fast",
-                    Numerics::Faithful => "faithful",
+                    Numerics::Rounded => "rounded",
                 }),
                 numerics: on_host.map(|loaded| numerics_name(loaded.numerics)),
                 device: device.map(|loaded| loaded.device.to_string()),
             }
         });
-        let line = |output: &Compared| Line {
+        let line = |output: &OutputComparison| Line {
             name: output.name.clone(),
             op: None,
             dtype: None,

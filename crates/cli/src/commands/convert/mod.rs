@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }));
         let outcome = outcome.unwrap_or_else(|_| {
             let message = format!("{}: coremill failed, as told above", path.display());
-            Err(Stop::from(Failure::ours(message)))
+            Err(Stop::from(Failure::internal(message)))
         });
         match outcome {
             Ok(made) => {
@@ -409,10 +409,10 @@ pub(super) fn stop(path: &Path, error: compiler::Error) -> Stop {
     let named = format!("{}: {error}", path.display());
     match error {
         compiler::Error::Refused(refused) => {
-            let failure = Failure::told().detail(refusals::render(path, &refused));
+            let failure = Failure::already_reported().detail(refusals::render(path, &refused));
             Stop { failure, refused }
         }
-        compiler::Error::Fault(_) => Failure::ours(named).into(),
+        compiler::Error::Fault(_) => Failure::internal(named).into(),
         compiler::Error::Archive(_) | compiler::Error::Program(_) => {
             Failure::user(named).hint(error.hint()).into()
         }
@@ -428,7 +428,7 @@ fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<
             width: output::excerpt_width(),
             ..RenderOptions::default()
         };
-        Failure::ours(format_args!(
+        Failure::internal(format_args!(
             "{}: Core ML would refuse what this became; nothing was written",
             path.display()
         ))

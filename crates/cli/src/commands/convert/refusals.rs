@@ -4,7 +4,7 @@ use std::path::Path;
 
 use coremill::convert::{self, Group, Part};
 use coremill_compiler::UnsupportedOp;
-use coremill_io::shown;
+use coremill_io::escape_truncated;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 
@@ -22,7 +22,7 @@ fn coloured(part: Part, text: &str) -> String {
     let style = match part {
         Part::Error => ERROR,
         Part::Hint => GOOD,
-        Part::Code => return paint(STRONG, shown(text, excerpt_width())),
+        Part::Code => return paint(STRONG, escape_truncated(text, excerpt_width())),
         Part::Faint => FAINT,
     };
     paint(style, text)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use coremill::executorch::{DelegateSummary, MethodSummary, ProgramSummary, ValueSummary};
 use coremill::quantity;
-use coremill_io::shown;
+use coremill_io::escape_truncated;
 
 use super::render_counts;
 use crate::output::{Cell, FAINT, STRONG, Table, paint};
@@ -76,7 +76,7 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
         for spec in &delegate.compile_specs {
             table.row([
                 Cell::text(&spec.key).style(FAINT),
-                Cell::text(shown(&spec.value, MAX_OF_SPEC)),
+                Cell::text(escape_truncated(&spec.value, MAX_OF_SPEC)),
             ]);
         }
         text += &table.render();

@@ -12,7 +12,7 @@ use coremill_report::{ComputePlan, Report};
 use coremill_session::{Hooks, RunOptions, inputs};
 
 use super::compare;
-use super::loaded::{Content, Loaded};
+use super::loaded::{Content, LoadedFunction};
 use super::page::{add_arrays, arrays, of_model, of_program, write};
 use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
@@ -165,7 +165,7 @@ fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failu
             Err(Failure::user(format_args!("{} holds arrays, not a model", path.display())))
         }
         FileKind::ExecuTorchProgram if can_run => {
-            let loaded = Loaded::program(path, function, &options)?;
+            let loaded = LoadedFunction::program(path, function, &options)?;
             timed(args, path, &loaded, progress)
         }
         FileKind::ExecuTorchProgram => {
@@ -174,7 +174,7 @@ fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failu
         }
         _ if can_run => {
             let opened = super::open_with_source(path)?;
-            let loaded = Loaded::model(opened, None, None, function, &options)?;
+            let loaded = LoadedFunction::model(opened, None, None, function, &options)?;
             timed(args, path, &loaded, progress)
         }
         _ => Ok(of_model(path, &super::open_with_source(path)?)),
@@ -225,7 +225,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
 fn timed(
     args: &Args,
     path: &Path,
-    loaded: &Loaded,
+    loaded: &LoadedFunction,
     progress: &Progress,
 ) -> Result<Report, Failure> {
     let mut page = match &loaded.content {

@@ -7,7 +7,7 @@ use coremill_io::unknown_name;
 use coremill_session::{Session, arrays, images, inputs};
 
 use super::{Args, ResizeArg};
-use crate::commands::loaded::Loaded;
+use crate::commands::loaded::LoadedFunction;
 use crate::inputs::{Arrays, NamedFile, failure, fill, read_steps, table};
 use crate::output::Failure;
 
@@ -15,7 +15,7 @@ use crate::output::Failure;
 /// be given.
 pub(super) fn gather(
     args: &Args,
-    loaded: &Loaded,
+    loaded: &LoadedFunction,
     session: &dyn Session,
 ) -> Result<Vec<Arrays>, Failure> {
     let specs = session.inputs();

@@ -15,7 +15,7 @@ use coremill::{executorch, quantity};
 use coremill_engine::Limits;
 use coremill_session::{Array, Device, Hooks, Outputs, RunOptions, Session, Span, inputs};
 
-use super::loaded::{Content, DeviceArg, Loaded, NumericsArg};
+use super::loaded::{Content, DeviceArg, LoadedFunction, NumericsArg};
 use crate::inputs::{Arrays, NamedFile, NamedShape, failure, is_standard, read_npz, table};
 use crate::output::{self, Failure, OutputPath};
 
@@ -174,9 +174,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(FillWeights::Random) if !executorch::is_program(&args.model) => {
             let (mut opened, archive) = super::open_or_convert(&args.model)?;
             coremill::fill_weights(&mut opened.model, args.random.unwrap_or_default());
-            Loaded::model(opened, archive, None, function, &options)?
+            LoadedFunction::model(opened, archive, None, function, &options)?
         }
-        _ => Loaded::load(&args.model, function, &options)?,
+        _ => LoadedFunction::load(&args.model, function, &options)?,
     };
     if !args.data.is_empty() && matches!(loaded.content, Content::Model(_)) {
         return Err(Failure::user("`--data` is for ExecuTorch programs"));
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn perform(
     args: &Args,
     load: Duration,
-    loaded: &Loaded,
+    loaded: &LoadedFunction,
     session: &mut dyn Session,
     steps: &[Arrays],
 ) -> Result<Done, Failure> {
@@ -248,7 +248,7 @@ fn perform(
 /// Writes what was asked for, and tells the rest. `given` is what the last step took.
 fn finish(
     args: &Args,
-    loaded: &Loaded,
+    loaded: &LoadedFunction,
     given: &[(String, Array)],
     done: &Done,
 ) -> Result<(), Failure> {

@@ -107,7 +107,7 @@ pub(super) fn write_trace(path: &OutputPath, spans: &[Span]) -> Result<(), Failu
         })
     });
     let trace = json!({ "traceEvents": events.collect::<Vec<_>>(), "displayTimeUnit": "ms" });
-    let text = serde_json::to_string(&trace).map_err(Failure::ours)?;
+    let text = serde_json::to_string(&trace).map_err(Failure::internal)?;
     path.write(text.as_bytes())
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use coremill_engine::Precision as Numerics;
+use coremill_engine::Numerics;
 use coremill_simd::Isa;
 use serde::Serialize;
 
 use super::outputs::OutputSummary;
 use super::{Args, Done, outputs, profile};
-use crate::commands::loaded::{DeviceArg, Loaded, numerics_name};
+use crate::commands::loaded::{DeviceArg, LoadedFunction, numerics_name};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// All that is known about a run. Its JSON form is stable: fields are only added while `format_version`
@@ -45,7 +45,7 @@ struct Repeat {
 impl Report {
     pub(super) fn new(
         args: &Args,
-        loaded: &Loaded,
+        loaded: &LoadedFunction,
         Done { results, times, spans, .. }: &Done,
     ) -> Report {
         Report {
@@ -55,7 +55,7 @@ impl Report {
             device: args.device,
             precision: match loaded.numerics {
                 Numerics::Fast => "fast",
-                Numerics::Faithful => "faithful",
+                Numerics::Rounded => "rounded",
             },
             numerics: numerics_name(loaded.numerics),
             threads: match args.threads {
@@ -73,7 +73,7 @@ impl Report {
 
     pub(super) fn text(&self, args: &Args) -> Result<String, Failure> {
         if args.json {
-            let text = serde_json::to_string_pretty(self).map_err(Failure::ours)?;
+            let text = serde_json::to_string_pretty(self).map_err(Failure::internal)?;
             return Ok(text + "\n");
         }
         let mut text = String::new();

@@ -14,12 +14,12 @@ enum Label {
 
 /// A tensor and what its dimensions are called.
 #[derive(Clone)]
-struct Labelled {
+struct LabeledTensor {
     tensor: Tensor,
     labels: Vec<Label>,
 }
 
-impl Labelled {
+impl LabeledTensor {
     fn has(&self, label: &Label) -> bool {
         self.labels.contains(label)
     }
@@ -39,7 +39,7 @@ impl Labelled {
     }
 
     /// The sum over dimensions.
-    fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<Labelled> {
+    fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<LabeledTensor> {
         let labels = self.labels.iter().enumerate();
         let places: Vec<_> =
             labels.filter(|(_, label)| gone.contains(label)).map(|(at, _)| at).collect();
@@ -53,7 +53,7 @@ impl Labelled {
         } else {
             call.sum_as(&self.tensor, &places, false, self.tensor.dtype)?
         };
-        Ok(Labelled { tensor, labels })
+        Ok(LabeledTensor { tensor, labels })
     }
 
     /// The dimensions in another order.
@@ -66,7 +66,7 @@ impl Labelled {
     }
 
     /// A letter twice in one term means the diagonal.
-    fn without_repeats(mut self, call: &mut Call<'_>) -> Result<Labelled> {
+    fn without_repeats(mut self, call: &mut Call<'_>) -> Result<LabeledTensor> {
         if self.labels.len() != self.tensor.rank() {
             refuse!("a term has not as many letters as its tensor dimensions");
         }
@@ -111,7 +111,7 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
         let labels = labels(term, Some(tensor.rank()))?;
         let unnamed = labels.iter().filter(|label| matches!(label, Label::Ellipsis(_))).count();
         ellipsis = ellipsis.max(unnamed);
-        operands.push(Labelled { tensor: call.cast(tensor, dtype)?, labels });
+        operands.push(LabeledTensor { tensor: call.cast(tensor, dtype)?, labels });
     }
     let wanted = match right {
         Some(right) => output_labels(right, ellipsis)?,
@@ -132,7 +132,7 @@ pub(crate) fn trilinear(call: &mut Call<'_>) -> Results {
         let put_in = put_in.into_iter().map(|at| position(at, rank));
         let put_in = put_in.collect::<Result<Vec<_>, _>>()?;
         let labels = (0..rank).filter(|at| !put_in.contains(at)).map(Label::Ellipsis).collect();
-        operands.push(Labelled { tensor, labels });
+        operands.push(LabeledTensor { tensor, labels });
     }
     let summed = call.positions("sumdim", whole)?;
     let wanted: Vec<_> =
@@ -172,7 +172,8 @@ fn summed(
     let wanted = of_x.iter().filter(|label| !of_y.contains(label));
     let wanted: Vec<_> =
         wanted.chain(of_y.iter().filter(|label| !of_x.contains(label))).copied().collect();
-    let both = vec![Labelled { tensor: x, labels: of_x }, Labelled { tensor: y, labels: of_y }];
+    let both =
+        vec![LabeledTensor { tensor: x, labels: of_x }, LabeledTensor { tensor: y, labels: of_y }];
     contracted(call, both, &wanted)
 }
 
@@ -200,7 +201,7 @@ fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>> {
 }
 
 /// Without an arrow the result has what occurs once, in alphabetical order, after the ellipsis.
-fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
+fn implicit(terms: &[LabeledTensor], ellipsis: usize) -> Vec<Label> {
     let mut letters: Vec<Label> = terms.iter().flat_map(|term| &term.labels).copied().collect();
     letters.retain(|label| matches!(label, Label::Letter(_)));
     letters.sort_unstable();
@@ -210,7 +211,7 @@ fn implicit(terms: &[Labelled], ellipsis: usize) -> Vec<Label> {
 }
 
 /// The sum of the products of tensors, with these dimensions.
-fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) -> TensorResult {
+fn contracted(call: &mut Call<'_>, operands: Vec<LabeledTensor>, wanted: &[Label]) -> TensorResult {
     let rest = operands.into_iter().map(|operand| operand.without_repeats(call));
     let mut rest = rest.collect::<Result<Vec<_>, _>>()?.into_iter();
     let Some(mut sum) = rest.next() else { refuse!("expected at least one term to sum") };
@@ -226,13 +227,13 @@ fn contracted(call: &mut Call<'_>, operands: Vec<Labelled>, wanted: &[Label]) ->
 
 fn pair(
     call: &mut Call<'_>,
-    left: Labelled,
-    right: Labelled,
+    left: LabeledTensor,
+    right: LabeledTensor,
     needed: &dyn Fn(&Label) -> bool,
     wanted: &[Label],
-) -> Result<Labelled> {
+) -> Result<LabeledTensor> {
     // A dimension of one element beside one of more has nothing to say.
-    let alone = |one: &Labelled, other: &Labelled| -> Vec<Label> {
+    let alone = |one: &LabeledTensor, other: &LabeledTensor| -> Vec<Label> {
         let is_alone = |label: &Label| match other.has(label) {
             true => one.size(label) == Size::Fixed(1) && other.size(label) != Size::Fixed(1),
             false => !needed(label),
@@ -242,7 +243,7 @@ fn pair(
     let (of_left, of_right) = (alone(&left, &right), alone(&right, &left));
     let (left, right) = (left.without(call, &of_left)?, right.without(call, &of_right)?);
     // The tensor whose own dimensions come first in the result stands on the left.
-    let first = |one: &Labelled, other: &Labelled| {
+    let first = |one: &LabeledTensor, other: &LabeledTensor| {
         wanted.iter().position(|label| one.has(label) && !other.has(label))
     };
     let (left, right) = match (first(&left, &right), first(&right, &left)) {
@@ -251,7 +252,7 @@ fn pair(
     };
     let both = left.labels.iter().copied().filter(|label| right.has(label));
     let (mut batch, depth): (Vec<_>, Vec<_>) = both.partition(|label| needed(label));
-    let own = |one: &Labelled, other: &Labelled| -> Vec<Label> {
+    let own = |one: &LabeledTensor, other: &LabeledTensor| -> Vec<Label> {
         one.labels.iter().copied().filter(|label| !other.has(label)).collect()
     };
     let (mut rows, mut columns) = (own(&left, &right), own(&right, &left));
@@ -265,7 +266,7 @@ fn pair(
     // More dimensions than Core ML has are one.
     let kept = batch.len() <= 3;
     let batch_sizes = if kept { left.sizes(&batch) } else { vec![left.joined(&batch)] };
-    let matrix = |call: &mut Call<'_>, tensor: &Labelled, groups: [&[Label]; 2]| {
+    let matrix = |call: &mut Call<'_>, tensor: &LabeledTensor, groups: [&[Label]; 2]| {
         let [first, second] = groups;
         let turned = [second, first];
         let whole = |[first, second]: [&[Label]; 2]| [&batch, first, second].concat();
@@ -283,24 +284,27 @@ fn pair(
     let y = matrix(call, &right, [&depth, &columns])?;
     let product = call.matmul(&x, &y)?;
     let sizes = [left.sizes(&batch), left.sizes(&rows), right.sizes(&columns)].concat();
-    Ok(Labelled { tensor: call.view(&product, sizes)?, labels: [batch, rows, columns].concat() })
+    Ok(LabeledTensor {
+        tensor: call.view(&product, sizes)?,
+        labels: [batch, rows, columns].concat(),
+    })
 }
 
 /// A product element by element, then a sum.
 fn elementwise(
     call: &mut Call<'_>,
-    left: &Labelled,
-    right: &Labelled,
+    left: &LabeledTensor,
+    right: &LabeledTensor,
     mut labels: Vec<Label>,
     depth: &[Label],
-) -> Result<Labelled> {
+) -> Result<LabeledTensor> {
     labels.extend(depth);
-    let factor = |call: &mut Call<'_>, tensor: &Labelled| {
+    let factor = |call: &mut Call<'_>, tensor: &LabeledTensor| {
         let own: Vec<_> = labels.iter().copied().filter(|label| tensor.has(label)).collect();
         let value = tensor.ordered(call, &own)?;
         call.view(&value, tensor.sizes(&labels))
     };
     let (x, y) = (factor(call, left)?, factor(call, right)?);
     let tensor = call.multiply(&x, &y)?;
-    Labelled { tensor, labels }.without(call, depth)
+    LabeledTensor { tensor, labels }.without(call, depth)
 }

@@ -50,7 +50,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// What a loss of classes is made of.
-struct Picked {
+struct ClassLoss {
     /// Minus what stands at each target, times its weight.
     loss: Tensor,
     /// The weight of each target, zero for those that do not count.
@@ -59,7 +59,7 @@ struct Picked {
     counts: Tensor,
 }
 
-fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked> {
+fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<ClassLoss> {
     let ignored = call.argument("ignore_index")?.clone();
     let at = usize::from(log.rank() > 1);
     let valid = call.compare_number("ne", target, ignored)?;
@@ -77,7 +77,7 @@ fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<Picked> 
     }
     // What is ignored may be infinite.
     let loss = calc!(call, "-where(valid, found * weights, 0)", valid, found, weights)?;
-    Ok(Picked { loss, weights, counts })
+    Ok(ClassLoss { loss, weights, counts })
 }
 
 /// The mean counts by the weights.
@@ -92,7 +92,7 @@ fn by_weights(call: &mut Call<'_>, loss: &Tensor, weights: &Tensor) -> Result<(T
 
 fn likelihood(call: &mut Call<'_>) -> Results {
     let (log, target) = (call.tensor("self")?, call.tensor("target")?);
-    let Picked { loss, weights, .. } = picked(call, &log, &target)?;
+    let ClassLoss { loss, weights, .. } = picked(call, &log, &target)?;
     let (done, total) = by_weights(call, &loss, &weights)?;
     let mut results = vec![RewriteResult::Tensor(done)];
     if call.node.outputs.len() > 1 {
@@ -114,7 +114,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
         let product = of_classes(call, product, at)?;
         return one(calc!(call, "reduced(-sum(product, at))", product, at)?);
     }
-    let Picked { loss, weights, counts } = picked(call, &log, &target)?;
+    let ClassLoss { loss, weights, counts } = picked(call, &log, &target)?;
     if smoothing == 0.0 {
         return one(by_weights(call, &loss, &weights)?.0);
     }

@@ -49,7 +49,7 @@ pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>
 }
 
 /// How tensors of many axes that are repeated to match are brought to few.
-struct Matched {
+struct BroadcastPlan {
     /// The dimensions of all together.
     dims: Vec<Int>,
     /// Ranges of axes along each of which each tensor is either whole or of one element; none if those are too
@@ -58,7 +58,7 @@ struct Matched {
 }
 
 /// `all` are the dimensions of the tensors.
-fn matched(all: &[Vec<Int>]) -> Matched {
+fn matched(all: &[Vec<Int>]) -> BroadcastPlan {
     let rank = all.iter().map(Vec::len).max().unwrap_or(0);
     let dim = |dims: &[Int], axis: usize| {
         (axis + dims.len()).checked_sub(rank).map_or(Int::Known(1), |axis| dims[axis])
@@ -86,10 +86,10 @@ fn matched(all: &[Vec<Int>]) -> Matched {
             }
         }
     }
-    Matched { dims: result, groups: (groups.len() <= MAX_RANK).then_some(groups) }
+    BroadcastPlan { dims: result, groups: (groups.len() <= MAX_RANK).then_some(groups) }
 }
 
-impl Matched {
+impl BroadcastPlan {
     /// A tensor with its axes in groups, or all elements in a row.
     fn brought(&self, builder: &mut Builder, value: ValueId, dims: &[Int]) -> ValueResult {
         match &self.groups {

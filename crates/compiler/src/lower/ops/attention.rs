@@ -28,7 +28,7 @@ struct Attention {
 }
 
 /// What came of it.
-struct Attended {
+struct AttentionResult {
     value: ValueId,
     /// The scores after softmax, unless Core ML's own operation keeps them to itself.
     weights: Option<ValueId>,
@@ -91,7 +91,7 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// `softmax(query · keyᵀ · scale + mask) · value`.
-fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
+fn attend(builder: &mut Builder, attention: Attention) -> Result<AttentionResult> {
     let Attention { query, key, value, mask, scale, decompose } = attention;
     let rank = builder.rank(query);
     if rank < 2 {
@@ -107,7 +107,7 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
             if (relative - 1.0).abs() < 1e-6 { query } else { builder.scaled(query, relative)? };
         let kind = OpKind::ScaledDotProductAttention;
         let value = emit!(builder, kind, query, key, value, attn_mask = mask)?;
-        return Ok(Attended { value, weights: None });
+        return Ok(AttentionResult { value, weights: None });
     }
     let query = builder.scaled(query, scale)?;
     let mut scores = product(builder, query, key, true)?;
@@ -116,7 +116,7 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<Attended> {
     }
     let weights = emit!(builder, OpKind::Softmax, x = scores, axis = -1)?;
     let value = product(builder, weights, value, false)?;
-    Ok(Attended { value, weights: Some(weights) })
+    Ok(AttentionResult { value, weights: Some(weights) })
 }
 
 /// Scores with a mask added, or with those that do not count next to nothing.
@@ -197,7 +197,7 @@ fn fits(builder: &Builder, attention: &Attention) -> bool {
 }
 
 /// Fewer heads of keys than of queries: each serves several, whose rows are put one below the other.
-fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Attended> {
+fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<AttentionResult> {
     let Attention { query, key, value, mask, .. } = attention;
     let rank = builder.rank(query);
     let heads = |builder: &Builder, value| match rank.checked_sub(3) {
@@ -246,7 +246,7 @@ fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Atte
     let mut result = sizes;
     *result.at_mut(axis_from_end(rank, 1)?)? = builder.dim(value, axis_from_end(rank, 1)?)?;
     let value = builder.reshape(attended.value, &result)?;
-    Ok(Attended { value, weights: None })
+    Ok(AttentionResult { value, weights: None })
 }
 
 /// What lets each target see the sources up to its own place.

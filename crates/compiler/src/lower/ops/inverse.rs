@@ -22,7 +22,7 @@ const MAX_RANK: usize = 4;
 const MAX_EXTENT: i64 = 32;
 
 /// What elimination gives.
-struct Eliminated {
+struct EliminationResult {
     /// The inverse times what stood beside the matrix.
     beside: ValueId,
     /// One for each matrix.
@@ -67,7 +67,7 @@ fn eliminate(
     x: ValueId,
     beside: ValueId,
     extent: i64,
-) -> Result<Eliminated> {
+) -> Result<EliminationResult> {
     let rank = builder.rank(x);
     if rank > MAX_RANK {
         // Batches of batches are one.
@@ -82,7 +82,7 @@ fn eliminate(
         let beside = builder.expanded(beside, &beside_dims)?;
         let beside = builder.reshape(beside, &[Int::Known(-1), side, columns])?;
         let eliminated = eliminate(builder, flat, beside, extent)?;
-        return Ok(Eliminated {
+        return Ok(EliminationResult {
             beside: builder.with_sizes(eliminated.beside, &beside_dims)?,
             determinant: builder
                 .with_sizes(eliminated.determinant, dims.part(..axis_from_end(rank, 2)?)?)?,
@@ -130,7 +130,7 @@ fn eliminate(
     }
     let Some(determinant) = determinant else { refuse!("the matrices have no elements") };
     let determinant = builder.squeeze(determinant, &[rows as i32, columns as i32])?;
-    Ok(Eliminated { beside: builder.slice(work, columns, extent, None)?, determinant })
+    Ok(EliminationResult { beside: builder.slice(work, columns, extent, None)?, determinant })
 }
 
 /// The inverses of matrices.

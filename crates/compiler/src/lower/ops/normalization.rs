@@ -129,7 +129,7 @@ fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<LoweredVal
     }
 }
 
-struct Normalized {
+struct NormResult {
     y: ValueId,
     /// Those of the batch, if they were computed.
     statistics: Option<Statistics>,
@@ -144,7 +144,7 @@ struct Statistics {
     inverse_deviation: ValueId,
 }
 
-fn normalized(call: &mut Call<'_, '_>) -> Result<Normalized> {
+fn normalized(call: &mut Call<'_, '_>) -> Result<NormResult> {
     let x = call.value("input")?;
     let affine = Affine::of(call)?;
     let mut statistic = |name| if call.has(name) { call.optional_value(name) } else { Ok(None) };
@@ -156,13 +156,13 @@ fn normalized(call: &mut Call<'_, '_>) -> Result<Normalized> {
     };
     if let (Some(mean), Some(variance), false) = (mean, variance, training) {
         let y = by_running_statistics(call, x, mean, variance, affine, epsilon)?;
-        return Ok(Normalized { y, statistics: None });
+        return Ok(NormResult { y, statistics: None });
     }
     let rank = call.rank(x);
     let axes: Vec<_> = (0..rank).filter(|&axis| axis != 1).collect();
     let (y, statistics) = by_own_statistics(call, x, &axes, epsilon)?;
     let y = affine.by_channel(call, y)?;
-    Ok(Normalized { y, statistics: Some(statistics) })
+    Ok(NormResult { y, statistics: Some(statistics) })
 }
 
 fn by_running_statistics(

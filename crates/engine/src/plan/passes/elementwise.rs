@@ -23,7 +23,7 @@ use super::{Editor, Work};
 use crate::array::{ElementsView, View, int_range};
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
-use crate::options::Precision;
+use crate::options::Numerics;
 use crate::plan::FunctionContext;
 
 /// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
@@ -87,7 +87,7 @@ fn group(work: &Work<'_>, editor: &Editor) -> Vec<Vec<usize>> {
 }
 
 /// What an elementwise operation is.
-struct Mapped {
+struct ElementwiseOp {
     function: Function,
     /// Whether it gives a bool rather than a float.
     gives_bool: bool,
@@ -112,7 +112,7 @@ enum Function {
 }
 
 /// The function that a node is of each element, if it is one, of known shape.
-fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Mapped> {
+fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<ElementwiseOp> {
     let kind = node.operation()?;
     let [output] = node.outputs[..] else { return None };
     let info = graph.slot(output);
@@ -133,7 +133,7 @@ fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Mapp
             return None;
         }
     }
-    Some(Mapped { function, gives_bool })
+    Some(ElementwiseOp { function, gives_bool })
 }
 
 /// The tensors that an elementwise operation takes, in the order of its function's arguments.
@@ -225,7 +225,7 @@ fn build(
     };
     let mut label = Vec::new();
     for node in nodes {
-        if let Some(Mapped { function, .. }) = classify(source, graph, node) {
+        if let Some(ElementwiseOp { function, .. }) = classify(source, graph, node) {
             let value = chain.append(node, function);
             chain.computed.push((node.outputs[0], value));
         }
@@ -309,7 +309,7 @@ impl Chain<'_> {
             Function::Cast => x,
         };
         let dtype = self.graph.slot(node.outputs[0]).dtype;
-        if self.source.precision == Precision::Faithful && dtype == DType::Fp16 {
+        if self.source.numerics == Numerics::Rounded && dtype == DType::Fp16 {
             return self.program.round_to_fp16(result);
         }
         result

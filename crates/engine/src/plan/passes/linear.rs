@@ -23,7 +23,7 @@ use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
-use crate::options::Precision;
+use crate::options::Numerics;
 use crate::plan::{ConstantTensor, FunctionContext};
 
 /// Makes kernels of the linear layers of a region, and of products with constant matrices.
@@ -70,7 +70,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 /// What the results of an operation that gives a slot are rounded to.
 pub(crate) fn rounding(source: &FunctionContext, graph: &Graph, slot: SlotId) -> Rounding {
     let is_fp16 = graph.slot(slot).dtype == DType::Fp16;
-    if source.precision == Precision::Faithful && is_fp16 { Rounding::Fp16 } else { Rounding::None }
+    if source.numerics == Numerics::Rounded && is_fp16 { Rounding::Fp16 } else { Rounding::None }
 }
 
 /// What is done to the result of a node and can be done before it is written.

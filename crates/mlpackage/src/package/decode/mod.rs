@@ -20,40 +20,40 @@ type Result<T> = std::result::Result<T, Error>;
 const ML_PROGRAM: u32 = 502;
 
 /// Content of a model file.
-pub(crate) enum Decoded {
+pub(crate) enum ModelContent {
     Model(Box<Model>),
     Pipeline(Pipeline),
 }
 
-impl Decoded {
+impl ModelContent {
     /// Every program in it.
     pub(crate) fn programs_mut(&mut self) -> Vec<&mut Program> {
         match self {
-            Decoded::Model(model) => vec![&mut model.program],
-            Decoded::Pipeline(pipeline) => pipeline.programs_mut().collect(),
+            ModelContent::Model(model) => vec![&mut model.program],
+            ModelContent::Pipeline(pipeline) => pipeline.programs_mut().collect(),
         }
     }
 
     /// Other files of the package.
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
         match self {
-            Decoded::Model(model) => &mut model.extra,
-            Decoded::Pipeline(pipeline) => &mut pipeline.extra,
+            ModelContent::Model(model) => &mut model.extra,
+            ModelContent::Pipeline(pipeline) => &mut pipeline.extra,
         }
     }
 
     /// The model, or a pipeline's stages as one.
     pub(crate) fn into_model(self) -> Result<Model> {
         match self {
-            Decoded::Model(model) => Ok(*model),
-            Decoded::Pipeline(pipeline) => linked(pipeline),
+            ModelContent::Model(model) => Ok(*model),
+            ModelContent::Pipeline(pipeline) => linked(pipeline),
         }
     }
 
     pub(crate) fn into_pipeline(self) -> Option<Pipeline> {
         match self {
-            Decoded::Model(_) => None,
-            Decoded::Pipeline(pipeline) => Some(pipeline),
+            ModelContent::Model(_) => None,
+            ModelContent::Pipeline(pipeline) => Some(pipeline),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn model(bytes: &[u8]) -> Result<Model> {
 }
 
 /// Decodes a model file. Weights keep their place and have no data.
-pub(crate) fn any(bytes: &[u8]) -> Result<Decoded> {
+pub(crate) fn any(bytes: &[u8]) -> Result<ModelContent> {
     let mut budget = Budget::new(bytes.len() as u64);
     let mut found = Message::default();
     let kind = found.read(Reader::new(bytes))?;
@@ -82,11 +82,11 @@ pub(crate) fn any(bytes: &[u8]) -> Result<Decoded> {
         return Err(error.with_hint("is this a Core ML model file?"));
     };
     if kind.number == ML_PROGRAM {
-        return found.model(&kind, &mut budget).map(|model| Decoded::Model(Box::new(model)));
+        return found.model(&kind, &mut budget).map(|model| ModelContent::Model(Box::new(model)));
     }
     match PipelineKind::from_field(kind.number) {
         Some(of) if other_kinds::is_of_programs(&kind) => {
-            found.pipeline(of, &kind, &mut budget).map(Decoded::Pipeline)
+            found.pipeline(of, &kind, &mut budget).map(ModelContent::Pipeline)
         }
         _ => Err(other_kinds::refusal(&kind, found.version.unwrap_or_default())),
     }

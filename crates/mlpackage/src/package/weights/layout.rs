@@ -28,13 +28,13 @@ const SAMPLE: usize = 64;
 /// Otherwise weights are laid out in the order of the program, equal ones once. A weight goes to the
 /// file that it was read from, or to `@model_path/weights/weight.bin`.
 pub struct Layout<'p> {
-    files: Vec<Planned>,
+    files: Vec<PlannedWeight>,
     /// Where weights go, by where they stand in the program, which is borrowed.
     places: HashMap<*const Weight, WeightPlace>,
     program: std::marker::PhantomData<&'p Program>,
 }
 
-struct Planned {
+struct PlannedWeight {
     /// The path from `@model_path`.
     path: String,
     content: Content,
@@ -96,7 +96,7 @@ impl<'p> Layout<'p> {
                 }
                 None => layout.fresh(&file, group)?,
             };
-            layout.files.push(Planned { path: path.to_owned(), content });
+            layout.files.push(PlannedWeight { path: path.to_owned(), content });
         }
         Ok(layout)
     }
@@ -144,7 +144,7 @@ impl<'p> Layout<'p> {
 
     /// The bytes of each file, of which weights are not copied.
     pub(crate) fn join(&self) -> Vec<Vec<Buffer>> {
-        let joined = |planned: &Planned| match &planned.content {
+        let joined = |planned: &PlannedWeight| match &planned.content {
             Content::Unchanged(source) => vec![source.clone()],
             Content::Fresh(records) => join(records),
         };
@@ -175,7 +175,7 @@ impl<'p> Layout<'p> {
         &self,
         mut hash: impl FnMut(&str, u64, &stream::Fill<'_>) -> io::Result<blake3::Hash>,
     ) -> Result<Vec<WrittenFile>> {
-        let mut written = |planned: &Planned| {
+        let mut written = |planned: &PlannedWeight| {
             let path = planned.path.clone();
             let hash = match &planned.content {
                 Content::Unchanged(source) => {

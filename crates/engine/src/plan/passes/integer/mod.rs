@@ -41,7 +41,7 @@ use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::{Array, View};
 use crate::error::Result;
-use crate::options::Precision;
+use crate::options::Numerics;
 
 use kernels::{Add, Dequantize, LookUp, Maximum, Mean, Permute, Quantize};
 use numbers::{Affine, Bounds};
@@ -51,7 +51,7 @@ use products::{Product, ProductKernel, Products, Source as Left};
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let quantizes = |node: &Node| node.operation() == Some(OpKind::Quantize);
     // Where each result is rounded to its type, that of the floats in between is, too.
-    if work.source.precision == Precision::Faithful || !region.nodes.iter().any(quantizes) {
+    if work.source.numerics == Numerics::Rounded || !region.nodes.iter().any(quantizes) {
         return Ok(region);
     }
     let inputs = region.inputs.clone();
@@ -88,7 +88,7 @@ struct QuantizedTensor {
 }
 
 /// What has been found of a value of floats that may yet be quantized.
-enum Pending {
+enum PendingValue {
     /// A product that has not been written.
     Product(Box<Product>),
     Sum(QuantizedTensor, QuantizedTensor, Bounds),
@@ -100,19 +100,25 @@ enum Pending {
     Function(QuantizedTensor, Box<Array>),
 }
 
-impl Pending {
+impl PendingValue {
     /// This, with results within bounds.
-    fn within(self, next: Bounds) -> Pending {
+    fn within(self, next: Bounds) -> PendingValue {
         match self {
-            Pending::Product(mut product) => {
+            PendingValue::Product(mut product) => {
                 product.bounds = product.bounds.then(next);
-                Pending::Product(product)
+                PendingValue::Product(product)
             }
-            Pending::Sum(left, right, bounds) => Pending::Sum(left, right, bounds.then(next)),
-            Pending::Times(left, right, bounds) => Pending::Times(left, right, bounds.then(next)),
-            Pending::Join(parts, axis, bounds) => Pending::Join(parts, axis, bounds.then(next)),
-            Pending::Mean(coded, bounds) => Pending::Mean(coded, bounds.then(next)),
-            Pending::Function(..) => self,
+            PendingValue::Sum(left, right, bounds) => {
+                PendingValue::Sum(left, right, bounds.then(next))
+            }
+            PendingValue::Times(left, right, bounds) => {
+                PendingValue::Times(left, right, bounds.then(next))
+            }
+            PendingValue::Join(parts, axis, bounds) => {
+                PendingValue::Join(parts, axis, bounds.then(next))
+            }
+            PendingValue::Mean(coded, bounds) => PendingValue::Mean(coded, bounds.then(next)),
+            PendingValue::Function(..) => self,
         }
     }
 }
@@ -143,7 +149,7 @@ struct Lowering<'l, 'w> {
     quantized: HashMap<SlotId, QuantizedTensor>,
     /// The codes of values of floats, and whether the floats have been written.
     floats: HashMap<SlotId, (QuantizedTensor, bool)>,
-    pending: HashMap<SlotId, Pending>,
+    pending: HashMap<SlotId, PendingValue>,
     /// Where the product is that writes a slot of codes.
     products: HashMap<SlotId, usize>,
     /// How often a slot is read, by [`SlotId::index`].
@@ -219,7 +225,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
                 if let Some(coded) = self.coded(node.bound("x"))
                     && spatial_mean(self.work, node)
                 {
-                    self.pending.insert(output, Pending::Mean(coded, Bounds::default()));
+                    self.pending.insert(output, PendingValue::Mean(coded, Bounds::default()));
                 }
                 return Ok(false);
             }
@@ -232,11 +238,11 @@ impl<'l, 'w> Lowering<'l, 'w> {
             && let Some(slot) = x.slot()
         {
             match self.pending.get(&slot) {
-                Some(&Pending::Mean(coded, before)) => {
-                    self.pending.insert(output, Pending::Mean(coded, before.then(bounds)));
+                Some(&PendingValue::Mean(coded, before)) => {
+                    self.pending.insert(output, PendingValue::Mean(coded, before.then(bounds)));
                     return Ok(false);
                 }
-                Some(Pending::Function(..)) | None => {}
+                Some(PendingValue::Function(..)) | None => {}
                 Some(_) => {
                     let pending = self.pending.remove(&slot);
                     self.pending.extend(pending.map(|pending| (output, pending.within(bounds))));
@@ -257,7 +263,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
     }
 
     /// A sum of two tensors of codes that is quantized.
-    fn sum(&self, editor: &Editor, node: &Node, output: SlotId) -> Option<Pending> {
+    fn sum(&self, editor: &Editor, node: &Node, output: SlotId) -> Option<PendingValue> {
         if node.operation()? != OpKind::Add {
             return None;
         }
@@ -265,11 +271,11 @@ impl<'l, 'w> Lowering<'l, 'w> {
         let shape = self.work.graph.slot(output).shape.as_ref()?;
         let same = [left, right].iter().all(|one| self.tensors[one.tensor].shape == *shape);
         (same && left.tensor != right.tensor && ends_in_codes(self.work, editor, output))
-            .then(|| Pending::Sum(left, right, Bounds::default()))
+            .then(|| PendingValue::Sum(left, right, Bounds::default()))
     }
 
     /// A function of the elements of a tensor of codes.
-    fn elementwise(&self, node: &Node, output: SlotId) -> Option<Pending> {
+    fn elementwise(&self, node: &Node, output: SlotId) -> Option<PendingValue> {
         let kind = node.operation()?;
         let graph = &*self.work.graph;
         if !is_elementwise(kind) || !graph.slot(output).dtype.is_float() {
@@ -301,12 +307,12 @@ impl<'l, 'w> Lowering<'l, 'w> {
         }
         let views: Vec<View<'_>> = arrays.iter().map(Array::view).collect();
         let result = reference.call(self.work.source, node.op, &views, 0).ok()?.pop()?;
-        (result.shape() == [256]).then(|| Pending::Function(coded, Box::new(result)))
+        (result.shape() == [256]).then(|| PendingValue::Function(coded, Box::new(result)))
     }
 
     /// The value of a slot for each code, if it is a function of codes.
     fn function(&self, slot: SlotId) -> Option<(QuantizedTensor, Array)> {
-        if let Some(Pending::Function(coded, array)) = self.pending.get(&slot) {
+        if let Some(PendingValue::Function(coded, array)) = self.pending.get(&slot) {
             return Some((*coded, Array::clone(array)));
         }
         let (coded, _) = *self.floats.get(&slot)?;
@@ -334,22 +340,22 @@ impl<'l, 'w> Lowering<'l, 'w> {
         let Some(affine) = claimed(self.work, editor, node) else { return Ok(false) };
         let input = *input;
         let coded = match self.pending.remove(&input) {
-            Some(Pending::Product(product)) => {
+            Some(PendingValue::Product(product)) => {
                 self.write_product(node.op, output, *product, affine)?
             }
-            Some(Pending::Sum(left, right, bounds)) => {
+            Some(PendingValue::Sum(left, right, bounds)) => {
                 self.write_sum(editor, node.op, output, [left, right], bounds, affine)
             }
-            Some(Pending::Times(left, right, bounds)) => {
+            Some(PendingValue::Times(left, right, bounds)) => {
                 self.write_times(node.op, output, [left, right], bounds, affine)
             }
-            Some(Pending::Join(parts, axis, bounds)) => {
+            Some(PendingValue::Join(parts, axis, bounds)) => {
                 self.write_join(node.op, output, (parts, axis), bounds, affine)
             }
-            Some(Pending::Mean(coded, bounds)) => {
+            Some(PendingValue::Mean(coded, bounds)) => {
                 self.write_mean(node.op, output, coded, bounds, affine)
             }
-            Some(Pending::Function(coded, values)) => {
+            Some(PendingValue::Function(coded, values)) => {
                 self.write_function(node.op, output, coded, &values, affine)
             }
             None => match self.function(input) {
@@ -515,7 +521,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         let found = Product::recognise(self.work, editor, index, node, coded);
         let Some(product) = found else { return Ok(false) };
         if ends_in_codes(self.work, editor, output) {
-            self.pending.insert(output, Pending::Product(Box::new(product)));
+            self.pending.insert(output, PendingValue::Product(Box::new(product)));
             return Ok(true);
         }
         self.write_floats(node.op, output, product)?;
@@ -606,8 +612,8 @@ impl<'l, 'w> Lowering<'l, 'w> {
     fn alias(&mut self, node: &Node, output: SlotId) -> bool {
         let Some(Operand::Slot(input)) = node.inputs.first() else { return false };
         match self.pending.get(input) {
-            Some(Pending::Mean(coded, bounds)) => {
-                let mean = Pending::Mean(*coded, *bounds);
+            Some(PendingValue::Mean(coded, bounds)) => {
+                let mean = PendingValue::Mean(*coded, *bounds);
                 self.pending.insert(output, mean);
                 return false;
             }

@@ -9,13 +9,18 @@ use super::super::Editor;
 use super::super::parameters::parameters;
 use super::kernels::{Join, Multiply};
 use super::numbers::{Affine, Bounds};
-use super::{Lowering, Pending, QuantizedTensor, ends_in_codes};
+use super::{Lowering, PendingValue, QuantizedTensor, ends_in_codes};
 use crate::error::fail;
 
 impl Lowering<'_, '_> {
     /// A product of elements of two tensors of codes, or of pixels and a number for each channel of their image, that
     /// is quantized.
-    pub(super) fn times(&self, editor: &Editor, node: &Node, output: SlotId) -> Option<Pending> {
+    pub(super) fn times(
+        &self,
+        editor: &Editor,
+        node: &Node,
+        output: SlotId,
+    ) -> Option<PendingValue> {
         if node.operation()? != OpKind::Mul {
             return None;
         }
@@ -29,7 +34,7 @@ impl Lowering<'_, '_> {
         let fits = *of(left) == *shape && (*of(right) == *shape || is_gate(of(right), shape));
         // A square is a function.
         (fits && left.tensor != right.tensor && ends_in_codes(self.work, editor, output))
-            .then(|| Pending::Times(left, right, Bounds::default()))
+            .then(|| PendingValue::Times(left, right, Bounds::default()))
     }
 
     pub(super) fn write_times(
@@ -65,7 +70,12 @@ impl Lowering<'_, '_> {
     }
 
     /// A concatenation of tensors of codes that is quantized.
-    pub(super) fn join(&self, editor: &Editor, node: &Node, output: SlotId) -> Option<Pending> {
+    pub(super) fn join(
+        &self,
+        editor: &Editor,
+        node: &Node,
+        output: SlotId,
+    ) -> Option<PendingValue> {
         if node.operation()? != OpKind::Concat {
             return None;
         }
@@ -80,7 +90,7 @@ impl Lowering<'_, '_> {
         let parts: Option<Vec<QuantizedTensor>> =
             operands.map(|operand| self.coded(std::slice::from_ref(operand))).collect();
         let parts = parts.filter(|_| ends_in_codes(self.work, editor, output))?;
-        Some(Pending::Join(parts, axis, Bounds::default()))
+        Some(PendingValue::Join(parts, axis, Bounds::default()))
     }
 
     pub(super) fn write_join(

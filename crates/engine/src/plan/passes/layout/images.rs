@@ -124,7 +124,7 @@ impl InstanceNorm {
     fn mean(&self, image: &[f32], function: impl Fn(usize, f32) -> f32) -> Vec<f64> {
         let channels = self.gamma.len();
         let mut sums = vec![0.0; channels];
-        // Few elements are added up in single precision, which is exact enough.
+        // Few elements are added up in single numerics, which is exact enough.
         let mut block = vec![0.0f32; channels];
         for pixels in image.chunks(16 * channels) {
             block.fill(0.0);

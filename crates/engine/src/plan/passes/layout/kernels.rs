@@ -128,7 +128,7 @@ impl Kernel for GlobalMean {
     }
 }
 
-/// Multiplies each channel and adds to it, and rounds the result to half precision.
+/// Multiplies each channel and adds to it, and rounds the result to half numerics.
 pub(super) struct ChannelAffine {
     program: MapProgram,
     shape: Vec<usize>,

@@ -60,7 +60,7 @@ struct Scope {
 }
 
 /// Nodes that stand for several, by the slots that they write.
-struct Recognised {
+struct FusedNodes {
     convolutions: HashMap<SlotId, Convolution>,
     shuffles: HashMap<SlotId, Shuffle>,
 }
@@ -68,7 +68,7 @@ struct Recognised {
 /// A region while it is written anew.
 struct Draft {
     nodes: Vec<Node>,
-    known: Recognised,
+    known: FusedNodes,
     /// Whether a slot is used by what computes with channels last, perhaps after functions that can do
     /// either, by [`SlotId::index`].
     wanted: Vec<bool>,
@@ -102,7 +102,7 @@ impl Layout<'_, '_> {
     fn region(&mut self, region: Region) -> Result<Region> {
         let (region, convolutions) = absorb(self.work, region);
         let (region, shuffles) = shuffles::absorb(self.work, region);
-        let known = Recognised { convolutions, shuffles };
+        let known = FusedNodes { convolutions, shuffles };
         let wanted = rules::wanted(self.work, &region, &known);
         let Region { inputs, nodes, outputs, .. } = region;
         let mut draft = Draft { nodes: Vec::with_capacity(nodes.len()), known, wanted };

@@ -18,7 +18,7 @@ use super::images::{InstanceNorm, Resize};
 use super::kernels::{ChannelAffine, GlobalMean, Pools};
 use super::permute::Permute;
 use super::shuffles::Shuffle;
-use super::{Draft, Layout, Recognised, keeps_order, may_have_twin, permuted, to_first, to_last};
+use super::{Draft, FusedNodes, Layout, keeps_order, may_have_twin, permuted, to_first, to_last};
 use crate::array::Array;
 use crate::error::{Result, fail};
 use crate::ops::image_resizing::{self, Tap};
@@ -68,7 +68,7 @@ impl Rule {
 }
 
 /// Which slots are used with channels last.
-pub(super) fn wanted(work: &Work<'_>, region: &Region, known: &Recognised) -> Vec<bool> {
+pub(super) fn wanted(work: &Work<'_>, region: &Region, known: &FusedNodes) -> Vec<bool> {
     let mut wanted = vec![false; work.graph.slots.len()];
     for node in region.nodes.iter().rev() {
         let Some(rule) = rule(work, node, known) else { continue };
@@ -321,7 +321,7 @@ fn position(node: &Node, name: &str) -> Option<usize> {
     (range.len() == 1).then_some(range.start)
 }
 
-fn rule(work: &Work<'_>, node: &Node, known: &Recognised) -> Option<Rule> {
+fn rule(work: &Work<'_>, node: &Node, known: &FusedNodes) -> Option<Rule> {
     let &output = node.outputs.first()?;
     if known.convolutions.contains_key(&output) {
         return Some(Rule::Convolution);

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 
 /// An input, an output or a state of a function.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Port {
+pub struct FeatureSpec {
     /// The name.
     pub name: String,
     /// The type that the function declares; of what a state holds, for a state.
@@ -25,7 +25,7 @@ pub struct Port {
     pub description: Option<FeatureDescription>,
 }
 
-impl Port {
+impl FeatureSpec {
     /// The shape that the model states where callers do not; none if neither the program nor the
     /// description has one.
     pub fn default_shape(&self) -> Option<Vec<usize>> {

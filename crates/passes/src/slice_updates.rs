@@ -19,12 +19,12 @@
 use coremill_tensor::DType;
 
 use super::Editor;
-use super::cancel::{holds, order_of};
+use super::noop_elimination::{holds, order_of};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass, and says how many operations it took out.
-pub(super) fn simplify_updates(editor: &mut Editor<'_>) -> usize {
+pub(super) fn canonicalize_slice_update(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         if editor.op_of(id, OpKind::SliceUpdate).is_some() {

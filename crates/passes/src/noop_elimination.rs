@@ -17,7 +17,7 @@ use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass, and says how many operations it changed.
-pub(super) fn cancel(editor: &mut Editor<'_>) -> usize {
+pub(super) fn noop_elimination(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         let Some(kind) = editor.op(id).and_then(Op::kind) else { continue };

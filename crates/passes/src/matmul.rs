@@ -7,12 +7,12 @@
 //! ```
 
 use super::Editor;
-use super::cancel::order_of;
+use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Op, OpId};
 use coremill_mil::ops::OpKind;
 
 /// Runs the pass, and says how many products it changed.
-pub(super) fn shape_products(editor: &mut Editor<'_>) -> usize {
+pub(super) fn canonicalize_matmul(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
         if editor.op_of(id, OpKind::Matmul).is_none() {

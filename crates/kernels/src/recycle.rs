@@ -1,6 +1,6 @@
 /// An empty vector in the memory of another, whose elements may borrow something else: `Vec` collects in place where sizes
 /// agree.
-pub fn emptied<A, B>(mut vector: Vec<A>) -> Vec<B> {
+pub fn recycle_vec<A, B>(mut vector: Vec<A>) -> Vec<B> {
     vector.clear();
     vector.into_iter().map(|_| unreachable!("it is empty")).collect()
 }
@@ -14,7 +14,7 @@ mod tests {
         let one = 1.0f32;
         let kept: Vec<&'static [f32]> = Vec::with_capacity(17);
         let place = kept.as_ptr() as usize;
-        let mut other: Vec<&[f32]> = emptied(kept);
+        let mut other: Vec<&[f32]> = recycle_vec(kept);
         other.push(std::slice::from_ref(&one));
         assert_eq!((other.as_ptr() as usize, other.capacity()), (place, 17));
     }

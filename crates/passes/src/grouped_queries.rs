@@ -13,7 +13,7 @@
 //! that has a row for each query is repeated instead: it is much smaller than keys and values.
 
 use super::Editor;
-use super::cancel::requested;
+use super::noop_elimination::requested;
 use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
@@ -21,7 +21,7 @@ use coremill_mil::ops::OpKind;
 const MAX_BETWEEN: usize = 8;
 
 /// Runs the pass, and says how many products and attentions it changed.
-pub(super) fn group_queries(editor: &mut Editor<'_>) -> usize {
+pub(super) fn fuse_grouped_query_attention(editor: &mut Editor<'_>) -> usize {
     // The second product first: it takes what leads to it along.
     let ops = editor.ops().into_iter().rev();
     let change = |id| {
@@ -54,7 +54,7 @@ fn product(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
 
 fn attention(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let [query, key, value] = ["query", "key", "value"].map(|name| editor.argument(id, name));
-    let (key, value) = (Repeated::of(editor, key?)?, Repeated::of(editor, value?)?);
+    let (key, value) = (RepeatedHeads::of(editor, key?)?, RepeatedHeads::of(editor, value?)?);
     let output = editor.op(id)?.outputs[0];
     let back = requested(editor.shape(output))?;
     let query = query?;
@@ -109,7 +109,7 @@ struct Groups {
 }
 
 /// A tensor whose heads, the third axis from the last, are those of another, each several times in a row.
-struct Repeated {
+struct RepeatedHeads {
     groups: Groups,
     /// The other one, perhaps with an axis of one element behind the heads.
     from: ValueId,
@@ -117,14 +117,14 @@ struct Repeated {
     extra: Option<usize>,
 }
 
-impl Repeated {
-    fn of(editor: &Editor<'_>, value: ValueId) -> Option<Repeated> {
+impl RepeatedHeads {
+    fn of(editor: &Editor<'_>, value: ValueId) -> Option<RepeatedHeads> {
         let shape = editor.shape(value).to_vec();
         let heads = shape.len().checked_sub(3)?;
         if let Some(tile) = editor.produced_by(value, OpKind::Tile) {
             let each = repeats_along(editor, tile, heads)?;
             let groups = Groups { groups: 1, each };
-            return Some(Repeated { groups, from: editor.argument(tile, "x")?, extra: None });
+            return Some(RepeatedHeads { groups, from: editor.argument(tile, "x")?, extra: None });
         }
         let merge = editor.produced_by(value, OpKind::Reshape)?;
         let tiled = editor.argument(merge, "x")?;
@@ -138,7 +138,7 @@ impl Repeated {
         merged.splice(heads..heads + 2, [Dim::Known(groups.checked_mul(each)?)]);
         let from = editor.argument(tile, "x")?;
         let extra = Some(heads + 1);
-        (merged == shape).then_some(Repeated { groups: Groups { groups, each }, from, extra })
+        (merged == shape).then_some(RepeatedHeads { groups: Groups { groups, each }, from, extra })
     }
 
     /// What is repeated.
@@ -175,7 +175,7 @@ fn repeats_along(editor: &Editor<'_>, tile: OpId, axis: usize) -> Option<u64> {
 
 /// The matrix of a product that is repeated for the rows of its other operand. Other operations may have a repeated
 /// operand, too: a sum of scores and a mask that is repeated for each head.
-fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(Repeated, Groups)> {
+fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(RepeatedHeads, Groups)> {
     if editor.op(id)?.kind() != Some(OpKind::Matmul) {
         return None;
     }
@@ -183,7 +183,7 @@ fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(Repeated, Groups)>
     if editor.op(id)?.binding("transpose_x").is_some() && editor.flag(id, "transpose_x")? {
         return None;
     }
-    let matrix = Repeated::of(editor, y)?;
+    let matrix = RepeatedHeads::of(editor, y)?;
     let Groups { groups, each } = matrix.groups;
     let (left, right) = (editor.shape(x), editor.shape(y));
     let heads = right.len() - 3;

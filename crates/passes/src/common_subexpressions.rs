@@ -18,7 +18,7 @@ use coremill_mil::ops::OpKind;
 const MAX_COMPARED_BYTES: usize = 1 << 10;
 
 /// Runs the pass, and says how many operations it took out.
-pub(super) fn merge_duplicates(editor: &mut Editor<'_>) -> usize {
+pub(super) fn common_subexpression_elimination(editor: &mut Editor<'_>) -> usize {
     // A program whose operations all hash alike cannot be made without knowing the seed.
     let seed = RandomState::new().hash_one(0);
     let mut seen: HashMap<u64, Vec<OpId>> = HashMap::new();

@@ -48,7 +48,7 @@ fn replaced(text: &str, replace: impl Fn(char) -> char) -> Cow<'_, str> {
 
 /// Text out of a file for a message: on one line, and of at most so many characters, behind which an ellipsis stands for
 /// the rest. Characters that are not [printable](is_printable), ends of lines among them, are replaced.
-pub fn shown(text: &str, most: usize) -> String {
+pub fn escape_truncated(text: &str, most: usize) -> String {
     let plain = |c: char| if is_printable(c) { c } else { REPLACEMENT };
     let mut shown: String = text.chars().take(most).map(plain).collect();
     if text.chars().nth(most).is_some() {
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn lines_and_ends_are_marked() {
-        assert_eq!(shown("a\nb", 3), "a\u{fffd}b");
-        assert_eq!(shown("äöü", 3), "äöü");
-        assert_eq!(shown("äöü\n", 3), "äöü…");
+        assert_eq!(escape_truncated("a\nb", 3), "a\u{fffd}b");
+        assert_eq!(escape_truncated("äöü", 3), "äöü");
+        assert_eq!(escape_truncated("äöü\n", 3), "äöü…");
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         }
         for hidden in ["\u{202e}", "\u{2066}", "\u{200f}", "\u{feff}", "\u{2028}", "\u{e0041}"] {
             assert_eq!(printable_line(hidden), "\u{fffd}", "{hidden:?}");
-            assert_eq!(shown(hidden, 3), "\u{fffd}", "{hidden:?}");
+            assert_eq!(escape_truncated(hidden, 3), "\u{fffd}", "{hidden:?}");
         }
         let usual = "größer 大 👩\u{200d}🔬 نمی\u{200c}خواهم → × …";
         assert!(matches!(printable_line(usual), Cow::Borrowed(text) if text == usual));
