@@ -47,10 +47,19 @@ use coremill_mil::ir::{Function, Op, ValueId};
 /// A pass that leaves a function's types as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
-    /// The name, by which it can be left out.
+    /// Name by which options refer to the pass.
     pub name: &'static str,
-    /// Runs it, and says how many operations it changed.
+    /// Earlier name, which options still accept.
+    pub former_name: Option<&'static str>,
+    /// Runs the pass and returns the number of operations that it changed.
     pub run: fn(&mut Editor<'_>) -> usize,
+}
+
+impl Pass {
+    /// Whether an option with this name means the pass.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.former_name == Some(name)
+    }
 }
 
 /// A function that passes work on, and what is known about its values.

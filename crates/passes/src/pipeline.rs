@@ -22,41 +22,59 @@ use crate::{
 pub const PASSES: &[Pass] = &[
     // First: operations that change nothing would stand between those of the patterns below. Rounds lead back to it, so
     // that it merges the transposes and reshapes that other passes leave side by side.
-    Pass { name: "noop_elimination", run: noop_elimination::noop_elimination },
+    renamed("noop_elimination", "cancel", noop_elimination::noop_elimination),
     // Patterns compare values by their ids: `x - mean(x)` that is computed twice has to be one value for
     // `fuse_norms`.
-    Pass {
-        name: "common_subexpression_elimination",
-        run: common_subexpressions::common_subexpression_elimination,
-    },
+    renamed(
+        "common_subexpression_elimination",
+        "merge_duplicates",
+        common_subexpressions::common_subexpression_elimination,
+    ),
     // A slice goes only if all its users are slices. Equal slices are one by now.
-    Pass { name: "merge_slices", run: slices::merge_slices },
+    pass("merge_slices", slices::merge_slices),
     // Products take transposes of matrices in, and those with constant matrices become `linear`, which `fuse_affine`
     // folds into. `fuse_attention` looks for the `transpose_y` that this pass sets.
-    Pass { name: "canonicalize_matmul", run: matmul::canonicalize_matmul },
+    renamed("canonicalize_matmul", "shape_products", matmul::canonicalize_matmul),
     // After `canonicalize_matmul`: scales and shifts by constants go into the weights of its `linear`, too.
-    Pass { name: "fuse_affine", run: affine::fuse_affine },
+    renamed("fuse_affine", "fold_affine", affine::fuse_affine),
     // Both replace a pattern by one operation, which lets transposes pass more often than the pattern does: they stand
     // before `sink_transposes`.
-    Pass { name: "fuse_activations", run: activations::fuse_activations },
-    Pass { name: "fuse_norms", run: norms::fuse_norms },
+    renamed("fuse_activations", "recognise_activations", activations::fuse_activations),
+    renamed("fuse_norms", "recognise_norms", norms::fuse_norms),
     // Independent of the others; padding that was next to a transpose is taken in when a later round has moved that.
-    Pass { name: "fuse_padding", run: padding::fuse_padding },
+    renamed("fuse_padding", "fold_padding", padding::fuse_padding),
     // The transpose of a shuffle is part of its pattern, so it has to be found before transposes move.
-    Pass { name: "interleave", run: interleave::interleave },
+    pass("interleave", interleave::interleave),
     // After all patterns that contain elementwise operations, which it would reorder.
-    Pass { name: "sink_transposes", run: transposes::sink_transposes },
+    pass("sink_transposes", transposes::sink_transposes),
     // Transposes that could sink are gone; those left on both sides of an update are moved to the part that it writes.
-    Pass { name: "canonicalize_slice_update", run: slice_updates::canonicalize_slice_update },
+    renamed(
+        "canonicalize_slice_update",
+        "simplify_updates",
+        slice_updates::canonicalize_slice_update,
+    ),
     // Before `fuse_attention`: it follows the rows of a product through scale, mask and softmax one by one, and
     // takes the repetition of keys out, so that attention is found in its grouped form.
-    Pass {
-        name: "fuse_grouped_query_attention",
-        run: grouped_queries::fuse_grouped_query_attention,
-    },
+    renamed(
+        "fuse_grouped_query_attention",
+        "group_queries",
+        grouped_queries::fuse_grouped_query_attention,
+    ),
     // Last: its pattern is the longest, and every pass above brings a part of it into the expected form.
-    Pass { name: "fuse_attention", run: attention::fuse_attention },
+    renamed("fuse_attention", "recognise_attention", attention::fuse_attention),
 ];
+
+const fn pass(name: &'static str, run: fn(&mut Editor<'_>) -> usize) -> Pass {
+    Pass { name, former_name: None, run }
+}
+
+const fn renamed(
+    name: &'static str,
+    former_name: &'static str,
+    run: fn(&mut Editor<'_>) -> usize,
+) -> Pass {
+    Pass { name, former_name: Some(former_name), run }
+}
 
 /// Maximum number of rounds. What the passes leave then is sound, only larger.
 const MAX_ROUNDS: usize = 8;
@@ -77,7 +95,7 @@ pub fn simplify(draft: &mut AnalyzedFunction, skipped: &[&str]) {
     let mut editor = Editor::new(draft);
     editor.sweep_all();
     for _ in 0..MAX_ROUNDS {
-        let passes = PASSES.iter().filter(|pass| !skipped.contains(&pass.name));
+        let passes = PASSES.iter().filter(|pass| !skipped.iter().any(|name| pass.is_named(name)));
         let run = |pass: &Pass| {
             coremill_io::cancel::point();
             (pass.run)(&mut editor)
@@ -111,9 +129,28 @@ pub fn finish(
 
 /// Refuses names of passes that do not exist.
 pub fn check_pass_names(names: &[String]) -> Result<(), UnknownName> {
-    let exists = |name: &String| PASSES.iter().any(|pass| pass.name == name);
+    let exists = |name: &String| PASSES.iter().any(|pass| pass.is_named(name));
     let Some(name) = names.iter().find(|name| !exists(name)) else { return Ok(()) };
     let names: Vec<_> = PASSES.iter().map(|pass| pass.name).collect();
     let message = unknown_among("pass", name, names.iter().copied());
     Err(UnknownName { message, hint: format!("the passes are {}", names.join(", ")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn former_names_of_passes_are_accepted_and_unknown_ones_are_not() {
+        let check = |name: &str| check_pass_names(&[name.to_owned()]);
+        assert!(check("noop_elimination").is_ok() && check("cancel").is_ok());
+        let message = check("noop_eliminatoin").expect_err("unknown").message;
+        assert!(message.contains("did you mean `noop_elimination`"), "{message}");
+        let mut names: Vec<_> =
+            PASSES.iter().flat_map(|pass| [Some(pass.name), pass.former_name]).flatten().collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "each name means one pass");
+    }
 }

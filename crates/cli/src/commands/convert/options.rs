@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use coremill::convert;
 use coremill_compiler::{Options, Precision};
 use coremill_mil::ir::Opset;
@@ -130,7 +130,9 @@ impl ProgramArgs {
 }
 
 fn pass_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(PASSES.iter().map(|pass| pass.name))
+    PossibleValuesParser::new(
+        PASSES.iter().map(|pass| PossibleValue::new(pass.name).aliases(pass.former_name)),
+    )
 }
 
 pub(in crate::commands) fn parse_target(text: &str) -> Result<Opset, String> {
