@@ -17,7 +17,9 @@ use crate::out_variants::to_out_variants;
 use crate::partition::{
     DelegatedPartition, Division, FallbackReason, PartitionOptions, Report, around, divide, report,
 };
-use crate::pipeline::{check_files, check_quantization, described, needed_by_options, quantize};
+use crate::pipeline::{
+    check_files, check_fp32_values, check_quantization, described, needed_by_options, quantize,
+};
 
 /// Programs that were lowered.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub fn lower(
         }
         methods.push(method(name, program, options, floor)?);
     }
+    let parts = methods.iter().flat_map(|method| &method.division.delegated);
+    check_fp32_values(parts.map(|part| &part.function), &options.options)?;
     let mut lowered = Program::default();
     let mut pool = Pool::default();
     let delegates = if is_shared {

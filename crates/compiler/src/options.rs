@@ -31,6 +31,9 @@ pub struct Options {
     pub fp32_ops: Vec<String>,
     /// Modules, by path, whose operators compute in `fp32` whatever the precision.
     pub fp32_modules: Vec<String>,
+    /// Values, by name, whose operations compute in `fp32` whatever the precision. The ending that a change of precision gives
+    /// a name makes no difference.
+    pub fp32_values: Vec<String>,
     /// Whether attention is written out where Core ML has an operation for it.
     pub decompose_sdpa: bool,
     /// Passes that are left out, by name.

@@ -1,12 +1,13 @@
 //! The whole way from an archive to a model.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use coremill_io::unknown_name;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::identifier;
 use coremill_optimize::linear;
-use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32};
+use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, without_precision};
 use coremill_pt2::ExportedProgram;
 use coremill_tensor::Files;
 
@@ -196,14 +197,41 @@ fn kept(
         let path = program.graph.nodes[node].origin.module_path();
         path.is_some_and(|path| options.is_fp32_module(path))
     };
-    let names = match options.fp32_modules.is_empty() {
+    let mut names: HashSet<String> = match options.fp32_modules.is_empty() {
         true => HashSet::new(),
         false => {
             let made = origins.iter().filter(|(_, node)| is_kept(**node));
             made.map(|(name, _)| name.clone()).collect()
         }
     };
+    for name in &options.fp32_values {
+        names.extend([name.clone(), without_precision(name).to_owned()]);
+    }
     KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect(), names }
+}
+
+/// Refuses names of values that are to compute in `fp32` and that none of the functions has.
+pub fn check_fp32_values<'f>(
+    functions: impl IntoIterator<Item = &'f Function>,
+    options: &Options,
+) -> Result<(), Error> {
+    if options.fp32_values.is_empty() {
+        return Ok(());
+    }
+    let mut known: BTreeSet<&str> = BTreeSet::new();
+    for function in functions {
+        let outputs = function.all_ops().flat_map(|(_, op)| &op.outputs);
+        known.extend(outputs.map(|&output| without_precision(&function.value(output).name)));
+    }
+    let mut wanted = options.fp32_values.iter();
+    match wanted.find(|name| !known.contains(without_precision(name))) {
+        Some(name) => {
+            let message = unknown_name("value", without_precision(name), known);
+            let hint = "`compare` with the option `per_op` lists the values of both programs";
+            Err(Error::Program(LoweringError::new(message).hint(hint)))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Makes a lowered function small and fast, and gives it its precision. `origins` says which call of the program each value

@@ -122,6 +122,12 @@ impl ConvertOptions {
         self.options.fp32_modules = modules.into_iter().map(Into::into).collect();
         self
     }
+
+    /// Values, by name, whose operations compute in `fp32` whatever the precision.
+    pub fn fp32_values(mut self, values: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
+        self.options.fp32_values = values.into_iter().map(Into::into).collect();
+        self
+    }
 }
 
 impl LowerOptions {

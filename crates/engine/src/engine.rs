@@ -376,6 +376,18 @@ impl Session {
         Ok(())
     }
 
+    /// A value that is the same in every run: a constant, or computed from constants alone. `None` if no such value has the
+    /// name.
+    pub fn constant(&self, name: &str) -> Result<Option<Array>> {
+        let program = self.loaded().stated();
+        let source = &program.source;
+        let function = &source.function;
+        let outputs = function.all_ops().flat_map(|(_, op)| &op.outputs);
+        let found = outputs.copied().find(|&value| function.value(value).name == name);
+        let constant = found.filter(|&value| source.is_constant(value));
+        constant.map(|value| source.known(value)?.elements(source)).transpose()
+    }
+
     /// Sets all states to zero.
     pub fn reset(&mut self) -> Result<()> {
         self.states = self.states().iter().map(FeatureSpec::zeros).collect::<Result<_>>()?;

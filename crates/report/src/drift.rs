@@ -1,10 +1,13 @@
 //! How far values lie from a reference.
 
+use std::fmt::Write as _;
+
 use coremill::compare::{ErrorMetrics, NotFinite, PerOp};
 use coremill_engine::Array;
+use coremill_passes::without_precision;
 
 use crate::Report;
-use crate::data::{Drift, DriftRow, Finding, Place, Severity};
+use crate::data::{Drift, DriftRow, Finding, Op, Place, Severity};
 use crate::pictures::picture;
 use crate::weights::histogram;
 
@@ -56,7 +59,11 @@ impl Report {
         }
         let first = first.map(|first| (first, self.find(&first.name, None)));
         let begins = per_op.and_then(|per_op| per_op.first_below(WORTH_A_FINDING));
-        self.data.findings.extend(findings(&drift, begins, first));
+        let origin = |place: Option<Place>| {
+            place.and_then(|place| self.op(place)).map_or_else(String::new, origin)
+        };
+        let found = findings(&drift, begins, first, &origin);
+        self.data.findings.extend(found);
         self.data.drift = Some(drift);
     }
 
@@ -72,6 +79,10 @@ impl Report {
                 let op = function.ops.iter().position(|op| op.name == value)?;
                 Some(Place { model, function: at, op })
             })
+    }
+
+    fn op(&self, Place { model, function, op }: Place) -> Option<&Op> {
+        self.data.models.get(model)?.functions.get(function)?.ops.get(op)
     }
 
     fn row(&self, name: &str, op: &str, figures: &Result<ErrorMetrics, String>) -> DriftRow {
@@ -105,11 +116,12 @@ impl Report {
 }
 
 /// What a reader must know: where numbers stop being finite, where drift begins, and what is lost in the end.
-/// `begins` is the first value below [`WORTH_A_FINDING`], as an index.
+/// `begins` is the first value below [`WORTH_A_FINDING`], as an index; `origin` describes the call that an operation comes from.
 fn findings(
     drift: &Drift,
     begins: Option<usize>,
     first: Option<(&NotFinite, Option<Place>)>,
+    origin: &dyn Fn(Option<Place>) -> String,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     let at = |name: &str, op: &str| format!("`{name}` ({op})");
@@ -127,9 +139,10 @@ fn findings(
             title: format!("{count} of {elements} elements of {subject} become NaN or infinite"),
             detail: format!(
                 "It is the first such value; {} of the values that were compared are finite in {}. fp16 holds numbers up \
-                 to 65504: keep this operation in fp32, or scale what it takes.",
+                 to 65504: keep this operation in fp32, or scale what it takes.{}",
                 rows().filter(|row| row.unlike > 0).count(),
-                drift.reference
+                drift.reference,
+                origin(place)
             ),
             place,
         });
@@ -144,8 +157,9 @@ fn findings(
             severity: Severity::Warning,
             title: format!("drift begins at {}: {}", at(&first.name, &first.op), decibels(first)),
             detail: format!(
-                "It is the first value below {WORTH_A_FINDING} dB; the largest error is {:.3e} of the largest element.",
-                first.max_relative
+                "It is the first value below {WORTH_A_FINDING} dB; the largest error is {:.3e} of the largest element.{}",
+                first.max_relative,
+                origin(first.place)
             ),
             place: first.place,
         });
@@ -181,6 +195,30 @@ fn findings(
         }
     }
     findings
+}
+
+/// The call that an operation comes from, and the options that keep it in fp32.
+fn origin(op: &Op) -> String {
+    let mut text = String::new();
+    let value = without_precision(&op.name);
+    let Some(operator) = &op.operator else {
+        return format!(" To keep it in fp32, pass `--fp32-values {value}`.");
+    };
+    let _ = write!(text, " It comes from `{operator}`");
+    if !op.module.is_empty() {
+        let _ = write!(text, " in module `{}`", op.module);
+    }
+    if let Some(source) = &op.source {
+        let _ = write!(text, " at {source}");
+    }
+    if let Some(code) = &op.code {
+        let _ = write!(text, ": `{code}`");
+    }
+    let _ = write!(text, ". To keep it in fp32, pass `--fp32-values {value}`");
+    if !op.module.is_empty() {
+        let _ = write!(text, " or `--fp32-modules {}`", op.module);
+    }
+    text + "."
 }
 
 fn decibels(row: &DriftRow) -> String {

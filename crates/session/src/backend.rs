@@ -9,6 +9,7 @@ use crate::FeatureSpec;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::input::Input;
 use crate::options::RunOptions;
+use crate::values;
 
 /// Inputs by name.
 pub type Inputs<'a> = [(&'a str, &'a dyn Input)];
@@ -93,6 +94,19 @@ pub trait Session: Send {
     /// Runs the function.
     fn run(&mut self, inputs: &Inputs<'_>) -> Result<Outputs> {
         self.run_with(inputs, &mut Hooks::default())
+    }
+
+    /// Runs the function. Returns its outputs, and the values of these names: inputs, constants, and results of operations.
+    /// Of a value that is computed several times, as in a loop, the later ones are `NAME@1`, `NAME@2` and so on.
+    ///
+    /// Each operation runs by itself, as the program has it, so that a run takes longer.
+    fn run_values(&mut self, inputs: &Inputs<'_>, names: &[&str]) -> Result<(Outputs, Outputs)> {
+        values::run(self, inputs, names)
+    }
+
+    /// A value that is the same in every run, by name; `None` if there is none, or none that this device shows.
+    fn constant(&self, _name: &str) -> Result<Option<Array>> {
+        Ok(None)
     }
 
     /// Runs the function, which writes outputs of floats to the caller's memory.

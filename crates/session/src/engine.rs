@@ -110,6 +110,10 @@ impl Session for EngineSession {
         Ok(self.session.run_with(&self.arrays(inputs)?, hooks)?)
     }
 
+    fn constant(&self, name: &str) -> Result<Option<Array>> {
+        Ok(self.session.constant(name)?)
+    }
+
     fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputSlices<'_, '_>) -> Result {
         let session = &mut self.session;
         let mut shapes = std::mem::take(&mut self.shapes);

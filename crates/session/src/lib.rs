@@ -34,6 +34,7 @@
 //! | `options`, `device` | [`RunOptions`], [`Device`] |
 //! | `input` | [`Input`]: slices and arrays that runs take |
 //! | [`arrays`], `images`, `random` | inputs from numpy's files, from pictures, and random ones |
+//! | `values` | values inside of a program, by name |
 //! | `vocabulary` | the range of inputs that are indices of a table |
 //! | `file_kind` | [`FileKind::detect`]: the content of a path |
 //! | `save` | [`save()`]: writes a model in the form of the path's extension |
@@ -50,6 +51,7 @@ mod input;
 mod options;
 mod random;
 mod save;
+mod values;
 mod vocabulary;
 
 #[cfg(not(any(target_vendor = "apple", coremill_standin)))]

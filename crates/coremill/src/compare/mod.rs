@@ -17,12 +17,14 @@
 //! ```
 
 mod figures;
+mod origin;
 mod per_op;
 mod report;
 mod scales;
 
 pub(crate) use figures::figures_of_doubles;
 pub use figures::{ErrorMetrics, figures};
+pub use origin::ValueOrigin;
 pub use per_op::{Contents, PerOp, RunningModel, Step, Target, UnmatchedValue, per_op};
 pub use report::{Line, NotFinite, PerOpReport, UnpairedLine};
 pub use scales::SCALES_KEY;

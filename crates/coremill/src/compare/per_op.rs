@@ -400,7 +400,7 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
 
 /// A value's name as the graph has it: without the ending that a change of precision gives it. ExecuTorch's backend adds
 /// the operator's namespace and overload: `aten_add_tensor_1` is the graph's `add_1`.
-fn base(name: &str) -> Cow<'_, str> {
+pub(super) fn base(name: &str) -> Cow<'_, str> {
     let name = without_precision(name);
     match name.strip_prefix("aten_").and_then(without_overload) {
         Some(name) => Cow::Owned(name),

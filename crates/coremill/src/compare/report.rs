@@ -1,8 +1,9 @@
 //! What lies how far apart, as JSON.
 
+use coremill_compiler::SourceMap;
 use serde::Serialize;
 
-use super::{ErrorMetrics, PerOp, Step};
+use super::{ErrorMetrics, PerOp, Step, ValueOrigin};
 
 /// An output, or a value.
 #[derive(Clone, Debug, Serialize)]
@@ -32,9 +33,15 @@ pub struct PerOpReport {
     pub threshold_db: f64,
     /// The first value that lies below the threshold, as an index into `values`.
     pub drift_begins_at: Option<usize>,
+    /// Where that value comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift_origin: Option<ValueOrigin>,
     /// The first value of the other with elements that are NaN or infinite, if some are so there alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_not_finite: Option<NotFinite>,
+    /// Where that value comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_finite_origin: Option<ValueOrigin>,
     /// How many values both compute.
     pub values_in_both: usize,
     /// How many values the reference computes.
@@ -94,12 +101,22 @@ impl PerOpReport {
         PerOpReport {
             threshold_db: threshold,
             drift_begins_at: per_op.first_below(threshold),
+            drift_origin: None,
             first_not_finite: None,
+            not_finite_origin: None,
             values_in_both: per_op.steps.iter().filter(|step| step.repeat == 0).count(),
             values_in_reference: per_op.in_reference,
             values_in_other: per_op.in_other,
             unpaired: unpaired.collect(),
             values: per_op.steps.iter().map(line).collect(),
         }
+    }
+
+    /// Adds where the first bad values come from. `calls` are those of the program that one side was converted from.
+    pub fn add_origins(&mut self, calls: Option<&SourceMap>) {
+        let drifting = self.drift_begins_at.and_then(|index| self.values.get(index));
+        self.drift_origin = drifting.map(|line| ValueOrigin::of(&line.name, calls));
+        let first = self.first_not_finite.as_ref();
+        self.not_finite_origin = first.map(|first| ValueOrigin::of(&first.name, calls));
     }
 }

@@ -28,6 +28,8 @@ pub fn convert_functions(
             converted.push((name.clone(), conversion));
         }
         if converted.iter().all(|(_, conversion)| conversion.target == highest) {
+            let models = converted.iter().flat_map(|(_, made)| &made.model.program.functions);
+            compiler::check_fp32_values(models, options)?;
             return Ok(converted);
         }
         wanted = highest;

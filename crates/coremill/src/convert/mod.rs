@@ -86,7 +86,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
 /// Converts a program that was read, and notes in the metadata what it was made from and by which version.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, compiler::Error> {
     let options = with_notes(&program, options);
-    compiler::convert(program, &options)
+    let conversion = compiler::convert(program, &options)?;
+    compiler::check_fp32_values(&conversion.model.program.functions, &options)?;
+    Ok(conversion)
 }
 
 /// The options with notes in the metadata of what a program was made from and by which version.

@@ -128,6 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut report =
         Report::new(args, compared.sides.each_ref(), &compared.steps, compared.per_op.as_ref());
     report.add_first_not_finite(|| compared.first_not_finite());
+    report.add_origins(compared.calls());
     if args.json {
         output::print_json(&report)?;
     } else {

@@ -1,6 +1,7 @@
 //! A comparison as a page.
 
 use coremill::compare::NotFinite;
+use coremill_compiler::SourceMap;
 use coremill_engine::Numerics;
 use coremill_report::{Output, Report, changes};
 use coremill_session::{Array, Device, Hooks, Value, inputs};
@@ -26,6 +27,12 @@ impl<'a> Comparison<'a> {
         }
     }
 
+    /// The calls of the exported program that a side was converted from, if one was.
+    pub(super) fn calls(&self) -> Option<&SourceMap> {
+        let loaded = self.sides.iter().rev().filter_map(Side::loaded);
+        loaded.filter_map(|loaded| loaded.calls.as_ref()).next()
+    }
+
     /// The page: both models, what changed between them, and where their numbers drift apart.
     pub(in crate::commands) fn page(&self) -> Result<Report, Failure> {
         let [reference, other] = &self.sides;
@@ -33,7 +40,7 @@ impl<'a> Comparison<'a> {
         let mut report = Report::new(format!("{} and {}", names[0], names[1]));
         // Names of values tell which calls they come from on both sides, if they do on one.
         let loaded = [reference, other].map(Side::loaded);
-        let calls = loaded.into_iter().rev().flatten().find_map(|loaded| loaded.calls.as_ref());
+        let calls = self.calls();
         for (what, side) in [("reference", reference), ("candidate", other)] {
             report.fact(what, side.what());
             let name = side.path.display().to_string();

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use coremill::compare::{ErrorMetrics, Line, NotFinite, PerOp, PerOpReport};
+use coremill::compare::{ErrorMetrics, Line, NotFinite, PerOp, PerOpReport, ValueOrigin};
+use coremill_compiler::SourceMap;
 use coremill_engine::Numerics;
 use coremill_session::Device;
 use serde::Serialize;
@@ -104,6 +105,13 @@ impl Report {
         }
     }
 
+    /// Adds where the first bad values come from.
+    pub(super) fn add_origins(&mut self, calls: Option<&SourceMap>) {
+        if let Some(per_op) = &mut self.per_op {
+            per_op.add_origins(calls);
+        }
+    }
+
     pub(super) fn text(&self, threshold: f64) -> String {
         let mut text = String::new();
         let mut table = Table::new(2);
@@ -196,6 +204,7 @@ fn render_values(per_op: &PerOpReport) -> String {
             "  {}: {count} of {elements} elements of `{name}` ({op}) are NaN or infinite; it is the first such value",
             paint(ERROR, "not finite"),
         );
+        text += &per_op.not_finite_origin.as_ref().map_or_else(String::new, render_origin);
     }
     let threshold = per_op.threshold_db;
     let _ = match per_op.drift_begins_at.and_then(|index| per_op.values.get(index)) {
@@ -209,7 +218,34 @@ fn render_values(per_op: &PerOpReport) -> String {
             writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
         }
     };
+    // The first value that is not finite was told with its origin.
+    let is_told = per_op.not_finite_origin == per_op.drift_origin;
+    if let Some(origin) = per_op.drift_origin.as_ref().filter(|_| !is_told) {
+        text += &render_origin(origin);
+    }
     text
+}
+
+/// The call that a value comes from, and the options that keep it in fp32.
+fn render_origin(origin: &ValueOrigin) -> String {
+    let ValueOrigin { fp32_value, operator, module, source, code } = origin;
+    let mut text = String::new();
+    if let Some(operator) = operator {
+        let module = module.as_ref().map(|module| format!(" in module `{module}`"));
+        let source = source.as_ref().map(|source| format!(" at {source}"));
+        let code = code.as_ref().filter(|_| source.is_some()).map(|code| format!(": {code}"));
+        let parts = [module, source, code].into_iter().flatten().collect::<String>();
+        let _ = writeln!(text, "    {}", paint(FAINT, format!("from `{operator}`{parts}")));
+    }
+    let _ = write!(
+        text,
+        "    {}: keep it in fp32 with `--fp32-values {fp32_value}`",
+        paint(FAINT, "hint")
+    );
+    if let Some(module) = module {
+        let _ = write!(text, ", or its module with `--fp32-modules {module}`");
+    }
+    text + "\n"
 }
 
 fn render_outputs(outputs: &[Line], threshold: f64) -> String {

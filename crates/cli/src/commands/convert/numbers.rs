@@ -8,8 +8,9 @@ use crate::commands::figures::{decibels, distance, scientific};
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// What helps where numbers are off.
-pub(in crate::commands) const REMEDY: &str = "`compare --per-op` shows where the outputs part; keep what it names in fp32 \
-     with `--fp32-modules` or `--fp32-ops`, or pass `--precision fp32`";
+pub(in crate::commands) const REMEDY: &str = "pass `--precision auto`, which keeps the fewest operations in fp32 that \
+     samples ask for; or let `compare --per-op` show where the outputs part, and keep what it names in fp32 with \
+     `--fp32-values`, `--fp32-modules` or `--fp32-ops`";
 
 /// A line for each output.
 pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {

@@ -32,6 +32,10 @@ pub(in crate::commands) struct ProgramArgs {
     /// Modules that compute in fp32 all the same, by path: `encoder.layers.0`
     #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Program")]
     fp32_modules: Vec<String>,
+    /// Values whose operations compute in fp32 all the same, by the names that `compare --per-op` shows; the ending of a
+    /// precision makes no difference
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Program")]
+    fp32_values: Vec<String>,
     /// Write attention out where Core ML has an operation for it
     #[arg(long, help_heading = "Program")]
     decompose_sdpa: bool,
@@ -121,6 +125,7 @@ impl ProgramArgs {
             },
             fp32_ops: self.fp32_ops.clone(),
             fp32_modules: self.fp32_modules.clone(),
+            fp32_values: self.fp32_values.clone(),
             decompose_sdpa: self.decompose_sdpa,
             skipped_passes: self.skipped_passes.clone(),
             shapes: shapes::by_name(&self.shapes).map_err(Failure::user)?,

@@ -27,7 +27,7 @@ pub(super) use outputs::parts;
 /// runs. Without `--output`, a table shows what came out.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1_cast_fp16,softmax_cast_fp16 -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
@@ -63,6 +63,10 @@ pub(crate) struct Args {
     /// With several steps, `NAME` is the last one's, `NAME@0` the first one's
     #[arg(short, long, value_name = "FILE")]
     output: Option<OutputPath>,
+    /// Values of the program beside its outputs, by the names that `text` and `compare --per-op` show; any number. Of one that is
+    /// computed several times, as in a loop, the later ones are `NAME@1`, `NAME@2`, ...
+    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
+    values: Vec<String>,
     /// What the states hold at first, a `.npz` file of arrays by name; zeros if not given
     #[arg(long, value_name = "FILE")]
     state_in: Option<PathBuf>,
@@ -191,6 +195,25 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     finish(args, &loaded, steps.last().map_or(&[], Vec::as_slice), &done)
 }
 
+/// What a run shows beside its outputs.
+enum Watched<'w> {
+    Nothing,
+    /// Values by name.
+    Values(&'w [&'w str]),
+    /// The time of each operation.
+    Times(&'w mut Vec<Span>),
+}
+
+/// The outputs, and behind them the values that are none.
+fn with_values((mut outputs, values): (Outputs, Outputs)) -> Outputs {
+    for (name, value) in values.0 {
+        if outputs.get(&name).is_none() {
+            outputs.0.push((name, value));
+        }
+    }
+    outputs
+}
+
 /// Runs all steps, then measures the last one as was asked for.
 fn perform(
     args: &Args,
@@ -201,11 +224,17 @@ fn perform(
 ) -> Result<Done, Failure> {
     let fed = &loaded.fed;
     let mut before: Option<Arrays> = None;
-    let mut run = |session: &mut dyn Session, step: &Arrays, profile: Option<&mut Vec<Span>>| {
+    let mut run = |session: &mut dyn Session, step: &Arrays, how: Watched<'_>| {
         let mut given = step.clone();
         feed(fed, session.inputs(), before.as_deref(), &mut given);
-        let mut hooks = Hooks { profile, ..Hooks::default() };
-        let outputs = session.run_with(&inputs(&given), &mut hooks);
+        let outputs = match how {
+            Watched::Values(names) => session.run_values(&inputs(&given), names).map(with_values),
+            Watched::Times(profile) => session.run_with(
+                &inputs(&given),
+                &mut Hooks { profile: Some(profile), ..Hooks::default() },
+            ),
+            Watched::Nothing => session.run(&inputs(&given)),
+        };
         let outputs = outputs.map_err(|error| failure(&error))?;
         let goes_on = |name: &str| fed.iter().any(|fed| fed.output == name);
         let kept = outputs.0.iter().filter(|(name, _)| goes_on(name));
@@ -215,9 +244,11 @@ fn perform(
     };
     let mut results = Vec::with_capacity(steps.len());
     let mut times = Times { load, first: Duration::ZERO, repeats: Vec::new() };
+    let names: Vec<&str> = args.values.iter().map(String::as_str).collect();
     for (index, step) in steps.iter().enumerate() {
         let start = Instant::now();
-        results.push(run(session, step, None)?);
+        let how = if names.is_empty() { Watched::Nothing } else { Watched::Values(&names) };
+        results.push(run(session, step, how)?);
         if index == 0 {
             times.first = start.elapsed();
         }
@@ -231,13 +262,13 @@ fn perform(
     if let Some(last) = steps.last() {
         for _ in 0..args.repeat.unwrap_or(0) {
             let start = Instant::now();
-            run(session, last, None)?;
+            run(session, last, Watched::Nothing)?;
             times.repeats.push(start.elapsed());
         }
         if args.profile || args.trace.is_some() {
             for _ in 0..args.repeat.unwrap_or(1) {
                 let mut profile = Vec::new();
-                run(session, last, Some(&mut profile))?;
+                run(session, last, Watched::Times(&mut profile))?;
                 spans.push(profile);
             }
         }

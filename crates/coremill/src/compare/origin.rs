@@ -1,0 +1,44 @@
+//! The call of an exported program that a value comes from, and the option that keeps the value in `fp32`.
+
+use coremill_compiler::SourceMap;
+use coremill_passes::without_precision;
+use serde::Serialize;
+
+use super::per_op::base;
+
+/// The call that a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValueOrigin {
+    /// The value, as the option `fp32_values` takes it.
+    pub fp32_value: String,
+    /// The operator, `aten.linear.default` for instance; `None` if a pass made the value or the program is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+    /// The path of the module that made the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// The file and the line of the model that made the call: `model.py:12`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The code of that line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+impl ValueOrigin {
+    /// The origin of a value, which may be repeated: `NAME@1`.
+    pub fn of(value: &str, calls: Option<&SourceMap>) -> ValueOrigin {
+        let name = value.split_once('@').map_or(value, |(name, _)| name);
+        let call = calls.and_then(|calls| calls.of(name).or_else(|| calls.of(&base(name))));
+        let origin = call.map(|(_, origin)| origin);
+        let line = origin.and_then(|origin| origin.model_source().or_else(|| origin.source()));
+        let module = origin.and_then(|origin| origin.module_path()).filter(|path| !path.is_empty());
+        ValueOrigin {
+            fp32_value: without_precision(name).to_owned(),
+            operator: call.map(|(operator, _)| operator.to_owned()),
+            module: module.map(str::to_owned),
+            source: line.map(|line| format!("{}:{}", line.file, line.line)),
+            code: line.and_then(|line| line.code).map(str::to_owned),
+        }
+    }
+}
