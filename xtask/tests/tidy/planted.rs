@@ -188,7 +188,7 @@ fn unchecked_places_are_found() {
 
 #[test]
 fn items_without_examples_are_found() {
-    let text = "//! Things.\n//!\n//! ```\n//! ```\n\npub mod escape;\n#[doc(hidden)]\npub mod hidden;\nmod own;\n\n\
+    let text = "//! Things.\n//!\n//! ```\n//! ```\n\npub mod shown;\n#[doc(hidden)]\npub mod hidden;\nmod own;\n\n\
                 /// As [`make`] says.\n#[derive(Clone)]\npub struct Linked;\n\n/// Alone.\npub enum Alone {}\n\n\
                 /// ```\n/// ```\npub fn make() {}\n\n/// See [`make`].\npub fn other() {}\n";
     assert!(examples::head_has_example(text) && !examples::head_has_example("//! Things.\n"));

@@ -258,7 +258,7 @@ def _tag_states(program: ExportedProgram, states: Set[str]) -> None:
 
 
 def _stays_within(tag: str, buffer: Node, new: Node) -> bool:
-    """Whether nothing outside of a partition needs a buffer or its new value, but the program which keeps the value."""
+    """Whether nothing outside a partition needs a buffer or its new value, but the program which keeps the value."""
     output = new.graph.output_node()
     users = [user for node in (buffer, new) for user in node.users if user is not output]
     is_kept_once = [given for given in output.args[0] if given in (buffer, new)] == [new]
