@@ -195,6 +195,158 @@ def test_states_persist_and_are_read_and_set(tmp_path: Path) -> None:
     assert within(method(x), x * 2, relative=1e-2, absolute=1e-2)
 
 
+def test_states_are_assigned_to() -> None:
+    model = coremill.convert(program(Counter(), torch.ones(2, 3)), precision="fp32")
+    x = np.ones((2, 3), np.float32)
+    for owner in (model, model.session()):
+        owner.states["total"] = x * 3
+        assert (owner.states["total"] == 3).all()
+        (found,) = owner.predict(x).values()
+        assert within(found, x * 8, **TOLERANCE)
+        with pytest.raises(ValueError, match="read-only"):
+            owner.states["total"][0] = 1
+    method = coremill.lower(program(Counter(), torch.ones(2, 3)), target="ios18").method()
+    ((name, _),) = method.states.items()
+    method.states[name] = x * 3
+    assert within(method(x), x * 8, relative=1e-2, absolute=1e-2)
+
+
+def test_values_inside_of_a_program_are_returned() -> None:
+    """Against the modules of torch."""
+    form, x = digits(), torch.rand(1, 1, 8, 8) - 0.3
+    module = form.module()
+    weights = dict(form.state_dict)
+    expected = torch.relu(
+        nn.functional.batch_norm(
+            nn.functional.conv2d(x, weights["conv.weight"], weights["conv.bias"]),
+            weights["norm.running_mean"], weights["norm.running_var"], weights["norm.weight"], weights["norm.bias"],
+        )
+    )  # fmt: skip
+    for options in ({"precision": "fp32"}, {"target": "ios16"}):
+        model = coremill.convert(form, output_names=["scores"], **options)
+        name = "relu"
+        found = model.predict(x, outputs=[name, "scores", "x"])
+        assert list(found) == [name, "scores", "x"]
+        assert within(found[name].float(), expected.detach(), relative=1e-2, absolute=1e-2)
+        assert within(found["scores"], module(x).detach(), relative=1e-2, absolute=1e-2)
+        assert torch.equal(found["x"], x)
+        assert list(model.predict(x, outputs="scores")) == ["scores"]
+
+
+def test_the_only_input_needs_no_name() -> None:
+    form, x = digits(), torch.rand(1, 1, 8, 8)
+    model = coremill.convert(form)
+    (named,), (given,) = model.predict(x=x).values(), model.predict(x).values()
+    assert torch.equal(named, given)
+    two = coremill.convert(program(Two(), torch.ones(3), torch.ones(3)))
+    with pytest.raises(coremill.OptionError, match="inputs are `x`, `y`") as caught:
+        two.predict(torch.ones(3))
+    assert "by name" in (caught.value.hint or "")
+
+
+class Two(nn.Module):
+    """Takes two inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y * 2
+
+
+class Leaves(nn.Module):
+    """Has values beyond half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) * 3e4
+        return torch.log(y * y + 1)
+
+
+def test_the_precision_is_chosen(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    form, xs = program(Leaves(), torch.rand(2, 8)), [torch.rand(2, 8) for _ in range(3)]
+    plain = coremill.convert(form)
+    assert plain.precision_report is None
+    (off,) = plain.session(precision="faithful").predict(xs[0]).values()
+    assert not torch.isfinite(off.float()).all()
+    np.savez(tmp_path / "one.npz", x=xs[0].numpy())
+    for samples in ((), [{"x": x} for x in xs], tmp_path / "one.npz", [tmp_path]):
+        model = coremill.convert(form, precision="auto", samples=samples, verify=True)
+        (found,) = model.session(precision="faithful").predict(xs[0]).values()
+        assert within(found.float(), form.module()(xs[0]).detach(), relative=2e-2, absolute=2e-2)
+        report = model.precision_report
+        assert report["cures"] and report["samples"] == (3 if isinstance(samples, list) and len(samples) == 3 else 1)
+        assert report["cures"][0]["name"] in str(report) and "output" in str(report)
+    lowered = coremill.lower(form, precision="auto")
+    assert within(lowered.method(faithful=True)(xs[0]).float(), form.module()(xs[0]).detach(), relative=2e-2, absolute=2e-2)
+    wide = coremill.convert(form, fp32_values=["log", "mul", "mul_1", "add"])
+    assert isinstance(wide, coremill.Model)
+    with pytest.raises(coremill.VerificationError) as caught:
+        coremill.convert(form, verify=True)
+    assert 'precision="auto"' in (caught.value.hint or "")
+
+
+def test_programs_become_functions_of_one_model(tmp_path: Path) -> None:
+    module = nn.Linear(4, 4)
+    one, many = (program(module, torch.rand(rows, 4)) for rows in (1, 5))
+    model = coremill.convert({"decode": one, "prefill": many}, verify=True)
+    assert [function["name"] for function in model.inspect()["functions"]] == ["decode", "prefill"]
+    model.save(tmp_path / "Functions.mlpackage")
+    for opened in (model, coremill.load(tmp_path / "Functions.mlpackage")):
+        for name, rows in (("decode", 1), ("prefill", 5)):
+            x = torch.rand(rows, 4)
+            (found,) = opened.session(name).predict(x).values()
+            assert within(found, module(x).detach(), relative=1e-2, absolute=1e-2)
+
+
+def test_metadata_is_read_and_written(tmp_path: Path) -> None:
+    import coremltools as ct
+
+    model = coremill.convert(digits(), author="Ada", metadata={"first": "1"})
+    assert model.author == "Ada" and model.license == "" and model.metadata["first"] == "1"
+    model.author, model.license, model.description, model.model_version = "Bea", "MIT", "Digits", "2"
+    model.metadata["second"] = "2"
+    del model.metadata["first"]
+    model.metadata.update(third="3")
+    model.save(tmp_path / "Model.mlpackage")
+    # coremltools reads what was written.
+    spec = ct.utils.load_spec(str(tmp_path / "Model.mlpackage")).description.metadata
+    assert (spec.author, spec.license, spec.shortDescription, spec.versionString) == ("Bea", "MIT", "Digits", "2")
+    notes = dict(spec.userDefined)
+    assert notes["second"] == "2" and notes["third"] == "3" and "first" not in notes
+    loaded = coremill.load(tmp_path / "Model.mlpackage")
+    assert loaded.author == "Bea" and loaded.metadata == notes
+    loaded.metadata = {"only": "this"}
+    assert loaded.metadata == {"only": "this"}
+
+
+def test_the_help_describes_every_option() -> None:
+    import inspect
+
+    for function in (coremill.convert, coremill.lower, coremill.quantize):
+        names = [name for name, one in inspect.signature(function).parameters.items() if one.kind is not one.VAR_KEYWORD]
+        text = inspect.getdoc(function) or ""
+        assert [name for name in names if f"    {name}: " not in text] == []
+    # The wrappers pass on what the native functions take.
+    with pytest.raises(coremill.OptionError) as caught:
+        coremill.convert(digits(), presicion="fp32")
+    known = set((caught.value.hint or "").removeprefix("the options are ").split(", "))
+    assert known == set(inspect.signature(coremill.convert).parameters) - {"program", "unknown"}
+
+
+def test_reports_print_as_text() -> None:
+    model = coremill.convert(digits(), author="Ada")
+    text = str(model.inspect())
+    assert "function main" in text and "x  fp32  1 × 1 × 8 × 8" in text and "author: Ada" in text
+    assert "method forward" in str(coremill.lower(digits()).inspect())
+    _, report = coremill.compress(model, linear="int8", min_elements=1)
+    assert f"{report['bytes_before']} -> {report['bytes_after']} bytes" in str(report)
+    assert all(weight["name"] in str(report) for weight in report["weights"])
+    for report in (model.inspect(), model.check(), coremill.lower(digits()).inspect(), report):
+        assert not str(report).startswith("{")
+
+
 def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:
     form = digits()
     lowered = coremill.lower({"forward": form, "second": form}, constant_methods={"vocabulary": 32000}, target="ios18")
@@ -446,7 +598,20 @@ def test_hints_of_the_engine_reach_callers(tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda _: coremill.convert(Digits()), "export the module first"),
-        (lambda form: coremill.convert({"forward": form}), "pass them to `lower`"),
+        (lambda form: coremill.convert({}), "expected at least one program"),
+        (lambda form: coremill.convert({"two words": form}), "`two words` is not a name"),
+        (lambda form: coremill.convert({"a": form, "b": form}, precision="auto"), "cannot be chosen at once"),
+        (lambda form: coremill.convert(form, samples=["x.npz"]), "are for choosing the precision"),
+        (lambda form: coremill.convert(form, precision="auto", samples=["no/file.npz"]), "no/file.npz"),
+        (lambda form: coremill.convert(form, precision="auto", samples=[3]), "`samples`"),
+        (lambda form: coremill.convert(form, fp32_values=["linaer"]), "unknown value `linaer`; did you mean `linear`?"),
+        (lambda form: coremill.lower(form, fp32_values=["linaer"]), "unknown value `linaer`"),
+        (lambda form: coremill.convert(form).predict(x=np.ones((1, 1, 8, 8)), outputs=["rleu"]), "unknown value `rleu`"),
+        (lambda form: coremill.convert(form).predict(x=np.ones((1, 1, 8, 8)), outputs=[3]), "a list of names"),
+        (lambda form: coremill.convert(form).metadata.update(key=3), "a dict of str by str"),
+        (lambda form: coremill.convert(program(Counter(), torch.ones(2, 3))).states.pop("total"), "cannot be removed"),
+        (lambda form: coremill.convert(program(Counter(), torch.ones(2, 3))).states.update(sum=1), "unknown state `sum`"),
+        (lambda form: coremill.load(3), "expected a path"),
         (lambda _: coremill.convert(None), "NoneType"),
         (lambda _: coremill.convert("there/is/nothing.pt2"), "nothing"),
         (lambda form: coremill.convert(form, presicion="fp32"), "unknown option `presicion`"),
@@ -548,6 +713,8 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
         *((function, (), None) for function in (coremill.convert, coremill.lower, coremill.load, coremill.check, coremill.inspect)),
         *((function, (), None) for function in (model.predict, session.predict, method)),
         *((function, (), None) for function in (model.save, lowered.save, lowered.extract)),
+        *((function, (np.ones((1, 1, 8, 8), np.float32),), "outputs") for function in (model.predict, session.predict)),
+        *((setattr, (model, name), None) for name in ("author", "metadata")),
         *((save, (tmp_path / name,), "sync") for save, name in ((model.save, "M.mlpackage"), (lowered.save, "m.pte"), (lowered.extract, "m"))),
     ]
     tried = 0

@@ -8,6 +8,7 @@
 Importing this package imports neither torch nor executorch nor coremltools.
 """
 
+from coremill._convert import convert, lower, quantize
 from coremill._errors import (
     ConversionError,
     Error,
@@ -19,8 +20,8 @@ from coremill._errors import (
     RunError,
     VerificationError,
 )
-from coremill._native import Method, Model, Program, Session, __version__, convert, load, lower
-from coremill._reports import Comparison, Report, check, compare, compress, extract, inspect, quantize
+from coremill._native import Method, Model, Program, Session, __version__, load
+from coremill._reports import Comparison, Report, check, compare, compress, extract, inspect
 
 __all__ = [
     "Comparison",

@@ -1,11 +1,10 @@
 """The native part of the package."""
 
 import os
-from typing import Any, Literal, Optional, Sequence, TypedDict, Union, final
+from typing import Any, Optional, Sequence, Union, final
 
-from typing_extensions import Unpack
-
-from coremill._reports import Division, Report
+from coremill._mappings import Metadata, States
+from coremill._reports import Choice, Division, Report
 
 __all__ = [
     "__version__",
@@ -28,61 +27,12 @@ __all__ = [
 ]
 
 _Path = Union[str, "os.PathLike[str]"]
-_Shape = Sequence[int]
-_Constant = Union[bool, int, float, str]
-
-class _ProgramOptions(TypedDict, total=False):
-    target: Any
-    precision: Optional[str]
-    fp32_ops: Union[str, Sequence[str], None]
-    fp32_modules: Union[str, Sequence[str], None]
-    decompose_sdpa: Optional[bool]
-    skip_passes: Union[str, Sequence[str], None]
-    shapes: Optional[dict[str, Union[_Shape, Sequence[_Shape]]]]
-    quantization: Union[str, dict[str, Any], None]
-
-class _ConvertOptions(_ProgramOptions, total=False):
-    states: Optional[Literal["keep", "io"]]
-    input_names: Union[str, Sequence[str], None]
-    output_names: Union[str, Sequence[str], None]
-    author: Optional[str]
-    license: Optional[str]
-    description: Optional[str]
-    model_version: Optional[str]
-    metadata: Optional[dict[str, str]]
-    verify: Union[bool, float, None]
-
-class _LowerOptions(_ProgramOptions, total=False):
-    skip_ops: Union[str, Sequence[str], None]
-    full_graph: Optional[bool]
-    portable: Optional[bool]
-    take_over_constant_data: Optional[bool]
-    take_over_mutable_buffer: Optional[bool]
-    debug_info: Optional[bool]
-    weight_sharing: Optional[Literal["positional", "disabled"]]
-    constant_methods: Optional[dict[str, _Constant]]
-    compiled: Optional[bool]
-    compile_specs: Any
-
-class _QuantizeOptions(_ConvertOptions, _LowerOptions, total=False):
-    output: Optional[Literal["model", "program"]]
-    rules: Union[_Path, Sequence[dict[str, Any]], None]
-    observer: Optional[Literal["min-max", "moving-average", "percentile", "entropy", "mse"]]
-    mean: Union[float, Sequence[float], None]
-    std: Union[float, Sequence[float], None]
-    group_size: Optional[int]
-    bits: Optional[int]
-    block: Optional[tuple[int, int]]
-    keep: Union[str, Sequence[str], None]
-    keep_ops: Union[str, Sequence[str], None]
-    min_elements: Optional[int]
-    keep_worst: Optional[int]
-    effort: Optional[int]
 
 __version__: str
 
-def convert(program: Any, **options: Unpack[_ConvertOptions]) -> Model: ...
-def lower(programs: Any, **options: Unpack[_LowerOptions]) -> Program: ...
+# `coremill.convert`, `lower` and `quantize` have signatures with all options.
+def convert(program: Any, **options: Any) -> Model: ...
+def lower(programs: Any, **options: Any) -> Program: ...
 def load(path: _Path) -> Union[Model, Program]: ...
 def compress(
     model: Union[Model, Program],
@@ -94,7 +44,7 @@ def compress(
     snr: Optional[float] = None,
 ) -> tuple[Union[Model, Program], str]: ...
 def quantize(
-    program: Any, recipe: str, samples: Any, **options: Unpack[_QuantizeOptions]
+    program: Any, recipe: str, samples: Any, **options: Any
 ) -> tuple[Union[Model, Program], str]: ...
 def per_op(
     reference: Union[Model, Program],
@@ -132,12 +82,24 @@ def edge_preprocess_multimethod(
 
 @final
 class Model:
+    author: str
+    license: str
+    description: str
+    model_version: str
+    @property
+    def metadata(self) -> Metadata: ...
+    @metadata.setter
+    def metadata(self, notes: dict[str, str]) -> None: ...
+    @property
+    def precision_report(self) -> Optional[Choice]: ...
     @property
     def target(self) -> Optional[str]: ...
     @property
-    def states(self) -> dict[str, Any]: ...
+    def states(self) -> States: ...
     def save(self, path: _Path, *, sync: bool = False) -> None: ...
-    def predict(self, inputs: Optional[dict[str, Any]] = None, **named: Any) -> dict[str, Any]: ...
+    def predict(
+        self, inputs: Any = None, *, outputs: Union[str, Sequence[str], None] = None, **named: Any
+    ) -> dict[str, Any]: ...
     def set_state(self, name: str, value: Any) -> None: ...
     def reset(self) -> None: ...
     def session(
@@ -153,8 +115,10 @@ class Model:
 @final
 class Session:
     @property
-    def states(self) -> dict[str, Any]: ...
-    def predict(self, inputs: Optional[dict[str, Any]] = None, **named: Any) -> dict[str, Any]: ...
+    def states(self) -> States: ...
+    def predict(
+        self, inputs: Any = None, *, outputs: Union[str, Sequence[str], None] = None, **named: Any
+    ) -> dict[str, Any]: ...
     def set_state(self, name: str, value: Any) -> None: ...
     def reset(self) -> None: ...
 
@@ -188,7 +152,7 @@ class Method:
     @property
     def inputs(self) -> list[str]: ...
     @property
-    def states(self) -> dict[str, Any]: ...
+    def states(self) -> States: ...
     def __call__(self, *inputs: Any, **named: Any) -> Any: ...
     def set_state(self, name: str, value: Any) -> None: ...
     def reset(self) -> None: ...

@@ -144,6 +144,70 @@ class PerOp(Report):
         return f"<table><tr>{head}</tr>{rows}</table>"
 
 
+class Choice(Report):
+    """What `precision="auto"` chose: `cures`, and how `outputs` agree with fp32."""
+
+    def __init__(self, content: str) -> None:
+        """`content` is JSON."""
+        import json
+
+        super().__init__(json.loads(content))
+
+    def __str__(self) -> str:
+        """A line for each cure and each output."""
+        lines = [f"{self['samples']} sample{'' if self['samples'] == 1 else 's'}"]
+        for cure in self["cures"]:
+            place = f" in {cure['module']}" if cure.get("module") else ""
+            lines.append(f"{cure['name']}{place}: {cure['reason']}; {cure['remedy']}; {cure['cost']}")
+        for output in self["outputs"]:
+            before, after = (_decibels(output[key]) for key in ("before", "after"))
+            lines.append(f"output {output['name']}: {before} in fp16, {after} as written")
+        return "\n".join(lines)
+
+
+class Summary(Report):
+    """What a model or a program holds, counted."""
+
+    def __str__(self) -> str:
+        """A line for each input, output, state, and kind of operation or kernel."""
+        lines = []
+        for method in self.get("methods", []):
+            lines.append(f"method {method['name']}")
+            for kind in ("inputs", "outputs"):
+                lines.extend(f"  {kind[:-1]:6}  {_feature(one, str(at))}" for at, one in enumerate(method[kind]))
+            lines.extend(f"  {one['backend']}  {one['model'] or ''}  {one['bytes']} bytes" for one in method["delegates"])
+            lines.extend(f"  {call['operator']}  {call['count']}" for call in method["kernels"])
+        for function in self.get("functions", []):
+            lines.append(f"function {function['name']}  {function['opset']}")
+            for kind in ("inputs", "outputs", "states"):
+                lines.extend(f"  {kind[:-1]:6}  {_feature(one, one['name'])}" for one in function[kind])
+            lines.append(f"  {function['operations']} operations and {function['constants']} constants")
+            lines.extend(f"  {one['op']}  {one['count']}" for one in function["histogram"])
+        if "weights" in self:
+            lines.append(f"weights  {self['weights']['bytes']} bytes, {self['weights']['parameters']} parameters")
+        metadata = self.get("metadata") or {}
+        notes = [*metadata.items(), *(metadata.get("user_defined") or {}).items()]
+        lines.extend(f"{key}: {value}" for key, value in notes if isinstance(value, str) and value)
+        for model in self.get("models", []):
+            lines.extend(["", f"model {model['name']}", str(Summary(model["summary"]))])
+        return "\n".join(lines)
+
+
+class Compression(Report):
+    """What became of each weight."""
+
+    def __str__(self) -> str:
+        """A line for each weight."""
+        rows = [("weight", "form", "bytes", "SNR")]
+        for weight in self["weights"]:
+            form = weight["form"] or "as it was"
+            size = f"{weight['bytes_before']} -> {weight['bytes_after']}"
+            rows.append((weight["name"], str(form), size, "" if weight.get("snr") is None else f"{weight['snr']:.1f} dB"))
+        widths = [max(len(row[at]) for row in rows) for at in range(3)]
+        lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
+        return "\n".join([f"{self['bytes_before']} -> {self['bytes_after']} bytes", *lines])
+
+
 class Quantization(Report):
     """What quantization costs: at the outputs (`model_db`), and at each of `layers`, the most expensive first."""
 
@@ -184,7 +248,7 @@ def inspect(model: Any) -> Report:
     """What a model or a program holds, counted, as `coremill inspect --json` prints it."""
     import json
 
-    return Report(json.loads(_opened(model)._summary()))
+    return Summary(json.loads(_opened(model)._summary()))
 
 
 def check(model: Any) -> Report:
@@ -305,24 +369,7 @@ def compress(
     weights = json.loads(weights)
     before = sum(weight["bytes_before"] for weight in weights)
     after = sum(weight["bytes_after"] for weight in weights)
-    return made, Report({"bytes_before": before, "bytes_after": after, "weights": weights})
-
-
-def quantize(program: Any, recipe: str, samples: Any = (), **options: Any) -> tuple[Any, Quantization]:
-    """Quantizes a program after training: the model, or with `output="program"` the ExecuTorch program, and what each
-    layer loses.
-
-    The words are those of `coremill quantize`. `recipe` is `fp32`, `fp16`, `int8-static`, `int8-weight-only`,
-    `int4-per-group`, `int4-per-channel`, `int8-per-channel`, `int8-per-group`, or `codebook`. `samples` are inputs, each
-    a dictionary of arrays by name, arrays in the order of the inputs, the array of the only input, or a path: a `.npz`
-    file, or a folder of such files or of pictures. Options are `observer`, `mean` and `std` of pictures, `group_size`,
-    `bits`, `block`, `keep`, `keep_ops`, `min_elements`, `rules` (a TOML file, or dictionaries of the same words),
-    `keep_worst`, `effort`, and those of `convert`, or of `lower`.
-    """
-    import json
-
-    made, report = _native.quantize(program, recipe, samples, **options)
-    return made, Quantization(json.loads(report))
+    return made, Compression({"bytes_before": before, "bytes_after": after, "weights": weights})
 
 
 def random_inputs(model: Any, seed: int = 0) -> dict:
@@ -413,6 +460,17 @@ def _error(name: str, message: str, hint: str | None = None) -> Exception:
     from coremill import _errors
 
     return getattr(_errors, name)(message, hint=hint)
+
+
+def _decibels(value: float | None) -> str:
+    return "exact" if value is None else f"{value:.1f} dB"
+
+
+def _feature(feature: dict, name: str) -> str:
+    """An input, output or state in a line."""
+    shape = feature.get("accepts") or feature.get("shape") or []
+    parts = (name, feature.get("dtype") or feature["kind"], " × ".join(map(str, shape)))
+    return "  ".join(part for part in parts if part)
 
 
 def _escape(text: Any) -> str:

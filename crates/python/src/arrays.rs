@@ -69,6 +69,39 @@ pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<SuppliedArrays> {
     Ok(given)
 }
 
+/// The array or the picture for the only input.
+pub(crate) fn only(value: &Bound<'_, PyAny>, ports: &[FeatureSpec]) -> PyResult<SuppliedArrays> {
+    let [port] = ports else {
+        let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
+        let class = value.get_type().name()?;
+        let message = match names.len() {
+            0 => format!("predict() was given a {class}; the model takes no inputs"),
+            _ => format!("predict() was given a {class}; the inputs are {}", names.join(", ")),
+        };
+        let hint = "pass a dictionary of arrays by name, or keyword arguments".to_owned();
+        return Err(error::option(value.py(), message, Some(hint)));
+    };
+    let item = Item::of(value, &port.name)?;
+    Ok(SuppliedArrays { torch: is_torch(value)?, items: vec![(port.name.clone(), item)] })
+}
+
+/// A list of names; one name stands for a list of one.
+pub(crate) fn names(value: &Bound<'_, PyAny>, option: &str) -> PyResult<Vec<String>> {
+    if let Ok(name) = value.extract::<String>() {
+        return Ok(vec![name]);
+    }
+    let wrong = |_| crate::options::wrong(value, option, "a list of names");
+    value.try_iter().map_err(wrong)?.map(|item| item?.extract().map_err(wrong)).collect()
+}
+
+/// States that can be assigned to. `owner` has the method `set_state`.
+pub(crate) fn states<'py>(
+    owner: &Bound<'py, PyAny>,
+    content: Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    owner.py().import("coremill._mappings")?.call_method1("States", (owner, content))
+}
+
 /// Whether this is a picture of Pillow, which is not imported to find out.
 fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let modules = value.py().import("sys")?.getattr("modules")?;

@@ -67,7 +67,7 @@ enum Side {
 impl Side {
     fn of(side: &Bound<'_, PyAny>, precision: Numerics) -> PyResult<Side> {
         if let Ok(model) = side.cast::<Model>() {
-            return Ok(Side::Model(model.get().opened.clone(), precision));
+            return Ok(Side::Model(model.get().opened(), precision));
         }
         if let Ok(program) = side.cast::<Program>() {
             return Ok(Side::Program(program.get().program.clone(), precision));

@@ -69,7 +69,7 @@ pub(crate) fn compress<'py>(
     let options = Options { rules, target, budget, ..Options::default() };
     if let Ok(model) = model.cast::<Model>() {
         let model = model.get();
-        let opened = model.opened.clone();
+        let opened = model.opened();
         let (made, weights) = work::run(py, move |stage| {
             let mut made = opened.model.clone();
             let weights = apply(&mut made, &options, decompress, None, stage)?;

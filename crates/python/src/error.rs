@@ -27,7 +27,12 @@ pub(crate) enum Failure {
     /// Core ML would refuse the model.
     Invalid(String),
     /// The numbers are not as they should be.
-    Numbers(String),
+    Numbers {
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// A model cannot be run.
     Run {
         /// What is wrong.
@@ -75,8 +80,7 @@ impl Failure {
                 make(py, "FormatError", error.to_string(), hint)
             }
             Failure::Invalid(report) => make(py, "InvalidModelError", report, None),
-            Failure::Numbers(message) => {
-                let hint = "pass `precision=\"fp32\"`, or keep modules in fp32 with `fp32_modules`";
+            Failure::Numbers { message, hint } => {
                 make(py, "VerificationError", message, Some(hint.to_owned()))
             }
             Failure::Run { message, hint } => make(py, "RunError", message, hint),

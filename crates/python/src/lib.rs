@@ -28,8 +28,10 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use coremill::convert::NumericsReport;
+use coremill::precision::{MixedPrecisionPlan, Output, choose};
 use coremill::{OpenedModel, convert as conversion, executorch};
-use coremill_compiler::{self as compiler, Conversion};
+use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options};
+use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 // The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
 use coremill_capi as _;
@@ -42,6 +44,10 @@ use crate::model::{Model, Session};
 use crate::options::Keywords;
 use crate::path::{PathArgument, path_of};
 use crate::program::{Method, Program};
+
+/// The remedies for numbers that are off.
+const NUMBERS_HINT: &str = "pass `precision=\"auto\"` or `precision=\"fp32\"`, or keep in fp32 what \
+     `compare(..., per_op=True)` names, with `fp32_values`, `fp32_modules` or `fp32_ops`";
 
 /// Where a program comes from.
 enum Source {
@@ -70,8 +76,6 @@ impl Source {
         );
         let hint = if object.hasattr("forward")? {
             Some("export the module first: `torch.export.export(module, example_inputs)`")
-        } else if object.is_instance_of::<PyDict>() {
-            Some("several methods become an ExecuTorch program: pass them to `lower`")
         } else {
             None
         };
@@ -87,7 +91,7 @@ impl Source {
     }
 }
 
-/// Converts a program to a Core ML model.
+/// Converts a program to a Core ML model, or several to the functions of one model.
 #[pyfunction]
 #[pyo3(signature = (program, **options))]
 fn convert(
@@ -96,15 +100,37 @@ fn convert(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Model> {
     let mut keywords = Keywords::new(py, options)?;
-    let options = options::convert(&mut keywords)?;
+    let mut options = options::convert(&mut keywords)?;
     let bound = options::bound(&mut keywords, options.precision)?;
+    let samples = keywords.take_samples();
     keywords.finish("convert")?;
     let mut lent = Vec::new();
+    if let Ok(functions) = program.cast::<PyDict>() {
+        refuse_auto(py, samples.as_ref())?;
+        let functions = functions.iter().map(|(name, program)| {
+            let name = function_name(&name)?;
+            Ok((name, Source::of(&program, "convert", &mut lent)?))
+        });
+        let functions: Vec<_> = functions.collect::<PyResult<_>>()?;
+        if functions.is_empty() {
+            let message = "expected at least one program to convert";
+            return Err(error::option(py, message, None));
+        }
+        let (opened, target) =
+            work::run(py, move |stage| convert_functions(functions, &options, bound, stage))?;
+        return Ok(Model::new(opened, lent, Some(target)));
+    }
     let source = Source::of(program, "convert", &mut lent)?;
-    let (opened, target) = work::run(py, move |stage| {
+    let (opened, target, plan) = work::run(py, move |stage| {
         stage.set("reading the program");
         let program = source.read()?;
         conversion::check_options(&program, &options)?;
+        let mut plan = None;
+        if let Some(samples) = samples {
+            stage.set("choosing the precision");
+            let lower = LowerOptions { options: options.clone(), ..LowerOptions::default() };
+            plan = Some(chosen(&program, Output::Model, &lower, &samples, &mut options)?);
+        }
         stage.set("converting the program");
         let again = bound.map(|_| program.clone());
         let Conversion { model, target, .. } = conversion::convert(program, &options)?;
@@ -114,17 +140,93 @@ fn convert(
             let verified = model::proof(&opened)?;
             agree(conversion::check_numbers(program, &options, &verified, bound)?)?;
         }
-        Ok((opened, target))
+        Ok((opened, target, plan))
     })?;
-    Ok(Model::new(opened, lent, Some(target)))
+    Model::new(opened, lent, Some(target)).with_plan(py, plan.as_ref())
+}
+
+/// Converts programs to the functions of one model.
+fn convert_functions(
+    functions: Vec<(String, Source)>,
+    options: &Options,
+    bound: Option<f64>,
+    stage: &work::Stage,
+) -> Result<(OpenedModel, Opset), Failure> {
+    stage.set("reading the programs");
+    let mut programs = Vec::with_capacity(functions.len());
+    for (name, source) in functions {
+        let program = source.read()?;
+        conversion::check_options(&program, options)?;
+        programs.push((name, program));
+    }
+    stage.set("converting the programs");
+    let again = bound.map(|_| programs.clone());
+    let converted = conversion::convert_functions(programs, options)?;
+    let mut target = None;
+    let mut models = Vec::with_capacity(converted.len());
+    for (name, conversion) in converted {
+        target = target.max(Some(conversion.target));
+        models.push((name, conversion.model));
+    }
+    for ((name, program), (_, model)) in again.into_iter().flatten().zip(&models) {
+        stage.set(format!("verifying the numbers of `{name}`"));
+        let opened = OpenedModel::made(model.clone(), Path::new("model"));
+        let verified = model::proof(&opened)?;
+        agree(conversion::check_numbers(program, options, &verified, bound.unwrap_or_default())?)?;
+    }
+    let opened = OpenedModel::made(conversion::merge(models), Path::new("model"));
+    Ok((opened, target.unwrap_or(Opset::Ios18)))
+}
+
+/// The name of a function.
+fn function_name(name: &Bound<'_, PyAny>) -> PyResult<String> {
+    let py = name.py();
+    let Ok(name) = name.extract::<String>() else {
+        return Err(options::wrong(name, "program", "a dict of programs by name"));
+    };
+    let identifier = compiler::identifier(&name);
+    if identifier != name {
+        let hint = format!("`{}` is one", identifier);
+        let message = format!("`{name}` is not a name that a function can have");
+        return Err(error::option(py, message, Some(hint)));
+    }
+    Ok(name)
+}
+
+/// Chooses what stays in `fp16`, and notes it in the options.
+fn chosen(
+    program: &ExportedProgram,
+    output: Output,
+    lower: &LowerOptions,
+    samples: &[PathBuf],
+    options: &mut Options,
+) -> Result<MixedPrecisionPlan, Failure> {
+    let plan = choose(program, output, lower, samples)?;
+    if !plan.holds() {
+        let off: Vec<_> = plan.outputs.iter().map(|output| format!("`{}`", output.name)).collect();
+        let message = format!("no precision but fp32 suffices for {}", off.join(", "));
+        let hint = "pass `precision=\"fp32\"`, or `samples` like those that the model will see";
+        return Err(Failure::Numbers { message, hint });
+    }
+    plan.apply(options);
+    Ok(plan)
+}
+
+/// Refuses to choose the precision of several programs.
+fn refuse_auto(py: Python<'_>, samples: Option<&Vec<PathBuf>>) -> PyResult<()> {
+    if samples.is_none() {
+        return Ok(());
+    }
+    let message = "the precision of several programs cannot be chosen at once";
+    let hint = "convert each alone with `precision=\"auto\"`, and name what it needs in `fp32_modules` or `fp32_values`";
+    Err(error::option(py, message, Some(hint.to_owned())))
 }
 
 /// Refuses numbers that are further off than they may be.
 fn agree(agreement: Option<NumericsReport>) -> Result<(), Failure> {
     let Some(agreement) = agreement else {
-        return Err(Failure::Numbers(
-            "the program has no sample inputs to verify it on".to_owned(),
-        ));
+        let message = "the program has no sample inputs to verify it on".to_owned();
+        return Err(Failure::Numbers { message, hint: "export with example inputs that are kept" });
     };
     let Some(off) = agreement.outputs.iter().find(|output| !agreement.accepts(output)) else {
         return Ok(());
@@ -134,10 +236,9 @@ fn agree(agreement: Option<NumericsReport>) -> Result<(), Failure> {
         Ok(figures) => format!("is {:.2e} off", figures.max_relative),
         Err(message) => message.clone(),
     };
-    Err(Failure::Numbers(format!(
-        "output `{}` is not as in fp32: {how}; the bound is {}",
-        off.name, agreement.bound
-    )))
+    let message =
+        format!("output `{}` is not as in fp32: {how}; the bound is {}", off.name, agreement.bound);
+    Err(Failure::Numbers { message, hint: NUMBERS_HINT })
 }
 
 /// Lowers a program, or one for each method, to an ExecuTorch program.
@@ -149,7 +250,8 @@ fn lower(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Program> {
     let mut keywords = Keywords::new(py, options)?;
-    let options = options::lower(&mut keywords)?;
+    let mut options = options::lower(&mut keywords)?;
+    let samples = keywords.take_samples();
     keywords.finish("lower")?;
     let mut lent = Vec::new();
     let mut sources = Vec::new();
@@ -161,6 +263,9 @@ fn lower(
         }
         Err(_) => sources.push(("forward".to_owned(), Source::of(programs, "lower", &mut lent)?)),
     }
+    if sources.len() > 1 {
+        refuse_auto(py, samples.as_ref())?;
+    }
     let lowered = work::run(py, move |stage| {
         stage.set("reading the programs");
         let mut programs = Vec::with_capacity(sources.len());
@@ -169,6 +274,11 @@ fn lower(
         }
         let read = programs.iter().map(|(_, program)| program);
         conversion::check_fp32(read, &options.options)?;
+        if let (Some(samples), Some((_, program))) = (&samples, programs.first()) {
+            stage.set("choosing the precision");
+            let given = options.clone();
+            chosen(program, Output::Program, &given, samples, &mut options.options)?;
+        }
         stage.set("lowering");
         Ok(compiler::lower(programs, &options)?)
     })?;

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
 use coremill::{OpenedModel, SaveOptions};
 use coremill_engine::Numerics;
 use coremill_mil::ir::Opset;
+use coremill_mil::model::Metadata;
 use coremill_mil::text::{self, Dialect, PrintOptions};
 use coremill_mil::verify::{RenderOptions, Severity};
 use coremill_session::{RunOptions, Session as Running, inputs as by_name};
@@ -19,7 +21,9 @@ use crate::{arrays, work};
 /// A model in memory.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Model {
-    pub(crate) opened: Arc<OpenedModel>,
+    opened: Mutex<Arc<OpenedModel>>,
+    /// What `precision="auto"` chose, as JSON.
+    plan: Option<String>,
     /// The tensors of torch whose memory the weights lie in.
     lent: Vec<BorrowedTensor>,
     target: Option<Opset>,
@@ -32,7 +36,37 @@ impl Model {
         lent: Vec<BorrowedTensor>,
         target: Option<Opset>,
     ) -> Model {
-        Model { opened: Arc::new(opened), lent, target, default: Mutex::new(None) }
+        let opened = Mutex::new(Arc::new(opened));
+        Model { opened, plan: None, lent, target, default: Mutex::new(None) }
+    }
+
+    /// The model with what `precision="auto"` chose for it.
+    pub(crate) fn with_plan(
+        self,
+        py: Python<'_>,
+        plan: Option<&MixedPrecisionPlan>,
+    ) -> PyResult<Model> {
+        let Some(plan) = plan else { return Ok(self) };
+        let (cures, outputs) = (&plan.cures, &plan.outputs);
+        let told = Choice { format_version: 1, samples: plan.samples, cures, outputs };
+        Ok(Model { plan: Some(json(py, &told)?), ..self })
+    }
+
+    /// The model as it is now.
+    pub(crate) fn opened(&self) -> Arc<OpenedModel> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the metadata.
+    fn edit(&self, change: impl FnOnce(&mut Metadata)) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let description = &mut Arc::make_mut(&mut opened).model.description;
+        change(description.metadata.get_or_insert_default());
+    }
+
+    /// A part of the metadata.
+    fn noted<T: Default>(&self, part: impl FnOnce(&Metadata) -> T) -> T {
+        self.opened().model.description.metadata.as_ref().map_or_else(T::default, part)
     }
 
     /// The tensors whose memory this model's weights lie in, for another that shares them.
@@ -59,6 +93,17 @@ impl Model {
     }
 }
 
+/// What `precision="auto"` chose.
+#[derive(serde::Serialize)]
+struct Choice<'p> {
+    format_version: u32,
+    samples: usize,
+    /// What is done, in the order of the program.
+    cures: &'p [PrecisionFix],
+    /// How each output agrees with fp32.
+    outputs: &'p [Outcome],
+}
+
 /// Refuses what Core ML would refuse.
 pub(crate) fn proof(opened: &OpenedModel) -> Result<coremill::Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
@@ -74,7 +119,7 @@ impl Model {
     fn save(&self, py: Python<'_>, path: PathArgument, sync: bool) -> PyResult<()> {
         let PathArgument(path) = path;
         self.unchanged(py)?;
-        let opened = self.opened.clone();
+        let opened = self.opened();
         work::run(py, move |stage| {
             stage.set(format!("writing {}", path.display()));
             let verified = proof(&opened)?;
@@ -87,22 +132,108 @@ impl Model {
         })
     }
 
-    /// Runs the model on arrays by name.
-    #[pyo3(signature = (inputs = None, **named))]
+    /// Runs the model.
+    ///
+    /// inputs: a dictionary of arrays by name, or the array of the only input; arrays may also be keyword arguments.
+    /// outputs: names of the values to return, outputs or intermediate ones; all outputs if left out.
+    ///
+    /// Arrays are numpy's, torch's, or what numpy makes arrays of; images of Pillow are taken for image inputs. The result is a
+    /// dictionary by name.
+    #[pyo3(signature = (inputs = None, *, outputs = None, **named))]
     fn predict<'py>(
         slf: &Bound<'py, Self>,
-        inputs: Option<&Bound<'py, PyDict>>,
+        inputs: Option<&Bound<'py, PyAny>>,
+        outputs: Option<&Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let py = slf.py();
         let session = Model::default_session(slf)?;
-        session.get().predict(py, inputs, named)
+        session.get().predict(py, inputs, outputs, named)
     }
 
-    /// What the model keeps between predictions, by name.
+    /// What the model keeps between predictions, by name. Assigning to a name sets a state.
     #[getter]
-    fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
-        Model::default_session(slf)?.get().states(slf.py())
+    fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let content = Model::default_session(slf)?.get().contents(slf.py())?;
+        arrays::states(slf.as_any(), content)
+    }
+
+    /// The author in the metadata.
+    #[getter]
+    fn author(&self) -> String {
+        self.noted(|metadata| metadata.author.clone())
+    }
+
+    #[setter]
+    fn set_author(&self, author: String) {
+        self.edit(|metadata| metadata.author = author);
+    }
+
+    /// The license in the metadata.
+    #[getter]
+    fn license(&self) -> String {
+        self.noted(|metadata| metadata.license.clone())
+    }
+
+    #[setter]
+    fn set_license(&self, license: String) {
+        self.edit(|metadata| metadata.license = license);
+    }
+
+    /// The description in the metadata.
+    #[getter]
+    fn description(&self) -> String {
+        self.noted(|metadata| metadata.short_description.clone())
+    }
+
+    #[setter]
+    fn set_description(&self, description: String) {
+        self.edit(|metadata| metadata.short_description = description);
+    }
+
+    /// The version in the metadata.
+    #[getter]
+    fn model_version(&self) -> String {
+        self.noted(|metadata| metadata.version.clone())
+    }
+
+    #[setter]
+    fn set_model_version(&self, version: String) {
+        self.edit(|metadata| metadata.version = version);
+    }
+
+    /// The notes in the metadata, by key. Assigning to a key sets a note.
+    #[getter]
+    fn metadata<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let notes = slf.get().noted(|metadata| metadata.user_defined.clone());
+        let dict = PyDict::new(py);
+        for (key, value) in notes {
+            dict.set_item(key, value)?;
+        }
+        py.import("coremill._mappings")?.call_method1("Metadata", (slf, dict))
+    }
+
+    #[setter]
+    fn set_metadata(&self, notes: &Bound<'_, PyAny>) -> PyResult<()> {
+        let what = "a dict of str by str";
+        let wrong = || crate::options::wrong(notes, "metadata", what);
+        let dict = notes.cast::<PyDict>().map_err(|_| wrong())?;
+        let mut found = std::collections::BTreeMap::new();
+        for (key, value) in dict.iter() {
+            let key = key.extract::<String>().map_err(|_| wrong())?;
+            found.insert(key, value.extract::<String>().map_err(|_| wrong())?);
+        }
+        self.edit(|metadata| metadata.user_defined = found.into_iter().collect());
+        Ok(())
+    }
+
+    /// What `precision="auto"` chose: a report with the operations that leave fp16, what is done about each, and how the
+    /// outputs agree with fp32. None for other precisions.
+    #[getter]
+    fn precision_report<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(plan) = &slf.get().plan else { return Ok(None) };
+        slf.py().import("coremill._reports")?.call_method1("Choice", (plan,)).map(Some)
     }
 
     /// Sets a state.
@@ -126,7 +257,7 @@ impl Model {
     ) -> PyResult<Session> {
         self.unchanged(py)?;
         let precision = self::precision(py, precision)?;
-        let opened = self.opened.clone();
+        let opened = self.opened();
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
             let verified = proof(&opened)?;
@@ -160,24 +291,24 @@ impl Model {
 
     /// The summary that `coremill inspect --json` prints, as JSON.
     fn _summary(&self, py: Python<'_>) -> PyResult<String> {
-        work::held(py, || json(py, &coremill::summary::summarize(&self.opened.model)))
+        work::held(py, || json(py, &coremill::summary::summarize(&self.opened().model)))
     }
 
     /// The report that `coremill check --json` prints, as JSON, and as text.
     fn _check(&self, py: Python<'_>) -> PyResult<(String, String)> {
         work::held(py, || {
-            let report = coremill::check(&self.opened.model);
-            let text = self.opened.render(&report, &RenderOptions::default());
+            let opened = self.opened();
+            let report = coremill::check(&opened.model);
+            let text = opened.render(&report, &RenderOptions::default());
             Ok((json(py, &report.to_json())?, text))
         })
     }
 
     /// The program as MIL text.
     fn _text(&self, py: Python<'_>) -> PyResult<String> {
-        work::held(
-            py,
-            || Ok(text::print(&self.opened.model.program, &PrintOptions::default()).text),
-        )
+        work::held(py, || {
+            Ok(text::print(&self.opened().model.program, &PrintOptions::default()).text)
+        })
     }
 
     /// The oldest release that runs the model, `ios16` for instance; none for a model that was read.
@@ -210,6 +341,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Copies of the states.
+    fn contents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let states = self.with(py, |session| Ok(session.read_states()?))?;
+        let dict = PyDict::new(py);
+        for (name, array) in states {
+            dict.set_item(name, arrays::to_python(py, array, false)?)?;
+        }
+        Ok(dict)
+    }
+
     fn with<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -225,37 +366,54 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// Runs the function on arrays by name.
-    #[pyo3(signature = (inputs = None, **named))]
+    /// Runs the function. Arguments and result are those of `Model.predict`.
+    #[pyo3(signature = (inputs = None, *, outputs = None, **named))]
     fn predict<'py>(
         &self,
         py: Python<'py>,
-        inputs: Option<&Bound<'py, PyDict>>,
+        inputs: Option<&Bound<'py, PyAny>>,
+        outputs: Option<&Bound<'py, PyAny>>,
         named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let names = outputs.map(|outputs| arrays::names(outputs, "outputs")).transpose()?;
         let mut given = arrays::SuppliedArrays { items: Vec::new(), torch: false };
-        for dict in [inputs, named].into_iter().flatten() {
+        let mut dicts = Vec::new();
+        match inputs.map(|inputs| (inputs, inputs.cast::<PyDict>())) {
+            Some((_, Ok(dict))) => dicts.push(dict),
+            Some((array, Err(_))) => {
+                let ports = self.with(py, |session| Ok(session.inputs().to_vec()))?;
+                given = arrays::only(array, &ports)?;
+            }
+            None => {}
+        }
+        for dict in dicts.into_iter().chain(named) {
             let more = arrays::by_name(dict)?;
             given.items.extend(more.items);
             given.torch |= more.torch;
         }
         let torch = given.torch;
-        let outputs = self.with(py, move |session| {
+        let results = self.with(py, move |session| {
             let all = given.arrays(session.inputs())?;
-            Ok(session.run(&by_name(&all))?)
+            let Some(names) = names else { return Ok(session.run(&by_name(&all))?) };
+            let is_output = |name: &String| session.outputs().iter().any(|it| it.name == *name);
+            if names.iter().all(is_output) {
+                let mut found = session.run(&by_name(&all))?;
+                found.0.retain(|(name, _)| names.contains(name));
+                let place = |name: &String| names.iter().position(|wanted| wanted == name);
+                found.0.sort_by_key(|(name, _)| place(name));
+                return Ok(found);
+            }
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            Ok(session.run_values(&by_name(&all), &names)?.1)
         })?;
-        arrays::results(py, outputs, torch)
+        arrays::results(py, results, torch)
     }
 
-    /// What the function keeps between predictions, by name.
+    /// What the function keeps between predictions, by name. Assigning to a name sets a state.
     #[getter]
-    fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let states = self.with(py, |session| Ok(session.read_states()?))?;
-        let dict = PyDict::new(py);
-        for (name, array) in states {
-            dict.set_item(name, arrays::to_python(py, array, false)?)?;
-        }
-        Ok(dict)
+    fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let content = slf.get().contents(slf.py())?;
+        arrays::states(slf.as_any(), content)
     }
 
     /// Sets a state.

@@ -1,6 +1,7 @@
 //! Keyword arguments as options: the same as those of the commands `convert` and `lower`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use coremill::convert::parse_target;
 use coremill_compiler::{
@@ -13,12 +14,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::error;
+use crate::path::path_of;
 
 /// Takes keywords one by one, so that those that nobody took can be told.
 pub(crate) struct Keywords<'py> {
     py: Python<'py>,
     left: BTreeMap<String, Bound<'py, PyAny>>,
     known: Vec<&'static str>,
+    /// The samples to choose the precision with, if it is to be chosen.
+    samples: Option<Vec<PathBuf>>,
 }
 
 impl<'py> Keywords<'py> {
@@ -29,7 +33,12 @@ impl<'py> Keywords<'py> {
                 left.insert(key.extract()?, value);
             }
         }
-        Ok(Keywords { py, left, known: Vec::new() })
+        Ok(Keywords { py, left, known: Vec::new(), samples: None })
+    }
+
+    /// Takes the samples to choose the precision with, where `precision` is `auto`.
+    pub(crate) fn take_samples(&mut self) -> Option<Vec<PathBuf>> {
+        self.samples.take()
     }
 
     /// What was given under a name; none if it was left out, or is `None`.
@@ -114,14 +123,20 @@ pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
         options.precision = match precision.to_lowercase().as_str() {
             "fp16" | "float16" => Precision::Fp16,
             "fp32" | "float32" => Precision::Fp32,
+            "auto" => {
+                keywords.samples = Some(Vec::new());
+                Precision::Fp16
+            }
             _ => {
-                let message = format!("`precision` is `{precision}`; expected `fp16` or `fp32`");
+                let message =
+                    format!("`precision` is `{precision}`; expected `fp16`, `fp32` or `auto`");
                 return Err(error::option(py, message, None));
             }
         };
     }
     options.fp32_ops = keywords.texts("fp32_ops")?;
     options.fp32_modules = keywords.texts("fp32_modules")?;
+    options.fp32_values = keywords.texts("fp32_values")?;
     options.decompose_sdpa = keywords.flag("decompose_sdpa")?;
     options.skipped_passes = keywords.texts("skip_passes")?;
     check_pass_names(&options.skipped_passes)
@@ -203,9 +218,36 @@ pub(crate) fn bound(keywords: &mut Keywords<'_>, precision: Precision) -> PyResu
     }
 }
 
+/// The samples of `precision="auto"`: files and folders.
+fn samples(keywords: &mut Keywords<'_>) -> PyResult<()> {
+    let py = keywords.py;
+    let Some(value) = keywords.take("samples") else { return Ok(()) };
+    let paths = match path_of(&value)? {
+        Some(path) => vec![path],
+        None => {
+            let what = "a path, or a list of paths";
+            let items = value.try_iter().map_err(|_| wrong(&value, "samples", what))?;
+            let path = |item: PyResult<Bound<'_, PyAny>>| {
+                path_of(&item?)?.ok_or_else(|| wrong(&value, "samples", what))
+            };
+            items.map(path).collect::<PyResult<Vec<_>>>()?
+        }
+    };
+    match &mut keywords.samples {
+        Some(samples) => *samples = paths,
+        None if paths.is_empty() => {}
+        None => {
+            let hint = "pass `precision=\"auto\"`, too".to_owned();
+            return Err(error::option(py, "`samples` are for choosing the precision", Some(hint)));
+        }
+    }
+    Ok(())
+}
+
 /// The options of `convert`.
 pub(crate) fn convert(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     let mut options = program(keywords)?;
+    samples(keywords)?;
     if let Some(states) = keywords.text("states")? {
         options.states = match states.as_str() {
             "keep" => States::Keep,
@@ -235,6 +277,7 @@ pub(crate) fn convert(keywords: &mut Keywords<'_>) -> PyResult<Options> {
 pub(crate) fn lower(keywords: &mut Keywords<'_>) -> PyResult<LowerOptions> {
     let py = keywords.py;
     let mut options = LowerOptions { options: program(keywords)?, ..LowerOptions::default() };
+    samples(keywords)?;
     options.skip_ops = keywords.texts("skip_ops")?;
     options.full_graph = keywords.flag("full_graph")?;
     options.portable = keywords.flag("portable")?;

@@ -16,7 +16,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PathArgument {
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<PathArgument> {
         let py = object.py();
         let os = py.import("os")?;
-        let path = os.call_method1("fspath", (&*object,))?;
+        let path = os.call_method1("fspath", (&*object,)).map_err(|cause| {
+            let class =
+                object.get_type().name().map_or_else(|_| String::new(), |name| name.to_string());
+            let told = error::option(py, format!("found a {class}; expected a path"), None);
+            told.set_cause(py, Some(cause));
+            told
+        })?;
         let found = os.call_method1("fsdecode", (&path,)).and_then(|text| {
             os.call_method1("fsencode", (&text,))?;
             text.extract()

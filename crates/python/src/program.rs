@@ -274,14 +274,15 @@ impl Method {
         self.with(py, |session| Ok(session.inputs().iter().map(|spec| spec.name.clone()).collect()))
     }
 
-    /// What the method keeps from run to run, by name.
+    /// What the method keeps from run to run, by name. Assigning to a name sets a state.
     #[getter]
-    fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
         let dict = PyDict::new(py);
-        for (name, array) in self.with(py, |session| session.read_states())? {
+        for (name, array) in slf.get().with(py, |session| session.read_states())? {
             dict.set_item(name, arrays::to_python(py, array, false)?)?;
         }
-        Ok(dict)
+        arrays::states(slf.as_any(), dict)
     }
 
     /// Sets a state.

@@ -59,6 +59,10 @@ pub(crate) fn quantize<'py>(
         }
         Output::Program => options::lower(&mut keywords)?,
     };
+    if keywords.take_samples().is_some() {
+        let message = "`precision` is `auto`; expected `fp16` or `fp32`";
+        return Err(error::option(py, message, None));
+    }
     keywords.finish("quantize")?;
     let mut lent = Vec::new();
     let source = Source::of(program, "quantize", &mut lent)?;

@@ -27,7 +27,7 @@ pub(super) use outputs::parts;
 /// runs. Without `--output`, a table shows what came out.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1_cast_fp16,softmax_cast_fp16 -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
+    after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in

@@ -1,0 +1,305 @@
+"""`convert`, `lower` and `quantize` with their options spelled out."""
+
+from __future__ import annotations
+
+import os
+
+from coremill import _native
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Literal, Union
+
+    from coremill._reports import Quantization
+
+    Path = Union[str, "os.PathLike[str]"]
+    Names = Union[str, Sequence[str], None]
+    Shape = Sequence[int]
+    Constant = Union[bool, int, float, str]
+    Samples = Union[Path, Sequence[Union[Path, Mapping[str, Any]]]]
+
+
+def convert(
+    program: Any,
+    *,
+    target: Any = None,
+    precision: Literal["fp16", "fp32", "auto"] = "fp16",
+    samples: Samples = (),
+    fp32_ops: Names = None,
+    fp32_modules: Names = None,
+    fp32_values: Names = None,
+    shapes: dict[str, Shape | Sequence[Shape]] | None = None,
+    states: Literal["keep", "io"] = "keep",
+    input_names: Names = None,
+    output_names: Names = None,
+    decompose_sdpa: bool = False,
+    skip_passes: Names = None,
+    quantization: str | dict[str, Any] | None = None,
+    author: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    model_version: str | None = None,
+    metadata: dict[str, str] | None = None,
+    verify: bool | float = False,
+    **unknown: Any,
+) -> _native.Model:
+    """Converts a PyTorch program to a Core ML model.
+
+    Args:
+        program: a `torch.export.ExportedProgram`, the path of a `.pt2` archive, or a dictionary of these by the name of a
+            function: they become the functions of one model, which share weights; the first is the default.
+        target: the oldest release that must run the model, `"ios18"` or `coremltools.target.iOS18`; the oldest that can if left out.
+        precision: `"fp16"`, `"fp32"`, or `"auto"`: fp16 except for the fewest operations that samples show to need fp32.
+        samples: for `precision="auto"`: dictionaries of arrays by input, `.npz` files, or folders; the example inputs if left out.
+        fp32_ops: MIL operations that compute in fp32 all the same: `["softmax", "reduce_mean"]`.
+        fp32_modules: modules, by path, that compute in fp32 all the same: `"encoder.layers.0"`.
+        fp32_values: values whose operations compute in fp32 all the same, by the names that `compare(..., per_op=True)` shows.
+        shapes: the shapes that an input may have: `{"x": [[1, 3, 224, 224], [1, 3, 448, 448]]}`.
+        states: `"keep"`: buffers that the program writes to become states, from iOS 18 on; `"io"`: inputs and outputs.
+        input_names: names for the inputs, in the program's order.
+        output_names: names for the outputs, in the program's order.
+        decompose_sdpa: write attention out where Core ML has an operation for it.
+        skip_passes: passes to leave out, by name.
+        quantization: weights as integers: the fields of coremltools' `OpLinearQuantizerConfig`, `{"dtype": "int8"}`.
+        author: the author in the metadata.
+        license: the license in the metadata.
+        description: the description in the metadata.
+        model_version: the version in the metadata.
+        metadata: notes in the metadata, by key.
+        verify: `True`, or the largest error in parts of an output's largest element: run the model on the program's example inputs
+            and compare it with the program in fp32.
+
+    Raises:
+        ConversionError: calls cannot be lowered; `refused` lists them.
+        VerificationError: the numbers of `verify` or of `precision="auto"` are too far off.
+        OptionError: an option is invalid, or unknown.
+    """
+    with _Files(samples) as paths:
+        return _native.convert(
+            program,
+            target=target,
+            precision=precision,
+            samples=paths,
+            fp32_ops=fp32_ops,
+            fp32_modules=fp32_modules,
+            fp32_values=fp32_values,
+            shapes=shapes,
+            states=states,
+            input_names=input_names,
+            output_names=output_names,
+            decompose_sdpa=decompose_sdpa,
+            skip_passes=skip_passes,
+            quantization=quantization,
+            author=author,
+            license=license,
+            description=description,
+            model_version=model_version,
+            metadata=metadata,
+            verify=verify,
+            **unknown,
+        )
+
+
+def lower(
+    programs: Any,
+    *,
+    target: Any = None,
+    precision: Literal["fp16", "fp32", "auto"] = "fp16",
+    samples: Samples = (),
+    fp32_ops: Names = None,
+    fp32_modules: Names = None,
+    fp32_values: Names = None,
+    shapes: dict[str, Shape | Sequence[Shape]] | None = None,
+    decompose_sdpa: bool = False,
+    skip_passes: Names = None,
+    quantization: str | dict[str, Any] | None = None,
+    skip_ops: Names = None,
+    full_graph: bool = False,
+    portable: bool = False,
+    take_over_constant_data: bool = True,
+    take_over_mutable_buffer: bool = True,
+    debug_info: bool = True,
+    weight_sharing: Literal["positional", "disabled"] | None = None,
+    constant_methods: dict[str, Constant] | None = None,
+    compiled: bool = False,
+    compile_specs: Any = None,
+    **unknown: Any,
+) -> _native.Program:
+    """Lowers a PyTorch program to an ExecuTorch program, of which Core ML runs what it can.
+
+    Args:
+        programs: a `torch.export.ExportedProgram`, the path of a `.pt2` archive, or a dictionary of these by the name of a method.
+        target: the oldest release that must run the models, `"ios18"` for instance; the oldest that can if left out.
+        precision: `"fp16"`, `"fp32"`, or `"auto"`: fp16 except for the fewest operations that samples show to need fp32.
+        samples: for `precision="auto"`: dictionaries of arrays by input, `.npz` files, or folders; the example inputs if left out.
+        fp32_ops: MIL operations that compute in fp32 all the same.
+        fp32_modules: modules, by path, that compute in fp32 all the same.
+        fp32_values: values whose operations compute in fp32 all the same, by name.
+        shapes: the shapes that an input may have; only with `full_graph`.
+        decompose_sdpa: write attention out where Core ML has an operation for it.
+        skip_passes: passes to leave out, by name.
+        quantization: weights as integers: the fields of coremltools' `OpLinearQuantizerConfig`.
+        skip_ops: operators that stay outside of Core ML: `"aten.mm.default"`.
+        full_graph: refuse programs of which Core ML cannot run all.
+        portable: delegate nothing: ExecuTorch's portable kernels run the program.
+        take_over_constant_data: weights become part of the models; otherwise they are inputs.
+        take_over_mutable_buffer: buffers that the program writes to become states, from iOS 18 on.
+        debug_info: tell profilers which call each operation comes from.
+        weight_sharing: `"positional"`: methods share weights; `"disabled"`: each has its own.
+        constant_methods: methods that return a constant, by name.
+        compiled: write compiled models instead of packages.
+        compile_specs: compile specs of ExecuTorch's Core ML backend, which replace the options they are for.
+
+    Raises:
+        ConversionError: calls have neither a Core ML operation nor a kernel; `refused` lists them.
+        OptionError: an option is invalid, or unknown.
+    """
+    with _Files(samples) as paths:
+        return _native.lower(
+            programs,
+            target=target,
+            precision=precision,
+            samples=paths,
+            fp32_ops=fp32_ops,
+            fp32_modules=fp32_modules,
+            fp32_values=fp32_values,
+            shapes=shapes,
+            decompose_sdpa=decompose_sdpa,
+            skip_passes=skip_passes,
+            quantization=quantization,
+            skip_ops=skip_ops,
+            full_graph=full_graph,
+            portable=portable,
+            take_over_constant_data=take_over_constant_data,
+            take_over_mutable_buffer=take_over_mutable_buffer,
+            debug_info=debug_info,
+            weight_sharing=weight_sharing,
+            constant_methods=constant_methods,
+            compiled=compiled,
+            compile_specs=compile_specs,
+            **unknown,
+        )
+
+
+def quantize(
+    program: Any,
+    recipe: str,
+    samples: Any = (),
+    *,
+    output: Literal["model", "program"] = "model",
+    observer: Literal["min-max", "moving-average", "percentile", "entropy", "mse"] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    group_size: int | None = None,
+    bits: int | None = None,
+    block: tuple[int, int] | None = None,
+    keep: Names = None,
+    keep_ops: Names = None,
+    min_elements: int | None = None,
+    rules: Path | Sequence[dict[str, Any]] | None = None,
+    keep_worst: int | None = None,
+    effort: int | None = None,
+    **options: Any,
+) -> tuple[Any, Quantization]:
+    """Quantizes a program after training. Returns the model or the ExecuTorch program, and a report of what each layer loses.
+
+    Args:
+        program: a `torch.export.ExportedProgram`, or the path of a `.pt2` archive.
+        recipe: `"fp32"`, `"fp16"`, `"int8-static"`, `"int8-weight-only"`, `"int4-per-group"`, `"int4-per-channel"`,
+            `"int8-per-channel"`, `"int8-per-group"`, or `"codebook"`.
+        samples: inputs, each a dictionary of arrays by name, arrays in the order of the inputs, the array of the only input, or a
+            path: a `.npz` file, or a folder of such files or of images.
+        output: `"model"` for a Core ML model, `"program"` for an ExecuTorch program.
+        observer: how ranges of activations are chosen.
+        mean: subtracted from the pixels of images, which are 0 to 1: a number, or one for each channel.
+        std: divides the pixels of images: a number, or one for each channel.
+        group_size: the number of weights that share a scale, in recipes per group.
+        bits: the number of bits of a codebook's indices.
+        block: rows and columns that share a codebook, -1 for all.
+        keep: layers that stay as they are, by name.
+        keep_ops: MIL operations that stay as they are.
+        min_elements: weights with fewer elements stay as they are.
+        rules: recipes for some of the layers: a TOML file, or dictionaries of the same words.
+        keep_worst: the number of layers, those that lose most, that stay as they are.
+        effort: 0 to 2: how hard roundings are searched for.
+        **options: the options of `convert`, or of `lower` with `output="program"`.
+
+    Raises:
+        ConversionError: calls cannot be lowered; `refused` lists them.
+        OptionError: an option or a sample is invalid.
+    """
+    import json
+
+    from coremill._reports import Quantization
+
+    made, report = _native.quantize(
+        program,
+        recipe,
+        samples,
+        output=output,
+        observer=observer,
+        mean=mean,
+        std=std,
+        group_size=group_size,
+        bits=bits,
+        block=block,
+        keep=keep,
+        keep_ops=keep_ops,
+        min_elements=min_elements,
+        rules=rules,
+        keep_worst=keep_worst,
+        effort=effort,
+        **options,
+    )
+    return made, Quantization(json.loads(report))
+
+
+class _Files:
+    """Samples as files: arrays are written to files that are removed afterwards."""
+
+    def __init__(self, samples: Any) -> None:
+        self._samples = samples
+        self._folder: Any = None
+
+    def __enter__(self) -> Any:
+        samples = self._samples
+        if isinstance(samples, dict):
+            from coremill._errors import OptionError
+
+            raise OptionError("`samples` is one sample; expected a list of them", hint="pass `samples=[sample]`")
+        if samples is None or isinstance(samples, (str, os.PathLike)):
+            return samples
+        try:
+            samples = list(samples)
+        except TypeError:
+            return samples
+        return [self._written(sample, at) if isinstance(sample, dict) else sample for at, sample in enumerate(samples)]
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _written(self, sample: dict, at: int) -> str:
+        import tempfile
+
+        import numpy
+
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="coremill-samples-")
+        path = os.path.join(self._folder.name, f"{at:06}.npz")
+        try:
+            arrays = {name: _array(value) for name, value in sample.items()}
+            numpy.savez(path, allow_pickle=False, **arrays)
+        except (TypeError, ValueError) as failure:
+            from coremill._errors import OptionError
+
+            raise OptionError(f"sample {at} holds what is no array by the name of an input: {failure}") from None
+        return path
+
+
+def _array(value: Any) -> Any:
+    import numpy
+
+    return numpy.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
