@@ -58,9 +58,9 @@ pub fn graph() -> Graph {
     let attention = Attention::new(HEADS, HEADS, WIDTH / HEADS);
     for layer in 0..LAYERS {
         let name = |part: &str| format!("layers.{layer}.{part}");
-        let normal = LayerNorm(1e-5).apply(&name("norm1"), x);
+        let normal = LayerNorm::new(1e-5).apply(&name("norm1"), x);
         x = x + attention.apply(&name("attn"), normal, None, &AttentionOptions::default());
-        let normal = LayerNorm(1e-5).apply(&name("norm2"), x);
+        let normal = LayerNorm::new(1e-5).apply(&name("norm2"), x);
         let up = Linear::new(4 * WIDTH).apply(&name("up"), normal);
         x = x + Linear::new(WIDTH).apply(&name("down"), up.gelu(Default::default()));
     }

@@ -62,10 +62,10 @@ fn transformer() -> Graph {
     let mut x = graph.input("x", DType::Fp32, [1, 16, 64]);
     for layer in 0..2 {
         let name = |part: &str| format!("{layer}.{part}");
-        let normal = LayerNorm(1e-5).apply(&name("norm1"), x);
+        let normal = LayerNorm::new(1e-5).apply(&name("norm1"), x);
         let options = AttentionOptions::new().causal();
         x = x + Attention::new(4, 4, 16).apply(&name("attn"), normal, None, &options);
-        let normal = LayerNorm(1e-5).apply(&name("norm2"), x);
+        let normal = LayerNorm::new(1e-5).apply(&name("norm2"), x);
         let up = Activation::Gelu.apply(Linear::new(256).apply(&name("up"), normal));
         x = x + Linear::new(64).apply(&name("down"), up);
     }

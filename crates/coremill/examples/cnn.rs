@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (stage, channels) in [8, 16].into_iter().enumerate() {
         let conv = Conv::new(channels, [3, 3]).padding([1, 1]).without_bias();
         x = conv.apply(&format!("conv{stage}"), x);
-        x = Activation::Relu.apply(BatchNorm(1e-5).apply(&format!("norm{stage}"), x));
+        x = Activation::Relu.apply(BatchNorm::new(1e-5).apply(&format!("norm{stage}"), x));
         x = max_pool(x, &[2, 2], &[2, 2], &[0, 0]);
     }
     let pooled = adaptive_avg_pool(x, &[1, 1]).view([1, 16]);

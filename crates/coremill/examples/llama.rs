@@ -84,12 +84,12 @@ fn decoder(params: &Params, style: RopeStyle) -> Graph {
         );
         let normal = RmsNorm::new(EPSILON).apply(&name("post_attention_layernorm"), x);
         let inner = shape(&name("mlp.gate_proj.weight"))[0];
-        let gate = Linear::without_bias(inner).apply(&name("mlp.gate_proj"), normal).silu();
-        let up = Linear::without_bias(inner).apply(&name("mlp.up_proj"), normal);
-        x = x + Linear::without_bias(width).apply(&name("mlp.down_proj"), gate * up);
+        let gate = Linear::new(inner).without_bias().apply(&name("mlp.gate_proj"), normal).silu();
+        let up = Linear::new(inner).without_bias().apply(&name("mlp.up_proj"), normal);
+        x = x + Linear::new(width).without_bias().apply(&name("mlp.down_proj"), gate * up);
     }
     let normal = RmsNorm::new(EPSILON).apply("model.norm", x);
-    graph.output("logits", Linear::without_bias(vocabulary).apply("lm_head", normal));
+    graph.output("logits", Linear::new(vocabulary).without_bias().apply("lm_head", normal));
     graph
 }
 

@@ -89,7 +89,7 @@ fn norm_around_one<'g>(name: &str, x: Tensor<'g>, epsilon: f32) -> Tensor<'g> {
 
 fn feed_forward<'g>(name: &str, x: Tensor<'g>, inner: usize) -> Tensor<'g> {
     let part = |part: &str, outputs: usize, x: Tensor<'g>| {
-        Linear::without_bias(outputs).apply(&format!("{name}.{part}"), x)
+        Linear::new(outputs).without_bias().apply(&format!("{name}.{part}"), x)
     };
     part(
         "down_proj",
@@ -104,7 +104,7 @@ fn decoder(config: &Config, kind: &str, decay: Decay) -> Graph {
     let (vocabulary, width) = (config.size("vocab_size"), config.size("hidden_size"));
     let layers = config.size("num_hidden_layers");
     let cached = |layer: usize| format!("layer_{layer}");
-    let logits = |x| Linear::without_bias(vocabulary).apply("lm_head", x);
+    let logits = |x| Linear::new(vocabulary).without_bias().apply("lm_head", x);
     let embed = |name: &str| Embedding::new(vocabulary, width).apply(name, token);
     let result = match kind {
         "mamba" => {

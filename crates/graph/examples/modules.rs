@@ -115,7 +115,7 @@ fn build<'g>(
     match module {
         "linear" => one(match case.flag("bias") {
             true => Linear::new(case.size("outputs")).apply("m", x("x")),
-            false => Linear::without_bias(case.size("outputs")).apply("m", x("x")),
+            false => Linear::new(case.size("outputs")).without_bias().apply("m", x("x")),
         }),
         "embedding" => {
             one(Embedding::new(case.size("rows"), case.size("width")).apply("m", x("x")))
@@ -148,7 +148,7 @@ fn build<'g>(
             let (height, width) = (case.size("height"), case.size("width"));
             one(resize_bilinear(x("x"), height, width, case.flag("align_corners")))
         }
-        "layer_norm" => one(LayerNorm(case.float("epsilon")).apply("m", x("x"))),
+        "layer_norm" => one(LayerNorm::new(case.float("epsilon")).apply("m", x("x"))),
         "rms_norm" => {
             let norm = RmsNorm::new(case.float("epsilon"));
             let norm = if case.flag("one_more") { norm.one_more() } else { norm };
@@ -157,12 +157,12 @@ fn build<'g>(
         "group_norm" => {
             one(GroupNorm::new(case.size("groups"), case.float("epsilon")).apply("m", x("x")))
         }
-        "batch_norm" => one(BatchNorm(case.float("epsilon")).apply("m", x("x"))),
+        "batch_norm" => one(BatchNorm::new(case.float("epsilon")).apply("m", x("x"))),
         "instance_norm" => {
             let norm = InstanceNorm::new(case.float("epsilon"));
             one(if case.flag("affine") { norm.affine() } else { norm }.apply("m", x("x")))
         }
-        "layer_norm_2d" => one(LayerNorm2d(case.float("epsilon")).apply("m", x("x"))),
+        "layer_norm_2d" => one(LayerNorm2d::new(case.float("epsilon")).apply("m", x("x"))),
         "adaptive_norm" => {
             one(adaptive_norm(x("x"), x("scale"), x("shift"), case.float("epsilon")))
         }

@@ -27,7 +27,7 @@ const NETS: &[Net] = &[
         name: "linear layers, a norm, residuals",
         shape: &[2, 12, 72],
         build: |_, x| {
-            let y = LayerNorm(1e-5).apply("norm", x);
+            let y = LayerNorm::new(1e-5).apply("norm", x);
             let y = Activation::Gelu.apply(Linear::new(96).apply("up", y));
             x + Linear::new(72).apply("down", y)
         },
@@ -55,7 +55,7 @@ const NETS: &[Net] = &[
         shape: &[1, 8, 9, 9],
         build: |_, x| {
             let y = Conv::new(66, [3, 3]).without_bias().apply("conv", x);
-            let y = BatchNorm(1e-5).apply("batch", y).relu();
+            let y = BatchNorm::new(1e-5).apply("batch", y).relu();
             let y = GroupNorm::new(6, 1e-5).apply("group", y);
             InstanceNorm::new(1e-5).affine().apply("instance", y)
         },

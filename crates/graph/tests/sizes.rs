@@ -30,7 +30,9 @@ fn pairs(mut call: impl FnMut(usize, usize)) {
 #[test]
 fn layers_of_any_size() {
     pairs(|a, b| {
-        build(&[2, 3], |x| Linear::new(a).apply("l", x) + Linear::without_bias(b).apply("m", x));
+        build(&[2, 3], |x| {
+            Linear::new(a).apply("l", x) + Linear::new(b).without_bias().apply("m", x)
+        });
         build(&[2, 3], |x| Embedding::new(a, b).apply("l", x.cast(DType::Int32)));
         build(&[2, 3], |x| Lora::new(Linear::new(a), b, 1.0).apply("l", x));
         build(&[1, 6, 4], |x| GroupNorm::new(a, 1e-5).apply("n", x));

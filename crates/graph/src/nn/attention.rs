@@ -277,8 +277,11 @@ impl Attention {
         let (batch, length) = (x.extent(0), x.extent(1));
         let project = |part: &str, heads: usize| {
             let outputs = product(&[heads, self.head]);
-            let layer =
-                if self.qkv_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
+            let layer = if self.qkv_bias {
+                Linear::new(outputs)
+            } else {
+                Linear::new(outputs).without_bias()
+            };
             let y = layer.apply(&below(name, part), x).view([batch, length, heads, self.head]);
             let norm = match part {
                 "q_proj" => Some("q_norm"),
@@ -310,7 +313,7 @@ impl Attention {
             product(&[heads.extent(1), heads.extent(3)]),
         ]);
         let layer =
-            if self.out_bias { Linear::new(outputs) } else { Linear::without_bias(outputs) };
+            if self.out_bias { Linear::new(outputs) } else { Linear::new(outputs).without_bias() };
         layer.apply(&below(name, "o_proj"), merged)
     }
 

@@ -73,7 +73,7 @@ impl Experts {
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let graph = x.graph();
         let (tokens, inputs) = (x.extent(0), x.extent(1));
-        let scores = Linear::without_bias(self.count).apply(&below(name, "gate"), x);
+        let scores = Linear::new(self.count).without_bias().apply(&below(name, "gate"), x);
         let (weights, experts) = top_experts(scores, self.visited, self.normalized);
         let rows = product(&[tokens, self.visited]);
         let groups = experts.view([rows]);
@@ -91,7 +91,7 @@ impl Experts {
         let routed = weighted.sum([1], false);
         let Some(width) = self.shared else { return routed };
         let part = |part: &str, outputs: usize, x: Tensor<'g>| {
-            Linear::without_bias(outputs).apply(&below(name, part), x)
+            Linear::new(outputs).without_bias().apply(&below(name, part), x)
         };
         let gate = part("shared_expert.gate_proj", width, x).silu();
         let inner = gate * part("shared_expert.up_proj", width, x);

@@ -15,9 +15,10 @@ impl Linear {
         Linear { outputs, bias: true }
     }
 
-    /// A layer without a bias.
-    pub fn without_bias(outputs: usize) -> Linear {
-        Linear { outputs, bias: false }
+    /// Leaves the bias out.
+    pub fn without_bias(mut self) -> Linear {
+        self.bias = false;
+        self
     }
 
     /// Applies it to the last axis.
@@ -69,8 +70,8 @@ impl Lora {
     /// Applies it to the last axis. The parameters are `weight`, `bias`, `lora_A.weight` and `lora_B.weight`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
-        let down = Linear::without_bias(self.rank).apply(&below(name, "lora_A"), x);
-        let up = Linear::without_bias(self.base.outputs).apply(&below(name, "lora_B"), down);
+        let down = Linear::new(self.rank).without_bias().apply(&below(name, "lora_A"), x);
+        let up = Linear::new(self.base.outputs).without_bias().apply(&below(name, "lora_B"), down);
         self.base.apply(name, x) + up * self.scale
     }
 }

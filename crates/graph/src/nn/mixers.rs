@@ -138,13 +138,14 @@ impl Mamba {
         let (batch, width) = (x.extent(0), x.extent(2));
         let [inner, state, rank] = [self.inner, self.state, self.rank].map(place);
         let part = |part: &str| below(name, part);
-        let both = Linear::without_bias(product(&[2, self.inner])).apply(&part("in_proj"), x);
+        let both = Linear::new(product(&[2, self.inner])).without_bias().apply(&part("in_proj"), x);
         let (x, gate) = (both.narrow(-1, ..inner), both.narrow(-1, inner..));
         let taps = graph.param(&part("conv1d.weight"), [self.inner, 1, self.taps]);
         let bias = graph.param(&part("conv1d.bias"), [self.inner]);
         let window = cache.map(|cache| cache.window);
         let x = causal_conv(x.swap(1, 2), taps, Some(bias), window).silu().swap(1, 2);
-        let mixed = Linear::without_bias(self.rank.saturating_add(product(&[2, self.state])))
+        let mixed = Linear::new(self.rank.saturating_add(product(&[2, self.state])))
+            .without_bias()
             .apply(&part("x_proj"), x);
         let delta = Linear::new(self.inner).apply(&part("dt_proj"), mixed.narrow(-1, ..rank));
         let b = mixed.narrow(-1, rank..rank.saturating_add(state));
@@ -159,7 +160,7 @@ impl Mamba {
             cache.memory.write(last);
         }
         let y = (y + x * graph.param(&part("D"), [self.inner])) * gate.silu();
-        Linear::without_bias(width).apply(&part("out_proj"), y)
+        Linear::new(width).without_bias().apply(&part("out_proj"), y)
     }
 }
 
@@ -220,7 +221,8 @@ impl GatedDeltaNet {
         let shared = self.value_heads / self.key_heads.max(1);
         let values = product(&[shared, self.value]);
         let project = |name: &str, each: usize| {
-            let y = Linear::without_bias(product(&[self.key_heads, each])).apply(&part(name), x);
+            let y =
+                Linear::new(product(&[self.key_heads, each])).without_bias().apply(&part(name), x);
             y.view([batch, length, self.key_heads, each])
         };
         // Each head of keys stands beside the heads of values that it serves.
@@ -262,6 +264,6 @@ impl GatedDeltaNet {
         }
         let y = super::RmsNorm::new(self.epsilon).apply(&part("norm"), y);
         let y = (y * gate.view(shape).silu()).view([batch, length, product(&shape[2..])]);
-        Linear::without_bias(width).apply(&part("out_proj"), y)
+        Linear::new(width).without_bias().apply(&part("out_proj"), y)
     }
 }

@@ -1,8 +1,9 @@
 //! Modules of several operations, as networks are made of.
 //!
-//! A layer with parameters is a struct of its settings; `apply` takes a name and a tensor, declares the parameters
-//! below the name as torch does (`fc.weight`, `fc.bias`), and gives the result. What has no parameters is a
-//! function.
+//! A layer with parameters is a struct of its settings. `new` takes those that every such layer needs, and methods set the
+//! rest: `Linear::new(8).without_bias()`, `Conv::new(16, [3, 3]).padding([1, 1])`, `LayerNorm::new(1e-5)`. `apply` takes a
+//! name and a tensor, declares the parameters below the name as torch does (`fc.weight`, `fc.bias`), and returns the
+//! result. What has no parameters is a function.
 //!
 //! ```
 //! use coremill_graph::nn::{Activation, LayerNorm, Linear};
@@ -10,7 +11,7 @@
 //!
 //! let graph = Graph::new();
 //! let x = graph.input("x", DType::Fp32, [1, 4]);
-//! let x = LayerNorm(1e-5).apply("norm", x);
+//! let x = LayerNorm::new(1e-5).apply("norm", x);
 //! graph.output("y", Activation::Gelu.apply(Linear::new(8).apply("fc", x)));
 //! let names: Vec<String> = graph.params().into_iter().map(|(name, _)| name).collect();
 //! assert!(names.contains(&"fc.weight".to_owned()) && names.contains(&"norm.bias".to_owned()));

@@ -6,7 +6,9 @@ use crate::tensor::Tensor;
 
 /// Normalizes the last axis to mean 0 and variance 1.
 #[derive(Clone, Copy, Debug)]
-pub struct LayerNorm(pub f32);
+pub struct LayerNorm {
+    epsilon: f32,
+}
 
 /// Divides the last axis by its root mean square.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +26,9 @@ pub struct GroupNorm {
 
 /// Normalizes channels by statistics that were gathered in training.
 #[derive(Clone, Copy, Debug)]
-pub struct BatchNorm(pub f32);
+pub struct BatchNorm {
+    epsilon: f32,
+}
 
 /// Normalizes each channel of each item of `[batch, channels, …]`.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +39,16 @@ pub struct InstanceNorm {
 
 /// Normalizes the channels of each place of `[batch, channels, height, width]`.
 #[derive(Clone, Copy, Debug)]
-pub struct LayerNorm2d(pub f32);
+pub struct LayerNorm2d {
+    epsilon: f32,
+}
 
 impl LayerNorm {
+    /// With an epsilon that is added to the variance.
+    pub fn new(epsilon: f32) -> LayerNorm {
+        LayerNorm { epsilon }
+    }
+
     /// Applies it, with `weight` and `bias`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
@@ -47,7 +58,7 @@ impl LayerNorm {
             .axes([-1])
             .gamma(graph.param(&below(name, "weight"), [width]))
             .beta(graph.param(&below(name, "bias"), [width]))
-            .epsilon(self.0);
+            .epsilon(self.epsilon);
         x.layer_norm(options)
     }
 }
@@ -104,13 +115,18 @@ impl GroupNorm {
 }
 
 impl BatchNorm {
+    /// With an epsilon that is added to the variance.
+    pub fn new(epsilon: f32) -> BatchNorm {
+        BatchNorm { epsilon }
+    }
+
     /// Applies it, with `running_mean`, `running_var`, `weight` and `bias`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let (graph, channels) = (x.graph(), x.extent(1));
         let param = |part: &str| graph.param(&below(name, part), [channels]);
         let options =
-            ops::BatchNorm::new().gamma(param("weight")).beta(param("bias")).epsilon(self.0);
+            ops::BatchNorm::new().gamma(param("weight")).beta(param("bias")).epsilon(self.epsilon);
         x.batch_norm(param("running_mean"), param("running_var"), options)
     }
 }
@@ -146,11 +162,16 @@ impl InstanceNorm {
 }
 
 impl LayerNorm2d {
+    /// With an epsilon that is added to the variance.
+    pub fn new(epsilon: f32) -> LayerNorm2d {
+        LayerNorm2d { epsilon }
+    }
+
     /// Applies it, with `weight` and `bias` for each channel.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let centred = x - x.mean([1], true);
-        let variance = centred.square().mean([1], true) + self.0;
+        let variance = centred.square().mean([1], true) + self.epsilon;
         scaled(name, centred * variance.rsqrt(ops::Rsqrt::new().epsilon(1e-12)))
     }
 }
