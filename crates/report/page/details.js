@@ -80,7 +80,7 @@ function detailsOf(node, { model, marks, tree, reveal }) {
   if (op.cost) rows.push({ label: "share of cost", value: `${(op.cost * 100).toPrecision(3)} % by Core ML's estimate` });
   const parts = [element("h3", { class: "mono" }, op.name), facts(rows)];
   if (op.code) parts.push(element("pre", { class: "mono", style: "white-space: pre-wrap" }, op.code));
-  for (const [severity, text] of op.marks || []) parts.push(element("div", { class: `finding ${severity}` }, element("p", {}, element("strong", {}, severity), ` ${text}`)));
+  for (const [severity, text] of op.marks || []) parts.push(element("div", { class: `finding ${severity}` }, element("p", {}, element("strong", {}, severity), " ", coded(text))));
   if (op.arguments.length > 0) parts.push(element("h3", {}, "Arguments"), facts(op.arguments.map(([label, value]) => ({ label, value }))));
   for (const weight of (op.weights || []).map((at) => model.weights[at])) {
     parts.push(element("h3", {}, `Weight ${weight.name}`), facts([{ label: "type", value: weight.type }, { label: "form", value: weight.form }, { label: "bytes", value: inBytes(weight.bytes) }]));

@@ -13,6 +13,13 @@ function element(tag, properties, ...children) {
   return made;
 }
 
+// A message with what stands in backquotes as code. Names may hold anything: an odd backquote leaves the text as it is.
+function coded(text) {
+  const parts = String(text).split("`");
+  if (parts.length === 1 || parts.length % 2 === 0) return text;
+  return element("span", {}, ...parts.map((part, index) => index % 2 === 1 ? element("code", {}, part) : part));
+}
+
 function svg(tag, properties, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(properties || {})) made.setAttribute(key, value);
@@ -43,8 +50,10 @@ function shortened(text, length) {
 
 function facts(rows) {
   return element("dl", { class: "facts" }, ...rows.flatMap((row) =>
-    [element("dt", {}, row.label), element("dd", {}, row.value)]));
+    [element("dt", {}, row.label), element("dd", {}, coded(row.value))]));
 }
+
+const cell = (content) => typeof content === "string" ? coded(content) : content;
 
 // A table whose columns sort; it shows the first rows and as many more as asked for.
 function sortable({ columns, rows, caption, first = 200, order }) {
@@ -74,7 +83,7 @@ function sortable({ columns, rows, caption, first = 200, order }) {
     heads.forEach((head, index) => head.setAttribute("aria-sort",
       sorted && sorted.column === index ? (sorted.down ? "descending" : "ascending") : "none"));
     body.replaceChildren(...list.slice(0, shown).map((row) => element("tr", { class: row.kind || "" },
-      ...columns.map((column) => element("td", { class: column.number ? "number" : column.whole ? "whole" : "" }, column.show(row))))));
+      ...columns.map((column) => element("td", { class: column.number ? "number" : column.whole ? "whole" : "" }, cell(column.show(row)))))));
     more.textContent = `Show more (${shown} of ${list.length})`;
     more.hidden = list.length <= shown;
   }
@@ -87,6 +96,14 @@ function sortable({ columns, rows, caption, first = 200, order }) {
 }
 
 function histogramOf(data, label) {
+  const finite = data.sampled - data.non_finite;
+  if (finite === 0 || data.min === data.max) {
+    // A histogram of one value has no width.
+    const all = finite === 0 ? `none of the ${inCounts(data.sampled)} elements is finite`
+      : data.non_finite > 0 ? `all ${inCounts(finite)} finite elements are ${data.min.toPrecision(4)}, ${data.non_finite} are not finite`
+      : `all ${inCounts(finite)} elements are ${data.min.toPrecision(4)}`;
+    return element("p", { class: "faint" }, `No histogram: ${all}.`);
+  }
   const [width, height] = [300, 80];
   const most = Math.max(...data.counts, 1);
   const column = width / data.counts.length;

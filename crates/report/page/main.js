@@ -114,4 +114,8 @@
     // The text above is painted first; the layout of a large graph takes a moment.
     requestAnimationFrame(() => setTimeout(() => show(functions[0]), 0));
   }
+
+  // Sections are made after the browser looked for the one that the address names.
+  const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (named) named.scrollIntoView();
 })();

@@ -8,12 +8,23 @@ function section(id, title) {
   return made;
 }
 
+// The module and the line of Python that an operation comes from.
+function whereOf(data, { model, function: fn, op }) {
+  const { module, source, code } = data.models[model].functions[fn].ops[op];
+  const parts = [];
+  if (module) parts.push("module ", element("code", {}, module));
+  if (source) parts.push(parts.length > 0 ? ", " : "", element("code", {}, source));
+  if (code) parts.push(": ", element("code", {}, code.trim()));
+  return parts.length > 0 ? element("p", { class: "where" }, ...parts) : null;
+}
+
 function showFindings(data, goTo) {
   const parts = data.findings.map((finding) => {
     const go = finding.place ? element("button", { onclick: () => goTo(finding.place) }, "Show in the graph") : null;
     return element("div", { class: `finding ${finding.severity}` },
-      element("p", {}, element("strong", {}, finding.severity), " ", finding.title, " ", go),
-      finding.detail ? element("p", { class: "detail" }, finding.detail) : null);
+      element("p", {}, element("strong", {}, finding.severity), " ", coded(finding.title), " ", go),
+      finding.detail ? element("p", { class: "detail" }, coded(finding.detail)) : null,
+      finding.place ? whereOf(data, finding.place) : null);
   });
   const most = 8;
   const box = document.getElementById("findings");
@@ -25,10 +36,12 @@ function showFindings(data, goTo) {
 function showSummary(data) {
   const box = document.getElementById("summary");
   document.getElementById("nav").append(element("a", { href: "#summary" }, "Summary"));
-  if (data.facts.length > 0) box.append(facts(data.facts));
+  // The facts of a single model continue those of the page, in the same columns.
+  const single = data.models.length === 1;
+  const first = single ? [...data.facts, ...data.models[0].facts] : data.facts;
+  if (first.length > 0) box.append(facts(first));
   for (const model of data.models) {
-    if (data.models.length > 1) box.append(element("h3", {}, model.name));
-    box.append(facts(model.facts));
+    if (!single) box.append(element("h3", {}, model.name), facts(model.facts));
     for (const fn of model.functions) {
       const rows = [["input", fn.inputs], ["state", fn.states], ["output", fn.outputs]].flatMap(([label, features]) =>
         features.map((feature) => ({ label: `${label} ${feature.name}`, value: feature.type })));

@@ -14,9 +14,15 @@ impl Report {
     pub fn add_refused(&mut self, severity: Severity, refused: &[UnsupportedOp]) {
         for group in convert::groups(refused) {
             let place = |place: &convert::Place<'_>| {
-                let line = place.line.map(|(file, line)| format!("{file}:{line}"));
-                let line = line.unwrap_or_default();
-                format!("{line} {}", place.code.unwrap_or_default()).trim().to_owned()
+                let line = place.line.map(|(file, line)| format!("`{file}:{line}`"));
+                let code = place.code.map(|code| format!("`{}`", code.trim()));
+                let module = place
+                    .modules
+                    .first()
+                    .filter(|module| !module.is_empty())
+                    .map(|module| format!("in `{module}`"));
+                let parts: Vec<String> = [line, code, module].into_iter().flatten().collect();
+                parts.join(" ")
             };
             let places: Vec<_> =
                 group.places.iter().map(place).filter(|place| !place.is_empty()).collect();

@@ -157,8 +157,8 @@ fn findings(
             severity: Severity::Warning,
             title: format!("drift begins at {}: {}", at(&first.name, &first.op), decibels(first)),
             detail: format!(
-                "It is the first value below {WORTH_A_FINDING} dB; the largest error is {:.3e} of the largest element.{}",
-                first.max_relative,
+                "It is the first value below {WORTH_A_FINDING} dB; the largest error is {}.{}",
+                share(first.max_relative),
                 origin(first.place)
             ),
             place: first.place,
@@ -204,21 +204,26 @@ fn origin(op: &Op) -> String {
     let Some(operator) = &op.operator else {
         return format!(" To keep it in fp32, pass `--fp32-values {value}`.");
     };
+    // The page shows the module and the line below the finding.
     let _ = write!(text, " It comes from `{operator}`");
-    if !op.module.is_empty() {
-        let _ = write!(text, " in module `{}`", op.module);
-    }
-    if let Some(source) = &op.source {
-        let _ = write!(text, " at {source}");
-    }
-    if let Some(code) = &op.code {
-        let _ = write!(text, ": `{code}`");
-    }
     let _ = write!(text, ". To keep it in fp32, pass `--fp32-values {value}`");
     if !op.module.is_empty() {
         let _ = write!(text, " or `--fp32-modules {}`", op.module);
     }
     text + "."
+}
+
+/// An error in parts of the largest element, as people say it.
+fn share(relative: f64) -> String {
+    let percent = relative * 100.0;
+    match relative {
+        _ if !relative.is_finite() => "infinitely larger than the largest element".to_owned(),
+        2.0.. => format!("{relative:.0} times the largest element"),
+        0.995.. => "as large as the largest element".to_owned(),
+        0.1.. => format!("{percent:.0} % of the largest element"),
+        0.001.. => format!("{percent:.1} % of the largest element"),
+        _ => format!("{percent:.1e} % of the largest element"),
+    }
 }
 
 fn decibels(row: &DriftRow) -> String {
@@ -230,4 +235,23 @@ fn errors(reference: &Array, other: &Array) -> Option<crate::data::Histogram> {
     let (x, y) = (reference.as_floats()?, other.as_floats()?);
     let differences: Vec<f32> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     if x.len() == y.len() { histogram(&differences) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_at_once() {
+        for (relative, told) in [
+            (f64::INFINITY, "infinitely larger than the largest element"),
+            (12.4, "12 times the largest element"),
+            (1.0, "as large as the largest element"),
+            (0.25, "25 % of the largest element"),
+            (0.0123, "1.2 % of the largest element"),
+            (0.00002, "2.0e-3 % of the largest element"),
+        ] {
+            assert_eq!(share(relative), told);
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let found = changes(&before, &after);
     if let Some(path) = &args.html {
         let names = [&args.before, &args.after].map(|path| path.display().to_string());
-        let mut page = Report::new(format!("{} and {}", names[0], names[1]));
+        let mut page = Report::new(super::page::title_of_two([&args.before, &args.after]));
         page.add_model(&names[0], &before, None);
         page.add_model(&names[1], &after, None);
         page.data.changes = Some(found.clone());

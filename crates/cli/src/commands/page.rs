@@ -11,16 +11,30 @@ use coremill_session::{Array, Outputs};
 use super::failure;
 use crate::output::{Failure, OutputPath};
 
+/// The title of a page about a file: its name without the folders.
+pub(super) fn title(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The title of a page about two files. Those of one name keep the folders, which tell them apart.
+pub(super) fn title_of_two(paths: [&Path; 2]) -> String {
+    let [one, other] = paths.map(title);
+    match one == other {
+        true => format!("{} and {}", paths[0].display(), paths[1].display()),
+        false => format!("{one} and {other}"),
+    }
+}
+
 /// A model by itself.
 pub(super) fn of_model(path: &Path, opened: &OpenedModel) -> Report {
-    let mut page = Report::new(path.display().to_string());
+    let mut page = Report::new(title(path));
     page.add_model(&path.display().to_string(), &opened.model, None);
     page
 }
 
 /// An ExecuTorch program by itself.
 pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<Report, Failure> {
-    let mut page = Report::new(path.display().to_string());
+    let mut page = Report::new(title(path));
     let added = page.add_program(&path.display().to_string(), program);
     added.map_err(|error| failure(&error))?;
     Ok(page)

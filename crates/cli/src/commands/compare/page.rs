@@ -36,8 +36,8 @@ impl<'a> Comparison<'a> {
     /// The page: both models, what changed between them, and where their numbers drift apart.
     pub(in crate::commands) fn page(&self) -> Result<Report, Failure> {
         let [reference, other] = &self.sides;
-        let names = [reference, other].map(|side| side.path.display().to_string());
-        let mut report = Report::new(format!("{} and {}", names[0], names[1]));
+        let paths = [reference, other].map(|side| side.path);
+        let mut report = Report::new(crate::commands::page::title_of_two(paths));
         // Names of values tell which calls they come from on both sides, if they do on one.
         let loaded = [reference, other].map(Side::loaded);
         let calls = self.calls();

@@ -13,7 +13,7 @@ use coremill_session::{Hooks, RunOptions, inputs};
 
 use super::compare;
 use super::loaded::{Content, LoadedFunction};
-use super::page::{add_arrays, arrays, of_model, of_program, write};
+use super::page::{self, add_arrays, arrays, of_model, of_program, write};
 use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
@@ -188,7 +188,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     let conversion = match convert::convert(program.clone(), &Options::default()) {
         Ok(conversion) => conversion,
         Err(compiler::Error::Refused(refused)) => {
-            let mut page = Report::new(path.display().to_string());
+            let mut page = Report::new(page::title(path));
             page.add_refused(Severity::Error, &refused);
             return Ok(page);
         }
@@ -201,7 +201,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     let compared = compared(args, path);
     let reference = compare::open(&compared, path, 0)?;
     let made = OpenedModel::made(conversion.model, path);
-    let mut page = Report::new(path.display().to_string());
+    let mut page = Report::new(page::title(path));
     page.fact("target", format!("{}", conversion.target));
     page.add_model(&path.display().to_string(), &made.model, Some(&conversion.calls));
     progress.stage("running the model");
