@@ -29,7 +29,7 @@ def binary() -> str:
 def page() -> str:
     """The whole page."""
     told = help_of()
-    commands = re.findall(r"^  (\w+) ", told.partition("Commands:")[2].partition("Options:")[0], re.MULTILINE)
+    commands = re.findall(r"^  (\w+) ", told.partition("Usage:")[2].partition("\nOptions:")[0], re.MULTILINE)
     text = HEAD
     for command in commands:
         if command == "help":

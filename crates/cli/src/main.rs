@@ -4,6 +4,7 @@
 //! is done, 1 when what the user gave is at fault, 2 when coremill is.
 
 mod commands;
+mod help;
 mod inputs;
 mod output;
 mod progress;
@@ -11,7 +12,7 @@ mod progress;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 use crate::output::Failure;
 
@@ -45,10 +46,12 @@ enum Command {
     Compress(commands::compress::Args),
     Ops(commands::ops::Args),
     Completions(commands::completions::Args),
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let parsed = help::command().try_get_matches();
+    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Asking for help is not a failure; clap knows which is which, but exits with 2 for misuse.
@@ -96,6 +99,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Compress(args) => commands::compress::run(&args),
         Command::Ops(args) => commands::ops::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
+        Command::Man(args) => commands::man::run(&args),
     }
 }
 

@@ -12,6 +12,7 @@ mod figures;
 pub(crate) mod inspect;
 mod loaded;
 pub(crate) mod lower;
+pub(crate) mod man;
 pub(crate) mod ops;
 pub(crate) mod pack;
 mod page;
