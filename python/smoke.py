@@ -20,7 +20,7 @@ def main() -> None:
     assert Path(coremill.__file__).parent != ROOT / "python" / "coremill", "these are the sources, not the wheel"
     model = coremill.convert(ARCHIVE, verify=True)
     inputs = {
-        feature["name"]: numpy.random.default_rng(0).random([int(size) for size in feature["shape"]], numpy.float32)
+        feature["name"]: numpy.random.default_rng(0).random(feature["shape"], numpy.float32)
         for feature in model.inspect()["functions"][0]["inputs"]
     }
     results = model.predict(inputs)

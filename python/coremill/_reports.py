@@ -380,10 +380,9 @@ def random_inputs(model: Any, seed: int = 0) -> dict:
     function = inspect(model)["functions"][0]
     inputs = {}
     for feature in function["inputs"]:
-        shape = feature["shape"] or []
-        if not all(size.isdigit() for size in shape):
+        sizes = feature["shape"] or []
+        if not all(isinstance(size, int) for size in sizes):
             raise _error("OptionError", f"input `{feature['name']}` has no fixed shape; pass `inputs`")
-        sizes = [int(size) for size in shape]
         if (feature["dtype"] or "").startswith(("int", "uint", "bool")):
             inputs[feature["name"]] = random.integers(0, 2, sizes).astype(numpy.int32)
         else:
@@ -415,7 +414,7 @@ def describe_html(model: Any) -> str:
     for function in summary["functions"]:
         for kind in ("inputs", "outputs", "states"):
             for feature in function[kind]:
-                shape = "×".join(feature["shape"] or [])
+                shape = "×".join("?" if isinstance(size, dict) else str(size) for size in feature["shape"] or [])
                 cells = (function["name"], kind[:-1], feature["name"], feature["dtype"] or feature["kind"], shape)
                 rows.append("<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in cells) + "</tr>")
     counts = ", ".join(f"{function['operations']} operations" for function in summary["functions"])

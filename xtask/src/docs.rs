@@ -59,7 +59,10 @@ fn assemble(root: &Path, book: &Path) -> Result<(), String> {
     let entries = fs::read_dir(&docs).map_err(|error| describe("read", &docs, &error))?;
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
-        if path.extension().is_some_and(|extension| extension == "md" || extension == "svg") {
+        if path
+            .extension()
+            .is_some_and(|extension| ["md", "svg", "json"].iter().any(|known| extension == *known))
+        {
             copy(&path, &entry.file_name().to_string_lossy())?;
         }
     }
@@ -96,9 +99,9 @@ mod tests {
         let listed: Vec<_> = links(&summary).collect();
         for entry in fs::read_dir(&pages).expect("pages").filter_map(Result::ok) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let is_picture = name.ends_with(".svg");
+            let is_file = name.ends_with(".svg") || name.ends_with(".json");
             assert!(
-                is_picture || name == "SUMMARY.md" || listed.contains(&&*name),
+                is_file || name == "SUMMARY.md" || listed.contains(&&*name),
                 "docs/SUMMARY.md does not list `{name}`"
             );
             let text = fs::read_to_string(entry.path()).expect("a page");

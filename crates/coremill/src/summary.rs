@@ -13,9 +13,10 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use coremill_mil::ir::{
-    Binding, Constant, ConstantData, Function, Op, Opset, Type, ValueId, WeightPlace,
+    Binding, Constant, ConstantData, Dim, Function, Op, Opset, Type, ValueId, WeightPlace,
 };
 use coremill_mil::model::{
     ArrayType, ColorSpace, FeatureDescription, FeatureType, ImageSizes, KeyType, Model,
@@ -106,14 +107,83 @@ pub struct FeatureSummary {
     pub kind: &'static str,
     /// The element type of an array, the colour space of an image, the keys of a dictionary.
     pub dtype: Option<String>,
-    /// The shape, with `?` where it is open; the default one where there are several.
-    pub shape: Option<Vec<String>>,
-    /// The accepted shapes, if there are several: each one, or the range of each dimension.
-    pub accepts: Vec<String>,
+    /// The shape; the default one if several are accepted.
+    pub shape: Option<Vec<DimensionSize>>,
+    /// The accepted shapes, if there are several.
+    pub accepts: Option<AcceptedShapes>,
     /// Whether callers may leave it out.
     pub optional: bool,
     /// A text for people.
     pub description: String,
+}
+
+/// Size of a dimension: a number in JSON, or an object with the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum DimensionSize {
+    /// The size.
+    Fixed(u64),
+    /// The limits of a size that is not fixed.
+    Open(SizeLimits),
+}
+
+/// Limits of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeLimits {
+    /// The smallest size.
+    pub min: u64,
+    /// The largest size; `None` if unbounded.
+    pub max: Option<u64>,
+}
+
+/// Shapes that an input accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AcceptedShapes {
+    /// Each accepted shape.
+    Shapes(Vec<Vec<u64>>),
+    /// The limits of each dimension. Sequences have the limits of their length.
+    Ranges(Vec<SizeLimits>),
+}
+
+impl fmt::Display for DimensionSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DimensionSize::Fixed(size) => size.fmt(f),
+            DimensionSize::Open(_) => f.write_str("?"),
+        }
+    }
+}
+
+impl fmt::Display for SizeLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max {
+            Some(max) if max == self.min => max.fmt(f),
+            Some(max) => write!(f, "{}…{max}", self.min),
+            None => write!(f, "{}…", self.min),
+        }
+    }
+}
+
+impl fmt::Display for AcceptedShapes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptedShapes::Shapes(shapes) => {
+                let shapes: Vec<_> = shapes.iter().map(|shape| times(shape)).collect();
+                f.write_str(&shapes.join(", "))
+            }
+            AcceptedShapes::Ranges(ranges) => f.write_str(&times(ranges)),
+        }
+    }
+}
+
+/// Sizes with multiplication signs.
+///
+/// ```
+/// assert_eq!(coremill::summary::times(&[1, 3, 224]), "1 × 3 × 224");
+/// ```
+pub fn times(sizes: &[impl ToString]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" × ")
 }
 
 /// What the weights are. Content that several functions share counts once.
@@ -149,8 +219,12 @@ pub struct WeightEntry {
     pub name: String,
     /// The function that uses it first.
     pub function: String,
-    /// The type of the value.
+    /// The type of the value as MIL text.
     pub ty: String,
+    /// The element type of the value.
+    pub dtype: Option<&'static str>,
+    /// The shape of the value.
+    pub shape: Option<Vec<DimensionSize>>,
     /// How it is stored: `dense`, or the operation that expands it.
     pub storage: String,
     /// The bytes that it takes.
@@ -181,7 +255,7 @@ pub fn summarize(model: &Model) -> Summary {
     let functions = model.program.functions.iter();
     let functions = functions.map(|function| summarize_function(model, function, &mut weights));
     Summary {
-        format_version: 1,
+        format_version: 2,
         kind: "mlProgram",
         specification_version: model.specification_version,
         availability: availability(model),
@@ -273,8 +347,8 @@ fn undescribed(
             name: name.to_owned(),
             kind: if matches!(ty, Type::State(_)) { "state" } else { "value" },
             dtype: tensor.map(|tensor| tensor.dtype.name().to_owned()),
-            shape: tensor.map(|tensor| tensor.shape.iter().map(ToString::to_string).collect()),
-            accepts: Vec::new(),
+            shape: tensor.map(|tensor| tensor.shape.iter().map(dimension).collect()),
+            accepts: None,
             optional: false,
             description: String::new(),
         }
@@ -294,7 +368,7 @@ fn describe_feature(feature: &FeatureDescription) -> FeatureSummary {
         kind: "value",
         dtype: None,
         shape: None,
-        accepts: Vec::new(),
+        accepts: None,
         optional: feature.is_optional,
         description: feature.short_description.clone(),
     };
@@ -306,13 +380,16 @@ fn describe_feature(feature: &FeatureDescription) -> FeatureSummary {
         FeatureType::Image(image) => {
             summary.kind = "image";
             summary.dtype = Some(color_space(image.color_space));
-            summary.shape = Some(vec![image.height.to_string(), image.width.to_string()]);
+            summary.shape = Some(sizes(&[image.height, image.width]));
             summary.accepts = match &image.sizes {
-                ImageSizes::Fixed => Vec::new(),
+                ImageSizes::Fixed => None,
                 ImageSizes::Enumerated(sizes) => {
-                    sizes.iter().map(|size| format!("{} × {}", size.height, size.width)).collect()
+                    let sizes = sizes.iter().map(|size| vec![size.height, size.width]);
+                    Some(AcceptedShapes::Shapes(sizes.collect()))
                 }
-                ImageSizes::Ranged { width, height } => vec![range(*height), range(*width)],
+                ImageSizes::Ranged { width, height } => {
+                    Some(AcceptedShapes::Ranges(vec![limits(*height), limits(*width)]))
+                }
             };
         }
         FeatureType::MultiArray(array) => {
@@ -330,7 +407,8 @@ fn describe_feature(feature: &FeatureDescription) -> FeatureSummary {
         FeatureType::Sequence(sequence) => {
             summary.kind = "sequence";
             summary.dtype = sequence.element.map(key_name);
-            summary.accepts = sequence.length.map(range).into_iter().collect();
+            summary.accepts =
+                sequence.length.map(|length| AcceptedShapes::Ranges(vec![limits(length)]));
         }
     }
     summary
@@ -341,25 +419,37 @@ fn describe_array(array: &ArrayType, summary: &mut FeatureSummary) {
     summary.dtype =
         Some(dtype.map_or_else(|| array.data_type.to_string(), |dtype| dtype.to_string()));
     // Outputs whose shape depends on the inputs have none.
-    let shape = array.shape.iter().map(ToString::to_string).collect::<Vec<_>>();
-    summary.shape = (!shape.is_empty()).then_some(shape);
+    summary.shape = (!array.shape.is_empty()).then(|| sizes(&array.shape));
     summary.accepts = match &array.flexibility {
-        ShapeFlexibility::Fixed => Vec::new(),
-        ShapeFlexibility::Enumerated(shapes) => shapes.iter().map(|shape| extents(shape)).collect(),
-        ShapeFlexibility::Ranged(ranges) => ranges.iter().copied().map(range).collect(),
+        ShapeFlexibility::Fixed => None,
+        ShapeFlexibility::Enumerated(shapes) => {
+            let shapes = shapes.iter().map(|shape| shape.iter().copied().map(size).collect());
+            Some(AcceptedShapes::Shapes(shapes.collect()))
+        }
+        ShapeFlexibility::Ranged(ranges) => {
+            Some(AcceptedShapes::Ranges(ranges.iter().copied().map(limits).collect()))
+        }
     };
 }
 
-fn extents(shape: &[i64]) -> String {
-    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(" × ")
+/// A size of a description. Negative ones, which the verifier refuses, count as 0.
+fn size(size: i64) -> u64 {
+    u64::try_from(size).unwrap_or(0)
 }
 
-fn range(range: SizeRange) -> String {
-    match range.upper_bound() {
-        Some(upper) if upper == range.lower => upper.to_string(),
-        Some(upper) => format!("{}…{upper}", range.lower),
-        None => format!("{}…", range.lower),
+fn sizes(shape: &[i64]) -> Vec<DimensionSize> {
+    shape.iter().map(|&extent| DimensionSize::Fixed(size(extent))).collect()
+}
+
+fn dimension(dim: &Dim) -> DimensionSize {
+    match dim.known() {
+        Some(size) => DimensionSize::Fixed(size),
+        None => DimensionSize::Open(SizeLimits { min: 0, max: None }),
     }
+}
+
+fn limits(range: SizeRange) -> SizeLimits {
+    SizeLimits { min: range.lower, max: range.upper_bound() }
 }
 
 fn key_name(key: KeyType) -> String {
@@ -408,6 +498,8 @@ impl Weights {
             name: value.name.clone(),
             function: function.name.clone(),
             ty: value.ty.to_string(),
+            dtype: value.ty.as_tensor().map(|tensor| tensor.dtype.name()),
+            shape: value.ty.as_tensor().map(|tensor| tensor.shape.iter().map(dimension).collect()),
             storage: if is_const { "dense".to_owned() } else { op.type_name().to_owned() },
             bytes,
         });

@@ -122,7 +122,7 @@ pub fn summarize(program: &Program) -> Result<ProgramSummary, Error> {
         summaries.push(ModelSummary { name: model.name.clone(), summary });
     }
     Ok(ProgramSummary {
-        format_version: 1,
+        format_version: 2,
         methods: program.plans.iter().map(|plan| method(plan, program, &models)).collect(),
         constant_bytes: total(&mut program.constants.iter().map(|data| data.len())),
         initial_bytes: total(&mut program.mutable_data.iter().map(|data| data.len())),

@@ -72,7 +72,7 @@ impl Report {
                 function: loaded.map(|loaded| loaded.function.clone()),
                 precision: on_host.map(|loaded| match loaded.numerics {
                     Numerics::Fast => "fast",
-                    Numerics::Rounded => "rounded",
+                    Numerics::Rounded => "faithful",
                 }),
                 numerics: on_host.map(|loaded| numerics_name(loaded.numerics)),
                 device: device.map(|loaded| loaded.device.to_string()),

@@ -215,7 +215,7 @@ struct RefusedPlace {
 
 impl Default for Reports {
     fn default() -> Reports {
-        Reports { format_version: 1, conversions: Vec::new() }
+        Reports { format_version: 2, conversions: Vec::new() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use coremill::compare::SCALES_KEY;
 use coremill::executorch;
 use coremill::quantity;
-use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary};
+use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary, times};
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
 
@@ -211,18 +211,9 @@ fn kind(feature: &FeatureSummary) -> String {
 }
 
 fn shape(feature: &FeatureSummary) -> String {
-    feature.shape.as_ref().map(|shape| shape.join(" × ")).unwrap_or_default()
+    feature.shape.as_deref().map(times).unwrap_or_default()
 }
 
 fn accepts(feature: &FeatureSummary) -> String {
-    if feature.accepts.is_empty() {
-        return String::new();
-    }
-    // A range has one entry a dimension, an enumeration one a shape.
-    let ranged = feature.accepts.iter().any(|entry| entry.contains('…'));
-    if ranged {
-        format!("accepts {}", feature.accepts.join(" × "))
-    } else {
-        format!("accepts {}", feature.accepts.join(", "))
-    }
+    feature.accepts.as_ref().map(|shapes| format!("accepts {shapes}")).unwrap_or_default()
 }

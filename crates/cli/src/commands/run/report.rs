@@ -55,7 +55,7 @@ impl Report {
             device: args.device,
             precision: match loaded.numerics {
                 Numerics::Fast => "fast",
-                Numerics::Rounded => "rounded",
+                Numerics::Rounded => "faithful",
             },
             numerics: numerics_name(loaded.numerics),
             threads: match args.threads {

@@ -1,0 +1,182 @@
+//! The output of every command with `--json` has the form that `docs/schema.json` publishes.
+
+#[path = "support/schema.rs"]
+mod schema;
+#[path = "support/scratch.rs"]
+mod scratch;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use schema::Schema;
+use scratch::{Scratch, copy};
+
+/// Calls that print JSON, and those before them that make their inputs. Together they have every field.
+const CALLS: &str = "
+convert examples/digits.pt2 -o digits.mlpackage --verify --json
+convert files/double.pt2 -o double.mlpackage --verify --json
+convert files/overflow.pt2 -o auto.mlpackage --precision auto --json
+convert files/overflow.pt2 -o overflow.mlpackage --target ios15 --verify --json
+convert files/refused.pt2 files/nothing.pt2 --output-dir refused --json
+lower examples/digits.pt2 -o digits.pte --verify --json
+lower examples/digits.pt2 -o parts.pte --skip-ops aten.conv2d.default,aten.nothing.default --json
+lower files/overflow.pt2 -o auto.pte --precision auto --json
+lower files/refused.pt2 -o refused.pte --full-graph --json
+lower examples/digits.pt2 -o small.pte --compile-spec op_linear_quantizer_config={\"weight_threshold\":100} --json
+lower one=examples/digits.pt2 two=examples/digits.pt2 -o several.pte --constant version=3 --json
+quantize examples/digits.pt2 -o quantized.mlpackage --recipe int8-static --samples files/digits_in.npz --keep head --json
+compress digits.mlpackage -o palettized.mlpackage --palettize 4 --min-elements 100 --json
+compress digits.pte -o compressed.pte --linear int8 --min-elements 100 --json
+check examples/broken.mil --json
+check examples/decoder.mlpackage --json
+check digits.pte --json
+check files/weightless.mil --json
+inspect examples/decoder.mlpackage --json
+inspect files/flexible.mil --json
+inspect packages/enumerated-ios16.mlpackage --json
+inspect packages/ranged-ios15.mlpackage --json
+inspect packages/metadata-ios17.mlpackage --json
+inspect packages/compact-ios16-lut4.mlpackage --json
+inspect packages/classifier_names-ios15.mlpackage --json
+inspect files/total.pte --json
+inspect parts.pte --json
+inspect several.pte --json
+inspect examples/digits.pt2 --json
+run files/counter.mil -i files/one.npz -i files/one.npz --json
+run digits.mlpackage --random 1 --profile --repeat 3 --json
+run packages/lists-ios15.mlpackage --random 1 --json
+run packages/classifier_names-ios15.mlpackage --image picture=files/picture.png --resize crop --json
+compare examples/digits.pt2 digits.mlpackage --json
+compare files/overflow.pt2 overflow.mlpackage --per-op --json
+compare files/digits_out.npz digits.mlpackage --inputs files/digits_in.npz --positional --json
+compare files/counter.mil files/counter.mil -i files/one.npz -i files/one.npz --per-op --json
+diff files/small.mil files/counter.mil --json
+diff digits.mlpackage palettized.mlpackage --json
+extract several.pte -o models --json
+cache list --json
+cache size --json
+cache verify --json
+cache prune --to 1KB --json
+cache purge --json
+";
+
+/// Fields that no call here has, and fields that are null in all of them.
+const ABSENT: [&str; 30] = [
+    // Cures in a model with modules, and outputs with noise before them: the program with an overflow has neither.
+    "chosen/cures/module",
+    "chosen/outputs/before",
+    // Programs that compute a value of one name in two ways.
+    "compare/per_op/unpaired",
+    "compare/per_op/unpaired/name",
+    "compare/per_op/unpaired/op",
+    "compare/per_op/unpaired/reference_op",
+    // Operations that take fp16 from a later release on.
+    "convert/conversions/kept_in_fp32",
+    "convert/conversions/kept_in_fp32/count",
+    "convert/conversions/kept_in_fp32/narrow_from",
+    "convert/conversions/kept_in_fp32/op",
+    // Descriptions with a fault, which packages that can be written do not have.
+    "diagnostics/diagnostics/feature",
+    "diagnostics/diagnostics/feature_role",
+    // Programs whose modules have names: the one with an overflow has none.
+    "origin/module",
+    // Outputs of other shapes than the reference's.
+    "line/mismatch",
+    // Refusals with a hint.
+    "lower/methods/outside/hint",
+    "refused/hint",
+    // Models whose outputs are lists.
+    "run/outputs/elements",
+    "run/outputs/elements/dtype",
+    "run/outputs/elements/first",
+    "run/outputs/elements/infinite",
+    "run/outputs/elements/max",
+    "run/outputs/elements/mean",
+    "run/outputs/elements/min",
+    "run/outputs/elements/nan",
+    "run/outputs/elements/shape",
+    "run/outputs/length",
+    // Devices of Core ML, which are on a Mac alone.
+    "side/device",
+    // References that are NaN, or have another shape.
+    "verified/caveat",
+    "verified/outputs/mismatch",
+    "verified/outputs/undefined",
+];
+
+fn json(scratch: &Scratch, cache: &Path, arguments: &[&str]) -> Result<Value, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coremill"));
+    command.args(arguments).current_dir(scratch.path()).env("COREMILL_CACHE", cache);
+    let output = command.output().expect("the command starts");
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        let told = String::from_utf8_lossy(&output.stderr);
+        format!("prints no JSON: {error}\n{told}")
+    })
+}
+
+/// A cache with a sound entry and a damaged one.
+fn make_cache(root: &Path) {
+    use coremill_cache::{Key, Options, Store};
+    let store = Store::open(root, &Options::default()).expect("it opens");
+    for name in ["sound", "damaged"] {
+        let entry = store.get_or_insert_bytes(&Key::new([name]), "model", name, &[1; 1500]);
+        let entry = entry.expect("it is stored");
+        if name == "damaged" {
+            std::fs::write(entry.path().join("data"), [2; 1500]).expect("it is written");
+        }
+    }
+}
+
+#[test]
+fn output_has_the_published_form() {
+    let schema =
+        Schema::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json"));
+    let scratch = Scratch::new();
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mlpackage/tests/packages");
+    copy(&packages, &scratch.path().join("packages"));
+    let cache = scratch.path().join("cache");
+    make_cache(&cache);
+    let (mut seen, mut faults) = (BTreeSet::new(), Vec::new());
+    for call in CALLS.lines().filter(|call| !call.is_empty()) {
+        let arguments: Vec<&str> = call.split(' ').collect();
+        let found = match json(&scratch, &cache, &arguments) {
+            Ok(value) => schema.check(arguments[0], &value, &mut seen),
+            Err(fault) => vec![fault],
+        };
+        faults.extend(found.into_iter().map(|fault| format!("`{call}`: {fault}")));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let unseen: Vec<_> =
+        schema.fields().into_iter().filter(|field| !seen.contains(field)).collect();
+    let absent: BTreeSet<_> = ABSENT.into_iter().collect();
+    let unseen: BTreeSet<_> = unseen.iter().map(String::as_str).collect();
+    assert_eq!(unseen, absent, "no call has these fields");
+}
+
+/// The validator tells values that do not have the form.
+#[test]
+fn other_values_are_refused() {
+    let schema =
+        Schema::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema.json"));
+    let report = r#"{"format_version": 1, "models": [{"path": "a", "bytes": 1, "uses": []}]}"#;
+    let refused = |from: &str, to: &str| {
+        let value = serde_json::from_str(&report.replace(from, to)).expect("JSON");
+        !schema.check("extract", &value, &mut BTreeSet::new()).is_empty()
+    };
+    assert!(!refused("", ""));
+    for (from, to) in [
+        ("\"format_version\": 1", "\"format_version\": 2"),
+        ("\"bytes\": 1", "\"bytes\": \"1\""),
+        ("\"bytes\": 1", "\"bytes\": -1"),
+        ("\"bytes\": 1", "\"bytes\": 1.5"),
+        ("\"bytes\": 1, ", ""),
+        ("\"bytes\": 1", "\"bytes\": 1, \"more\": 1"),
+        ("[]", "{}"),
+        ("[]", "[null]"),
+    ] {
+        assert!(refused(from, to), "{from} as {to}");
+    }
+}
