@@ -9,7 +9,7 @@ use coremill_tensor::DType;
 use crate::draw::Draw;
 
 /// A program, and whether it was kept from what cannot be compared.
-pub(crate) struct Generated {
+pub(crate) struct RandomProgram {
     pub(crate) function: Function,
     /// Whether the arguments are ones that people write.
     pub(crate) benign: bool,
@@ -38,7 +38,7 @@ struct Program<'p, 'd> {
 }
 
 /// A program of operations of these kinds; none if the bytes make none.
-pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<Generated> {
+pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<RandomProgram> {
     let benign = !draw.one_in(3);
     let opset = match draw.below(3) {
         0 => draw.of(&Opset::ALL),
@@ -95,7 +95,7 @@ pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<Generate
     let Program { mut function, .. } = program;
     let body = function.body;
     function.block_mut(body).outputs = given;
-    Some(Generated { function, benign })
+    Some(RandomProgram { function, benign })
 }
 
 impl Program<'_, '_> {

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 
 /// Prints a table, and what failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let mut found = Found::default();
+    let mut found = ModelFiles::default();
     found.look(&arguments.folder)?;
     let scratch = std::env::temp_dir().join(format!("apple-models-{}", std::process::id()));
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
@@ -42,13 +42,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 #[derive(Default)]
-struct Found {
+struct ModelFiles {
     compiled: Vec<PathBuf>,
     packages: Vec<PathBuf>,
     texts: Vec<PathBuf>,
 }
 
-impl Found {
+impl ModelFiles {
     fn look(&mut self, folder: &Path) -> Result<(), String> {
         let failed = |error| format!("{}: {error}", folder.display());
         let entries = fs::read_dir(folder).map_err(failed)?;
@@ -115,7 +115,7 @@ impl Row {
 }
 
 /// The number of failures.
-fn measure(found: &Found, scratch: &Path, verbose: bool) -> Result<usize, String> {
+fn measure(found: &ModelFiles, scratch: &Path, verbose: bool) -> Result<usize, String> {
     let mut failures = 0;
     for (title, paths) in [("compiled models", &found.compiled), ("packages", &found.packages)] {
         let mut row = Row::default();
@@ -140,7 +140,7 @@ fn measure(found: &Found, scratch: &Path, verbose: bool) -> Result<usize, String
 
     let hashes: BTreeMap<String, &PathBuf> =
         found.packages.iter().filter_map(|path| Some((hash_of(path)?, path))).collect();
-    let (mut pairs, mut alone) = (Compared::default(), Compared::default());
+    let (mut pairs, mut alone) = (CompiledComparison::default(), CompiledComparison::default());
     for path in &found.compiled {
         match stated_hash(path).and_then(|hash| hashes.get(&hash)) {
             Some(package) => pairs.compare(package, path, scratch)?,
@@ -269,14 +269,14 @@ fn base64(bytes: &[u8]) -> String {
 
 /// Our compiled models beside Apple's.
 #[derive(Default)]
-struct Compared {
+struct CompiledComparison {
     row: Row,
     total: usize,
     /// Keys of `metadata.json` with other values: the model, ours and Apple's.
     keys: BTreeMap<String, Vec<(PathBuf, Value, Value)>>,
 }
 
-impl Compared {
+impl CompiledComparison {
     fn compare(&mut self, source: &Path, apples: &Path, scratch: &Path) -> Result<(), String> {
         self.total += 1;
         let stem = apples.file_stem().unwrap_or_default().to_string_lossy().into_owned();

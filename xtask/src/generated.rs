@@ -8,7 +8,7 @@ use crate::oracle::interpreter;
 use crate::workspace::{describe, root};
 
 /// A file that one of the oracles prints.
-pub(crate) struct Generated {
+pub(crate) struct GeneratedFile {
     command: &'static str,
     source: Source,
     file: &'static str,
@@ -48,35 +48,35 @@ impl Source {
 }
 
 /// The operator schemas of the pinned torch, for the reader of `.pt2` archives.
-pub(crate) const SCHEMAS: Generated = Generated {
+pub(crate) const SCHEMAS: GeneratedFile = GeneratedFile {
     command: "schemas",
     source: Source::Module("oracle.schemas"),
     file: "crates/pt2/src/schemas.txt",
 };
 
 /// The operators that the pinned executorch has kernels for, for what stays outside delegates.
-pub(crate) const KERNELS: Generated = Generated {
+pub(crate) const KERNELS: GeneratedFile = GeneratedFile {
     command: "kernels",
     source: Source::Module("oracle.kernels"),
     file: "crates/compiler/src/kernels.txt",
 };
 
 /// What `rlx-cpu` computes for the cases of `coremill-rlx`.
-pub(crate) const RLX: Generated = Generated {
+pub(crate) const RLX: GeneratedFile = GeneratedFile {
     command: "rlx",
     source: Source::Program("oracle/rlx"),
     file: "crates/rlx/tests/expected.txt",
 };
 
 /// The ATen operators that the oracle tests convert, for people.
-pub(crate) const OPERATORS: Generated = Generated {
+pub(crate) const OPERATORS: GeneratedFile = GeneratedFile {
     command: "operators",
     source: Source::Module("oracle.aten.table"),
     file: "docs/operators.md",
 };
 
 /// The commands and their options, for people.
-pub(crate) const COMMANDS: Generated = Generated {
+pub(crate) const COMMANDS: GeneratedFile = GeneratedFile {
     command: "commands",
     source: Source::Module("oracle.commands"),
     file: "docs/commands.md",
@@ -90,10 +90,10 @@ pub(crate) struct Arguments {
     check: bool,
 }
 
-impl Generated {
+impl GeneratedFile {
     /// Writes or checks the file.
     pub(crate) fn run(&self, arguments: &Arguments) -> Result<(), String> {
-        let Generated { command, source, file } = self;
+        let GeneratedFile { command, source, file } = self;
         let root = root();
         let (mut program, name) = (source.command(&root)?, source.name());
         let printed = program.current_dir(&root).output();

@@ -358,7 +358,7 @@ fn bytes_are_released_once_nobody_needs_them() {
 }
 
 #[derive(Default)]
-struct Seen {
+struct ObservedRun {
     operations: Vec<String>,
     values: Vec<(String, Vec<f32>)>,
     again: Option<CoremillMethod>,
@@ -367,7 +367,7 @@ struct Seen {
 extern "C" fn see_operation(context: *mut c_void, operation: *const CoremillOperation) {
     // SAFETY: the test passes what it has seen; the library an operation with texts.
     let (seen, symbol) =
-        unsafe { (&mut *context.cast::<Seen>(), CStr::from_ptr((*operation).symbol)) };
+        unsafe { (&mut *context.cast::<ObservedRun>(), CStr::from_ptr((*operation).symbol)) };
     seen.operations.push(symbol.to_str().expect("UTF-8").to_owned());
 }
 
@@ -379,7 +379,7 @@ extern "C" fn see_value(
     // SAFETY: the same, and a tensor of floats.
     let (seen, symbol, floats) = unsafe {
         let floats = std::slice::from_raw_parts((*value).data.cast::<f32>(), (*value).length / 4);
-        (&mut *context.cast::<Seen>(), CStr::from_ptr((*operation).symbol), floats)
+        (&mut *context.cast::<ObservedRun>(), CStr::from_ptr((*operation).symbol), floats)
     };
     seen.values.push((symbol.to_str().expect("UTF-8").to_owned(), floats.to_vec()));
     if let Some(method) = seen.again {
@@ -394,7 +394,7 @@ fn callbacks_see_operations_and_values() {
     let method = method(load(&payload));
     let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
     let mut output = tensor(&mut y, FLOAT, &[2, 3]);
-    let mut seen = Seen { again: Some(method), ..Seen::default() };
+    let mut seen = ObservedRun { again: Some(method), ..ObservedRun::default() };
     let hooks = CoremillHooks {
         context: std::ptr::from_mut(&mut seen).cast(),
         operation: Some(see_operation),

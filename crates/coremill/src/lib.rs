@@ -41,7 +41,7 @@
 //! | [`graph`] | models described in Rust, their parameters and sessions |
 //! | [`engine`] | runs programs on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's files |
-//! | [`fed`] | buffers that go out of one step of a model and into the next |
+//! | [`feedback`] | buffers that go out of one step of a model and into the next |
 //! | `images` | pictures for inputs that are images; the feature `images` |
 //! | [`summary`] | what a model holds, counted |
 //! | [`mil`] | what models are made of: programs, descriptions, the op table, text, the verifier's report |
@@ -64,7 +64,7 @@ pub mod engine;
 mod error;
 pub mod executorch;
 #[cfg(feature = "compiler")]
-pub mod fed;
+pub mod feedback;
 mod files;
 mod fill;
 pub mod mil;

@@ -311,7 +311,7 @@ mod tests {
         model::describe(program).expect("it is complete")
     }
 
-    fn told(before: &str, after: &str) -> Vec<(ChangeKind, String, usize)> {
+    fn summarize(before: &str, after: &str) -> Vec<(ChangeKind, String, usize)> {
         let changes = changes(&read(before), &read(after));
         let found = changes.functions.into_iter().flat_map(|function| function.changes);
         found.map(|change| (change.kind, change.name, change.differences.len())).collect()
@@ -322,15 +322,15 @@ mod tests {
         let before = "tensor<fp32, [2, 3]> a = add(x = x, y = x);
                       tensor<fp32, [2, 3]> b = relu(x = a);
                       tensor<fp32, [2, 3]> y = exp(x = b);";
-        assert_eq!(told(before, before), []);
+        assert_eq!(summarize(before, before), []);
         let renamed = before.replace("a = add", "sum = add").replace("x = a)", "x = sum)");
-        assert_eq!(told(before, &renamed), []);
+        assert_eq!(summarize(before, &renamed), []);
         let inserted = before.replace("exp(x = b)", "exp(x = c)").replace(
             "tensor<fp32, [2, 3]> y",
             "tensor<fp32, [2, 3]> c = tanh(x = b); tensor<fp32, [2, 3]> y",
         );
-        assert_eq!(told(before, &inserted), [(ChangeKind::Added, "c".to_owned(), 0)]);
-        assert_eq!(told(&inserted, before), [(ChangeKind::Removed, "c".to_owned(), 0)]);
+        assert_eq!(summarize(before, &inserted), [(ChangeKind::Added, "c".to_owned(), 0)]);
+        assert_eq!(summarize(&inserted, before), [(ChangeKind::Removed, "c".to_owned(), 0)]);
     }
 
     #[test]

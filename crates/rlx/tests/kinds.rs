@@ -12,14 +12,14 @@ use rlx_ir::op::{
 use rlx_ir::quant::QuantScheme;
 use rlx_ir::{DType, Graph, Op, OpKind, Shape};
 
-type Given<'a> = (&'a [usize], Vec<f32>);
+type OperandCase<'a> = (&'a [usize], Vec<f32>);
 
 fn ramp(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + salt * 17 + 5) % 83) as f32 / 41.0 - 1.0).collect()
 }
 
 /// What one operation gives for inputs of floats.
-fn run(op: Op, inputs: &[Given<'_>], shape: &[usize]) -> Vec<f32> {
+fn run(op: Op, inputs: &[OperandCase<'_>], shape: &[usize]) -> Vec<f32> {
     let kind = op.kind();
     let mut graph = Graph::new("one");
     let names: Vec<String> = (0..inputs.len()).map(|at| format!("x{at}")).collect();
@@ -40,7 +40,7 @@ fn run(op: Op, inputs: &[Given<'_>], shape: &[usize]) -> Vec<f32> {
         .remove(0)
 }
 
-fn check(op: Op, inputs: &[Given<'_>], shape: &[usize], expected: &[f32]) {
+fn check(op: Op, inputs: &[OperandCase<'_>], shape: &[usize], expected: &[f32]) {
     let kind = op.kind();
     let found = run(op, inputs, shape);
     assert_eq!(found.len(), expected.len(), "{kind:?}");

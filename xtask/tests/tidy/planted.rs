@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::names::odd_names;
 use crate::rust::unchecked_places;
 use crate::{
     commands, examples, flags, fuzz_targets, modules, odd_messages, odd_phrases, plain_products,
@@ -194,4 +195,14 @@ fn items_without_examples_are_found() {
     assert!(examples::head_has_example(text) && !examples::head_has_example("//! Things.\n"));
     assert_eq!(examples::public_modules(text), ["shown"]);
     assert_eq!(examples::items_without_example(text), ["Alone", "other"]);
+}
+
+#[test]
+fn participles_and_coinages_are_found() {
+    let text = "pub struct Sized;\npub(crate) enum Made<'a> {}\nstruct Verified;\nstruct MappedFile;\n    fn told() {}\n\
+                mod fed;\n/// struct Held\npub trait Shaped {}\nlet made = Made;\nstruct Ladder(u8);\n";
+    let lines: Vec<_> =
+        odd_names(text).iter().map(|odd| odd.split(':').next().map(str::to_owned)).collect();
+    let expected = ["1", "2", "5", "6", "8", "10"].map(|line| Some(line.to_owned()));
+    assert_eq!(lines, expected);
 }

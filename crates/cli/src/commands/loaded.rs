@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coremill::compare::{Contents, Target};
-use coremill::fed::{StateFeedback, fed};
+use coremill::feedback::{StateFeedback, state_feedback};
 use coremill::{OpenedModel, executorch};
 use coremill_compiler::SourceMap;
 use coremill_engine::Numerics;
@@ -137,7 +137,8 @@ impl LoadedFunction {
         let executable = coremill_session::load(&super::verify(&opened)?, options);
         let executable = executable.map_err(|error| failure(&error))?;
         let function = named(&*executable, function).map_err(|error| failure(&error))?;
-        let (fed, results) = (fed(&opened.model), calls.as_ref().map(SourceMap::results));
+        let (fed, results) =
+            (state_feedback(&opened.model), calls.as_ref().map(SourceMap::results));
         let content = Content::Model(Box::new(opened));
         let (device, numerics) = (options.device, options.numerics);
         Ok(LoadedFunction {

@@ -214,16 +214,16 @@ struct Changes {
 type Distances = Vec<(String, Option<f64>)>;
 
 /// A plan, and what comes of it.
-struct Tried {
+struct PlanTrial {
     plan: Plan,
     changes: Changes,
     after: Distances,
 }
 
-impl Tried {
-    fn of(trial: &Trial, plan: Plan) -> Result<Tried, Error> {
+impl PlanTrial {
+    fn of(trial: &Trial, plan: Plan) -> Result<PlanTrial, Error> {
         let (made, changes) = trial.make(&plan)?;
-        Ok(Tried { after: trial.judge(made)?, plan, changes })
+        Ok(PlanTrial { after: trial.judge(made)?, plan, changes })
     }
 
     fn worst(&self) -> f64 {
@@ -232,7 +232,7 @@ impl Tried {
     }
 
     /// Whether it is worth more changes. Where values leave the range with both, those that keep more of them within.
-    fn is_better_than(&self, known: &Tried) -> bool {
+    fn is_better_than(&self, known: &PlanTrial) -> bool {
         match known.worst() {
             f64::NEG_INFINITY if self.worst() == f64::NEG_INFINITY => self.plan.rescales,
             worst => self.worst() > worst,
@@ -242,14 +242,14 @@ impl Tried {
 
 impl Trial {
     fn choose(&self, reference: &Machine, mut graph: Graph) -> Result<MixedPrecisionPlan, Error> {
-        let mut best = Tried::of(self, Plan::default())?;
+        let mut best = PlanTrial::of(self, Plan::default())?;
         let before = best.after.clone();
         // Everything stays in `fp16` with these.
         for (merges, rescales) in [(false, true), (true, true), (true, false)] {
             if best.worst() >= AIM_DB {
                 break;
             }
-            let tried = Tried::of(self, Plan { merges, rescales, ..Plan::default() })?;
+            let tried = PlanTrial::of(self, Plan { merges, rescales, ..Plan::default() })?;
             if merges && tried.changes.merged.is_empty() {
                 break;
             }
@@ -265,7 +265,7 @@ impl Trial {
             graph = looked_at(&self.subject, &self.in_fp32, true)?.1;
         }
         let plan = Search { trial: self, reference, graph: &graph }.widen(plan)?;
-        Ok(self.chosen(&Tried::of(self, plan)?, &graph, &before))
+        Ok(self.chosen(&PlanTrial::of(self, plan)?, &graph, &before))
     }
 
     /// The program by a plan, and what was done to it.
@@ -315,8 +315,8 @@ impl Trial {
         Ok(all)
     }
 
-    fn chosen(&self, tried: &Tried, graph: &Graph, before: &Distances) -> MixedPrecisionPlan {
-        let Tried { plan, changes, after } = tried;
+    fn chosen(&self, tried: &PlanTrial, graph: &Graph, before: &Distances) -> MixedPrecisionPlan {
+        let PlanTrial { plan, changes, after } = tried;
         let outcome = |((name, before), (_, after)): (&(String, _), &(String, _))| Outcome {
             name: name.clone(),
             before: *before,

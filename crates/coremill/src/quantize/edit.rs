@@ -53,7 +53,7 @@ impl Layer {
 
 /// What can be quantized in a program.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct QuantizableLayers {
     /// Everything that some recipe could be for.
     pub(super) all: Vec<Layer>,
     /// What is to be quantized.
@@ -71,9 +71,9 @@ pub(super) fn find(
     draft: &mut AnalyzedFunction,
     calls: &SourceMap,
     config: &Config,
-) -> Result<Found, Error> {
+) -> Result<QuantizableLayers, Error> {
     let editor = Editor::new(draft);
-    let mut found = Found::default();
+    let mut found = QuantizableLayers::default();
     for mut layer in candidates(&editor, calls, config) {
         found.all.push(layer.clone());
         match config.wanted(&layer.facts()) {

@@ -50,7 +50,7 @@ use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 pub use self::config::{Config, Recipe, Rule, Scheme};
-use self::edit::{CalibratedProgram, Found, Layer};
+use self::edit::{CalibratedProgram, Layer, QuantizableLayers};
 use self::moments::InputHessian;
 pub use self::observe::Observer;
 use self::observe::{CalibrationStats, Range};
@@ -112,7 +112,7 @@ pub struct Quantizer {
     config: Config,
     machine: Machine,
     inputs: Vec<FeatureSpec>,
-    found: Found,
+    found: QuantizableLayers,
     own: Option<Sample>,
 }
 
@@ -132,7 +132,8 @@ impl Quantizer {
         }
         let subject = TrialCompiler::new(program.clone(), output, &options, config.needs())?;
         let options = options.options;
-        let (looked, looking) = (Arc::new(Mutex::new(Ok(Found::default()))), config.clone());
+        let (looked, looking) =
+            (Arc::new(Mutex::new(Ok(QuantizableLayers::default()))), config.clone());
         let look = looked.clone();
         let rewrite = change(config, move |draft, calls| {
             let mut all = look.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +145,7 @@ impl Quantizer {
         });
         let (made, _) = subject.make(&in_fp32(&options), Some(rewrite))?;
         let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = std::mem::replace(&mut *looked, Ok(Found::default()))?;
+        let found = std::mem::replace(&mut *looked, Ok(QuantizableLayers::default()))?;
         let all: Vec<_> = found.all.iter().map(Layer::facts).collect();
         config.check_layers(&all)?;
         if let (Some(unfit), true) = (&found.unfit, found.layers.is_empty()) {
@@ -383,9 +384,9 @@ impl Quantizer {
     }
 }
 
-impl Found {
+impl QuantizableLayers {
     /// Takes in what was found in another part of the program, or in one that was divided anew.
-    fn add(&mut self, other: Found) {
+    fn add(&mut self, other: QuantizableLayers) {
         let names: HashSet<String> = other.all.iter().map(|layer| layer.name.clone()).collect();
         self.all.retain(|layer| !names.contains(&layer.name));
         self.layers.retain(|layer| !names.contains(&layer.name));

@@ -22,8 +22,8 @@ pub(super) fn dequantize(call: &Call) -> Results {
 
 /// `scale · (data - zero point)`, both either one number or one for each index along an axis.
 fn affine(call: &Call, data: View, axis: Option<usize>) -> Results {
-    let scale = Along::of(call, "scale", data.shape, axis)?;
-    let zero_point = Along::optional(call, "zero_point", data.shape, axis)?;
+    let scale = PerAxis::of(call, "scale", data.shape, axis)?;
+    let zero_point = PerAxis::optional(call, "zero_point", data.shape, axis)?;
     let numbers = numbers(data)?;
     let number = |(place, number)| scale.at(place) * (number - zero_point.at(place));
     call.give_floats(data.shape, numbers.into_iter().enumerate().map(number).collect::<Vec<_>>())
@@ -32,8 +32,8 @@ fn affine(call: &Call, data: View, axis: Option<usize>) -> Results {
 pub(super) fn quantize(call: &Call) -> Results {
     let input = call.tensor("input")?;
     let axis = optional_axis(call, input.rank())?;
-    let scale = Along::of(call, "scale", input.shape, axis)?;
-    let zero_point = Along::optional(call, "zero_point", input.shape, axis)?;
+    let scale = PerAxis::of(call, "scale", input.shape, axis)?;
+    let zero_point = PerAxis::optional(call, "zero_point", input.shape, axis)?;
     let Some((low, high)) = int_range(call.dtype()) else {
         fail!("`output_dtype` must be `int8` or `uint8`, got `{}`", call.dtype())
     };
@@ -51,20 +51,20 @@ fn optional_axis(call: &Call, rank: usize) -> Result<Option<usize>> {
 }
 
 /// One number for all elements of a tensor, or one for each index along an axis.
-struct Along {
+struct PerAxis {
     numbers: Vec<f32>,
     /// How many neighbours have the same index along the axis.
     inner: usize,
 }
 
-impl Along {
-    fn of(call: &Call, name: &str, shape: &[usize], axis: Option<usize>) -> Result<Along> {
+impl PerAxis {
+    fn of(call: &Call, name: &str, shape: &[usize], axis: Option<usize>) -> Result<PerAxis> {
         let view = call.tensor(name)?;
         let numbers = numbers(view)?;
         match (view.shape, axis) {
-            ([], _) => Ok(Along { numbers, inner: 1 }),
+            ([], _) => Ok(PerAxis { numbers, inner: 1 }),
             ([extent], Some(axis)) if shape.get(axis) == Some(extent) => {
-                Ok(Along { numbers, inner: strides(shape)[axis] })
+                Ok(PerAxis { numbers, inner: strides(shape)[axis] })
             }
             _ => fail!(
                 "`{name}` has shape {:?}; expected a scalar, or a vector with an element for each \
@@ -74,10 +74,10 @@ impl Along {
         }
     }
 
-    fn optional(call: &Call, name: &str, shape: &[usize], axis: Option<usize>) -> Result<Along> {
+    fn optional(call: &Call, name: &str, shape: &[usize], axis: Option<usize>) -> Result<PerAxis> {
         match call.has(name) {
-            true => Along::of(call, name, shape, axis),
-            false => Ok(Along { numbers: vec![0.0], inner: 1 }),
+            true => PerAxis::of(call, name, shape, axis),
+            false => Ok(PerAxis { numbers: vec![0.0], inner: 1 }),
         }
     }
 

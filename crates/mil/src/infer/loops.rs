@@ -15,7 +15,7 @@ const LENGTH: usize = usize::MAX;
 
 /// What a loop does with the dimensions of its variables.
 #[derive(Default)]
-struct Kept {
+struct LoopInvariants {
     /// Dimensions, by variable and axis, that the body changes.
     changed: HashSet<(usize, usize)>,
     /// Whether all may change.
@@ -37,7 +37,10 @@ impl Analysis {
     ) {
         let variables: Vec<_> =
             op.bindings("loop_vars").iter().map(|binding| self.operand(binding)).collect();
-        let mut kept = Kept { none: self.loop_depth >= MAX_REFINED_LOOPS, ..Kept::default() };
+        let mut kept = LoopInvariants {
+            none: self.loop_depth >= MAX_REFINED_LOOPS,
+            ..LoopInvariants::default()
+        };
         self.loop_depth += 1;
         loop {
             let mut found = Vec::new();
@@ -62,7 +65,7 @@ impl Analysis {
         op: &Op,
         inputs: &[ValueId],
         variables: &[Option<InferredValue>],
-        kept: &Kept,
+        kept: &LoopInvariants,
     ) {
         for (index, &input) in inputs.iter().enumerate() {
             let declared = &function.value(input).ty;
@@ -87,7 +90,7 @@ impl Analysis {
         &self,
         function: &Function,
         op: &Op,
-        kept: &Kept,
+        kept: &LoopInvariants,
     ) -> HashSet<(usize, usize)> {
         let mut changed = HashSet::new();
         let Some(&body) = op.blocks.get(1) else { return changed };

@@ -8,7 +8,7 @@ use super::names::unescape;
 /// The parts of an operation's text, or of what stands before the body of a function, as byte ranges
 /// without the blanks and comments around them.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces<'t> {
+pub(crate) struct StatementParts<'t> {
     /// `type name`, before the operator.
     pub(crate) outputs: Vec<Piece<'t>>,
     /// What stands before the first parenthesis: the name of the operation, or a function's name with
@@ -28,10 +28,10 @@ pub(crate) struct Piece<'t> {
     second: Option<(usize, Token<'t>)>,
 }
 
-impl<'t> Pieces<'t> {
+impl<'t> StatementParts<'t> {
     /// Cuts a statement into its parts; of what is none, as much as is understood.
-    pub(crate) fn of(text: &'t str) -> Pieces<'t> {
-        let mut pieces = Pieces::default();
+    pub(crate) fn of(text: &'t str) -> StatementParts<'t> {
+        let mut pieces = StatementParts::default();
         let mut open: Option<Piece<'t>> = None;
         let mut seen_operator = false;
         let mut depth = 0usize;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn operations_fall_into_pieces() {
         let text = r#"tensor<fp16, [1, 2]> a, int32 `b, c` = split(x = (p, q), y = string("a, \"(")) [name = string("n")]"#;
-        let pieces = Pieces::of(text);
+        let pieces = StatementParts::of(text);
         assert_eq!(shown(text, &pieces.outputs), ["tensor<fp16, [1, 2]> a", "int32 `b, c`"]);
         assert!(pieces.outputs[1].declares("b, c") && !pieces.outputs[1].declares("int32"));
         assert_eq!(&text[pieces.operator.clone()], "split");
@@ -147,14 +147,14 @@ mod tests {
             shown(text, &pieces.arguments),
             ["x = (p, q)", r#"y = string("a, \"(")"#, r#"name = string("n")"#]
         );
-        let bare = Pieces::of("print_it()");
+        let bare = StatementParts::of("print_it()");
         assert_eq!((bare.operator, bare.arguments.len()), (0..8, 0));
     }
 
     #[test]
     fn functions_fall_into_pieces() {
         let header = "func  main<ios17>(tensor<fp32, [1, ?]> x, fp32 y) [a = bool(true)]";
-        let pieces = Pieces::of(header);
+        let pieces = StatementParts::of(header);
         assert_eq!(&header[pieces.operator.clone()], "main<ios17>");
         assert_eq!(
             shown(header, &pieces.arguments),
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn blanks_and_comments_belong_to_no_piece() {
         let text = "fp16 // (half, half)\n  y=add\n(\n\tx // x = z,\n =a // )\n , `y` =\n b)";
-        let pieces = Pieces::of(text);
+        let pieces = StatementParts::of(text);
         assert_eq!(shown(text, &pieces.outputs), ["fp16 // (half, half)\n  y"]);
         assert_eq!(&text[pieces.operator.clone()], "add");
         assert_eq!(shown(text, &pieces.arguments), ["x // x = z,\n =a", "`y` =\n b"]);

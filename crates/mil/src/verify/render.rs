@@ -9,7 +9,7 @@ use coremill_io::{is_printable, printable, printable_line};
 use super::diagnostic::{Diagnostic, Location, Report};
 use super::severity::Severity;
 use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
-use crate::text::pieces::{Piece, Pieces, first_line};
+use crate::text::pieces::{Piece, StatementParts, first_line};
 use crate::text::{self, Listing, PrintOptions};
 
 /// How to render a report.
@@ -125,7 +125,7 @@ struct Lines<'l> {
     ops: HashMap<(usize, OpId), Range<usize>>,
     place: Place,
     /// Where the last statement stands, and its parts.
-    statement: (Range<usize>, Pieces<'l>),
+    statement: (Range<usize>, StatementParts<'l>),
 }
 
 /// A place in a text.
@@ -200,7 +200,7 @@ impl<'l> Lines<'l> {
         let ops = spans.map(|span| ((span.function, span.op), span.range.clone())).collect();
         let first = listing.text.find('\n').unwrap_or(listing.text.len());
         let place = Place { offset: 0, line: 1, column: 1, range: 0..first };
-        Lines { listing, ops, place, statement: (0..0, Pieces::default()) }
+        Lines { listing, ops, place, statement: (0..0, StatementParts::default()) }
     }
 
     fn excerpt(&mut self, location: &Location, width: usize) -> Option<Excerpt> {
@@ -211,7 +211,7 @@ impl<'l> Lines<'l> {
         };
         let text = self.listing.text.get(range.clone())?;
         if self.statement.0 != *range {
-            self.statement = (range.clone(), Pieces::of(text));
+            self.statement = (range.clone(), StatementParts::of(text));
         }
         let pieces = &self.statement.1;
         let mark = match &location.op {
@@ -296,7 +296,7 @@ fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
 }
 
 /// The part of an operation's text that a location is about.
-fn mark_in_op(pieces: &Pieces<'_>, location: &Location) -> Range<usize> {
+fn mark_in_op(pieces: &StatementParts<'_>, location: &Location) -> Range<usize> {
     let parameter = location.parameter.as_ref();
     let argument = parameter.and_then(|name| pieces.arguments.iter().find(|p| p.binds(name)));
     let value = location.value.as_ref().map(|value| value.name.as_str());
@@ -305,7 +305,7 @@ fn mark_in_op(pieces: &Pieces<'_>, location: &Location) -> Range<usize> {
 }
 
 /// The part of what stands before a function's body that a location is about.
-fn mark_in_header(pieces: &Pieces<'_>, location: &Location) -> Range<usize> {
+fn mark_in_header(pieces: &StatementParts<'_>, location: &Location) -> Range<usize> {
     let value = location.value.as_ref().map(|value| value.name.as_str());
     let feature = location.feature.as_ref().map(|feature| feature.name.as_str());
     let input = value.or(feature).and_then(|name| declaration(&pieces.arguments, name));

@@ -25,7 +25,7 @@ fn hostile_numbers_neither_panic_nor_grow() {
             program.remove("outputs");
             for part in ["inputs", "attributes"] {
                 if let Some(operands) = program.get_mut(part).and_then(Json::as_object_mut) {
-                    operands.values_mut().for_each(|operand| spoil(operand, &mut draw));
+                    operands.values_mut().for_each(|operand| corrupt(operand, &mut draw));
                 }
             }
             let run = catch_unwind(AssertUnwindSafe(|| {
@@ -54,12 +54,12 @@ fn hostile_numbers_neither_panic_nor_grow() {
 }
 
 /// Puts extreme numbers in place of some of an operand's: elements of a constant, extents of an input.
-fn spoil(operand: &mut Json, draw: &mut Draw) {
+fn corrupt(operand: &mut Json, draw: &mut Draw) {
     let Some(entries) = operand.as_object_mut() else { return };
     for part in ["values", "inputs"] {
         match entries.get_mut(part) {
-            Some(Json::Array(parts)) => parts.iter_mut().for_each(|part| spoil(part, draw)),
-            Some(Json::Object(parts)) => parts.values_mut().for_each(|part| spoil(part, draw)),
+            Some(Json::Array(parts)) => parts.iter_mut().for_each(|part| corrupt(part, draw)),
+            Some(Json::Object(parts)) => parts.values_mut().for_each(|part| corrupt(part, draw)),
             _ => {}
         }
     }

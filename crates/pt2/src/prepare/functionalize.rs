@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use super::edit::{Editor, named, positional};
 use super::functional::{self, Functional};
 use super::meta::{contiguous, is_contiguous, same_sizes};
-use super::view::{self, Found, MappedValue, View, size_arguments};
+use super::view::{self, MappedValue, View, ViewResult, size_arguments};
 use crate::error::{Error, escape_truncated};
 use crate::program::{
     Argument, ExportedProgram, Graph, InputKind, Meta, Node, Origin, Output, OutputKind, Target,
@@ -330,7 +330,7 @@ impl State<'_> {
             self.check_strided(root)?;
             let value = self.fresh(root, &node.origin)?;
             node.arguments[0] = Argument::Value(value);
-            if let [Found { view: View::Strided([_, _, offset]), .. }] = found.as_slice()
+            if let [ViewResult { view: View::Strided([_, _, offset]), .. }] = found.as_slice()
                 && let Some(argument) = node.arguments.get_mut(3)
             {
                 *argument = offset.clone();
@@ -338,11 +338,11 @@ impl State<'_> {
         }
         let results: Vec<ValueId> = node.defined().collect();
         self.editor.nodes.push(node);
-        let mut views: HashMap<ValueId, Found> =
+        let mut views: HashMap<ValueId, ViewResult> =
             found.into_iter().map(|found| (found.result, found)).collect();
         for result in results {
             match views.remove(&result) {
-                Some(Found { source, view, of_storage, .. }) if source < sources.len() => {
+                Some(ViewResult { source, view, of_storage, .. }) if source < sources.len() => {
                     let source =
                         if of_storage { self.root_of(sources[0]) } else { sources[source] };
                     self.view(result, source, view)?;

@@ -46,7 +46,7 @@ pub(super) enum View {
 }
 
 /// Which result is a view of which tensor argument.
-pub(super) struct Found {
+pub(super) struct ViewResult {
     pub(super) result: ValueId,
     /// The index among the tensors of the arguments.
     pub(super) source: usize,
@@ -63,7 +63,7 @@ pub(super) fn views(
     node: &Node,
     sources: &[&TensorMeta],
     editor: &mut Editor<'_>,
-) -> Result<Vec<Found>, Error> {
+) -> Result<Vec<ViewResult>, Error> {
     let Target::Operator { namespace, name, .. } = &node.target else { return Ok(Vec::new()) };
     let Some(source) = sources.first() else { return Ok(Vec::new()) };
     if namespace != "aten" {
@@ -89,7 +89,7 @@ pub(super) fn views(
                 "meshgrid" => View::ReadOnly(Box::new(node.clone()), ELEMENTS_SHARED),
                 _ => View::Expand,
             };
-            Found { result, source: index, view, of_storage: false }
+            ViewResult { result, source: index, view, of_storage: false }
         });
         return Ok(found.collect());
     }
@@ -100,7 +100,7 @@ pub(super) fn views(
         return Ok(Vec::new());
     };
     let of_storage = matches!(view, View::Strided(_));
-    Ok(vec![Found { result: *result, source: 0, view, of_storage }])
+    Ok(vec![ViewResult { result: *result, source: 0, view, of_storage }])
 }
 
 /// The view that the only result of a call is.
@@ -317,7 +317,7 @@ fn pieces(
     source: &TensorMeta,
     results: &[ValueId],
     editor: &Editor<'_>,
-) -> Result<Vec<Found>, Error> {
+) -> Result<Vec<ViewResult>, Error> {
     let Target::Operator { name, .. } = &node.target else { return Ok(Vec::new()) };
     let rank = source.sizes.len();
     let dim = match (name.as_str(), node.argument("dim")) {
@@ -349,7 +349,7 @@ fn pieces(
             start = end;
             view
         };
-        found.push(Found { result: *result, source: 0, view, of_storage: false });
+        found.push(ViewResult { result: *result, source: 0, view, of_storage: false });
     }
     Ok(found)
 }

@@ -16,7 +16,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 
 fn products(cases: &mut Vec<Case>) {
     let two = |salt| [x(&[2, 3], salt), x(&[3, 4], salt + 1)];
-    let with = |salt: u64, more: Given| [two(salt).to_vec(), vec![more]].concat();
+    let with = |salt: u64, more: OperandCase| [two(salt).to_vec(), vec![more]].concat();
     let s = &[2, 4];
     cases.push(op(Op::MatMul, &two(1), s));
     cases.push(op(Op::MatMul, &[x(&[2, 2, 3], 3), x(&[2, 3, 4], 4)], &[2, 2, 4]));
@@ -72,7 +72,7 @@ fn attention(cases: &mut Vec<Case>) {
     let (heads, width) = (2, 4);
     let last = &[2, 5, heads, width];
     let first = &[2, heads, 5, width];
-    let three = |shape: &[usize], salt: u64| -> Vec<Given> {
+    let three = |shape: &[usize], salt: u64| -> Vec<OperandCase> {
         (0..3).map(|at| x(shape, salt + at)).collect()
     };
     let make = |mask_kind| Op::Attention {
@@ -88,7 +88,7 @@ fn attention(cases: &mut Vec<Case>) {
         cases.push(op(make(mask), &three(first, 63), first));
     }
     let flags = given(&[2, 5], vec![1., 1., 0., 1., 1., 1., 0., 0., 1., 1.]);
-    let with = |more: &Given| [three(last, 66), vec![more.clone()]].concat();
+    let with = |more: &OperandCase| [three(last, 66), vec![more.clone()]].concat();
     cases.push(op(make(MaskKind::Custom), &with(&flags), last));
     cases.push(op(make(MaskKind::Bias), &with(&x(&[2, heads, 5, 5], 69)), last));
     for mask_kind in [MaskKind::None, MaskKind::Causal, MaskKind::SlidingWindow(2)] {

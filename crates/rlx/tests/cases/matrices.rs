@@ -49,7 +49,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 fn doubles(cases: &mut Vec<Case>, size: usize) {
     let one = &[size, size];
     let many = &[2, size, size];
-    let double = |given: Given| typed(given, DType::F64);
+    let double = |given: OperandCase| typed(given, DType::F64);
     let spd = |salt| double(given(one, definite(1, size, salt)));
     let batch = |salt| double(given(many, definite(2, size, salt)));
     let symmetric = |salt: u64| {
@@ -62,7 +62,7 @@ fn doubles(cases: &mut Vec<Case>, size: usize) {
         double(found)
     };
     let slopes = |shape: &[usize], salt| double(x(shape, salt));
-    let mut add = |of: Op, operands: &[Given], shape: &[usize]| {
+    let mut add = |of: Op, operands: &[OperandCase], shape: &[usize]| {
         cases.push(typed_op(of, operands, shape, DType::F64).within(2e-3));
     };
     add(Op::BiMap, &[slopes(&[2, size], 1), spd(2)], &[2, 2]);
@@ -113,7 +113,7 @@ fn doubles(cases: &mut Vec<Case>, size: usize) {
         });
         cases.push(own.within(2e-3));
     }
-    let mut add = |of: Op, operands: &[Given], shape: &[usize]| {
+    let mut add = |of: Op, operands: &[OperandCase], shape: &[usize]| {
         cases.push(typed_op(of, operands, shape, DType::F64).within(2e-3));
     };
     let length = size + size * size;
@@ -124,7 +124,7 @@ fn doubles(cases: &mut Vec<Case>, size: usize) {
         }
         found
     };
-    let flat = |given: Given| Given { shape: vec![length], ..given };
+    let flat = |given: OperandCase| OperandCase { shape: vec![length], ..given };
     let all = [flat(ladder(1, 41)), slopes(&[length], 42)];
     add(Op::EighBackward, &all, one);
     add(Op::EighBatchBackward, &[ladder(2, 43), slopes(&[2, length], 44)], many);

@@ -56,7 +56,7 @@ pub(crate) fn all() -> Vec<Case> {
 
 /// An operand.
 #[derive(Clone)]
-pub(crate) struct Given {
+pub(crate) struct OperandCase {
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
     pub(crate) elements: Vec<f32>,
@@ -76,39 +76,44 @@ pub(crate) fn noise(count: usize, salt: u64) -> Vec<f32> {
     (0..count + 8).map(|_| next()).skip(8).collect()
 }
 
-pub(crate) fn given(shape: &[usize], elements: Vec<f32>) -> Given {
-    Given { shape: shape.to_vec(), dtype: DType::F32, elements, bytes: None }
+pub(crate) fn given(shape: &[usize], elements: Vec<f32>) -> OperandCase {
+    OperandCase { shape: shape.to_vec(), dtype: DType::F32, elements, bytes: None }
 }
 
 /// Noise of a shape.
-pub(crate) fn x(shape: &[usize], salt: u64) -> Given {
+pub(crate) fn x(shape: &[usize], salt: u64) -> OperandCase {
     given(shape, noise(shape.iter().product(), salt))
 }
 
 /// Noise between two numbers.
-pub(crate) fn between(shape: &[usize], salt: u64, low: f32, high: f32) -> Given {
+pub(crate) fn between(shape: &[usize], salt: u64, low: f32, high: f32) -> OperandCase {
     let of = |x: f32| low + (x + 1.0) / 2.0 * (high - low);
     given(shape, noise(shape.iter().product(), salt).into_iter().map(of).collect())
 }
 
 /// Integers from 0 up to a number.
-pub(crate) fn indices(shape: &[usize], salt: u64, below: usize) -> Given {
+pub(crate) fn indices(shape: &[usize], salt: u64, below: usize) -> OperandCase {
     let of = |x: f32| (((x + 1.0) / 2.0 * below as f32) as usize).min(below - 1) as f32;
     given(shape, noise(shape.iter().product(), salt).into_iter().map(of).collect())
 }
 
-pub(crate) fn list(elements: &[f32]) -> Given {
+pub(crate) fn list(elements: &[f32]) -> OperandCase {
     given(&[elements.len()], elements.to_vec())
 }
 
-pub(crate) fn typed(mut given: Given, dtype: DType) -> Given {
+pub(crate) fn typed(mut given: OperandCase, dtype: DType) -> OperandCase {
     given.dtype = dtype;
     given
 }
 
 /// A parameter of bytes.
-pub(crate) fn packed(bytes: Vec<u8>) -> Given {
-    Given { shape: vec![bytes.len()], dtype: DType::U8, elements: Vec::new(), bytes: Some(bytes) }
+pub(crate) fn packed(bytes: Vec<u8>) -> OperandCase {
+    OperandCase {
+        shape: vec![bytes.len()],
+        dtype: DType::U8,
+        elements: Vec::new(),
+        bytes: Some(bytes),
+    }
 }
 
 /// Symmetric positive definite matrices.
@@ -130,11 +135,11 @@ pub(crate) fn definite(batch: usize, size: usize, salt: u64) -> Vec<f32> {
 }
 
 /// An operation on operands.
-pub(crate) fn op(op: Op, operands: &[Given], shape: &[usize]) -> Case {
+pub(crate) fn op(op: Op, operands: &[OperandCase], shape: &[usize]) -> Case {
     typed_op(op, operands, shape, DType::F32)
 }
 
-pub(crate) fn typed_op(op: Op, operands: &[Given], shape: &[usize], dtype: DType) -> Case {
+pub(crate) fn typed_op(op: Op, operands: &[OperandCase], shape: &[usize], dtype: DType) -> Case {
     let name = format!("{:?}", op.kind());
     graph(&name, operands, |graph, ids| graph.add_node(op, ids.to_vec(), Shape::new(shape, dtype)))
 }
@@ -142,7 +147,7 @@ pub(crate) fn typed_op(op: Op, operands: &[Given], shape: &[usize], dtype: DType
 /// A graph of operands and what is made of them.
 pub(crate) fn graph(
     name: &str,
-    operands: &[Given],
+    operands: &[OperandCase],
     build: impl FnOnce(&mut Graph, &[NodeId]) -> NodeId,
 ) -> Case {
     let mut graph = Graph::new(name);

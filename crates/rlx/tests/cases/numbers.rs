@@ -337,7 +337,7 @@ fn formats(cases: &mut Vec<Case>) {
 
 fn complex(cases: &mut Vec<Case>) {
     let s = &[3, 4];
-    let z = |salt| Given {
+    let z = |salt| OperandCase {
         shape: s.to_vec(),
         dtype: DType::C64,
         elements: noise(24, salt),

@@ -63,7 +63,7 @@ fn recurrent(cases: &mut Vec<Case>, length: usize) {
         };
         let shape = [batch, length, directions * hidden];
         for carry in [false, true] {
-            let operands = |gates: usize, salt: u64| -> Vec<Given> {
+            let operands = |gates: usize, salt: u64| -> Vec<OperandCase> {
                 let mut all = vec![x(&[batch, length, inputs], salt)];
                 all.extend(size(gates).iter().zip(1..).map(|(&size, at)| x(&[size], salt + at)));
                 all

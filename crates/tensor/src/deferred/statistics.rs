@@ -140,7 +140,7 @@ struct Extent<'a> {
     elements: &'a [[u8; 4]],
 }
 
-struct Found {
+struct PartialStatistics {
     /// The bits of the largest magnitude.
     largest: u32,
     min: i32,
@@ -152,10 +152,10 @@ struct Found {
 const LANES: usize = 16;
 
 impl Kernel for Extent<'_> {
-    type Output = Found;
+    type Output = PartialStatistics;
 
     #[inline(always)]
-    fn run<V: Vector>(self) -> Found {
+    fn run<V: Vector>(self) -> PartialStatistics {
         let mut largest = [0u32; LANES];
         let mut min = [i32::MAX; LANES];
         let mut max = [i32::MIN; LANES];
@@ -179,7 +179,7 @@ impl Kernel for Extent<'_> {
             max[0] = max[0].max(key);
             vanishing[0] += u32::from(vanishes(magnitude));
         }
-        Found {
+        PartialStatistics {
             largest: largest.into_iter().fold(0, u32::max),
             min: min.into_iter().fold(i32::MAX, i32::min),
             max: max.into_iter().fold(i32::MIN, i32::max),

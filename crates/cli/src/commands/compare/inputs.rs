@@ -1,7 +1,7 @@
 //! What both sides run on: the same arrays, each under the names that the side has for them.
 
 use coremill::convert::{fit, sample_inputs};
-use coremill::fed::feed;
+use coremill::feedback::feed;
 use coremill_session::{FeatureSpec, inputs};
 
 use super::{Args, Side};

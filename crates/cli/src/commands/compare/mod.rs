@@ -7,7 +7,7 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use coremill::compare::{self as library, PerOp, RunningModel};
-use coremill::fed::feed;
+use coremill::feedback::feed;
 use coremill::{FileKind, OpenedModel, arrays};
 use coremill_compiler::SourceMap;
 use coremill_engine::Numerics;

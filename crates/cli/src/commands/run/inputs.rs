@@ -1,7 +1,7 @@
 //! The inputs of the steps of a run, checked before the first one.
 
 use coremill::convert;
-use coremill::fed::feed;
+use coremill::feedback::feed;
 use coremill::images::Resize;
 use coremill_io::unknown_name;
 use coremill_session::{Session, arrays, images, inputs};

@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coremill::fed::feed;
+use coremill::feedback::feed;
 use coremill::{executorch, quantity};
 use coremill_engine::Limits;
 use coremill_session::{Array, Device, Hooks, Outputs, RunOptions, Session, Span, inputs};
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// What a run shows beside its outputs.
-enum Watched<'w> {
+enum Observation<'w> {
     Nothing,
     /// Values by name.
     Values(&'w [&'w str]),
@@ -224,16 +224,18 @@ fn perform(
 ) -> Result<Done, Failure> {
     let fed = &loaded.fed;
     let mut before: Option<Arrays> = None;
-    let mut run = |session: &mut dyn Session, step: &Arrays, how: Watched<'_>| {
+    let mut run = |session: &mut dyn Session, step: &Arrays, how: Observation<'_>| {
         let mut given = step.clone();
         feed(fed, session.inputs(), before.as_deref(), &mut given);
         let outputs = match how {
-            Watched::Values(names) => session.run_values(&inputs(&given), names).map(with_values),
-            Watched::Times(profile) => session.run_with(
+            Observation::Values(names) => {
+                session.run_values(&inputs(&given), names).map(with_values)
+            }
+            Observation::Times(profile) => session.run_with(
                 &inputs(&given),
                 &mut Hooks { profile: Some(profile), ..Hooks::default() },
             ),
-            Watched::Nothing => session.run(&inputs(&given)),
+            Observation::Nothing => session.run(&inputs(&given)),
         };
         let outputs = outputs.map_err(|error| failure(&error))?;
         let goes_on = |name: &str| fed.iter().any(|fed| fed.output == name);
@@ -247,7 +249,7 @@ fn perform(
     let names: Vec<&str> = args.values.iter().map(String::as_str).collect();
     for (index, step) in steps.iter().enumerate() {
         let start = Instant::now();
-        let how = if names.is_empty() { Watched::Nothing } else { Watched::Values(&names) };
+        let how = if names.is_empty() { Observation::Nothing } else { Observation::Values(&names) };
         results.push(run(session, step, how)?);
         if index == 0 {
             times.first = start.elapsed();
@@ -262,13 +264,13 @@ fn perform(
     if let Some(last) = steps.last() {
         for _ in 0..args.repeat.unwrap_or(0) {
             let start = Instant::now();
-            run(session, last, Watched::Nothing)?;
+            run(session, last, Observation::Nothing)?;
             times.repeats.push(start.elapsed());
         }
         if args.profile || args.trace.is_some() {
             for _ in 0..args.repeat.unwrap_or(1) {
                 let mut profile = Vec::new();
-                run(session, last, Watched::Times(&mut profile))?;
+                run(session, last, Observation::Times(&mut profile))?;
                 spans.push(profile);
             }
         }

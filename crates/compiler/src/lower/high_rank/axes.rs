@@ -10,7 +10,7 @@ use crate::lower::layout;
 use crate::lower::prelude::*;
 
 /// Along which axes an operation looks, and what it does with them.
-pub(super) struct Along {
+pub(super) struct AxisUse {
     /// The parameters that are tensors with those axes.
     operands: &'static [&'static str],
     /// The parameter that says which.
@@ -33,7 +33,7 @@ enum Effect {
 }
 
 /// How an operation is made one of few axes.
-pub(super) fn along(kind: OpKind, op: &Op) -> Option<Along> {
+pub(super) fn along(kind: OpKind, op: &Op) -> Option<AxisUse> {
     let (operands, parameter, effect): (&[&str], _, _) = match kind {
         OpKind::Reverse | OpKind::LayerNorm => (&["x"], "axes", Effect::Stay),
         OpKind::Softmax | OpKind::Cumsum | OpKind::Argsort | OpKind::Split | OpKind::Topk => {
@@ -49,7 +49,7 @@ pub(super) fn along(kind: OpKind, op: &Op) -> Option<Along> {
         OpKind::ScatterAlongAxis => (&["data", "indices", "updates"], "axis", Effect::Stay),
         _ => return None,
     };
-    Some(Along { operands, parameter, effect })
+    Some(AxisUse { operands, parameter, effect })
 }
 
 /// Ranges of axes: those named by themselves, what lies between them as one. Neighbours that are named stay
@@ -66,7 +66,7 @@ fn ranges(rank: usize, named: &[usize]) -> Vec<Range<usize>> {
     ranges
 }
 
-fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec<usize>> {
+fn axes_of(builder: &Builder, op: &Op, along: &AxisUse, rank: usize) -> Result<Vec<usize>> {
     let rank = rank + usize::from(along.effect == Effect::Insert);
     let mut axes = match axes(builder, op, along.parameter, rank)? {
         Some(axes) => axes,
@@ -82,7 +82,7 @@ fn axes_of(builder: &Builder, op: &Op, along: &Along, rank: usize) -> Result<Vec
     Ok(axes)
 }
 
-pub(super) fn apply(builder: &mut Builder, op: Op, along: Along) -> Result<Vec<ValueId>> {
+pub(super) fn apply(builder: &mut Builder, op: Op, along: AxisUse) -> Result<Vec<ValueId>> {
     let values = op.bindings(along.operands[0]);
     let Some(Binding::Value(first)) = values.first() else { refuse!("an operand is not a value") };
     let dims = dims_of(builder, *first)?;
@@ -158,7 +158,7 @@ fn keeps_dims(op: &Op) -> bool {
 }
 
 /// Tensors beside each other along an axis of their own.
-fn inserted(builder: &mut Builder, op: Op, along: &Along, axis: usize) -> Result<Vec<ValueId>> {
+fn inserted(builder: &mut Builder, op: Op, along: &AxisUse, axis: usize) -> Result<Vec<ValueId>> {
     let mut low = op.clone();
     let mut bindings = Vec::new();
     let mut sizes = Vec::new();
@@ -180,7 +180,7 @@ fn inserted(builder: &mut Builder, op: Op, along: &Along, axis: usize) -> Result
 fn one_by_one(
     builder: &mut Builder,
     op: Op,
-    along: &Along,
+    along: &AxisUse,
     axes: &[usize],
 ) -> Result<Vec<ValueId>> {
     let steps = matches!(along.effect, Effect::Stay | Effect::Reduce)

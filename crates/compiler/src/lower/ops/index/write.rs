@@ -96,7 +96,7 @@ fn put(
 }
 
 /// What is written along an axis; all of rank 1 at least.
-struct Along {
+struct AxisWrite {
     x: ValueId,
     axis: usize,
     indices: ValueId,
@@ -104,8 +104,8 @@ struct Along {
     source: ValueId,
 }
 
-impl Along {
-    fn of(call: &mut Call<'_, '_>) -> Result<Along> {
+impl AxisWrite {
+    fn of(call: &mut Call<'_, '_>) -> Result<AxisWrite> {
         let (x, indices) = (call.value("self")?, call.value("index")?);
         let x = call.with_axes(x)?;
         let axis = call.axis("dim", call.rank(x))?;
@@ -118,12 +118,12 @@ impl Along {
             true => call.expand_dims(source, &[axis as i32])?,
             false => source,
         };
-        Ok(Along { x, axis, indices, source })
+        Ok(AxisWrite { x, axis, indices, source })
     }
 }
 
 fn index_add(call: &mut Call<'_, '_>) -> ValueResult {
-    let Along { x, axis, indices, source } = Along::of(call)?;
+    let AxisWrite { x, axis, indices, source } = AxisWrite::of(call)?;
     let alpha = call.float("alpha")?;
     let source = call.scaled(source, alpha)?;
     let y = written_along(call, x, indices, source, axis, "add")?;
@@ -131,13 +131,13 @@ fn index_add(call: &mut Call<'_, '_>) -> ValueResult {
 }
 
 fn index_copy(call: &mut Call<'_, '_>) -> ValueResult {
-    let Along { x, axis, indices, source } = Along::of(call)?;
+    let AxisWrite { x, axis, indices, source } = AxisWrite::of(call)?;
     let y = put(call, x, indices, source, axis, "update")?;
     like_self(call, y)
 }
 
 fn index_reduce(call: &mut Call<'_, '_>) -> ValueResult {
-    let Along { x, axis, indices, source } = Along::of(call)?;
+    let AxisWrite { x, axis, indices, source } = AxisWrite::of(call)?;
     let mode = match call.text("reduce")? {
         Some("prod") => "mul",
         Some("amax") => "max",

@@ -85,7 +85,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
 fn joined(
     work: &Work<'_>,
     editor: &Editor,
-    found: &Found,
+    found: &AttentionMatch,
     views: [&StridedSlice; 2],
     kernel: &Attention,
     place: usize,
@@ -133,7 +133,7 @@ fn repeating(
 }
 
 /// Nodes that together are an attention.
-struct Found {
+struct AttentionMatch {
     query: Operand,
     key: Operand,
     /// Whether the keys' last two axes change places.
@@ -152,14 +152,14 @@ fn recognise(
     graph: &Graph,
     editor: &Editor,
     index: usize,
-) -> Option<Found> {
+) -> Option<AttentionMatch> {
     let node = editor.node(index)?;
     match node.operation()? {
         OpKind::ScaledDotProductAttention => {
             let one = |name: &str| node.bound(name).first().cloned();
             let query = one("query")?;
             let depth = *graph.shape(&query)?.last()?;
-            Some(Found {
+            Some(AttentionMatch {
                 query,
                 key: one("key")?,
                 key_is_transposed: false,
@@ -182,7 +182,7 @@ fn written_out(
     graph: &Graph,
     editor: &Editor,
     index: usize,
-) -> Option<Found> {
+) -> Option<AttentionMatch> {
     let softmax = editor.node(index)?;
     if rounding(source, graph, softmax.outputs[0]) != Rounding::None {
         return None;
@@ -219,7 +219,7 @@ fn written_out(
                     return None;
                 }
                 nodes.reverse();
-                return Some(Found {
+                return Some(AttentionMatch {
                     query: x.clone(),
                     key: y.clone(),
                     key_is_transposed: !transpose_y,
@@ -305,7 +305,7 @@ impl Layout {
         source: &FunctionContext,
         graph: &Graph,
         editor: &Editor,
-        found: &Found,
+        found: &AttentionMatch,
     ) -> Option<Layout> {
         let view = |operand: &Operand| -> Option<StridedSlice> {
             let look = strided(source, graph, editor, operand)?;
@@ -430,7 +430,7 @@ fn mask_layout(
     source: &FunctionContext,
     graph: &Graph,
     mask: &Operand,
-    found: &Found,
+    found: &AttentionMatch,
     shape: &AttentionShape,
 ) -> Option<(Operand, [usize; 4])> {
     let mut operand = mask.clone();

@@ -64,7 +64,7 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     for slot in outputs.iter().filter_map(Operand::slot) {
         lowering.give_floats(slot);
     }
-    let nodes = lowering.draft.into_iter().flatten().map(Draft::into_node).collect();
+    let nodes = lowering.draft.into_iter().flatten().map(PendingNode::into_node).collect();
     Ok(Region { inputs, nodes, outputs, releases: Vec::new() })
 }
 
@@ -124,17 +124,17 @@ impl PendingValue {
 }
 
 /// A node to be.
-enum Draft {
+enum PendingNode {
     Node(Node),
     /// A product whose results are codes, to which others may yet be added.
     Product(OpId, Box<ProductKernel>, Vec<Operand>, SlotId),
 }
 
-impl Draft {
+impl PendingNode {
     fn into_node(self) -> Node {
         match self {
-            Draft::Node(node) => node,
-            Draft::Product(op, kernel, inputs, output) => {
+            PendingNode::Node(node) => node,
+            PendingNode::Product(op, kernel, inputs, output) => {
                 Node { op, kind: NodeKind::Kernel(kernel), inputs, outputs: vec![output] }
             }
         }
@@ -143,7 +143,7 @@ impl Draft {
 
 struct Lowering<'l, 'w> {
     work: &'l mut Work<'w>,
-    draft: Vec<Option<Draft>>,
+    draft: Vec<Option<PendingNode>>,
     tensors: Vec<Tensor>,
     /// The codes of results of `quantize`.
     quantized: HashMap<SlotId, QuantizedTensor>,
@@ -206,7 +206,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             }),
             None => editor.take(index),
         };
-        self.draft.extend(node.map(|node| Some(Draft::Node(node))));
+        self.draft.extend(node.map(|node| Some(PendingNode::Node(node))));
         Ok(())
     }
 
@@ -428,13 +428,14 @@ impl<'l, 'w> Lowering<'l, 'w> {
                 continue;
             }
             let other_slot = if last { self.last(other.tensor) } else { self.own(other.tensor) };
-            let Some(Draft::Product(_, mut kernel, mut inputs, _)) = self.draft[at].take() else {
+            let Some(PendingNode::Product(_, mut kernel, mut inputs, _)) = self.draft[at].take()
+            else {
                 continue;
             };
             kernel.add(sum(own.affine, other.affine), affine);
             inputs.push(Operand::Slot(other_slot));
             let slot = self.add_codes(&shape);
-            self.draft.push(Some(Draft::Product(op, kernel, inputs, slot)));
+            self.draft.push(Some(PendingNode::Product(op, kernel, inputs, slot)));
             return self.add_tensor(op, shape, slot, last, affine);
         }
         let [left, right] = terms;
@@ -543,7 +544,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             self.products.insert(slot, self.draft.len());
         }
         let inputs = vec![Operand::Slot(input)];
-        self.draft.push(Some(Draft::Product(op, Box::new(kernel), inputs, slot)));
+        self.draft.push(Some(PendingNode::Product(op, Box::new(kernel), inputs, slot)));
         Ok(self.add_tensor(op, shape, slot, last, affine))
     }
 
@@ -680,7 +681,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
 
     fn push(&mut self, op: OpId, kernel: Box<dyn Kernel>, inputs: Vec<Operand>, output: SlotId) {
         let kind = NodeKind::Kernel(kernel);
-        self.draft.push(Some(Draft::Node(Node { op, kind, inputs, outputs: vec![output] })));
+        self.draft.push(Some(PendingNode::Node(Node { op, kind, inputs, outputs: vec![output] })));
     }
 
     /// A slot for the codes of a tensor.

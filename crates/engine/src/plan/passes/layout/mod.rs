@@ -66,7 +66,7 @@ struct FusedNodes {
 }
 
 /// A region while it is written anew.
-struct Draft {
+struct RegionBuilder {
     nodes: Vec<Node>,
     known: FusedNodes,
     /// Whether a slot is used by what computes with channels last, perhaps after functions that can do
@@ -105,7 +105,7 @@ impl Layout<'_, '_> {
         let known = FusedNodes { convolutions, shuffles };
         let wanted = rules::wanted(self.work, &region, &known);
         let Region { inputs, nodes, outputs, .. } = region;
-        let mut draft = Draft { nodes: Vec::with_capacity(nodes.len()), known, wanted };
+        let mut draft = RegionBuilder { nodes: Vec::with_capacity(nodes.len()), known, wanted };
         for node in nodes {
             let op = node.op;
             let convert = self.convert(&mut draft, node);
@@ -118,7 +118,7 @@ impl Layout<'_, '_> {
     }
 
     /// Writes a node, on twins if that is better.
-    fn convert(&mut self, draft: &mut Draft, node: Node) -> Result<()> {
+    fn convert(&mut self, draft: &mut RegionBuilder, node: Node) -> Result<()> {
         let Some(mut node) = rules::apply(self, draft, node)? else { return Ok(()) };
         for slot in node.inputs.iter().filter_map(Operand::slot) {
             self.put_back(draft, slot);
@@ -142,7 +142,7 @@ impl Layout<'_, '_> {
     }
 
     /// Makes sure that a slot holds its tensor in its own order.
-    fn put_back(&mut self, draft: &mut Draft, slot: SlotId) {
+    fn put_back(&mut self, draft: &mut RegionBuilder, slot: SlotId) {
         let Some(op) = self.scope.pending.remove(&slot) else { return };
         let Some(&twin) = self.scope.twins.get(&slot) else { return };
         let rank = self.shape_of(twin).len();
@@ -154,7 +154,14 @@ impl Layout<'_, '_> {
     }
 
     /// Writes one slot with the axes of another in a given order.
-    fn permute(&self, draft: &mut Draft, op: OpId, from: SlotId, to: SlotId, axes: Vec<usize>) {
+    fn permute(
+        &self,
+        draft: &mut RegionBuilder,
+        op: OpId,
+        from: SlotId,
+        to: SlotId,
+        axes: Vec<usize>,
+    ) {
         let shape = self.shape_of(from);
         let kind = if keeps_order(&shape, &axes) {
             NodeKind::Alias
@@ -183,7 +190,7 @@ impl Layout<'_, '_> {
     /// An operand with its channels last, for an operation that broadcasts its operands to a rank.
     fn last(
         &mut self,
-        draft: &mut Draft,
+        draft: &mut RegionBuilder,
         op: OpId,
         operand: &Operand,
         rank: usize,
@@ -222,7 +229,7 @@ impl Layout<'_, '_> {
     }
 
     /// The twin of a slot.
-    fn channels_last_of(&mut self, draft: &mut Draft, op: OpId, slot: SlotId) -> SlotId {
+    fn channels_last_of(&mut self, draft: &mut RegionBuilder, op: OpId, slot: SlotId) -> SlotId {
         if let Some(&twin) = self.scope.twins.get(&slot) {
             return twin;
         }

@@ -18,7 +18,9 @@ use super::images::{InstanceNorm, Resize};
 use super::kernels::{ChannelAffine, GlobalMean, Pools};
 use super::permute::Permute;
 use super::shuffles::Shuffle;
-use super::{Draft, FusedNodes, Layout, keeps_order, may_have_twin, permuted, to_first, to_last};
+use super::{
+    FusedNodes, Layout, RegionBuilder, keeps_order, may_have_twin, permuted, to_first, to_last,
+};
 use crate::array::Array;
 use crate::error::{Result, fail};
 use crate::ops::image_resizing::{self, Tap};
@@ -85,7 +87,7 @@ pub(super) fn wanted(work: &Work<'_>, region: &Region, known: &FusedNodes) -> Ve
 /// Writes a node on twins, if it can and it is worth it; else gives it back.
 pub(super) fn apply(
     layout: &mut Layout<'_, '_>,
-    draft: &mut Draft,
+    draft: &mut RegionBuilder,
     node: Node,
 ) -> Result<Option<Node>> {
     let Some(rule) = rule(layout.work, &node, &draft.known) else { return Ok(Some(node)) };
@@ -108,7 +110,12 @@ pub(super) fn apply(
     Ok(None)
 }
 
-fn write(layout: &mut Layout<'_, '_>, draft: &mut Draft, node: Node, rule: Rule) -> Result<()> {
+fn write(
+    layout: &mut Layout<'_, '_>,
+    draft: &mut RegionBuilder,
+    node: Node,
+    rule: Rule,
+) -> Result<()> {
     let at = position(&node, "x").unwrap_or(0);
     let alpha = position(&node, "alpha").unwrap_or(0);
     let Node { op, kind, mut inputs, outputs } = node;
@@ -245,7 +252,7 @@ fn write(layout: &mut Layout<'_, '_>, draft: &mut Draft, node: Node, rule: Rule)
 /// what a twin would be made of.
 fn transpose(
     layout: &mut Layout<'_, '_>,
-    draft: &mut Draft,
+    draft: &mut RegionBuilder,
     node: Node,
     axes: &[usize],
 ) -> Option<Node> {
@@ -267,7 +274,7 @@ fn transpose(
 /// Batch normalization that stays in its own order, as what can be fused with its neighbours.
 fn in_own_order(
     layout: &mut Layout<'_, '_>,
-    draft: &mut Draft,
+    draft: &mut RegionBuilder,
     node: Node,
     scale: Vec<f32>,
     shift: Vec<f32>,

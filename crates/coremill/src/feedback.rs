@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use coremill::engine::Array;
-//! use coremill::fed::{StateFeedback, feed};
+//! use coremill::feedback::{StateFeedback, feed};
 //! use coremill::graph::DType;
 //!
 //! let position = StateFeedback { input: "position".into(), output: "next".into(), first: Some(vec![0]) };
@@ -34,7 +34,7 @@ pub struct StateFeedback {
 }
 
 /// The inputs of a model that its outputs feed. Metadata that says something else says nothing.
-pub fn fed(model: &Model) -> Vec<StateFeedback> {
+pub fn state_feedback(model: &Model) -> Vec<StateFeedback> {
     let metadata = model.description.metadata.as_ref();
     let told = metadata.and_then(|metadata| metadata.user_defined(FED_KEY));
     told.and_then(|told| serde_json::from_str(told).ok()).unwrap_or_default()

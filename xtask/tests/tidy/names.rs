@@ -1,0 +1,75 @@
+//! Names of types, functions and modules that only this project would understand.
+
+/// Participles that name types of the field.
+const TERMS: [&str; 2] = ["Memoized", "Verified"];
+
+/// Irregular participles, which say of a thing what was done to it and not what it is.
+const PARTICIPLES: [&str; 17] = [
+    "Begun", "Built", "Chosen", "Found", "Given", "Grown", "Held", "Hidden", "Kept", "Known",
+    "Lent", "Lying", "Made", "Seen", "Stored", "Taken", "Told",
+];
+
+/// Types that once had names of this project's own, whose terms are in use now.
+const COINED_TYPES: [&str; 40] = [
+    "Absent", "Along", "Anything", "Around", "Beside", "Care", "Claim", "Crumbs", "Culprits",
+    "Cure", "Demands", "Draft", "Dynamism", "Ends", "Fate", "Fed", "Feed", "Figures", "Folded",
+    "Gaps", "Hit", "Holds", "Joining", "Ladder", "Lay", "Look", "Middle", "Mistake", "Most",
+    "Natives", "Outside", "Pieces", "Ranks", "Reach", "Remake", "Rung", "Spare", "Spot", "Stands",
+    "Trouble",
+];
+
+/// Functions and modules of which the same is true.
+const COINED_ITEMS: [&str; 24] = [
+    "adopt",
+    "afresh",
+    "blame",
+    "crumbs",
+    "culprits",
+    "emptied",
+    "fed",
+    "forgets",
+    "group_queries",
+    "idle_rules",
+    "keep_apart",
+    "merge_duplicates",
+    "namesake",
+    "ours",
+    "own_times",
+    "pickers",
+    "restate",
+    "simplify_updates",
+    "spoil",
+    "state_literals",
+    "surrounded",
+    "tend",
+    "told",
+    "trits",
+];
+
+/// Names that are no terms of the field among the types, functions and modules of a source, each with its line.
+pub(crate) fn odd_names(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let keyword = words.by_ref().find(|word| {
+            let modifiers = ["", "pub", "crate", "super", "in", "const", "unsafe", "async"];
+            !modifiers.contains(word)
+        });
+        let (Some(keyword), Some(name)) = (keyword, words.find(|word| !word.is_empty())) else {
+            continue;
+        };
+        let odd = match keyword {
+            "struct" | "enum" | "trait" => {
+                let is_bare = !name[1..].contains(|c: char| c.is_ascii_uppercase());
+                let is_participle = is_bare && name.ends_with("ed") || PARTICIPLES.contains(&name);
+                (is_participle && !TERMS.contains(&name)) || COINED_TYPES.contains(&name)
+            }
+            "fn" | "mod" => COINED_ITEMS.contains(&name),
+            _ => false,
+        };
+        if odd && !line.trim_start().starts_with("//") {
+            found.push(format!("{}: `{name}` is no term of the field", at + 1));
+        }
+    }
+    found
+}
