@@ -141,7 +141,7 @@ def lower(
         decompose_sdpa: write attention out where Core ML has an operation for it.
         skip_passes: passes to leave out, by name.
         quantization: weights as integers: the fields of coremltools' `OpLinearQuantizerConfig`.
-        skip_ops: operators that stay outside of Core ML: `"aten.mm.default"`.
+        skip_ops: operators that stay outside Core ML: `"aten.mm.default"`.
         full_graph: refuse programs of which Core ML cannot run all.
         portable: delegate nothing: ExecuTorch's portable kernels run the program.
         take_over_constant_data: weights become part of the models; otherwise they are inputs.

@@ -197,18 +197,18 @@ fn findings(
     findings
 }
 
-/// The call that an operation comes from, and the options that keep it in fp32.
+/// The call that an operation comes from, and the names by which it is kept in fp32.
 fn origin(op: &Op) -> String {
     let mut text = String::new();
     let value = without_precision(&op.name);
     let Some(operator) = &op.operator else {
-        return format!(" To keep it in fp32, pass `--fp32-values {value}`.");
+        return format!(" To keep it in fp32, list `{value}` among the fp32 values.");
     };
     // The page shows the module and the line below the finding.
     let _ = write!(text, " It comes from `{operator}`");
-    let _ = write!(text, ". To keep it in fp32, pass `--fp32-values {value}`");
+    let _ = write!(text, ". To keep it in fp32, list `{value}` among the fp32 values");
     if !op.module.is_empty() {
-        let _ = write!(text, " or `--fp32-modules {}`", op.module);
+        let _ = write!(text, " or `{}` among the fp32 modules", op.module);
     }
     text + "."
 }

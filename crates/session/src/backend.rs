@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use coremill_coreml::Plan;
-use coremill_engine::{Array, Engine, Outputs};
+use coremill_engine::{Array, Engine, Outputs, Value};
 use coremill_io::unknown_name;
 use coremill_runtime::Hooks;
 
@@ -9,7 +9,7 @@ use crate::FeatureSpec;
 use crate::error::{Error, ErrorKind, Result, fail};
 use crate::input::Input;
 use crate::options::RunOptions;
-use crate::values;
+use crate::values::ValueRecorder;
 
 /// Inputs by name.
 pub type Inputs<'a> = [(&'a str, &'a dyn Input)];
@@ -101,7 +101,14 @@ pub trait Session: Send {
     ///
     /// Each operation runs by itself, as the program has it, so that a run takes longer.
     fn run_values(&mut self, inputs: &Inputs<'_>, names: &[&str]) -> Result<(Outputs, Outputs)> {
-        values::run(self, inputs, names)
+        let arrays = self.check(inputs)?;
+        let mut recorder = ValueRecorder::new(names);
+        let mut record = |_: &str, name: &str, value: &Value| recorder.record(name, value);
+        let mut hooks = Hooks { observe: Some(&mut record), ..Hooks::default() };
+        let outputs = self.run_with(inputs, &mut hooks)?;
+        let values =
+            recorder.finish(&outputs, (self.inputs(), &arrays), |name| self.constant(name))?;
+        Ok((outputs, values))
     }
 
     /// A value that is the same in every run, by name; `None` if there is none, or none that this device shows.

@@ -34,7 +34,7 @@
 //! | `options`, `device` | [`RunOptions`], [`Device`] |
 //! | `input` | [`Input`]: slices and arrays that runs take |
 //! | [`arrays`], `images`, `random` | inputs from numpy's files, from pictures, and random ones |
-//! | `values` | values inside of a program, by name |
+//! | `values` | values inside a program, by name |
 //! | `vocabulary` | the range of inputs that are indices of a table |
 //! | `file_kind` | [`FileKind::detect`]: the content of a path |
 //! | `save` | [`save()`]: writes a model in the form of the path's extension |

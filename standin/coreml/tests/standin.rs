@@ -67,13 +67,13 @@ fn floats(values: &[f32]) -> Vec<u8> {
 }
 
 /// An output that tells whether Core ML wrote to its memory itself.
-struct Watched {
+struct WatchedOutput {
     bytes: Vec<u8>,
     shape: Vec<usize>,
     asked: usize,
 }
 
-impl Output for Watched {
+impl Output for WatchedOutput {
     fn name(&self) -> &str {
         "y"
     }
@@ -110,7 +110,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         let input = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let expected = floats(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
-        let mut y = Watched { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
+        let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!((y.asked, &y.bytes), (1, &expected), "Core ML wrote to our memory");
         // In another type the result is padded, and copied by its strides.
@@ -145,7 +145,7 @@ fn memory_that_core_ml_refuses_is_written_to_by_us() {
         let input = floats(&[0.0; 6]);
         let x = Tensor::contiguous(DType::Fp32, &[2, 3], &input).expect("fits");
         for asked in [2, 1] {
-            let mut y = Watched { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
+            let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
             model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
             assert_eq!((y.asked, y.bytes), (asked, floats(&[1.0; 6])), "it is not tried twice");
         }

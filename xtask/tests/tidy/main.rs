@@ -279,7 +279,11 @@ fn messages_state_requirements() {
 
 #[test]
 fn names_are_terms_of_the_field() {
-    assert_clean(&["rs"], |_, text| names::odd_names(text));
+    let planted = |place: &str| place.ends_with("tidy/planted.rs");
+    assert_clean(&["rs"], |place, text| match planted(place) {
+        true => vec![],
+        false => names::odd_names(text),
+    });
 }
 
 #[test]

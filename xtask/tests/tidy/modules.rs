@@ -48,7 +48,7 @@ struct Invocation {
     names: BTreeSet<String>,
 }
 
-enum Found {
+enum Resolution {
     Module(Id),
     /// An item, and the module that defines it.
     Item(Id),
@@ -252,7 +252,7 @@ impl Crate {
     fn definitions(&self, id: Id, path: &[String]) -> Option<Definitions> {
         let name = path.last()?;
         let defining = match self.find(id, path, &mut BTreeSet::new()) {
-            Some(Found::Item(defining)) => Some(defining),
+            Some(Resolution::Item(defining)) => Some(defining),
             _ => self
                 .line(id)
                 .into_iter()
@@ -314,7 +314,12 @@ impl Crate {
     }
 
     /// What `path` stands for in module `id`.
-    fn find(&self, id: Id, path: &[String], seen: &mut BTreeSet<(Id, String)>) -> Option<Found> {
+    fn find(
+        &self,
+        id: Id,
+        path: &[String],
+        seen: &mut BTreeSet<(Id, String)>,
+    ) -> Option<Resolution> {
         let mut at = id;
         for (index, word) in path.iter().enumerate() {
             match word.as_str() {
@@ -322,12 +327,12 @@ impl Crate {
                 "self" => {}
                 "super" => at = self.modules[at].parent?,
                 name => match self.look_up(at, name, index == 0, seen)? {
-                    Found::Module(module) => at = module,
+                    Resolution::Module(module) => at = module,
                     item => return Some(item),
                 },
             }
         }
-        Some(Found::Module(at))
+        Some(Resolution::Module(at))
     }
 
     /// What `name` stands for in module `id`; `seen` is what is being looked up already.
@@ -337,13 +342,13 @@ impl Crate {
         name: &str,
         first: bool,
         seen: &mut BTreeSet<(Id, String)>,
-    ) -> Option<Found> {
+    ) -> Option<Resolution> {
         let module = &self.modules[id];
         if let Some(child) = module.children.get(name) {
-            return Some(Found::Module(*child));
+            return Some(Resolution::Module(*child));
         }
         if module.items.contains(name) {
-            return Some(Found::Item(id));
+            return Some(Resolution::Item(id));
         }
         if !seen.insert((id, name.to_owned())) {
             return None;
@@ -354,10 +359,10 @@ impl Crate {
             return if itself { None } else { self.find(id, path, seen) };
         }
         let found = module.globs.iter().find_map(|glob| match self.find(id, glob, seen)? {
-            Found::Module(target) if target != id => self.look_up(target, name, false, seen),
+            Resolution::Module(target) if target != id => self.look_up(target, name, false, seen),
             _ => None,
         });
-        found.or_else(|| module.named.contains(name).then_some(Found::Item(id)))
+        found.or_else(|| module.named.contains(name).then_some(Resolution::Item(id)))
     }
 
     /// The module itself and what it lies in, from the crate down.
@@ -374,7 +379,7 @@ impl Crate {
         for (id, module) in self.modules.iter().enumerate() {
             let from = self.line(id);
             for path in &module.paths {
-                let Some(Found::Item(used)) = self.find(id, path, &mut BTreeSet::new()) else {
+                let Some(Resolution::Item(used)) = self.find(id, path, &mut BTreeSet::new()) else {
                     continue;
                 };
                 let to = self.line(used);
