@@ -102,6 +102,7 @@ fn make_with(
     hint: Option<String>,
     fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
 ) -> PyErr {
+    let (message, hint) = (in_python(&message), hint.as_deref().map(in_python));
     let made = || -> PyResult<PyErr> {
         let class = py.import("coremill._errors")?.getattr(class)?;
         let keywords = PyDict::new(py);
@@ -110,6 +111,24 @@ fn make_with(
         Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
     };
     made().unwrap_or_else(|error| error)
+}
+
+/// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
+const OPTION: &str = "the option `";
+
+/// The text with the options that libraries name as arguments in Python: `target="ios18"`.
+fn in_python(text: &str) -> String {
+    let mut parts = text.split(OPTION);
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (option, rest) = part.split_once('`').unwrap_or((part, ""));
+        let argument = match option.split_once('=') {
+            Some((name, value)) if value.parse::<f64>().is_err() => format!("{name}=\"{value}\""),
+            _ => option.to_owned(),
+        };
+        told += &format!("`{argument}`{rest}");
+    }
+    told
 }
 
 /// The user's input is at fault.

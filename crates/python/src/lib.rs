@@ -5,13 +5,14 @@
 //! | `exported` | takes a `torch.export.ExportedProgram` over in memory |
 //! | `options` | keyword arguments as options |
 //! | `model`, `program` | the classes `Model` and `Program`, and what runs them |
-//! | `arrays`, `path` | arrays of numpy and torch, pictures of Pillow; paths |
+//! | `arguments`, `arrays`, `path` | arguments: texts and numbers, arrays of numpy and torch, pictures of Pillow, paths |
 //! | `compress`, `quantize` | weights and activations made smaller |
 //! | `compare` | what lies how far apart |
 //! | `edge` | what ExecuTorch's partitioner and backend ask for |
 //! | `work` | work without Python's lock, Ctrl-C, progress |
 //! | `error` | exceptions |
 
+mod arguments;
 mod arrays;
 mod compare;
 mod compress;

@@ -13,6 +13,7 @@ use coremill_session::{RunOptions, Session as Running, inputs as by_name};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::arguments::{Count, Text};
 use crate::error::{self, Failure};
 use crate::exported::BorrowedTensor;
 use crate::path::PathArgument;
@@ -87,7 +88,7 @@ impl Model {
         if let Some(session) = known(slf.get()) {
             return Ok(session);
         }
-        let made = Py::new(py, slf.get().session(py, None, "fast", 0)?)?;
+        let made = Py::new(py, slf.get().session(py, None, Text("fast".to_owned()), Count(0))?)?;
         let mut session = slf.get().default.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(session.get_or_insert(made).clone_ref(py))
     }
@@ -165,8 +166,8 @@ impl Model {
     }
 
     #[setter]
-    fn set_author(&self, author: String) {
-        self.edit(|metadata| metadata.author = author);
+    fn set_author(&self, author: Text) {
+        self.edit(|metadata| metadata.author = author.0);
     }
 
     /// The license in the metadata.
@@ -176,8 +177,8 @@ impl Model {
     }
 
     #[setter]
-    fn set_license(&self, license: String) {
-        self.edit(|metadata| metadata.license = license);
+    fn set_license(&self, license: Text) {
+        self.edit(|metadata| metadata.license = license.0);
     }
 
     /// The description in the metadata.
@@ -187,8 +188,8 @@ impl Model {
     }
 
     #[setter]
-    fn set_description(&self, description: String) {
-        self.edit(|metadata| metadata.short_description = description);
+    fn set_description(&self, description: Text) {
+        self.edit(|metadata| metadata.short_description = description.0);
     }
 
     /// The version in the metadata.
@@ -198,8 +199,8 @@ impl Model {
     }
 
     #[setter]
-    fn set_model_version(&self, version: String) {
-        self.edit(|metadata| metadata.version = version);
+    fn set_model_version(&self, version: Text) {
+        self.edit(|metadata| metadata.version = version.0);
     }
 
     /// The notes in the metadata, by key. Assigning to a key sets a note.
@@ -237,7 +238,7 @@ impl Model {
     }
 
     /// Sets a state.
-    fn set_state(slf: &Bound<'_, Self>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn set_state(slf: &Bound<'_, Self>, name: Text, value: &Bound<'_, PyAny>) -> PyResult<()> {
         Model::default_session(slf)?.get().set_state(slf.py(), name, value)
     }
 
@@ -247,16 +248,20 @@ impl Model {
     }
 
     /// A user of the model with states of its own.
-    #[pyo3(signature = (function = None, *, precision = "fast", threads = 0))]
+    #[pyo3(
+        signature = (function = None, *, precision = Text("fast".to_owned()), threads = Count(0)),
+        text_signature = "($self, function=None, *, precision='fast', threads=0)"
+    )]
     pub(crate) fn session(
         &self,
         py: Python<'_>,
-        function: Option<String>,
-        precision: &str,
-        threads: usize,
+        function: Option<Text>,
+        precision: Text,
+        threads: Count,
     ) -> PyResult<Session> {
         self.unchanged(py)?;
-        let precision = self::precision(py, precision)?;
+        let precision = self::precision(py, &precision.0)?;
+        let threads = threads.0;
         let opened = self.opened();
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
@@ -264,7 +269,7 @@ impl Model {
             let options = RunOptions { numerics: precision, threads, ..RunOptions::default() };
             let executable = coremill_session::load(&verified, &options)?;
             Ok(match function {
-                Some(function) => executable.session(&function)?,
+                Some(Text(function)) => executable.session(&function)?,
                 None => executable.default_session()?,
             })
         })?;
@@ -417,9 +422,9 @@ impl Session {
     }
 
     /// Sets a state.
-    fn set_state(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let array = arrays::array(value, name)?;
-        let name = name.to_owned();
+    fn set_state(&self, py: Python<'_>, name: Text, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Text(name) = name;
+        let array = arrays::array(value, &name)?;
         self.with(py, move |session| Ok(session.set_state(&name, &array)?))
     }
 

@@ -13,6 +13,7 @@ use coremill_session::{RunOptions, Session, inputs as by_name};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::arguments::{Count, Flag, Text};
 use crate::error;
 use crate::exported::BorrowedTensor;
 use crate::model::{Model, json};
@@ -68,16 +69,22 @@ impl Program {
     }
 
     /// Loads a method; the only one, or `forward`, if none is named.
-    #[pyo3(signature = (name = None, *, threads = 0, faithful = false, data = Vec::new()))]
+    #[pyo3(
+        signature = (
+            name = None, *, threads = Count(0), faithful = Flag(false), data = Vec::new()
+        ),
+        text_signature = "($self, name=None, *, threads=0, faithful=False, data=...)"
+    )]
     fn method(
         &self,
         py: Python<'_>,
-        name: Option<String>,
-        threads: usize,
-        faithful: bool,
+        name: Option<Text>,
+        threads: Count,
+        faithful: Flag,
         data: Vec<PathArgument>,
     ) -> PyResult<Method> {
         self.unchanged(py)?;
+        let (name, threads, faithful) = (name.map(|Text(name)| name), threads.0, faithful.0);
         if let Some(name) = &name
             && !self.methods().contains(name)
         {
@@ -286,9 +293,9 @@ impl Method {
     }
 
     /// Sets a state.
-    fn set_state(&self, py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let array = arrays::array(value, name)?;
-        let name = name.to_owned();
+    fn set_state(&self, py: Python<'_>, name: Text, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Text(name) = name;
+        let array = arrays::array(value, &name)?;
         self.with(py, move |session| session.set_state(&name, &array))
     }
 
