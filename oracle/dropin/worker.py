@@ -230,6 +230,7 @@ def a_state_in_one_of_two_partitions() -> None:
         model = Accumulate().eval()
         edge = lower(model, (torch.randn(1, 16),), compile_specs=specs, skip_ops_for_coreml_delegation=[skipped])
         assert calls(edge).count("executorch_call_delegate") == 2, calls(edge)
+        assert list(edge.exported_program().graph_signature.buffers) == [], "the buffer is no state"
         program = edge.to_executorch()
         method = Runtime.get().load_program(program.buffer).load_method("forward")
         for _ in range(3):

@@ -158,7 +158,12 @@ fn method(
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
     loop {
-        let wishes = PartitionOptions { options, floor, without_kernel: &without_kernel };
+        let wishes = PartitionOptions {
+            options,
+            floor,
+            without_kernel: &without_kernel,
+            is_cut_by_executorch: false,
+        };
         let (divided, mut division) = divide(program.clone(), &wishes)?;
         let around = around(&divided, &division)?;
         match to_out_variants(around.program, &around.outside) {

@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 
 use coremill_mil::ir::Opset;
-use coremill_pt2::{ExportedProgram, Node, Target};
+use coremill_pt2::{Argument, ExportedProgram, Node, OutputKind, Target};
 
+use super::part::{can_be_state, times_given};
 use super::{DELEGATE, Divider, FallbackReason, PartitionOptions};
 use crate::error::{Error, LoweringError, UnsupportedOp};
 use crate::options::LowerOptions;
@@ -51,6 +52,7 @@ pub fn edge_partition(
     let is_asked: Vec<bool> =
         nodes.map(|node| outside.contains(&node.name) || is_delegate(node)).collect();
     let mut divider = Divider::new(program, &wishes, &is_asked);
+    divider.release_new_values();
     if !divider.is_one()? {
         divider.probe();
     }
@@ -84,7 +86,7 @@ pub fn refused_calls(
 
 fn wishes(options: &LowerOptions) -> PartitionOptions<'_> {
     let floor = Opset::Ios15.max(needed_by_options(&options.options));
-    PartitionOptions { options, floor, without_kernel: &[] }
+    PartitionOptions { options, floor, without_kernel: &[], is_cut_by_executorch: true }
 }
 
 impl Divider<'_> {
@@ -101,6 +103,23 @@ impl Divider<'_> {
             parts: Vec::new(),
             refused: refused.collect(),
             calls: nodes.iter().map(|node| node.name.clone()).collect(),
+        }
+    }
+
+    /// Has calls that compute the new value of a buffer move to the partition that uses the value, which can then keep the
+    /// buffer as a state: the program itself does not need the value.
+    fn release_new_values(&mut self) {
+        if !self.takes_over_buffers() {
+            return;
+        }
+        let (program, graph) = (&self.program, &self.program.graph);
+        for (output, kind) in graph.outputs.iter().zip(&program.outputs) {
+            let (Argument::Value(id), OutputKind::BufferMutation(_)) = (output, kind) else {
+                continue;
+            };
+            if can_be_state(&graph.value(*id).meta) && times_given(graph, &self.flow, *id) == 1 {
+                self.flow.is_result[id.index()] = false;
+            }
         }
     }
 

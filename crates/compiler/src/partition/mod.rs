@@ -50,6 +50,8 @@ pub(crate) struct PartitionOptions<'o> {
     pub(crate) floor: Opset,
     /// Calls, by name, that no kernel can do, so that no delegate is too small for them.
     pub(crate) without_kernel: &'o [String],
+    /// Whether ExecuTorch's partitioner cuts the graph along the division.
+    pub(crate) is_cut_by_executorch: bool,
 }
 
 /// A partition, lowered.
@@ -317,6 +319,13 @@ impl<'w> Divider<'w> {
         found
     }
 
+    /// Whether buffers that the program writes to become states.
+    fn takes_over_buffers(&self) -> bool {
+        let target = self.wishes.options.options.target;
+        let has_states = target.is_none_or(|target| target >= Opset::Ios18);
+        self.wishes.options.take_over_mutable_buffer && has_states
+    }
+
     fn options(&self) -> Options {
         Options { states: States::Keep, ..self.wishes.options.options.clone() }
     }
@@ -327,10 +336,10 @@ impl<'w> Divider<'w> {
             return Ok(());
         }
         let mut options = self.options();
-        let has_states = options.target.is_none_or(|target| target >= Opset::Ios18);
         let take_over = TakeOver {
             constants: self.wishes.options.take_over_constant_data,
-            buffers: self.wishes.options.take_over_mutable_buffer && has_states,
+            buffers: self.takes_over_buffers(),
+            shares_new_values: !self.wishes.is_cut_by_executorch,
         };
         let part = cut(&self.program, &self.frame, &self.flow, calls, take_over);
         let graph = &self.program.graph;

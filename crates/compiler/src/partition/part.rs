@@ -17,6 +17,8 @@ pub(super) struct TakeOver {
     pub(super) constants: bool,
     /// Buffers that the program writes to, as states, where one partition alone uses them.
     pub(super) buffers: bool,
+    /// Whether the new value of a state may also leave its partition. ExecuTorch's partitioner takes it out of the graph.
+    pub(super) shares_new_values: bool,
 }
 
 /// A partition.
@@ -82,7 +84,10 @@ pub(super) fn cut(
                         && can_be_state(&graph.value(*id).meta)
                         && own.contains(&new)
                         && !flow.is_result[id.index()]
-                        && flow.users[id.index()].iter().all(|user| inside.contains(user));
+                        && flow.users[id.index()].iter().all(|user| inside.contains(user))
+                        && (take_over.shares_new_values
+                            || flow.users[new.index()].iter().all(|user| inside.contains(user))
+                                && times_given(graph, flow, new) == 1);
                     if is_own {
                         part.states.push(name.clone());
                         outputs
@@ -157,8 +162,19 @@ pub(super) fn cut(
     part
 }
 
+/// How many of the graph's outputs are a value, or come from it.
+pub(super) fn times_given(graph: &Graph, flow: &Flow, value: ValueId) -> usize {
+    let mut count = 0;
+    for output in &graph.outputs {
+        output.for_each_value(&mut |id| {
+            count += usize::from(flow.behind(graph, id).contains(&value));
+        });
+    }
+    count
+}
+
 /// States hold floats of fixed sizes.
-fn can_be_state(meta: &Meta) -> bool {
+pub(super) fn can_be_state(meta: &Meta) -> bool {
     let Meta::Tensor(meta) = meta else { return false };
     let is_fixed = |size: &Size| size.fixed().is_some_and(|extent| extent > 0);
     crate::lower::is_float(meta.dtype)
