@@ -99,10 +99,12 @@ function histogramOf(data, label) {
   const finite = data.sampled - data.non_finite;
   if (finite === 0 || data.min === data.max) {
     // A histogram of one value has no width.
+    const kind = data.non_finite > 0 ? "finite element" : "element";
+    const value = Number(data.min.toPrecision(4));
     const all = finite === 0 ? `none of the ${inCounts(data.sampled)} elements is finite`
-      : data.non_finite > 0 ? `all ${inCounts(finite)} finite elements are ${data.min.toPrecision(4)}, ${data.non_finite} are not finite`
-      : `all ${inCounts(finite)} elements are ${data.min.toPrecision(4)}`;
-    return element("p", { class: "faint" }, `No histogram: ${all}.`);
+      : finite === 1 ? `the only ${kind} is ${value}` : `all ${inCounts(finite)} ${kind}s are ${value}`;
+    const rest = finite > 0 && data.non_finite > 0 ? `; ${inCounts(data.non_finite)} not finite` : "";
+    return element("p", { class: "faint" }, `No histogram: ${all}${rest}.`);
   }
   const [width, height] = [300, 80];
   const most = Math.max(...data.counts, 1);

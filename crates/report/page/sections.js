@@ -35,6 +35,7 @@ function showFindings(data, goTo) {
 
 function showSummary(data) {
   const box = document.getElementById("summary");
+  if (data.facts.length === 0 && data.models.length === 0) { box.remove(); return; }
   document.getElementById("nav").append(element("a", { href: "#summary" }, "Summary"));
   // The facts of a single model continue those of the page, in the same columns.
   const single = data.models.length === 1;

@@ -30,7 +30,7 @@ impl Report {
             let calls = if group.calls == 1 { "call" } else { "calls" };
             self.finding(Finding {
                 severity,
-                title: format!("{}: {} ({} {calls})", group.operator, group.reason, group.calls),
+                title: format!("`{}`: {} ({} {calls})", group.operator, group.reason, group.calls),
                 detail: format!("{}.{hint}", places.join("; ")),
                 place: None,
             });
