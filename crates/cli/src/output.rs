@@ -144,13 +144,14 @@ impl Failure {
 }
 
 /// What the user is told about an error of the library.
-pub(crate) fn failure(error: &coremill::Error) -> Failure {
+pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
+    let error: coremill::Error = error.clone().into();
     match error.rendered() {
         Some(rendered) => {
             tell(&highlight(rendered));
             Failure::already_reported()
         }
-        None => Failure::user(error).hint(error.hint()),
+        None => Failure::user(&error).hint(error.hint()),
     }
 }
 

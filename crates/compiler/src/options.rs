@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use coremill_compress::linear;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
-use coremill_optimize::linear;
 use coremill_passes::{AnalyzedFunction, KeepFp32};
 use coremill_pte::program::CompileSpec;
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use coremill_compress::linear;
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Function, Opset, Program};
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::identifier;
-use coremill_optimize::linear;
 use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, without_precision};
 use coremill_pt2::ExportedProgram;
 use coremill_tensor::Files;

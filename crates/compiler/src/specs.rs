@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use coremill_compress::linear;
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
-use coremill_optimize::linear;
 use serde::Deserialize;
 
 use crate::error::{LoweringError, Result, refuse};

@@ -94,18 +94,11 @@ impl Error {
     }
 
     pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
-        let mut message = named(path, error.message());
-        let places = [error.file().map(str::to_owned), error.location()];
-        let mut places: Vec<_> = places.into_iter().flatten().collect();
-        places.extend(error.offset().map(|offset| format!("byte {offset}")));
-        if !places.is_empty() {
-            message += &format!(" (in {})", places.join(", "));
-        }
         let kind = match error.kind() {
             package::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        Error::new(message).with_kind(kind).with_hint_of(error.hint())
+        Error::new(error.located_message(path)).with_kind(kind).with_hint_of(error.hint())
     }
 
     pub(crate) fn of_text(path: &Path, error: &text::Error) -> Error {
@@ -149,13 +142,7 @@ impl Error {
 
     /// The same error, in a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        self.detail.message = named(path, &self.detail.message);
-        self
-    }
-
-    /// The same error, in an array of that name.
-    pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
+        self.detail = self.detail.within(path);
         self
     }
 
@@ -173,12 +160,6 @@ impl Error {
     pub fn rendered(&self) -> Option<&str> {
         self.detail.location.as_deref()
     }
-}
-
-/// The message with the path before it, unless it speaks of the path itself.
-fn named(path: &Path, message: &str) -> String {
-    let path = path.display().to_string();
-    if message.contains(&path) { message.to_owned() } else { format!("{path}: {message}") }
 }
 
 impl fmt::Display for Error {
@@ -212,6 +193,38 @@ impl From<coremill_session::Error> for Error {
         };
         let hint = error.hint().map(str::to_owned);
         Error::of(kind, hint, error)
+    }
+}
+
+impl From<coremill_inspect::Error> for Error {
+    fn from(error: coremill_inspect::Error) -> Error {
+        use coremill_inspect::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Format => ErrorKind::Format,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
+    }
+}
+
+impl From<coremill_optimize::Error> for Error {
+    fn from(error: coremill_optimize::Error) -> Error {
+        use coremill_optimize::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Format => ErrorKind::Format,
+            Kind::Unsupported => ErrorKind::Unsupported,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            Kind::Internal => ErrorKind::Internal,
+            _ => ErrorKind::Argument,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
     }
 }
 

@@ -75,18 +75,16 @@ mod programs;
 pub mod quantity;
 #[cfg(feature = "compiler")]
 pub mod quantize;
-#[cfg(feature = "compiler")]
-mod samples;
-#[cfg(feature = "compiler")]
-mod subject;
 pub mod summary;
 
 #[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};
 pub use coremill_graph as graph;
+pub use coremill_inspect as inspect;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
+pub use coremill_optimize as optimize;
 #[cfg(feature = "images")]
 pub use coremill_session::images;
 pub use coremill_session::{self as session, FileKind, SaveOptions, arrays, vocabulary};

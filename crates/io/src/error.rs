@@ -4,6 +4,7 @@ mod unknown;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension};
@@ -50,6 +51,15 @@ impl<L> ErrorDetail<L> {
     /// Sets the source.
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> ErrorDetail<L> {
         self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Puts a path before the message, unless the message names the path already.
+    pub fn within(mut self, path: &Path) -> ErrorDetail<L> {
+        let path = path.display().to_string();
+        if !self.message.contains(&path) {
+            self.message = format!("{path}: {}", self.message);
+        }
         self
     }
 

@@ -1,39 +1,57 @@
-//! Why weights are not compressed.
+use std::fmt;
+use std::path::Path;
 
-use std::{fmt, io};
+use coremill_io::{ErrorDetail, printable};
 
-use coremill_io::ErrorDetail;
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A request of the caller: a name, an option, a file of another kind.
+    #[default]
+    Argument,
+    /// A file that cannot be read or written.
+    File,
+    /// Content of a file that is damaged or violates its format.
+    Format,
+    /// Calls of a PyTorch program that cannot be lowered.
+    Unsupported,
+    /// An input of a run: a name, a shape, elements.
+    Input,
+    /// A device that this machine lacks.
+    Device,
+    /// A failure of the engine or of a kernel at work.
+    Run,
+    /// A fault of coremill.
+    Internal,
+}
 
-/// Error of compressing weights.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An error of compressing, quantizing or choosing a precision.
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     detail: ErrorDetail,
 }
 
-/// Category of an [`Error`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// An option is at fault, or does not suit the model.
-    Option,
-    /// The model is at fault: a weight, or what it would become.
-    Model,
-}
-
 impl Error {
-    /// An error of an option.
-    pub(crate) fn option(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::Option, detail: ErrorDetail::new(message) }
+    pub(crate) fn new(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
-    /// An error of the model.
-    pub(crate) fn model(message: impl Into<String>) -> Error {
-        Error { kind: ErrorKind::Model, detail: ErrorDetail::new(message) }
+    /// The same error, of a kind.
+    fn of_kind(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
+        self.detail = self.detail.with_hint(printable(&hint.into()));
+        self
+    }
+
+    /// Sets the hint to that of another error, which may have none.
+    pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
+        self.detail.hint = hint.map(|hint| printable(hint).into_owned());
         self
     }
 
@@ -43,6 +61,44 @@ impl Error {
     ) -> Error {
         self.detail = self.detail.with_source(source);
         self
+    }
+
+    /// The same error, in an array of that name.
+    #[cfg(feature = "compiler")]
+    pub(crate) fn of_array(mut self, name: &str) -> Error {
+        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
+        self
+    }
+
+    #[cfg(feature = "compiler")]
+    pub(crate) fn of_engine(error: &coremill_engine::Error) -> Error {
+        let kind = match error.kind() {
+            coremill_engine::ErrorKind::Input => ErrorKind::Input,
+            _ => ErrorKind::Run,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error.clone())
+    }
+
+    pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
+        Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
+    }
+
+    /// The same error, in a file.
+    pub(crate) fn within(mut self, path: &Path) -> Error {
+        self.detail = self.detail.within(path);
+        self
+    }
+
+    /// An error of another crate, its message and hint kept.
+    fn from_source(
+        kind: ErrorKind,
+        hint: Option<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let mut error = Error::new(source.to_string()).of_kind(kind);
+        error.detail.hint = hint.map(|hint| printable(&hint).into_owned());
+        error.detail = error.detail.with_source(source);
+        error
     }
 
     /// Category of the error.
@@ -58,7 +114,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.detail.fmt(f)
+        // Messages contain names out of files.
+        f.write_str(&printable(&self.detail.message))
     }
 }
 
@@ -68,51 +125,59 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a weight is not compressed.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// The form does not suit the weight.
-    Kept(&'static str),
-    /// Some elements are infinite or no numbers.
-    NotFinite,
-    /// The elements cannot be read.
-    Unreadable(io::Error),
-    /// The options contradict the weight.
-    Invalid(Error),
-}
-
-/// The reason of [`Refusal::NotFinite`].
-pub(super) const NOT_FINITE: &str = "some of its elements are infinite or no numbers";
-
-impl Refusal {
-    /// The reason why the weight of this name stays as it is; an error if compression cannot go on.
-    pub(super) fn reason(self, weight: &str) -> Result<&'static str, Error> {
-        match self {
-            Refusal::Kept(reason) => Ok(reason),
-            Refusal::NotFinite => Ok(NOT_FINITE),
-            Refusal::Unreadable(error) => {
-                let message = format!("`{weight}` cannot be read: {error}");
-                Err(Error::model(message).with_source(error))
-            }
-            Refusal::Invalid(error) => Err(error),
-        }
+impl From<coremill_session::Error> for Error {
+    fn from(error: coremill_session::Error) -> Error {
+        use coremill_session::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
-impl From<&'static str> for Refusal {
-    fn from(reason: &'static str) -> Refusal {
-        Refusal::Kept(reason)
+impl From<coremill_compress::Error> for Error {
+    fn from(error: coremill_compress::Error) -> Error {
+        Error::from_source(ErrorKind::Argument, error.hint().map(str::to_owned), error)
     }
 }
 
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Refusal {
-        Refusal::Unreadable(error)
+impl From<coremill_inspect::Error> for Error {
+    fn from(error: coremill_inspect::Error) -> Error {
+        use coremill_inspect::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Format => ErrorKind::Format,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Invalid(error)
+/// The message names the entry of the archive and the node.
+#[cfg(feature = "compiler")]
+impl From<coremill_pt2::Error> for Error {
+    fn from(error: coremill_pt2::Error) -> Error {
+        Error::new(error.located_message()).with_hint_of(error.hint()).with_source(error.clone())
+    }
+}
+
+#[cfg(feature = "compiler")]
+impl From<coremill_compiler::Error> for Error {
+    fn from(error: coremill_compiler::Error) -> Error {
+        use coremill_compiler::Error as Cause;
+        let kind = match &error {
+            Cause::Archive(_) => ErrorKind::Format,
+            Cause::Refused(_) => ErrorKind::Unsupported,
+            Cause::Program(_) => ErrorKind::Argument,
+            Cause::Fault(_) => ErrorKind::Internal,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }

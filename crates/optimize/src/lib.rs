@@ -1,36 +1,32 @@
-//! Weights made smaller.
+//! Models made smaller, or kept within half precision: compression, quantization and precision search.
 //!
-//! A compressed weight is a `constexpr_` operation in the place of a `const`; the operations that use it compute in
-//! the same precision as before. The new elements are computed when they are written, window by window.
+//! The search parts convert a program repeatedly, run it on calibration samples and compare the outputs; they need the
+//! feature `compiler`. The encodings of compressed weights are in `coremill-compress`, which the compiler uses as well.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`linear`] | quantizes the weights of a function to integers |
-//! | `rules` | [`compress`]: which weight becomes what |
-//! | `budget` | how many bits weights get where a size or a quality is asked for |
-//! | `raise` | functions that are to run on a newer release only |
-//! | `encode` | the operations that stand for a weight, and the codes that are written |
-//! | `importance` | how much outputs depend on which elements, as samples show |
-//! | `weight`, `weighting`, `blocks` | which constants are weights, and which of their elements belong together |
-//! | `form` | [`CompressionConfig`]: what a weight becomes: integers, palettes, zeros, or several of these |
-//! | `error` | [`Error`], and why a weight stays as it is |
+//! | [`compress`] | compression of finished models: rules, importance of weights by samples, decompression |
+//! | `quantize` | post-training quantization with samples, and the loss of each layer |
+//! | `precision` | search for the operations that need `fp32` or rescaling, by samples |
+//! | `samples`, `archive` | calibration samples from files and folders, and those that an archive holds |
+//! | `trial` | programs that are converted and run with different options |
 
-mod blocks;
-mod budget;
-mod encode;
+#[cfg(feature = "compiler")]
+mod archive;
+pub mod compress;
 mod error;
-mod form;
-mod importance;
-pub mod linear;
-mod rules;
-mod upgrade_opset;
-mod weight;
-mod weighting;
+mod files;
+#[cfg(feature = "compiler")]
+pub mod precision;
+#[cfg(feature = "compiler")]
+pub mod quantize;
+mod samples;
+mod trial;
 
-pub use budget::Budget;
+#[cfg(feature = "compiler")]
+pub use archive::{fit, sample_inputs};
 pub use error::{Error, ErrorKind};
-pub use form::{Algorithm, BITS, Channels, CompressionConfig, Palette, Prune, Values};
-pub use importance::{Importance, WeightInput, feeds};
-pub use rules::{
-    CompressedWeight, CompressionOutcome, Options, Rule, SMALL, Selector, compress, matches,
-};
+pub use samples::{Pixels, Sample};
+pub use trial::Artifact;
+#[cfg(feature = "compiler")]
+pub use trial::Output;

@@ -85,6 +85,18 @@ impl Error {
         &self.0.detail.message
     }
 
+    /// Description of the fault with the entry and the node that it concerns.
+    pub fn located_message(&self) -> String {
+        let mut message = String::new();
+        if let Some(entry) = self.entry() {
+            message += &format!("`{}`: ", entry.escape_debug());
+        }
+        if let Some(node) = self.node() {
+            message += &format!("node `{}`: ", node.escape_debug());
+        }
+        message + self.message()
+    }
+
     /// Suggested fix.
     pub fn hint(&self) -> Option<&str> {
         self.0.detail.hint()

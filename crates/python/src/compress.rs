@@ -49,7 +49,7 @@ pub(crate) fn compress<'py>(
         error::option(py, format!("a rule is not understood: {failure}"), None)
     })?;
     let rules = texts.iter().map(RuleText::to_rule).collect::<Result<Vec<Rule>, _>>();
-    let rules = rules.map_err(|failure| error::of_library(py, &failure))?;
+    let rules = rules.map_err(|failure| error::of_library(py, &failure.into()))?;
     let target = match target {
         None => None,
         Some(name) => Some(parse_target(name).ok_or_else(|| {
@@ -103,7 +103,7 @@ fn apply(
     decompress: bool,
     name: Option<&str>,
     stage: &work::Stage,
-) -> Result<Vec<Weight>, coremill::Error> {
+) -> Result<Vec<Weight>, coremill::optimize::Error> {
     if decompress {
         library::decompress(model)?;
     }

@@ -3,6 +3,8 @@
 //! The classes are Python's (`coremill/_errors.py`), so that they have documentation, types and attributes as Python
 //! users expect them.
 
+use std::error::Error as _;
+
 use coremill::ErrorKind;
 use coremill::convert::{self, Part};
 use coremill_compiler::{self as compiler, LoweringError, UnsupportedOp};
@@ -55,6 +57,18 @@ impl From<compiler::Error> for Failure {
 impl From<coremill::Error> for Failure {
     fn from(error: coremill::Error) -> Failure {
         Failure::Library(error)
+    }
+}
+
+impl From<coremill::inspect::Error> for Failure {
+    fn from(error: coremill::inspect::Error) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
+impl From<coremill::optimize::Error> for Failure {
+    fn from(error: coremill::optimize::Error) -> Failure {
+        Failure::Library(error.into())
     }
 }
 
@@ -176,23 +190,19 @@ pub(crate) fn in_node(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
 
 /// What is wrong with a program, whether it came from an archive or not.
 pub(crate) fn of_archive(py: Python<'_>, error: &pt2::Error) -> PyErr {
-    let mut message = String::new();
-    if let Some(entry) = error.entry() {
-        message += &format!("`{}`: ", entry.escape_debug());
-    }
-    if let Some(node) = error.node() {
-        message += &format!("node `{}`: ", node.escape_debug());
-    }
-    message += error.message();
-    make_with(py, "FormatError", message, error.hint().map(str::to_owned), |keywords| {
-        keywords.set_item("node", error.node())
-    })
+    make_with(
+        py,
+        "FormatError",
+        error.located_message(),
+        error.hint().map(str::to_owned),
+        |keywords| keywords.set_item("node", error.node()),
+    )
 }
 
 pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
     // What the compiler says has a call, an operator and a line of the model.
-    let source = std::error::Error::source(error);
-    if let Some(cause) = source.and_then(|source| source.downcast_ref::<compiler::Error>()) {
+    let mut sources = std::iter::successors(error.source(), |&error| error.source());
+    if let Some(cause) = sources.find_map(|source| source.downcast_ref::<compiler::Error>()) {
         return of_compiler(py, cause);
     }
     let class = match error.kind() {

@@ -7,8 +7,8 @@ use coremill::convert::parse_target;
 use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
+use coremill_compress::linear;
 use coremill_io::unknown_name;
-use coremill_optimize::linear;
 use coremill_passes::check_pass_names;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};

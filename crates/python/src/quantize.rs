@@ -119,7 +119,7 @@ pub(crate) fn quantize<'py>(
 }
 
 fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult<Config> {
-    let refuse = |error: coremill::Error| error::option(py, error.to_string(), None);
+    let refuse = |error: coremill::optimize::Error| error::option(py, error.to_string(), None);
     let recipe: Recipe = recipe.parse().map_err(refuse)?;
     let mut config = Config::new(recipe);
     if let Some(observer) = keywords.text("observer")? {
@@ -159,7 +159,8 @@ fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult
 fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
     let py = value.py();
     if let Some(path) = path_of(value)? {
-        return library::read_rules(&path, usual).map_err(|error| error::of_library(py, &error));
+        return library::read_rules(&path, usual)
+            .map_err(|error| error::of_library(py, &error.into()));
     }
     let text = py.import("json")?.call_method1("dumps", (value,));
     let text: String = text
@@ -169,7 +170,7 @@ fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
         error::option(py, format!("a rule is not understood: {failure}"), None)
     })?;
     let rules = texts.iter().enumerate().map(|(at, rule)| rule.to_rule(at, usual));
-    rules.map(|rule| rule.map_err(|error| error::of_library(py, &error))).collect()
+    rules.map(|rule| rule.map_err(|error| error::of_library(py, &error.into()))).collect()
 }
 
 /// One number for all channels of pictures, or three.

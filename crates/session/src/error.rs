@@ -74,10 +74,7 @@ impl Error {
 
     /// The same error, in a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
-        let path = path.display().to_string();
-        if !self.detail.message.contains(&path) {
-            self.detail.message = format!("{path}: {}", self.detail.message);
-        }
+        self.detail = self.detail.within(path);
         self
     }
 

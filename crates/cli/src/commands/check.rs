@@ -63,7 +63,7 @@ struct ModelReport {
 }
 
 fn run_program(args: &Args) -> Result<(), Failure> {
-    let failed = |error: coremill::Error| super::failure(&error);
+    let failed = |error: coremill::inspect::Error| super::failure(&error);
     let program = executorch::open(&args.model).map_err(failed)?;
     if let Some(path) = &args.html {
         super::page::write(path, &super::page::of_program(&args.model, &program)?)?;

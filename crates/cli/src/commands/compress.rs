@@ -321,7 +321,7 @@ fn apply(
     args: &Args,
     options: &Options,
     progress: &Progress,
-) -> Result<OfModel, coremill::Error> {
+) -> Result<OfModel, coremill::optimize::Error> {
     let decompressed = if args.decompress { compress::decompress(model)? } else { 0 };
     let watch = |done: usize, all: usize| {
         progress.stage(format!("compressing weights: {done} of {all}"));

@@ -25,8 +25,8 @@ mod stages;
 use std::collections::HashMap;
 use std::mem;
 
+use coremill_compress::linear::Outcome;
 use coremill_mil::ir::{Function, Opset};
-use coremill_optimize::linear::Outcome;
 use coremill_pt2::{ExportedProgram, InputKind, Target, operators};
 
 pub(crate) use self::around::{DELEGATE, around};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coremill_compress::linear::Outcome;
 use coremill_mil::ir::Opset;
-use coremill_optimize::linear::Outcome;
 use coremill_pt2::ExportedProgram;
 
 use super::stages::bytes;

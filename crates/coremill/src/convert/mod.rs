@@ -20,7 +20,6 @@
 mod functions;
 mod numbers;
 mod refusals;
-mod samples;
 mod target;
 mod wide;
 
@@ -35,13 +34,13 @@ use coremill_pt2::{self as pt2, Argument, InputKind, Node, OutputKind};
 pub use coremill_compiler::{
     Conversion, LowerOptions, LoweringError, Options, Rewrite, UnsupportedOp,
 };
+pub use coremill_optimize::{fit, sample_inputs};
 pub use coremill_pt2::ExportedProgram;
 pub use functions::{convert_functions, merge};
 pub use numbers::{
     FP16_BOUND, FP32_BOUND, NumericsReport, OutputAgreement, bound, check_method, check_numbers,
 };
 pub use refusals::{Group, Paint, Part, Place, groups, render_group, render_refused, sum_refused};
-pub use samples::{fit, sample_inputs};
 pub use target::parse_target;
 pub use wide::{Fp32Op, kept_in_fp32};
 
@@ -213,12 +212,5 @@ fn modules<'p>(nodes: &'p [Node], paths: &mut BTreeSet<&'p str>) {
 }
 
 fn of_archive(error: &pt2::Error) -> Error {
-    let mut message = String::new();
-    if let Some(entry) = error.entry() {
-        message += &format!("`{}`: ", entry.escape_debug());
-    }
-    if let Some(node) = error.node() {
-        message += &format!("node `{}`: ", node.escape_debug());
-    }
-    Error::new(message + error.message()).with_hint_of(error.hint()).with_source(error.clone())
+    Error::new(error.located_message()).with_hint_of(error.hint()).with_source(error.clone())
 }

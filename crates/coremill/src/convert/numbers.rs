@@ -10,8 +10,9 @@ use coremill_session::{
     ExactValue, ProgramExecutable, RunOptions, Session, inputs, load, load_program,
 };
 
-use super::samples::sample_inputs;
-use crate::compare::{ErrorMetrics, figures, figures_of_doubles};
+use coremill_inspect::compare::{ErrorMetrics, figures, figures_of_doubles};
+use coremill_optimize::sample_inputs;
+
 use crate::error::Error;
 
 /// How far outputs of a model in `fp16` may lie from those in `fp32`, in parts of the largest one.
@@ -80,13 +81,14 @@ impl NumericsReport {
         let outputs = expected.zip(found).map(|((name, expected), found)| {
             let undefined = expected.undefined();
             let figures = match (expected, found) {
-                (ExpectedOutput::Array(expected), Some(found)) => figures(expected, found),
-                (ExpectedOutput::Doubles(shape, expected), Some(found)) => {
-                    figures_of_doubles(shape, expected, found)
+                (ExpectedOutput::Array(expected), Some(found)) => {
+                    figures(expected, found).map_err(|error| error.to_string())
                 }
-                (ExpectedOutput::NoTensor, _) | (_, None) => Err(Error::new("is not a tensor")),
+                (ExpectedOutput::Doubles(shape, expected), Some(found)) => {
+                    figures_of_doubles(shape, expected, found).map_err(|error| error.to_string())
+                }
+                (ExpectedOutput::NoTensor, _) | (_, None) => Err("is not a tensor".to_owned()),
             };
-            let figures = figures.map_err(|error| error.to_string());
             OutputAgreement { name: name.to_owned(), figures, undefined }
         });
         Ok(NumericsReport { outputs: outputs.collect(), bound, caveat: None })

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use coremill_io::ErrorDetail;
 
@@ -104,6 +105,15 @@ impl Error {
         let parts = &self.0.detail.location.parts;
         let segments: Vec<&str> = parts.iter().rev().map(String::as_str).collect();
         (!segments.is_empty()).then(|| segments.join("."))
+    }
+
+    /// Description of the fault with the path of the package before it and the place inside the package behind it.
+    pub fn located_message(&self, path: &Path) -> String {
+        let places = [self.file().map(str::to_owned), self.location()];
+        let mut places: Vec<_> = places.into_iter().flatten().collect();
+        places.extend(self.offset().map(|offset| format!("byte {offset}")));
+        let message = ErrorDetail::<()>::new(self.message()).within(path).message;
+        if places.is_empty() { message } else { format!("{message} (in {})", places.join(", ")) }
     }
 
     /// Suggested fix.

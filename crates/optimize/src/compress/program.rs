@@ -4,7 +4,7 @@ use coremill_pte::coreml::{COMPILED, Directory, Entry, METADATA, Metadata, PACKA
 use coremill_pte::{ByteRope, Program};
 
 use crate::error::Error;
-use crate::executorch::{DelegatedModel, models};
+use coremill_inspect::executorch::{DelegatedModel, models};
 
 /// Has the Core ML models inside an ExecuTorch program changed, each once, whoever shares it. Nothing is written
 /// before the program is.

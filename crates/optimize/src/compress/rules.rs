@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use coremill_mil::ops::OpKind;
-use coremill_optimize::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
-use coremill_optimize::{
+use coremill_compress::linear::{Config, DEFAULT_BLOCK_SIZE, Granularity, Integer, Mode};
+use coremill_compress::{
     Algorithm, Channels, CompressionConfig, Palette, Prune, Rule, Selector, Values,
 };
+use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use serde::Deserialize;
 
@@ -165,7 +165,7 @@ impl FromStr for Pruning {
             Prune::Magnitude(text.parse().map_err(|_| wrong())?)
         };
         let form = CompressionConfig { prune: Some(prune.clone()), values: Values::Floats };
-        form.check().map_err(super::of_mil)?;
+        form.check()?;
         Ok(Pruning(prune))
     }
 }
@@ -202,7 +202,7 @@ impl RuleText {
     /// The rule.
     pub fn to_rule(&self) -> Result<Rule, Error> {
         let rule = Rule { selector: self.selector()?, form: self.form()? };
-        rule.form.check().map_err(super::of_mil)?;
+        rule.form.check()?;
         Ok(rule)
     }
 

@@ -3,10 +3,10 @@
 use std::str::FromStr;
 
 use coremill_compiler::{Options, is_within};
+use coremill_compress::matches;
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
-use coremill_optimize::matches;
 
 use super::observe::Observer;
 use super::weights::Storage;

@@ -1,5 +1,6 @@
 //! What lies how far apart, as JSON.
 
+#[cfg(feature = "compiler")]
 use coremill_compiler::SourceMap;
 use serde::Serialize;
 
@@ -113,6 +114,7 @@ impl PerOpReport {
     }
 
     /// Adds where the first bad values come from. `calls` are those of the program that one side was converted from.
+    #[cfg(feature = "compiler")]
     pub fn add_origins(&mut self, calls: Option<&SourceMap>) {
         let drifting = self.drift_begins_at.and_then(|index| self.values.get(index));
         self.drift_origin = drifting.map(|line| ValueOrigin::of(&line.name, calls));

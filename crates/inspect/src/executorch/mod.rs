@@ -1,28 +1,7 @@
 //! ExecuTorch programs: the Core ML models inside them, and what they compute.
 //!
 //! [`open`] reads a `.pte` file, [`models`] finds what is delegated to Core ML in it, [`extract`] writes these models
-//! out, and [`summarize`] counts what there is. [`session::load_program`](crate::session::load_program) runs methods.
-//!
-//! ```
-//! # #[cfg(feature = "compiler")] {
-//! use coremill::engine::Array;
-//! use coremill::executorch;
-//! use coremill::graph::DType;
-//! use coremill::session::{RunOptions, inputs, load_program};
-//!
-//! let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.pt2");
-//! let program = coremill::lower(archive, &coremill::LowerOptions::new())?.program;
-//! assert_eq!(executorch::models(&program)?.len(), 1);
-//!
-//! let mut forward = load_program(program, &RunOptions::default())?.session("forward")?;
-//! let spec = forward.inputs()[0].clone();
-//! let shape = spec.default_shape().unwrap_or_default();
-//! let image = Array::floats(DType::Fp32, shape, vec![0.0; 64]);
-//! let outputs = forward.run(&inputs(&[(spec.name, image)]))?;
-//! assert_eq!(outputs.array(&forward.outputs()[0].name).map(Array::shape), Some(&[1, 10][..]));
-//! # }
-//! # Ok::<(), coremill::Error>(())
-//! ```
+//! out, and [`summarize`] counts what there is. [`coremill_session::load_program`] runs methods.
 
 mod extract;
 mod names;
@@ -30,13 +9,13 @@ mod summary;
 
 use std::path::Path;
 
+use coremill_mil::model::Model;
 use coremill_mlpackage::{compiled, package};
 use coremill_pte as pte;
 use coremill_pte::coreml::{BACKEND, Payload};
 use coremill_pte::program::Delegate;
 use coremill_session::FileKind;
 
-use crate::Model;
 use crate::error::Error;
 
 pub use coremill_pte::Program;

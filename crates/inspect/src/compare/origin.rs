@@ -1,9 +1,12 @@
 //! The call of an exported program that a value comes from, and the option that keeps the value in `fp32`.
 
+#[cfg(feature = "compiler")]
 use coremill_compiler::SourceMap;
+#[cfg(feature = "compiler")]
 use coremill_passes::without_precision;
 use serde::Serialize;
 
+#[cfg(feature = "compiler")]
 use super::per_op::base;
 
 /// The call that a value comes from.
@@ -25,6 +28,7 @@ pub struct ValueOrigin {
     pub code: Option<String>,
 }
 
+#[cfg(feature = "compiler")]
 impl ValueOrigin {
     /// The origin of a value, which may be repeated: `NAME@1`.
     pub fn of(value: &str, calls: Option<&SourceMap>) -> ValueOrigin {

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use coremill_compress::{Importance, WeightInput, feeds};
 use coremill_engine::{Array, Numerics};
+use coremill_inspect::executorch;
 use coremill_mil::model::Model;
-use coremill_optimize::{Importance, WeightInput, feeds};
 
-use super::of_mil;
 use crate::error::Error;
-use crate::executorch;
 use crate::samples::{self, Pixels};
-use crate::subject::{Artifact, Machine};
+use crate::trial::{Artifact, Machine};
 
 /// Runs a model or a program on samples, which are `.npz` files and folders of them or of pictures, and gives the mean
 /// square of what each input channel of each weight is multiplied by: [`Options::importance`](super::Options::importance).
@@ -20,7 +19,7 @@ pub fn importance(made: Artifact, paths: &[PathBuf], pixels: &Pixels) -> Result<
     let mut found = Vec::new();
     let mut add = |model: &Model| -> Result<(), Error> {
         for function in &model.program.functions {
-            found.extend(feeds(function).map_err(of_mil)?);
+            found.extend(feeds(function)?);
         }
         Ok(())
     };

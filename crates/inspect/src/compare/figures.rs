@@ -36,7 +36,7 @@ pub struct ErrorMetrics {
     pub snr_db: Option<f64>,
     /// The sums of squares of the reference and of the difference, of which several arrays have a ratio together.
     #[serde(skip)]
-    pub(crate) powers: [f64; 2],
+    pub powers: [f64; 2],
 }
 
 impl ErrorMetrics {
@@ -59,7 +59,7 @@ impl ErrorMetrics {
 
 /// How far `other` lies from doubles, which no array holds as they are; an error if their elements cannot be
 /// compared.
-pub(crate) fn figures_of_doubles(
+pub fn figures_of_doubles(
     shape: &[usize],
     reference: &[f64],
     other: &Array,

@@ -5,7 +5,6 @@ use coremill_engine::{Array, Elements, FeatureSpec};
 use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, SavedValue, StoredValue, Tensor};
 use coremill_tensor::DType;
 
-use super::of_archive;
 use crate::error::Error;
 
 /// The arrays for the inputs of the converted model; none if the archive holds no sample inputs.
@@ -15,7 +14,7 @@ pub fn sample_inputs(
     program: &ExportedProgram,
     ports: &[FeatureSpec],
 ) -> Result<Option<Vec<(String, Array)>>, Error> {
-    let samples = program.sample_inputs().map_err(|error| of_archive(&error))?;
+    let samples = program.sample_inputs()?;
     let Some(samples) = samples else { return Ok(None) };
     let mut leaves = Vec::new();
     samples.positional.iter().for_each(|value| flatten(value, &mut leaves));
@@ -94,7 +93,7 @@ fn array(value: &SavedValue) -> Result<Array, Error> {
 
 fn tensor_array(tensor: &Tensor) -> Result<Array, Error> {
     let shape: Vec<usize> = tensor.sizes.iter().map(|&size| size as usize).collect();
-    let bytes = tensor.bytes().map_err(|error| of_archive(&error))?;
+    let bytes = tensor.bytes()?;
     let array = tensor.dtype.dtype().and_then(|dtype| Array::from_bytes(dtype, &shape, &bytes));
     array.ok_or_else(|| {
         Error::new(format!("a sample of `{}` elements cannot be passed in", tensor.dtype))

@@ -12,7 +12,7 @@ use coremill_tensor::{DType, Statistics};
 
 use super::{ENOUGH_DB, Plan, Trial, exponents, is_enough};
 use crate::error::Error;
-use crate::subject::Machine;
+use crate::trial::Machine;
 
 /// So many operations at the most are tried without `fp32` one by one; more go in halves.
 const ONE_BY_ONE: usize = 12;

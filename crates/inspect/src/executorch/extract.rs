@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use coremill_mlpackage::package::{self, TreeFile};
 use coremill_pte::Program;
 use coremill_pte::coreml::{COMPILED, PACKAGE};
+use coremill_session::SaveOptions;
 
 use super::{Use, models};
-use crate::SaveOptions;
 use crate::error::Error;
 
 /// A model that was written out.

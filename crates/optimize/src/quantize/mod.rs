@@ -1,25 +1,5 @@
 //! Quantizes PyTorch programs after training, without Python.
 //!
-//! ```no_run
-//! use coremill::convert::LowerOptions;
-//! use coremill::quantize::{Config, Artifact, Output, Quantizer, Recipe};
-//!
-//! let program = coremill::convert::read("model.pt2")?;
-//! let config = Config { keep_worst: 1, ..Config::new(Recipe::Int8Static) };
-//! let options = LowerOptions::default();
-//! let quantizer = Quantizer::new(program, Output::Model, &options, &config)?;
-//! let samples = quantizer.read_samples(&["calibration".into()])?;
-//! let quantized = quantizer.run(&samples)?;
-//! for layer in &quantized.layers {
-//!     println!("{}: {:?} dB, the model {:?} dB", layer.name, layer.layer_db, layer.model_db);
-//! }
-//! if let Artifact::Model(model) = &quantized.made {
-//!     let model = coremill::verify(model).expect("it is sound");
-//!     coremill::save("Model.mlpackage", &model, &coremill::SaveOptions::default())?;
-//! }
-//! # Ok::<(), coremill::Error>(())
-//! ```
-//!
 //! | module | holds |
 //! |---|---|
 //! | `config`, `rules` | what is quantized, and how; rules from a file |
@@ -42,11 +22,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, FeatureSpec, Numerics};
+use coremill_inspect::compare::figures;
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, KeepFp32};
 use coremill_pt2::ExportedProgram;
+#[cfg(feature = "images")]
+use coremill_session::images;
 use serde::Serialize;
 
 pub use self::config::{Config, Recipe, Rule, Scheme};
@@ -56,15 +39,12 @@ pub use self::observe::Observer;
 use self::observe::{CalibrationStats, Range};
 use self::rows::Rows;
 pub use self::rules::{RuleText, read_rules};
-use crate::compare::figures;
-use crate::convert;
+use crate::archive::sample_inputs;
 use crate::error::Error;
-#[cfg(feature = "images")]
-use crate::images;
 use crate::samples;
 pub use crate::samples::{Pixels, Sample};
-pub use crate::subject::{Artifact, Output};
-use crate::subject::{Machine, Outputs, TrialCompiler};
+pub use crate::trial::{Artifact, Output};
+use crate::trial::{Machine, Outputs, TrialCompiler};
 
 /// What quantization costs at one layer.
 #[derive(Clone, Debug, Serialize)]
@@ -154,7 +134,7 @@ impl Quantizer {
         }
         let machine = Machine::new(made, Numerics::Fast)?;
         let inputs = machine.ports()?;
-        let own = convert::sample_inputs(&program, &inputs)?;
+        let own = sample_inputs(&program, &inputs)?;
         let config = config.clone();
         Ok(Quantizer { subject, options, config, machine, inputs, found, own })
     }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "compiler")]
 use coremill_compiler::{self as compiler, LowerOptions, LoweredModel, Options, Rewrite};
 use coremill_engine::{Array, FeatureSpec, Hooks, Numerics, Value};
+#[cfg(feature = "compiler")]
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
 use coremill_mil::verify::{Verified, verify};
+#[cfg(feature = "compiler")]
 use coremill_pt2::ExportedProgram;
 use coremill_pte as pte;
 use coremill_session::{Executable, RunOptions, inputs};
@@ -15,6 +18,7 @@ use crate::error::Error;
 use crate::samples::Sample;
 
 /// What a program becomes.
+#[cfg(feature = "compiler")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// A Core ML model.
@@ -34,8 +38,10 @@ pub enum Artifact {
 }
 
 /// A program to be made.
+#[cfg(feature = "compiler")]
 pub(crate) struct TrialCompiler(Source);
 
+#[cfg(feature = "compiler")]
 enum Source {
     /// Lowered, so that only its last steps are done anew.
     Model(Box<LoweredModel>),
@@ -43,6 +49,7 @@ enum Source {
     Program(Box<ExportedProgram>, LowerOptions),
 }
 
+#[cfg(feature = "compiler")]
 impl TrialCompiler {
     /// A program to be lowered for the release `floor` at the oldest.
     pub(crate) fn new(

@@ -3,21 +3,6 @@
 //! [`choose`] runs a program on samples in `fp32`, and in `fp16` with each result rounded as on the device. Where outputs
 //! part, it first moves powers of two through the program and merges branches of convolutions, so that all of it stays in
 //! `fp16`; what that does not cure computes in `fp32`, in as few operations as it finds.
-//!
-//! ```no_run
-//! use coremill::convert::LowerOptions;
-//! use coremill::precision::{Output, choose};
-//!
-//! let program = coremill::convert::read("model.pt2")?;
-//! let mut options = LowerOptions::default();
-//! let chosen = choose(&program, Output::Model, &options, &[])?;
-//! for cure in &chosen.cures {
-//!     println!("{}: {}; {}", cure.name, cure.reason, cure.remedy);
-//! }
-//! chosen.apply(&mut options.options);
-//! let conversion = coremill::convert::convert(program, &options.options)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod search;
 
@@ -27,18 +12,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill_compiler::{LowerOptions, Options, Precision, Rewrite, SourceMap};
 use coremill_engine::{Array, Numerics};
+use coremill_inspect::compare::{SCALES_KEY, figures};
 use coremill_mil::ir::Opset;
 use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, Magnitude, RescaleOutcome};
 use coremill_pt2::ExportedProgram;
 use serde::Serialize;
 
 use self::search::{Graph, Search};
-use crate::compare::{SCALES_KEY, figures};
-use crate::convert;
+use crate::archive::sample_inputs;
 use crate::error::Error;
 use crate::samples::{self, Pixels, Sample};
-pub use crate::subject::Output;
-use crate::subject::{Artifact, Machine, Outputs, TrialCompiler};
+pub use crate::trial::Output;
+use crate::trial::{Artifact, Machine, Outputs, TrialCompiler};
 
 /// Outputs are as they should be from so many decibels on, and a cure is looked for below.
 pub const ENOUGH_DB: f64 = 40.0;
@@ -133,7 +118,7 @@ pub fn choose(
     let reference = Machine::new(made, Numerics::Fast)?;
     let ports = reference.ports()?;
     let samples = match samples {
-        [] => convert::sample_inputs(program, &ports)?.into_iter().collect(),
+        [] => sample_inputs(program, &ports)?.into_iter().collect(),
         paths => {
             let check = |sample: &Sample| reference.check(sample);
             samples::read(paths, &ports, &Pixels::default(), &check)?

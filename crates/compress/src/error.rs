@@ -1,0 +1,118 @@
+//! Why weights are not compressed.
+
+use std::{fmt, io};
+
+use coremill_io::ErrorDetail;
+
+/// Error of compressing weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    detail: ErrorDetail,
+}
+
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An option is at fault, or does not suit the model.
+    Option,
+    /// The model is at fault: a weight, or what it would become.
+    Model,
+}
+
+impl Error {
+    /// An error of an option.
+    pub(crate) fn option(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::Option, detail: ErrorDetail::new(message) }
+    }
+
+    /// An error of the model.
+    pub(crate) fn model(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::Model, detail: ErrorDetail::new(message) }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(hint);
+        self
+    }
+
+    pub(crate) fn with_source(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        self.detail = self.detail.with_source(source);
+        self
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.detail.fmt(f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}
+
+/// Why a weight is not compressed.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The form does not suit the weight.
+    Kept(&'static str),
+    /// Some elements are infinite or no numbers.
+    NotFinite,
+    /// The elements cannot be read.
+    Unreadable(io::Error),
+    /// The options contradict the weight.
+    Invalid(Error),
+}
+
+/// The reason of [`Refusal::NotFinite`].
+pub(super) const NOT_FINITE: &str = "some of its elements are infinite or no numbers";
+
+impl Refusal {
+    /// The reason why the weight of this name stays as it is; an error if compression cannot go on.
+    pub(super) fn reason(self, weight: &str) -> Result<&'static str, Error> {
+        match self {
+            Refusal::Kept(reason) => Ok(reason),
+            Refusal::NotFinite => Ok(NOT_FINITE),
+            Refusal::Unreadable(error) => {
+                let message = format!("`{weight}` cannot be read: {error}");
+                Err(Error::model(message).with_source(error))
+            }
+            Refusal::Invalid(error) => Err(error),
+        }
+    }
+}
+
+impl From<&'static str> for Refusal {
+    fn from(reason: &'static str) -> Refusal {
+        Refusal::Kept(reason)
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        Refusal::Unreadable(error)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Invalid(error)
+    }
+}

@@ -1,0 +1,127 @@
+use std::fmt;
+use std::path::Path;
+
+use coremill_io::{ErrorDetail, printable};
+use coremill_mlpackage::package;
+
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A request of the caller: a name, an option, a file of another kind.
+    #[default]
+    Argument,
+    /// A file that cannot be read or written.
+    File,
+    /// Content of a file that is damaged or violates its format.
+    Format,
+    /// An input of a run: a name, a shape, elements.
+    Input,
+    /// A device that this machine lacks.
+    Device,
+    /// A failure of the engine or of a kernel at work.
+    Run,
+}
+
+/// An error of summarizing, comparing or extracting models.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    detail: ErrorDetail,
+}
+
+impl Error {
+    pub(crate) fn new(message: impl Into<String>) -> Error {
+        Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
+    }
+
+    /// The same error, of a kind.
+    fn of_kind(mut self, kind: ErrorKind) -> Error {
+        self.kind = kind;
+        self
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.detail = self.detail.with_hint(printable(&hint.into()));
+        self
+    }
+
+    /// Sets the hint to that of another error, which may have none.
+    pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
+        self.detail.hint = hint.map(|hint| printable(hint).into_owned());
+        self
+    }
+
+    /// An error of a path at which nothing is.
+    pub(crate) fn missing(path: &Path) -> Error {
+        let message = format!("{}: no such file or directory", path.display());
+        Error::new(message).of_kind(ErrorKind::File)
+    }
+
+    pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
+        let kind = match error.kind() {
+            package::ErrorKind::Io => ErrorKind::File,
+            _ => ErrorKind::Format,
+        };
+        Error::new(error.located_message(path)).of_kind(kind).with_hint_of(error.hint())
+    }
+
+    pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
+        Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
+    }
+
+    /// The same error, in a file.
+    pub(crate) fn within(mut self, path: &Path) -> Error {
+        self.detail = self.detail.within(path);
+        self
+    }
+
+    /// An error of another crate, its message and hint kept.
+    fn from_source(
+        kind: ErrorKind,
+        hint: Option<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let mut error = Error::new(source.to_string()).of_kind(kind);
+        error.detail.hint = hint.map(|hint| printable(&hint).into_owned());
+        error.detail = error.detail.with_source(source);
+        error
+    }
+
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Suggested fix.
+    pub fn hint(&self) -> Option<&str> {
+        self.detail.hint()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Messages contain names out of files.
+        f.write_str(&printable(&self.detail.message))
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.detail.source()
+    }
+}
+
+impl From<coremill_session::Error> for Error {
+    fn from(error: coremill_session::Error) -> Error {
+        use coremill_session::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Input => ErrorKind::Input,
+            Kind::Device => ErrorKind::Device,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
+    }
+}

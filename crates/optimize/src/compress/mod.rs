@@ -1,0 +1,45 @@
+//! Weights of finished models made smaller: integers, palettes, pruning, joint forms, and back to floats.
+
+mod decompress;
+mod program;
+mod rules;
+mod samples;
+
+pub use coremill_compress::linear::{Config, Granularity, Integer, Mode};
+pub use coremill_compress::{
+    Algorithm, BITS, Budget, Channels, CompressedWeight, CompressionConfig, CompressionOutcome,
+    Importance, Options, Palette, Prune, Rule, SMALL, Selector, Values,
+};
+use coremill_mil::model::Model;
+pub use decompress::decompress;
+pub use program::for_each_model;
+pub use rules::{Bits, Pruning, RuleText, Several, read_rules};
+
+pub use samples::importance;
+
+use crate::error::Error;
+pub use crate::samples::Pixels;
+pub use crate::trial::Artifact;
+
+/// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
+///
+/// Nothing is computed but tables and scales; weights are compressed when the model is saved.
+pub fn compress(
+    model: &mut Model,
+    options: &Options,
+    watch: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<CompressedWeight>, Error> {
+    Ok(coremill_compress::compress(model, options, watch)?)
+}
+
+/// Which rules for some weights decided on none, from 0 on: `decided` are the [`CompressedWeight::rule`]s of all models. Where a
+/// budget decides, no rule does.
+pub fn unused_rules(
+    options: &Options,
+    decided: impl IntoIterator<Item = Option<usize>>,
+) -> Vec<usize> {
+    let decided: Vec<usize> = decided.into_iter().flatten().collect();
+    let selects = |at: &usize| options.rules[*at].selector != Selector::default();
+    let rules = (0..options.rules.len()).filter(|_| options.budget.is_none());
+    rules.filter(selects).filter(|at| !decided.contains(at)).collect()
+}

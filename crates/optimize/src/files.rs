@@ -1,0 +1,23 @@
+//! Files of rules.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::Error;
+
+/// More than rules for every weight of a model take.
+const MAX_RULES_BYTES: u64 = 4 << 20;
+
+/// The text of a file of rules.
+pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_RULES_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|error| Error::io("read", path, &error))?;
+    if text.len() as u64 > MAX_RULES_BYTES {
+        let message = format!("it is longer than the {MAX_RULES_BYTES} bytes that rules may have");
+        return Err(Error::new(message).within(path));
+    }
+    Ok(text)
+}
