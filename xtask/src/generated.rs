@@ -65,7 +65,7 @@ pub(crate) const KERNELS: GeneratedFile = GeneratedFile {
 pub(crate) const RLX: GeneratedFile = GeneratedFile {
     command: "rlx",
     source: Source::Program("oracle/rlx"),
-    file: "crates/rlx/tests/expected.txt",
+    file: "integrations/rlx/tests/expected.txt",
 };
 
 /// The ATen operators that the oracle tests convert, for people.

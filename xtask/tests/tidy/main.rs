@@ -192,6 +192,13 @@ fn strings_with(text: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
     strings.map(|string| format!("{}: {}", string.line, string.text)).collect()
 }
 
+/// Folders of the crates that are shipped.
+const CRATE_FOLDERS: [&str; 2] = ["crates", "integrations"];
+
+fn is_crate(place: &str) -> bool {
+    CRATE_FOLDERS.iter().any(|folder| place.starts_with(&format!("{folder}/")))
+}
+
 /// Names of the commands, which are the modules of `crates/cli/src/commands`.
 fn command_names() -> Vec<String> {
     let entries = std::fs::read_dir(root().join("crates/cli/src/commands")).expect("a directory");
@@ -260,7 +267,7 @@ fn libraries_name_no_flags() {
     let names = command_names();
     assert!(names.iter().any(|name| name == "convert"), "{names:?}");
     assert_clean(&["rs"], |place, text| {
-        let library = place.starts_with("crates/") && place.contains("/src/");
+        let library = is_crate(place) && place.contains("/src/");
         match library && !place.starts_with("crates/cli/") {
             true => [flags(text), commands(text, &names)].concat(),
             false => Vec::new(),
@@ -271,7 +278,7 @@ fn libraries_name_no_flags() {
 #[test]
 fn messages_state_requirements() {
     assert_clean(&["rs"], |place, text| {
-        let shipped = place.starts_with("crates/") && place.contains("/src/");
+        let shipped = is_crate(place) && place.contains("/src/");
         let is_test = place.ends_with("tests.rs") || place.contains("/tests/");
         if shipped && !is_test { odd_messages(text) } else { Vec::new() }
     });
@@ -289,14 +296,15 @@ fn names_are_terms_of_the_field() {
 #[test]
 fn modules_use_each_other_in_one_direction() {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let crates = std::fs::read_dir(root().join("crates")).expect("there are crates");
+    let folders = CRATE_FOLDERS.map(|folder| root().join(folder));
+    let crates = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
     let crates = crates.map(|entry| entry.expect("a crate").path()).chain([root().join("xtask")]);
     let mut found = Vec::new();
     for folder in crates {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = folder.strip_prefix(root()).unwrap_or(&folder).display().to_string();
         let roots = ["src/lib.rs", "src/main.rs"].map(|file| folder.join(file));
         let cycles = roots.iter().flat_map(|root| modules::cycles(root, &read));
-        found.extend(cycles.map(|cycle| format!("crates/{name}: {cycle}")));
+        found.extend(cycles.map(|cycle| format!("{name}: {cycle}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
