@@ -2,7 +2,8 @@
 
 use std::io::Cursor;
 
-use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, StoredValue, ValueId, prepare};
+use coremill_prepare::prepare;
+use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, StoredValue, ValueId};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 

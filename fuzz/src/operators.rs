@@ -4,7 +4,8 @@
 use std::io::Cursor;
 
 use coremill_compiler::{LowerOptions, Options, convert, lower};
-use coremill_pt2::{Error, ErrorKind, ExportedProgram, Kind, Pt2, Schema, prepare};
+use coremill_prepare::prepare;
+use coremill_pt2::{Error, ErrorKind, ExportedProgram, Kind, Pt2, Schema};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 

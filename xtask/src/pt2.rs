@@ -36,10 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         let mut program = coremill_pt2::read(file).map_err(name)?;
         let mut archived = None;
         if arguments.prepared {
-            program = coremill_pt2::prepare(program).map_err(name)?;
+            program = coremill_prepare::prepare(program).map_err(name)?;
         }
         if arguments.portable {
-            let prepared = coremill_pt2::prepare(program).map_err(name)?;
+            let prepared = coremill_prepare::prepare(program).map_err(name)?;
             archived = Some(prepared.tensors.keys().cloned().collect());
             match kernels_alone(prepared) {
                 Ok(portable) => program = portable,

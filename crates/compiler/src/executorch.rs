@@ -154,7 +154,7 @@ fn method(
     options: &LowerOptions,
     floor: Opset,
 ) -> Result<Method, Error> {
-    let program = coremill_pt2::prepare(program)?;
+    let program = coremill_prepare::prepare(program)?;
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
     loop {

@@ -88,7 +88,7 @@ pub fn prepare(
     options: &Options,
     floor: Opset,
 ) -> Result<LoweredModel, Error> {
-    let program = coremill_pt2::prepare(program)?;
+    let program = coremill_prepare::prepare(program)?;
     let LoweredFunction { draft, demands, origins, fed, .. } = lowered(&program, options, floor);
     let (mut draft, target) = draft?;
     let keep = kept(&program, &origins, options);

@@ -86,7 +86,7 @@ fn function(
 ) -> Result<(Function, HashMap<String, i64>), Error> {
     let options = &options.options;
     check_quantization(options).map_err(Error::Program)?;
-    let program = coremill_pt2::prepare(program)?;
+    let program = coremill_prepare::prepare(program)?;
     let floor = floor.max(needed_by_options(options));
     let attempt = lowered(&program, options, floor);
     let (draft, _) = attempt.draft?;

@@ -64,7 +64,7 @@ fn divided(program: &ExportedProgram, is_outside: impl Fn(usize) -> bool) {
 fn any_part_of_a_program_can_stay_outside() {
     for path in archives() {
         let program = coremill_pt2::read(&path).expect("the archive is read");
-        let program = coremill_pt2::prepare(program).expect("the program becomes functional");
+        let program = coremill_prepare::prepare(program).expect("the program becomes functional");
         is_in_order(&program);
         divided(&program, |_| true);
         divided(&program, |_| false);

@@ -10,8 +10,15 @@ const PURE_NAMESPACES: [&str; 7] =
 const PURE_HIGHER_ORDER: [&str; 6] =
     ["cond", "while_loop", "scan", "map_impl", "associative_scan", "wrap_with_set_grad_enabled"];
 
-/// Removes them, and marks results without a use as such. Values are numbered anew.
-pub(crate) fn remove(graph: &mut Graph) {
+impl Graph {
+    /// Removes calls whose results nothing uses and whose removal changes nothing else, and marks results without a use
+    /// as such. Values are numbered anew.
+    pub fn remove_dead_code(&mut self) {
+        remove(self);
+    }
+}
+
+fn remove(graph: &mut Graph) {
     let mut used = vec![false; graph.values.len()];
     for argument in &graph.outputs {
         argument.for_each_value(&mut |id| used[id.0 as usize] = true);

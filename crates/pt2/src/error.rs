@@ -36,31 +36,35 @@ impl Error {
         Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
-    pub(crate) fn malformed(message: impl Into<String>) -> Error {
+    /// An error of content that does not follow its format.
+    pub fn malformed(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Malformed, message)
     }
 
-    pub(crate) fn unsupported(message: impl Into<String>) -> Error {
+    /// An error of content that this version does not read.
+    pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    pub(crate) fn limit(message: impl Into<String>) -> Error {
+    /// An error of a limit that was passed.
+    pub fn limit(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Limit, message)
     }
 
     /// Names the entry, unless a place nearer to the fault did.
-    pub(crate) fn in_entry(mut self, entry: &str) -> Error {
+    pub fn in_entry(mut self, entry: &str) -> Error {
         self.0.detail.location.entry.get_or_insert_with(|| entry.to_owned());
         self
     }
 
     /// Names the node, unless a place nearer to the fault did.
-    pub(crate) fn in_node(mut self, node: &str) -> Error {
+    pub fn in_node(mut self, node: &str) -> Error {
         self.0.detail.location.node.get_or_insert_with(|| node.to_owned());
         self
     }
 
-    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
+    /// Sets the hint.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.0.detail = self.0.detail.with_hint(hint);
         self
     }

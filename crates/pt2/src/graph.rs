@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-use crate::dce;
 use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_RANK;
 use crate::normalize;
@@ -155,7 +154,7 @@ pub(crate) fn read(wire: wire::Graph, context: &mut Context) -> Result<Graph, Er
         reader.graph.outputs.push(output);
     }
     let mut graph = reader.graph;
-    dce::remove(&mut graph);
+    graph.remove_dead_code();
     Ok(graph)
 }
 
@@ -483,7 +482,14 @@ fn device(wire: wire::Device) -> Device {
 const OPERATOR_PREFIXES: [&str; 3] =
     ["torch.ops.", "executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops."];
 
-pub(crate) fn target(text: &str) -> Target {
+impl Target {
+    /// The target of a call by the name that an archive gives it: `torch.ops.aten.add.Tensor`.
+    pub fn parse(text: &str) -> Target {
+        target(text)
+    }
+}
+
+fn target(text: &str) -> Target {
     for prefix in OPERATOR_PREFIXES {
         let Some(rest) = text.strip_prefix(prefix) else { continue };
         if let Some(name) = rest.strip_prefix("higher_order.") {

@@ -8,13 +8,12 @@
 //! |---|---|
 //! | `read` | [`Pt2`]: the layouts of the archive, and the program out of its entries |
 //! | `zip`, [`wire`] | the container, and the JSON's types, which programs in memory take too |
-//! | `graph`, `normalize`, `dead` | from the JSON's graph to [`Graph`] |
+//! | `graph`, [`normalize`], `dce` | from the JSON's graph to [`Graph`] |
 //! | `program` | [`ExportedProgram`] and all that is in it |
 //! | [`promotion`] | the types of results |
 //! | [`operators`] | what operators are: elementwise, movements, predicates, and the like |
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
 //! | `schema` | the operators' schemas |
-//! | `prepare` | [`prepare()`]: from a traced program to a functional one |
 //! | `tensor` | [`StoredValue`] weights |
 //! | `pickle`, `saved` | what `torch.save` writes |
 //!
@@ -31,10 +30,9 @@ mod dce;
 mod error;
 mod graph;
 pub mod limits;
-mod normalize;
+pub mod normalize;
 pub mod operators;
 mod pickle;
-mod prepare;
 mod program;
 pub mod promotion;
 mod read;
@@ -48,16 +46,15 @@ pub mod wire;
 mod zip;
 
 pub use error::{Error, ErrorKind};
-pub use prepare::prepare;
 pub use program::{
     Argument, CallSignature, Constraint, Device, Dialect, ExportedProgram, Graph, Hint, InputKind,
     Meta, Module, Node, Origin, Output, OutputKind, SampleInputs, Size, SourceLine, Subgraph,
     Symbolic, Target, TensorMeta, Value, ValueId,
 };
 pub use read::{Pt2, read};
-pub use saved::SavedValue;
+pub use saved::{SavedValue, tensor_subclass_parts};
 pub use scalar::{Layout, MemoryFormat, ScalarType};
-pub use schema::{Kind, Literal, Parameter, Return, Schema, Schemas};
+pub use schema::{Kind, Literal, Parameter, Return, Schema, Schemas, overloads};
 pub use symbol::{Expression, Function, Number, Symbol, SymbolId, Symbols};
 pub use tensor::{StoredValue, Tensor, UncheckedTensor};
 pub use tree::TreeSpec;

@@ -6,17 +6,21 @@ use crate::program::Argument;
 use crate::schema::{Kind, Schema};
 
 /// An argument as the archive has it.
-pub(crate) struct SuppliedArgument {
+#[derive(Clone, Debug)]
+pub struct SuppliedArgument {
     /// The parameter; empty where the archive goes by position.
-    pub(crate) name: String,
-    pub(crate) by_keyword: bool,
-    pub(crate) value: Argument,
+    pub name: String,
+    /// Whether the archive passes it by keyword.
+    pub by_keyword: bool,
+    /// The value.
+    pub value: Argument,
 }
 
 /// Positional arguments, and keywords; those only if there is no schema.
-pub(crate) type Arguments = (Vec<Argument>, Vec<(String, Argument)>);
+pub type Arguments = (Vec<Argument>, Vec<(String, Argument)>);
 
-pub(crate) fn arguments(
+/// The arguments of a call in the order of its schema, defaults included.
+pub fn arguments(
     schema: Option<&Schema>,
     given: Vec<SuppliedArgument>,
 ) -> Result<Arguments, Error> {

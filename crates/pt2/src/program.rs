@@ -202,6 +202,11 @@ pub enum OutputKind {
 pub struct ValueId(pub(crate) u32);
 
 impl ValueId {
+    /// The value at a position of [`Graph::values`].
+    pub const fn from_index(index: u32) -> ValueId {
+        ValueId(index)
+    }
+
     /// The position in [`Graph::values`], for side tables.
     pub const fn index(self) -> usize {
         self.0 as usize

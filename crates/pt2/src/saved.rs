@@ -53,7 +53,10 @@ pub(crate) fn read(bytes: Buffer, name: &str) -> Result<SavedValue, Error> {
 
 /// The tensors that a tensor of a Python class is made of, by the names of its attributes: quantized elements, scales
 /// and the like. The class itself stays unknown.
-pub(crate) fn parts(bytes: Buffer, name: &str) -> Result<Vec<(String, StoredValue)>, Error> {
+pub fn tensor_subclass_parts(
+    bytes: Buffer,
+    name: &str,
+) -> Result<Vec<(String, StoredValue)>, Error> {
     let (archive, root, pickle) = open(bytes, Pickle::parse_with_objects)?;
     let mut at = pickle.root();
     // `(function, class, arguments, state)`, within a parameter maybe.

@@ -155,7 +155,7 @@ impl Schemas {
 }
 
 /// The overloads of an operator; `default` for the one without a name.
-pub(crate) fn overloads(namespace: &str, name: &str) -> impl Iterator<Item = &'static str> {
+pub fn overloads(namespace: &str, name: &str) -> impl Iterator<Item = &'static str> {
     let key = format!("{namespace}::{name}");
     let first = position(&key).unwrap_or_else(|at| at);
     let lines = TEXT[first..].lines();

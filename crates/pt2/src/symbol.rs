@@ -16,6 +16,13 @@ pub use evaluate::Number;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SymbolId(pub(crate) u32);
 
+impl SymbolId {
+    /// The position in [`Symbols`], for side tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What is known of a symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{Cursor, Seek as _, SeekFrom, Write as _};
 
-use coremill_pt2::{Error, ErrorKind, ExportedProgram, Pt2, StoredValue, prepare, read};
+use coremill_prepare::prepare;
+use coremill_pt2::{Error, ErrorKind, ExportedProgram, Pt2, StoredValue, read};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 

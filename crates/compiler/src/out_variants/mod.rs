@@ -1,6 +1,6 @@
 //! What stays outside delegates becomes calls of ExecuTorch's kernels.
 //!
-//! Programs come as `pt2::prepare` leaves them, in torch's own operators. ExecuTorch's runtime has kernels for the out
+//! Programs come as `coremill_prepare` leaves them, in torch's own operators. ExecuTorch's runtime has kernels for the out
 //! variants of some of them; [`kernel`] tells which. Every other call is taken apart by the rules of `decompose`. A call
 //! without a rule keeps its operator, and has to have a kernel.
 //!

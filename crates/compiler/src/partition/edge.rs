@@ -44,7 +44,7 @@ pub fn edge_partition(
     options: &LowerOptions,
     outside: &[String],
 ) -> Result<EdgeDivision, Error> {
-    let program = coremill_pt2::prepare(program)?;
+    let program = coremill_prepare::prepare(program)?;
     let wishes = wishes(options);
     let is_delegate =
         |node: &Node| matches!(&node.target, Target::HigherOrder(name) if name == DELEGATE);
@@ -76,7 +76,7 @@ pub fn refused_calls(
     program: ExportedProgram,
     options: &LowerOptions,
 ) -> Result<EdgeDivision, Error> {
-    let program = coremill_pt2::prepare(program)?;
+    let program = coremill_prepare::prepare(program)?;
     let wishes = wishes(options);
     let is_asked = vec![false; program.graph.nodes.len()];
     let mut divider = Divider::new(program, &wishes, &is_asked);

@@ -1,19 +1,19 @@
 //! The functional operator that does what one that writes does, but gives its result.
 
-use super::edit::{Editor, named, positional};
-use super::meta::promote_all;
+use coremill_pt2::{
+    Argument, Meta, Node, Parameter, ScalarType, Schema, Schemas, Target, TensorMeta,
+    normalize::SuppliedArgument, operators, overloads,
+};
+
+use crate::edit::{Editor, named, positional};
 use crate::error::Error;
-use crate::normalize::SuppliedArgument;
-use crate::operators;
-use crate::program::{Argument, Meta, Node, Target, TensorMeta};
-use crate::scalar::ScalarType;
-use crate::schema::{Parameter, Schema, Schemas, overloads};
+use crate::meta::promote_all;
 
 /// A functional operator in the place of one that writes.
-pub(super) struct Functional {
-    pub(super) name: String,
-    pub(super) overload: &'static str,
-    pub(super) given: Vec<SuppliedArgument>,
+pub(crate) struct Functional {
+    pub(crate) name: String,
+    pub(crate) overload: &'static str,
+    pub(crate) given: Vec<SuppliedArgument>,
 }
 
 /// Names that do not follow from one another.
@@ -29,7 +29,7 @@ const RENAMED: [(&str, &str); 8] = [
 ];
 
 /// The functional form of a call whose operator writes to its arguments; as many results as arguments are written to.
-pub(super) fn functional(node: &Node, schemas: &mut Schemas) -> Result<Functional, Error> {
+pub(crate) fn functional(node: &Node, schemas: &mut Schemas) -> Result<Functional, Error> {
     let (Target::Operator { namespace, name, .. }, Some(schema)) = (&node.target, &node.schema)
     else {
         return Err(Error::malformed(format!("`{}` has no schema", node.target)));
@@ -92,7 +92,7 @@ fn form(name: &str, schema: &Schema, schemas: &mut Schemas) -> Result<Option<For
 }
 
 /// The type that the functional form gives, where the other one stores as `stored`.
-pub(super) fn result_type(
+pub(crate) fn result_type(
     functional: &Functional,
     stored: ScalarType,
     editor: &Editor<'_>,
@@ -123,7 +123,7 @@ mod tests {
     fn in_place_operators_have_a_functional_form() {
         let mut schemas = Schemas::default();
         let mut missing = Vec::new();
-        for line in include_str!("../schemas.txt").lines() {
+        for line in include_str!("../../pt2/src/schemas.txt").lines() {
             let Some((key, _)) = line.split_once('(') else { continue };
             let Some(rest) = key.strip_prefix("aten::") else { continue };
             let (name, overload) = rest.split_once('.').unwrap_or((rest, "default"));

@@ -5,16 +5,14 @@
 
 use std::collections::HashMap;
 
-use super::autocast::{self, Cast};
-use super::edit::{Editor, positional};
-use crate::error::{Error, escape_truncated};
-use crate::graph::target;
-use crate::normalize;
-use crate::operators;
-use crate::program::{
-    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Target, ValueId,
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Output, OutputKind, Schemas, Target,
+    ValueId, normalize, operators,
 };
-use crate::schema::Schemas;
+
+use crate::autocast::{self, Cast};
+use crate::edit::{Editor, positional};
+use crate::error::{Error, escape_truncated};
 
 /// Functions that check something, or tell the exporter something, and give nothing.
 const CHECK_FUNCTIONS: [&str; 5] = [
@@ -25,7 +23,7 @@ const CHECK_FUNCTIONS: [&str; 5] = [
     "torch._constrain_as_size",
 ];
 
-pub(super) fn inline(program: &mut ExportedProgram, schemas: &mut Schemas) -> Result<(), Error> {
+pub(crate) fn inline(program: &mut ExportedProgram, schemas: &mut Schemas) -> Result<(), Error> {
     let graph = std::mem::take(&mut program.graph);
     program.graph = self::graph(graph, schemas, None)?;
     drop_tokens(program);
@@ -171,7 +169,7 @@ impl Inliner<'_> {
                     Output::Unused | Output::None => &mut [],
                 };
                 for id in ids {
-                    let value = &inner.values[id.0 as usize];
+                    let value = &inner.values[id.index()];
                     let new = self.editor.define(&value.name, value.meta.clone())?;
                     renamed.insert(*id, Argument::Value(new));
                     *id = new;
@@ -221,7 +219,7 @@ impl Inliner<'_> {
                 let outputs = vec![Output::Value(mask)];
                 self.editor.call_into(("full_like", "default"), given, outputs, &node.origin)?;
                 if let Some(call) = self.editor.nodes.last_mut()
-                    && let Meta::Tensor(meta) = &self.editor.values[mask.0 as usize].meta
+                    && let Meta::Tensor(meta) = &self.editor.values[mask.index()].meta
                     && let Some(dtype) = call.arguments.get_mut(2)
                 {
                     *dtype = Argument::ScalarType(meta.dtype);
@@ -268,8 +266,8 @@ impl Inliner<'_> {
 
     /// The node, as a call of an operator that it had as an argument.
     fn operator(&mut self, name: &str, rest: Vec<Argument>, node: Node) -> Result<Node, Error> {
-        let target = match target(name) {
-            Target::Function(_) => target(&format!("torch.ops.{}", name.replace("::", "."))),
+        let target = match Target::parse(name) {
+            Target::Function(_) => Target::parse(&format!("torch.ops.{}", name.replace("::", "."))),
             found => found,
         };
         let Target::Operator { namespace, name: operator, overload } = &target else {

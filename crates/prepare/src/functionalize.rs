@@ -14,19 +14,18 @@
 
 use std::collections::HashMap;
 
-use super::edit::{Editor, named, positional};
-use super::functional::{self, Functional};
-use super::meta::{contiguous, is_contiguous, same_sizes};
-use super::view::{self, MappedValue, View, ViewResult, size_arguments};
-use crate::error::{Error, escape_truncated};
-use crate::program::{
-    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Origin, Output, OutputKind, Target,
-    TensorMeta, ValueId,
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, InputKind, Meta, Node, Origin, Output, OutputKind, Schemas,
+    StoredValue, Target, TensorMeta, ValueId,
 };
-use crate::schema::Schemas;
-use crate::tensor::StoredValue;
 
-pub(super) fn functionalize(
+use crate::edit::{Editor, named, positional};
+use crate::error::{Error, escape_truncated};
+use crate::functional::{self, Functional};
+use crate::meta::{contiguous, is_contiguous, same_sizes};
+use crate::view::{self, MappedValue, View, ViewResult, size_arguments};
+
+pub(crate) fn functionalize(
     program: &mut ExportedProgram,
     schemas: &mut Schemas,
 ) -> Result<(), Error> {
@@ -571,7 +570,7 @@ impl State<'_> {
         let (Some(rows), Some(columns)) = (meta.sizes[0].fixed(), meta.sizes[1].fixed()) else {
             return Err(Error::unsupported("`fill_diagonal_` writes to a matrix of unknown size"));
         };
-        let length = crate::program::Size::Fixed(rows.min(columns));
+        let length = coremill_pt2::Size::Fixed(rows.min(columns));
         let number = node.arguments.get(1).cloned().unwrap_or(Argument::None);
         let diagonal = Meta::Tensor(contiguous(&meta, meta.dtype, vec![length]));
         let sizes = Argument::List(vec![Argument::Int(rows.min(columns))]);
@@ -619,7 +618,7 @@ impl State<'_> {
             let stored = Meta::Tensor(contiguous(&wanted, wanted.dtype, wanted.sizes.clone()));
             let id = match result {
                 Some(id) if dtype == wanted.dtype => {
-                    self.editor.values[id.0 as usize].meta = stored;
+                    self.editor.values[id.index()].meta = stored;
                     *id
                 }
                 _ => self.editor.define(&node.name, meta)?,

@@ -3,29 +3,31 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `parts` | weights that are tensors of a Python class (torchao's) become the tensors that they are made of |
+//! | `unwrap_tensor_subclasses` | weights that are tensors of a Python class (torchao's) become the tensors that they are made of |
 //! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
 //! | `autocast` | the casts that an `autocast` region stands for |
 //! | `vmap` | batch dimensions that `vmap` hid become dimensions |
 //! | `shared` | one tensor under two names becomes one input |
 //! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
 //! | `edit`, `meta` | what these share |
+//! | [`limits`] | bounds on values and terms that are added |
 
 mod autocast;
 mod edit;
+mod error;
 mod functional;
 mod functionalize;
 mod inline;
+pub mod limits;
 mod meta;
 mod shared;
 mod unwrap_tensor_subclasses;
 mod view;
 mod vmap;
 
-use crate::dce;
+use coremill_pt2::{ExportedProgram, Graph, Node, Schemas};
+
 use crate::error::Error;
-use crate::program::{ExportedProgram, Graph, Node};
-use crate::schema::Schemas;
 
 /// Makes a program functional.
 ///
@@ -44,7 +46,7 @@ pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     shared::merge(&mut program);
     functionalize::functionalize(&mut program, &mut schemas)?;
     check_outputs(&program.graph)?;
-    dce::remove(&mut program.graph);
+    program.graph.remove_dead_code();
     Ok(program)
 }
 

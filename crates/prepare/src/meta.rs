@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use coremill_pt2::{
+    Expression, Function, ScalarType, Size, SymbolId, Symbolic, TensorMeta,
+    promotion::promote_ranked,
+};
+
 use crate::limits::MAX_STRIDE_TERMS;
-use crate::program::{Size, Symbolic, TensorMeta};
-use crate::promotion::promote_ranked;
-use crate::scalar::ScalarType;
-use crate::symbol::{Expression, Function, SymbolId};
 
 /// The type of a new tensor like `meta`, of these sizes, its elements in order.
-pub(super) fn contiguous(meta: &TensorMeta, dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
+pub(crate) fn contiguous(meta: &TensorMeta, dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
     let mut strides = vec![Size::Fixed(1); sizes.len()];
     for dimension in (1..sizes.len()).rev() {
         strides[dimension - 1] = product(&strides[dimension], &sizes[dimension]);
@@ -55,7 +56,7 @@ fn fits(expression: &Expression, left: &mut usize) -> bool {
     }
 }
 
-pub(super) fn expression(size: &Size) -> Expression {
+pub(crate) fn expression(size: &Size) -> Expression {
     match size {
         Size::Fixed(value) => Expression::Integer(*value),
         Size::Symbolic(symbolic) => symbolic.expression.clone(),
@@ -69,7 +70,7 @@ fn number(size: &Size, round: u32) -> Option<i64> {
     match size {
         Size::Fixed(value) => Some(*value),
         Size::Symbolic(symbolic) => {
-            let value = |id: SymbolId| Some(97 + i64::from(id.0) * 14 + i64::from(round) * 5);
+            let value = |id: SymbolId| Some(97 + id.index() as i64 * 14 + i64::from(round) * 5);
             symbolic.expression.evaluate(&value)?.integer()
         }
     }
@@ -80,7 +81,7 @@ fn numbers(sizes: &[Size], round: u32) -> Option<Vec<i64>> {
 }
 
 /// Whether the lists are equal whatever the symbols are.
-pub(super) fn same_sizes(left: &[Size], right: &[Size]) -> bool {
+pub(crate) fn same_sizes(left: &[Size], right: &[Size]) -> bool {
     left == right
         || left.len() == right.len()
             && (0..ROUNDS).all(|round| {
@@ -89,7 +90,7 @@ pub(super) fn same_sizes(left: &[Size], right: &[Size]) -> bool {
 }
 
 /// Whether both lie in the same order, dimensions of one element aside.
-pub(super) fn same_order(left: &TensorMeta, right: &TensorMeta) -> bool {
+pub(crate) fn same_order(left: &TensorMeta, right: &TensorMeta) -> bool {
     let strides = |meta: &TensorMeta, round| {
         let pairs = numbers(&meta.sizes, round)?.into_iter().zip(numbers(&meta.strides, round)?);
         Some(pairs.filter(|(size, _)| *size != 1).collect::<Vec<_>>())
@@ -99,14 +100,14 @@ pub(super) fn same_order(left: &TensorMeta, right: &TensorMeta) -> bool {
 }
 
 /// Whether a tensor's elements lie in the order of its dimensions, from the first of its storage on.
-pub(super) fn is_contiguous(meta: &TensorMeta) -> bool {
+pub(crate) fn is_contiguous(meta: &TensorMeta) -> bool {
     meta.storage_offset == Size::Fixed(0)
         && same_order(meta, &contiguous(meta, meta.dtype, meta.sizes.clone()))
 }
 
 /// Whether `reshape` of a tensor to these sizes gives a view: torch's rule. Where sizes are not known it is taken for
 /// one, as it is nearly always.
-pub(super) fn is_view(meta: &TensorMeta, sizes: &[Size]) -> bool {
+pub(crate) fn is_view(meta: &TensorMeta, sizes: &[Size]) -> bool {
     (0..ROUNDS).all(|round| {
         let known =
             (numbers(&meta.sizes, round), numbers(&meta.strides, round), numbers(sizes, round));
@@ -149,7 +150,7 @@ fn strides_exist(old: &[i64], strides: &[i64], new: &[i64]) -> bool {
 }
 
 /// The type that a call on these tensors computes in.
-pub(super) fn promote_all<'a>(tensors: impl Iterator<Item = &'a TensorMeta>) -> Option<ScalarType> {
+pub(crate) fn promote_all<'a>(tensors: impl Iterator<Item = &'a TensorMeta>) -> Option<ScalarType> {
     promote_ranked(tensors.map(|meta| (meta.dtype, meta.sizes.len())))
 }
 

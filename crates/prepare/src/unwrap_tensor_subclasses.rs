@@ -5,12 +5,14 @@
 
 use std::collections::HashMap;
 
-use crate::error::{Error, escape_truncated};
-use crate::program::{Argument, ExportedProgram, InputKind, Meta, Node, Output, ValueId};
-use crate::saved;
-use crate::tensor::StoredValue;
+use coremill_pt2::{
+    Argument, ExportedProgram, InputKind, Meta, Node, Output, StoredValue, ValueId,
+    tensor_subclass_parts,
+};
 
-pub(super) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
+use crate::error::{Error, escape_truncated};
+
+pub(crate) fn take_apart(program: &mut ExportedProgram) -> Result<(), Error> {
     if !program.graph.nodes.iter().any(takes_part) {
         return Ok(());
     }
@@ -85,7 +87,8 @@ fn part(
                 escape_truncated(attribute)
             )));
         };
-        let parts = saved::parts(bytes.clone(), whole).map_err(|error| error.in_entry(whole))?;
+        let parts =
+            tensor_subclass_parts(bytes.clone(), whole).map_err(|error| error.in_entry(whole))?;
         for (attribute, stored) in parts {
             program.tensors.entry(format!("{whole}.{attribute}")).or_insert(stored);
         }

@@ -1,18 +1,17 @@
 //! Views: how a tensor shares its elements with another, how it is read anew, and what a write through it means.
 
-use super::edit::{Editor, positional};
-use super::meta::{contiguous, expression, is_contiguous, is_view, same_order, same_sizes};
-use crate::error::Error;
-use crate::program::{
-    Argument, Meta, Node, Origin, Output, Size, Symbolic, Target, TensorMeta, ValueId,
+use coremill_pt2::{
+    Argument, Expression, Function, MemoryFormat, Meta, Node, Origin, Output, Size, Symbolic,
+    Target, TensorMeta, ValueId, promotion::is_complex,
 };
-use crate::promotion::is_complex;
-use crate::scalar::MemoryFormat;
-use crate::symbol::{Expression, Function};
+
+use crate::edit::{Editor, positional};
+use crate::error::Error;
+use crate::meta::{contiguous, expression, is_contiguous, is_view, same_order, same_sizes};
 
 /// How a view picks its elements.
 #[derive(Clone, Debug)]
-pub(super) enum View {
+pub(crate) enum View {
     /// All, as they are.
     Same,
     /// All, in their order, in other dimensions.
@@ -46,20 +45,20 @@ pub(super) enum View {
 }
 
 /// Which result is a view of which tensor argument.
-pub(super) struct ViewResult {
-    pub(super) result: ValueId,
+pub(crate) struct ViewResult {
+    pub(crate) result: ValueId,
     /// The index among the tensors of the arguments.
-    pub(super) source: usize,
-    pub(super) view: View,
+    pub(crate) source: usize,
+    pub(crate) view: View,
     /// The view is of the storage, whatever the source is in it.
-    pub(super) of_storage: bool,
+    pub(crate) of_storage: bool,
 }
 
 const ELEMENTS_SHARED: &str = "several of whose elements are one and the same";
 
 /// The views among the results of a call whose arguments are up to date. `sources` are the types that its tensor
 /// arguments had when the program was traced.
-pub(super) fn views(
+pub(crate) fn views(
     node: &Node,
     sources: &[&TensorMeta],
     editor: &mut Editor<'_>,
@@ -239,7 +238,7 @@ fn single(
 }
 
 /// A dimension counted from the front.
-pub(super) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
+pub(crate) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
     let most = rank.max(1) as i64;
     let counted = if dimension < 0 { dimension + most } else { dimension };
     if (0..most).contains(&counted) {
@@ -399,7 +398,7 @@ fn sum(
 }
 
 /// Sizes as arguments; those that are not known are read from `like`, which has them.
-pub(super) fn size_arguments(
+pub(crate) fn size_arguments(
     sizes: &[Size],
     like: ValueId,
     editor: &mut Editor<'_>,
@@ -445,13 +444,13 @@ fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
 }
 
 /// A place in the new graph: a value, and the type that it had in the old one.
-pub(super) struct MappedValue<'a> {
-    pub(super) value: ValueId,
-    pub(super) meta: &'a TensorMeta,
+pub(crate) struct MappedValue<'a> {
+    pub(crate) value: ValueId,
+    pub(crate) meta: &'a TensorMeta,
 }
 
 /// Reads a view of `source` anew. `old` is what was read before, which has the same type.
-pub(super) fn replay(
+pub(crate) fn replay(
     view: &View,
     source: ValueId,
     old: &MappedValue<'_>,
@@ -548,7 +547,7 @@ fn replay_pieces(
 
 impl View {
     /// Why nothing can be written through it, if so.
-    pub(super) fn refusal(&self) -> Option<Error> {
+    pub(crate) fn refusal(&self) -> Option<Error> {
         let (what, why) = match self {
             View::ReadOnly(node, why) => (node.target.to_string(), *why),
             View::Expand => ("expand".to_owned(), ELEMENTS_SHARED),
@@ -563,7 +562,7 @@ impl View {
     }
 
     /// Whether the elements of a view are all that its source has.
-    pub(super) fn covers(&self) -> bool {
+    pub(crate) fn covers(&self) -> bool {
         use View::*;
         matches!(self, Same | Reshape | Permute(_) | Bits | Conjugate | AsReal | AsComplex)
     }
@@ -571,7 +570,7 @@ impl View {
 
 /// The source after `value` was written to a view of it. `source` is the source before; a view that covers it
 /// takes nothing but its sizes from there.
-pub(super) fn write(
+pub(crate) fn write(
     view: &View,
     source: &MappedValue<'_>,
     value: ValueId,

@@ -14,16 +14,15 @@
 
 use std::collections::HashMap;
 
-use super::edit::Editor;
-use super::meta::contiguous;
-use super::view::{size_arguments, wrap};
-use crate::error::Error;
-use crate::operators;
-use crate::program::{
-    Argument, ExportedProgram, Graph, Meta, Node, Origin, Output, Size, Target, TensorMeta, ValueId,
+use coremill_pt2::{
+    Argument, ExportedProgram, Graph, Meta, Node, Origin, Output, ScalarType, Schemas, Size,
+    Target, TensorMeta, ValueId, operators,
 };
-use crate::scalar::ScalarType;
-use crate::schema::Schemas;
+
+use crate::edit::Editor;
+use crate::error::Error;
+use crate::meta::contiguous;
+use crate::view::{size_arguments, wrap};
 
 /// The module of the markers.
 const MARKERS: &str = "torch._functorch.predispatch.";
@@ -31,7 +30,7 @@ const MARKERS: &str = "torch._functorch.predispatch.";
 /// Parameters that are dimensions.
 const DIMENSIONS: [&str; 7] = ["dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim"];
 
-pub(super) fn unhide(program: &mut ExportedProgram, schemas: &mut Schemas) -> Result<(), Error> {
+pub(crate) fn unhide(program: &mut ExportedProgram, schemas: &mut Schemas) -> Result<(), Error> {
     let graph = std::mem::take(&mut program.graph);
     program.graph = self::graph(graph, schemas)?;
     Ok(())
@@ -393,7 +392,7 @@ impl State<'_> {
             let Meta::Tensor(meta) = self.editor.value(result).meta.clone() else { continue };
             let mut sizes: Vec<Size> = levels.iter().map(|level| level.size.clone()).collect();
             sizes.extend(meta.sizes.iter().cloned());
-            self.editor.values[result.0 as usize].meta = self.typed(&meta, sizes);
+            self.editor.values[result.index()].meta = self.typed(&meta, sizes);
             self.hidden
                 .insert(result, BatchedValue { value: result, levels: levels.to_vec(), meta });
         }
@@ -411,7 +410,7 @@ impl State<'_> {
             let mut value = self.aligned(&tensor, levels, rank, &node.origin)?;
             // A tensor without dimensions gives way to others when types are promoted; it has some now.
             let bare = tensor.meta.sizes.is_empty() && !tensor.levels.is_empty() && rank > 0;
-            let float = |dtype| crate::promotion::is_float(dtype);
+            let float = |dtype| coremill_pt2::promotion::is_float(dtype);
             if bare
                 && tensor.meta.dtype != result.dtype
                 && float(tensor.meta.dtype)
@@ -623,7 +622,7 @@ impl State<'_> {
         }
         node.arguments[0] = Argument::Value(source.value);
         node.arguments[1] = Argument::List(placed);
-        self.editor.values[result.0 as usize].meta = self.typed(&meta, before);
+        self.editor.values[result.index()].meta = self.typed(&meta, before);
         self.editor.nodes.push(node);
         let value = self.permuted(result, &order, &origin)?;
         self.hidden.insert(result, BatchedValue { value, levels: levels.to_vec(), meta });

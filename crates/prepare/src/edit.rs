@@ -2,17 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
+use coremill_pt2::{
+    Argument, Meta, Node, Origin, Output, Schemas, Target, Value, ValueId,
+    normalize::{self, SuppliedArgument},
+};
+
 use crate::error::Error;
 use crate::limits::MAX_ADDED_VALUES;
-use crate::normalize::{self, SuppliedArgument};
-use crate::program::{Argument, Meta, Node, Origin, Output, Target, Value, ValueId};
-use crate::schema::Schemas;
 
 /// A graph in the making.
-pub(super) struct Editor<'a> {
-    pub(super) schemas: &'a mut Schemas,
-    pub(super) values: Vec<Value>,
-    pub(super) nodes: Vec<Node>,
+pub(crate) struct Editor<'a> {
+    pub(crate) schemas: &'a mut Schemas,
+    pub(crate) values: Vec<Value>,
+    pub(crate) nodes: Vec<Node>,
     /// How many values there were at first.
     given: usize,
     /// Made when the first new value asks for a name.
@@ -21,17 +23,17 @@ pub(super) struct Editor<'a> {
 }
 
 impl<'a> Editor<'a> {
-    pub(super) fn new(schemas: &'a mut Schemas, values: Vec<Value>) -> Editor<'a> {
+    pub(crate) fn new(schemas: &'a mut Schemas, values: Vec<Value>) -> Editor<'a> {
         let given = values.len();
         Editor { schemas, values, nodes: Vec::new(), given, names: None, replaced: HashMap::new() }
     }
 
-    pub(super) fn value(&self, id: ValueId) -> &Value {
-        &self.values[id.0 as usize]
+    pub(crate) fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
     }
 
     /// A new value; its name is `name` if that is free.
-    pub(super) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
+    pub(crate) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
         if self.values.len() - self.given >= MAX_ADDED_VALUES {
             return Err(Error::limit(format!(
                 "to make the graph functional takes more than {MAX_ADDED_VALUES} new values"
@@ -49,33 +51,33 @@ impl<'a> Editor<'a> {
             number += 1;
         }
         self.values.push(Value { name: free, meta });
-        Ok(ValueId(id))
+        Ok(ValueId::from_index(id))
     }
 
     /// Lets every later use of `old` mean `new`.
-    pub(super) fn replace(&mut self, old: ValueId, new: Argument) {
+    pub(crate) fn replace(&mut self, old: ValueId, new: Argument) {
         self.replaced.insert(old, new);
     }
 
     /// What a use of `id` means now.
-    pub(super) fn current(&self, id: ValueId) -> Argument {
+    pub(crate) fn current(&self, id: ValueId) -> Argument {
         self.replaced.get(&id).cloned().unwrap_or(Argument::Value(id))
     }
 
-    pub(super) fn resolve(&self, argument: &mut Argument) {
+    pub(crate) fn resolve(&self, argument: &mut Argument) {
         if self.replaced.is_empty() {
             return;
         }
         argument.map_values(&mut |id| self.current(id));
     }
 
-    pub(super) fn resolve_node(&self, node: &mut Node) {
+    pub(crate) fn resolve_node(&self, node: &mut Node) {
         node.arguments.iter_mut().for_each(|argument| self.resolve(argument));
         node.keywords.iter_mut().for_each(|(_, argument)| self.resolve(argument));
     }
 
     /// A call of an operator that has one result. What is not given gets its default.
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         operator: (&str, &str),
         arguments: Vec<Argument>,
@@ -90,7 +92,7 @@ impl<'a> Editor<'a> {
     }
 
     /// A call of an ATen operator with results that are defined already.
-    pub(super) fn call_into(
+    pub(crate) fn call_into(
         &mut self,
         (name, overload): (&str, &str),
         given: Vec<SuppliedArgument>,
@@ -124,11 +126,11 @@ impl<'a> Editor<'a> {
 }
 
 /// An argument that goes by its position.
-pub(super) fn positional(value: Argument) -> SuppliedArgument {
+pub(crate) fn positional(value: Argument) -> SuppliedArgument {
     SuppliedArgument { name: String::new(), by_keyword: false, value }
 }
 
 /// An argument that goes by its name.
-pub(super) fn named(name: &str, value: Argument) -> SuppliedArgument {
+pub(crate) fn named(name: &str, value: Argument) -> SuppliedArgument {
     SuppliedArgument { name: name.to_owned(), by_keyword: true, value }
 }

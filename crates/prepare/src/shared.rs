@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use crate::program::{Argument, ExportedProgram, InputKind, OutputKind, ValueId};
-use crate::scalar::ScalarType;
-use crate::tensor::StoredValue;
+use coremill_pt2::{
+    Argument, ExportedProgram, InputKind, OutputKind, ScalarType, StoredValue, ValueId,
+};
 
 /// What makes two tensors the same: the storage, and how they see it.
 type Place<'p> = (&'p str, ScalarType, u64, &'p [u64], &'p [u64]);
 
 /// Lets a buffer stand for every constant and every other buffer that is the very same tensor.
-pub(super) fn merge(program: &mut ExportedProgram) {
+pub(crate) fn merge(program: &mut ExportedProgram) {
     let mut buffers: HashMap<Place<'_>, ValueId> = HashMap::new();
     for (kind, argument) in program.inputs.iter().zip(&program.graph.inputs) {
         if let (InputKind::Buffer { .. }, Argument::Value(id)) = (kind, argument)

@@ -5,17 +5,19 @@
 //! arguments. All others are called as they are. Only floating-point tensors on the region's device are converted,
 //! `float64` ones not.
 
-use super::edit::Editor;
-use super::meta::contiguous;
+use coremill_pt2::{
+    Argument, Meta, Node, Origin, ScalarType, Target, TensorMeta,
+    operators::{self, Autocast},
+    promotion::is_float,
+};
+
+use crate::edit::Editor;
 use crate::error::{Error, escape_truncated};
-use crate::operators::{self, Autocast};
-use crate::program::{Argument, Meta, Node, Origin, Target, TensorMeta};
-use crate::promotion::is_float;
-use crate::scalar::ScalarType;
+use crate::meta::contiguous;
 
 /// A region in which casts are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cast {
+pub(crate) struct Cast {
     device: Device,
     dtype: ScalarType,
 }
@@ -37,7 +39,7 @@ impl Device {
 
 impl Cast {
     /// From the arguments of `autocast`: the device, the type, whether it is on, and more. None if it is off.
-    pub(super) fn read(arguments: &[Argument]) -> Result<Option<Cast>, Error> {
+    pub(crate) fn read(arguments: &[Argument]) -> Result<Option<Cast>, Error> {
         let [Argument::Text(device), dtype, enabled, ..] = arguments else {
             return Err(Error::malformed("`autocast` has no device, type and switch"));
         };
@@ -77,7 +79,7 @@ impl Cast {
 }
 
 /// Converts the arguments of a call as the region wants it.
-pub(super) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Result<(), Error> {
+pub(crate) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Result<(), Error> {
     let Target::Operator { namespace, name, .. } = &node.target else { return Ok(()) };
     if namespace != "aten" {
         return Ok(());
@@ -111,7 +113,7 @@ pub(super) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Res
 }
 
 /// Converts the tensors of an argument that `which` picks.
-pub(super) fn convert(
+pub(crate) fn convert(
     argument: &mut Argument,
     dtype: ScalarType,
     editor: &mut Editor<'_>,
