@@ -156,10 +156,41 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Archive(error) => Some(error),
+            Error::Refused(_) | Error::Program(_) | Error::Fault(_) => None,
+        }
+    }
+}
+
+/// Category of an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The archive cannot be read.
+    Archive,
+    /// Calls have no lowering.
+    Unsupported,
+    /// The options do not fit the program.
+    Input,
+    /// coremill is at fault.
+    Internal,
+}
 
 impl Error {
-    /// What to do about it, if that is one thing; calls that cannot be lowered have their own hints.
+    /// Category of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Archive(_) => ErrorKind::Archive,
+            Error::Refused(_) => ErrorKind::Unsupported,
+            Error::Program(_) => ErrorKind::Input,
+            Error::Fault(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// Suggested fix, if there is one for the whole program; calls that cannot be lowered have their own.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Archive(error) => error.hint(),

@@ -44,7 +44,7 @@ mod specs;
 pub use calls::SourceMap;
 pub use coremill_mil::text::identifier;
 pub use decompose::{ComplexLowered, pairs};
-pub use error::{Error, LoweringError, UnsupportedOp};
+pub use error::{Error, ErrorKind, LoweringError, UnsupportedOp};
 pub use executorch::{LoweredPrograms, lower};
 pub use lower::LoopedBuffer;
 pub use options::{

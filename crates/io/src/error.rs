@@ -87,6 +87,12 @@ impl<L: PartialEq> PartialEq for ErrorDetail<L> {
 impl<L: Eq> Eq for ErrorDetail<L> {}
 
 /// The message alone: each crate prints locations in its own way.
+impl<L: fmt::Debug> StdError for ErrorDetail<L> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        ErrorDetail::source(self)
+    }
+}
+
 impl<L> fmt::Display for ErrorDetail<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

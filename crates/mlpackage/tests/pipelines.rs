@@ -196,7 +196,7 @@ fn images_are_rounded_between_stages() {
     );
     second.model.description.inputs = vec![image("picture", ColorSpace::Grayscale)];
     let error = pipeline::link(pipeline(vec![first, second])).expect_err("three channels as one");
-    assert!(error.starts_with("stage `think` takes `picture` as "), "{error}");
+    assert!(error.to_string().starts_with("stage `think` takes `picture` as "), "{error}");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn what_cannot_be_linked_is_refused() {
             ),
         )
     };
-    let refused = |pipeline: Pipeline| pipeline::link(pipeline).expect_err("refused");
+    let refused = |pipeline: Pipeline| pipeline::link(pipeline).expect_err("refused").to_string();
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), relu("z", "w")])),
         "stage `relu` takes `z`, which neither the pipeline's inputs nor earlier stages give"

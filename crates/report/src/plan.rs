@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use coremill_io::ErrorDetail;
 use serde::{Deserialize, Serialize};
 
 use crate::Report;
@@ -54,12 +55,15 @@ impl ComputePlan {
         ComputePlan { format_version: FORMAT_VERSION, machine, system, operations }
     }
 
-    /// Reads the JSON form; the error says what is wrong with it.
-    pub fn from_json(text: &str) -> Result<ComputePlan, String> {
-        let plan: ComputePlan = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    /// Reads the JSON form.
+    pub fn from_json(text: &str) -> Result<ComputePlan, ErrorDetail> {
+        let plan: ComputePlan = serde_json::from_str(text)
+            .map_err(|error| ErrorDetail::new(error.to_string()).with_source(error))?;
         match plan.format_version {
             FORMAT_VERSION => Ok(plan),
-            version => Err(format!("its form has version {version}, not {FORMAT_VERSION}")),
+            version => Err(ErrorDetail::new(format!(
+                "`format_version` must be {FORMAT_VERSION}, got {version}"
+            ))),
         }
     }
 
@@ -75,7 +79,7 @@ impl ComputePlan {
 impl Report {
     /// Replaces the estimate of where a model's operations run by Core ML's own plan. The error says why it is not the
     /// model's.
-    pub fn add_plan(&mut self, model: usize, plan: &ComputePlan) -> Result<(), String> {
+    pub fn add_plan(&mut self, model: usize, plan: &ComputePlan) -> Result<(), ErrorDetail> {
         let data = &mut self.data.models[model];
         let named: HashMap<(&str, &str), &PlannedOperation> = plan
             .operations
@@ -111,10 +115,10 @@ impl Report {
         }
         let found: usize = counts.values().sum();
         if found == 0 && total > 0 {
-            return Err(format!(
+            return Err(ErrorDetail::new(format!(
                 "the plan is of another model: it names none of the {total} operations of {}",
                 data.name
-            ));
+            )));
         }
         let on: Vec<_> = counts
             .iter()

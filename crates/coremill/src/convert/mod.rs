@@ -32,7 +32,8 @@ use coremill_mil::ops::OpKind;
 use coremill_pt2::{self as pt2, Argument, InputKind, Node, OutputKind};
 
 pub use coremill_compiler::{
-    Conversion, LowerOptions, LoweringError, Options, Rewrite, UnsupportedOp,
+    Conversion, Error as CompileError, ErrorKind as CompileErrorKind, LowerOptions, LoweringError,
+    Options, Rewrite, UnsupportedOp,
 };
 pub use coremill_optimize::{fit, sample_inputs};
 pub use coremill_pt2::ExportedProgram;

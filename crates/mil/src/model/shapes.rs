@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use coremill_io::ErrorDetail;
 use coremill_tensor::DType;
 
 use super::{FeatureType, ImageSizes, Model, ModelDescription, ShapeFlexibility, Signature};
@@ -37,8 +38,8 @@ pub struct FlexibleShapes {
 
 /// The program of a model with the attribute on each function that has inputs of several shapes.
 ///
-/// The error is a message that names the input.
-pub fn attach(model: &Model) -> Result<Program, String> {
+/// The error names the input.
+pub fn attach(model: &Model) -> Result<Program, ErrorDetail> {
     let mut program = model.program.clone();
     for (name, shapes) in described(model)? {
         if let Some(function) = program.functions.iter_mut().find(|found| found.name == name) {
@@ -50,11 +51,11 @@ pub fn attach(model: &Model) -> Result<Program, String> {
 
 /// The attribute's value for each function that has inputs of several shapes.
 ///
-/// The error is a message that names the input.
-pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, String> {
+/// The error names the input.
+pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, ErrorDetail> {
     let mut all = BTreeMap::new();
     for signature in model.signatures() {
-        if let Some(shapes) = FlexibleShapes::of(&signature)? {
+        if let Some(shapes) = FlexibleShapes::of(&signature).map_err(ErrorDetail::new)? {
             all.insert(signature.name.to_owned(), shapes.to_constant());
         }
     }

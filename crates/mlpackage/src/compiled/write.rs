@@ -125,11 +125,12 @@ fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<PendingModel<'m
 
 /// The program's text, with what compilers add to it.
 pub(super) fn text(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>, Error> {
-    let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
+    let unwritable =
+        |detail: &dyn std::fmt::Display| Error::new(ErrorKind::Unwritable, detail.to_string());
     names::check(&model.program)?;
     let mut added = AddedAttributes::default();
     added.program.insert(build_info::ATTRIBUTE, build_info::with_ours(&model.program));
-    for (function, value) in shapes::described(model).map_err(unwritable)? {
+    for (function, value) in shapes::described(model).map_err(|detail| unwritable(&detail))? {
         added.functions.entry(function).or_default().insert(shapes::ATTRIBUTE, value);
     }
     let places = |weight: &Weight| layout.place(weight);

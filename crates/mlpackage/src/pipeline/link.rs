@@ -1,5 +1,6 @@
 use std::collections::{HashMap, HashSet};
 
+use coremill_io::ErrorDetail;
 use coremill_tensor::DType;
 
 use super::{Pipeline, Stage};
@@ -36,7 +37,14 @@ use coremill_mil::ops::OpKind;
 /// assert!(verify(&model).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn link(pipeline: Pipeline) -> Result<Model, String> {
+pub fn link(pipeline: Pipeline) -> Result<Model, ErrorDetail> {
+    link_stages(pipeline).map_err(|message| {
+        ErrorDetail::new(message)
+            .with_hint("the stages cannot run as one program; take the pipeline apart")
+    })
+}
+
+fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
     let opsets = pipeline.stages.iter().filter_map(|stage| Some(entry(stage)?.opset));
     let Some(opset) = opsets.max() else { return Err("the pipeline has no stage".to_owned()) };
     let mut linker = Linker {

@@ -60,9 +60,9 @@ impl ModelContent {
 
 /// The stages of a pipeline as one model.
 pub(crate) fn linked(pipeline: Pipeline) -> Result<Model> {
-    pipeline::link(pipeline).map_err(|message| {
-        let error = Error::new(ErrorKind::Unsupported, message);
-        error.with_hint("the stages cannot run as one program; take the pipeline apart")
+    pipeline::link(pipeline).map_err(|detail| {
+        let error = Error::new(ErrorKind::Unsupported, detail.to_string());
+        error.with_hint(detail.hint().unwrap_or_default())
     })
 }
 
