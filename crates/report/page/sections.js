@@ -151,7 +151,7 @@ function showTime(data, goTo) {
   if (!data.timing || data.timing.spans.length === 0) return;
   const box = section("time", "Time");
   const { spans, total } = data.timing;
-  box.append(element("p", { class: "faint" }, `${data.timing.where_}: ${inMilliseconds(total)} ms in ${spans.length} steps`));
+  box.append(element("p", { class: "faint" }, coded(`${data.timing.where_}: ${inMilliseconds(total)} ms in ${spans.length} steps`)));
   const [width, row] = [960, 18];
   const end = spans.reduce((most, span) => Math.max(most, span.start + span.elapsed), 1e-9);
   const depths = depthsOf(spans);
