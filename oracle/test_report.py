@@ -256,6 +256,39 @@ def test_overflow_stands_at_the_top(opened) -> None:
     assert op["name"] in page.locator(".details").inner_text()
 
 
+def test_findings_show_code_module_and_line(opened) -> None:
+    """What messages have in backquotes is code; the line of Python stands below."""
+    page = opened("overflow")
+    assert "/" not in page.locator("h1").inner_text()
+    first = page.locator("#findings .finding").first
+    assert first.locator("code").count() > 1
+    assert "test_report.py:" in first.locator(".where").inner_text()
+    assert "`" not in page.locator("#findings").inner_text()
+
+
+def test_address_opens_a_section(browser: Browser, pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.goto(f"{pages['layers'].as_uri()}#graph")
+    page.wait_for_function("window.graphView && window.graphView.tree")
+    assert 0 <= page.locator("#graph").bounding_box()["y"] < 100
+    context.close()
+
+
+@pytest.mark.parametrize("width", [400, 900, 1600])
+@pytest.mark.parametrize("name", ["llama", "overflow", "parts", "timed", "pair"])
+def test_pages_fit_their_window(name: str, width: int, browser: Browser, pages: dict[str, Path]) -> None:
+    """Tables and the graph scroll in their boxes; the page itself does not, on paper either."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(pages[name].as_uri())
+    page.wait_for_function("window.graphView && window.graphView.tree")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.emulate_media(media="print")
+    assert page.locator("nav").is_hidden()
+    context.close()
+
+
 def test_sections_show_what_was_asked_for(opened) -> None:
     assert opened("timed").locator("#time svg rect").count() > 50
     pair = opened("pair")
