@@ -123,6 +123,20 @@ fn links_in_the_docs_lead_somewhere() {
     }
 }
 
+#[test]
+fn paths_in_the_architecture_exist() {
+    let text = read(&root().join("ARCHITECTURE.md"));
+    let is_path = |text: &&str| {
+        text.contains('/') && text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+    };
+    let paths: Vec<_> = text.split('`').filter(is_path).collect();
+    assert!(paths.len() > 20, "{paths:?}");
+    for path in paths {
+        let bases = ["", "crates", "integrations"];
+        assert!(bases.iter().any(|base| root().join(base).join(path).exists()), "`{path}`");
+    }
+}
+
 /// Phrases that read as translated, each with what a native engineer writes.
 const PHRASES: &[(&str, &str)] = &[
     ("inside o\u{66} ", "inside"),
