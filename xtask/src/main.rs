@@ -4,6 +4,7 @@
 mod apple;
 mod apple_models;
 mod bench;
+mod check;
 mod docs;
 mod fuzz;
 mod generated;
@@ -33,6 +34,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Check the format, the lints, and the crates that changed; under 3 minutes once everything is built.
+    Check(check::Arguments),
     /// Run the Rust tests, then the oracle tests in a Python environment made for them.
     Test(test::Arguments),
     /// Generate the op table from coremltools' registry, and what is made of the table.
@@ -75,6 +78,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Check(arguments) => check::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::Ops(arguments) => ops::run(&arguments),
         Command::Schemas(arguments) => generated::SCHEMAS.run(&arguments),

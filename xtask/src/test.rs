@@ -25,13 +25,13 @@ const TRIED_AGAIN: usize = 3;
 /// What to run.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
+    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --quick\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
                         COREMILL_ORACLE_PYTHON to an interpreter that has the packages of oracle/requirements*.txt to \
                         use it in place of target/oracle-venv."
 )]
 pub(crate) struct Arguments {
     /// Run the Rust tests only
-    #[arg(long, conflicts_with = "oracle_only")]
+    #[arg(long, visible_alias = "quick", conflicts_with = "oracle_only")]
     rust_only: bool,
     /// Run the oracle tests only
     #[arg(long)]

@@ -4,15 +4,15 @@
 use std::fs;
 use std::path::Path;
 
-use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Opset, Program};
-use coremill_mil::model;
-use coremill_mil::text::{self, NoWeights, PrintOptions};
-use coremill_mil::verify;
 use coremill_compress::linear::{self, Config};
 use coremill_compress::{
     self as compress, Budget, CompressionConfig, CompressionOutcome, Options, Palette, Rule,
     Selector, Values,
 };
+use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Opset, Program};
+use coremill_mil::model;
+use coremill_mil::text::{self, NoWeights, PrintOptions};
+use coremill_mil::verify;
 use coremill_passes::AnalyzedFunction;
 
 const SEPARATOR: &str = "// becomes\n";
