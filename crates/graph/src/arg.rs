@@ -15,6 +15,16 @@ pub(crate) enum Operand<'g> {
     Constant(Constant),
 }
 
+/// Several tensors or numbers for one parameter, from anything that can be iterated.
+#[derive(Clone, Debug)]
+pub struct Args<'g>(pub(crate) Vec<Arg<'g>>);
+
+impl<'g, I: IntoIterator<Item: Into<Arg<'g>>>> From<I> for Args<'g> {
+    fn from(args: I) -> Args<'g> {
+        Args(args.into_iter().map(Into::into).collect())
+    }
+}
+
 /// One integer or several, known when the graph is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ints {

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Constant, Op, Type};
-use coremill_mil::ops::{Accepts, OpKind};
+use coremill_mil::ops::{Accepts, OpKind, OpRow};
 use coremill_tensor::{Buffer, DType};
 
 use crate::arg::{Arg, Bools, Ints, Operand};
@@ -46,12 +46,22 @@ impl<'g> Call<'g> {
         self.op.set_input(name.into(), bound);
     }
 
+    /// Binds integers in the type that the parameter has in the newest operation set.
     pub(crate) fn ints(&mut self, name: &'static str, ints: Ints) {
-        self.integers(name, &ints, DType::Int32);
-    }
-
-    pub(crate) fn unsigned(&mut self, name: &'static str, ints: Ints) {
-        self.integers(name, &ints, DType::UInt32);
+        let dtypes = |row: &OpRow| match row.parameter(name)?.accepts {
+            Accepts::Tensor { dtypes, .. } => Some(dtypes),
+            _ => None,
+        };
+        let dtypes = self.kind.rows().iter().rev().find_map(dtypes).unwrap_or_default();
+        let is_unsigned = dtypes.contains(&DType::UInt32) && !dtypes.contains(&DType::Int32);
+        let dtype = if is_unsigned { DType::UInt32 } else { DType::Int32 };
+        match ints.constant(dtype) {
+            Ok(constant) => self.op.set_input(name.into(), vec![Binding::Literal(constant)]),
+            Err(outside) => {
+                let kind = self.kind.name();
+                self.fault(format!("`{kind}`: `{name}`: {outside} does not fit `{dtype}`"), None);
+            }
+        }
     }
 
     pub(crate) fn bools(&mut self, name: &'static str, bools: Bools) {
@@ -60,16 +70,6 @@ impl<'g> Call<'g> {
 
     pub(crate) fn text(&mut self, name: &'static str, text: &str) {
         self.op.set_input(name.into(), vec![Binding::Literal(Constant::string(text))]);
-    }
-
-    fn integers(&mut self, name: &'static str, ints: &Ints, dtype: DType) {
-        match ints.constant(dtype) {
-            Ok(constant) => self.op.set_input(name.into(), vec![Binding::Literal(constant)]),
-            Err(outside) => {
-                let kind = self.kind.name();
-                self.fault(format!("`{kind}`: `{name}`: {outside} does not fit `{dtype}`"), None);
-            }
-        }
     }
 
     fn binding(&mut self, name: &str, arg: Arg<'g>) -> Option<Binding> {

@@ -21,7 +21,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ops`] | every operation of MIL as a method, generated from the op table |
+//! | [`ops`] | every operation of MIL as a method, in rows generated from the op table |
 //! | [`nn`] | modules of several operations: layers, attention, scans |
 //! | [`Graph`], [`Tensor`], [`State`] | what a function is made of |
 //! | [`Params`], [`Param`], [`Gguf`], [`Scheme`] | weights, in memory and in files |
@@ -37,6 +37,8 @@ mod forms;
 mod functions;
 mod graph;
 pub mod nn;
+#[macro_use]
+mod operation;
 mod operators;
 pub mod ops;
 mod params;
@@ -47,7 +49,7 @@ mod state;
 mod tensor;
 mod weights;
 
-pub use arg::{Arg, Bools, Ints};
+pub use arg::{Arg, Args, Bools, Ints};
 pub use compile::{CompileOptions, Precision};
 pub use coremill_coreml::{Chip, DeviceKind, Plan, PlannedOperation};
 pub use coremill_engine::{Array, FeatureSpec, Outputs};

@@ -52,12 +52,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return write(&root.join(DOCS), &docs::table());
     }
     if arguments.methods {
-        for (path, code) in methods::files() {
-            let code =
-                format(&root, &code).map_err(|error| format!("formatting {path}: {error}"))?;
-            write(&root.join(methods::FOLDER).join(path), &code)?;
-        }
-        return Ok(());
+        let code = format(&root, &methods::code())
+            .map_err(|error| format!("formatting {}: {error}", methods::FILE))?;
+        return write(&root.join(methods::FILE), &code);
     }
     let registry = registry::read(&root)?;
     println!("coremltools {} has {} operations", registry.coremltools, registry.operations.len());
