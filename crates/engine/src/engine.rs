@@ -18,10 +18,10 @@ use crate::error::{Error, Result, fail};
 use crate::execute::{Input, Resources, execute};
 use crate::feature::FeatureSpec;
 use crate::hooks::Hooks;
-use crate::ops;
 use crate::options::{LoadOptions, Numerics};
 use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::recycled::RunScratch;
+use crate::reference;
 use crate::spare::BufferPool;
 use crate::value::Value;
 
@@ -617,7 +617,9 @@ fn check(function: &Function) -> Result<()> {
             Some(OpKind::ConstSymbolic | OpKind::ConvQuantized) => {
                 return Err(fault("cannot be run: no ML Program holds it".into()));
             }
-            Some(kind) => debug_assert!(ops::reference(kind).is_some() || ops::is_special(kind)),
+            Some(kind) => {
+                debug_assert!(reference::kernel(kind).is_some() || reference::is_special(kind))
+            }
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::array::Array;
 use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::ops;
+use crate::reference;
 
 /// What an operation gives, of these element types, for tensors bound to its parameters.
 ///
@@ -24,7 +24,7 @@ pub fn evaluate(
     let evaluate = || {
         let row = kind.row(opset);
         let row = row.ok_or_else(|| Error::new(format!("comes later than {opset}")))?;
-        let function = ops::reference(kind);
+        let function = reference::kernel(kind);
         let function = function.ok_or_else(|| Error::new("has no value of its own"))?;
         let mut operands = Vec::new();
         let mut parameters: Vec<(String, Range<usize>)> = Vec::new();

@@ -19,7 +19,7 @@ use crate::plan::{
 use crate::recycled::{Memory, NodeMemory, RunScratch, SlotValue};
 use crate::spare::BufferPool;
 use crate::value::{Key, Value};
-use crate::{lists, ops};
+use crate::{lists, reference};
 
 /// What is passed to a run.
 #[derive(Clone, Debug)]
@@ -430,7 +430,7 @@ impl<'r> Run<'r, '_> {
         let operands = self.views(&node.inputs);
         let updated = operands.and_then(|operands| {
             let call = reference.as_call(self.source, &operands, &[], self.seed);
-            ops::update_in_place(&call, &mut array)
+            reference::update_in_place(&call, &mut array)
         });
         self.states[state] = array;
         updated

@@ -31,7 +31,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `array`, `value` | tensors, lists and dictionaries at run time |
-//! | `ops` | the reference kernel of each operation, which defines what it computes |
+//! | `reference` | the reference kernel of each operation, which defines what it computes |
 //! | `plan` | how a function is run for inputs of given shapes |
 //! | `execute` | runs plans |
 //! | `evaluate` | one operation on constants |
@@ -53,10 +53,10 @@ mod hooks;
 mod limits;
 mod lists;
 mod movement;
-mod ops;
 mod options;
 mod plan;
 mod recycled;
+mod reference;
 mod spare;
 mod value;
 mod weights;

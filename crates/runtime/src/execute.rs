@@ -7,10 +7,10 @@ use coremill_tensor::Buffer;
 
 use crate::error::{Error, ErrorKind, Result, ensure, fail};
 use crate::hooks::{Hooks, Span};
-use crate::kernels::{Argument, Arguments, Kernel, Machine, Run};
 use crate::memory::{AlignedBuffer, Part, SplitArena};
 use crate::method::{Method, Step};
 use crate::number::Scalar;
+use crate::operators::{Argument, Arguments, Kernel, Machine, Run};
 use crate::slot::{EValue, Place, TensorValue};
 use crate::value::{Tensor, Value};
 use crate::view::{OutTensor, View};
@@ -103,7 +103,7 @@ impl Method {
                 let memory = &mut self.spaces[*space].bytes_mut()[*offset..][..slot.capacity];
                 let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
                 let mut out = OutTensor { dtype, sizes, order, dynamic: false, memory, grow: None };
-                crate::kernels::copy_elements(view, &mut out)
+                crate::operators::copy_elements(view, &mut out)
             }
             Place::Unset | Place::Shared { .. } => {
                 let same_order = view.order == slot.order;
@@ -243,7 +243,7 @@ fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
         memory: &mut bytes,
         grow: None,
     };
-    crate::kernels::copy_elements(view, &mut out)?;
+    crate::operators::copy_elements(view, &mut out)?;
     drop(out);
     Ok(Buffer::from(bytes))
 }
@@ -455,7 +455,7 @@ fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Res
         fail!("value %{sizes} is not a list of integers")
     };
     let count = source.sizes.iter().product();
-    let sizes = crate::kernels::inferred_sizes(&ints(values, list)?, count)?;
+    let sizes = crate::operators::inferred_sizes(&ints(values, list)?, count)?;
     let wanted = crate::view::count(&sizes)?;
     ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
     let Some(EValue::Tensor(target)) = values.get_mut(to) else {

@@ -2,7 +2,7 @@
 //!
 //! [`Program::load`] maps a `.pte` file; a [`Method`] of it has its own memory and runs as often as it is
 //! asked to. What was delegated to Core ML runs on Core ML where there is one (feature `coreml`), otherwise on the
-//! engine of this workspace (feature `host`); what was not is computed by [kernels](operators) that agree with
+//! engine of this workspace (feature `host`); what was not is computed by [kernels](operators()) that agree with
 //! ExecuTorch's own.
 //!
 //! ```no_run
@@ -22,7 +22,7 @@
 //! | `names` | names of inputs and outputs |
 //! | `state` | what a method keeps from run to run |
 //! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
-//! | `kernels` | what operators compute |
+//! | `operators` | ATen operators by family, as ExecuTorch defines them |
 //! | `delegate`, `coreml`, `host` | what runs delegated parts |
 //! | `hooks` | what looks on |
 //! | `external` | tensors in files of their own |
@@ -37,12 +37,12 @@ mod external;
 mod hooks;
 #[cfg(feature = "host")]
 mod host;
-mod kernels;
 mod limits;
 mod memory;
 mod method;
 mod names;
 mod number;
+mod operators;
 mod program;
 mod slot;
 mod state;
@@ -76,5 +76,5 @@ mod page {}
 /// values, `F` floats or nothing. Lower case stands for what may be nothing. Behind `>` come outputs: `T` a
 /// tensor, `L` tensors, `V` one that becomes a view.
 pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
-    kernels::all().map(|kernel| (kernel.name, kernel.signature()))
+    operators::all().map(|kernel| (kernel.name, kernel.signature()))
 }

@@ -8,10 +8,10 @@ use coremill_tensor::Buffer;
 use crate::delegate::{self, Delegate, DelegatedPart};
 use crate::error::{Error, Result, ensure, fail};
 use crate::hooks::Hooks;
-use crate::kernels::{self, Kernel, Run};
 use crate::limits::MAX_RANK;
 use crate::memory::AlignedBuffer;
 use crate::number::Scalar;
+use crate::operators::{self, Kernel, Run};
 use crate::program::{Program, ValueSpec, is_dynamic, sizes};
 use crate::slot::{EValue, Origin, Place, TensorValue};
 use crate::value::Value;
@@ -332,7 +332,7 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
         .iter()
         .map(|operator| {
             let name = operator.to_string();
-            let kernel = kernels::find(&name);
+            let kernel = operators::find(&name);
             if kernel.is_none() {
                 missing.push(format!("`{name}`"));
             }

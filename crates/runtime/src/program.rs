@@ -13,8 +13,8 @@ use coremill_tensor::Files;
 
 use crate::delegate::Backend;
 use crate::error::{Error, ErrorKind, Result, fail};
-use crate::kernels::{Cache, Machine};
 use crate::limits::Limits;
+use crate::operators::{Cache, Machine};
 
 /// How a program is to be run.
 #[derive(Clone, Default)]

@@ -73,7 +73,7 @@ impl Method {
         let memory = &mut self.spaces[space].bytes_mut()[offset..][..slot.capacity];
         let (dtype, sizes, order) = (slot.dtype, slot.sizes.clone(), &slot.order);
         let mut out = OutTensor { dtype, sizes, order, dynamic: false, memory, grow: None };
-        crate::kernels::copy_elements(view, &mut out)
+        crate::operators::copy_elements(view, &mut out)
     }
 
     /// The states, by name.

@@ -10,7 +10,7 @@ use coremill_tensor::DType;
 use super::graph::{Graph, Node, NodeKind, Operand, ReferenceOp, Region, Slot, SlotId, SlotKind};
 use super::source::FunctionContext;
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::reference;
 
 /// A function as a graph, and what is known of its shapes.
 pub(super) struct BuiltGraph {
@@ -159,7 +159,7 @@ impl Builder<'_> {
             }
             parameters.push((input.name.to_string(), start..inputs.len()));
         }
-        Ok((ReferenceOp { function: ops::reference(kind), row, parameters }, inputs))
+        Ok((ReferenceOp { function: reference::kernel(kind), row, parameters }, inputs))
     }
 
     fn two_regions(&mut self, op: &Op) -> Result<[Region; 2]> {

@@ -19,8 +19,8 @@ use crate::array::{Array, round_floats};
 use crate::call::{Call, count_within};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::ops;
 use crate::options::Numerics;
+use crate::reference;
 use crate::weights::Weights;
 
 /// A function that is to be run, and what is known about it before any input.
@@ -249,7 +249,7 @@ impl FunctionContext {
             }
             let row = kind.row(self.function.opset);
             let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
-            let reference = ReferenceOp { function: ops::reference(kind), row, parameters };
+            let reference = ReferenceOp { function: reference::kernel(kind), row, parameters };
             let operands: Vec<_> = arrays.iter().map(Array::view).collect();
             reference.call(self, id, &operands, 0)
         };
@@ -366,7 +366,7 @@ fn constant_values(function: &Function) -> Vec<bool> {
             Some(OpKind::Classify) | None => false,
             Some(kind) => {
                 !kind.is_random()
-                    && ops::reference(kind).is_some()
+                    && reference::kernel(kind).is_some()
                     && op.all_bindings().all(|(_, binding)| is_constant(&constant, binding))
             }
         };

@@ -15,7 +15,7 @@ use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::{Error, Result, fail};
-use crate::ops::GatherAxis;
+use crate::reference::GatherAxis;
 use crate::weights::Weights;
 
 /// Makes kernels of lookups in constant tables.

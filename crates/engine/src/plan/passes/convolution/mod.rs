@@ -32,8 +32,8 @@ use super::linear::rounding;
 use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::error::fail;
-use crate::ops::{conv, window};
 use crate::plan::{ConstantTensor, FunctionContext};
+use crate::reference::{conv, window};
 
 /// A convolution, or a transposed one, with constant weights, and what is done to its results.
 ///

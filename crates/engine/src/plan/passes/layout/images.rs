@@ -6,7 +6,7 @@ use coremill_tensor::DType;
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::{View, round_floats};
 use crate::error::Result;
-use crate::ops::image_resizing::Tap;
+use crate::reference::image_resizing::Tap;
 
 /// Resizes images along their rows and columns.
 pub(super) struct Resize {

@@ -10,8 +10,8 @@ use coremill_simd::math::round_to_fp16;
 use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::View;
 use crate::error::Result;
-use crate::ops::pool::reach;
-use crate::ops::window::Window;
+use crate::reference::pool::reach;
+use crate::reference::window::Window;
 
 /// A pool over up to three axes.
 pub(super) struct Pools {

@@ -23,10 +23,10 @@ use super::{
 };
 use crate::array::Array;
 use crate::error::{Result, fail};
-use crate::ops::image_resizing::{self, Tap};
-use crate::ops::pool::reach;
-use crate::ops::{self, window};
 use crate::plan::ConstantTensor;
+use crate::reference::image_resizing::{self, Tap};
+use crate::reference::pool::reach;
+use crate::reference::{self, window};
 
 /// How an operation is performed with channels last.
 enum Rule {
@@ -316,7 +316,7 @@ fn binary(
 ) -> Option<Node> {
     let row = kind.row(layout.work.source.function.opset)?;
     let parameters = vec![("x".to_owned(), 0..1), ("y".to_owned(), 1..2)];
-    let reference = ReferenceOp { function: ops::reference(kind), row, parameters };
+    let reference = ReferenceOp { function: reference::kernel(kind), row, parameters };
     let kind = NodeKind::Reference(reference);
     Some(Node { op, kind, inputs: operands.to_vec(), outputs: vec![output] })
 }

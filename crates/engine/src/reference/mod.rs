@@ -37,7 +37,7 @@ macro_rules! kernels {
         control { $($control:ident $_module:ident::$_rule:ident,)* }
     ) => {
         /// The kernel of an operation; `None` for those that the executor performs itself.
-        pub(crate) fn reference(kind: OpKind) -> Option<fn(&Call) -> Results> {
+        pub(crate) fn kernel(kind: OpKind) -> Option<fn(&Call) -> Results> {
             match kind {
                 $(OpKind::$kind => Some($module::$kernel),)*
                 $(OpKind::$control)|* => None,
@@ -49,5 +49,5 @@ coremill_mil::for_each_operation!(kernels);
 
 /// Whether the executor performs an operation itself.
 pub(crate) fn is_special(kind: OpKind) -> bool {
-    reference(kind).is_none()
+    kernel(kind).is_none()
 }

@@ -13,7 +13,7 @@ use crate::error::{Result, fail};
 ///
 /// Up to iOS16 the coordinates of a box, and its scores, lie side by side, there is a threshold for
 /// scores, and the number of chosen boxes is given; from iOS17 on the boxes lie side by side.
-pub(in crate::ops) fn non_maximum_suppression(call: &Call) -> Results {
+pub(in crate::reference) fn non_maximum_suppression(call: &Call) -> Results {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     let rows = call.row.parameter("score_threshold").is_some();
     let (values, places) = if rows { (2, 1) } else { (1, 2) };
