@@ -290,6 +290,26 @@ fn libraries_name_no_flags() {
 }
 
 #[test]
+fn errors_have_a_kind_a_hint_and_a_source() {
+    let defines = |text: &str| {
+        text.lines().any(|line| {
+            ["pub struct Error ", "pub enum Error ", "pub struct Error("]
+                .iter()
+                .any(|start| line.starts_with(start))
+        })
+    };
+    let mut count = 0;
+    for path in sources("rs").into_iter().filter(|path| defines(&read(path))) {
+        count += 1;
+        let text = read(&path);
+        for accessor in ["pub fn kind(&self)", "pub fn hint(&self)", "fn source(&self)"] {
+            assert!(text.contains(accessor), "{}: no `{accessor}`", path.display());
+        }
+    }
+    assert!(count > 15, "{count} error types");
+}
+
+#[test]
 fn messages_state_requirements() {
     assert_clean(&["rs"], |place, text| {
         let shipped = is_crate(place) && place.contains("/src/");
