@@ -28,7 +28,7 @@ impl Key {
     pub fn parse(text: &str) -> Option<Key> {
         // Lower case only, so that each key has one file name.
         let is_digit = |c: &u8| c.is_ascii_digit() || (b'a'..=b'f').contains(c);
-        if text.len() != 64 || !text.as_bytes().iter().all(|c| is_digit(c)) {
+        if text.len() != 64 || !text.as_bytes().iter().all(is_digit) {
             return None;
         }
         blake3::Hash::from_hex(text).ok().map(|hash| Key(*hash.as_bytes()))

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use coremill_cache::Store;
 //! use coremill_coreml::{Cache, LoadOptions, Output, OwnedTensor, Tensor};
-//! //! use coremill_tensor::DType;
+//! use coremill_tensor::DType;
 //!
 //! let store = Store::open("/tmp/models", &Default::default())?;
 //! let cached = Cache::new(&store).compiled("Digits.mlpackage".as_ref(), &LoadOptions::default())?;

@@ -142,7 +142,7 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     for (at, (output, written)) in body.outputs.iter().zip(&written).enumerate() {
         // A target that is left was not written.
         let is_left = |slot: &SlotId| run.targets.iter().any(|(left, _)| left == slot);
-        if !written.as_ref().is_some_and(|slot| !is_left(slot)) {
+        if written.as_ref().is_none_or(is_left) {
             values.push((at, run.value(output)?));
         }
     }

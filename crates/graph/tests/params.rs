@@ -76,7 +76,7 @@ const NETS: &[Net] = &[
         shape: &[9, 70],
         build: |graph, x| {
             let w = graph.param("w", [70, 70]);
-            let both = graph.concat(&[w, graph.param("v", [30, 70])], 0, Concat::new());
+            let both = graph.concat([w, graph.param("v", [30, 70])], 0, Concat::new());
             let y = x.matmul_t(both).narrow(1, 20..90);
             y.matmul_t(w).tanh() + x.matmul(w, Matmul::new())
         },

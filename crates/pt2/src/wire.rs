@@ -273,7 +273,6 @@ pub struct Device {
 }
 
 #[derive(Debug, Deserialize)]
-#[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
     AsNone(IgnoredAny),
@@ -355,7 +354,6 @@ pub struct SymExpr {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[expect(clippy::enum_variant_names, reason = "the names are those of the JSON")]
 #[serde(rename_all = "snake_case")]
 pub enum Hint {
     AsInt(i64),

@@ -290,7 +290,7 @@ fn archives_beyond_four_gigabytes_are_mapped() {
     // Of a mebibyte of zeros, doubled until it is as long as the weight.
     let mut zeros = crc32fast::Hasher::new();
     zeros.update(&vec![0; 1 << 20]);
-    for _ in 0..(ROWS * 8 >> 20).ilog2() {
+    for _ in 0..((ROWS * 8) >> 20).ilog2() {
         let half = zeros.clone();
         zeros.combine(&half);
     }

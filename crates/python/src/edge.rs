@@ -39,8 +39,6 @@ pub(crate) struct PreprocessResult {
 #[pyo3(signature = (
     program, specs, outside, *, take_over_mutable_buffer, take_over_constant_data, lower_full_graph
 ))]
-#[expect(clippy::type_complexity, reason = "it is a tuple of lists for Python, which names them")]
-#[expect(clippy::too_many_arguments, reason = "they are the options of ExecuTorch's partitioner")]
 pub(crate) fn edge_partition(
     py: Python<'_>,
     program: &Bound<'_, PyAny>,

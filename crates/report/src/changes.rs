@@ -226,7 +226,7 @@ fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
         // Operations that take the same, by what they take; each list in order, so that the first free one is next.
         let mut by_inputs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, op) in old.iter().enumerate().rev().filter(|(at, _)| !taken[*at]) {
-            let key = structure(op, exact, |from| Some(from));
+            let key = structure(op, exact, Some);
             by_inputs.entry(key.unwrap_or_default()).or_default().push(at);
         }
         for (at, op) in new.iter().enumerate() {

@@ -372,11 +372,11 @@ fn module_of_name(name: &str) -> String {
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     // A number at the end counts values of one name.
     let inner = &parts[..parts.len().saturating_sub(1)];
-    let Some(last) = inner.iter().rposition(|part| is_number(&part)) else { return String::new() };
+    let Some(last) = inner.iter().rposition(&is_number) else { return String::new() };
     let mut path = Vec::new();
     let mut words: Vec<&str> = Vec::new();
     for part in &parts[..=last] {
-        if is_number(&part) {
+        if is_number(part) {
             if !words.is_empty() {
                 path.push(words.join("_"));
                 words.clear();

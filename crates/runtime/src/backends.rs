@@ -6,7 +6,7 @@ use crate::delegate::Backend;
 
 /// What this build runs delegated parts with, in the order in which it is tried.
 pub fn backends() -> Vec<Arc<dyn Backend>> {
-    let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
+    let mut backends: Vec<Arc<dyn Backend>> = Vec::with_capacity(2);
     #[cfg(feature = "coreml")]
     if coremill_coreml::availability().is_ok() {
         backends.push(core_ml());

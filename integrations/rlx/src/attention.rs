@@ -53,7 +53,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let (places, repeats) = (end_x * end_y, (*repeat_factor).max(1));
             let width = num_heads * head_dim;
             let count: usize = x.shape().iter().product();
-            if places * width == 0 || count % (places * repeats * width) != 0 {
+            if places * width == 0 || !count.is_multiple_of(places * repeats * width) {
                 return site.refuse(format!(
                     "turns {places} places, {repeats} times each, of {count} elements"
                 ));
@@ -134,7 +134,7 @@ impl Layout {
         match query.rank() {
             4 if query.extent(1) == heads => Ok(Layout::HeadsFirst),
             4 if query.extent(2) == heads => Ok(Layout::HeadsLast),
-            3 if heads > 0 && query.extent(2) % heads == 0 => Ok(Layout::Flat(heads)),
+            3 if heads > 0 && query.extent(2).is_multiple_of(heads) => Ok(Layout::Flat(heads)),
             _ => site.refuse(format!("finds no axis of {heads} heads in {:?}", query.shape())),
         }
     }

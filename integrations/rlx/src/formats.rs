@@ -370,7 +370,7 @@ impl<'g> Pair<'g> {
                 }
                 let half = extent / 2;
                 let both = of(part(pair, 0, half), part(pair, half, 2 * half));
-                pair = if extent % 2 == 0 {
+                pair = if extent.is_multiple_of(2) {
                     both
                 } else {
                     let last = part(pair, 2 * half, extent);

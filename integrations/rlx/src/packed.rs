@@ -47,7 +47,10 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                 other => return site.refuse(format!("has experts of scheme `{other}`")),
             };
             let group = group as usize;
-            if group == 0 || width % group != 0 || count % (outputs * width / group).max(1) != 0 {
+            if group == 0
+                || width % group != 0
+                || !count.is_multiple_of((outputs * width / group).max(1))
+            {
                 return site
                     .refuse(format!("has {count} scales of groups of {group} along {width}"));
             }
@@ -112,13 +115,13 @@ fn experts(
     let bytes = stored.and_then(|node| node.shape.num_elements()).unwrap_or(0);
     // What is declared as floats has the shape before packing.
     let is_unpacked = stored.is_some_and(|node| is_float(node.shape.dtype()));
-    if is_unpacked && elements > 0 && bytes % elements == 0 {
+    if is_unpacked && elements > 0 && bytes.is_multiple_of(elements) {
         return Ok(bytes / elements);
     }
     let block = (scheme.gguf_block_size() as usize).max(1);
     let own = elements / block * scheme.gguf_block_bytes() as usize;
     match own {
-        1.. if bytes % own == 0 => Ok(bytes / own),
+        1.. if bytes.is_multiple_of(own) => Ok(bytes / own),
         _ => site.refuse(format!("holds {bytes} bytes of `{scheme}` for matrices of {elements}")),
     }
 }

@@ -64,12 +64,12 @@ impl Plan {
             let parts = divide(graph, &setting.hosts).into_iter().map(|part| match part {
                 Part::Host(host) => Ok(Step::Host(host)),
                 Part::Segment(Segment { graph, inputs, outputs }) => {
-                    Package::new(&graph, &inputs, outputs, setting, &[])
+                    Package::build(&graph, &inputs, outputs, setting, &[])
                 }
             });
             parts.collect::<Result<Vec<_>, Error>>()?
         } else {
-            vec![Package::new(graph, &inputs(graph), graph.outputs.clone(), setting, &[])?]
+            vec![Package::build(graph, &inputs(graph), graph.outputs.clone(), setting, &[])?]
         };
         Ok(Plan::of(graph, steps))
     }
@@ -79,7 +79,7 @@ impl Plan {
         if is_divided(graph, &setting.hosts) {
             return Err(failure("the graph has operations that run outside packages"));
         }
-        let package = Package::new(graph, &inputs(graph), graph.outputs.clone(), setting, sizes)?;
+        let package = Package::build(graph, &inputs(graph), graph.outputs.clone(), setting, sizes)?;
         Ok(Plan::of(graph, vec![package]))
     }
 
@@ -212,7 +212,7 @@ fn takes_codes(kind: OpKind) -> bool {
 }
 
 impl Package {
-    fn new(
+    fn build(
         graph: &Graph,
         inputs: &[(String, NodeId)],
         outputs: Vec<NodeId>,

@@ -36,7 +36,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let (half, stride) = ((*n_fft / 2) as usize, 1usize << (*stage).min(30));
             // Pairs have an axis of their own, or lie along the points.
             let count: usize = state.shape().iter().product();
-            if half == 0 || half % stride != 0 || count % (4 * half) != 0 {
+            if half == 0 || half % stride != 0 || !count.is_multiple_of(4 * half) {
                 return site.refuse(format!(
                     "has stage {stage} of a transform of {n_fft} points on {count} numbers"
                 ));

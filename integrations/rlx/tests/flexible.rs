@@ -105,7 +105,10 @@ fn operations_that_need_sizes_are_named() {
     for (sizes, words) in [
         (&[(0, 1..=4)][..], ["`Trilu`", "fixed shape", "`bind`"]),
         (&[(1, 1..=4)], ["`Input`", "open dimension 0", "sizes"]),
-        (&[(0, 4..=1)], ["`Input`", "sizes 4..=1;", "the smaller first"]),
+        (
+            &[(0, std::ops::RangeInclusive::new(4, 1))],
+            ["`Input`", "sizes 4..=1;", "the smaller first"],
+        ),
     ] {
         let refused = model.save_flexible(&path, sizes).expect_err("it needs a size").to_string();
         for word in words {

@@ -683,7 +683,7 @@ fn graphs_are_divided_at_functions_of_the_caller() {
         graph.set_outputs(vec![both, x, own]);
         graph
     };
-    let refused = CoremlExecutable::compile(build()).err().expect("nobody knows `swap`");
+    let refused = CoremlExecutable::compile(build()).expect_err("nobody knows `swap`");
     assert!(refused.to_string().contains("Hosts::custom"), "{refused}");
     let hosts = HostCallbacks::new().custom("swap", |call| {
         let Op::Custom { attrs, .. } = call.op else { unreachable!() };
@@ -725,7 +725,7 @@ fn what_panics_in_the_peer_is_an_error() {
     let x = graph.add_node(Op::Input { name: "x".into() }, vec![], complex());
     let y = graph.add_node(Op::Softmax { axis: -1 }, vec![x], complex());
     graph.set_outputs(vec![y]);
-    let error = CoremlExecutable::compile(graph).err().expect("softmax has no complex form");
+    let error = CoremlExecutable::compile(graph).expect_err("softmax has no complex form");
     assert!(error.to_string().contains("complex"), "{error}");
 
     let mut graph = Graph::new("missing");

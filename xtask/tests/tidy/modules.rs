@@ -262,8 +262,8 @@ impl Crate {
     }
 
     /// Takes up a `use`; one that hands names on is no use of them.
-    fn add_use(&mut self, tree: &[String], prefix: &mut Vec<String>, id: Id, exported: bool) {
-        let mut path = prefix.clone();
+    fn add_use(&mut self, tree: &[String], prefix: &mut [String], id: Id, exported: bool) {
+        let mut path = prefix.to_vec();
         let mut at = 0;
         while at < tree.len() {
             match tree[at].as_str() {

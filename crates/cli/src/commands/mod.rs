@@ -133,7 +133,7 @@ fn place(path: &Path) -> Option<PathBuf> {
 
 /// The program of a model with what the description says about flexible shapes.
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
-    shapes::attach(model).map_err(|error| Failure::user(error))
+    shapes::attach(model).map_err(Failure::user)
 }
 
 /// Warns of what callers are told about a model and its program as text does not say.

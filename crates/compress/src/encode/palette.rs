@@ -57,7 +57,7 @@ pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Re
         }
     }
     if let Some(group) = palette.group {
-        if weight.shape[output] % group != 0 {
+        if !weight.shape[output].is_multiple_of(group) {
             return Err(Refusal::Kept("its output channels do not divide into groups"));
         }
         sizes[output] = group;

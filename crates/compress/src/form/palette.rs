@@ -105,9 +105,8 @@ impl Palette {
 
 impl fmt::Display for Palette {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bits {
-            Some(bits) => write!(f, "{bits}-bit ")?,
-            None => {}
+        if let Some(bits) = self.bits {
+            write!(f, "{bits}-bit ")?
         }
         match self.algorithm {
             Algorithm::KMeans => {}

@@ -104,7 +104,7 @@ impl GroupNorm {
         let channels = x.extent(1);
         let rest = product(shape.get(2..).unwrap_or_default());
         let groups = self.groups;
-        if groups == 0 || channels % groups != 0 {
+        if groups == 0 || !channels.is_multiple_of(groups) {
             let message = format!("{channels} channels do not fall into {groups} groups");
             return x.graph().mistake(message, None, Location::caller());
         }

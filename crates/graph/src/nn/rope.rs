@@ -147,7 +147,7 @@ impl Rope {
     #[track_caller]
     pub fn tables<'g>(&self, graph: &'g Graph, positions: usize) -> RopeTables<'g> {
         let rotated = self.rotated;
-        if rotated == 0 || rotated % 2 != 0 || positions == 0 {
+        if rotated == 0 || !rotated.is_multiple_of(2) || positions == 0 {
             let message = format!(
                 "rotary embeddings need at least 1 position and an even number of elements, got {positions} and {rotated}"
             );
@@ -193,7 +193,7 @@ pub fn axial_tables<'g>(
     height: usize,
     width: usize,
 ) -> RopeTables<'g> {
-    if head == 0 || head % 4 != 0 || height == 0 || width == 0 {
+    if head == 0 || !head.is_multiple_of(4) || height == 0 || width == 0 {
         let message = format!(
             "rotary embeddings in two dimensions need at least 1 position and heads of a multiple of 4, got {height} × {width} and {head}"
         );

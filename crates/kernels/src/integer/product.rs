@@ -296,9 +296,7 @@ impl Tile<'_> {
         let start: [Bits<D>; N] = std::array::from_fn(|n| unsafe {
             load_sums::<D::Floats>(weights.start.as_ptr().add(self.column + n * lanes))
         });
-        for sums in &mut sums {
-            *sums = start;
-        }
+        sums.fill(start);
         let mut panel = self.panel;
         for tap in 0..weights.pieces {
             // SAFETY: there are `R` pointers for each tap.

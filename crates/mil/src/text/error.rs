@@ -14,7 +14,7 @@ pub struct Error {
     /// The offset in bytes.
     pub offset: usize,
     kind: ErrorKind,
-    detail: ErrorDetail,
+    detail: Box<ErrorDetail>,
     excerpt: String,
     excerpt_column: usize,
 }
@@ -49,12 +49,12 @@ impl Error {
         let excerpt = left.iter().rev().copied().chain(rest.chars().take(EXCERPT_SIDE));
         let excerpt = excerpt.map(printable).collect::<String>();
         let excerpt = excerpt.trim_end().to_owned();
-        let detail = ErrorDetail::new(message);
+        let detail = Box::new(ErrorDetail::new(message));
         Error { line, column, offset, kind, detail, excerpt, excerpt_column: left.len() }
     }
 
     pub(super) fn with_hint(mut self, hint: impl Into<String>) -> Error {
-        self.detail = self.detail.with_hint(hint);
+        self.detail = Box::new((*self.detail).with_hint(hint));
         self
     }
 

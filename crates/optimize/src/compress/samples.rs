@@ -70,7 +70,7 @@ fn see(feed: &WeightInput, array: &Array, (sums, count): &mut (Vec<f64>, usize))
     let shape = array.shape();
     let Some(axis) = shape.len().checked_sub(1 + feed.axis_from_end) else { return true };
     let inner: usize = shape[axis + 1..].iter().product();
-    if inner == 0 || shape[axis] % feed.channels != 0 {
+    if inner == 0 || !shape[axis].is_multiple_of(feed.channels) {
         return true;
     }
     let mut finite = true;

@@ -316,7 +316,7 @@ impl Quantizer {
         }
         for sample in samples {
             let mut look = |name: &str, array: &Array| {
-                for rows in inputs.get(name).into_iter().flatten().copied() {
+                for &rows in inputs.get(name).into_iter().flatten() {
                     let new = || {
                         let (groups, length) = rows.lengths(array.shape())?;
                         (0..groups).map(|_| InputHessian::new(length)).collect()

@@ -27,10 +27,8 @@ pub(super) fn expand(editor: &mut Editor<'_>, sizes: &Sizes<'_>) -> Vec<String> 
             continue;
         };
         match kind {
-            OpKind::Mul | OpKind::RealDiv => {
-                if norm(editor, id, sizes).is_some() {
-                    norms.push(editor.name(output).to_owned());
-                }
+            OpKind::Mul | OpKind::RealDiv if norm(editor, id, sizes).is_some() => {
+                norms.push(editor.name(output).to_owned());
             }
             OpKind::Silu if sizes.are_out(editor, output) => {
                 let _ = silu(editor, id);

@@ -27,7 +27,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
         cases.push(op(Op::Det, &[a.clone()], &[]));
         cases.push(op(Op::LogDet, &[a], &[]));
         let spd = given(&[size, size], definite(1, size, 5));
-        cases.push(op(Op::Cholesky, &[spd.clone()], &[size, size]));
+        cases.push(op(Op::Cholesky, std::slice::from_ref(&spd), &[size, size]));
         for (rows, columns) in [(size, size), (size + 2, size), (size, size + 1)] {
             let a = || [x(&[rows, columns], 6)];
             let rank = rows.min(columns);

@@ -68,7 +68,7 @@ fn elements(cases: &mut Vec<Case>) {
     for (at, activation) in all.into_iter().enumerate() {
         let wide = between(s, at as u64, -3.9, 3.9);
         // `rlx-cpu` has no better than four digits of some.
-        cases.push(op(Op::Activation(activation), &[wide.clone()], s).within(1e-3));
+        cases.push(op(Op::Activation(activation), std::slice::from_ref(&wide), s).within(1e-3));
         // Of these `rlx-cpu` has no gradient, or one that is steep between its samples.
         if matches!(
             activation,

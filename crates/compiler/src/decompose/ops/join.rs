@@ -144,7 +144,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Tensor
 
 /// Whether a tensor has as many dimensions as are padded.
 fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
-    if pads.len() % 2 != 0 || pads.len() / 2 > x.rank() {
+    if !pads.len().is_multiple_of(2) || pads.len() / 2 > x.rank() {
         refuse!("{} numbers pad a tensor of rank {}", pads.len(), x.rank());
     }
     Ok(())

@@ -105,7 +105,8 @@ impl Editor {
         for (input, slot) in read_slots(&node) {
             let at = self.seats[index][input];
             let (readers, ports) = (&mut self.readers[slot], &mut self.ports[slot]);
-            (readers.swap_remove(at), ports.swap_remove(at));
+            readers.swap_remove(at);
+            ports.swap_remove(at);
             if let (Some(&moved), Some(&port)) = (readers.get(at), ports.get(at)) {
                 self.seats[moved][port] = at;
             }

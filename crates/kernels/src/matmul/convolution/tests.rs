@@ -68,8 +68,8 @@ fn check(isa: Isa, pool: &Pool, seed: u64, window: &Window, outputs: usize, gap:
     };
     let epilogue = Epilogue {
         bias: Some(&bias),
-        residual: (seed % 3 == 0).then_some(residual),
-        activation: if seed % 5 == 0 { Activation::Silu } else { Activation::Relu },
+        residual: seed.is_multiple_of(3).then_some(residual),
+        activation: if seed.is_multiple_of(5) { Activation::Silu } else { Activation::Relu },
         ..Epilogue::default()
     };
     let expected = expected(window, &input, &weights, outputs, &epilogue);

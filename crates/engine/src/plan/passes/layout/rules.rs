@@ -557,7 +557,7 @@ pub(in super::super) fn max_pool_ranges(
     let absent = 3usize.checked_sub(windows.len())?;
     let ranges = [0, 1, 2].map(|axis: usize| match axis.checked_sub(absent) {
         Some(axis) => (0..windows[axis].output).map(|at| reach(&windows[axis], at).0).collect(),
-        None => vec![0..1],
+        None => std::iter::once(0..1).collect(),
     });
     let all = |ranges: &Vec<Range<usize>>| ranges.iter().all(|range| !range.is_empty());
     ranges.iter().all(all).then_some(ranges)
