@@ -119,6 +119,7 @@ impl Machine {
     }
 
     /// Runs a sample from initial states.
+    #[cfg(feature = "compiler")]
     pub(crate) fn outputs(&self, sample: &Sample) -> Result<Outputs, Error> {
         self.run_with(sample, &mut Hooks::default())
     }
