@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import itertools
 import json
 import os
 import re
@@ -241,6 +242,32 @@ def test_the_only_input_needs_no_name() -> None:
     with pytest.raises(coremill.OptionError, match="inputs are `x`, `y`") as caught:
         two.predict(torch.ones(3))
     assert "by name" in (caught.value.hint or "")
+
+
+def test_inputs_have_the_names_of_the_command(tmp_path: Path) -> None:
+    """Packages, compiled models and programs, whole and in parts, have one set of names."""
+    form = program(Two(), torch.ones(3), torch.ones(3))
+    model = coremill.convert(form)
+    paths = [tmp_path / name for name in ("two.mlpackage", "two.mlmodelc", "two.pte", "parts.pte")]
+    for path in paths[:2]:
+        model.save(path)
+    coremill.lower(form).save(paths[2])
+    coremill.lower(form, skip_ops=["aten.mul.Tensor"]).save(paths[3])
+    array = tmp_path / "array.npy"
+    np.save(array, np.ones(3, np.float32))
+    for path in paths:
+        opened = coremill.load(path)
+        if isinstance(opened, coremill.Program):
+            names = opened.method().inputs
+        else:
+            with pytest.raises(coremill.Error) as caught:
+                opened.predict(unknown=np.ones(3, np.float32))
+            names = re.findall("`(.+?)`", str(caught.value).split("inputs are", 1)[1])
+        command = [os.environ["COREMILL"], "run", path, "--input", f"unknown={array}"]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        rows = told.stderr.split("inputs:\n", 1)[1].splitlines()
+        listed = [row.split()[0] for row in itertools.takewhile(lambda row: row.startswith("  "), rows)]
+        assert told.returncode == 1 and names == listed and len(names) == 2, path.name
 
 
 class Two(nn.Module):
