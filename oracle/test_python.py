@@ -369,8 +369,8 @@ def test_reports_print_as_text() -> None:
     _, report = coremill.compress(model, linear="int8", min_elements=1)
     assert f"{report['bytes_before']} -> {report['bytes_after']} bytes" in str(report)
     assert all(weight["name"] in str(report) for weight in report["weights"])
-    for report in (model.inspect(), model.check(), coremill.lower(digits()).inspect(), report):
-        assert not str(report).startswith("{")
+    for printed in (model.inspect(), model.check(), coremill.lower(digits()).inspect(), report):
+        assert not str(printed).startswith("{")
 
 
 def test_programs_are_divided_run_and_extracted(tmp_path: Path) -> None:

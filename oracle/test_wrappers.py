@@ -111,7 +111,11 @@ def test_sliding_cache_freezes_its_counter() -> None:
                 setattr(self, f"values_{index}", layer.values)
 
     program = torch.export.export(Plain(), (tokens[:, :1], torch.tensor([0]))).module()
-    with torch.no_grad(), pytest.raises(IndexError):
-        # The window is full after four tokens, and the program still appends.
+
+    def run_all() -> None:
         for at in range(COUNT):
             program(tokens[:, [at]], torch.tensor([at]))
+
+    # The window is full after four tokens, and the program still appends.
+    with torch.no_grad(), pytest.raises(IndexError):
+        run_all()
