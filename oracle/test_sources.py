@@ -1,4 +1,4 @@
-"""The Python of the oracles passes the linter, with the rules of `ruff.toml`."""
+"""The Python of the oracles passes the linter, and all sources pass the spelling check."""
 
 import subprocess
 import sys
@@ -17,6 +17,24 @@ def lint(*paths: object) -> str:
 
 def test_sources_are_clean() -> None:
     assert lint(ROOT / "oracle") == ""
+
+
+def misspelled(*paths: object) -> str:
+    """The words that the spelling check does not know."""
+    line = [str(Path(sys.executable).parent / "typos"), "--format", "brief", "--config", str(ROOT / "_typos.toml")]
+    done = subprocess.run([*line, *map(str, paths)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 2), done.stderr
+    return done.stdout
+
+
+def test_words_are_spelled_correctly() -> None:
+    assert misspelled() == ""
+
+
+def test_a_misspelled_word_is_found(tmp_path: Path) -> None:
+    planted = tmp_path / "planted.md"
+    planted.write_text("Reci" "eves the weights.\n")
+    assert "Receives" in misspelled(planted)
 
 
 def test_faults_are_found(tmp_path: Path) -> None:
