@@ -73,13 +73,13 @@ impl Error {
         self
     }
 
-    /// An error with the message and the hint of its source.
-    fn of(
+    /// An error of another crate, with its message and hint.
+    fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        Error::new(source.to_string()).with_kind(kind).with_hint_of(hint).with_source(source)
+        Error { kind, detail: ErrorDetail::of_source(source, hint) }
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
@@ -88,8 +88,8 @@ impl Error {
     }
 
     /// Sets the hint to that of another error, which may have none.
-    pub(crate) fn with_hint_of<H: Into<String>>(mut self, hint: Option<H>) -> Error {
-        self.detail.hint = hint.map(|hint| printable(&hint.into()).into_owned());
+    pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
+        self.detail = self.detail.with_hint_of(hint);
         self
     }
 
@@ -120,24 +120,21 @@ impl Error {
             coremill_engine::ErrorKind::Input => ErrorKind::Input,
             _ => ErrorKind::Run,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error.clone())
+        Error::from_source(kind, error.hint().map(str::to_owned), error.clone())
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display()))
-            .with_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
     /// An error of a path at which nothing is.
     pub(crate) fn missing(path: &Path) -> Error {
-        let message = format!("{}: no such file or directory", path.display());
-        Error::new(message).with_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
 
     /// An error of a directory that is to be written to.
     pub(crate) fn missing_directory(path: &Path) -> Error {
-        let message = format!("{}: no such directory", path.display());
-        Error::new(message).with_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
     }
 
     /// The same error, in a file.
@@ -192,7 +189,7 @@ impl From<coremill_session::Error> for Error {
             _ => ErrorKind::Argument,
         };
         let hint = error.hint().map(str::to_owned);
-        Error::of(kind, hint, error)
+        Error::from_source(kind, hint, error)
     }
 }
 
@@ -207,7 +204,7 @@ impl From<coremill_inspect::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -224,7 +221,7 @@ impl From<coremill_optimize::Error> for Error {
             Kind::Internal => ErrorKind::Internal,
             _ => ErrorKind::Argument,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -239,7 +236,7 @@ impl From<coremill_graph::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Graph,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -252,7 +249,7 @@ impl From<coremill_runtime::Error> for Error {
             Kind::Device => ErrorKind::Device,
             _ => ErrorKind::Run,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -262,7 +259,7 @@ impl From<coremill_pte::Error> for Error {
             coremill_pte::ErrorKind::Io => ErrorKind::File,
             _ => ErrorKind::Format,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 
@@ -282,6 +279,6 @@ impl From<coremill_compiler::Error> for Error {
             Cause::Program(_) => ErrorKind::Argument,
             Cause::Fault(_) => ErrorKind::Internal,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }

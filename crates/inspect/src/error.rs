@@ -48,14 +48,13 @@ impl Error {
 
     /// Sets the hint to that of another error, which may have none.
     pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
-        self.detail.hint = hint.map(|hint| printable(hint).into_owned());
+        self.detail = self.detail.with_hint_of(hint);
         self
     }
 
     /// An error of a path at which nothing is.
     pub(crate) fn missing(path: &Path) -> Error {
-        let message = format!("{}: no such file or directory", path.display());
-        Error::new(message).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
 
     pub(crate) fn of_package(path: &Path, error: &package::Error) -> Error {
@@ -67,7 +66,7 @@ impl Error {
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
     /// The same error, in a file.
@@ -76,16 +75,13 @@ impl Error {
         self
     }
 
-    /// An error of another crate, its message and hint kept.
+    /// An error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let mut error = Error::new(source.to_string()).of_kind(kind);
-        error.detail.hint = hint.map(|hint| printable(&hint).into_owned());
-        error.detail = error.detail.with_source(source);
-        error
+        Error { kind, detail: ErrorDetail::of_source(source, hint) }
     }
 
     /// Category of the error.

@@ -4,8 +4,11 @@ mod unknown;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+use crate::printable;
 
 pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsupported_extension};
 
@@ -39,12 +42,41 @@ impl<L: Default> ErrorDetail<L> {
         let message = message.into();
         ErrorDetail { message, location: L::default(), hint: None, source: None }
     }
+
+    /// A failed access to a file: `cannot read model.pte: permission denied`.
+    pub fn of_io(action: &str, path: &Path, error: &io::Error) -> ErrorDetail<L> {
+        ErrorDetail::new(format!("cannot {action} {}: {error}", path.display()))
+    }
+
+    /// A path at which nothing exists.
+    pub fn not_found(path: &Path) -> ErrorDetail<L> {
+        ErrorDetail::new(format!("{}: no such file or directory", path.display()))
+    }
+
+    /// A path to write to whose directory does not exist.
+    pub fn directory_not_found(directory: &Path) -> ErrorDetail<L> {
+        ErrorDetail::new(format!("{}: no such directory", directory.display()))
+    }
+
+    /// An error of another crate, with its message and hint.
+    pub fn of_source(
+        source: impl StdError + Send + Sync + 'static,
+        hint: Option<String>,
+    ) -> ErrorDetail<L> {
+        ErrorDetail::new(source.to_string()).with_hint_of(hint.as_deref()).with_source(source)
+    }
 }
 
 impl<L> ErrorDetail<L> {
     /// Sets the hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> ErrorDetail<L> {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Sets the hint to that of another error, which may have none.
+    pub fn with_hint_of(mut self, hint: Option<&str>) -> ErrorDetail<L> {
+        self.hint = hint.map(|hint| printable(hint).into_owned());
         self
     }
 
@@ -60,6 +92,12 @@ impl<L> ErrorDetail<L> {
         if !self.message.contains(&path) {
             self.message = format!("{path}: {}", self.message);
         }
+        self
+    }
+
+    /// Names the array that the error is about: `` `x`: ... ``.
+    pub fn of_array(mut self, name: &str) -> ErrorDetail<L> {
+        self.message = format!("`{}`: {}", name.escape_debug(), self.message);
         self
     }
 
@@ -102,7 +140,7 @@ impl<L> fmt::Display for ErrorDetail<L> {
 #[test]
 fn details_are_equal_if_their_sources_read_the_same() {
     let of = |source: &str| {
-        ErrorDetail::<()>::new("cannot read").with_source(std::io::Error::other(source.to_owned()))
+        ErrorDetail::<()>::new("cannot read").with_source(io::Error::other(source.to_owned()))
     };
     assert_eq!(of("disk full"), of("disk full"));
     assert_ne!(of("disk full"), of("interrupted"));

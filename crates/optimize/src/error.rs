@@ -38,12 +38,6 @@ impl Error {
         Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
-    /// The same error, of a kind.
-    fn of_kind(mut self, kind: ErrorKind) -> Error {
-        self.kind = kind;
-        self
-    }
-
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.detail = self.detail.with_hint(printable(&hint.into()));
         self
@@ -51,7 +45,7 @@ impl Error {
 
     /// Sets the hint to that of another error, which may have none.
     pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
-        self.detail.hint = hint.map(|hint| printable(hint).into_owned());
+        self.detail = self.detail.with_hint_of(hint);
         self
     }
 
@@ -66,7 +60,7 @@ impl Error {
     /// The same error, in an array of that name.
     #[cfg(feature = "compiler")]
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
+        self.detail = self.detail.of_array(name);
         self
     }
 
@@ -80,7 +74,7 @@ impl Error {
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
     /// The same error, in a file.
@@ -89,16 +83,13 @@ impl Error {
         self
     }
 
-    /// An error of another crate, its message and hint kept.
+    /// An error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let mut error = Error::new(source.to_string()).of_kind(kind);
-        error.detail.hint = hint.map(|hint| printable(&hint).into_owned());
-        error.detail = error.detail.with_source(source);
-        error
+        Error { kind, detail: ErrorDetail::of_source(source, hint) }
     }
 
     /// Category of the error.

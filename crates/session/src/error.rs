@@ -46,30 +46,27 @@ impl Error {
         self
     }
 
-    /// An error of another crate, its message and hint kept.
+    /// An error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
         source: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let detail = ErrorDetail { hint, ..ErrorDetail::new(source.to_string()) };
-        Error { kind, detail: detail.with_source(source) }
+        Error { kind, detail: ErrorDetail::of_source(source, hint) }
     }
 
     pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Error {
-        Error::new(format!("cannot {action} {}: {error}", path.display())).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
     /// An error of a path at which nothing is.
     pub(crate) fn missing(path: &Path) -> Error {
-        let message = format!("{}: no such file or directory", path.display());
-        Error::new(message).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
 
     /// An error of a directory that is to be written to.
     pub(crate) fn missing_directory(path: &Path) -> Error {
-        let message = format!("{}: no such directory", path.display());
-        Error::new(message).of_kind(ErrorKind::File)
+        Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
     }
 
     /// The same error, in a file.
@@ -80,7 +77,7 @@ impl Error {
 
     /// The same error, in an array of that name.
     pub(crate) fn of_array(mut self, name: &str) -> Error {
-        self.detail.message = format!("`{}`: {}", name.escape_debug(), self.detail.message);
+        self.detail = self.detail.of_array(name);
         self
     }
 

@@ -109,21 +109,8 @@ impl LoadedFunction {
         let program = executorch::open(path).map_err(|error| super::failure(&error))?;
         let content = Content::Program(Box::new(program.clone()));
         let executable = coremill_session::load_program(program, options);
-        let executable = executable.map_err(|error| within(path, &error))?;
-        let function = named(&*executable, function).map_err(|error| within(path, &error))?;
-        let (archive, calls, results, fed) = Default::default();
-        let (device, numerics) = (options.device, options.numerics);
-        Ok(LoadedFunction {
-            content,
-            executable,
-            function,
-            numerics,
-            device,
-            fed,
-            archive,
-            calls,
-            results,
-        })
+        LoadedFunction::new(content, executable, function, options)
+            .map_err(|error| within(path, &error))
     }
 
     /// Loads a model; `archive` and `calls` tell what it was converted from.
@@ -135,12 +122,24 @@ impl LoadedFunction {
         options: &RunOptions,
     ) -> Result<LoadedFunction, Failure> {
         let executable = coremill_session::load(&super::verify(&opened)?, options);
-        let executable = executable.map_err(|error| failure(&error))?;
-        let function = named(&*executable, function).map_err(|error| failure(&error))?;
-        let (fed, results) =
-            (state_feedback(&opened.model), calls.as_ref().map(SourceMap::results));
+        let fed = state_feedback(&opened.model);
         let content = Content::Model(Box::new(opened));
+        let loaded = LoadedFunction::new(content, executable, function, options);
+        let loaded = loaded.map_err(|error| failure(&error))?;
+        let results = calls.as_ref().map(SourceMap::results);
+        Ok(LoadedFunction { fed, archive, calls, results, ..loaded })
+    }
+
+    fn new(
+        content: Content,
+        executable: coremill_session::Result<Arc<dyn Executable>>,
+        function: Option<&str>,
+        options: &RunOptions,
+    ) -> coremill_session::Result<LoadedFunction> {
+        let executable = executable?;
+        let function = function.map_or_else(|| executable.default_function(), Ok)?.to_owned();
         let (device, numerics) = (options.device, options.numerics);
+        let (fed, archive, calls, results) = Default::default();
         Ok(LoadedFunction {
             content,
             executable,
@@ -174,10 +173,6 @@ impl LoadedFunction {
         };
         Target { executable: &*self.executable, function: &self.function, contents }
     }
-}
-
-fn named(executable: &dyn Executable, function: Option<&str>) -> coremill_session::Result<String> {
-    Ok(function.map_or_else(|| executable.default_function(), Ok)?.to_owned())
 }
 
 fn within(path: &Path, error: &coremill_session::Error) -> Failure {

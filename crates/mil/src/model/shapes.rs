@@ -55,7 +55,7 @@ pub fn attach(model: &Model) -> Result<Program, ErrorDetail> {
 pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, ErrorDetail> {
     let mut all = BTreeMap::new();
     for signature in model.signatures() {
-        if let Some(shapes) = FlexibleShapes::of(&signature).map_err(ErrorDetail::new)? {
+        if let Some(shapes) = FlexibleShapes::of(&signature)? {
             all.insert(signature.name.to_owned(), shapes.to_constant());
         }
     }
@@ -83,19 +83,23 @@ pub fn detach(model: &mut Model) {
 }
 
 impl FlexibleShapes {
-    /// What a description says; none if every input has one shape.
-    pub fn of(signature: &Signature<'_>) -> Result<Option<FlexibleShapes>, String> {
+    /// The shapes in a description; `None` if every input has one shape.
+    ///
+    /// The error names the input.
+    pub fn of(signature: &Signature<'_>) -> Result<Option<FlexibleShapes>, ErrorDetail> {
         let mut shapes = FlexibleShapes::default();
         let mut enumerated: Vec<(String, Vec<Vec<i32>>)> = Vec::new();
         for feature in signature.inputs {
-            let refuse = |what: &str| format!("input `{}` has {what}", feature.name);
+            let refuse = |what: &str| -> ErrorDetail {
+                ErrorDetail::new(format!("input `{}` has {what}", feature.name))
+            };
             let extent = |value: i128| {
                 i32::try_from(value).map_err(|_| refuse(&format!("an extent of {value}")))
             };
-            let all = |values: &[i64]| -> Result<Vec<i32>, String> {
+            let all = |values: &[i64]| -> Result<Vec<i32>, ErrorDetail> {
                 values.iter().map(|&value| extent(value.into())).collect()
             };
-            let bounds = |range: &super::SizeRange| -> Result<[i32; 2], String> {
+            let bounds = |range: &super::SizeRange| -> Result<[i32; 2], ErrorDetail> {
                 Ok([extent(range.lower.into())?, extent(range.upper.max(-1).into())?])
             };
             match &feature.ty {
@@ -121,7 +125,7 @@ impl FlexibleShapes {
                 FeatureType::Image(image) => {
                     // Images are tensors of one batch, channels, height and width.
                     let channels = image.color_space.channels().unwrap_or(3) as i32;
-                    let whole = |height: i128, width: i128| -> Result<Vec<i32>, String> {
+                    let whole = |height: i128, width: i128| -> Result<Vec<i32>, ErrorDetail> {
                         Ok(vec![1, channels, extent(height)?, extent(width)?])
                     };
                     let default = whole(image.height.into(), image.width.into());
@@ -150,11 +154,11 @@ impl FlexibleShapes {
             // The n-th shapes of all inputs belong together.
             for (other, found) in others {
                 if found.len() != choices.len() {
-                    return Err(format!(
+                    return Err(ErrorDetail::new(format!(
                         "input `{first}` has {} shapes to choose from, but input `{other}` has {}",
                         choices.len(),
                         found.len()
-                    ));
+                    )));
                 }
             }
             for index in 0..choices.len() {

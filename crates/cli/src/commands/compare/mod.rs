@@ -99,7 +99,8 @@ pub(super) struct Side<'a> {
 }
 
 enum Content {
-    LoadedFunction(Box<LoadedFunction>),
+    /// A function that runs.
+    Function(Box<LoadedFunction>),
     /// Outputs, by name.
     Arrays(Arrays),
 }
@@ -193,7 +194,7 @@ impl Side<'_> {
     /// The model or program that runs; `None` for arrays.
     fn loaded(&self) -> Option<&LoadedFunction> {
         match &self.content {
-            Content::LoadedFunction(loaded) => Some(loaded),
+            Content::Function(loaded) => Some(loaded),
             Content::Arrays(_) => None,
         }
     }
@@ -226,7 +227,7 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
         FileKind::ExecuTorchProgram => {
             let options = args.run_options(index, Numerics::Rounded);
             let loaded = LoadedFunction::program(path, args.function.as_deref(), &options)?;
-            Ok(Side { path, content: Content::LoadedFunction(Box::new(loaded)) })
+            Ok(Side { path, content: Content::Function(Box::new(loaded)) })
         }
         FileKind::ExportedProgram => {
             let (program, conversion) = super::convert::reference(path)?;
@@ -264,7 +265,7 @@ fn side<'a>(
     let (archive, calls) = made_from.unzip();
     let loaded = LoadedFunction::model(opened, archive, calls, function, options);
     let loaded = loaded.map_err(|failure| failure.within(path))?;
-    Ok(Side { path, content: Content::LoadedFunction(Box::new(loaded)) })
+    Ok(Side { path, content: Content::Function(Box::new(loaded)) })
 }
 
 /// Leaves out what one side feeds itself where the other keeps it inside.
@@ -283,7 +284,7 @@ fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]
 /// What a side gives in each step. Inputs that outputs feed are added to the steps.
 fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
     match &side.content {
-        Content::LoadedFunction(loaded) => {
+        Content::Function(loaded) => {
             let mut session = loaded.session()?;
             let specs = session.inputs().to_vec();
             let mut results: Vec<Arrays> = Vec::with_capacity(steps.len());
