@@ -1,6 +1,6 @@
 """How long `coremill convert` and `coremill lower` take, and how much memory, beside the peers on the same program.
 
-    python -m oracle.bench_compile convert|lower --coremill PATH [--models DIR] [--only NAME ...] [--rounds N] [--json]
+    python -m oracle.bench_compile convert|lower --coremill PATH [--models DIR] [--only NAME ...] [--rounds N] [--json] [--record]
 
 Ours is the whole command, the reading of the archive and the writing of the file included. The peer of `convert` is
 `coremltools.convert` alone, without imports, without `run_decompositions`, and without writing (beside it stands what the
@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 
+from . import benchmarks
 from .bench_models import MODELS, instance
 
 #: How many times faster each must be.
@@ -203,6 +204,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
     parser.add_argument("--json", action="store_true", help="print the lines as JSON")
+    parser.add_argument("--record", action="store_true", help="write the figures to docs/benchmarks.json, for the README")
     options = parser.parse_args()
     os.environ["TQDM_DISABLE"] = "1"
     warnings.simplefilter("ignore")
@@ -210,7 +212,7 @@ def main() -> int:
     options.models.mkdir(parents=True, exist_ok=True)
 
     launcher = Launcher()
-    broken = []
+    broken, lines = [], []
     if not options.json:
         print(f"{'model':<15} {'ours':>9} {'theirs':>9} {'faster':>8} {'promised':>9} {'by CPU time':>12} {'memory':>9}" + (f" {'whole way':>9}" if options.what == "convert" else ""))
     for name in options.only or PROMISES[options.what]:
@@ -228,6 +230,9 @@ def main() -> int:
                 text += f" of {line['their_memory'] / (1 << 20):.0f}; {line['bytes']} bytes to {line['their_bytes']}"
             print(text, flush=True)
         broken += missed(options.what, line)
+        lines.append(line)
+    if options.record:
+        benchmarks.record(options.what, lines)
     for one in broken:
         print(f"missed: {one}", file=sys.stderr)
     return 1 if broken else 0

@@ -1,5 +1,6 @@
 """The console blocks of the README and of docs/: every `coremill` command in them runs, and prints what stands there."""
 
+import json
 import re
 import shlex
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from oracle import commands
+from oracle import benchmarks, commands
 from oracle.aten import table
 from oracle.conftest import ROOT
 from oracle.conftest import run as run_command
@@ -245,3 +246,12 @@ def is_line(expected: str, printed: str) -> bool:
     if expected.endswith("..."):
         return printed.startswith(expected.removesuffix("...").rstrip())
     return printed == expected
+
+
+def test_the_numbers_of_the_readme_are_those_that_were_recorded() -> None:
+    readme, figures = (ROOT / "README.md").read_text(), json.loads(benchmarks.RECORDED.read_text())
+    assert benchmarks.page(readme, figures) == readme
+    measured = figures["convert"]["models"]["mobilenet_v2"]
+    assert f"**{measured['times']:.0f} ×**" in readme
+    measured["times"] += 1
+    assert benchmarks.page(readme, figures) != readme

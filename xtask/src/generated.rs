@@ -82,6 +82,13 @@ pub(crate) const COMMANDS: GeneratedFile = GeneratedFile {
     file: "docs/commands.md",
 };
 
+/// The README with the table of benchmarks that were recorded.
+pub(crate) const BENCHMARKS: GeneratedFile = GeneratedFile {
+    command: "benchmarks",
+    source: Source::Module("oracle.benchmarks"),
+    file: "README.md",
+};
+
 /// What to do with the file.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -91,6 +98,11 @@ pub(crate) struct Arguments {
 }
 
 impl GeneratedFile {
+    /// Writes the file.
+    pub(crate) fn write(&self) -> Result<(), String> {
+        self.run(&Arguments { check: false })
+    }
+
     /// Writes or checks the file.
     pub(crate) fn run(&self, arguments: &Arguments) -> Result<(), String> {
         let GeneratedFile { command, source, file } = self;

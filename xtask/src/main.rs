@@ -52,6 +52,8 @@ enum Command {
     Operators(generated::Arguments),
     /// Write down what the commands' help says.
     Commands(generated::Arguments),
+    /// Write the README's table from docs/benchmarks.json.
+    Benchmarks(generated::Arguments),
     /// Generate the C header from the crate that implements it.
     Header(header::Arguments),
     /// Print what is read from `.pt2` archives as JSON.
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::RlxTests => rlx_tests::run(),
         Command::Operators(arguments) => generated::OPERATORS.run(&arguments),
         Command::Commands(arguments) => generated::COMMANDS.run(&arguments),
+        Command::Benchmarks(arguments) => generated::BENCHMARKS.run(&arguments),
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),

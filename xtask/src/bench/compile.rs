@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::generated;
 use crate::oracle;
 use crate::workspace::{binary, cargo, execute, root};
 
@@ -21,6 +22,9 @@ pub(crate) struct Arguments {
     /// Print the lines as JSON
     #[arg(long)]
     json: bool,
+    /// Write the figures to docs/benchmarks.json, and the README's table from them
+    #[arg(long)]
+    record: bool,
 }
 
 /// Measures; the error says that a promise was not kept.
@@ -40,5 +44,12 @@ pub(crate) fn run(what: &str, arguments: &Arguments) -> Result<(), String> {
     if arguments.json {
         script.arg("--json");
     }
-    execute(&mut script, "measuring what the compiler takes")
+    if arguments.record {
+        script.arg("--record");
+    }
+    let measured = execute(&mut script, "measuring what the compiler takes");
+    if arguments.record {
+        generated::BENCHMARKS.write()?;
+    }
+    measured
 }
