@@ -14,6 +14,7 @@ mod oracle;
 mod pt2;
 mod pte;
 mod python;
+mod release;
 mod rlx_tests;
 mod sanitize;
 mod test;
@@ -64,6 +65,8 @@ enum Command {
     PteDump(pte::Arguments),
     /// Build the documentation site into target/book.
     Docs,
+    /// Build and try what a release publishes: crates, wheel, archive of the command.
+    Release(release::Arguments),
     /// Fuzz one of the readers for a while.
     Fuzz(fuzz::Arguments),
     /// Run tests whose threads meet under ThreadSanitizer.
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),
         Command::Docs => docs::run(),
+        Command::Release(arguments) => release::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Sanitize => sanitize::run(),
         Command::Zoo(arguments) => zoo::run(&arguments),
