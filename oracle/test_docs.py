@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from oracle import benchmarks, commands
+from oracle import benchmarks, commands, python_api
 from oracle.aten import table
 from oracle.conftest import ROOT
 from oracle.conftest import run as run_command
@@ -125,11 +125,46 @@ def compressed(scene: Scene) -> None:
     scene.run("coremill compress Model.mlpackage -o Small.mlpackage --palettize 4")
 
 
+class Svd(torch.nn.Module):
+    """Uses an operator that has no lowering."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(x)
+
+
+class Overflow(torch.nn.Module):
+    """Leaves the range of fp16 inside."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * 1000).square().mean() / 1e6
+
+
+class Counter(torch.nn.Module):
+    """Writes to a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("k", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.k.add_(x)
+        return self.k.sum()
+
+
+def faulty(scene: Scene) -> None:
+    """The files of the page on errors."""
+    scene.save("svd.pt2", Svd(), torch.eye(4))
+    scene.save("overflow.pt2", Overflow(), torch.linspace(1, 100, 64))
+    scene.save("counter.pt2", Counter(), torch.ones(2, 4))
+    torch.jit.save(torch.jit.trace(Overflow(), torch.ones(4)), scene.folder / "script.pt")
+
+
 #: What stands before some commands, by page and the beginning of the block.
 BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
     ("cli", "coremill convert mobilenet"): mobilenet,
     ("cli", "coremill convert model.pt2"): refusing,
     ("cli", "coremill extract"): methods,
+    ("troubleshooting", "coremill"): faulty,
     ("pytorch", "coremill"): network,
     ("cli", "coremill compare"): compared_mobilenet,
     ("compression", "coremill compress Small"): compressed,
@@ -194,9 +229,9 @@ def shape(line: str) -> str:
     return " ".join(line.split()).replace("N KB", "N B").replace("N MB", "N B")
 
 
-@pytest.mark.parametrize(("name", "page"), [("commands", commands.page), ("operators", table.table)])
+@pytest.mark.parametrize(("name", "page"), [("commands", commands.page), ("operators", table.table), ("python-api", python_api.page)])
 def test_generated_pages_are_fresh(name: str, page: Callable[[], str]) -> None:
-    """`cargo xtask commands` and `cargo xtask operators` write them anew."""
+    """`cargo xtask commands`, `operators` and `python-api` write them."""
     assert (ROOT / "docs" / f"{name}.md").read_text() == page()
 
 

@@ -82,6 +82,13 @@ pub(crate) const COMMANDS: GeneratedFile = GeneratedFile {
     file: "docs/commands.md",
 };
 
+/// The functions and classes of the Python package, from their docstrings.
+pub(crate) const PYTHON_API: GeneratedFile = GeneratedFile {
+    command: "python-api",
+    source: Source::Module("oracle.python_api"),
+    file: "docs/python-api.md",
+};
+
 /// The README with the table of benchmarks that were recorded.
 pub(crate) const BENCHMARKS: GeneratedFile = GeneratedFile {
     command: "benchmarks",

@@ -53,6 +53,8 @@ enum Command {
     Operators(generated::Arguments),
     /// Write down what the commands' help says.
     Commands(generated::Arguments),
+    /// Write docs/python-api.md from the docstrings of the Python package that was built last.
+    PythonApi(generated::Arguments),
     /// Write the README's table from docs/benchmarks.json.
     Benchmarks(generated::Arguments),
     /// Generate the C header from the crate that implements it.
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::RlxTests => rlx_tests::run(),
         Command::Operators(arguments) => generated::OPERATORS.run(&arguments),
         Command::Commands(arguments) => generated::COMMANDS.run(&arguments),
+        Command::PythonApi(arguments) => generated::PYTHON_API.run(&arguments),
         Command::Benchmarks(arguments) => generated::BENCHMARKS.run(&arguments),
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),

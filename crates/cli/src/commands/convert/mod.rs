@@ -165,7 +165,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 } else if off {
                     failures.push(
                         Failure::user(format_args!(
-                            "{}: the numbers are not as they should be; the package was written",
+                            "{}: verification failed; the package was written",
                             output.display()
                         ))
                         .hint(Some(numbers::REMEDY)),

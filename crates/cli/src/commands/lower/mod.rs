@@ -265,7 +265,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     match made.is_off() {
         true => Ok(Some(
             Failure::user(format_args!(
-                "{}: the numbers are not as they should be; the program was written",
+                "{}: verification failed; the program was written",
                 args.output.display()
             ))
             .hint(Some(super::convert::numbers::REMEDY)),
