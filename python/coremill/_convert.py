@@ -127,7 +127,7 @@ def lower(
     compile_specs: Any = None,
     **unknown: Any,
 ) -> _native.Program:
-    """Lowers a PyTorch program to an ExecuTorch program, of which Core ML runs what it can.
+    """Lowers a PyTorch program to an ExecuTorch program with Core ML delegates.
 
     Args:
         programs: a `torch.export.ExportedProgram`, the path of a `.pt2` archive, or a dictionary of these by the name of a method.
@@ -146,7 +146,7 @@ def lower(
         portable: delegate nothing: ExecuTorch's portable kernels run the program.
         take_over_constant_data: weights become part of the models; otherwise they are inputs.
         take_over_mutable_buffer: buffers that the program writes to become states, from iOS 18 on.
-        debug_info: tell profilers which call each operation comes from.
+        debug_info: include the source call of each operation, for profilers.
         weight_sharing: `"positional"`: methods share weights; `"disabled"`: each has its own.
         constant_methods: methods that return a constant, by name.
         compiled: write compiled models instead of packages.
@@ -203,7 +203,7 @@ def quantize(
     effort: int | None = None,
     **options: Any,
 ) -> tuple[Any, Quantization]:
-    """Quantizes a program after training. Returns the model or the ExecuTorch program, and a report of what each layer loses.
+    """Quantizes a program after training. Returns the model or ExecuTorch program, and a report of the error of each layer.
 
     Args:
         program: a `torch.export.ExportedProgram`, or the path of a `.pt2` archive.
@@ -212,19 +212,19 @@ def quantize(
         samples: inputs, each a dictionary of arrays by name, arrays in the order of the inputs, the array of the only input, or a
             path: a `.npz` file, or a folder of such files or of images.
         output: `"model"` for a Core ML model, `"program"` for an ExecuTorch program.
-        observer: how ranges of activations are chosen.
+        observer: the method that chooses the ranges of activations.
         mean: subtracted from the pixels of images, which are 0 to 1: a number, or one for each channel.
         std: divides the pixels of images: a number, or one for each channel.
         group_size: the number of weights that share a scale, in recipes per group.
         bits: the number of bits of a codebook's indices.
         block: rows and columns that share a codebook, -1 for all.
-        keep: layers that stay as they are, by name.
-        keep_ops: MIL operations that stay as they are.
-        min_elements: weights with fewer elements stay as they are.
+        keep: names of layers to leave unquantized.
+        keep_ops: MIL operations to leave unquantized.
+        min_elements: the smallest weight to quantize, in elements.
         rules: recipes for some of the layers: a TOML file, or dictionaries of the same words.
-        keep_worst: the number of layers, those that lose most, that stay as they are.
-        effort: 0 to 2: how hard roundings are searched for.
-        **options: the options of `convert`, or of `lower` with `output="program"`.
+        keep_worst: the number of layers with the largest error to leave unquantized.
+        effort: 0 to 2; higher values search longer for good roundings.
+        options: further options of `convert`, or of `lower` with `output="program"`.
 
     Raises:
         ConversionError: calls cannot be lowered; `refused` lists them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RefusedCall:
-    """A call that cannot be lowered, or that stays outside delegates."""
+    """A call that cannot be lowered, or that runs outside the delegates."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RefusedCall:
 
 
 class Error(Exception):
-    """Something that coremill cannot do, with the reason and a hint as far as they are known."""
+    """Base class of coremill's exceptions, with a `hint` where one is known."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Error(Exception):
 
 
 class ConversionError(Error):
-    """A program, or a part of it, cannot be taken to Core ML."""
+    """Calls of the program cannot be converted; `refused` lists them."""
 
 
 class FormatError(Error):
-    """A file or a program in memory is not as its format has it, or holds what is not read."""
+    """A file or program is damaged, violates its format, or has an unsupported version."""
 
 
 class OptionError(Error, ValueError):
@@ -107,12 +107,12 @@ class InvalidModelError(Error):
 
 
 class VerificationError(Error):
-    """The model does not compute what the program does in fp32."""
+    """The results of the model differ from those of the fp32 program."""
 
 
 class RunError(Error, RuntimeError):
-    """A model cannot be run, or not on these inputs."""
+    """A run failed, or its inputs are invalid."""
 
 
 class InternalError(Error, RuntimeError):
-    """coremill is at fault. Please report it."""
+    """A bug in coremill. Please report it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Report(dict):
-    """What the commands print with `--json`; prints itself for people, in notebooks, too."""
+    """The `--json` output of a command. It prints as text, and as HTML in notebooks."""
 
     def __init__(self, content: dict, text: str = "") -> None:
         """`text` is what the command prints for people."""
@@ -24,7 +24,7 @@ class Report(dict):
 
     @property
     def ok(self) -> bool:
-        """Of a check: whether Core ML would take the model."""
+        """Whether Core ML would accept the model, for reports of `check`."""
         diagnostics = self.get("diagnostics", [])
         return not any(diagnostic.get("severity") == "error" for diagnostic in diagnostics)
 
@@ -63,7 +63,7 @@ class Division(Report):
 
 
 class Comparison(Report):
-    """How far the outputs of two models lie apart, by output."""
+    """The differences between the outputs of two models."""
 
     def __init__(self, content: dict, within: dict, bound: float, per_op: dict | None = None) -> None:
         """`within` says of each output whether it is within the bound."""
@@ -245,14 +245,14 @@ class Quantization(Report):
 
 
 def inspect(model: Any) -> Report:
-    """What a model or a program holds, counted, as `coremill inspect --json` prints it."""
+    """Summarizes a model or a program as `coremill inspect --json` does."""
     import json
 
     return Summary(json.loads(_opened(model)._summary()))
 
 
 def check(model: Any) -> Report:
-    """Everything that Core ML would refuse of a model, and what keeps it from running well."""
+    """Checks a model for errors that Core ML would report, and for slow or inaccurate operations."""
     import json
 
     model = _opened(model)
@@ -266,7 +266,7 @@ def check(model: Any) -> Report:
 
 
 def extract(program: Any, directory: Path) -> list:
-    """Writes the Core ML models of an ExecuTorch program into a directory, and gives their paths."""
+    """Writes the Core ML models of an ExecuTorch program to a directory, and returns their paths."""
     return _opened(program).extract(os.fspath(directory))
 
 
@@ -281,14 +281,15 @@ def compare(
     precision: Any = "fast",
     threshold: float = 40.0,
 ) -> Comparison:
-    """How far the outputs of two models lie apart on the same inputs, random ones if none are given.
+    """Compares the outputs of two models on the same inputs, which are random by default.
 
     Each side is a model, a program, a `torch.export.ExportedProgram` (converted in fp32), the path of one of these, a
-    dictionary of outputs by name, or a function that takes the inputs by name. Outputs are put side by side by their names, or in their order if their names differ. `precision` says where
-    results are rounded: `"fast"`, `"faithful"` as on a device, or a pair of these for the two sides.
+    dictionary of outputs by name, or a function that takes the inputs by name. Outputs are paired by name, or by order if
+    the names differ. `precision` is `"fast"`, `"faithful"` to round each result as a device does, or one of these for
+    each side.
 
-    With `per_op` every value that both programs compute is compared; `threshold` is where drift begins, in decibels of
-    signal to noise.
+    `per_op` also compares intermediate values. `threshold` is the signal-to-noise ratio, in decibels, below which a value
+    is reported.
     """
     import json
 
@@ -335,15 +336,15 @@ def compress(
     target_snr: float | None = None,
     **rule: Any,
 ) -> tuple[Any, Report]:
-    """Makes the weights of a model, or of the models in a program, smaller: the result, and what became of each weight.
+    """Compresses the weights of a model or a program. Returns the result and a report with the error of each weight.
 
-    The words of a rule are those of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
-    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`, `dtype`, `min_elements`, `max_elements`, `keep`.
-    `rules` are dictionaries of these words, the first of which that selects a weight decides; the words that are given
-    by themselves are the last rule.
+    The fields of a rule are the options of `coremill compress`: `linear`, `per`, `block`, `mode`, `palettize`, `group`,
+    `algorithm`, `vector`, `channel_scale`, `lut`, `prune`, `prune_block`, `prune_dim`, `name`, `op`,
+    `dtype`, `min_elements`, `max_elements`, `keep`. `rules` are dictionaries of these fields; the first rule that selects a
+    weight applies. Fields that are passed as keyword arguments form the last rule.
 
-    `target_size`, bytes or `"12MB"`, chooses bits for each weight so that all together take at most so much;
-    `target_snr` so that each keeps so many decibels. Palettes are chosen from, unless rules say otherwise.
+    `target_size`, in bytes or as `"12MB"`, chooses the bits of each weight so that all weights fit. `target_snr` chooses
+    them so that each weight reaches a signal-to-noise ratio in decibels. Both use palettes, unless a rule has another form.
     """
     import json
 

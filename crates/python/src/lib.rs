@@ -286,7 +286,7 @@ fn lower(
     Ok(Program::new(lowered.program, lent, lowered.reports))
 }
 
-/// Opens a model, whatever its form, or an ExecuTorch program.
+/// Opens a package, a compiled model, MIL text or an ExecuTorch program.
 #[pyfunction]
 fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>> {
     let PathArgument(path) = path;

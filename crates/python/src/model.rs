@@ -115,7 +115,7 @@ pub(crate) fn proof(opened: &OpenedModel) -> Result<coremill::Verified<'_>, Fail
 
 #[pymethods]
 impl Model {
-    /// Writes the model, in the form that the path's extension names.
+    /// Writes the model as `.mlpackage`, `.mlmodelc` or `.mil`, by extension.
     #[pyo3(signature = (path, *, sync = false))]
     fn save(&self, py: Python<'_>, path: PathArgument, sync: bool) -> PyResult<()> {
         let PathArgument(path) = path;
@@ -138,8 +138,8 @@ impl Model {
     /// inputs: a dictionary of arrays by name, or the array of the only input; arrays may also be keyword arguments.
     /// outputs: names of the values to return, outputs or intermediate ones; all outputs if left out.
     ///
-    /// Arrays are numpy's, torch's, or what numpy makes arrays of; images of Pillow are taken for image inputs. The result is a
-    /// dictionary by name.
+    /// An array is anything that numpy converts, including torch tensors. Image inputs also accept Pillow images. Returns a
+    /// dictionary of arrays by name.
     #[pyo3(signature = (inputs = None, *, outputs = None, **named))]
     fn predict<'py>(
         slf: &Bound<'py, Self>,
@@ -152,7 +152,7 @@ impl Model {
         session.get().predict(py, inputs, outputs, named)
     }
 
-    /// What the model keeps between predictions, by name. Assigning to a name sets a state.
+    /// States by name. Assigning to a name sets a state.
     #[getter]
     fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let content = Model::default_session(slf)?.get().contents(slf.py())?;
@@ -229,8 +229,8 @@ impl Model {
         Ok(())
     }
 
-    /// What `precision="auto"` chose: a report with the operations that leave fp16, what is done about each, and how the
-    /// outputs agree with fp32. None for other precisions.
+    /// The report of `precision="auto"`: operations whose values do not fit fp16, the remedy for each, and the error of each
+    /// output against fp32. `None` for other precisions.
     #[getter]
     fn precision_report<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(plan) = &slf.get().plan else { return Ok(None) };
@@ -247,7 +247,7 @@ impl Model {
         Model::default_session(slf)?.get().reset(slf.py())
     }
 
-    /// A user of the model with states of its own.
+    /// Creates a session with states of its own.
     #[pyo3(
         signature = (function = None, *, precision = Text("fast".to_owned()), threads = Count(0)),
         text_signature = "($self, function=None, *, precision='fast', threads=0)"
@@ -276,12 +276,12 @@ impl Model {
         Ok(Session { session: Arc::new(Mutex::new(session)) })
     }
 
-    /// What the model holds, counted, as `coremill inspect --json` prints it.
+    /// Summarizes the model as `coremill inspect --json` does.
     fn inspect<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("coremill._reports")?.call_method1("inspect", (slf,))
     }
 
-    /// Everything that Core ML would refuse of the model, and what keeps it from running well.
+    /// Checks the model for errors that Core ML would report, and for slow or inaccurate operations.
     fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("coremill._reports")?.call_method1("check", (slf,))
     }
@@ -316,7 +316,7 @@ impl Model {
         })
     }
 
-    /// The oldest release that runs the model, `ios16` for instance; none for a model that was read.
+    /// The oldest release that runs the model, such as `ios16`; `None` for a model that was opened.
     #[getter]
     fn target(&self) -> Option<&'static str> {
         self.target.map(Opset::tag)
@@ -339,7 +339,7 @@ pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<St
     serde_json::to_string(value).map_err(|failure| error::internal(py, &failure.to_string()))
 }
 
-/// One user of a model's function: its states, and memory for intermediate values.
+/// States and working memory for runs of one function.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Session {
     session: Arc<Mutex<Box<dyn Running>>>,
@@ -371,7 +371,7 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// Runs the function. Arguments and result are those of `Model.predict`.
+    /// Runs the function. Arguments and result are the same as in `Model.predict`.
     #[pyo3(signature = (inputs = None, *, outputs = None, **named))]
     fn predict<'py>(
         &self,
@@ -414,7 +414,7 @@ impl Session {
         arrays::results(py, results, torch)
     }
 
-    /// What the function keeps between predictions, by name. Assigning to a name sets a state.
+    /// States by name. Assigning to a name sets a state.
     #[getter]
     fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let content = slf.get().contents(slf.py())?;

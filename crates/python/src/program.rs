@@ -68,7 +68,7 @@ impl Program {
         self.program.plans.iter().map(|plan| plan.name.clone()).collect()
     }
 
-    /// Loads a method; the only one, or `forward`, if none is named.
+    /// Loads a method: by default the only one, or `forward`.
     #[pyo3(
         signature = (
             name = None, *, threads = Count(0), faithful = Flag(false), data = Vec::new()
@@ -106,7 +106,7 @@ impl Program {
         Ok(Method { name, session: Arc::new(Mutex::new(session)) })
     }
 
-    /// Writes the Core ML models of the program into a directory, and gives their paths.
+    /// Writes the Core ML models of the program to a directory, and returns their paths.
     #[pyo3(signature = (directory, *, sync = false))]
     fn extract(
         &self,
@@ -146,18 +146,17 @@ impl Program {
         Ok(dict)
     }
 
-    /// What the program holds, counted, as `coremill inspect --json` prints it.
+    /// Summarizes the program as `coremill inspect --json` does.
     fn inspect<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("coremill._reports")?.call_method1("inspect", (slf,))
     }
 
-    /// Everything that Core ML would refuse of the models in the program.
+    /// Checks the models in the program for errors that Core ML would report.
     fn check<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("coremill._reports")?.call_method1("check", (slf,))
     }
 
-    /// How the methods were divided: for each its delegates, and the calls outside with the reasons. Empty for a
-    /// program that was read.
+    /// For each method, its delegates and the calls outside them with the reasons. Empty for a program that was opened.
     #[getter]
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let methods = PyDict::new(py);
@@ -211,7 +210,7 @@ impl Program {
     }
 }
 
-/// A method that is ready to run. What it keeps from run to run is its own.
+/// A loaded method with states of its own.
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Method {
     #[pyo3(get)]
@@ -281,7 +280,7 @@ impl Method {
         self.with(py, |session| Ok(session.inputs().iter().map(|spec| spec.name.clone()).collect()))
     }
 
-    /// What the method keeps from run to run, by name. Assigning to a name sets a state.
+    /// States by name. Assigning to a name sets a state.
     #[getter]
     fn states<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -299,7 +298,7 @@ impl Method {
         self.with(py, move |session| session.set_state(&name, &array))
     }
 
-    /// Has the method be as it is before its first run.
+    /// Resets the method to the state before its first run.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |session| session.reset())
     }
