@@ -335,7 +335,7 @@ def test_refusals(
     def told(*options: str) -> str:
         return coremill_fails("compress", path, "-o", tmp_path / "out.mlpackage", *options)
 
-    assert "nothing says what becomes of weights" in told()
+    assert "no compression is selected" in told()
     assert "`linear` must be `int8`, `uint8`, `int4` or `uint4`, got `int5`" in told("--linear", "int5")
     assert "need iOS18; the target is iOS16" in told("--linear", "int4", "--target", "ios16")
     assert "it cannot become one for iOS15" in told("--linear", "int8", "--target", "ios15")

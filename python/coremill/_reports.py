@@ -360,7 +360,7 @@ def compress(
         rules.append({"palettize": 4})
     if not rules and not decompress:
         hint = "pass `linear`, `palettize`, `prune`, `target_size`, `target_snr`, `rules` or `decompress`"
-        raise _error("OptionError", "nothing says what becomes of weights", hint)
+        raise _error("OptionError", "no compression is selected", hint)
     try:
         text = json.dumps(rules)
     except (TypeError, ValueError) as failure:

@@ -64,7 +64,7 @@ fn destination(path: &Path) -> io::Result<Destination> {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if fs::symlink_metadata(path).is_ok() {
-                return Err(io::Error::other("it is a symbolic link that leads nowhere"));
+                return Err(io::Error::other("it is a dangling symbolic link"));
             }
             return Ok(Destination::Replaced(path.to_owned()));
         }

@@ -86,7 +86,7 @@ impl Context {
         let sizes = wire.sizes.into_iter().map(|size| self.size(size));
         let sizes: Vec<Size> = sizes.collect::<Result<_, _>>()?;
         if let Some(size) = sizes.iter().filter_map(Size::fixed).find(|&size| size < 0) {
-            return Err(Error::malformed(format!("a tensor has the size {size}")));
+            return Err(Error::malformed(format!("a tensor has the invalid size {size}")));
         }
         let strides: Result<_, _> = wire.strides.into_iter().map(|size| self.size(size)).collect();
         Ok(TensorMeta {

@@ -184,8 +184,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let is_program = args.output.extension().is_some_and(|extension| extension == "pte");
         if !is_program && !args.output.is_stdout() {
             let name = args.output.display();
-            return Err(Failure::user(format_args!("{name} is no `.pte`")).hint(Some(
-                "a program becomes a program; `coremill extract` writes its models out",
+            return Err(Failure::user(format_args!("{name} is not a `.pte` file")).hint(Some(
+                "name a `.pte` file, or extract the models first with `coremill extract`",
             )));
         }
         let mut program = executorch::open(&args.model).map_err(|error| super::failure(&error))?;
@@ -310,7 +310,7 @@ fn rules(args: &Args) -> Result<Vec<Rule>, Failure> {
         ));
     }
     if rules.is_empty() && !args.decompress {
-        return Err(Failure::user("nothing says what becomes of weights")
+        return Err(Failure::user("no compression is selected")
             .hint(Some("pass `--linear`, `--palettize`, `--prune`, `--target-size`, `--rules` or `--decompress`")));
     }
     Ok(rules)

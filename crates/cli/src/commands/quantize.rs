@@ -174,7 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &quantized.made {
         Artifact::Model(model) => {
             let verified = coremill::verify(model)
-                .map_err(|_| Failure::internal("the quantized program is not sound"))?;
+                .map_err(|_| Failure::internal("the quantized program is invalid"))?;
             let save = coremill::SaveOptions { durable: args.sync };
             coremill::save(&args.output, &verified, &save)
                 .map_err(|error| super::failure(&error))?;

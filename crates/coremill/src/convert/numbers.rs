@@ -270,7 +270,7 @@ fn sound(model: &Model) -> Result<Verified<'_>, Error> {
     verify(model).map_err(|report| {
         let first = report.diagnostics.first();
         let first = first.map_or_else(String::new, |diagnostic| diagnostic.message.clone());
-        Error::new(format!("the program in fp32 is not sound: {first}"))
+        Error::new(format!("the fp32 program is invalid: {first}"))
     })
 }
 

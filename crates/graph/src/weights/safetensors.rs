@@ -46,7 +46,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
         };
         let shape = numbers("shape")?;
         let &[start, end] = numbers("data_offsets")?.as_slice() else {
-            return Err(format!("`data_offsets` of tensor `{name}` are not two"));
+            return Err(format!("`data_offsets` of tensor `{name}` must be two numbers"));
         };
         let bytes = end
             .checked_sub(start)

@@ -105,7 +105,7 @@ fn read(message: &[u8]) -> Result<Description, Error> {
         && !functions.iter().any(|(name, _)| *name == default)
     {
         let default = escape_truncated(&default);
-        return Err(Error::malformed(format!("the default function `{default}` is not there")));
+        return Err(Error::malformed(format!("the default function `{default}` does not exist")));
     }
     Ok(Description { methods, default })
 }

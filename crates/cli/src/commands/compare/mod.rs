@@ -146,7 +146,7 @@ pub(super) fn perform<'a>(
     progress: &Progress,
 ) -> Result<Comparison<'a>, Failure> {
     if args.per_op && (reference.loaded().is_none() || other.loaded().is_none()) {
-        let message = "`--per-op` compares two programs; a `.npz` file holds outputs alone";
+        let message = "`--per-op` compares two programs; a `.npz` file holds only outputs";
         return Err(Failure::user(message).hint(Some("leave `--per-op` out")));
     }
     progress.stage("gathering inputs");

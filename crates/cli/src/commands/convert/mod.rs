@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 if is_far {
                     failures.push(
                         Failure::user(format_args!(
-                            "{}: no precision but fp32 does; the package was written",
+                            "{}: only fp32 is accurate enough; the package was written",
                             output.display()
                         ))
                         .hint(Some(precision::REMEDY)),
@@ -429,7 +429,7 @@ fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<
             ..RenderOptions::default()
         };
         Failure::internal(format_args!(
-            "{}: Core ML would refuse what this became; nothing was written",
+            "{}: Core ML would refuse the converted model; nothing was written",
             path.display()
         ))
         .detail(opened.render(&report, &options))

@@ -256,7 +256,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     if chosen.as_ref().is_some_and(|chosen| !chosen.holds()) {
         return Ok(Some(
             Failure::user(format_args!(
-                "{}: no precision but fp32 does; the program was written",
+                "{}: only fp32 is accurate enough; the program was written",
                 args.output.display()
             ))
             .hint(Some(precision::REMEDY)),

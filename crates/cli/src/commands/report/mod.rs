@@ -98,7 +98,7 @@ fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     let mut text = String::new();
     file.take(MAX_PLAN_BYTES).read_to_string(&mut text).map_err(|error| named(&error))?;
     ComputePlan::from_json(&text).map_err(|why| {
-        named(&format_args!("this is no compute plan: {why}"))
+        named(&format_args!("this is not a compute plan: {why}"))
             .hint(Some("`coremill plan` records one on a Mac"))
     })
 }

@@ -402,7 +402,7 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
         match call.ints(name)?.as_slice() {
             [single] => Ok([*single; 2]),
             [first, second] => Ok([*first, *second]),
-            _ => refuse!("`{name}` has not two numbers"),
+            _ => refuse!("`{name}` must hold two numbers"),
         }
     };
     let (kernel, dilation) = (two("kernel_size")?, two("dilation")?);
