@@ -1,8 +1,8 @@
-//! Values that are made one after the other, and all live as long as the first.
+//! Append-only list of values that all live as long as the list.
 
 use std::cell::OnceCell;
 
-/// A place for a value, and the places after it.
+/// One link of the list: storage for a value, and the next link.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
     link: OnceCell<Box<(T, Arena<T>)>>,
@@ -15,7 +15,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Keeps a value here, which has to be free; gives it, and the place after it.
+    /// Stores a value in this link, which must be empty. Returns the value and the next link.
     pub(crate) fn keep(&self, value: T) -> (&T, &Arena<T>) {
         let link = self.link.get_or_init(|| Box::new((value, Arena::default())));
         (&link.0, &link.1)
@@ -23,7 +23,7 @@ impl<T> Arena<T> {
 }
 
 impl<T> Drop for Arena<T> {
-    /// One after the other: a chain that drops itself by recursion could be longer than the stack.
+    /// Drops iteratively, as a recursive drop of a long list could overflow the stack.
     fn drop(&mut self) {
         let mut next = self.link.take();
         while let Some(mut link) = next {

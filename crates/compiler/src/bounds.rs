@@ -1,7 +1,7 @@
-//! What calls may ask for: bounds on the numbers that extents are computed from, and a budget for what decompositions
-//! create. Both are asked before anything is computed or memory is taken, so that an archive that asks for too much is
-//! refused at once, with the reason. What a list holds at a place is asked here, too, as an archive decides how long
-//! shapes and lists of arguments are.
+//! Checks on untrusted arguments of calls: bounds on the integers that sizes are computed from, and a limit on the
+//! constants that decompositions create. The checks run before anything is computed or allocated, so an excessive
+//! request in an archive is an error with a reason. Indexing into lists is checked here, too, because an archive
+//! decides the length of shapes and argument lists.
 
 use std::fmt::Debug;
 use std::ops::{Add, Mul, Sub};
@@ -11,15 +11,15 @@ use coremill_pt2::{Argument, Graph, Kind, Meta, Node, Size, ValueId};
 
 use crate::error::{LoweringError, Result, refuse};
 
-/// No extent, and no integer that extents are computed from, is larger. Products of two of them, and sums of a few such
-/// products, fit 64 bits.
+/// Maximum size, and maximum integer that sizes are computed from. Products of two such integers, and sums of a few
+/// such products, fit in 64 bits.
 const MAX_INTEGER: i64 = 1 << 30;
-/// No tensor has more elements.
+/// Maximum number of elements of a tensor.
 const MAX_ELEMENTS: u64 = 1 << 40;
-/// No constant that a decomposition creates has more elements; 256 MB of `f32`.
+/// Maximum number of elements of a constant that a decomposition creates; 256 MB of `f32`.
 const MAX_CREATED: u64 = 1 << 26;
 
-/// How many elements a constant of these extents has, if a decomposition may create it.
+/// Number of elements of a constant of this shape, if a decomposition may create it.
 pub(crate) fn checked_numel<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usize> {
     let count =
         extents.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent.try_into().ok()?));
@@ -32,19 +32,19 @@ pub(crate) fn checked_numel<T: Copy + TryInto<u64>>(extents: &[T]) -> Result<usi
     }
 }
 
-/// Lists that are asked for a place, or for a run of places, which they may not have.
+/// Checked indexing and slicing of lists.
 pub(crate) trait CheckedIndex<T> {
-    /// What stands at a place.
+    /// Returns the element at an index.
     fn at(&self, place: usize) -> Result<&T>;
-    /// The same, to be changed.
+    /// Returns the element at an index, mutably.
     fn at_mut(&mut self, place: usize) -> Result<&mut T>;
-    /// A run of places.
+    /// Returns the elements of a range of indices.
     fn part<R: SliceIndex<[T], Output = [T]> + Clone + Debug>(&self, places: R) -> Result<&[T]>;
-    /// Exchanges what stands at two places.
+    /// Swaps two elements.
     fn exchange(&mut self, first: usize, second: usize) -> Result<()>;
 }
 
-/// Takes what stands at a place out of a list, which becomes shorter.
+/// Removes and returns the element at an index.
 pub(crate) fn take<T>(list: &mut Vec<T>, place: usize) -> Result<T> {
     list.at(place)?;
     Ok(list.remove(place))
@@ -71,7 +71,7 @@ impl<T> CheckedIndex<T> for [T] {
     }
 }
 
-/// The axis that stands so many places before the end of a shape of this rank.
+/// The axis at distance `places` from the end of a shape of rank `rank`.
 pub(crate) fn axis_from_end(rank: usize, places: usize) -> Result<usize> {
     rank.checked_sub(places).ok_or_else(|| {
         LoweringError::new(format!("a tensor of rank {rank} has no {places} dimensions"))
@@ -82,23 +82,23 @@ fn out_of_range(place: impl Debug, length: usize) -> LoweringError {
     LoweringError::new(format!("place {place:?} is out of range for a list of {length}"))
 }
 
-/// An integer that extents and places are computed with. What leaves 64 bits on the way stays outside, and is refused
-/// when the result is asked for.
+/// An integer in a computation of sizes and indices. An overflow of 64 bits on the way is kept, and becomes an error
+/// when the result is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedInt(Option<i64>);
 
-/// The beginning of a computation with extents: `checked(count) * step + 1`.
+/// Starts a checked computation, such as `checked(count) * step + 1`.
 pub(crate) fn checked(value: impl Into<i64>) -> CheckedInt {
     CheckedInt(Some(value.into()))
 }
 
-/// The product of extents.
+/// Product of sizes.
 pub(crate) fn product<'e>(extents: impl IntoIterator<Item = &'e i64>) -> CheckedInt {
     extents.into_iter().fold(checked(1), |product, &extent| product * extent)
 }
 
 impl CheckedInt {
-    /// The result.
+    /// The result, or an error after an overflow.
     pub(crate) fn get(self) -> Result<i64> {
         match self.0 {
             Some(value) => Ok(value),
@@ -106,7 +106,7 @@ impl CheckedInt {
         }
     }
 
-    /// The result, if it fits the integers that Core ML computes extents with.
+    /// The result as the 32-bit integer that Core ML computes sizes with.
     pub(crate) fn int32(self) -> Result<i32> {
         let value = self.get()?;
         match i32::try_from(value) {
@@ -115,7 +115,7 @@ impl CheckedInt {
         }
     }
 
-    /// How often a positive number goes into it, rounded down.
+    /// Quotient by a positive number, rounded down.
     pub(crate) fn over(self, divisor: i64) -> CheckedInt {
         CheckedInt(self.0.and_then(|value| value.checked_div_euclid(divisor)))
     }
@@ -148,7 +148,7 @@ macro_rules! operators {
 
 operators!(Add add checked_add, Sub sub checked_sub, Mul mul checked_mul);
 
-/// Whether a call's integers, and the sizes of its tensors, are ones that lowering can compute with.
+/// Checks that lowering can compute with a call's integers and with the sizes of its tensors.
 pub(crate) fn check(node: &Node, graph: &Graph) -> Result<()> {
     let mut refused = None;
     let mut look = |id: ValueId| {
@@ -179,7 +179,7 @@ fn check_meta(graph: &Graph, id: ValueId) -> Result<()> {
         if extent > i64::from(i32::MAX) {
             refuse!("`{}` has a dimension of {extent}; expected at most {}", value.name, i32::MAX);
         }
-        // A tensor without elements is as good as one with them: what it is made of may have some.
+        // An empty tensor counts, too: its other dimensions may be huge, and so may the tensors it is computed from.
         elements = elements.saturating_mul(extent.max(1) as u64);
     }
     if elements > MAX_ELEMENTS {
@@ -196,12 +196,11 @@ fn is_int(kind: &Kind) -> bool {
     }
 }
 
-/// The least that torch accepts for what windows, groups and parts are made of.
+/// Smallest value that torch accepts for parameters of windows, groups and chunks.
 fn least(operator: &str, parameter: &str) -> i64 {
     match parameter {
-        // A view may have any strides.
+        // `as_strided` allows a stride of zero.
         "stride" if operator.contains("as_strided") => 0,
-        // A pool's stride may be left out.
         "kernel_size" | "stride" | "dilation" | "groups" | "chunks" | "step" | "upscale_factor"
         | "downscale_factor" | "split_size" => 1,
         "output_size" | "steps" => 0,
@@ -212,7 +211,7 @@ fn least(operator: &str, parameter: &str) -> i64 {
 fn check_ints(operator: &str, parameter: &str, argument: &Argument) -> Result<()> {
     match argument {
         Argument::Int(value) => {
-            // Slices that go to the end, whatever it is, end there.
+            // Very large slice bounds mean "to the end" and are clamped.
             let is_bound = matches!(parameter, "start" | "end" | "length")
                 && (*value > i64::MAX / 2 || *value < i64::MIN / 2);
             let least = if *value == 0 && parameter == "split_size" {

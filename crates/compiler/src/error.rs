@@ -1,4 +1,4 @@
-//! Why a program, or a part of it, cannot be taken to Core ML.
+//! Errors of conversions.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,37 +8,37 @@ use coremill_mil::infer;
 use coremill_mil::ir::Opset;
 use coremill_pt2::Node;
 
-/// What is made of a call, or why it cannot be.
+/// Result of lowering a call.
 pub(crate) type Result<T, E = LoweringError> = std::result::Result<T, E>;
 
-/// Why one call cannot be lowered.
+/// Reason why a call cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweringError {
-    /// What is wrong: what was found, what is accepted.
+    /// Description of the error: the unsupported construct and the expected one.
     pub reason: String,
-    /// What to do.
+    /// Suggested fix.
     pub hint: Option<String>,
-    /// The oldest release whose operations would do, if that is all that is wrong.
+    /// The oldest release that supports the call, if a newer target is the only fix needed.
     pub needs: Option<Opset>,
 }
 
-/// A call that cannot be lowered, and where it comes from.
+/// A call that cannot be lowered, and its location in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedOp {
-    /// torch's name of the call.
+    /// Name of the call's node in the exported program.
     pub node: String,
-    /// The operator, `aten.histc.default` for instance.
+    /// The operator, such as `aten.histc.default`.
     pub operator: String,
-    /// Why.
+    /// The reason.
     pub refusal: LoweringError,
-    /// The path of the module that made the call.
+    /// Path of the module that made the call.
     pub module: Option<String>,
-    /// The file, the line and the code of the model that made the call; torch's own where there is no other.
+    /// File, line and source text of the call in the model; torch's own source if the model's is unknown.
     pub source: Option<(String, u32, Option<String>)>,
 }
 
-/// Runs what lowers or decomposes a call of an operator. A panic there is a fault of ours, which refuses the call and
-/// lets all others go on; its message stands on standard error.
+/// Runs the lowering or decomposition of a call. A panic becomes an error for this call, and the other calls are
+/// still processed; the panic message goes to standard error.
 pub(crate) fn guarded<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         if cancel::is_cancellation(&*payload) {
@@ -50,37 +50,37 @@ pub(crate) fn guarded<T>(node: &Node, work: impl FnOnce() -> Result<T>) -> Resul
     })
 }
 
-/// Why a program cannot be converted.
+/// Reason why a program cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The archive is at fault.
+    /// The archive is invalid.
     Archive(coremill_pt2::Error),
-    /// Calls that cannot be lowered; all of them.
+    /// All calls that cannot be lowered.
     Refused(Vec<UnsupportedOp>),
-    /// Something about the program as a whole, or about the options.
+    /// A problem of the whole program or of the options.
     Program(LoweringError),
-    /// coremill is at fault: a pass refuses what lowering made.
+    /// Internal error: a pass rejects lowered code.
     Fault(String),
 }
 
 impl LoweringError {
-    /// A refusal for a reason.
+    /// Error with a reason and no hint.
     pub fn new(reason: impl Into<String>) -> LoweringError {
         LoweringError { reason: reason.into(), hint: None, needs: None }
     }
 
-    /// A refusal with the hint of an error, which may have none.
+    /// Error with an optional hint.
     pub(crate) fn of(reason: impl Into<String>, hint: Option<&str>) -> LoweringError {
         LoweringError { hint: hint.map(str::to_owned), ..LoweringError::new(reason) }
     }
 
-    /// The same, with a hint.
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> LoweringError {
         self.hint = Some(hint.into());
         self
     }
 
-    /// A refusal because `what` came with a later release than the target.
+    /// Error for a feature `what` that was introduced after the target release.
     pub fn needs(what: &str, needed: Opset, target: Opset) -> LoweringError {
         let refusal =
             LoweringError::new(format!("{what} needs {needed}; this program targets {target}"));
@@ -88,7 +88,7 @@ impl LoweringError {
         LoweringError { needs: Some(needed), ..refusal.hint(hint) }
     }
 
-    /// What inference has against an operation.
+    /// Error for an operation whose type inference failed.
     pub(crate) fn of_operation(name: &str, refusals: &[infer::InferError]) -> LoweringError {
         let reasons: Vec<_> = refusals.iter().map(|refusal| refusal.to_string()).collect();
         let refusal =
@@ -101,7 +101,7 @@ impl LoweringError {
 }
 
 impl UnsupportedOp {
-    /// A refusal of a call.
+    /// Error for a call, with its location.
     pub(crate) fn of(node: &Node, refusal: LoweringError) -> UnsupportedOp {
         let source = node.origin.model_source().or_else(|| node.origin.source());
         UnsupportedOp {
@@ -171,11 +171,11 @@ impl std::error::Error for Error {
 pub enum ErrorKind {
     /// The archive cannot be read.
     Archive,
-    /// Calls have no lowering.
+    /// Some calls have no lowering.
     Unsupported,
     /// The options do not fit the program.
     Input,
-    /// coremill is at fault.
+    /// Internal error of coremill.
     Internal,
 }
 
@@ -190,7 +190,7 @@ impl Error {
         }
     }
 
-    /// Suggested fix, if there is one for the whole program; calls that cannot be lowered have their own.
+    /// Suggested fix for the whole program. Each unsupported call has a hint of its own.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Archive(error) => error.hint(),
@@ -206,7 +206,7 @@ impl From<coremill_pt2::Error> for Error {
     }
 }
 
-/// Ends a lowering with a [`LoweringError`] whose reason is formatted.
+/// Returns a [`LoweringError`] with a formatted reason from the enclosing function.
 macro_rules! refuse {
     ($($reason:tt)*) => {
         return Err($crate::error::LoweringError::new(format!($($reason)*)))

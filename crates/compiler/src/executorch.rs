@@ -1,4 +1,4 @@
-//! The whole way from archives to an ExecuTorch program.
+//! Lowers exported programs to an ExecuTorch program.
 
 use std::collections::HashMap;
 
@@ -21,18 +21,18 @@ use crate::pipeline::{
     check_files, check_fp32_values, check_quantization, described, needed_by_options, quantize,
 };
 
-/// Programs that were lowered.
+/// Result of [`lower`].
 #[derive(Clone, Debug)]
 pub struct LoweredPrograms {
     /// The ExecuTorch program.
     pub program: Program,
-    /// How each method was divided.
+    /// Partition report of each method.
     pub reports: Vec<Report>,
-    /// The symbols for which the program states no largest size, which have [`LowerOptions::max_size`] now.
+    /// Symbols without an upper bound in the program; they are bounded by [`LowerOptions::max_size`].
     pub bounded: Vec<String>,
 }
 
-/// A method that is divided, and rewritten around its delegates.
+/// A partitioned method, rewritten around its delegates.
 struct Method {
     name: String,
     division: Division,
@@ -40,7 +40,7 @@ struct Method {
     report: Report,
 }
 
-/// Lowers programs to one ExecuTorch program with a method for each.
+/// Lowers programs to one ExecuTorch program with one method per program.
 pub fn lower(
     programs: Vec<(String, ExportedProgram)>,
     options: &LowerOptions,
@@ -99,7 +99,7 @@ fn constant_method((name, constant): &(String, Constant)) -> ExecutionPlan {
     }
 }
 
-/// Whether the methods share weights, as ExecuTorch has it if nothing is said.
+/// Whether the methods share weights, which is ExecuTorch's default.
 fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> bool {
     programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled)
 }
@@ -147,7 +147,7 @@ fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Resu
     Ok(())
 }
 
-/// Divides a program, and rewrites what stays outside.
+/// Partitions a program, and rewrites the calls outside delegates.
 fn method(
     name: String,
     program: ExportedProgram,
@@ -179,7 +179,7 @@ fn method(
                 return Ok(Method { name, division, around: portable.program, report });
             }
             Err(Error::Refused(refused)) => {
-                // What a delegate could do goes back to one.
+                // Calls that have no kernel but could run in a delegate are delegated after all.
                 let willing = |call: &&UnsupportedOp| match why(&divided, &division, call) {
                     Some(FallbackReason::Crumb) => true,
                     Some(FallbackReason::Asked) => !options.portable,
@@ -205,7 +205,7 @@ fn method(
     }
 }
 
-/// The calls that were to stay outside on whose account these can be neither delegated nor done by kernels.
+/// Calls, excluded from delegation, that keep the given calls out of both delegates and kernels.
 fn beside(
     refused: &[UnsupportedOp],
     program: &ExportedProgram,
@@ -222,7 +222,7 @@ fn beside(
     division.asked_beside(program, &calls).into_iter().map(reason).collect()
 }
 
-/// Why a call is outside that no kernel can do.
+/// Reason why a call without a kernel is outside the delegates.
 fn why<'d>(
     program: &ExportedProgram,
     division: &'d Division,
@@ -232,7 +232,7 @@ fn why<'d>(
     division.outside.get(at)?.as_ref()
 }
 
-/// Says of calls that neither Core ML nor a kernel can do why Core ML cannot.
+/// For calls without a kernel, adds the reason why Core ML does not support them either.
 fn with_reasons(
     mut refused: Vec<UnsupportedOp>,
     program: &ExportedProgram,
@@ -258,7 +258,7 @@ fn with_reasons(
     refused
 }
 
-/// A model of each partition for itself.
+/// Creates one model per partition.
 fn apart(
     methods: &[Method],
     options: &LowerOptions,
@@ -279,14 +279,14 @@ fn apart(
     Ok(all)
 }
 
-/// Calls count from 1, in the order of the program.
+/// Converts call indices to ExecuTorch's call numbers, which start at 1.
 fn numbered(origins: &HashMap<String, usize>) -> HashMap<String, i64> {
     let number =
         |(name, &call): (&String, &usize)| Some((name.clone(), i64::try_from(call + 1).ok()?));
     origins.iter().filter_map(number).collect()
 }
 
-/// A model of the first partitions of all methods, and so on.
+/// Creates one model for the first partitions of all methods, one for the second partitions, and so on.
 fn shared(
     methods: &[Method],
     options: &LowerOptions,

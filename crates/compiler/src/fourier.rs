@@ -1,4 +1,4 @@
-//! Fourier transforms as matrices, for whoever multiplies by them, and which of them a call of torch asks for.
+//! Matrices of discrete Fourier transforms, and the transforms that a torch call computes.
 
 use std::f64::consts::PI;
 
@@ -6,20 +6,20 @@ use coremill_pt2::Target;
 
 use crate::error::{LoweringError, Result, refuse};
 
-/// A matrix of more elements than this is larger than what it stands for is worth.
+/// Maximum number of elements of a DFT matrix. Larger matrices cost more than they save.
 pub(crate) const MAX_MATRIX: u64 = 1 << 26;
 
-/// What a transform takes and gives.
+/// Domain and range of a transform.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Complex,
-    /// Of a real tensor, and only the half that tells all.
+    /// From real input to the non-redundant half of the spectrum.
     FromReal,
-    /// Of half a spectrum, the other half of which is its mirror image.
+    /// From half a Hermitian spectrum to real output.
     ToReal,
 }
 
-/// The sign of the exponent: minus forward.
+/// Direction, which sets the sign of the exponent: negative for the forward transform.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Forward,
@@ -31,13 +31,12 @@ pub(crate) struct Transform {
     pub(crate) kind: Kind,
     pub(crate) way: Way,
     pub(crate) axis: usize,
-    /// How many points it is of; the extent of the result, or of what a result of half of them tells. None if that is
-    /// known only when the program runs: as many as the axis then has.
+    /// Number of points of the full transform. `None` for the size of the axis at run time.
     pub(crate) points: Option<u64>,
     pub(crate) scale: Scale,
 }
 
-/// The factor of a transform: a number times a power of how many points there are.
+/// Scale factor of a transform: `factor` times a power of the number of points.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) factor: f64,
@@ -50,23 +49,23 @@ impl Scale {
     }
 }
 
-/// The angle of output `k` at input `t` of a transform, reduced so that it keeps its precision.
+/// Phase angle of input `t` in output `k`, reduced modulo the period to keep precision.
 pub(crate) fn angle(points: u64, k: u64, t: u64) -> f64 {
     2.0 * PI * (k * t % points) as f64 / points as f64
 }
 
 impl Transform {
-    /// How many elements along the axis a transform of that many points looks at.
+    /// Number of elements that the transform reads along the axis.
     pub(crate) fn inputs(&self, points: u64) -> u64 {
         if self.kind == Kind::ToReal { points / 2 + 1 } else { points }
     }
 
-    /// The sign of the sines.
+    /// Sign of the sine terms.
     pub(crate) fn sign(&self) -> f64 {
         if self.way == Way::Forward { 1.0 } else { -1.0 }
     }
 
-    /// The matrix, a row for each output: of `inputs` real parts, then of as many imaginary ones.
+    /// The matrix, one row per output: `inputs` columns for the real parts, then as many for the imaginary parts.
     pub(crate) fn matrix(&self, points: u64, inputs: u64, complex: bool) -> (u64, Vec<f32>) {
         let (sign, scale) = (self.sign(), self.scale.of(points));
         let outputs = match self.kind {
@@ -75,7 +74,7 @@ impl Transform {
         };
         let mut rows = Vec::new();
         let weight = |t: u64| match self.kind {
-            // What has a mirror image counts twice.
+            // Bins with a conjugate mirror image count twice.
             Kind::ToReal if t != 0 && 2 * t != points => 2.0 * scale,
             _ => scale,
         };
@@ -98,7 +97,7 @@ impl Transform {
     }
 }
 
-/// The power of the number of points that a transform has for factor, by the number that torch has for it.
+/// Exponent of the number of points for torch's normalization mode.
 fn power(normalization: i64) -> Result<f64> {
     Ok(match normalization {
         0 => 0.0,
@@ -108,7 +107,7 @@ fn power(normalization: i64) -> Result<f64> {
     })
 }
 
-/// The power by its name: which direction is divided by the number of points.
+/// Exponent of the number of points for a named normalization, which selects the scaled direction.
 fn named_power(norm: Option<&str>, way: Way) -> Result<f64> {
     Ok(match (norm.unwrap_or("backward"), way) {
         ("ortho", _) => -0.5,
@@ -120,7 +119,7 @@ fn named_power(norm: Option<&str>, way: Way) -> Result<f64> {
     })
 }
 
-/// How many points a transform is of: what is asked for, or what there are.
+/// Number of points of a transform: the requested number, or the size of the axis.
 fn wanted_points(size: Option<i64>, extent: Option<u64>, kind: Kind) -> Result<Option<u64>> {
     match size {
         Some(size @ 1..) => Ok(Some(size as u64)),
@@ -132,7 +131,7 @@ fn wanted_points(size: Option<i64>, extent: Option<u64>, kind: Kind) -> Result<O
     }
 }
 
-/// Extents by axis, where they are known.
+/// Sizes of axes; `None` if dynamic.
 type Extents<'e> = &'e [Option<u64>];
 
 pub(crate) fn unknown_extent(axis: usize) -> LoweringError {
@@ -141,8 +140,7 @@ pub(crate) fn unknown_extent(axis: usize) -> LoweringError {
     ))
 }
 
-/// The transforms along axes, each with its points and its factor, in the order in which they are done. Half spectra
-/// are those of the last axis.
+/// Transforms along several axes in order of execution. Only the last axis has a half spectrum.
 fn in_turn(axes: &[(usize, Option<u64>, f64)], kind: Kind, way: Way) -> Vec<Transform> {
     let Some((&last, others)) = axes.split_last() else { return Vec::new() };
     let transform = |kind, (axis, points, power)| {
@@ -155,7 +153,8 @@ fn in_turn(axes: &[(usize, Option<u64>, f64)], kind: Kind, way: Way) -> Vec<Tran
     all
 }
 
-/// What `_fft_r2c` and its like ask for: axes, and the factor by its number. The last axis may get another extent.
+/// Transforms of `_fft_r2c` and similar operators, given axes and the normalization mode. The last axis may be
+/// resized.
 pub(crate) fn numbered(
     extents: Extents<'_>,
     axes: &[usize],
@@ -174,7 +173,7 @@ pub(crate) fn numbered(
     Ok(in_turn(&planned, kind, way))
 }
 
-/// What `fft_rfftn` and its like ask for: how many points along each axis, and the factor by its name.
+/// Transforms of `fft_rfftn` and similar operators, given the number of points per axis and a named normalization.
 pub(crate) fn named(
     extents: Extents<'_>,
     axes: &[usize],
@@ -193,13 +192,13 @@ pub(crate) fn named(
     Ok(in_turn(&planned, kind, way))
 }
 
-/// The axes that `fft_fftn` transforms along if none are named: the last ones that sizes are given for, or all.
+/// Default axes of `fft_fftn`: as many trailing axes as there are sizes, or all axes.
 pub(crate) fn last_axes(rank: usize, sizes: &[i64]) -> Vec<usize> {
     let count = if sizes.is_empty() { rank } else { sizes.len().min(rank) };
     (rank - count..rank).collect()
 }
 
-/// What torch's functions of one axis and of several do.
+/// Kind and direction of the transform of a `fft_*` operator.
 pub(crate) fn function(target: &Target) -> Option<(Kind, Way)> {
     let Target::Operator { name, .. } = target else { return None };
     let name = name.strip_prefix("fft_")?.trim_end_matches(['2', 'n']);
@@ -214,7 +213,7 @@ pub(crate) fn function(target: &Target) -> Option<(Kind, Way)> {
     })
 }
 
-/// The frequencies of a transform of that many points; of the first half of them only.
+/// Frequencies of a transform with `count` points; `half` selects the non-negative ones.
 pub(crate) fn frequencies(count: i64, distance: f64, half: bool) -> Result<Vec<f32>> {
     if !(1..=1 << 24).contains(&count) {
         refuse!("cannot compute the frequencies of {count} points");

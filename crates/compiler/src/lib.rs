@@ -1,27 +1,27 @@
-//! Takes PyTorch programs to Core ML.
+//! Compiler from PyTorch programs to Core ML and ExecuTorch.
 //!
-//! [`convert`] lowers what `torch.export` saved to a MIL program, optimises it, and describes it as a model
-//! that can be verified and written.
+//! [`convert`] lowers a program saved by `torch.export` to a MIL program, optimises it, and adds the model
+//! description. The result can be verified and written.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `options` | [`Options`]: what a caller asks for |
-//! | `decompose` | operators that are made of others, each written once for both ways |
-//! | `lower` | from calls of ATen to operations of MIL, one file for each family of operators |
-//! | `pipeline` | [`convert`]: all of it in order |
-//! | `partition` | which calls Core ML runs, and which stay outside |
+//! | `options` | [`Options`] of conversions and lowerings |
+//! | `decompose` | decompositions of operators, shared by both backends |
+//! | `lower` | ATen calls to MIL operations, one file per operator family |
+//! | `pipeline` | [`convert`]: the complete conversion |
+//! | `partition` | division of calls between Core ML and kernels |
 //! | [`out_variants`] | [`out_variants::to_out_variants`]: turns calls outside delegates into calls of ExecuTorch's kernels |
-//! | `emit` | a program as ExecuTorch's runtime runs it |
+//! | `emit` | instructions, memory plan and constants of an ExecuTorch program |
 //! | `executorch` | [`lower`]: from programs to an ExecuTorch program |
-//! | `preprocess` | partitions that ExecuTorch cut, as its Core ML delegate gets them |
+//! | `preprocess` | partitions made by ExecuTorch, as payloads of its Core ML delegate |
 //! | `specs` | ExecuTorch's compile specs |
-//! | `kernels` | the operators that ExecuTorch's runtime has kernels for |
-//! | `parts` | stored tensors, and real and imaginary parts of them |
-//! | `arena` | what lives as long as a lowering |
-//! | `bounds` | what calls may ask for, and what decompositions may create |
-//! | `calls` | which call a value comes from |
+//! | `kernels` | operators with kernels in ExecuTorch's runtime |
+//! | `parts` | stored tensors, and their real and imaginary parts |
+//! | `arena` | values that live as long as a lowering |
+//! | `bounds` | checks on untrusted arguments, and limits on created constants |
+//! | `calls` | source call of each value |
 //! | `fourier` | Fourier transforms as matrices |
-//! | `error` | [`UnsupportedOp`] calls, with their reasons and their places in the model |
+//! | `error` | [`UnsupportedOp`]: unsupported calls, with reason and location |
 
 mod arena;
 mod bounds;

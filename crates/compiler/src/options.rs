@@ -1,4 +1,4 @@
-//! What a caller asks of a conversion.
+//! Options of conversions and lowerings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,51 +12,51 @@ use coremill_pte::program::CompileSpec;
 
 use crate::calls::SourceMap;
 
-/// How to convert a program.
+/// Options of [`convert`](crate::convert).
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The oldest release that must run the result; none for the oldest that the program can be written for.
+    /// The oldest release that must run the result. `None` selects the oldest release that supports the program.
     pub target: Option<Opset>,
-    /// What floats are computed in.
+    /// Precision of floats.
     pub precision: Precision,
-    /// The shapes that an input may have, by its name; inputs that are absent have those of the archive.
+    /// Allowed shapes by input name. Inputs without an entry keep the shapes of the archive.
     pub shapes: BTreeMap<String, Vec<Vec<u64>>>,
-    /// What becomes of buffers that the program writes to.
+    /// Treatment of mutable buffers.
     pub states: States,
-    /// Names for the inputs, in the order of the program's; inputs beyond these keep theirs.
+    /// New names of the inputs, in program order; further inputs keep their names.
     pub input_names: Vec<String>,
-    /// Names for the outputs, in the order of the program's; outputs beyond these keep theirs.
+    /// New names of the outputs, in program order; further outputs keep their names.
     pub output_names: Vec<String>,
-    /// Operators of MIL that compute in `fp32` whatever the precision.
+    /// MIL operators that always compute in `fp32`.
     pub fp32_ops: Vec<String>,
-    /// Modules, by path, whose operators compute in `fp32` whatever the precision.
+    /// Paths of modules whose operators always compute in `fp32`.
     pub fp32_modules: Vec<String>,
-    /// Values, by name, whose operations compute in `fp32` whatever the precision. The ending that a change of precision gives
-    /// a name makes no difference.
+    /// Names of values whose operations always compute in `fp32`. The suffix added by a change of precision is
+    /// ignored.
     pub fp32_values: Vec<String>,
-    /// Whether attention is written out where Core ML has an operation for it.
+    /// Whether to decompose attention even if the target has an operation for it.
     pub decompose_sdpa: bool,
-    /// Passes that are left out, by name.
+    /// Names of disabled passes.
     pub skipped_passes: Vec<String>,
-    /// How weights are quantized once the passes are done; none where they stay floats.
+    /// Quantization of weights after the passes; `None` keeps floats.
     pub quantization: Option<linear::Config>,
-    /// What the caller changes in functions between the passes and the choice of precision.
+    /// Changes that the caller makes to functions between the passes and the choice of precision.
     pub rewrite: Option<Rewrite>,
-    /// Notes for people.
+    /// User-visible metadata.
     pub metadata: Metadata,
 }
 
-/// A change to every function that is made of a program, once passes have made it small and before its floats get their
-/// precision. Partitions that are given up later see it, too.
+/// A change to every converted function, after the simplification passes and before floats get their precision. It
+/// also runs on partitions that are discarded later.
 #[derive(Clone)]
 pub struct Rewrite {
-    /// The oldest release that has what it writes.
+    /// The oldest release that supports the rewritten code.
     pub needs: Opset,
-    /// The change. The calls say where values come from; what is added to the last argument stays in `fp32`.
+    /// The change. The source map relates values to calls. Values added to the last argument stay in `fp32`.
     pub run: Arc<RewriteFn>,
 }
 
-/// What a [`Rewrite`] does.
+/// Signature of a [`Rewrite`].
 pub type RewriteFn = dyn Fn(&mut AnalyzedFunction, &SourceMap, &mut KeepFp32) + Send + Sync;
 
 impl fmt::Debug for Rewrite {
@@ -65,68 +65,68 @@ impl fmt::Debug for Rewrite {
     }
 }
 
-/// What floats are computed in.
+/// Precision of floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// 16 bits, which the Neural Engine needs.
+    /// 16 bits, required by the Neural Engine.
     #[default]
     Fp16,
     /// 32 bits.
     Fp32,
 }
 
-/// What becomes of buffers that a program writes to.
+/// Treatment of buffers that a program mutates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum States {
-    /// They are states, which Core ML keeps between predictions. Needs iOS 18.
+    /// Buffers become states, which Core ML keeps between predictions. Requires iOS 18.
     #[default]
     Keep,
-    /// They are inputs, and their new values are outputs.
+    /// Buffers become inputs, and their new values become outputs.
     Io,
 }
 
 impl Options {
-    /// Whether what a module computes stays in `fp32`: the module is one of those that were named, or inside one.
+    /// Whether a module computes in `fp32`: it is one of the selected modules or inside one.
     pub(crate) fn is_fp32_module(&self, path: &str) -> bool {
         self.fp32_modules.iter().any(|module| is_within(path, module))
     }
 }
 
-/// Whether a path is that of a module, or of one inside it.
+/// Whether a path is the path of a module or of one of its submodules.
 pub fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// How to lower programs.
+/// Options of [`lower`](crate::lower).
 #[derive(Clone, Debug)]
 pub struct LowerOptions {
-    /// How what is delegated is converted.
+    /// Conversion options of the delegated partitions.
     pub options: Options,
-    /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`.
+    /// Operators excluded from delegation, by ExecuTorch's names such as `aten.mm.default`.
     pub skip_ops: Vec<String>,
-    /// Whether everything has to be delegated.
+    /// Whether lowering fails unless every call is delegated.
     pub full_graph: bool,
-    /// Whether nothing is delegated: the program then runs wherever ExecuTorch's portable kernels do.
+    /// Whether to delegate nothing, so that the program only needs ExecuTorch's portable kernels.
     pub portable: bool,
-    /// Whether buffers that the program writes to become states of a delegate, which needs iOS 18.
+    /// Whether mutable buffers become states of a delegate; requires iOS 18.
     pub take_over_mutable_buffer: bool,
-    /// Whether weights become part of the delegates that use them; otherwise they are given to them.
+    /// Whether weights become part of the delegates that use them. Otherwise they are inputs of the delegates.
     pub take_over_constant_data: bool,
-    /// What is written into the program for the backend to read when it runs.
+    /// Compile specs stored in the program, which the backend reads at run time.
     pub compile_specs: Vec<CompileSpec>,
-    /// The form of the models.
+    /// Format of the delegates' models.
     pub model_type: ModelType,
-    /// Whether delegates are told which call each of their operations comes from, for profilers.
+    /// Whether to store the source calls of each operation in the delegates, for profilers.
     pub debug_info: bool,
-    /// Methods that give a number or a text and compute nothing, as apps ask for: a model's vocabulary size.
+    /// Methods that return a constant, such as a vocabulary size.
     pub constant_methods: Vec<(String, Constant)>,
-    /// Whether methods share weights; none for ExecuTorch's default, which is that they do.
+    /// Weight sharing between methods; `None` for ExecuTorch's default, which shares them.
     pub weight_sharing: Option<WeightSharing>,
-    /// The largest size of dimensions for which the program states none: memory is planned for it.
+    /// Upper bound for dynamic dimensions without one in the program, used for memory planning.
     pub max_size: u32,
 }
 
-/// [`LowerOptions::max_size`] where nothing is said.
+/// Default of [`LowerOptions::max_size`].
 pub const DEFAULT_MAX_SIZE: u32 = 1024;
 
 impl Default for LowerOptions {
@@ -148,32 +148,32 @@ impl Default for LowerOptions {
     }
 }
 
-/// What a method gives that computes nothing.
+/// Return value of a constant method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Constant {
     /// An integer.
     Int(i64),
     /// A float.
     Double(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
-/// Whether methods share weights.
+/// Weight sharing between methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightSharing {
-    /// The first partitions of all methods are one model with a function for each, and so are the second ones.
+    /// The n-th partitions of all methods form one model with one function per method.
     Positional,
-    /// Each partition is a model of its own.
+    /// Each partition is a separate model.
     Disabled,
 }
 
-/// The form of the model that a delegate is given.
+/// Format of a delegate's model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModelType {
-    /// A package, which the device compiles when it loads it first.
+    /// A package, which the device compiles on first load.
     #[default]
     Model,
     /// A compiled model.

@@ -1,10 +1,10 @@
-//! Stored tensors, and the parts of those that are complex.
+//! Stored tensors, and the real and imaginary parts of complex ones.
 
 use coremill_pt2::{ScalarType, StoredValue, Tensor};
 
 use crate::error::{LoweringError, Result};
 
-/// A stored tensor that is there, elements and all.
+/// Returns a plain tensor, or an error if the value is missing from the archive or is not a tensor.
 pub(crate) fn plain<'s>(name: &str, stored: &'s StoredValue) -> Result<&'s Tensor> {
     match stored {
         StoredValue::Tensor(tensor) => Ok(tensor),
@@ -24,8 +24,7 @@ pub(crate) fn plain<'s>(name: &str, stored: &'s StoredValue) -> Result<&'s Tenso
     }
 }
 
-/// The real and the imaginary part of a stored tensor that is complex: the parts take turns, and each is a tensor of
-/// which every second element counts.
+/// Real and imaginary part of a stored complex tensor, as two strided views: the parts alternate in memory.
 pub(crate) fn stored_parts(name: &str, stored: &StoredValue) -> Result<Option<[Tensor; 2]>> {
     let StoredValue::Tensor(tensor) = stored else { return Ok(None) };
     let Some(dtype) = part_of(tensor.dtype) else { return Ok(None) };
@@ -42,7 +41,7 @@ pub(crate) fn stored_parts(name: &str, stored: &StoredValue) -> Result<Option<[T
     Ok(Some([part(0)?, part(1)?]))
 }
 
-/// The type of both parts of complex numbers.
+/// Element type of the real and imaginary parts of a complex type.
 pub(crate) fn part_of(dtype: ScalarType) -> Option<ScalarType> {
     match dtype {
         ScalarType::Complex32 => Some(ScalarType::Float16),

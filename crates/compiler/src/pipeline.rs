@@ -1,4 +1,4 @@
-//! The whole way from an archive to a model.
+//! Conversion of an exported program to a model.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -19,35 +19,35 @@ use crate::options::{Options, Precision};
 /// A converted program.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    /// The model, to be verified and written.
+    /// The model, ready for verification and writing.
     pub model: Model,
-    /// The release that it was written for.
+    /// Release targeted by the model.
     pub target: Opset,
-    /// Where the target was chosen: what is asked of it that the release before it has not.
+    /// Reasons for an automatically chosen target: features that the previous release lacks.
     pub demands: TargetRequirements,
-    /// Which calls of the program the values of the model come from.
+    /// Source calls of the model's values.
     pub calls: SourceMap,
 }
 
-/// Why a target was chosen; empty where the oldest release will do.
+/// Reasons for a target; empty if the oldest release suffices.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRequirements {
-    /// Calls that older releases have no operations for.
+    /// Calls that older releases do not support.
     pub calls: Vec<UnsupportedOp>,
-    /// What is refused of the program as a whole for older releases: a state, for instance.
+    /// A requirement of the whole program, such as a state, that older releases do not support.
     pub program: Option<LoweringError>,
 }
 
-/// A program that was lowered and made small, before its floats get their precision.
+/// A lowered and simplified program, before floats get their precision.
 #[derive(Clone, Debug)]
 pub struct LoweredModel {
-    /// The function, and what is known about its values.
+    /// The function, with its analysis.
     pub draft: AnalyzedFunction,
-    /// The release that it was lowered for.
+    /// Release that the program was lowered for.
     pub target: Opset,
-    /// Where the target was chosen: what is asked of it that the release before it has not.
+    /// Reasons for an automatically chosen target: features that the previous release lacks.
     pub demands: TargetRequirements,
-    /// Which calls of the program the values come from.
+    /// Source calls of the values.
     pub calls: SourceMap,
     keep: KeepFp32,
     fed: Vec<LoopedBuffer>,
@@ -55,13 +55,12 @@ pub struct LoweredModel {
 
 /// Converts a program.
 ///
-/// Without a target in the options, the oldest release is chosen that has all the operations that the program
-/// needs.
+/// Without a target in the options, the oldest release that supports the program is chosen.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, Error> {
     convert_from(program, options, Opset::Ios15)
 }
 
-/// The same, for the release `floor` at the oldest where the options have none.
+/// Converts a program like [`convert`]; an automatically chosen target is at least `floor`.
 pub fn convert_from(
     program: ExportedProgram,
     options: &Options,
@@ -77,12 +76,12 @@ pub fn convert_from(
     Ok(Conversion { model, target, demands, calls })
 }
 
-/// Fails if a file became too short while it was read: what was computed of it is nothing.
+/// Fails if a file was truncated while it was being read, which makes the results invalid.
 pub(crate) fn check_files(files: &Files) -> Result<(), Error> {
     files.check().map_err(|error| Error::Program(LoweringError::new(error.to_string())))
 }
 
-/// Lowers a program, for the release `floor` at the oldest where none is asked for, and makes it small.
+/// Lowers and simplifies a program. An automatically chosen target is at least `floor`.
 pub fn prepare(
     program: ExportedProgram,
     options: &Options,
@@ -97,7 +96,7 @@ pub fn prepare(
     Ok(LoweredModel { draft, target, demands, calls, keep, fed })
 }
 
-/// Gives a prepared program its precision, and makes a model of it.
+/// Applies the precision to a prepared program, and creates its model.
 pub fn finish(prepared: LoweredModel, options: &Options) -> Result<Model, Error> {
     let LoweredModel { draft, calls, keep, fed, .. } = prepared;
     let (function, _) = quantize(narrowed(draft, &calls, options, keep)?, options)?;
@@ -106,7 +105,7 @@ pub fn finish(prepared: LoweredModel, options: &Options) -> Result<Model, Error>
     Ok(model)
 }
 
-/// A model of functions, with the notes of the caller.
+/// Creates a model from functions, with the metadata of the options.
 pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<Model, Error> {
     let program = Program { functions, ..Program::default() };
     let mut model = model::describe(program)
@@ -115,11 +114,11 @@ pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<M
     Ok(model)
 }
 
-/// The key of the metadata that says which outputs go to which inputs in the next step, as JSON: a list of objects
-/// with `buffer`, `input`, `output`, and the integers that the input takes `first`.
+/// Metadata key of the outputs that are fed back to inputs in the next step. The value is a JSON list of objects
+/// with `buffer`, `input`, `output`, and `first`, the integers of the input in the first step.
 pub const FED_KEY: &str = "coremill.fed";
 
-/// Says which outputs are inputs of the next step, for people and for who runs steps.
+/// Documents fed-back outputs in the descriptions for people and in the metadata for programs.
 fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {
     if fed.is_empty() {
         return;
@@ -142,21 +141,21 @@ fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {
     description.metadata.get_or_insert_default().set_user_defined(FED_KEY, told);
 }
 
-/// A program that was lowered for a target.
+/// Result of lowering a program.
 pub(crate) struct LoweredFunction {
-    /// The function, and the release that it was lowered for.
+    /// The function and its target.
     pub(crate) draft: Result<(AnalyzedFunction, Opset), Error>,
-    /// The calls that are refused, one for each refusal.
+    /// Index of the refused call for each error.
     pub(crate) refused_nodes: Vec<usize>,
-    /// By the name of a value in the draft, the call that it was made for.
+    /// Maps a value name of the draft to the index of its call.
     pub(crate) origins: HashMap<String, usize>,
-    /// Why that release was chosen.
+    /// Reasons for an automatically chosen target.
     pub(crate) demands: TargetRequirements,
-    /// Buffers that are inputs and outputs.
+    /// Buffers that are both inputs and outputs.
     pub(crate) fed: Vec<LoopedBuffer>,
 }
 
-/// Lowers a program that is functional for the target that is asked for, or else the oldest that will do, from a floor on.
+/// Lowers a functional program for the requested target, or for the oldest suitable one from `floor` on.
 pub(crate) fn lowered(
     program: &ExportedProgram,
     options: &Options,
@@ -185,13 +184,13 @@ pub(crate) fn lowered(
     }
 }
 
-/// What of a lowered program stays in `fp32`.
+/// Values of a lowered program that stay in `fp32`.
 fn kept(
     program: &ExportedProgram,
     origins: &HashMap<String, usize>,
     options: &Options,
 ) -> KeepFp32 {
-    // What passes make bears the name of what it stands for; outputs bear one that says nothing of their module.
+    // A value created by a pass has the name of the value it replaces; names of outputs do not reveal their module.
     let prefixes = options.fp32_modules.iter().map(|path| format!("{}_", identifier(path)));
     let is_kept = |node: usize| {
         let path = program.graph.nodes[node].origin.module_path();
@@ -210,7 +209,7 @@ fn kept(
     KeepFp32 { ops: options.fp32_ops.clone(), prefixes: prefixes.collect(), names }
 }
 
-/// Refuses names of values that are to compute in `fp32` and that none of the functions has.
+/// Fails if the options name an `fp32` value that none of the functions has.
 pub fn check_fp32_values<'f>(
     functions: impl IntoIterator<Item = &'f Function>,
     options: &Options,
@@ -234,8 +233,7 @@ pub fn check_fp32_values<'f>(
     }
 }
 
-/// Makes a lowered function small and fast, and gives it its precision. `origins` says which call of the program each value
-/// was made for.
+/// Simplifies a lowered function and applies the precision. `origins` maps value names to call indices.
 pub(crate) fn optimise(
     mut draft: AnalyzedFunction,
     program: &ExportedProgram,
@@ -251,7 +249,7 @@ pub(crate) fn optimise(
     narrowed(draft, &calls, options, keep)
 }
 
-/// The passes that are left out.
+/// Names of disabled passes.
 fn skipped(options: &Options) -> Vec<&str> {
     let mut skipped: Vec<_> = options.skipped_passes.iter().map(String::as_str).collect();
     if options.decompose_sdpa {
@@ -260,7 +258,7 @@ fn skipped(options: &Options) -> Vec<&str> {
     skipped
 }
 
-/// Gives a small function its precision.
+/// Applies the precision to a simplified function.
 fn narrowed(
     mut draft: AnalyzedFunction,
     calls: &SourceMap,
@@ -274,13 +272,13 @@ fn narrowed(
     pass::finish(draft, fp16, &skipped(options)).map_err(fault)
 }
 
-/// The oldest release that has what the options ask for.
+/// The oldest release that supports the options.
 pub(crate) fn needed_by_options(options: &Options) -> Opset {
     let quantization = options.quantization.as_ref().map_or(Opset::Ios15, linear::Config::needs);
     options.rewrite.as_ref().map_or(quantization, |rewrite| rewrite.needs.max(quantization))
 }
 
-/// Refuses quantized weights that the target does not have.
+/// Fails if the target does not support the requested quantization of weights.
 pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     let Some(target) = options.target else { return Ok(()) };
     let needed = needed_by_options(options);
@@ -289,7 +287,7 @@ pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     if needed > target { Err(refusal()) } else { Ok(()) }
 }
 
-/// Quantizes the weights of an optimised function, if that is asked for, and tells what became of them.
+/// Quantizes the weights of an optimised function if requested. Returns the function and a summary.
 pub(crate) fn quantize(
     function: Function,
     options: &Options,
@@ -305,8 +303,8 @@ fn fault(error: pass::Error) -> Error {
     Error::Fault(error.to_string())
 }
 
-/// The newest release that is asked for. Where other calls are refused for other reasons, those remain then, and
-/// nobody is told of a release that does not help.
+/// The newest release that an error requires. Calls that are unsupported for other reasons are then reported by the
+/// retry, so no error suggests a newer release in vain.
 fn needed(error: &Error) -> Option<Opset> {
     match error {
         Error::Refused(all) => all.iter().filter_map(|refused| refused.refusal.needs).max(),
@@ -315,7 +313,7 @@ fn needed(error: &Error) -> Option<Opset> {
     }
 }
 
-/// What asks for a release.
+/// The parts of an error that require a release.
 fn demanding(error: Error, needed: Opset) -> TargetRequirements {
     match error {
         Error::Refused(all) => {

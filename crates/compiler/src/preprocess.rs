@@ -1,4 +1,4 @@
-//! Partitions that ExecuTorch cut, as what its runtime hands to the Core ML delegate.
+//! Compiles partitions made by ExecuTorch to payloads of its Core ML delegate.
 
 use std::collections::HashMap;
 
@@ -15,28 +15,28 @@ use crate::pipeline::{
 /// A partition of a method.
 #[derive(Clone, Debug)]
 pub struct EdgeProgram {
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// The partition.
+    /// Program of the partition.
     pub program: ExportedProgram,
-    /// How to lower it.
+    /// Options for lowering it.
     pub options: LowerOptions,
 }
 
-/// What a delegate is given, in memory of the caller's.
+/// Payload of a delegate, in memory provided by the caller.
 #[derive(Clone, Debug)]
 pub struct PreprocessResult<R> {
-    /// A directory in one piece.
+    /// Serialized directory.
     pub data: R,
-    /// Derived from the content.
+    /// Identifier derived from the content.
     pub identifier: String,
-    /// The number of the release that the model needs.
+    /// Core ML specification version of the model.
     pub specification_version: i32,
-    /// By the name of an operation the numbers of the calls that it comes from.
+    /// Call numbers by operation name.
     pub handles: Handles,
 }
 
-/// A model of one partition, in memory for which `room` is asked when its length is known.
+/// Compiles one partition. `room` allocates the payload when its size is known.
 pub fn preprocess<R: AsMut<[u8]>>(
     part: EdgeProgram,
     room: impl FnOnce(usize) -> Result<R, Error>,
@@ -45,8 +45,8 @@ pub fn preprocess<R: AsMut<[u8]>>(
     written(vec![function], &part.options, "lowered_module", Some(&handles), room)
 }
 
-/// A model of the partitions of several methods, which share weights: a function for each. `at` is their place among
-/// the partitions of their methods. Its memory is asked of `room` when its length is known.
+/// Compiles the partitions of several methods to one model with a function per method and shared weights. `at` is
+/// the index of the partition in each method. `room` allocates the payload when its size is known.
 pub fn preprocess_methods<R: AsMut<[u8]>>(
     parts: Vec<EdgeProgram>,
     at: usize,
@@ -77,8 +77,8 @@ fn written<R: AsMut<[u8]>>(
     Ok(PreprocessResult { data, identifier, specification_version, handles })
 }
 
-/// A partition as a function, and by the name of a value the number of the call that it was made for: profilers know
-/// calls by the numbers that ExecuTorch gave them.
+/// Lowers a partition to a function, and maps value names to the call numbers assigned by ExecuTorch, which
+/// profilers use.
 fn function(
     program: ExportedProgram,
     options: &LowerOptions,

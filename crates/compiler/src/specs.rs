@@ -12,13 +12,13 @@ use crate::options::{LowerOptions, ModelType, Precision, WeightSharing};
 
 pub use coremill_pte::program::CompileSpec;
 
-/// A key of compile specs.
+/// A compile spec key.
 pub struct SpecKey {
-    /// What ExecuTorch's Core ML backend calls it.
+    /// Name of the key in ExecuTorch's Core ML backend.
     pub name: &'static str,
-    /// The values that it takes, for people.
+    /// Supported values, as documentation text.
     pub values: &'static str,
-    /// What it decides.
+    /// Effect, as documentation text.
     pub meaning: &'static str,
 }
 
@@ -26,7 +26,7 @@ const fn key(name: &'static str, values: &'static str, meaning: &'static str) ->
     SpecKey { name, values, meaning }
 }
 
-/// The keys that are understood. `docs/executorch.md` lists them.
+/// Supported keys, listed in `docs/executorch.md`.
 pub const KEYS: [SpecKey; 8] = [
     key(
         "compute_units",
@@ -66,12 +66,13 @@ pub const KEYS: [SpecKey; 8] = [
     ),
 ];
 
-/// The shapes that the inputs of one symbolic shape may have: that shape, then the shapes and the inputs.
+/// Value of the spec for enumerated shapes of one symbolic shape: the shape, then the allowed shapes and the input
+/// names.
 #[derive(Deserialize)]
 struct EnumeratedShapes(serde::de::IgnoredAny, (Vec<Vec<u64>>, Vec<String>));
 
 impl LowerOptions {
-    /// Takes over what compile specs say, and keeps them for the device, which reads the compute units.
+    /// Applies compile specs, and stores them in the program, as the device reads the compute units.
     pub fn apply_specs(&mut self, specs: &[CompileSpec]) -> Result<()> {
         for spec in specs {
             self.apply_spec(spec).map_err(|refusal| LoweringError {
@@ -133,7 +134,7 @@ impl LowerOptions {
     }
 }
 
-/// What a value stands for, of those that there are.
+/// Looks up an enumeration value by name.
 fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
     if let Some((_, found)) = all.iter().find(|(name, _)| *name == value) {
         return Ok(*found);
@@ -144,11 +145,11 @@ fn chosen<T: Copy>(value: &str, all: &[(&str, T)]) -> Result<T> {
     refuse!("found `{value}`; expected {} or {last}", others.join(", "))
 }
 
-/// A release by its name, or by coremltools' number.
+/// Parses a release name or coremltools' number.
 fn target(value: &str) -> Result<Option<Opset>> {
     Ok(match value {
         "" => None,
-        // Programs of this kind are newer than these; the oldest that has them runs on all that follow.
+        // ML Programs need iOS 15; older targets would be raised silently.
         "4" | "5" => {
             refuse!("found {value}, which is iOS 13 or 14; ML Programs need iOS 15, which is 6")
         }
@@ -157,7 +158,7 @@ fn target(value: &str) -> Result<Option<Opset>> {
         "8" => Some(Opset::Ios17),
         "9" => Some(Opset::Ios18),
         "10" => Some(Opset::Ios26),
-        // As Python shows it: `AvailableTarget.iOS17`, `ct.target.iOS17`.
+        // Python's spelling, such as `AvailableTarget.iOS17` or `ct.target.iOS17`.
         other => match Opset::from_release(other.rsplit('.').next().unwrap_or(other)) {
             Some(opset) => Some(opset),
             None => {
@@ -186,8 +187,8 @@ fn enumerated(value: &str) -> Result<BTreeMap<String, Vec<Vec<u64>>>> {
     Ok(shapes)
 }
 
-/// Our passes, each with those of coremltools that do the same. Without them a program keeps the form in which its
-/// calls were lowered.
+/// Our passes, each with the equivalent passes of coremltools. If all are disabled, the program keeps the form of
+/// its lowered calls.
 const PASSES: [(&str, &[&str]); 6] = [
     ("noop_elimination", &["common::cast_optimization", "common::noop_elimination"]),
     (
@@ -203,7 +204,7 @@ const PASSES: [(&str, &[&str]); 6] = [
     ("fuse_padding", &["common::fuse_pad_conv"]),
 ];
 
-/// Our passes that do what no pass of a list does.
+/// Our passes that no pass of the list is equivalent to.
 fn without_passes(value: &str) -> Result<Vec<String>> {
     let names: Vec<String> = match serde_json::from_str(value) {
         Ok(names) => names,
@@ -218,7 +219,7 @@ fn without_passes(value: &str) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// `docs/executorch.md` holds the table of keys as it is.
+    /// `docs/executorch.md` contains the generated table of keys.
     #[test]
     fn docs_list_every_key() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/executorch.md");

@@ -1,4 +1,4 @@
-//! The end of a rewriting: what was made takes the place of the call's results.
+//! Last step of a rewrite: new values replace the results of the call.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::bounds::CheckedIndex;
 use crate::error::{Result, refuse};
 
 impl Call<'_> {
-    /// The results of a call that keeps them.
+    /// The results of a call that is kept unchanged.
     pub(crate) fn as_given(&self, node: &Node) -> Results {
         let mut results = Vec::new();
         for id in node.results() {
@@ -27,7 +27,7 @@ impl Call<'_> {
         Ok(results)
     }
 
-    /// The calls that were made and are of use, their results in the place of the node's.
+    /// The new calls with used results, after replacing the results of the node.
     pub(crate) fn finish(self, results: Vec<RewriteResult>) -> Result<Vec<Node>> {
         let Call { frame, node, made, .. } = self;
         let wanted: Vec<_> = node.results().collect();
@@ -89,7 +89,7 @@ impl Call<'_> {
     }
 }
 
-/// What is computed is what torch noted.
+/// Checks that a new value has the type that torch recorded.
 fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<()> {
     let Meta::Tensor(noted) = &frame.value(old).meta else {
         refuse!("the decomposition gives a tensor where the call does not");
@@ -118,7 +118,7 @@ fn shown(sizes: &[Size]) -> String {
     format!("[{}]", sizes.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// The calls whose results something uses.
+/// The calls with used results.
 fn of_use(
     made: Vec<Node>,
     node: &Node,

@@ -1,4 +1,4 @@
-//! One call about to be rewritten: its arguments, and the calls that are made of it.
+//! A call being rewritten: its arguments, and the calls that replace it.
 
 use std::fmt::Debug;
 use std::slice::SliceIndex;
@@ -14,7 +14,7 @@ use super::{Frame, MAX_CALLS, Rewrite, dtype, has_rule, size};
 use crate::bounds::CheckedIndex;
 use crate::error::{Result, refuse};
 
-/// A tensor that is there: an argument of the call, or the result of a call that was made.
+/// A tensor: an argument of the call, or the result of a new call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
     pub(crate) id: ValueId,
@@ -27,7 +27,8 @@ impl Tensor {
         self.sizes.len()
     }
 
-    /// The size of a dimension, or the sizes of a run of them. An archive may say of an operand that it has fewer than the operator takes.
+    /// Size of a dimension, or sizes of a range of dimensions. Checked, as a malformed archive may declare a lower
+    /// rank than the operator requires.
     pub(crate) fn extent<I>(&self, at: I) -> Result<&I::Output>
     where
         I: SliceIndex<[Size]> + Clone + Debug,
@@ -35,17 +36,17 @@ impl Tensor {
         size::at(&self.sizes, at)
     }
 
-    /// The size of a dimension that has to be known, and what it is to those who read the refusal.
+    /// Static size of a dimension. `what` names it in the error.
     pub(crate) fn known(&self, at: usize, what: &str) -> Result<i64> {
         size::known(self.extent(at)?, what)
     }
 
-    /// All sizes, which have to be known.
+    /// All sizes, which must be static.
     pub(crate) fn all_known(&self, what: &str) -> Result<Vec<i64>> {
         self.sizes.iter().map(|size| size::known(size, what)).collect()
     }
 
-    /// The sizes with another one at this dimension.
+    /// The sizes with one dimension replaced.
     pub(crate) fn with_size(&self, at: usize, size: Size) -> Result<Vec<Size>> {
         let mut sizes = self.sizes.clone();
         *sizes.at_mut(at)? = size;
@@ -56,27 +57,27 @@ impl Tensor {
         Argument::Value(self.id)
     }
 
-    /// The dimension as a position; negative ones count from the end. A tensor without dimensions counts as one with one.
+    /// Index of a dimension; negative numbers count from the end. A scalar counts as having one dimension.
     pub(crate) fn dimension(&self, dimension: i64) -> Result<usize> {
         position(dimension, self.rank())
     }
 }
 
-/// A tensor that is made, if it can be.
+/// A new tensor, or an error.
 pub(crate) type TensorResult = Result<Tensor>;
 
-/// The arguments of an operator by their names.
+/// Arguments by parameter name.
 pub(crate) type Arguments<'g> = &'g [(&'g str, Argument)];
 
-/// The types and the sizes of several tensors.
+/// Types and shapes of several tensors.
 pub(crate) type Types = Vec<(ScalarType, Vec<Size>)>;
 
-/// What operators are given.
+/// Conversion to an argument of an operator.
 pub(crate) trait IntoArgument {
     fn given(&self) -> Argument;
 }
 
-/// What single values are as arguments.
+/// Conversions of single values.
 macro_rules! arguments {
     ($($kind:ty: $value:ident => $argument:expr),* $(,)?) => {$(
         impl IntoArgument for $kind {
@@ -128,7 +129,7 @@ impl<T: IntoArgument, const N: usize> IntoArgument for [T; N] {
     }
 }
 
-/// The arguments of an operator by the names of its schema: `given!(self = x, dim = at)`.
+/// Arguments by parameter name: `given!(self = x, dim = at)`.
 macro_rules! given {
     ($($name:ident = $value:expr),* $(,)?) => {
         &[$((stringify!($name), crate::decompose::call::IntoArgument::given(&$value))),*]
@@ -136,7 +137,7 @@ macro_rules! given {
 }
 pub(crate) use given;
 
-/// The position of a dimension in a tensor of this rank.
+/// Index of a dimension in a tensor of this rank.
 pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize> {
     let count = rank.max(1) as i64;
     let at = if dimension < 0 { dimension + count } else { dimension };
@@ -146,39 +147,39 @@ pub(crate) fn position(dimension: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// Of how many dimensions an operator's windows or images are, by its name: 2 for `max_pool2d`.
+/// Number of spatial dimensions in an operator's name: 2 for `max_pool2d`.
 pub(crate) fn spatial(name: &str) -> usize {
     name.chars().find_map(|letter| letter.to_digit(10)).map_or(2, |count| count as usize)
 }
 
-/// What a call gives in the place of one of its results; results that are lists are one after the other.
+/// Replacement of one result of a call. A list result counts as several results.
 #[derive(Clone, Debug)]
 pub(crate) enum RewriteResult {
     Tensor(Tensor),
-    /// The parts of a complex number, which are kept for those who use it.
+    /// Real and imaginary part of a complex result.
     Pair(Box<[Tensor; 2]>),
-    /// A number, or a value of another type.
+    /// A number or another value that is not a tensor.
     Number(Argument),
-    /// What nothing can use.
+    /// An unused result.
     Nothing,
 }
 
-/// What a rewriting gives.
+/// The replacements of all results.
 pub(crate) type Results = Result<Vec<RewriteResult>>;
 
-/// The only result.
+/// A single tensor result.
 pub(crate) fn one(tensor: Tensor) -> Results {
     Ok(vec![RewriteResult::Tensor(tensor)])
 }
 
-/// The first of several results, and nothing in the place of the others.
+/// A tensor for the first of several results; the other results must be unused.
 pub(crate) fn first(call: &Call<'_>, tensor: Tensor) -> Results {
     let mut results = vec![RewriteResult::Tensor(tensor)];
     results.resize_with(call.node.results().count().max(1), || RewriteResult::Nothing);
     Ok(results)
 }
 
-/// The target of that name: `aten.add.Tensor`.
+/// Parses an operator name such as `aten.add.Tensor`.
 pub(crate) fn target(operator: &str) -> Target {
     let mut parts = operator.splitn(3, '.');
     match (parts.next(), parts.next(), parts.next()) {
@@ -197,7 +198,7 @@ pub(crate) struct Call<'a> {
     pub(crate) frame: &'a mut Frame,
     pub(crate) node: &'a Node,
     pub(crate) made: Vec<Node>,
-    /// Tensors whose sizes can be asked for: the call's own, and those that were made.
+    /// Tensors whose dimensions can supply symbolic sizes: the call's arguments and the new tensors.
     pub(crate) at_hand: Vec<Tensor>,
 }
 
@@ -214,7 +215,7 @@ impl<'a> Call<'a> {
         Call { rewrite, frame, node, made: Vec::new(), at_hand }
     }
 
-    /// The argument of that name.
+    /// The argument with this name.
     pub(crate) fn argument(&self, name: &str) -> Result<&'a Argument> {
         match self.node.argument(name) {
             Some(argument) => Ok(argument),
@@ -222,12 +223,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the argument of that name is there and is not None.
+    /// Whether an argument is present and not `None`.
     pub(crate) fn has(&self, name: &str) -> bool {
         !matches!(self.node.argument(name), None | Some(Argument::None))
     }
 
-    /// The tensor that an argument is; numbers become tensors without dimensions.
+    /// A tensor argument; numbers become scalar tensors.
     pub(crate) fn tensor_of(&mut self, name: &str, argument: &Argument) -> TensorResult {
         if let Argument::Value(id) = argument
             && let Meta::Tensor(meta) = &self.frame.value(*id).meta
@@ -245,7 +246,7 @@ impl<'a> Call<'a> {
         self.tensor_of(name, argument)
     }
 
-    /// The tensor as a type; numbers become tensors of it.
+    /// A tensor argument converted to an element type; numbers become scalar tensors of that type.
     pub(crate) fn tensor_as(&mut self, name: &str, dtype: ScalarType) -> TensorResult {
         let argument = self.argument(name)?;
         if self.number_dtype(argument).is_some() {
@@ -255,7 +256,7 @@ impl<'a> Call<'a> {
         self.cast(&tensor, dtype)
     }
 
-    /// The tensor as the type of the first result.
+    /// A tensor argument converted to the type of the first result.
     pub(crate) fn typed(&mut self, name: &str) -> TensorResult {
         let dtype = self.result(0)?.dtype;
         self.tensor_as(name, dtype)
@@ -265,13 +266,13 @@ impl<'a> Call<'a> {
         if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
     }
 
-    /// The tensors of a list.
+    /// A list of tensors.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>> {
         let items = list(name, self.argument(name)?)?;
         items.iter().map(|item| self.tensor_of(name, item)).collect()
     }
 
-    /// The tensors of a list; none for those that are None.
+    /// A list of optional tensors.
     pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>> {
         let items = list(name, self.argument(name)?)?;
         let tensor = |item: &Argument| match item {
@@ -281,7 +282,7 @@ impl<'a> Call<'a> {
         items.iter().map(tensor).collect()
     }
 
-    /// The type that a number has as a tensor.
+    /// Element type of a number as a tensor; `None` if the argument is not a number.
     pub(crate) fn number_dtype(&self, argument: &Argument) -> Option<ScalarType> {
         match argument {
             Argument::Int(_) => Some(ScalarType::Int64),
@@ -298,7 +299,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A number of any type, known or not.
+    /// A number, constant or not.
     pub(crate) fn number(&self, name: &str) -> Result<Argument> {
         let argument = self.argument(name)?;
         match self.number_dtype(argument) {
@@ -307,7 +308,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A known integer.
+    /// A constant integer.
     pub(crate) fn int(&self, name: &str) -> Result<i64> {
         self.int_of(name, self.argument(name)?)
     }
@@ -329,17 +330,17 @@ impl<'a> Call<'a> {
         if self.has(name) { self.int(name) } else { Ok(default) }
     }
 
-    /// A dimension of a tensor of this rank as a position.
+    /// Index of a dimension argument.
     pub(crate) fn dimension(&self, name: &str, rank: usize) -> Result<usize> {
         position(self.int(name)?, rank)
     }
 
-    /// The same, for several of them.
+    /// Indices of several dimension arguments.
     pub(crate) fn positions(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         self.ints(name)?.into_iter().map(|at| position(at, rank)).collect()
     }
 
-    /// Known integers.
+    /// Constant integers.
     pub(crate) fn ints(&self, name: &str) -> Result<Vec<i64>> {
         match self.argument(name)? {
             Argument::List(items) => items.iter().map(|item| self.int_of(name, item)).collect(),
@@ -348,7 +349,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An integer that may be unknown at compile time.
+    /// An integer, possibly symbolic.
     pub(crate) fn size(&self, name: &str) -> Result<Size> {
         match self.frame.size_of(self.argument(name)?) {
             Some(size) => Ok(size),
@@ -356,7 +357,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Integers that may be unknown at compile time.
+    /// Integers, possibly symbolic.
     pub(crate) fn sizes(&self, name: &str) -> Result<Vec<Size>> {
         let size = |item: &Argument| match self.frame.size_of(item) {
             Some(size) => Ok(size),
@@ -368,7 +369,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A known number.
+    /// A constant number.
     pub(crate) fn float(&self, name: &str) -> Result<f64> {
         match self.argument(name)? {
             Argument::Float(value) => Ok(*value),
@@ -408,13 +409,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Dimensions as positions; all of them if none are given.
+    /// Indices of the dimensions; all dimensions if the argument is absent or empty.
     pub(crate) fn dimensions(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         let found = if self.has(name) { self.positions(name, rank)? } else { Vec::new() };
         if found.is_empty() { Ok((0..rank).collect()) } else { Ok(found) }
     }
 
-    /// What torch noted for a result; those of a list one after the other.
+    /// Type that torch recorded for a result. The items of a list result are counted separately.
     pub(crate) fn result(&self, index: usize) -> Result<&TensorMeta> {
         match self.node.results().nth(index) {
             Some(Some(id)) => match &self.frame.value(id).meta {
@@ -425,27 +426,27 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The type and the sizes that torch noted for the first result.
+    /// Element type and shape that torch recorded for the first result.
     pub(crate) fn result_type(&self) -> Result<(ScalarType, Vec<Size>)> {
         self.result(0).map(|noted| (noted.dtype, noted.sizes.clone()))
     }
 
-    /// The sizes that torch noted for the first result.
+    /// Shape that torch recorded for the first result.
     pub(crate) fn result_sizes(&self) -> Result<Vec<Size>> {
         self.result(0).map(|noted| noted.sizes.clone())
     }
 
-    /// The name of the operator, without namespace and overload.
+    /// Name of the operator, without namespace and overload.
     pub(crate) fn name(&self) -> &'a str {
         self.node.target.name()
     }
 
-    /// Whether a result has a use.
+    /// Whether a result is used.
     pub(crate) fn wants(&self, index: usize) -> bool {
         self.result(index).is_ok()
     }
 
-    /// The operator by its own name, if nothing has to be done about it but to name the kernel's operator.
+    /// Calls another operator with the same arguments.
     pub(crate) fn renamed(&mut self, operator: &str) -> Results {
         let done = self.callable(operator)?;
         let schema = self.schema(operator)?;
@@ -467,7 +468,7 @@ impl<'a> Call<'a> {
         Ok(results)
     }
 
-    /// Numbers where the kernel wants tensors become tensors.
+    /// Converts numbers to tensors if the kernel requires tensors.
     fn fitting(&mut self, kind: &Kind, name: &str, value: Argument) -> Result<Argument> {
         let kind = match kind {
             Kind::Optional(inner) => inner.as_ref(),
@@ -496,15 +497,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the target performs an operator itself.
+    /// Whether the target supports an operator without decomposition.
     pub(crate) fn is_native(&mut self, operator: &str) -> bool {
         self.rewrite.natives.has(&target(operator))
     }
 
-    /// The operator, if the target performs it or a rule takes it apart.
+    /// The operator, if the target supports it or a rule decomposes it.
     fn callable(&mut self, operator: &str) -> Result<Target> {
         let target = target(operator);
-        // A rule that gives its own operator back leaves it to the target.
+        // A rule that emits its own operator leaves it to the target.
         let is_apart = self.node.target != target && has_rule(&target);
         match is_apart || self.rewrite.natives.has(&target) {
             true => Ok(target),
@@ -512,7 +513,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls an operator. What is not given gets its default.
+    /// Emits a call. Omitted arguments get their defaults.
     fn call(&mut self, operator: &str, given: Arguments<'_>, outputs: Vec<Output>) -> Result<()> {
         if self.made.len() >= MAX_CALLS {
             refuse!("to decompose the call takes more than {MAX_CALLS} calls");
@@ -534,7 +535,7 @@ impl<'a> Call<'a> {
         format!("{}_{}", self.node.name, name.trim_start_matches('_'))
     }
 
-    /// Defines a tensor.
+    /// Defines a new tensor.
     pub(crate) fn new_tensor(
         &mut self,
         operator: &str,
@@ -548,7 +549,7 @@ impl<'a> Call<'a> {
         Ok(tensor)
     }
 
-    /// Calls an operator that gives one tensor.
+    /// Emits a call with one tensor result.
     pub(crate) fn emit(
         &mut self,
         operator: &str,
@@ -561,7 +562,7 @@ impl<'a> Call<'a> {
         Ok(tensor)
     }
 
-    /// Calls an operator that gives one tensor of the type and the sizes of another.
+    /// Emits a call whose result has the type and shape of another tensor.
     pub(crate) fn like(
         &mut self,
         x: &Tensor,
@@ -571,13 +572,14 @@ impl<'a> Call<'a> {
         self.emit(operator, given, x.dtype, x.sizes.clone())
     }
 
-    /// Calls an operator that gives one tensor, of the type and the sizes that torch noted for the first result.
+    /// Emits a call whose result has the type and shape recorded for the first result.
     pub(crate) fn noted(&mut self, operator: &str, given: Arguments<'_>) -> TensorResult {
         let (dtype, sizes) = self.result_type()?;
         self.emit(operator, given, dtype, sizes)
     }
 
-    /// The same; arguments that are not given are those of the call, where it has some of the same names.
+    /// Like [`noted`](Self::noted); omitted arguments are taken from this call if it has parameters of the same
+    /// name.
     pub(crate) fn again(&mut self, operator: &str, given: Arguments<'_>) -> TensorResult {
         let given = self.with_own(operator, given)?;
         self.noted(operator, &given)
@@ -604,7 +606,7 @@ impl<'a> Call<'a> {
         Ok(all)
     }
 
-    /// Calls an operator that gives several tensors, each for itself.
+    /// Emits a call with several tensor results.
     pub(crate) fn emit_several(
         &mut self,
         operator: &str,
@@ -615,7 +617,7 @@ impl<'a> Call<'a> {
         self.emit_all(operator, given, types, single)
     }
 
-    /// Calls an operator that gives a list of tensors.
+    /// Emits a call that returns a list of tensors.
     pub(crate) fn emit_list(
         &mut self,
         operator: &str,
@@ -638,7 +640,7 @@ impl<'a> Call<'a> {
         Ok(tensors)
     }
 
-    /// Calls an operator that gives a number.
+    /// Emits a call that returns a number.
     pub(crate) fn emit_number(
         &mut self,
         operator: &str,
@@ -651,7 +653,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The items of a list.
+/// The items of a list argument.
 pub(crate) fn list<'a>(name: &str, argument: &'a Argument) -> Result<&'a [Argument]> {
     match argument {
         Argument::List(items) => Ok(items),
@@ -659,7 +661,7 @@ pub(crate) fn list<'a>(name: &str, argument: &'a Argument) -> Result<&'a [Argume
     }
 }
 
-/// A call of an operator, without a name and results. What is not given gets its default.
+/// A call of an operator, without name and results. Omitted arguments get their defaults.
 pub(crate) fn calling(target: Target, schema: Arc<Schema>, given: Arguments<'_>) -> Result<Node> {
     let mut arguments = Vec::with_capacity(schema.arguments.len());
     for parameter in &schema.arguments {
@@ -687,7 +689,7 @@ pub(crate) fn calling(target: Target, schema: Arc<Schema>, given: Arguments<'_>)
     })
 }
 
-/// The type of a new tensor, its elements in order.
+/// Metadata of a new contiguous tensor.
 pub(crate) fn meta(dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
     TensorMeta {
         dtype,
@@ -699,7 +701,7 @@ pub(crate) fn meta(dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
     }
 }
 
-/// An integer that is unknown at compile time.
+/// A size that is unknown at compile time.
 pub(crate) fn unknown() -> Size {
     let expression = coremill_pt2::Expression::Call(
         coremill_pt2::Function::Other("unknown".to_owned()),
@@ -708,7 +710,7 @@ pub(crate) fn unknown() -> Size {
     Size::Symbolic(Arc::new(Symbolic { expression, hint: None }))
 }
 
-/// The type that operands compute in: of tensors and numbers.
+/// Type promotion of tensors and numbers.
 pub(crate) fn promoted(call: &Call<'_>, operands: &[&Argument]) -> Option<ScalarType> {
     let mut kinds = Vec::with_capacity(operands.len());
     let mut number = None;

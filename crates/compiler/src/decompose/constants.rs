@@ -1,4 +1,4 @@
-//! Constants that rules make: stored once for the same elements, as inputs of the program.
+//! Constants created by rules, deduplicated by content and added as inputs of the program.
 
 use coremill_pt2::{
     Argument, ExportedProgram, InputKind, Meta, ScalarType, Size, StoredValue, Tensor as Weight,
@@ -10,14 +10,14 @@ use super::call::{Call, Tensor, meta};
 use super::size;
 use crate::error::{Result, refuse};
 
-/// A constant that a rule made.
+/// A constant created by a rule.
 pub(crate) struct Constant {
     pub(crate) tensor: Tensor,
     elements: Vec<u8>,
 }
 
 impl Constant {
-    /// As programs store it.
+    /// Converts the constant to a stored weight.
     pub(crate) fn stored(self, name: String) -> Weight {
         let sizes: Vec<u64> =
             self.tensor.sizes.iter().filter_map(Size::fixed).map(|size| size as u64).collect();
@@ -36,7 +36,7 @@ impl Constant {
 }
 
 impl Frame {
-    /// Adds the constants that were made to the program whose graph this is, before what its caller gives.
+    /// Adds the new constants to the program of this graph, as its first inputs.
     pub(crate) fn store(self, program: &mut ExportedProgram) {
         let Frame { mut graph, constants, .. } = self;
         for (number, constant) in constants.into_iter().enumerate() {
@@ -53,13 +53,13 @@ impl Frame {
 }
 
 impl Call<'_> {
-    /// A constant of floats.
+    /// A constant float tensor.
     pub(crate) fn constant(&mut self, sizes: &[u64], elements: &[f32]) -> Result<Tensor> {
         let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.stored_constant(ScalarType::Float32, sizes, bytes)
     }
 
-    /// A vector of integers.
+    /// A constant integer vector.
     pub(crate) fn constant_ints(&mut self, elements: &[i64]) -> Result<Tensor> {
         let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.stored_constant(ScalarType::Int64, &[elements.len() as u64], bytes)

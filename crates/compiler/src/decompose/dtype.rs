@@ -6,22 +6,22 @@ pub(crate) use coremill_pt2::promotion::{
     is_complex, is_float, is_integer, promote, promote_ranked,
 };
 
-/// Floats of less than 32 bits, which torch computes with in 32.
+/// 16-bit floats. torch computes with them in 32 bits.
 pub(crate) fn is_half(dtype: ScalarType) -> bool {
     is_float(dtype) && dtype.bytes() < 4
 }
 
-/// The type that functions with fractions give.
+/// Result type of functions with fractional results, such as division.
 pub(crate) fn fractional(dtype: ScalarType) -> ScalarType {
     if category(dtype) < 2 { ScalarType::Float32 } else { dtype }
 }
 
-/// The type that sums accumulate in: integers in the widest.
+/// Result type of sums: 64 bits for integers.
 pub(crate) fn summed(dtype: ScalarType) -> ScalarType {
     if category(dtype) < 2 { ScalarType::Int64 } else { dtype }
 }
 
-/// The type of a tensor that stands for a number beside one of type `beside`.
+/// Promoted type of a number in an operation with a tensor of type `beside`.
 pub(crate) fn promote_scalar(number: ScalarType, beside: ScalarType) -> ScalarType {
     if category(number) > category(beside) { number } else { beside }
 }

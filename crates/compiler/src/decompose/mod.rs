@@ -1,20 +1,21 @@
-//! Operators that are made of others, each written once for every target.
+//! Decompositions of operators, each written once for both backends.
 //!
-//! A rule is a function of a [`call::Call`] that writes the operator in other calls of ATen; the families in `ops/`
-//! list theirs in tables, which `table` joins. A target says which operators it performs itself ([`TargetOps`]): Core ML
-//! those that `lower` has a row for, ExecuTorch's runtime those that it has kernels for. A rule may call whatever one of
-//! the two performs; where the other does not, that call is decomposed in its turn.
+//! A rule is a function of a [`call::Call`] that replaces the call by calls of other ATen operators. Each family in
+//! `ops/` has a table of its rules; `table` joins the tables. A target declares the operators that it supports
+//! itself ([`TargetOps`]): Core ML supports the operators that `lower` has a row for, ExecuTorch's runtime supports
+//! the operators that it has kernels for. A rule may call an operator that only one of the two supports; for the
+//! other it is decomposed in turn.
 //!
-//! New values have types of their own; what the last call of a decomposition gives is compared with what torch noted for
-//! the call, so that a mistake ends in a refusal.
+//! New values carry their own types. The type of the final result is compared with the type that torch recorded for
+//! the call, so a wrong rule ends in an error.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `call` | a call about to be rewritten: its arguments, and the calls that are made of it |
-//! | `words` | the vocabulary that rules are written in |
-//! | `formula` | what is computed element by element, as a book would write it |
+//! | `call` | a call being rewritten: its arguments, and the calls that replace it |
+//! | `prelude` | the vocabulary that rules are written in |
+//! | `formula` | elementwise expressions in mathematical notation |
 //! | `constants` | tensors that rules store |
-//! | `bind` | the end of a rewriting: what was made takes the place of the call's results |
+//! | `bind` | last step of a rewrite: new values replace the results of the call |
 //! | `numbers`, `size` | sizes that are unknown at compile time |
 //! | `ops` | the rules |
 //! | `complex` | complex numbers as pairs of real ones |
@@ -49,72 +50,72 @@ pub(crate) use self::table::{OPERATORS, for_each_name};
 use crate::bounds;
 use crate::error::{LoweringError, Result, guarded, refuse};
 
-/// Calls that a decomposition may make of one.
+/// Maximum number of calls in the decomposition of one call.
 const MAX_CALLS: usize = 1 << 14;
 
-/// How often what a decomposition calls may be decomposed in its turn.
+/// Maximum depth of nested decompositions.
 const MAX_DEPTH: usize = 8;
 
-/// What a target performs without decomposition.
+/// The operators that a target supports without decomposition.
 pub(crate) trait TargetOps {
-    /// Whether it performs calls of an operator.
+    /// Whether the target supports an operator.
     fn has(&mut self, target: &Target) -> bool;
 
-    /// Why it cannot perform calls of an operator that it does not have, and that no rule takes apart.
+    /// Error for an operator with neither native support nor a rule.
     fn lacks(&self, operator: &str) -> LoweringError;
 
-    /// The schema of an operator that torch does not know.
+    /// Schema of an operator that torch does not define.
     fn schema(&self, target: &Target) -> Option<std::sync::Arc<Schema>>;
 }
 
-/// What the rewriting of all graphs of a program shares.
+/// State shared by the rewrites of all graphs of a program.
 pub(crate) struct Rewrite {
     natives: Box<dyn TargetOps>,
     schemas: Schemas,
     symbols: Symbols,
 }
 
-/// A graph in the making.
+/// A graph under construction.
 pub(crate) struct Frame {
     pub(crate) graph: Graph,
-    /// For each node the index of the one that it was made of.
+    /// For each node, the index of the node it was derived from.
     pub(crate) sources: Vec<usize>,
     names: HashSet<String>,
-    /// What uses of a value mean now.
+    /// Replacements of values in later uses.
     replaced: HashMap<ValueId, Argument>,
-    /// Inputs that tell the value of a symbol: the tensor and its dimension, or the number.
+    /// Inputs that determine the value of a symbol: a tensor and its dimension, or a number.
     symbols: HashMap<SymbolId, Place>,
-    /// The parts of complex values.
+    /// Real and imaginary parts of complex values.
     pairs: HashMap<ValueId, [Tensor; 2]>,
-    /// Constants that were made, which become inputs.
+    /// New constants, which become inputs.
     constants: Vec<Constant>,
-    /// Whether the graph is nested in another one, and cannot hold constants.
+    /// Whether the graph is nested in another one and therefore cannot hold constants.
     is_nested: bool,
-    /// Whether halves are too coarse for what was made.
+    /// Whether the new calls need more precision than fp16.
     exact: bool,
 }
 
-/// Where the value of an expression is found when the program runs.
+/// Source of an expression's value at run time.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// The size of a tensor's dimension.
+    /// Size of a tensor's dimension.
     Size(ValueId, usize),
-    /// A number.
+    /// A number value.
     Number(ValueId),
 }
 
-/// A call as a graph of its own, of calls that the target performs or that are to be decomposed in their turn.
+/// Decomposition of a call as a graph of its own. Its calls are native or can be decomposed further.
 pub(crate) struct Expansion {
     pub(crate) graph: Graph,
-    /// What the inputs of the graph are where the call stands.
+    /// The values of the enclosing graph that are bound to the inputs.
     pub(crate) inputs: Vec<ValueId>,
-    /// Constants that are inputs of the graph after those.
+    /// Constants, which are inputs of the graph after the values.
     pub(crate) constants: Vec<Constant>,
-    /// Whether halves are too coarse for it.
+    /// Whether it needs more precision than fp16.
     pub(crate) exact: bool,
 }
 
-/// The operator with an overload: that of the target, if it names none.
+/// Appends the overload of `like` if the operator names none.
 fn overloaded(operator: &str, like: &Target) -> String {
     match like {
         Target::Operator { overload, .. } if operator.matches('.').count() == 1 => {
@@ -124,7 +125,7 @@ fn overloaded(operator: &str, like: &Target) -> String {
     }
 }
 
-/// Whether a rule takes calls of an operator apart.
+/// Whether a rule decomposes an operator.
 pub(crate) fn has_rule(target: &Target) -> bool {
     rule(target).is_some()
 }
@@ -134,12 +135,12 @@ impl Rewrite {
         Rewrite { natives, schemas: Schemas::default(), symbols }
     }
 
-    /// The symbols that it was given.
+    /// Returns the symbols to the caller.
     pub(crate) fn into_symbols(self) -> Symbols {
         self.symbols
     }
 
-    /// The calls of natives that do what a node does.
+    /// Rewrites a node to native calls.
     pub(crate) fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         self.nested(frame, node, MAX_DEPTH)
     }
@@ -161,7 +162,7 @@ impl Rewrite {
         Ok(done)
     }
 
-    /// The calls that a rule makes of a node.
+    /// Applies the rule of a node once.
     fn once(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         bounds::check(node, &frame.graph)?;
         let rule = rule(&node.target);
@@ -175,7 +176,7 @@ impl Rewrite {
         call.finish(results)
     }
 
-    /// What a rule makes of a node of a graph, as a graph of its own.
+    /// Decomposes a node of a graph to a graph of its own.
     pub(crate) fn expand(&mut self, graph: &Graph, node: &Node) -> Result<Expansion> {
         let mut own = Graph::default();
         let mut known: HashMap<ValueId, ValueId> = HashMap::new();
@@ -217,12 +218,12 @@ impl Rewrite {
 }
 
 impl Frame {
-    /// A graph nested in another one, whose nodes are to come.
+    /// A nested graph without nodes.
     pub(crate) fn nested(graph: Graph) -> Frame {
         Frame { is_nested: true, ..Frame::of(graph) }
     }
 
-    /// A graph whose nodes are to come.
+    /// A graph without nodes.
     pub(crate) fn of(graph: Graph) -> Frame {
         let names = graph.values.iter().map(|value| value.name.clone()).collect();
         let mut frame = Frame {
@@ -240,7 +241,7 @@ impl Frame {
         frame
     }
 
-    /// Appends what was made of a node.
+    /// Appends nodes derived from the node `source`.
     pub(crate) fn push(&mut self, source: usize, made: Vec<Node>) {
         self.sources.extend(std::iter::repeat_n(source, made.len()));
         self.graph.nodes.extend(made);
@@ -273,7 +274,7 @@ impl Frame {
         }
     }
 
-    /// A new value; its name is `name` if that is free.
+    /// Defines a new value, named `name` if the name is free.
     fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId> {
         let mut free = name.to_owned();
         let mut number = self.graph.values.len();
@@ -309,7 +310,7 @@ impl Frame {
         });
     }
 
-    /// The integer that an argument is, as an expression.
+    /// The integer of an argument, as an expression.
     fn size_of(&self, argument: &Argument) -> Option<Size> {
         match argument {
             Argument::Int(value) => Some(Size::Fixed(*value)),

@@ -1,4 +1,4 @@
-//! Expressions of symbolic sizes as calls that compute them.
+//! Emits calls that compute symbolic sizes.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use super::Place;
 use super::call::{Call, given};
 use crate::error::{Result, refuse};
 
-/// Nesting of an expression that is computed.
+/// Maximum nesting of an expression.
 const MAX_DEPTH: usize = 32;
 
 impl Call<'_> {
-    /// The integer as an argument: the number if it is known, else what computes it.
+    /// A size as an argument: a constant, or the value that computes it.
     pub(crate) fn size_argument(&mut self, size: &Size) -> Result<Argument> {
         match size {
             Size::Fixed(value) => Ok(Argument::Int(*value)),
@@ -20,7 +20,7 @@ impl Call<'_> {
         }
     }
 
-    /// The integers as an argument.
+    /// Sizes as a list argument.
     pub(crate) fn sizes_argument(&mut self, sizes: &[Size]) -> Result<Argument> {
         let sizes = sizes.iter().map(|size| self.size_argument(size));
         sizes.collect::<Result<_, _>>().map(Argument::List)
@@ -75,7 +75,7 @@ impl Call<'_> {
         }
     }
 
-    /// Where the value is found without computing.
+    /// Finds an existing value of the expression.
     fn place(&self, expression: &Expression) -> Option<Place> {
         for tensor in &self.at_hand {
             for (dimension, size) in tensor.sizes.iter().enumerate() {
@@ -112,7 +112,7 @@ impl Call<'_> {
         }
     }
 
-    /// A product; fractions in it divide in the end.
+    /// Emits a product. Denominators of rational factors are divided out last.
     fn product(&mut self, factors: &[Expression], depth: usize) -> Result<Argument> {
         let mut above: Vec<Expression> = Vec::new();
         let mut below = 1i64;
@@ -147,7 +147,7 @@ impl Call<'_> {
         Ok(folded)
     }
 
-    /// Calls a function of numbers: `add`, `floordiv`; known operands give a known result where that is plain.
+    /// Emits a function of numbers such as `add` or `floordiv`, with constant folding of simple cases.
     pub(crate) fn prim(&mut self, function: &str, operands: Vec<Argument>) -> Result<Argument> {
         if let [Argument::Int(left), Argument::Int(right)] = operands.as_slice() {
             let known = match function {

@@ -1,5 +1,4 @@
-//! The words that decompositions are written in: calls of operators that have kernels, with the types of their results,
-//! and what else every family needs.
+//! Vocabulary of decompositions: typed calls of operators that have kernels, and the imports every family needs.
 
 pub(crate) use coremill_pt2::{Argument, ScalarType, Size};
 
@@ -19,7 +18,7 @@ pub(crate) use crate::bounds::{
 };
 pub(crate) use crate::error::{LoweringError, Result, refuse};
 
-/// The number as a type has it: one that rounds to the type's largest is not out of its range.
+/// Rounds a float to `dtype`, so that a value that rounds to the type's maximum is in range.
 fn rounded(value: Argument, dtype: ScalarType) -> Argument {
     match (value, dtype) {
         (Argument::Float(value), ScalarType::Float32) => Argument::Float(f64::from(value as f32)),
@@ -33,12 +32,12 @@ fn rounded(value: Argument, dtype: ScalarType) -> Argument {
     }
 }
 
-/// The type that two tensors compute in.
+/// Promoted type of two tensors.
 fn common(x: &Tensor, y: &Tensor) -> ScalarType {
     promote_ranked([(x.dtype, x.rank()), (y.dtype, y.rank())]).unwrap_or(x.dtype)
 }
 
-/// The sizes that two operands broadcast to.
+/// Shape that two operands broadcast to.
 pub(crate) fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>> {
     match size::broadcast(&left.sizes, &right.sizes) {
         Some(sizes) => Ok(sizes),
@@ -46,7 +45,7 @@ pub(crate) fn broadcast(left: &Tensor, right: &Tensor) -> Result<Vec<Size>> {
     }
 }
 
-/// The sizes that are left without these dimensions.
+/// Shape after a reduction of these dimensions.
 pub(crate) fn left(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
     let of = |(at, size): (usize, &Size)| match (dimensions.contains(&at), keep) {
         (false, _) => Some(size.clone()),
@@ -57,25 +56,25 @@ pub(crate) fn left(x: &Tensor, dimensions: &[usize], keep: bool) -> Vec<Size> {
 }
 
 impl Call<'_> {
-    // Element by element.
+    // Elementwise functions.
 
-    /// A function that keeps type and sizes: `abs`.
+    /// A function that preserves type and shape, such as `abs`.
     pub(crate) fn map(&mut self, function: &str, x: &Tensor) -> TensorResult {
         self.like(x, &format!("aten.{function}.default"), given!(self = x))
     }
 
-    /// A function that gives truth: `logical_not`.
+    /// A function with boolean result, such as `logical_not`.
     pub(crate) fn test(&mut self, function: &str, x: &Tensor) -> TensorResult {
         let operator = format!("aten.{function}.default");
         self.emit(&operator, given!(self = x), ScalarType::Bool, x.sizes.clone())
     }
 
-    /// A function of two tensors of the type that they compute in: `mul`, `maximum`.
+    /// A function of two tensors in their promoted type, such as `mul` or `maximum`.
     pub(crate) fn join(&mut self, operator: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(operator, x, y, common(x, y))
     }
 
-    /// A function of two tensors that gives this type.
+    /// A function of two tensors with this result type.
     fn binary(
         &mut self,
         operator: &str,
@@ -98,17 +97,17 @@ impl Call<'_> {
         self.join("aten.mul.Tensor", x, y)
     }
 
-    /// The quotient with fractions.
+    /// Quotient with fractions.
     pub(crate) fn divide(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary("aten.div.Tensor", x, y, fractional(common(x, y)))
     }
 
-    /// A comparison of two tensors: `lt`.
+    /// A comparison of two tensors, such as `lt`.
     pub(crate) fn compare(&mut self, function: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(&format!("aten.{function}.Tensor"), x, y, ScalarType::Bool)
     }
 
-    /// A comparison with a number.
+    /// A comparison of a tensor with a number.
     pub(crate) fn compare_number(
         &mut self,
         function: &str,
@@ -120,19 +119,19 @@ impl Call<'_> {
         self.emit(&operator, given, ScalarType::Bool, x.sizes.clone())
     }
 
-    /// `logical_and` and the like.
+    /// `logical_and` and similar functions.
     pub(crate) fn logic(&mut self, function: &str, x: &Tensor, y: &Tensor) -> TensorResult {
         self.binary(&format!("aten.{function}.default"), x, y, ScalarType::Bool)
     }
 
-    /// A function of a tensor and a number: `mul`.
+    /// A function of a tensor and a number, such as `mul`.
     pub(crate) fn with(&mut self, function: &str, x: &Tensor, number: Argument) -> TensorResult {
         let kind = self.number_dtype(&number).unwrap_or(x.dtype);
         let mut dtype = promote_scalar(kind, x.dtype);
         if function == "div" {
             dtype = fractional(dtype);
         }
-        // Kernels want a tensor of the type that they give.
+        // Kernels require a tensor of the result type.
         let x = &self.cast(x, dtype)?;
         self.like(x, &format!("aten.{function}.Scalar"), given!(self = x, other = number))
     }
@@ -156,7 +155,7 @@ impl Call<'_> {
         self.emit("aten.pow.Tensor_Tensor", given, common(x, y), broadcast(x, y)?)
     }
 
-    /// Between two numbers, either of which may be missing.
+    /// Clamps between optional bounds.
     pub(crate) fn clamp(
         &mut self,
         x: &Tensor,
@@ -182,7 +181,7 @@ impl Call<'_> {
         self.emit("aten.where.self", given, common(x, y), sizes)
     }
 
-    /// The same numbers as another type.
+    /// Casts to another type.
     pub(crate) fn cast(&mut self, x: &Tensor, dtype: ScalarType) -> TensorResult {
         if x.dtype == dtype {
             return Ok(x.clone());
@@ -192,9 +191,9 @@ impl Call<'_> {
         self.emit("dim_order_ops._to_dim_order_copy.default", given, dtype, x.sizes.clone())
     }
 
-    // New tensors.
+    // Creation of tensors.
 
-    /// One number everywhere.
+    /// A tensor filled with one number.
     pub(crate) fn full(
         &mut self,
         sizes: Vec<Size>,
@@ -207,24 +206,24 @@ impl Call<'_> {
         self.emit("aten.full.default", given, dtype, sizes)
     }
 
-    /// A number as a tensor without dimensions.
+    /// A scalar tensor.
     pub(crate) fn scalar(&mut self, value: Argument, dtype: ScalarType) -> TensorResult {
         self.full(Vec::new(), value, dtype)
     }
 
-    /// A number as a tensor beside which `x` keeps its type, if the number lets it.
+    /// A number as a scalar tensor that does not change the type of `x` in type promotion, if possible.
     pub(crate) fn number_beside(&mut self, number: Argument, x: &Tensor) -> TensorResult {
         let kind = self.number_dtype(&number).unwrap_or(x.dtype);
         self.scalar(number, promote_scalar(kind, x.dtype))
     }
 
-    /// 0, 1, 2 and so on.
+    /// The integers from 0 to below `length`.
     pub(crate) fn count(&mut self, length: &Size, dtype: ScalarType) -> TensorResult {
         let end = self.size_argument(length)?;
         self.count_to(end, length, dtype)
     }
 
-    /// The same up to a number that is the length.
+    /// The integers from 0 to below `end`, which equals `length`.
     pub(crate) fn count_to(
         &mut self,
         end: Argument,
@@ -235,9 +234,9 @@ impl Call<'_> {
         self.emit("aten.arange.default", given, dtype, vec![length.clone()])
     }
 
-    // The same elements in other places.
+    // Views and other movement of elements.
 
-    /// The elements with other sizes; there have to be as many.
+    /// Reshapes to a shape with the same number of elements.
     pub(crate) fn view(&mut self, x: &Tensor, sizes: Vec<Size>) -> TensorResult {
         if x.sizes == sizes {
             return Ok(x.clone());
@@ -252,18 +251,18 @@ impl Call<'_> {
         self.emit("aten.view_copy.default", given!(self = x, size = wanted), x.dtype, sizes)
     }
 
-    /// The elements with the sizes that torch noted for the first result.
+    /// Reshapes to the shape that torch recorded for the first result.
     pub(crate) fn viewed(&mut self, x: &Tensor) -> TensorResult {
         let sizes = self.result_sizes()?;
         self.view(x, sizes)
     }
 
-    /// All elements in a row.
+    /// Flattens to one dimension.
     pub(crate) fn flat(&mut self, x: &Tensor) -> TensorResult {
         self.view(x, vec![size::product(&x.sizes)])
     }
 
-    /// A vector along a dimension of a tensor of that rank.
+    /// Reshapes a vector to run along one dimension of a tensor of rank `rank`.
     pub(crate) fn along(&mut self, x: &Tensor, at: usize, rank: usize) -> TensorResult {
         let mut sizes = vec![Size::Fixed(1); rank];
         *sizes.at_mut(at)? = size::product(&x.sizes);
@@ -281,14 +280,14 @@ impl Call<'_> {
         self.emit("aten.permute_copy.default", given!(self = x, dims = order), x.dtype, sizes)
     }
 
-    /// With two dimensions swapped.
+    /// Swaps two dimensions.
     pub(crate) fn transpose(&mut self, x: &Tensor, first: usize, second: usize) -> TensorResult {
         let mut order: Vec<_> = (0..x.rank()).collect();
         order.exchange(first, second)?;
         self.permute(x, &order)
     }
 
-    /// With the last two dimensions swapped.
+    /// Swaps the last two dimensions.
     pub(crate) fn turned(&mut self, x: &Tensor) -> TensorResult {
         match x.rank() {
             0 | 1 => Ok(x.clone()),
@@ -296,7 +295,7 @@ impl Call<'_> {
         }
     }
 
-    /// With a dimension of 1 at this position.
+    /// Inserts a unit dimension.
     pub(crate) fn unsqueeze(&mut self, x: &Tensor, at: usize) -> TensorResult {
         let mut sizes = x.sizes.clone();
         if at > sizes.len() {
@@ -306,14 +305,14 @@ impl Call<'_> {
         self.emit("aten.unsqueeze_copy.default", given!(self = x, dim = at), x.dtype, sizes)
     }
 
-    /// Without a dimension of 1.
+    /// Removes a unit dimension.
     pub(crate) fn squeeze(&mut self, x: &Tensor, at: usize) -> TensorResult {
         let mut sizes = x.sizes.clone();
         take(&mut sizes, at)?;
         self.emit("aten.squeeze_copy.dims", given!(self = x, dim = [at]), x.dtype, sizes)
     }
 
-    /// Repeated where the size is 1 so that it has these sizes.
+    /// Broadcasts unit dimensions to these sizes.
     pub(crate) fn expand(&mut self, x: &Tensor, sizes: Vec<Size>) -> TensorResult {
         if x.sizes == sizes {
             return Ok(x.clone());
@@ -322,7 +321,7 @@ impl Call<'_> {
         self.emit("aten.expand_copy.default", given!(self = x, size = wanted), x.dtype, sizes)
     }
 
-    /// Each place of a dimension so many times, one after the other.
+    /// Repeats each element of a dimension `times` times in place.
     pub(crate) fn spread(
         &mut self,
         x: &Tensor,
@@ -336,7 +335,7 @@ impl Call<'_> {
         self.view(&spread, sizes)
     }
 
-    /// A run of a dimension, of a length that the caller knows.
+    /// Slices a dimension to a constant length.
     pub(crate) fn slice(
         &mut self,
         x: &Tensor,
@@ -355,7 +354,7 @@ impl Call<'_> {
         self.emit("aten.slice_copy.Tensor", given, x.dtype, sizes)
     }
 
-    /// A run of a dimension from one place to another, both as torch takes them.
+    /// Slices a dimension from `start` to `end`, with torch's semantics. `length` is the resulting size.
     pub(crate) fn run(
         &mut self,
         x: &Tensor,
@@ -368,14 +367,14 @@ impl Call<'_> {
         self.emit("aten.slice_copy.Tensor", given, x.dtype, x.with_size(at, length)?)
     }
 
-    /// All places of a dimension but the first, or the last.
+    /// Drops the first or the last element of a dimension.
     pub(crate) fn all_but(&mut self, x: &Tensor, at: usize, is_last: bool) -> TensorResult {
         let (start, end) = if is_last { (0, -1) } else { (1, i64::MAX) };
         let less = size::add(x.extent(at)?, &Size::Fixed(-1));
         self.run(x, at, Argument::Int(start), Argument::Int(end), less)
     }
 
-    /// One place of a dimension, which goes away.
+    /// Selects one index of a dimension and removes the dimension.
     pub(crate) fn select(&mut self, x: &Tensor, at: usize, index: Argument) -> TensorResult {
         let mut sizes = x.sizes.clone();
         if at >= sizes.len() {
@@ -386,7 +385,7 @@ impl Call<'_> {
         self.emit("aten.select_copy.int", given, x.dtype, sizes)
     }
 
-    /// Tensors of the same rank as the type that they have in common.
+    /// Casts tensors of equal rank to their common type.
     pub(crate) fn alike(&mut self, all: &[Tensor]) -> Result<Vec<Tensor>> {
         let dtype = all.iter().map(|tensor| tensor.dtype).reduce(promote);
         let Some((first, dtype)) = all.first().zip(dtype) else {
@@ -398,7 +397,7 @@ impl Call<'_> {
         all.iter().map(|tensor| self.cast(tensor, dtype)).collect()
     }
 
-    /// One after the other.
+    /// Concatenates along a dimension.
     pub(crate) fn concatenate(&mut self, all: &[Tensor], at: usize) -> TensorResult {
         let all = self.alike(all)?;
         let mut length = Size::Fixed(0);
@@ -410,7 +409,7 @@ impl Call<'_> {
         self.emit("aten.cat.default", given!(tensors = all, dim = at), first.dtype, sizes)
     }
 
-    /// Along a new dimension.
+    /// Stacks along a new dimension.
     pub(crate) fn stack(&mut self, all: &[Tensor], at: usize) -> TensorResult {
         let all = self.alike(all)?;
         let first = all.at(0)?;
@@ -429,7 +428,7 @@ impl Call<'_> {
         self.like(x, "aten.flip.default", given!(self = x, dims = dimensions))
     }
 
-    /// Turned around by so many places along dimensions.
+    /// Rolls elements along dimensions.
     pub(crate) fn roll(
         &mut self,
         x: &Tensor,
@@ -439,8 +438,8 @@ impl Call<'_> {
         self.like(x, "aten.roll.default", given!(self = x, shifts = shifts, dims = dimensions))
     }
 
-    /// Padded at both ends of dimensions: pairs for the last dimension first, as torch has them. Less than nothing is cut
-    /// off; the kernel only adds.
+    /// Pads dimensions by pairs of widths, last dimension first. Negative widths crop, which the kernel does not
+    /// support.
     pub(crate) fn pad(&mut self, x: &Tensor, pads: &[i64], value: Argument) -> TensorResult {
         let mut x = x.clone();
         for (nth, pair) in pads.chunks(2).enumerate() {
@@ -462,7 +461,7 @@ impl Call<'_> {
         self.emit("aten.constant_pad_nd.default", given, x.dtype, sizes)
     }
 
-    // Picked by indices.
+    // Indexing.
 
     pub(crate) fn gather(&mut self, x: &Tensor, at: usize, index: &Tensor) -> TensorResult {
         let given = given!(self = x, dim = at, index = index);
@@ -478,7 +477,7 @@ impl Call<'_> {
         self.emit("aten.index_select.default", given, x.dtype, sizes)
     }
 
-    /// Rows of a table.
+    /// Rows of an embedding table.
     pub(crate) fn rows(&mut self, table: &Tensor, indices: &Tensor) -> TensorResult {
         let [_, width] = table.extent(..)? else {
             refuse!("`weight` must have rank 2, got {}", table.rank());
@@ -488,7 +487,7 @@ impl Call<'_> {
         self.emit("aten.embedding.default", given, table.dtype, sizes)
     }
 
-    // Along dimensions. A number has none, and is what it is.
+    // Reductions. A scalar has no dimensions and reduces to itself.
 
     pub(crate) fn sum(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> TensorResult {
         self.sum_as(x, dimensions, keep, summed(x.dtype))
@@ -517,7 +516,7 @@ impl Call<'_> {
         self.emit("aten.mean.dim", given, dtype, left(x, dimensions, keep))
     }
 
-    /// The mean of squared distances from the mean; the divisor is less than the count by `correction`.
+    /// Variance; the divisor is the element count minus `correction`.
     pub(crate) fn variance(
         &mut self,
         x: &Tensor,
@@ -529,7 +528,7 @@ impl Call<'_> {
         self.emit("aten.var.correction", given, x.dtype, left(x, dimensions, keep))
     }
 
-    /// The length of vectors: the root of this degree of the sum of powers of it.
+    /// Vector norm of order `degree`.
     pub(crate) fn norm(
         &mut self,
         x: &Tensor,
@@ -558,7 +557,7 @@ impl Call<'_> {
         self.emit(&format!("aten.{function}.default"), given, x.dtype, sizes)
     }
 
-    /// Whether one is true.
+    /// Whether any element is true.
     pub(crate) fn any(&mut self, x: &Tensor, dimensions: &[usize], keep: bool) -> TensorResult {
         if x.rank() == 0 {
             return self.cast(x, ScalarType::Bool);
@@ -571,7 +570,7 @@ impl Call<'_> {
         self.like(x, "aten._softmax.default", given!(self = x, dim = at, half_to_float = false))
     }
 
-    /// The kernel has no floats of 64 bits.
+    /// Log-softmax. The kernel lacks 64-bit floats.
     pub(crate) fn log_softmax(&mut self, x: &Tensor, at: usize) -> TensorResult {
         if x.dtype == ScalarType::Float64 {
             let most = self.extreme("amax", x, &[at], true)?;
@@ -582,7 +581,7 @@ impl Call<'_> {
         self.like(x, "aten._log_softmax.default", given)
     }
 
-    /// A loss as `reduction` says: each element's, the mean, or the sum.
+    /// Reduces a loss according to the `reduction` argument: none, mean or sum.
     pub(crate) fn reduced(&mut self, x: &Tensor) -> TensorResult {
         let all: Vec<usize> = (0..x.rank()).collect();
         match self.int("reduction")? {
@@ -595,16 +594,16 @@ impl Call<'_> {
         }
     }
 
-    // Products of matrices.
+    // Matrix products.
 
-    /// torch's product of tensors of any rank.
+    /// torch's `matmul` for tensors of any rank.
     pub(crate) fn matmul(&mut self, x: &Tensor, y: &Tensor) -> TensorResult {
         let (Some((inner, left)), Some((last, right))) =
             (x.sizes.split_last(), y.sizes.split_last())
         else {
             refuse!("a number is not a matrix");
         };
-        // A vector is a row on the left, and a column on the right.
+        // A vector is a row on the left and a column on the right.
         let (rows, left) = left.split_last().map_or((None, left), |(r, l)| (Some(r), l));
         let (_, right) = right.split_last().map_or((inner, right), |(r, b)| (r, b));
         let Some(mut sizes) = size::broadcast(left, right) else {
@@ -619,7 +618,7 @@ impl Call<'_> {
         self.addmm(None, x, y)
     }
 
-    /// The product of two matrices, plus a bias.
+    /// Product of two matrices, plus an optional bias.
     pub(crate) fn addmm(&mut self, bias: Option<&Tensor>, x: &Tensor, y: &Tensor) -> TensorResult {
         let ([rows, _], [_, columns]) = (x.extent(..)?, &y.sizes[..]) else {
             refuse!("multiplies tensors of rank {} and {}; both must be 2", x.rank(), y.rank());
@@ -643,7 +642,7 @@ impl Call<'_> {
     }
 }
 
-/// The sizes of a tensor that is padded: pairs for the last dimension first.
+/// Shape after padding; pairs of widths, last dimension first.
 pub(crate) fn padded_sizes(x: &Tensor, pads: &[i64]) -> Result<Vec<Size>> {
     let mut sizes = x.sizes.clone();
     for (nth, pair) in pads.chunks(2).enumerate() {

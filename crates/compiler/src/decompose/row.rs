@@ -1,37 +1,38 @@
-//! Rows of the tables of decompositions: beside the functions of each family.
+//! Row types of the decomposition tables.
 
 use super::call::{Call, Results};
 
-/// What becomes of a call.
+/// Decomposition of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Rule {
-    /// A call of another operator, whose arguments have the same names; of the same overload, if none is named.
+    /// Another operator with the same argument names. Without an overload, the call's overload is used.
     Rename(&'static str),
-    /// What is computed, as `formula` describes it.
+    /// A formula; see [`formula`](super::formula).
     Formula(&'static str),
-    /// What the function makes of it.
+    /// A function that rewrites the call.
     Rewrite(fn(&mut Call<'_>) -> Results),
 }
 
-/// Operators, and what becomes of their calls.
+/// Operators with their rule.
 pub(crate) struct Row {
-    /// With their overloads or, for all overloads that have no row of their own, without: `aten.add.Tensor`, `aten.var`;
-    /// or functions of Python's, `math.floor`. Names that differ in a part give its forms: `aten.conv{1,2,3}d`.
+    /// Operator names with an overload, such as `aten.add.Tensor`, or without one for all overloads that have no
+    /// row, such as `aten.var`; or Python functions such as `math.floor`. Braces list alternatives:
+    /// `aten.conv{1,2,3}d`.
     pub(crate) operators: &'static [&'static str],
     pub(crate) rule: Rule,
 }
 
-/// A row of operators that another one does the work of.
+/// A row of operators that are renamed to another operator.
 pub(crate) const fn to(operator: &'static str, operators: &'static [&'static str]) -> Row {
     Row { operators, rule: Rule::Rename(operator) }
 }
 
-/// A row of operators whose first result is what a formula says, as the type that torch noted; nothing uses the others.
+/// A row of operators defined by a formula for the first result. Other results must be unused.
 pub(crate) const fn formula(text: &'static str, operators: &'static [&'static str]) -> Row {
     Row { operators, rule: Rule::Formula(text) }
 }
 
-/// A row of operators that a function rewrites.
+/// A row of operators rewritten by a function.
 pub(crate) const fn by(
     rewrite: fn(&mut Call<'_>) -> Results,
     operators: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! Sizes of new values: numbers where they are known, expressions otherwise.
+//! Sizes of new values: constants or symbolic expressions.
 
 use std::fmt::Debug;
 use std::slice::SliceIndex;
@@ -8,7 +8,7 @@ use coremill_pt2::{Expression, Function, Hint, Size, Symbolic};
 
 use crate::error::{Result, refuse};
 
-/// Terms of a new expression; a longer one is left without a value.
+/// Maximum number of terms of a new expression. Longer ones become unknown.
 const MAX_TERMS: usize = 256;
 
 pub(crate) fn expression(size: &Size) -> Expression {
@@ -18,7 +18,8 @@ pub(crate) fn expression(size: &Size) -> Expression {
     }
 }
 
-/// A size by its place, or a run of sizes. An archive may say of a result that it has fewer than the operator gives.
+/// A size by index, or a range of sizes. Checked, as a malformed archive may declare a lower rank than the operator
+/// returns.
 pub(crate) fn at<I>(sizes: &[Size], at: I) -> Result<&I::Output>
 where
     I: SliceIndex<[Size]> + Clone + Debug,
@@ -29,7 +30,7 @@ where
     }
 }
 
-/// A size that has to be known, and what it is to those who read the refusal.
+/// A static size. `what` names it in the error.
 pub(crate) fn known(size: &Size, what: &str) -> Result<i64> {
     match size.fixed() {
         Some(size) => Ok(size),
@@ -90,7 +91,7 @@ pub(crate) fn multiply(left: &Size, right: &Size) -> Size {
     }
 }
 
-/// The quotient, rounded down.
+/// Quotient, rounded down.
 pub(crate) fn divided(size: &Size, by: &Size) -> Size {
     match by {
         Size::Fixed(1) => size.clone(),
@@ -102,19 +103,19 @@ pub(crate) fn product<'a>(sizes: impl IntoIterator<Item = &'a Size>) -> Size {
     sizes.into_iter().fold(Size::Fixed(1), |product, size| multiply(&product, size))
 }
 
-/// The size that two broadcast to. None if they are known to differ.
+/// Broadcasts two sizes; `None` if they are known to differ.
 fn broadcast_one(left: &Size, right: &Size) -> Option<Size> {
     match (left, right) {
         (Size::Fixed(1), other) | (other, Size::Fixed(1)) => Some(other.clone()),
         (Size::Fixed(a), Size::Fixed(b)) => (a == b).then(|| left.clone()),
-        // A free size beside a known one is that, or 1.
+        // A symbolic size next to a static one equals it or is 1.
         (Size::Fixed(_), _) => Some(left.clone()),
         (_, Size::Fixed(_)) => Some(right.clone()),
         _ => Some(left.clone()),
     }
 }
 
-/// The sizes that two broadcast to.
+/// Broadcasts two shapes; `None` if they are known to differ.
 pub(crate) fn broadcast(left: &[Size], right: &[Size]) -> Option<Vec<Size>> {
     let rank = left.len().max(right.len());
     let at = |sizes: &[Size], index: usize| {
@@ -124,13 +125,13 @@ pub(crate) fn broadcast(left: &[Size], right: &[Size]) -> Option<Vec<Size>> {
     (0..rank).map(|index| broadcast_one(&at(left, index), &at(right, index))).collect()
 }
 
-/// How many elements a step along each dimension is, of a tensor whose last moves fastest.
+/// Strides of a contiguous tensor, in elements.
 pub(crate) fn strides(sizes: &[Size]) -> Vec<Size> {
     let mut strides = vec![Size::Fixed(1); sizes.len()];
     let mut step = Size::Fixed(1);
     for (stride, size) in strides.iter_mut().zip(sizes).rev() {
         stride.clone_from(&step);
-        // A size of 0 steps like one of 1.
+        // A size of 0 has the stride of a size of 1.
         if *size != Size::Fixed(0) {
             step = multiply(&step, size);
         }

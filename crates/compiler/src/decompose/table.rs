@@ -1,4 +1,4 @@
-//! Which function rewrites which operator.
+//! Lookup of the rule for an operator.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use foldhash::{HashMap, HashMapExt};
 use super::ops;
 use super::row::{Row, Rule};
 
-/// Room for the operators of a table, so that it does not grow while it is made: every command makes both.
+/// Capacity of the operator tables, which avoids regrowth, as every command builds both tables.
 pub(crate) const OPERATORS: usize = 1500;
 
 /// All rules by operator.
@@ -25,7 +25,7 @@ fn for_each_operator(row: &Row, run: &mut dyn FnMut(Cow<'static, str>)) {
     row.operators.iter().for_each(|pattern| for_each_name(pattern, run));
 }
 
-/// Takes the names that one with alternatives stands for: `conv{1,2}d` is `conv1d` and `conv2d`.
+/// Expands alternatives in a name: `conv{1,2}d` to `conv1d` and `conv2d`.
 pub(crate) fn for_each_name(pattern: &'static str, run: &mut dyn FnMut(Cow<'static, str>)) {
     match pattern.contains('{') {
         true => alternatives("", pattern, run),
@@ -41,7 +41,7 @@ fn alternatives(before: &str, pattern: &str, run: &mut dyn FnMut(Cow<'static, st
     all.split(',').for_each(|one| alternatives(&[before, plain, one].concat(), after, run));
 }
 
-/// What becomes of a call of this target; none if it stays what it is.
+/// The rule for a target; `None` if it is not decomposed.
 pub(crate) fn rule(target: &Target) -> Option<Rule> {
     let call = target.to_string();
     let of_all = || match target {

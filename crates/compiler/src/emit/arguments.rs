@@ -1,4 +1,4 @@
-//! Arguments of kernels as values.
+//! Kernel arguments as values.
 
 use coremill_pt2::{Argument, Kind, MemoryFormat, Node, Output, Parameter, ValueId as TorchId};
 use coremill_pte::program::{Value, ValueId};
@@ -8,12 +8,13 @@ use crate::error::{LoweringError, Result, refuse};
 use crate::kernels::kernel;
 
 impl<'m> Emitter<'m> {
-    /// Calls the kernel of an operator: its arguments, its outputs, and once more what it returns.
+    /// Calls the kernel of an operator with its arguments, its outputs, and the returned values, which repeat the
+    /// outputs.
     pub(super) fn kernel_call(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<()> {
         let Some(schema) = kernel(&node.target) else {
             refuse!("ExecuTorch's runtime has no kernel for `{}`", node.target);
         };
-        // Where elements lie one after the other, a view of them costs nothing.
+        // A view of a contiguous tensor needs no instruction.
         if schema.name == "aten::view_copy.out"
             && let (Some(Argument::Value(base)), [Output::Value(id)]) =
                 (node.argument("self"), node.outputs.as_slice())
@@ -53,7 +54,7 @@ impl<'m> Emitter<'m> {
             }
         }
         if returned.is_empty() {
-            // Kernels that give numbers write them where the result is.
+            // Kernels that return numbers write them to the result values.
             for output in outputs {
                 match output {
                     Output::Value(id) => arguments.push(self.define(frame, *id)?),
@@ -63,7 +64,7 @@ impl<'m> Emitter<'m> {
         } else {
             arguments.push(match returned.as_slice() {
                 [only] if !self.is_list(*only) => *only,
-                // A list of what is given, once more.
+                // A returned list repeats the list of outputs.
                 [only] => {
                     let again = self.plan.values[only.index()].clone();
                     self.add(again)?
@@ -126,7 +127,7 @@ impl<'m> Emitter<'m> {
                 MemoryFormat::ChannelsLast => 2,
                 MemoryFormat::ChannelsLast3d => 3,
             }),
-            // Strided, on the processor.
+            // Strided layout, on the CPU.
             (Argument::Layout(_), _) => Literal::Int(0),
             (Argument::Device(_), _) => Literal::Null,
             (
@@ -180,7 +181,7 @@ impl<'m> Emitter<'m> {
         self.literal(literal)
     }
 
-    /// The values of arguments that are all values or numbers.
+    /// Values of arguments that are all values or numbers.
     pub(super) fn operands(
         &mut self,
         frame: &mut Frame<'m>,
@@ -189,7 +190,7 @@ impl<'m> Emitter<'m> {
         items.iter().map(|item| self.value_of(frame, &Kind::Scalar, item)).collect()
     }
 
-    /// What torch's values in an argument are.
+    /// The id of a single-value output.
     pub(super) fn ids(output: &Output) -> Option<TorchId> {
         match output {
             Output::Value(id) => Some(*id),

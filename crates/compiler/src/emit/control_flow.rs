@@ -1,7 +1,7 @@
 //! Branches and loops as jumps.
 //!
-//! Graphs that are nested in the program become instructions of the same chain; what they give is copied to where the
-//! program expects it.
+//! Nested graphs are inlined into the instruction chain of the method. Their results are copied to the values that
+//! the program expects.
 
 use coremill_pt2::{Argument, Graph, Meta, Node, Size};
 use coremill_pte::program::{Instruction, ShapeDynamism, Value, ValueId};
@@ -40,7 +40,7 @@ impl<'m> Emitter<'m> {
         self.patch_jump_target(to_otherwise);
         self.inline_into(subgraph(node, 2)?, &operands, &results)?;
         self.patch_jump_target(to_end);
-        // Something of a branch may be needed after both.
+        // Results of the branches must stay live until after both branches.
         results.iter().flatten().for_each(|&result| self.touch(result));
         Ok(())
     }
@@ -66,7 +66,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// Runs a graph for each row of some tensors.
+    /// Runs a graph once per row of the given tensors.
     fn over_rows(
         &mut self,
         frame: &mut Frame<'m>,
@@ -95,7 +95,7 @@ impl<'m> Emitter<'m> {
                 Some(id) => Some(self.define(frame, id)?),
                 None => None,
             };
-            // Each turn makes it one row longer.
+            // The result grows by one row per iteration.
             if let Some(value) = value
                 && let Value::Tensor(tensor) = &mut self.plan.values[value.index()]
             {
@@ -148,12 +148,12 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// New values that hold what others do now.
+    /// Copies values to new variables.
     fn variables(&mut self, values: &[ValueId]) -> Result<Vec<ValueId>> {
         values.iter().map(|&value| self.copy(value)).collect()
     }
 
-    /// Gives variables their new values, all at once.
+    /// Assigns new values to variables simultaneously.
     fn assign_all(&mut self, variables: &[ValueId], given: &[ValueId]) -> Result<()> {
         if variables.len() != given.len() {
             refuse!(
@@ -164,7 +164,7 @@ impl<'m> Emitter<'m> {
         }
         let mut from = given.to_vec();
         for (position, value) in from.iter_mut().enumerate() {
-            // A variable that becomes another's new value may have changed before.
+            // The new value may itself be a variable that was assigned earlier.
             if *value != variables[position] && variables.contains(value) {
                 *value = self.copy(*value)?;
             }
@@ -177,7 +177,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// Emits a nested graph, and tells what it gives.
+    /// Emits a nested graph and returns its result values.
     fn inline(&mut self, graph: &'m Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         if graph.inputs.len() != inputs.len() {
             refuse!(
@@ -199,7 +199,7 @@ impl<'m> Emitter<'m> {
         self.operands(&mut frame, &graph.outputs)
     }
 
-    /// Emits a nested graph, and copies what it gives.
+    /// Emits a nested graph and copies its results.
     fn inline_into(
         &mut self,
         graph: &'m Graph,
@@ -218,7 +218,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// Values for the results of a call.
+    /// Defines values for the results of a call.
     fn results(&mut self, frame: &mut Frame<'m>, node: &'m Node) -> Result<Vec<Option<ValueId>>> {
         let outputs = node.outputs.iter();
         outputs
@@ -226,7 +226,7 @@ impl<'m> Emitter<'m> {
             .collect()
     }
 
-    /// Lets the first results of a call be these values.
+    /// Binds the first results of a call to existing values.
     fn bind(frame: &mut Frame<'m>, node: &'m Node, values: &[ValueId]) {
         for (output, &value) in node.outputs.iter().zip(values) {
             if let Some(id) = Self::ids(output) {
@@ -235,14 +235,14 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// A jump that is taken if a value is false; where to is said later.
+    /// Emits a jump taken if `condition` is false. Its target is patched later.
     fn jump_false(&mut self, condition: ValueId) -> usize {
         self.touch(condition);
         self.instructions.push(Instruction::JumpFalse { condition, target: u32::MAX });
         self.instructions.len() - 1
     }
 
-    /// Lets a jump lead to the next instruction.
+    /// Patches a jump to lead to the next instruction.
     fn patch_jump_target(&mut self, jump: usize) {
         let here = self.instructions.len();
         self.jump_to(jump, here);
@@ -254,7 +254,8 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// What was there before a loop and is used in it is needed until the loop has ended, and so is what it writes.
+    /// Extends lifetimes over a whole loop: values from before the loop that are used in it, and the values written
+    /// in it.
     fn close_loop(&mut self, start: usize, written: &[ValueId]) {
         let end = self.instructions.len();
         for storage in &mut self.storages {

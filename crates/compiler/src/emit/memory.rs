@@ -1,26 +1,26 @@
-//! Where the tensors that a method computes lie.
+//! Memory plan of the tensors that a method computes.
 //!
-//! All share one arena. Tensors whose lifetimes do not overlap may lie in the same place; the largest are placed first,
-//! each at the lowest offset that is free for as long as it lives.
+//! All tensors share one arena. Tensors whose lifetimes do not overlap may share memory. The largest tensors are
+//! placed first, each at the lowest offset that is free throughout its lifetime.
 
-/// What every offset is a multiple of.
+/// Alignment of offsets in bytes.
 const ALIGNMENT: u64 = 16;
 
-/// A tensor that needs a place.
+/// A tensor that needs memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allocation {
-    /// The bytes, at the largest sizes.
+    /// Size in bytes for the largest shape.
     pub(super) bytes: u64,
-    /// The instruction that writes to it first.
+    /// First instruction that writes to it.
     pub(super) first: usize,
-    /// The last instruction that uses it.
+    /// Last instruction that uses it.
     pub(super) last: usize,
 }
 
-/// An offset for each claim, and the bytes of all together; none if that is more than can be addressed.
+/// Returns an offset per claim and the arena size; `None` if the size overflows.
 pub(super) fn place(claims: &[Allocation]) -> Option<(Vec<u64>, u64)> {
     let mut order: Vec<usize> = (0..claims.len()).collect();
-    // Claims of one size stay in the order of the program.
+    // Ties keep program order.
     order.sort_by_key(|&at| (std::cmp::Reverse(claims[at].bytes), at));
     let mut offsets = vec![0; claims.len()];
     let mut total = 0u64;
@@ -29,7 +29,7 @@ pub(super) fn place(claims: &[Allocation]) -> Option<(Vec<u64>, u64)> {
         let claim = &claims[at];
         let size = claim.bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let mut offset = 0u64;
-        // Those placed are sorted by where they begin.
+        // `placed` is sorted by start offset.
         for &(start, end, other) in &placed {
             let other = &claims[other];
             let overlaps = claim.first <= other.last && other.first <= claim.last;

@@ -1,4 +1,4 @@
-//! A graph's values and calls.
+//! Values and calls of a method.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use super::pool::{self, Pool};
 use crate::error::{Error, LoweringError, Result, UnsupportedOp, refuse};
 use crate::partition::DELEGATE;
 
-/// Buffers of more bytes are not stored if they are zero, which is what memory holds at first.
+/// All-zero buffers above this size in bytes are not stored, because memory starts zeroed.
 const MAX_STORED_ZEROS: usize = 64 << 10;
 
-/// The plan of a method. All calls of the program have kernels, or call delegates by number.
+/// Creates the plan of a method. Every call of the program must have a kernel or call a delegate by number.
 pub(crate) fn plan(
     name: &str,
     program: &ExportedProgram,
@@ -49,7 +49,7 @@ pub(crate) fn plan(
     emitter.finish()
 }
 
-/// How Python nests inputs and outputs.
+/// Nesting of inputs and outputs in Python.
 fn container(program: &ExportedProgram) -> ContainerMetadata {
     let outermost = program.modules.iter().find(|module| module.path.is_empty());
     let signature = outermost.and_then(|module| module.signature.as_ref());
@@ -64,34 +64,34 @@ pub(super) struct Emitter<'m> {
     pool: &'m mut Pool,
     pub(super) plan: ExecutionPlan,
     pub(super) instructions: Vec<Instruction>,
-    /// Tensors that need a place.
+    /// Tensors that need memory.
     pub(super) storages: Vec<Storage>,
     storage_of: HashMap<ValueId, usize>,
-    /// Values that stand for themselves; many calls share one.
+    /// Literal values, shared between calls.
     literals: HashMap<Literal, ValueId>,
     operators: HashMap<Operator, u32>,
-    /// Inputs whose elements lie in another order than that of their dimensions, which copies stand for inside.
+    /// Inputs in another dimension order, mapped to copies in the standard order.
     reordered: HashMap<TorchId, ValueId>,
 }
 
-/// A tensor that needs a place.
+/// Memory of a tensor.
 pub(super) struct Storage {
-    /// The tensor, and views of it.
+    /// The tensor and its views.
     values: Vec<ValueId>,
     bytes: u64,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// What it holds at first.
+    /// Index of the initial data.
     initial: Option<u32>,
 }
 
-/// A value that never changes.
+/// A constant argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Literal {
     Null,
     Int(i64),
     Bool(bool),
-    /// The bits of the float.
+    /// Bit pattern of the float.
     Double(u64),
     String(String),
     IntList(Vec<ValueId>),
@@ -102,7 +102,7 @@ pub(super) enum Literal {
     EmptyTensor,
 }
 
-/// A graph that is being emitted: the program's, or one nested in it.
+/// A graph during emission: the program's graph or a nested one.
 pub(super) struct Frame<'m> {
     pub(super) graph: &'m Graph,
     pub(super) slots: Vec<Option<ValueId>>,
@@ -139,7 +139,7 @@ impl<'m> Emitter<'m> {
                 _ => {}
             }
         }
-        // Inside the program elements lie in the order of the dimensions.
+        // Inside the program every tensor is in standard dimension order.
         for (id, value, order) in reordered {
             let inside = self.copy_in_order(value, None)?;
             if let Value::Tensor(tensor) = &mut self.plan.values[value.index()] {
@@ -151,7 +151,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// The dimensions of an input as they lie in memory, the outermost first; none if they lie in their order.
+    /// Memory order of an input's dimensions, outermost first; `None` for the standard order.
     fn dim_order(&self, meta: &TensorMeta) -> Option<Vec<u8>> {
         let symbols = &self.program.symbols;
         let number = |size: &Size| match size {
@@ -182,7 +182,7 @@ impl<'m> Emitter<'m> {
         is_dense(&order).then_some(order)
     }
 
-    /// A tensor whose elements lie in the order of the dimensions, or what is there in the order that it has.
+    /// Copies a tensor to the standard dimension order, or into an existing tensor with its own order.
     fn copy_in_order(&mut self, from: ValueId, to: Option<ValueId>) -> Result<ValueId> {
         let to = match to {
             Some(to) => to,
@@ -249,7 +249,7 @@ impl<'m> Emitter<'m> {
 
     fn leave(&mut self, frame: &mut Frame<'m>) -> Result<()> {
         let program = self.program;
-        // What is given must not change when buffers and inputs get their new values.
+        // Outputs must not change when buffers and inputs get their new values.
         let mut changes = Vec::new();
         for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
             let place = match kind {
@@ -309,7 +309,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// The input of the graph that is of this kind and name.
+    /// Finds the graph input with a given kind and name.
     fn input_of(&self, is_it: impl Fn(&InputKind, &str) -> bool) -> Option<TorchId> {
         let graph = &self.program.graph;
         graph.inputs.iter().zip(&self.program.inputs).find_map(|(argument, kind)| match argument {
@@ -351,7 +351,7 @@ impl<'m> Emitter<'m> {
         Ok(plan)
     }
 
-    /// The value that stands for one of torch's.
+    /// The value for a value of the exported program.
     pub(super) fn slot(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId> {
         if let Some(value) = frame.slots[id.index()] {
             return Ok(value);
@@ -364,7 +364,7 @@ impl<'m> Emitter<'m> {
         Ok(value)
     }
 
-    /// A parameter, a buffer or a constant that nothing has used before.
+    /// Adds a parameter, buffer or constant on first use.
     fn stored(&mut self, id: TorchId) -> Result<ValueId> {
         let program = self.program;
         let value = program.graph.value(id);
@@ -407,7 +407,7 @@ impl<'m> Emitter<'m> {
         self.add(Value::Tensor(tensor))
     }
 
-    /// Makes a value for one of torch's that a call gives.
+    /// Defines the value of a call's result.
     pub(super) fn define(&mut self, frame: &mut Frame<'m>, id: TorchId) -> Result<ValueId> {
         let value = frame.graph.value(id);
         let made = self.new_value(&value.meta).map_err(|refusal| LoweringError {
@@ -431,7 +431,7 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// A tensor, not placed yet.
+    /// Describes a tensor without allocating memory.
     fn tensor(&self, meta: &TensorMeta) -> Result<Tensor> {
         let mut sizes = Vec::with_capacity(meta.sizes.len());
         let mut dynamism = ShapeDynamism::Static;
@@ -457,7 +457,7 @@ impl<'m> Emitter<'m> {
         Ok(tensor)
     }
 
-    /// Adds a tensor that lies in the arena from the first use to the last.
+    /// Adds a tensor that occupies the arena from its first to its last use.
     pub(super) fn add_planned(&mut self, tensor: Tensor) -> Result<ValueId> {
         let Some(bytes) = tensor.byte_length() else {
             refuse!("a tensor of {:?} takes more memory than can be addressed", tensor.sizes);
@@ -483,7 +483,7 @@ impl<'m> Emitter<'m> {
         Ok(ValueId(id))
     }
 
-    /// A value that never changes.
+    /// Returns the value for a literal, adding it on first use.
     pub(super) fn literal(&mut self, literal: Literal) -> Result<ValueId> {
         if let Some(&value) = self.literals.get(&literal) {
             return Ok(value);
@@ -510,10 +510,10 @@ impl<'m> Emitter<'m> {
         Ok(value)
     }
 
-    /// A tensor of other dimensions in the place of one that is there already; none where that cannot be.
+    /// Views an existing tensor with other dimensions, or returns `None` if it cannot be viewed.
     ///
-    /// Buffers change while what was made of them stays, and so do variables of loops, which only nested graphs
-    /// see.
+    /// Buffers and loop variables change while values derived from them must not, so they are not viewed. Only
+    /// nested graphs see loop variables.
     pub(super) fn view(
         &mut self,
         frame: &mut Frame<'m>,
@@ -540,7 +540,7 @@ impl<'m> Emitter<'m> {
         Ok(Some(value))
     }
 
-    /// Notes that the next instruction uses a value.
+    /// Marks a value as used by the next instruction.
     pub(super) fn touch(&mut self, value: ValueId) {
         self.touch_at(value, self.instructions.len());
     }
@@ -567,7 +567,7 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// Calls a kernel.
+    /// Emits a kernel call.
     pub(super) fn call(
         &mut self,
         name: &str,
@@ -589,7 +589,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// A tensor or a number with the elements of another, which may change afterwards.
+    /// Copies a tensor or number to a new value that may change afterwards.
     pub(super) fn copy(&mut self, value: ValueId) -> Result<ValueId> {
         let copy = match self.plan.values[value.index()].clone() {
             Value::Tensor(tensor) => self.add_planned(Tensor {
@@ -603,7 +603,7 @@ impl<'m> Emitter<'m> {
         Ok(copy)
     }
 
-    /// Copies the elements of a tensor to another, or a number.
+    /// Copies a tensor's elements or a number to an existing value.
     pub(super) fn assign(&mut self, to: ValueId, from: ValueId) -> Result<()> {
         if !matches!(self.plan.values[to.index()], Value::Tensor(_)) {
             self.instructions.push(Instruction::Move { from, to });
@@ -614,7 +614,7 @@ impl<'m> Emitter<'m> {
     }
 }
 
-/// A number that a program takes or gives, whatever is given to it.
+/// Placeholder value of a number that is an input or output of the program.
 fn plain(argument: &Argument) -> Value {
     match argument {
         Argument::Int(number) => Value::Int(*number),
@@ -624,14 +624,14 @@ fn plain(argument: &Argument) -> Value {
     }
 }
 
-/// The largest value of a size.
+/// Upper bound of a size.
 pub(super) fn largest(size: &Size, symbols: &Symbols) -> Option<i64> {
     let symbolic = match size {
         Size::Fixed(extent) => return Some(*extent),
         Size::Symbolic(symbolic) => symbolic,
     };
     let high = symbolic.expression.evaluate(&|id| symbols.get(id).maximum)?.integer()?;
-    // An expression may also fall where its symbols grow.
+    // An expression may also decrease as its symbols grow.
     let low = symbolic.expression.evaluate(&|id| symbols.get(id).minimum);
     Some(low.and_then(|low| low.integer()).map_or(high, |low| low.max(high)))
 }

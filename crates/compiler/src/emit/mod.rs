@@ -1,13 +1,13 @@
-//! A program as ExecuTorch's runtime runs it: values, and instructions that call delegates and kernels on them.
+//! Emission of ExecuTorch programs: values, and instructions that call delegates and kernels.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `method` | a graph's values and calls |
-//! | `arguments` | arguments of kernels as values |
+//! | `method` | values and calls of a graph |
+//! | `arguments` | kernel arguments as values |
 //! | `control_flow` | branches and loops as jumps |
-//! | `memory` | where tensors lie |
+//! | `memory` | memory plan of tensors |
 //! | `pool` | constants |
-//! | `payload` | what a delegate is given |
+//! | `payload` | payloads of delegates |
 
 mod arguments;
 mod control_flow;

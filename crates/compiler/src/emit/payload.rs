@@ -1,4 +1,4 @@
-//! What a delegate is given: a model, and what ExecuTorch's backend wants to know of it.
+//! Payload of a delegate: a model, and metadata for ExecuTorch's backend.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ use coremill_pte::coreml::{
 use crate::error::{Error, LoweringError};
 use crate::options::ModelType;
 
-/// By the name of an operation the numbers of the calls that it comes from.
+/// Call numbers by operation name.
 pub(crate) type Handles = Vec<(String, Vec<i64>)>;
 
-/// The payload of a model, and its identifier, which is derived from the content. With several functions it is described
-/// by method.
+/// The payload of a model, and an identifier derived from its content. A model with several functions is described
+/// per method.
 ///
-/// `origins` says by the name of a value the number of the call that it was made for.
+/// `origins` maps value names to call numbers.
 pub(crate) fn payload(
     model: &Model,
     kind: ModelType,
@@ -34,7 +34,8 @@ pub(crate) fn payload(
     with_contents(model, kind, name, origins, write).map(|(made, _)| made)
 }
 
-/// The same in memory, for which `room` is asked when its length is known, and what calls operations come from.
+/// Writes the payload to memory that `room` allocates once the size is known. Also returns the calls of each
+/// operation.
 pub(crate) fn payload_in<R: AsMut<[u8]>>(
     model: &Model,
     kind: ModelType,
@@ -83,17 +84,17 @@ fn fault(error: coremill_pte::Error) -> Error {
     Error::Fault(error.to_string())
 }
 
-/// What a payload holds.
+/// Contents of a payload.
 struct Contents<'m> {
     model: &'m Model,
-    /// Where the files of the model lie.
+    /// Directory of the model's files.
     root: &'static str,
     name: &'m str,
     info: Option<&'m DebugInfo>,
 }
 
 impl Contents<'_> {
-    /// The directory with the files of the model, and the identifier.
+    /// Builds the directory of the model's files, and the identifier.
     fn directory(&self, tree: VirtualDirectory) -> Result<(Directory, String), Error> {
         let metadata = Metadata {
             identifier: identifier(&tree.content),
@@ -115,13 +116,13 @@ impl Contents<'_> {
         Ok((directory, metadata.identifier))
     }
 
-    /// A payload whose weights are read for their hashes, and again by whoever reads it.
+    /// Creates a payload whose weights are read once for their hashes and again when the payload is read.
     fn deferred(&self, unhashed: &PendingPackage<'_>) -> Result<(ByteRope, String), Error> {
         let (directory, identifier) = self.directory(unhashed.tree().map_err(unwritable)?)?;
         Ok((directory.to_data().map_err(fault)?, identifier))
     }
 
-    /// A payload in memory, for which `room` is asked when its length is known. Weights are read once.
+    /// Writes a payload to memory that `room` allocates once the size is known. Weights are read only once.
     fn in_memory<R: AsMut<[u8]>>(
         &self,
         unhashed: &PendingPackage<'_>,
@@ -141,7 +142,7 @@ impl Contents<'_> {
                 format!("a payload of {} bytes has the lengths {lengths:?}", outline.len());
             return Err(Error::Fault(message));
         }
-        // What lies between the weights.
+        // Copies the bytes between the weights.
         let mut written: Vec<_> = unhashed.weights().filter_map(|path| place(&path)).collect();
         written.sort_by_key(|place| place.start);
         written.push(data.len()..data.len());
@@ -155,7 +156,7 @@ impl Contents<'_> {
     }
 }
 
-/// Which calls the operations come from.
+/// Records the source calls of operations.
 fn debug_info(model: &Model, origins: &HashMap<String, i64>) -> DebugInfo {
     let mut info =
         DebugInfo { version_info: env!("CARGO_PKG_VERSION").to_owned(), ..DebugInfo::default() };
@@ -211,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Elements that differ, by the file that a weight goes to.
+    /// Weight elements that differ depending on the file they are written to.
     struct Elements;
 
     impl text::Weights for Elements {

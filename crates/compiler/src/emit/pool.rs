@@ -1,4 +1,4 @@
-//! Constants of a program, which its methods share: each distinct run of bytes is there once.
+//! Constants of a program, deduplicated across its methods by content.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use coremill_tensor::LazyTensor;
 use crate::error::{Error, LoweringError, Result};
 use crate::parts::plain;
 
-/// What hashing looks at in a step.
+/// Bytes hashed per step.
 const HASHED: usize = 1 << 20;
 
-/// The data of a program's tensors.
+/// Tensor data of a program.
 #[derive(Default)]
 pub(crate) struct Pool {
     pub(crate) constants: Vec<ByteRope>,
@@ -22,12 +22,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The number of a constant of these bytes.
+    /// Index of a constant with this content.
     pub(super) fn constant(&mut self, data: ByteRope) -> Result<u32, Error> {
         intern(&mut self.constants, &mut self.known_constants, data)
     }
 
-    /// The number of bytes that a tensor has at first.
+    /// Index of a tensor's initial data with this content.
     pub(super) fn initial(&mut self, data: ByteRope) -> Result<u32, Error> {
         intern(&mut self.initial, &mut self.known_initial, data)
     }
@@ -48,7 +48,7 @@ fn intern(
     }))
 }
 
-/// The hash of bytes, which are never in memory together.
+/// Hash of bytes that are streamed instead of loaded.
 pub(super) fn hash(data: &ByteRope) -> Result<blake3::Hash, Error> {
     let mut hasher = blake3::Hasher::new();
     let read = data.for_each_window(HASHED, &mut |bytes| {
@@ -63,7 +63,7 @@ pub(super) fn hash(data: &ByteRope) -> Result<blake3::Hash, Error> {
     Ok(hasher.finalize())
 }
 
-/// The elements of a stored tensor in the order of its dimensions.
+/// Elements of a stored tensor in standard dimension order.
 pub(super) fn elements(name: &str, stored: &StoredValue) -> Result<ByteRope> {
     let tensor = plain(name, stored)?;
     if let Some(run) = tensor.contiguous() {

@@ -1,8 +1,8 @@
-//! The builder of lowered functions: MIL's, with what lowerings know about values.
+//! Builder of lowered functions: MIL's builder plus information about values.
 //!
-//! Whatever can be computed when the program is compiled is: an operation on constants gives a constant,
-//! and so does one whose result inference knows, the shape of a tensor with fixed dimensions for instance.
-//! Floats are `fp32` here; the precision of the finished program is chosen by a pass.
+//! Constant expressions are folded at compile time: operations on constants, and operations whose result type
+//! inference knows, such as the shape of a static tensor. Floats are `fp32` here; a pass chooses the precision of
+//! the finished program.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
@@ -19,7 +19,7 @@ use super::dtype::core_dtype;
 use super::value::{CompressedTensor, HighRank, Int, Number, Scalar};
 use crate::error::{LoweringError, Result, refuse};
 
-/// A value that was appended, unless it was refused.
+/// The appended value, or an error.
 pub(crate) type ValueResult = Result<ValueId>;
 
 /// Appends an operation with one result: `emit!(builder, OpKind::Gelu, x, mode = "EXACT")`. A parameter without an
@@ -42,7 +42,7 @@ macro_rules! emit_many {
 }
 pub(crate) use emit_many;
 
-/// A parameter and what is bound to it.
+/// A parameter and its argument.
 macro_rules! bound {
     ($parameter:ident) => {
         (stringify!($parameter), $crate::lower::builder::Arg::from($parameter))
@@ -53,33 +53,33 @@ macro_rules! bound {
 }
 pub(crate) use bound;
 
-/// The most operations of a program, its constants included: what unrolls without end is refused.
+/// Maximum number of operations of a program, including constants. Limits unrolling.
 const MAX_OPERATIONS: usize = 1 << 20;
 
-/// Results of more elements are computed by the program rather than stored in it, unless what they are
-/// computed from is as large.
+/// Maximum number of elements of a folded constant. A larger result is computed at run time unless its operands are
+/// as large.
 const MAX_FOLDED_ELEMENTS: u64 = 1 << 20;
 
-/// A function that grows at its end. Dereferences to MIL's builder, which names, infers and appends.
+/// A function under construction. Dereferences to MIL's builder, which names, infers and appends.
 pub(crate) struct Builder {
     pub(crate) mil: FunctionBuilder,
-    /// For each open block the dimensions that were read off tensors in it.
+    /// For each open block, the dimensions already read off tensors.
     dims: Vec<HashMap<(ValueId, usize), ValueId>>,
-    /// What tensors of more axes than Core ML has stand for.
+    /// Low-rank representations of tensors with a higher rank than Core ML supports.
     pub(super) high_rank: HashMap<ValueId, HighRank>,
-    /// What weights that are stored compressed stand for.
+    /// Contents of weights that are stored compressed.
     pub(super) compressed: HashMap<ValueId, CompressedTensor>,
-    /// What tensors were before they were repeated as often as is known only when the program runs.
+    /// Maps a tensor with a dynamic repeat count to the tensor before the repetition.
     pub(super) repeated: HashMap<ValueId, ValueId>,
-    /// Names that are reserved for outputs.
+    /// Names reserved for outputs.
     output_names: HashSet<String>,
-    /// Names that are reserved for inputs.
+    /// Names reserved for inputs.
     input_names: HashSet<String>,
-    /// Whether what is appended stays in `fp32`, whatever the precision of the program.
+    /// Whether new operations stay in `fp32`, independent of the program's precision.
     pub(crate) exact: bool,
-    /// What was appended so.
+    /// The values that stay in `fp32`.
     pub(crate) exact_values: HashSet<ValueId>,
-    /// What values are named that are appended now.
+    /// Base name of new values.
     pub(crate) label: String,
 }
 
@@ -97,10 +97,10 @@ impl DerefMut for Builder {
     }
 }
 
-/// What is bound to a parameter.
+/// Argument of a parameter.
 #[derive(Clone, Debug)]
 pub(crate) enum Arg {
-    /// Nothing: the parameter has its default.
+    /// No argument: the parameter has its default.
     Absent,
     One(Binding),
     Many(Vec<Binding>),
@@ -126,14 +126,14 @@ impl Builder {
         self.function.opset
     }
 
-    /// Adds an input to the function. Inputs come before operations.
+    /// Adds an input to the function. Inputs precede operations.
     pub(crate) fn input(&mut self, name: &str, ty: Type) -> ValueId {
         let is_reserved = self.input_names.remove(name);
         let name = if is_reserved { name.to_owned() } else { self.fresh_name(name) };
         self.mil.input(name, ty)
     }
 
-    /// Opens a block inside the current one; operations go there until [`Builder::close_block`].
+    /// Opens a nested block. Operations are appended to it until [`Builder::close_block`].
     pub(crate) fn open_block(&mut self, inputs: &[(String, Type)]) -> Vec<ValueId> {
         self.dims.push(HashMap::new());
         self.mil.open_block(inputs)
@@ -145,7 +145,7 @@ impl Builder {
         self.mil.close_block(outputs.to_vec())
     }
 
-    /// A constant that later operations refer to by name.
+    /// Adds a constant that later operations can use.
     pub(crate) fn constant(&mut self, constant: Constant) -> ValueId {
         self.mil.constant(&self.label, constant)
     }
@@ -159,7 +159,7 @@ impl Builder {
         self.append_one(operation(kind, arguments))
     }
 
-    /// Appends an operation with one result that was put together by hand.
+    /// Appends an [`Op`] with one result.
     pub(crate) fn append_one(&mut self, op: Op) -> ValueResult {
         match self.append(op)?[..] {
             [value] => Ok(value),
@@ -167,18 +167,18 @@ impl Builder {
         }
     }
 
-    /// Appends an operation with one result, even if the result is known now.
+    /// Appends an operation with one result, even if it could be folded.
     pub(crate) fn append_unfolded(&mut self, op: Op) -> ValueResult {
         let outcomes = self.inferred(&op)?;
         Ok(self.append_inferred(op, outcomes)[0])
     }
 
-    /// A value that an operation of its own gives.
+    /// Copies a value with an operation of its own.
     pub(crate) fn copied(&mut self, value: ValueId) -> ValueResult {
         self.append_unfolded(operation(OpKind::Identity, [("x", value.into())]))
     }
 
-    /// Appends an operation that was put together by hand.
+    /// Appends an [`Op`].
     pub(crate) fn append(&mut self, op: Op) -> Result<Vec<ValueId>> {
         if self.function.op_count() >= MAX_OPERATIONS {
             refuse!("takes the program beyond {MAX_OPERATIONS} operations");
@@ -210,7 +210,7 @@ impl Builder {
         outputs
     }
 
-    /// Reserves a name for [`Builder::input`] if it is free: values that are computed from inputs get others.
+    /// Reserves a name for [`Builder::input`] if it is free, so that computed values get other names.
     pub(crate) fn reserve_input(&mut self, name: &str) {
         if self.reserve(name) {
             self.input_names.insert(name.to_owned());
@@ -223,7 +223,7 @@ impl Builder {
         self.output_names.insert(name.to_owned());
     }
 
-    /// Gives a value a name, or the name and a number if something else has it.
+    /// Renames a value. A number is added to the name if it is taken.
     pub(crate) fn rename(&mut self, value: ValueId, name: &str) {
         if self.function.value(value).name != name {
             let is_reserved = self.output_names.remove(name);
@@ -232,7 +232,7 @@ impl Builder {
         }
     }
 
-    /// The constant that a value is.
+    /// The constant of a value.
     pub(crate) fn known(&self, value: ValueId) -> Option<&Constant> {
         self.function.constant(value)
     }
@@ -242,18 +242,18 @@ impl Builder {
         self.analysis.folded(value)
     }
 
-    /// The element type of a tensor.
+    /// Element type of a tensor.
     pub(crate) fn dtype(&self, value: ValueId) -> DType {
         self.analysis.ty(value).map_or(DType::String, dtype_of)
     }
 
-    /// The dimensions of a tensor.
+    /// Dimensions of a tensor.
     pub(crate) fn shape(&self, value: ValueId) -> &[Dim] {
         let ty = self.analysis.ty(value).and_then(|ty| ty.unwrap_state().as_tensor());
         ty.map_or(&[], |ty| &ty.shape)
     }
 
-    /// The dimensions of a tensor, if all are fixed.
+    /// Dimensions of a static tensor.
     pub(crate) fn fixed_shape(&self, value: ValueId) -> Option<Vec<u64>> {
         self.shape(value).iter().map(Dim::known).collect()
     }
@@ -262,7 +262,7 @@ impl Builder {
         self.shape(value).len()
     }
 
-    /// One dimension of a tensor, as a value if it is not fixed.
+    /// One dimension of a tensor: a constant, or a value if it is dynamic.
     pub(crate) fn dim(&mut self, value: ValueId, axis: usize) -> Result<Int> {
         if let Some(&dim) = self.high_rank.get(&value).and_then(|folded| folded.dims.get(axis)) {
             return Ok(dim);
@@ -284,7 +284,7 @@ impl Builder {
         }
     }
 
-    /// The dimensions that were read in the innermost block.
+    /// Dimensions already read in the innermost block.
     fn innermost_dims(&mut self) -> &mut HashMap<(ValueId, usize), ValueId> {
         self.dims.last_mut().expect("the body is never closed")
     }
@@ -296,7 +296,7 @@ impl Builder {
         emit!(self, OpKind::SliceByIndex, x = vector, begin, end, squeeze_mask)
     }
 
-    /// States what the open dimensions of a tensor are, which then need not be read off it.
+    /// Records known values of a tensor's dynamic dimensions, so that they need not be read off it.
     pub(crate) fn note_dims(&mut self, value: ValueId, dims: &[Int]) {
         for (axis, dim) in dims.iter().enumerate() {
             if let Int::Computed(dim) = dim {
@@ -327,7 +327,7 @@ impl Builder {
         }
     }
 
-    /// A vector of integers, to bind to `shape`, `begin` and the like.
+    /// A vector of integers, for parameters such as `shape` or `begin`.
     pub(crate) fn ints(&mut self, ints: &[Int]) -> Result<Arg> {
         let known: Option<Vec<i64>> = ints.iter().map(|int| int.known()).collect();
         if let Some(known) = known {
@@ -348,12 +348,12 @@ impl Builder {
         Ok(emit!(self, OpKind::Concat, values, axis = 0, interleave = false)?.into())
     }
 
-    /// The extents that are fixed, by axis.
+    /// Static sizes by axis.
     pub(crate) fn extents(&self, value: ValueId) -> Vec<Option<u64>> {
         self.shape(value).iter().map(Dim::known).collect()
     }
 
-    /// A tensor in another of Core ML's element types.
+    /// Casts to another element type of Core ML.
     pub(crate) fn cast(&mut self, x: ValueId, dtype: DType) -> ValueResult {
         if self.dtype(x) == dtype {
             return Ok(x);
@@ -361,12 +361,12 @@ impl Builder {
         emit!(self, OpKind::Cast, x, dtype = dtype.name())
     }
 
-    /// A tensor in the element type that Core ML computes torch's in.
+    /// Casts to Core ML's equivalent of torch's element type.
     pub(crate) fn cast_to(&mut self, value: ValueId, dtype: ScalarType) -> ValueResult {
         self.cast(value, core_dtype(dtype)?)
     }
 
-    /// `x op y`, both of one element type.
+    /// `x op y` for operands of one element type.
     pub(crate) fn binary(
         &mut self,
         kind: OpKind,
@@ -382,7 +382,7 @@ impl Builder {
     }
 }
 
-/// The constants that an operation gives, unless they are many and nothing it takes is as large.
+/// Folds an operation to constants, unless the results are large and no operand is as large.
 fn folded_constants(
     function: &Function,
     op: &Op,
@@ -392,7 +392,7 @@ fn folded_constants(
     fold(function, op, outcomes, most).map_err(|error| infer::InferError::new(error.to_string()))
 }
 
-/// An operation with these arguments, those that are absent left out.
+/// Creates an operation; absent arguments are omitted.
 pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str, Arg); N]) -> Op {
     let mut op = Op::new(kind);
     for (name, argument) in arguments {
@@ -405,7 +405,7 @@ pub(crate) fn operation<const N: usize>(kind: OpKind, arguments: [(&'static str,
     op
 }
 
-/// An integer as Core ML has them.
+/// Converts an integer to Core ML's 32 bits.
 pub(crate) fn int32(value: i64) -> Result<i32> {
     i32::try_from(value).map_err(|_| {
         LoweringError::new(format!(
@@ -439,7 +439,7 @@ impl From<ValueId> for Arg {
 }
 
 impl From<&[ValueId]> for Arg {
-    /// Values for a parameter that takes several.
+    /// Values of a variadic parameter.
     fn from(values: &[ValueId]) -> Arg {
         Arg::Many(values.iter().map(|&value| Binding::Value(value)).collect())
     }

@@ -1,4 +1,4 @@
-//! One call about to be lowered, as the lowerings of its operator see it.
+//! A call being lowered, as seen by the lowering of its operator.
 
 use std::ops::{Deref, DerefMut};
 
@@ -13,7 +13,7 @@ use super::{Frame, Lowering};
 use crate::decompose::call::{position, spatial};
 use crate::error::{LoweringError, Result, refuse};
 
-/// What a lowering gives: something for each result of the call, lists of results flattened.
+/// One value per result of the call; list results are flattened.
 pub(crate) type Results = Result<Vec<LoweredValue>>;
 
 /// A call. Dereferences to the [`Builder`] that operations are appended with.
@@ -42,7 +42,7 @@ impl<'p> Call<'_, 'p> {
         self.frame.graph
     }
 
-    /// The argument of that name.
+    /// The argument with this name.
     pub(crate) fn argument(&self, name: &str) -> Result<&'p Argument> {
         match self.node.argument(name) {
             Some(argument) => Ok(argument),
@@ -50,28 +50,28 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// The operation of MIL that the operator's own name stands for in formulas: `exp`, `lt`, `max`.
+    /// The MIL operation for the operator's own name, used in formulas: `exp`, `lt`, `max`.
     pub(crate) fn matching_op(&self) -> Result<OpKind> {
         let name = self.node.target.name();
         kind(name.rsplit('.').next().unwrap_or(name).trim_start_matches("sym_"))
     }
 
-    /// Of how many dimensions the operator's windows or images are.
+    /// Number of spatial dimensions in the operator's name.
     pub(crate) fn spatial(&self) -> usize {
         spatial(self.node.target.name())
     }
 
-    /// Whether the argument of that name is there and is not None.
+    /// Whether an argument is present and not `None`.
     pub(crate) fn has(&self, name: &str) -> bool {
         !matches!(self.node.argument(name), None | Some(Argument::None))
     }
 
-    /// What an argument became; only for values.
+    /// The lowered value of an argument.
     pub(crate) fn lowered(&mut self, argument: &Argument) -> Result<LoweredValue> {
         self.lowering.argument(self.frame, argument)
     }
 
-    /// A tensor.
+    /// A tensor argument.
     pub(crate) fn tensor(&mut self, name: &str) -> Result<Tensor> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
@@ -80,22 +80,22 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// The elements of a tensor.
+    /// The value of a tensor argument.
     pub(crate) fn value(&mut self, name: &str) -> ValueResult {
         Ok(self.tensor(name)?.value)
     }
 
-    /// The elements of a tensor, if one is given.
+    /// The value of an optional tensor argument.
     pub(crate) fn optional_value(&mut self, name: &str) -> Result<Option<ValueId>> {
         Ok(self.optional_tensor(name)?.map(|tensor| tensor.value))
     }
 
-    /// A tensor, if one is given.
+    /// An optional tensor argument.
     pub(crate) fn optional_tensor(&mut self, name: &str) -> Result<Option<Tensor>> {
         if self.has(name) { self.tensor(name).map(Some) } else { Ok(None) }
     }
 
-    /// The tensors of a list; none for those that are None.
+    /// A list of optional tensors.
     pub(crate) fn optional_tensors(&mut self, name: &str) -> Result<Vec<Option<Tensor>>> {
         let Argument::List(items) = self.argument(name)? else {
             refuse!("`{name}` is not a list of tensors");
@@ -111,20 +111,20 @@ impl<'p> Call<'_, 'p> {
         Ok(tensors)
     }
 
-    /// The tensors of a list.
+    /// A list of tensors.
     pub(crate) fn tensors(&mut self, name: &str) -> Result<Vec<Tensor>> {
         let tensors = self.optional_tensors(name)?.into_iter().collect::<Option<Vec<_>>>();
         tensors.ok_or_else(|| LoweringError::new(format!("`{name}` lacks one of its tensors")))
     }
 
-    /// A number of any type.
+    /// A number argument of any type.
     pub(crate) fn number(&mut self, name: &str) -> Result<Number> {
         let argument = self.argument(name)?;
         let number = self.lowered(argument)?.number();
         number.ok_or_else(|| LoweringError::new(format!("`{name}` is not a number")))
     }
 
-    /// An integer, which may be computed when the program runs.
+    /// An integer argument, possibly computed at run time.
     pub(crate) fn int(&mut self, name: &str) -> Result<Int> {
         let argument = self.argument(name)?;
         self.int_of(name, argument)
@@ -135,17 +135,17 @@ impl<'p> Call<'_, 'p> {
         int.ok_or_else(|| LoweringError::new(format!("`{name}` is not an integer")))
     }
 
-    /// An integer, if one is given.
+    /// An optional integer.
     pub(crate) fn optional_int(&mut self, name: &str) -> Result<Option<Int>> {
         if self.has(name) { self.int(name).map(Some) } else { Ok(None) }
     }
 
-    /// An integer that is known now.
+    /// A constant integer.
     pub(crate) fn known_int(&mut self, name: &str) -> Result<i64> {
         self.int(name)?.known().ok_or_else(|| computed(name))
     }
 
-    /// Integers, some of which may be computed when the program runs.
+    /// Integers, possibly computed at run time.
     pub(crate) fn int_list(&mut self, name: &str) -> Result<Vec<Int>> {
         match self.argument(name)? {
             Argument::List(items) => items.iter().map(|item| self.int_of(name, item)).collect(),
@@ -154,14 +154,14 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// Integers that are known now; empty if the argument is None.
+    /// Constant integers; empty for `None`.
     pub(crate) fn known_ints(&mut self, name: &str) -> Result<Vec<i64>> {
         let ints = self.int_list(name)?;
         let known: Option<Vec<_>> = ints.into_iter().map(Int::known).collect();
         known.ok_or_else(|| computed(name))
     }
 
-    /// Integers that are known now, one for each of `count` dimensions; one alone stands for all.
+    /// Constant integers for `count` dimensions. A single integer applies to all.
     pub(crate) fn per_dimension(&mut self, name: &str, count: usize) -> Result<Vec<i32>> {
         let mut ints = self.known_ints(name)?;
         if let ([only], true) = (ints.as_slice(), count > 1) {
@@ -173,7 +173,7 @@ impl<'p> Call<'_, 'p> {
         ints.into_iter().map(int32).collect()
     }
 
-    /// A float that is known now; integers are taken for floats.
+    /// A constant float; integers are converted.
     pub(crate) fn float(&mut self, name: &str) -> Result<f64> {
         let number = self.number(name)?.known();
         number.ok_or_else(|| {
@@ -181,12 +181,12 @@ impl<'p> Call<'_, 'p> {
         })
     }
 
-    /// A float that is known now, if one is given.
+    /// An optional constant float.
     pub(crate) fn optional_float(&mut self, name: &str) -> Result<Option<f64>> {
         if self.has(name) { self.float(name).map(Some) } else { Ok(None) }
     }
 
-    /// Floats that are known now; empty if the argument is None.
+    /// Constant floats; empty for `None`.
     pub(crate) fn floats(&mut self, name: &str) -> Result<Vec<f64>> {
         let Argument::List(items) = self.argument(name)? else { return Ok(Vec::new()) };
         let float = |item: &Argument| match item {
@@ -197,7 +197,7 @@ impl<'p> Call<'_, 'p> {
         items.iter().map(float).collect()
     }
 
-    /// True or false.
+    /// A boolean argument.
     pub(crate) fn flag(&self, name: &str) -> Result<bool> {
         match self.argument(name)? {
             Argument::Bool(value) => Ok(*value),
@@ -207,7 +207,7 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// A text; none if the argument is None.
+    /// A string; `None` if the argument is None.
     pub(crate) fn text(&self, name: &str) -> Result<Option<&'p str>> {
         match self.argument(name)? {
             Argument::Text(text) => Ok(Some(text)),
@@ -216,7 +216,7 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// An element type; none if the argument is None.
+    /// An element type; `None` if the argument is None.
     pub(crate) fn scalar_type(&self, name: &str) -> Result<Option<ScalarType>> {
         match self.argument(name)? {
             Argument::ScalarType(ty) => Ok(Some(*ty)),
@@ -225,7 +225,7 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// A graph that is an argument, by position.
+    /// A graph argument, by position.
     pub(crate) fn subgraph(&self, position: usize) -> Result<&'p Subgraph> {
         match self.node.arguments.get(position) {
             Some(Argument::Graph(graph)) => Ok(graph),
@@ -233,13 +233,13 @@ impl<'p> Call<'_, 'p> {
         }
     }
 
-    /// What torch knows of a result; results of lists are counted through.
+    /// Type that torch recorded for a result. The items of a list result are counted separately.
     pub(crate) fn result_meta(&self, index: usize) -> Option<&'p Meta> {
         let id = self.node.results().nth(index).flatten()?;
         Some(&self.frame.graph.value(id).meta)
     }
 
-    /// What torch knows of a result that is a tensor.
+    /// Type that torch recorded for a tensor result.
     pub(crate) fn result_tensor(&self, index: usize) -> Result<&'p TensorMeta> {
         match self.result_meta(index) {
             Some(Meta::Tensor(meta)) => Ok(meta),
@@ -252,12 +252,12 @@ impl<'p> Call<'_, 'p> {
         Ok(self.result_tensor(0)?.dtype)
     }
 
-    /// The sizes of a result as far as torch knew them.
+    /// Static sizes of a result; `None` if dynamic.
     pub(crate) fn result_sizes(&self, index: usize) -> Result<Vec<Option<i64>>> {
         Ok(self.result_tensor(index)?.sizes.iter().map(Size::fixed).collect())
     }
 
-    /// Whether anything takes a result; results of lists are counted through.
+    /// Whether a result is used. The items of a list result are counted separately.
     pub(crate) fn is_used(&self, index: usize) -> bool {
         let Some(wanted) = self.node.results().nth(index).flatten() else { return false };
         let graph = self.graph();
@@ -268,13 +268,13 @@ impl<'p> Call<'_, 'p> {
         used
     }
 
-    /// The sizes of the first result, which an argument gives as far as torch left them open.
+    /// Sizes of the first result; dynamic ones come from an argument.
     pub(crate) fn sizes_for_result(&mut self, name: &str) -> Result<Vec<Int>> {
         let sizes = self.int_list(name)?;
         self.as_result(&sizes)
     }
 
-    /// Sizes of the first result, and those that torch knew in their place.
+    /// Replaces `sizes` of the first result by the static sizes that torch recorded.
     pub(crate) fn as_result(&self, sizes: &[Int]) -> Result<Vec<Int>> {
         let known = self.result_sizes(0)?;
         if known.len() != sizes.len() {
@@ -284,34 +284,34 @@ impl<'p> Call<'_, 'p> {
         Ok(pairs.map(|(&size, known)| known.map_or(size, Int::Known)).collect())
     }
 
-    /// A tensor with the dimensions of the first result, which `sizes` gives as far as torch left them open.
+    /// Reshapes to the first result; dynamic sizes come from `sizes`.
     pub(crate) fn resized(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let sizes = self.as_result(sizes)?;
         self.with_sizes(x, &sizes)
     }
 
-    /// One real tensor as the only result, of the element type that torch says.
+    /// Returns one real tensor with the element type that torch recorded.
     pub(crate) fn give(&self, value: ValueId) -> Results {
         Ok(vec![LoweredValue::tensor(value, self.result_dtype()?)])
     }
 
-    /// Several real tensors, of the element types that torch says.
+    /// Returns several real tensors with the element types that torch recorded.
     pub(crate) fn give_all(&self, values: &[ValueId]) -> Results {
         let lowered = values.iter().enumerate().map(|(index, &value)| {
-            // A result that nothing uses has no type.
+            // The type of an unused result is unknown.
             let dtype = self.result_tensor(index).map_or(ScalarType::Float32, |meta| meta.dtype);
             LoweredValue::tensor(value, dtype)
         });
         Ok(lowered.collect())
     }
 
-    /// An axis counted from the front.
+    /// Index of an axis argument.
     pub(crate) fn axis(&mut self, name: &str, rank: usize) -> Result<usize> {
         let axis = self.known_int(name)?;
         position(axis, rank)
     }
 
-    /// Axes counted from the front.
+    /// Indices of axis arguments.
     pub(crate) fn axes(&mut self, name: &str, rank: usize) -> Result<Vec<usize>> {
         self.known_ints(name)?.into_iter().map(|axis| position(axis, rank)).collect()
     }

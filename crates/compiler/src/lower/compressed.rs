@@ -1,4 +1,4 @@
-//! Weights that the program has compressed stay so in the package.
+//! Keeps weights that are compressed in the program compressed in the package.
 //!
 //! ```text
 //! codes, scales, zero points  ─▶  constexpr_affine_dequantize        (iOS16: 8 bits, a scale for all or each channel)
@@ -6,8 +6,8 @@
 //! codes, tables               ─▶  constexpr_lut_to_dense             (iOS16: one table; iOS18: one for each block)
 //! ```
 //!
-//! What moves such a weight, a transposition for instance, moves its codes and what they stand for, so that layers see
-//! a constant.
+//! Operations that only move such a weight, such as a transposition, are applied to its codes and parameters, so
+//! that layers still see a constant.
 
 use coremill_mil::infer::{KnownElements, normalize_axis};
 use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
@@ -18,7 +18,7 @@ use super::builder::{Builder, bound, operation};
 use super::value::{CompressedTensor, Meaning};
 use crate::error::{LoweringError, Result, refuse};
 
-/// The bytes of an element of a table or of a scale, in the precision that nearly all programs have.
+/// Bytes per table entry or scale at the usual precision.
 const FLOAT_BYTES: u64 = 2;
 
 impl CompressedTensor {
@@ -26,7 +26,7 @@ impl CompressedTensor {
         self.codes.shape()
     }
 
-    /// Into how many blocks the weight falls along each axis.
+    /// Number of blocks along each axis.
     fn counts(&self) -> &[u64] {
         let rank = self.shape().len();
         match &self.meaning {
@@ -35,13 +35,13 @@ impl CompressedTensor {
         }
     }
 
-    /// The axes along which there is more than one block.
+    /// Axes with more than one block.
     fn divided(&self) -> Vec<usize> {
         let counts = self.counts();
         (0..counts.len()).filter(|&axis| counts[axis] != 1).collect()
     }
 
-    /// The axis whose indices have a scale each, if no other is divided: `Some(None)` for one scale for all.
+    /// The axis with one scale per index, if no other axis is divided: `Some(None)` for a single scale.
     fn channels(&self) -> Option<Option<usize>> {
         match self.divided().as_slice() {
             [] => Some(None),
@@ -50,7 +50,7 @@ impl CompressedTensor {
         }
     }
 
-    /// The smallest type that has all codes; none if 8 bits do not.
+    /// The smallest type that holds all codes; `None` above 8 bits.
     fn dtype(&self) -> Option<DType> {
         let holds = |dtype: &DType| {
             let (low, high) = dtype.integer_range().unwrap_or((0, -1));
@@ -59,7 +59,7 @@ impl CompressedTensor {
         [DType::Int4, DType::UInt4, DType::Int8, DType::UInt8].into_iter().find(holds)
     }
 
-    /// The type of the indices of a table that has room for all codes.
+    /// The smallest index type that can address all codes.
     fn index_dtype(&self) -> Option<DType> {
         let codes = self.range.1.checked_sub(self.range.0)?.checked_add(1)?;
         let types =
@@ -67,7 +67,7 @@ impl CompressedTensor {
         types.into_iter().find(|dtype| codes <= 1 << dtype.bits().unwrap_or(0))
     }
 
-    /// The oldest release that stores it, and in how few bits.
+    /// The oldest release that can store the weight.
     fn needs(&self) -> Option<Opset> {
         Some(match &self.meaning {
             Meaning::Scaled { .. }
@@ -84,7 +84,7 @@ impl CompressedTensor {
         })
     }
 
-    /// What the weight is called where a release does not have it.
+    /// Description of the format in an error for an older target.
     fn description(&self) -> String {
         let codes = (self.range.1 - self.range.0).unsigned_abs();
         let bits = (u64::BITS - codes.leading_zeros()).max(1);
@@ -100,7 +100,7 @@ impl CompressedTensor {
         format!("a weight of {bits} bits with {shared} {what}")
     }
 
-    /// The same weight with its axes in another order.
+    /// Permutes the axes of the weight.
     fn permuted(self, order: &[usize]) -> Option<CompressedTensor> {
         let permute = |recipe: LazyTensor, kept: usize| {
             let rest = order.len()..order.len() + kept;
@@ -117,14 +117,14 @@ impl CompressedTensor {
         Some(CompressedTensor { codes: permute(self.codes, 0)?, meaning, ..self })
     }
 
-    /// The same weight with other axes of one element.
+    /// Inserts or removes unit axes.
     fn reshaped(self, shape: &[u64]) -> Option<CompressedTensor> {
         let long = |shape: &[u64]| shape.iter().copied().filter(|&extent| extent != 1).collect();
         let (before, after): (Vec<u64>, Vec<u64>) = (long(self.shape()), long(shape));
         if before != after {
             return None;
         }
-        // The extents of long axes stay in their order.
+        // Axes of size greater than 1 keep their order.
         let mut counts = Vec::with_capacity(shape.len());
         let mut old = self.shape().iter().zip(self.counts()).filter(|(extent, _)| **extent != 1);
         for &extent in shape {
@@ -143,8 +143,8 @@ impl CompressedTensor {
         Some(CompressedTensor { codes: self.codes.reshape(shape).ok()?, meaning, ..self })
     }
 
-    /// The same weight as indices of tables, if that takes less than integers of 4 or 8 bits do. Devices look tables
-    /// up that differ along one axis at most.
+    /// Converts to table indices if that takes less space than 4- or 8-bit integers. Devices only support tables
+    /// that differ along at most one axis.
     fn tabled(&self) -> Option<CompressedTensor> {
         let Meaning::Scaled { scale, offset } = &self.meaning else { return None };
         let bits = u64::from(self.index_dtype()?.bits()?);
@@ -167,7 +167,7 @@ impl CompressedTensor {
         let codes = self.range.0..self.range.0 + (1 << bits);
         let mut entries = Vec::with_capacity(scales.len() << bits);
         for (scale, offset) in scales.iter().zip(&offsets) {
-            // What is beyond the last code is never looked up.
+            // Entries beyond the last code are never used.
             let code = |code: i64| code.min(self.range.1) as f32;
             entries.extend(codes.clone().map(|at| scale * (code(at) - offset)));
         }
@@ -179,7 +179,7 @@ impl CompressedTensor {
     }
 }
 
-/// What an optional recipe becomes; none if the move fails.
+/// Applies a transformation to an optional recipe; `None` if it fails.
 fn moved(
     recipe: Option<LazyTensor>,
     to: impl FnOnce(LazyTensor) -> Option<LazyTensor>,
@@ -190,7 +190,7 @@ fn moved(
     }
 }
 
-/// The elements of a recipe of a type of four bytes.
+/// Elements of a recipe with a 4-byte type.
 fn numbers<T>(recipe: &LazyTensor, dtype: DType, read: fn([u8; 4]) -> T) -> Option<Vec<T>> {
     if recipe.dtype() != dtype {
         return None;
@@ -206,12 +206,13 @@ fn numbers<T>(recipe: &LazyTensor, dtype: DType, read: fn([u8; 4]) -> T) -> Opti
 }
 
 impl Builder {
-    /// The elements of a constant, to be moved and computed when they are written.
+    /// The elements of a constant as a recipe that is evaluated when the package is written.
     pub(crate) fn recipe(&self, value: ValueId) -> Option<LazyTensor> {
         self.known(value)?.recipe()
     }
 
-    /// States a weight in the smallest form that the release has. Refused if it has none; none if no release has one.
+    /// Stores a weight in the smallest format of the target. Fails if only newer releases support it; `None` if no
+    /// release does.
     pub(crate) fn store_compressed(&mut self, weight: CompressedTensor) -> Result<Option<ValueId>> {
         let Some(needed) = weight.needs() else { return Ok(None) };
         if needed > self.opset() {
@@ -235,7 +236,7 @@ impl Builder {
         Ok(Some(value))
     }
 
-    /// The result of an operation that only moves a compressed weight about, as another such weight.
+    /// Applies an operation that only moves elements to a compressed weight.
     pub(super) fn moved_compressed(
         &mut self,
         op: &Op,
@@ -268,7 +269,7 @@ impl Builder {
     }
 }
 
-/// Codes in the type that they are stored in.
+/// Packs codes to their storage type.
 fn packed(weight: &CompressedTensor, dtype: DType, shift: i64) -> Result<Buffer> {
     let packed = weight.codes.clone().to_packed(dtype, shift as i32);
     packed.map_err(|error| LoweringError::new(format!("the codes of a weight: {error}")))
@@ -278,7 +279,7 @@ fn misfit(error: &coremill_tensor::RecipeError) -> LoweringError {
     LoweringError::new(format!("what the codes of a weight stand for: {error}"))
 }
 
-/// Zero points as integers of a type, or as floats where it does not hold all; none if all are zero.
+/// Zero points as integers of a type, or as floats if the type cannot hold them; `None` if all are zero.
 fn offsets(offset: Option<&LazyTensor>, dtype: DType) -> Result<Option<Constant>> {
     let Some(offset) = offset else { return Ok(None) };
     if offset.dtype() != DType::Int32 {
@@ -332,7 +333,7 @@ fn blockwise(
     Ok(operation(OpKind::ConstexprBlockwiseShiftScale, arguments))
 }
 
-/// Tables with an entry for each number that the indices can be.
+/// Pads tables to one entry for each possible index.
 fn filled(tables: &LazyTensor, entries: u64) -> Result<LazyTensor> {
     let axis = tables.shape().len() - 2;
     let found = tables.shape()[axis];
@@ -355,7 +356,7 @@ fn lookup(weight: &CompressedTensor, tables: &LazyTensor) -> Result<Op> {
     Ok(operation(OpKind::ConstexprLutToDense, [bound!(indices), bound!(lut)]))
 }
 
-/// The form before iOS 18: indices as a vector of bytes, and the shape beside it.
+/// Format before iOS 18: a byte vector of packed indices and a separate shape.
 fn one_table(weight: &CompressedTensor, tables: &LazyTensor) -> Result<Op> {
     let Some(dtype) = weight.index_dtype() else { refuse!("a table has more than 256 entries") };
     let entries = 1 << dtype.bits().unwrap_or(8);

@@ -5,8 +5,8 @@ use coremill_tensor::DType;
 
 use crate::error::{LoweringError, Result, refuse};
 
-/// What Core ML computes torch's elements in: `fp32`, `int32` or `bool`. The parts of complex numbers are
-/// tensors of their own, and it has no complex ones.
+/// Computation type for torch's element types: `fp32`, `int32` or `bool`. Core ML has no complex type; real and
+/// imaginary parts are separate tensors.
 pub(crate) fn core_dtype(dtype: ScalarType) -> Result<DType> {
     use ScalarType::*;
     Ok(match dtype {

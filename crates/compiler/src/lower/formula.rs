@@ -1,6 +1,6 @@
-//! Arithmetic as a book would write it, appended operation by operation.
+//! Formulas in mathematical notation, compiled to MIL operations.
 //!
-//! The text is that of the formulas of [`crate::decompose`]; functions have the names of MIL. Numbers with a point are
+//! The syntax is the same as in [`crate::decompose`]; functions have MIL's names. Numbers with a decimal point are
 //! floats, others are integers.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::decompose::formula::parse::{Formula, Term};
 use crate::lower::prelude::*;
 
-/// The value of a formula whose names are variables; an array of values after `all`.
+/// Evaluates a formula whose names are variables. `all` returns an array of values.
 macro_rules! calc {
     (all $builder:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $builder.calculated_all(
@@ -101,7 +101,7 @@ fn number(text: &str, sign: i8) -> Result<Arg> {
     })
 }
 
-/// The operation of MIL that a function or an operator is.
+/// The MIL operation of a function or operator.
 pub(super) fn kind(function: &str) -> Result<OpKind> {
     let name = match function {
         "eq" => "equal",

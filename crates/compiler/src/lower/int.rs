@@ -1,4 +1,4 @@
-//! Arithmetic with integers of which some are known only when the program runs.
+//! Arithmetic with integers that are constant or computed at run time.
 
 use coremill_mil::ir::{Dim, Expr, ValueId};
 use coremill_mil::ops::OpKind;
@@ -8,13 +8,13 @@ use super::value::Int;
 use crate::error::{LoweringError, Result, refuse};
 
 impl Builder {
-    /// A scalar as an integer: known, if inference knows it.
+    /// A scalar as an integer; constant if inference knows it.
     pub(crate) fn int_of(&self, value: ValueId) -> Int {
         let known = self.folded(value).and_then(|folded| folded.only()).and_then(|only| only.int());
         known.map_or(Int::Computed(value), Int::Known)
     }
 
-    /// What inference knows of an integer.
+    /// Symbolic value of an integer, from inference.
     pub(crate) fn int_expr(&self, int: Int) -> Option<Expr> {
         match int {
             Int::Known(known) => Some(Expr::from(known)),
@@ -22,18 +22,18 @@ impl Builder {
         }
     }
 
-    /// Whether both are the same for certain.
+    /// Whether two integers are known to be equal.
     pub(crate) fn same_ints(&self, left: Int, right: Int) -> bool {
         left == right
             || matches!((self.int_expr(left), self.int_expr(right)), (Some(l), Some(r)) if l == r)
     }
 
-    /// Whether a dimension is that integer for certain.
+    /// Whether a dimension is known to equal an integer.
     pub(crate) fn is_extent(&self, dim: &Dim, int: Int) -> bool {
         matches!((dim.expr(), self.int_expr(int)), (Some(dim), Some(int)) if dim == int)
     }
 
-    /// `left op right`; quotients are rounded towards −∞, and what they leave has the sign of the divisor.
+    /// `left op right`. Quotients are rounded towards −∞; remainders have the sign of the divisor.
     pub(crate) fn int_op(&mut self, kind: OpKind, left: Int, right: Int) -> Result<Int> {
         use super::value::Scalar::Known;
         use OpKind::{Add, FloorDiv, Maximum, Minimum, Mod, Mul, Sub};
@@ -73,26 +73,26 @@ impl Builder {
         self.int_op(OpKind::Mul, left, right)
     }
 
-    /// The quotient rounded towards −∞.
+    /// Quotient rounded towards −∞.
     pub(crate) fn floor_div_ints(&mut self, left: Int, right: Int) -> Result<Int> {
         self.int_op(OpKind::FloorDiv, left, right)
     }
 
-    /// The quotient rounded towards +∞.
+    /// Quotient rounded towards +∞.
     pub(crate) fn ceil_div_ints(&mut self, left: Int, right: i64) -> Result<Int> {
         let raised = self.add_ints(left, Int::Known(right - 1))?;
         self.floor_div_ints(raised, Int::Known(right))
     }
 
-    /// Whether an integer is never below a bound, as far as can be told.
+    /// Whether an integer is known to be at least `bound`.
     pub(crate) fn is_at_least(&self, int: Int, bound: i64) -> bool {
         let lowest = self.int_expr(int).and_then(|expr| expr.lower_bound());
         lowest.is_some_and(|lowest| lowest >= bound)
     }
 
-    /// The product of all.
+    /// Product of integers.
     pub(crate) fn product(&mut self, ints: &[Int]) -> Result<Int> {
-        // Known factors first, so that one multiplication takes them all.
+        // Constant factors first, so that a single multiplication applies them.
         let (known, computed): (Vec<Int>, _) = ints.iter().partition(|int| int.known().is_some());
         let mut product = Int::Known(1);
         for int in known.into_iter().chain(computed) {

@@ -1,4 +1,4 @@
-//! Inputs and outputs of the program: which there are, of which types, and what they are called.
+//! Inputs and outputs of the program: selection, types and names.
 
 use coremill_mil::ir::{Dim, Opset, TensorType, Type, ValueId};
 use coremill_mil::text::identifier;
@@ -42,7 +42,7 @@ impl<'p> Lowering<'p> {
                 }
             };
         }
-        // After the user's inputs, which callers know the positions of.
+        // Buffers follow the user's inputs, so that the positions of the latter do not change.
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
             if let Argument::Value(id) = argument
                 && let InputKind::Parameter(name) | InputKind::Buffer { name, .. } = kind
@@ -58,7 +58,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    /// What the user's outputs are called: as the caller says, else by the keys of a dictionary, else as torch does.
+    /// Names of the user's outputs: the caller's names, or the keys of a dictionary, or torch's names.
     fn output_labels(&self) -> Vec<String> {
         let program = self.program;
         let taken = |name: &String, labels: &[String]| {
@@ -84,8 +84,7 @@ impl<'p> Lowering<'p> {
         labels
     }
 
-    /// Declares inputs for a probe, whatever the program says of them; what can be no input is refused where it
-    /// is used.
+    /// Declares an input for every value of a probe. A value that cannot be an input is refused where it is used.
     pub(super) fn enter_probe(&mut self, frame: &mut Frame<'p>) {
         let program = self.program;
         for (argument, kind) in program.graph.inputs.iter().zip(&program.inputs) {
@@ -140,7 +139,7 @@ impl<'p> Lowering<'p> {
         if scalar {
             shape.push(Dim::Known(1));
         }
-        // Core ML passes floats and 32-bit integers; everything else is cast once inside.
+        // Core ML passes floats and 32-bit integers; all other types are cast inside.
         let dtype = match core_dtype(meta.dtype)? {
             DType::Int32 => DType::Int32,
             _ => DType::Fp32,
@@ -155,7 +154,7 @@ impl<'p> Lowering<'p> {
         Ok(LoweredValue::tensor(value, meta.dtype))
     }
 
-    /// Dimensions that are one symbol for torch are one for inference, in whichever inputs they occur.
+    /// Maps dimensions with the same torch symbol to one inference symbol, across inputs.
     fn share_symbols(&mut self, input: ValueId, meta: &TensorMeta) {
         if meta.sizes.is_empty() {
             return;
@@ -195,7 +194,7 @@ impl<'p> Lowering<'p> {
             users += 1;
             self.output(&name, lowered, &mut outputs)?;
         }
-        // What the program writes to its inputs comes after what it gives.
+        // Mutated inputs follow the regular outputs.
         for (argument, kind) in program.graph.outputs.iter().zip(&program.outputs) {
             if let (Argument::Value(id), OutputKind::UserInputMutation(name)) = (argument, kind) {
                 let lowered = self.value(frame, *id)?;
@@ -246,8 +245,7 @@ impl<'p> Lowering<'p> {
             _ => value,
         };
         let value = self.builder.with_axes(value)?;
-        // What is an input, a constant or an output already gets an operation of its own, which the
-        // caller's name then belongs to.
+        // An input, a constant or an existing output is copied first, so that the copy can have the output's name.
         let value = match self.builder.is_computed_here(value) && !outputs.contains(&value) {
             true => value,
             false => self.builder.copied(value)?,
@@ -258,7 +256,7 @@ impl<'p> Lowering<'p> {
     }
 }
 
-/// What an input of the graph stands for at first; none if the user gives it.
+/// Initial slot of a graph input; `None` for user inputs.
 fn slot(kind: &InputKind) -> Option<Slot<'_>> {
     match kind {
         InputKind::Parameter(name)
@@ -270,11 +268,11 @@ fn slot(kind: &InputKind) -> Option<Slot<'_>> {
     }
 }
 
-/// What values of a call are named: after its module, so that profiles and reports tell where they are.
+/// Base name for values of a call: its module path and operator, so that profiles and reports show their origin.
 pub(super) fn label(node: &Node) -> String {
     let operator = node.target.name().rsplit('.').next().unwrap_or_default();
     match node.origin.module_path() {
-        // The exporter's own name for "no module" is not a path.
+        // The exporter's name for "no module" is not a path.
         Some(path) if !path.is_empty() && !path.starts_with("_empty_nn_module_stack") => {
             identifier(&format!("{path}_{}", operator.trim_matches('_')))
         }

@@ -1,13 +1,15 @@
-//! From calls of ATen to operations of MIL.
+//! Lowering from ATen calls to MIL operations.
 //!
-//! Each operator's lowering is a function of a [`Call`]; the families in `ops/` list theirs in tables, which
-//! `table` joins. A lowering looks at the call's real arguments, element types and sizes, and either appends
-//! operations or refuses with a reason; nothing else decides what is supported. All refusals of a program are
-//! reported at once; of a call that depends on a refused one, only whether its operator has a lowering at all is.
+//! Each operator has a lowering, a function of a [`Call`]; the families in `ops/` list their lowerings in tables,
+//! which `table` joins. A lowering inspects the call's actual arguments, element types and sizes. It appends
+//! operations or returns an error with a reason; there is no other list of supported operators. All errors of a
+//! program are reported at once. A call that depends on a refused one is only reported if its operator has no
+//! lowering.
 //!
-//! Floats are `fp32` and integers `int32` here, whatever torch had; narrower integers wrap where torch's do.
-//! Every result is compared with the sizes that torch noted at export, so that a mistake in a lowering ends in
-//! a refusal and not in wrong numbers.
+//! Floats are `fp32` and integers `int32` here, independent of torch's type; narrower integers wrap like torch's.
+//! Each result is compared with the sizes that torch recorded, so a wrong lowering ends in an error instead of wrong
+//! numbers.
+//! numbers.
 
 mod builder;
 mod call;
@@ -55,86 +57,86 @@ use crate::decompose::{self, ComplexLowered, Expansion, Rewrite, has_complex, pa
 use crate::error::{Error, LoweringError, Result, UnsupportedOp, guarded, refuse};
 use crate::options::Options;
 
-/// A program being lowered to a function.
+/// State of lowering a program to a function.
 pub(crate) struct Lowering<'p> {
     program: &'p ExportedProgram,
-    /// Why calls of complex numbers are not written with real ones, by name.
+    /// Errors by name of the complex calls that could not be rewritten to real ones.
     unwritten: &'p HashMap<String, LoweringError>,
     options: &'p Options,
     builder: Builder,
     refused: Vec<UnsupportedOp>,
-    /// For each refusal the call of the outermost graph that it belongs to.
+    /// For each error, the index of its call in the outermost graph.
     refused_nodes: Vec<usize>,
-    /// For each call of the outermost graph the values that were made for it, by their places in the function.
+    /// For each call of the outermost graph, the range of values created for it.
     made: Vec<std::ops::Range<usize>>,
-    /// The calls of the outermost graph that are to be looked at each for itself.
+    /// The calls to test one by one, in a probe.
     probe: Option<&'p SupportQuery<'p>>,
-    /// The shapes that inputs may have, where they may have several.
+    /// Allowed shapes of flexible inputs.
     shapes: FlexibleShapes,
-    /// Buffers that the program writes to.
+    /// Mutable buffers.
     buffers: Vec<states::Buffer>,
-    /// Those that became inputs and outputs.
+    /// Buffers that became inputs and outputs.
     fed: Vec<LoopedBuffer>,
-    /// What the user's outputs are called.
+    /// Names of the user's outputs.
     output_labels: Vec<String>,
-    /// The dimensions that torch's symbols are.
+    /// Maps torch's symbols to dimensions.
     symbols: HashMap<SymbolId, Dim>,
-    /// Weights that were stated, by where they are stored: parameters can share a tensor.
+    /// Weights already added, by storage location, as parameters can share a tensor.
     weights: HashMap<WeightKey<'p>, ValueId>,
-    /// What takes operators apart that have no row; made when the first one is met.
+    /// Decomposes operators without a row; created on first use.
     rewrite: Option<Rewrite>,
-    /// Where the next call that is taken apart is kept.
+    /// Storage for the graph of the next decomposed call.
     expansions: &'p Arena<Graph>,
 }
 
-/// Which bytes of the archive a weight is, and how it reads them.
+/// Identity of a weight: storage name, offset, sizes and strides.
 type WeightKey<'p> = (&'p str, u64, &'p [u64], &'p [u64]);
 
-/// A graph being lowered: the program's own, or one nested in it.
+/// A graph being lowered: the program's graph or a nested one.
 pub(crate) struct Frame<'p> {
     graph: &'p Graph,
-    /// What each value of the graph became, by [`coremill_pt2::ValueId::index`].
+    /// Lowered values, by [`coremill_pt2::ValueId::index`].
     values: Vec<Slot<'p>>,
-    /// Whether a tensor may stand for many, as the rows of one with an axis in front that the graph knows nothing of:
-    /// its calls compute each element from those at its place.
+    /// Whether tensors may have an extra leading axis that the graph does not know of. Its calls are elementwise, so
+    /// they apply to all rows at once.
     in_rows: bool,
-    /// Whether halves are too coarse for what its calls compute.
+    /// Whether its calls need more precision than fp16.
     exact: bool,
 }
 
 #[derive(Clone)]
 enum Slot<'p> {
-    /// Nothing has defined it yet.
+    /// Not defined yet.
     Empty,
     Done(LoweredValue),
-    /// A tensor of the archive that nothing has used yet.
+    /// A tensor of the archive that is not used yet.
     Weight(&'p str),
 }
 
-/// What to look at when every call is asked whether it can be lowered, whatever becomes of those before it.
+/// Selection of the calls for [`probe`], which tests every call by itself.
 pub(crate) struct SupportQuery<'p> {
-    /// Calls that are not asked: their results are taken for given.
+    /// Calls that are not tested; their results count as available.
     pub(crate) passed: &'p [bool],
 }
 
-/// A lowering, and which calls of the outermost graph stand in its way.
+/// Result of a lowering, and the calls of the outermost graph that failed.
 pub(crate) struct Attempt {
     pub(crate) draft: Result<AnalyzedFunction, Error>,
-    /// One for each refusal, none for what concerns the whole program.
+    /// Index of the call for each error; empty for an error of the whole program.
     pub(crate) refused_nodes: Vec<usize>,
-    /// By the name of a value in the draft, the call that it was made for.
+    /// Maps a value name of the draft to the index of its call.
     pub(crate) origins: HashMap<String, usize>,
-    /// Buffers that are inputs and outputs.
+    /// Buffers that are both inputs and outputs.
     pub(crate) fed: Vec<LoopedBuffer>,
 }
 
-/// Lowers a program to a function called `main`, or tells which calls are refused.
+/// Lowers a program to a function named `main`, or returns the refused calls.
 pub(crate) fn attempt(program: &ExportedProgram, opset: Opset, options: &Options) -> Attempt {
     let attempt = attempt_whole(program, opset, options);
     attempt.unwrap_or_else(|refusal| Attempt::failed(Error::Program(refusal), Vec::new()))
 }
 
-/// The same, unless the whole program is refused.
+/// Lowers a program; fails early if the whole program is refused.
 fn attempt_whole(program: &ExportedProgram, opset: Opset, options: &Options) -> Result<Attempt> {
     let expansions = Arena::default();
     let real = RealProgram::of(program)?;
@@ -167,8 +169,8 @@ impl Attempt {
     }
 }
 
-/// Asks every call whether it can be lowered: what a refused one gives is an input to those that take it. Gives
-/// refusals with the positions of their calls; more than one can belong to a call with nested graphs.
+/// Tests whether each call can be lowered. Results of a refused call become inputs of its users. Returns errors with
+/// the positions of their calls; a call with nested graphs can have several.
 pub(crate) fn probe(
     program: &ExportedProgram,
     opset: Opset,
@@ -176,7 +178,7 @@ pub(crate) fn probe(
     probe: &SupportQuery<'_>,
 ) -> Vec<(usize, UnsupportedOp)> {
     let expansions = Arena::default();
-    // What is wrong with stored tensors is told when a program is lowered.
+    // Errors in stored tensors are reported by the actual lowering.
     let Ok(real) = RealProgram::of(program) else { return Vec::new() };
     let count = real.program.graph.nodes.len();
     let passed: Vec<bool> = (0..count).map(|node| probe.passed[real.source(node)]).collect();
@@ -189,12 +191,12 @@ pub(crate) fn probe(
     refused.map(|(node, refused)| (real.source(node), refused)).collect()
 }
 
-/// A program without complex numbers: the one that is to be lowered, or what was made of it.
+/// A program without complex numbers: the original or a rewritten one.
 struct RealProgram<'p> {
     program: Cow<'p, ExportedProgram>,
-    /// By call the one that it was made of; none if the program is the one that was given.
+    /// For each call, the index of the call it was derived from; `None` for the original program.
     sources: Option<Vec<usize>>,
-    /// Why calls are left that take or give complex numbers, by name.
+    /// Errors by name of the remaining complex calls.
     refused: HashMap<String, LoweringError>,
 }
 
@@ -212,7 +214,7 @@ impl<'p> RealProgram<'p> {
         })
     }
 
-    /// The call that one was made of.
+    /// Index of the call that a call was derived from.
     fn source(&self, node: usize) -> usize {
         match &self.sources {
             Some(sources) => sources.get(node).copied().unwrap_or_default(),
@@ -293,7 +295,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// Makes inputs of what a call gives, as far as there can be such inputs.
+    /// Turns the results of a call into inputs if possible.
     fn stub_as_inputs(&mut self, frame: &mut Frame<'p>, node: &'p Node) {
         let graph = frame.graph;
         for id in node.defined() {
@@ -303,7 +305,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// Lowers a nested graph in place, and says what its outputs became.
+    /// Lowers a nested graph in place, and returns its outputs.
     pub(crate) fn inline(
         &mut self,
         graph: &'p Graph,
@@ -312,7 +314,7 @@ impl<'p> Lowering<'p> {
         self.inline_in(Frame::new(graph), inputs)
     }
 
-    /// The same with what is to be known of the graph.
+    /// Like [`inline`](Self::inline), with a given frame.
     pub(crate) fn inline_in(
         &mut self,
         mut frame: Frame<'p>,
@@ -335,13 +337,13 @@ impl<'p> Lowering<'p> {
         self.outputs(&mut frame)
     }
 
-    /// What the outputs of a nested graph became.
+    /// Lowered outputs of a nested graph.
     fn outputs(&mut self, frame: &mut Frame<'p>) -> Results {
         let graph = frame.graph;
         graph.outputs.iter().map(|output| self.argument(frame, output)).collect()
     }
 
-    /// What an argument became; only for values.
+    /// Lowered value of an argument.
     fn argument(&mut self, frame: &mut Frame<'p>, argument: &Argument) -> Result<LoweredValue> {
         match argument {
             Argument::Value(id) => self.value(frame, *id),
@@ -365,7 +367,7 @@ impl<'p> Lowering<'p> {
             }
             depends_on_refused |= !node.target.is("aten", "complex", "default");
         }
-        // That nothing lowers an operator is true whatever its arguments would have become.
+        // A missing lowering is reported even if the call depends on a refused one.
         let lower = lowered_by(&node.target)?;
         if depends_on_refused {
             self.give_up(frame, node);
@@ -391,7 +393,7 @@ impl<'p> Lowering<'p> {
         self.assign(frame, node, results)
     }
 
-    /// Lowers the calls that a rule makes of one.
+    /// Lowers the decomposition of a call.
     fn decomposed(&mut self, frame: &mut Frame<'p>, node: &Node) -> Results {
         let rewrite = self.rewrite.get_or_insert_with(|| {
             Rewrite::new(Box::new(table::Rows), self.program.symbols.clone())
@@ -422,7 +424,7 @@ impl<'p> Lowering<'p> {
         node.defined().for_each(|id| frame.set(id, LoweredValue::Refused));
     }
 
-    /// Records what a call's results became, after a look at whether they are what torch says.
+    /// Stores the results of a call after checking them against the types that torch recorded.
     fn assign(
         &mut self,
         frame: &mut Frame<'p>,
@@ -458,7 +460,7 @@ impl<'p> Lowering<'p> {
         Ok(LoweredValue::Tensor(Tensor { value, dtype: meta.dtype }))
     }
 
-    /// Lets inference know which open dimensions torch knows, or knows to be those of inputs.
+    /// Refines dynamic dimensions by sizes that torch recorded as static or as symbols of inputs.
     fn refine(&mut self, value: ValueId, meta: &TensorMeta) {
         let mut shape = self.builder.shape(value).to_vec();
         let mut is_better = false;
@@ -480,7 +482,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// What a value became.
+    /// The lowered value of a graph value.
     fn value(&mut self, frame: &mut Frame<'p>, id: coremill_pt2::ValueId) -> Result<LoweredValue> {
         match frame.values[id.index()].clone() {
             Slot::Done(lowered) => Ok(lowered),
@@ -495,7 +497,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// A tensor of the archive.
+    /// Adds a tensor of the archive.
     fn weight(&mut self, name: &'p str) -> Result<LoweredValue> {
         let Some(stored) = self.program.tensors.get(name) else {
             refuse!("the archive has no tensor `{name}`");
@@ -521,7 +523,7 @@ impl<'p> Lowering<'p> {
     }
 }
 
-/// The row that lowers calls of an operator; none if a rule takes them apart.
+/// The lowering of an operator; `None` if a rule decomposes it.
 fn lowered_by(target: &Target) -> Result<Option<Lower>> {
     match table::find(target) {
         Ok(lower) => Ok(Some(lower)),
@@ -530,12 +532,12 @@ fn lowered_by(target: &Target) -> Result<Option<Lower>> {
     }
 }
 
-/// Whether something that a call gives was given up.
+/// Whether a result of a call was refused.
 fn is_given_up(frame: &Frame<'_>, node: &Node) -> bool {
     node.defined().any(|id| matches!(frame.values[id.index()], Slot::Done(LoweredValue::Refused)))
 }
 
-/// Refuses a result that has not the dimensions that torch noted.
+/// Checks a result against the dimensions that torch recorded.
 fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<()> {
     let same = found.len() == meta.sizes.len()
         && found.iter().zip(&meta.sizes).all(|(found, wanted)| {

@@ -1,4 +1,4 @@
-//! What all lowerings are written with.
+//! Imports shared by all lowerings.
 
 pub(crate) use coremill_mil::ir::{Binding, Constant, Dim, Opset, ValueId};
 pub(crate) use coremill_mil::ops::OpKind;

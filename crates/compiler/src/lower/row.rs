@@ -1,16 +1,16 @@
-//! Rows of the tables of lowerings: one for each operator, beside the functions of its family.
+//! Row types of the lowering tables.
 
 use super::builder::ValueResult;
 use super::call::{Call, Results};
 use super::value::LoweredValue;
 use crate::error::Result;
 
-/// Lowers a call.
+/// A function that lowers a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Lower {
-    /// Gives the tensor that is the first result; the others have no use.
+    /// Returns the tensor of the first result; other results must be unused.
     Tensor(fn(&mut Call<'_, '_>) -> ValueResult),
-    /// Gives the only result, whatever it is.
+    /// Returns the only result.
     Number(fn(&mut Call<'_, '_>) -> Result<LoweredValue>),
     Several(fn(&mut Call<'_, '_>) -> Results),
 }
@@ -28,11 +28,12 @@ impl Lower {
     }
 }
 
-/// An operator, and what lowers it.
+/// An operator and its lowering.
 pub(crate) struct Row {
-    /// `aten.add`, `_operator.mul`, `higher_order.cond`; `aten.conv{1,2,3}d` for several.
+    /// Operator name, such as `aten.add`, `_operator.mul` or `higher_order.cond`. Braces list alternatives:
+    /// `aten.conv{1,2,3}d`.
     pub(crate) operator: &'static str,
-    /// The overloads that it lowers; all of them if none are named.
+    /// Supported overloads; empty for all.
     pub(crate) overloads: &'static [&'static str],
     pub(crate) lower: Lower,
 }
@@ -42,13 +43,13 @@ impl Row {
         Row { operator, overloads: &[], lower }
     }
 
-    /// The row for these overloads alone.
+    /// Restricts the row to these overloads.
     pub(crate) const fn only(self, overloads: &'static [&'static str]) -> Row {
         Row { overloads, ..self }
     }
 }
 
-/// A row for an operator that gives one tensor.
+/// A row for an operator with one tensor result.
 pub(crate) const fn tensor(
     operator: &'static str,
     lower: fn(&mut Call<'_, '_>) -> ValueResult,
@@ -56,7 +57,7 @@ pub(crate) const fn tensor(
     Row::all(operator, Lower::Tensor(lower))
 }
 
-/// A row for an operator that gives one number.
+/// A row for an operator with one number result.
 pub(crate) const fn number(
     operator: &'static str,
     lower: fn(&mut Call<'_, '_>) -> Result<LoweredValue>,
@@ -64,7 +65,7 @@ pub(crate) const fn number(
     Row::all(operator, Lower::Number(lower))
 }
 
-/// A row for an operator that gives several results.
+/// A row for an operator with several results.
 pub(crate) const fn several(
     operator: &'static str,
     lower: fn(&mut Call<'_, '_>) -> Results,

@@ -1,8 +1,7 @@
-//! The shapes that inputs may have.
+//! Allowed shapes of inputs.
 //!
-//! By default those that torch promises: a range for each open dimension. The caller may ask for some shapes of
-//! them instead, which the Neural Engine takes where it takes no ranges. Several inputs then go by position:
-//! the program is run with the first shape of each, or the second of each, and so on.
+//! By default torch's ranges of dynamic dimensions apply. The caller can request a list of shapes instead, which the
+//! Neural Engine supports while it does not support ranges. The n-th shapes of all inputs then belong together.
 
 use std::collections::HashMap;
 
@@ -14,10 +13,10 @@ use coremill_pt2::{Argument, Hint, InputKind, Meta, Number, Size, Symbol, Symbol
 use super::Lowering;
 use crate::error::{LoweringError, Result, refuse};
 
-/// The largest extent of a dimension without a bound: what Core ML takes for none.
+/// Core ML's marker for a dimension without upper bound.
 const UNBOUNDED: i32 = -1;
 
-/// An input of the program that is a tensor, under the name that it has for callers.
+/// A tensor input, under its public name.
 struct Input<'p> {
     name: String,
     meta: &'p TensorMeta,
@@ -41,7 +40,7 @@ impl Lowering<'_> {
         inputs
     }
 
-    /// Refuses shapes that the caller asked for and that the program cannot have.
+    /// Checks that the program supports the requested shapes.
     pub(super) fn check_shapes(&self) -> Result<()> {
         let asked = &self.options.shapes;
         if asked.is_empty() {
@@ -135,8 +134,8 @@ impl Lowering<'_> {
                     refuse!("dimension {axis} of `{name}` is {found}; extents are 1 or more");
                 }
                 let (_, [lowest, highest]) = self.range(size);
-                // torch takes 1 for a size of its own and promises 2 and more, of which programs for 1 are
-                // the same in practice.
+                // torch specializes size 1 and declares ranges from 2. In practice such programs also work with size
+                // 1.
                 let lowest = if lowest == 2 && size.fixed().is_none() { 1 } else { lowest };
                 if found < lowest || highest != UNBOUNDED && found > highest {
                     let of = match highest {
@@ -157,7 +156,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The dimensions of an input, and the record of which shapes it may have.
+    /// Dimensions of an input; also records its allowed shapes.
     pub(super) fn input_shape(&mut self, name: &str, meta: &TensorMeta) -> Vec<Dim> {
         let narrow = |extent: &u64| i32::try_from(*extent).unwrap_or(i32::MAX);
         if let Some(asked) = self.options.shapes.get(name) {
@@ -191,7 +190,7 @@ impl Lowering<'_> {
         shape
     }
 
-    /// The shapes of the last input are stated by the name that it has in the end.
+    /// Renames the recorded shapes of the last input to its final name.
     pub(super) fn name_shapes(&mut self, name: &str, input: ValueId) {
         let found = &self.builder.function.value(input).name;
         if found == name {
@@ -204,7 +203,7 @@ impl Lowering<'_> {
         names.filter(|own| *own == name).for_each(|own| own.clone_from(found));
     }
 
-    /// States on the function which shapes its inputs may have, if one has several.
+    /// Adds the allowed shapes to the function if an input has several.
     pub(super) fn state_shapes(&mut self) {
         let shapes = &mut self.shapes;
         if shapes.defaults.is_empty() {
@@ -217,7 +216,7 @@ impl Lowering<'_> {
         self.builder.function.attributes.insert(shapes::ATTRIBUTE, stated);
     }
 
-    /// The extent at export, and the lowest and the highest that the program promises.
+    /// The size at export, and the smallest and largest size declared by the program.
     fn range(&self, size: &Size) -> (i32, [i32; 2]) {
         let narrow = |value: i64| i32::try_from(value).unwrap_or(i32::MAX);
         let symbolic = match size {
@@ -229,7 +228,7 @@ impl Lowering<'_> {
             let value = symbolic.expression.evaluate(&|id| pick(symbols.get(id)));
             value.and_then(Number::integer)
         };
-        // Sizes grow with the symbols that they are expressions of.
+        // Assumes that sizes increase with their symbols.
         let lowest = at(&|symbol| symbol.minimum).map_or(1, narrow).max(1);
         let highest = at(&|symbol| symbol.maximum).map_or(UNBOUNDED, narrow);
         let default = match symbolic.hint {

@@ -1,8 +1,8 @@
-//! Buffers that the program writes to.
+//! Mutable buffers.
 //!
-//! They become states, which Core ML keeps from one prediction to the next, or inputs and outputs. A state holds
-//! `fp16`, is of zeros at first, and is written as soon as its new value is there; what comes after reads it
-//! again, so that the value can be changed where it is:
+//! A mutable buffer becomes a state, which Core ML keeps between predictions, or an input and an output. A state
+//! holds `fp16` and starts as zeros. It is written as soon as its new value is available and read again for later
+//! uses, so that it can be updated in place:
 //!
 //! ```text
 //! a = read_state(input = cache)
@@ -11,8 +11,7 @@
 //! c = read_state(input = cache)
 //! ```
 //!
-//! Buffers that are not of floats are inputs and outputs in either case: 16 bits of a float do not hold what
-//! counts beyond 2048.
+//! Integer buffers always become inputs and outputs, because fp16 cannot represent all integers above 2048.
 
 use coremill_mil::ir::{TensorType, Type};
 use coremill_mil::text::identifier;
@@ -26,20 +25,20 @@ use super::{Frame, Lowering, weights};
 use crate::lower::prelude::*;
 use crate::options::States;
 
-/// A buffer that is an input and an output: what the output gives is what the input takes in the next step.
+/// A buffer that is an input and an output: each step's output is the next step's input.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoopedBuffer {
     /// The buffer's name in torch.
     pub buffer: String,
-    /// What the input is called.
+    /// Name of the input.
     pub input: String,
-    /// What the output is called.
+    /// Name of the output.
     pub output: String,
-    /// What the input takes first; none if that is too much to be told.
+    /// Initial value of the input; `None` if it is too large to store.
     pub first: Option<Vec<i32>>,
 }
 
-/// The elements of a constant of integers.
+/// Elements of an integer constant.
 fn integers(constant: &Constant) -> Option<Vec<i32>> {
     if constant.tensor_type()?.dtype != DType::Int32 {
         return None;
@@ -48,26 +47,26 @@ fn integers(constant: &Constant) -> Option<Vec<i32>> {
     Some(words.iter().map(|&word| i32::from_le_bytes(word)).collect())
 }
 
-/// A buffer of integers with more elements is not told.
+/// Maximum number of stored elements of a buffer's initial value.
 const MAX_TOLD: u64 = 4096;
 
-/// A buffer that the program writes to.
+/// A mutable buffer.
 pub(super) struct Buffer {
     name: String,
-    /// torch's value for what is written in the end.
+    /// torch's value that is written last.
     written: coremill_pt2::ValueId,
     place: Place,
 }
 
 enum Place {
-    /// A state, and what is added to what it holds: the buffer's elements at first.
+    /// A state. `first` is the buffer's initial value, which is added to the state's contents.
     State { state: ValueId, first: Option<ValueId>, is_written: bool },
-    /// An input, and an output of this name.
+    /// An input, and an output with this name.
     Output(ValueId, String),
 }
 
 impl<'p> Lowering<'p> {
-    /// Declares a buffer that is written to, and says what it holds at first; none if nothing writes to it.
+    /// Declares a mutable buffer, and returns its current value; `None` if nothing writes to it.
     pub(super) fn enter_buffer(
         &mut self,
         name: &'p str,
@@ -130,14 +129,14 @@ impl<'p> Lowering<'p> {
         Ok((place, LoweredValue::tensor(value, meta.dtype)))
     }
 
-    /// The elements that a buffer has at first; none if they are zero, which is what states hold at first.
+    /// Initial elements of a buffer; `None` if they are zero, like a new state.
     fn first_value(&mut self, name: &str, sizes: &[u64]) -> Result<Option<ValueId>> {
         let Some(stored @ StoredValue::Tensor(_)) = self.program.tensors.get(name) else {
             return Ok(None);
         };
         let constant = weights::constant(name, stored)?;
         let is_zero = constant.elements().is_none_or(|elements| {
-            // Zeros of either sign are zero.
+            // Negative zeros count as zeros.
             let (words, _) = elements.as_bytes().as_chunks::<4>();
             words.iter().all(|&word| f32::from_le_bytes(word) == 0.0)
         });
@@ -166,7 +165,7 @@ impl<'p> Lowering<'p> {
         Ok(value)
     }
 
-    /// Writes states whose new value is there, and reads them again for what comes after.
+    /// Writes states whose new value is available, and reads them again for later uses.
     pub(super) fn write_buffers(
         &mut self,
         frame: &mut Frame<'p>,
@@ -210,7 +209,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    /// Inference may not see that a value has the sizes of the state, which torch guarantees.
+    /// Checks a value against the type of the state. Inference may lack sizes that torch guarantees.
     fn check_held(&mut self, value: ValueId, held: &Type, at: usize) -> Result<()> {
         let Some(held) = held.unwrap_state().as_tensor() else { return Ok(()) };
         let found = TensorType {
@@ -226,7 +225,7 @@ impl<'p> Lowering<'p> {
         )
     }
 
-    /// Writes what is not written yet, and declares the outputs of buffers that are no states.
+    /// Writes the remaining states, and declares the outputs of other buffers.
     pub(super) fn leave_buffers(
         &mut self,
         frame: &mut Frame<'p>,
@@ -245,7 +244,7 @@ impl<'p> Lowering<'p> {
         Ok(())
     }
 
-    /// Notes what goes from the last output to an input.
+    /// Records that the last output is fed back to an input.
     fn note_fed(&mut self, at: usize, input: ValueId, outputs: &[ValueId]) {
         let Some(&output) = outputs.last() else { return };
         let name = |value| self.builder.function.value(value).name.clone();

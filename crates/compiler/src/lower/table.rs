@@ -1,4 +1,4 @@
-//! Which function lowers which operator.
+//! Lookup of the lowering for an operator.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ use super::row::{Lower, Row};
 use crate::decompose::{OPERATORS, TargetOps, for_each_name};
 use crate::error::{LoweringError, Result, refuse};
 
-/// The rows of an operator: hardly any has more than one.
+/// Rows of an operator. Few operators have more than one.
 struct Choice {
     first: &'static Row,
     others: Vec<&'static Row>,
@@ -37,10 +37,10 @@ static ROWS: LazyLock<HashMap<Cow<'static, str>, Choice>> = LazyLock::new(|| {
     rows
 });
 
-/// What lowers a call of this target.
+/// The lowering for a target.
 pub(crate) fn find(target: &Target) -> Result<Lower> {
     let (operator, overload) = match target {
-        // ExecuTorch's functions of numbers are Python's.
+        // ExecuTorch's functions on numbers are equivalent to Python's.
         Target::Operator { namespace, name, .. } if namespace == "executorch_prim" => {
             let modules = ["_operator", "torch", "math", "builtins"];
             let names = modules.into_iter().map(|module| format!("{module}.{name}"));
@@ -53,7 +53,7 @@ pub(crate) fn find(target: &Target) -> Result<Lower> {
         Target::HigherOrder(name) => (format!("higher_order.{name}"), ""),
         Target::Function(name) => (name.clone(), ""),
     };
-    // What gives a view, and what gives a copy of it, are the same: there are no views in Core ML.
+    // Views and copies are equivalent, as Core ML has no views.
     let rows = ROWS.get(operator.as_str());
     let Some(rows) = rows.or_else(|| ROWS.get(operator.strip_suffix("_copy")?)) else {
         refuse!("no lowering is known for `{operator}`");
@@ -71,7 +71,7 @@ pub(crate) fn find(target: &Target) -> Result<Lower> {
     }
 }
 
-/// The operators that have rows.
+/// The set of operators with a lowering.
 pub(crate) struct Rows;
 
 impl TargetOps for Rows {

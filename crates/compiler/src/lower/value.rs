@@ -1,32 +1,32 @@
-//! What torch's values are while a graph is lowered.
+//! Lowered values of a graph.
 
 use coremill_mil::ir::ValueId;
 use coremill_pt2::{Argument, ScalarType};
 use coremill_tensor::LazyTensor;
 
-/// What a value of the graph became.
+/// Lowered form of a graph value.
 #[derive(Clone, Debug)]
 pub(crate) enum LoweredValue {
     Tensor(Tensor),
-    /// The real and the imaginary parts of what the program gives.
+    /// Real and imaginary part of a complex output.
     Pair([ValueId; 2]),
     Number(Number),
-    /// Nothing: an undefined result, a token.
+    /// No value: an undefined result or a token.
     Nothing,
-    /// A call before this one was refused; what depends on it is passed over in silence.
+    /// Result of a refused call. Dependent calls are skipped silently.
     Refused,
 }
 
 /// A tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
-    /// The elements.
+    /// The Core ML value.
     pub(crate) value: ValueId,
-    /// torch's element type. Core ML computes in its own: floats in `fp32`, integers in `int32`.
+    /// torch's element type. Core ML computes floats in `fp32` and integers in `int32`.
     pub(crate) dtype: ScalarType,
 }
 
-/// Something that is known now, or a scalar that is computed when the program runs.
+/// A constant, or a scalar computed at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scalar<T> {
     Known(T),
@@ -37,7 +37,7 @@ pub(crate) type Int = Scalar<i64>;
 pub(crate) type Real = Scalar<f64>;
 pub(crate) type Truth = Scalar<bool>;
 
-/// A number where torch takes one of any type.
+/// A number of any type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Bool(Truth),
@@ -45,31 +45,31 @@ pub(crate) enum Number {
     Float(Real),
 }
 
-/// What a tensor of many axes stands for.
+/// Low-rank representation of a tensor of high rank.
 #[derive(Clone, Debug)]
 pub(crate) struct HighRank {
     /// The same elements with fewer axes.
     pub(crate) source: ValueId,
-    /// The many.
+    /// The original dimensions.
     pub(crate) dims: Vec<Int>,
 }
 
-/// A weight as codes and what they stand for. All recipes have the rank of the weight.
+/// A weight in compressed form: codes and their meaning. All recipes have the rank of the weight.
 #[derive(Clone)]
 pub(crate) struct CompressedTensor {
-    /// An integer for each element.
+    /// One integer per element.
     pub(crate) codes: LazyTensor,
-    /// The smallest code that there may be, and the largest.
+    /// Smallest and largest possible code.
     pub(crate) range: (i64, i64),
     pub(crate) meaning: Meaning,
 }
 
-/// What codes stand for. The extents say into how many blocks the weight falls along each axis.
+/// Decoding of codes. The sizes of the parameters are the numbers of blocks along each axis.
 #[derive(Clone)]
 pub(crate) enum Meaning {
     /// `element = scale · (code − offset)`.
     Scaled { scale: LazyTensor, offset: Option<LazyTensor> },
-    /// `element = table[code]`: two axes more than the weight has, the last but one as long as there are codes.
+    /// `element = table[code]`. A table has two more axes than the weight; the last but one indexes the codes.
     Table { tables: LazyTensor },
 }
 
@@ -86,7 +86,7 @@ impl Number {
     pub(crate) const ZERO: Number = Number::Int(Int::Known(0));
     pub(crate) const ONE: Number = Number::Int(Int::Known(1));
 
-    /// The number that an argument states.
+    /// The number of a literal argument.
     pub(crate) fn stated(argument: &Argument) -> Option<Number> {
         match argument {
             Argument::Int(value) => Some(Number::Int(Int::Known(*value))),
@@ -96,7 +96,7 @@ impl Number {
         }
     }
 
-    /// The value, if it is known.
+    /// The constant value.
     pub(crate) fn known(self) -> Option<f64> {
         match self {
             Number::Bool(truth) => truth.known().map(|value| f64::from(u8::from(value))),

@@ -1,4 +1,4 @@
-//! Parameters, buffers and constants of the archive as Core ML's constants.
+//! Conversion of stored parameters, buffers and constants to Core ML constants.
 
 use coremill_mil::ir::Constant;
 use coremill_pt2::{StoredValue, Tensor};
@@ -8,10 +8,10 @@ use super::dtype::core_dtype;
 use crate::error::{Result, refuse};
 use crate::parts::plain;
 
-/// Elements that take more are not kept in memory.
+/// Maximum size in bytes of elements that are converted eagerly and kept in memory.
 const MAX_KEPT_BYTES: usize = 16 << 10;
 
-/// The constant for a stored tensor.
+/// The constant of a stored tensor.
 pub(crate) fn constant(name: &str, stored: &StoredValue) -> Result<Constant> {
     let tensor = plain(name, stored)?;
     let dtype = core_dtype(tensor.dtype)?;
@@ -19,14 +19,14 @@ pub(crate) fn constant(name: &str, stored: &StoredValue) -> Result<Constant> {
     Ok(Constant::by_size(dtype, &tensor.sizes, bytes))
 }
 
-/// The elements in the type that Core ML computes with. Few are computed at once, so that all may look at
-/// them; many when they are read, so that they never lie in memory together.
+/// The elements in Core ML's computation type. Small tensors are converted eagerly, so that passes can inspect them.
+/// Large ones are converted when they are read, so that they are never in memory together.
 fn elements(name: &str, tensor: &Tensor, dtype: DType) -> Result<Buffer> {
     let Some(stored) = tensor.dtype.dtype() else {
         refuse!("`{name}` has element type `{}`, which Core ML has no constants of", tensor.dtype);
     };
     let Tensor { storage, sizes, strides, offset, .. } = tensor;
-    // The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
+    // The largest and smallest 64-bit integers mean "no bound" in torch's programs.
     let recipe = LazyTensor::strided(storage.clone(), stored, sizes, strides, *offset)
         .and_then(|recipe| recipe.cast_with(dtype, Overflow::KeepBounds));
     let elements = match recipe {

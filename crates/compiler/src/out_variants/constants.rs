@@ -1,14 +1,13 @@
-//! Weights in the order in which kernels read them.
+//! Pre-permuted weights.
 //!
-//! A call that permutes a weight, and does nothing else, need not run: the weight is stored as another view of the same
-//! bytes, which whoever writes it gathers once. It is left to run where the weight has other uses, so that nothing is
-//! stored twice.
+//! A call that only permutes a weight is removed: the weight is stored as a permuted view of the same bytes, which
+//! the writer gathers once. If the weight has other uses, the call stays, so that nothing is stored twice.
 
 use std::collections::HashMap;
 
 use coremill_pt2::{Argument, ExportedProgram, InputKind, Node, Output, StoredValue, ValueId};
 
-/// Takes permutations of weights out of the graph; `sources` belong to the nodes.
+/// Removes permutations of weights from the graph. `sources` has one entry per node.
 pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outside: &[bool]) {
     let weights = weights(program);
     let mut uses: HashMap<ValueId, usize> = HashMap::new();
@@ -53,7 +52,7 @@ pub(super) fn turn(program: &mut ExportedProgram, sources: &mut Vec<usize>, outs
     }
 }
 
-/// The names of what is stored and never written to, by the inputs that they are.
+/// Names of parameters, constants and buffers that are never written to, by graph input.
 fn weights(program: &ExportedProgram) -> HashMap<ValueId, String> {
     let mut weights = HashMap::new();
     for (input, kind) in program.graph.inputs.iter().zip(&program.inputs) {
@@ -71,7 +70,7 @@ fn weights(program: &ExportedProgram) -> HashMap<ValueId, String> {
     weights
 }
 
-/// What a call permutes, what it gives, and in which order.
+/// Input, result and axis order of a call that permutes dimensions.
 fn permutation(node: &Node) -> Option<(ValueId, ValueId, Vec<usize>)> {
     let ([Argument::Value(from), rest @ ..], [Output::Value(to)]) =
         (node.arguments.as_slice(), node.outputs.as_slice())

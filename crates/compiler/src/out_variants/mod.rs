@@ -1,11 +1,11 @@
-//! What stays outside delegates becomes calls of ExecuTorch's kernels.
+//! Rewrites calls outside delegates to calls of ExecuTorch's kernels.
 //!
-//! Programs come as `coremill_prepare` leaves them, in torch's own operators. ExecuTorch's runtime has kernels for the out
-//! variants of some of them; [`kernel`] tells which. Every other call is taken apart by the rules of `decompose`. A call
-//! without a rule keeps its operator, and has to have a kernel.
+//! Programs arrive from `coremill_prepare` in torch's own operators. ExecuTorch's runtime has kernels for the out
+//! variants of some of them, which [`kernel`] looks up. Every other call is decomposed by the rules of `decompose`.
+//! A call without a rule keeps its operator, which must have a kernel.
 //!
-//! Every tensor of the rewritten graph has its elements in the order of its dimensions: views are copies
-//! (`view_copy`, `permute_copy`), and memory formats mean nothing.
+//! Every tensor of the rewritten graph is in standard dimension order: views are copies (`view_copy`,
+//! `permute_copy`), and memory formats have no effect.
 
 mod constants;
 
@@ -21,18 +21,17 @@ pub use crate::kernels::kernel;
 /// A program whose calls outside delegates all have kernels.
 #[derive(Clone, Debug)]
 pub struct Portable {
-    /// The program. Values of the graph that was given have their ids still; those that nothing defines any more have no
-    /// use.
+    /// The program. Values of the original graph keep their ids. Values that are no longer defined have no uses.
     pub program: ExportedProgram,
-    /// For each node of the program's graph the index of the node that it was made of.
+    /// For each node of the graph, the index of the node it was derived from.
     pub sources: Vec<usize>,
 }
 
-/// Rewrites the nodes of the outermost graph that `outside` names, and all graphs nested in those. Nodes that are not
-/// outside stay what they are.
+/// Rewrites the nodes of the outermost graph that `outside` selects, and all graphs nested in them. Other nodes stay
+/// unchanged.
 ///
 /// # Errors
-/// All calls that no kernels can do, each with the reason.
+/// Returns all calls without kernels, each with its reason.
 pub fn to_out_variants(mut program: ExportedProgram, outside: &[bool]) -> Result<Portable, Error> {
     let symbols = std::mem::take(&mut program.symbols);
     let rewrite = Rewrite::new(Box::new(Kernels::default()), symbols);
@@ -49,7 +48,6 @@ pub fn to_out_variants(mut program: ExportedProgram, outside: &[bool]) -> Result
     Ok(Portable { program, sources })
 }
 
-/// A program being rewritten.
 struct OutVariantRewriter {
     rewrite: Rewrite,
     refused: Vec<UnsupportedOp>,
@@ -90,7 +88,7 @@ impl OutVariantRewriter {
         }
     }
 
-    /// Control flow stays; what is in it is outside as well.
+    /// Keeps control flow operators; their nested graphs are also outside delegates.
     fn higher_order(&mut self, name: &str, node: &Node) -> Result<Vec<Node>> {
         const KEPT: [&str; 4] = ["cond", "map_impl", "scan", "while_loop"];
         if !KEPT.contains(&name) {
@@ -121,7 +119,7 @@ impl TargetOps for Kernels {
         ))
     }
 
-    /// ExecuTorch's functions of numbers are their own kernels.
+    /// ExecuTorch's functions on numbers are their own kernels.
     fn schema(&self, target: &Target) -> Option<Arc<Schema>> {
         kernel(target)
     }

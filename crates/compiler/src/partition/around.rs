@@ -1,4 +1,4 @@
-//! The program with calls of delegates in the place of its partitions.
+//! Rewrites a program to call delegates in place of its partitions.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use super::Division;
 use crate::decompose::{calling, given, meta, target};
 use crate::error::{Error, LoweringError, Result, refuse};
 
-/// The operator that stands for a partition: its number, then what it takes.
+/// Placeholder operator for a partition: its number, then its inputs.
 pub(crate) const DELEGATE: &str = "executorch_call_delegate";
 
 /// A program that calls delegates.
 pub(crate) struct DelegatedProgram {
     pub(crate) program: ExportedProgram,
-    /// By node whether it is outside delegates.
+    /// For each node, whether it is outside delegates.
     pub(crate) outside: Vec<bool>,
 }
 
-/// Puts calls of delegates in the place of partitions. Tensors of types that delegates do not take are cast before,
-/// and what is given of such types after; numbers become tensors.
+/// Replaces partitions by delegate calls. Tensors of types that delegates do not support are cast before and after
+/// the call; numbers become tensors.
 pub(crate) fn around(
     program: &ExportedProgram,
     division: &Division,
@@ -37,7 +37,7 @@ pub(crate) fn around(
     let graph = &program.graph;
     let flow = &division.flow;
 
-    // A call outside comes after the partitions that it waits for and before those that wait for it.
+    // A call outside runs after the partitions it depends on and before the partitions that depend on it.
     let mut order: Vec<(i64, bool, usize)> = Vec::new();
     let mut needed = Vec::new();
     for (call, why) in division.outside.iter().enumerate() {
@@ -48,7 +48,7 @@ pub(crate) fn around(
     }
     for (number, delegated) in division.delegated.iter().enumerate() {
         order.push((division.stages.of_call(delegated.part.calls[0]), false, number));
-        // The caller's numbers are handed over as tensors.
+        // Scalar inputs are passed as tensors.
         needed.extend(delegated.part.inputs.iter().copied());
     }
     order.sort_unstable();
@@ -66,7 +66,7 @@ pub(crate) fn around(
         }
     }
 
-    // Numbers are computed as soon as what they come from is there.
+    // Numbers are computed as soon as their sources are available.
     let mut numbers = Vec::new();
     flow.add_numbers(graph, needed, &mut numbers);
     let mut is_there = vec![false; graph.values.len()];
@@ -112,7 +112,7 @@ struct Maker {
     graph: Graph,
     schemas: Schemas,
     outside: Vec<bool>,
-    /// What was cast or made a tensor already.
+    /// Values already cast or converted to tensors.
     cast: HashMap<ValueId, ValueId>,
     origin: Origin,
 }
@@ -165,7 +165,7 @@ impl Maker {
         Ok(())
     }
 
-    /// A value in a form that delegates take.
+    /// Converts a value to a form that delegates accept.
     fn entering(&mut self, id: ValueId) -> Result<ValueId> {
         if let Some(&cast) = self.cast.get(&id) {
             return Ok(cast);
@@ -194,7 +194,7 @@ impl Maker {
         id.ok_or_else(|| LoweringError::new("the graph has more values than 32 bits count"))
     }
 
-    /// Appends a call, its other arguments at their defaults.
+    /// Appends a call; omitted arguments get their defaults.
     fn call(&mut self, operator: &str, given: &[(&str, Argument)], output: ValueId) -> Result<()> {
         let Target::Operator { namespace, name, overload } = target(operator) else {
             refuse!("`{operator}` is not an operator");
@@ -209,7 +209,7 @@ impl Maker {
     }
 }
 
-/// The element type in which the delegate takes and gives tensors of a type.
+/// Element type with which tensors cross the boundary of a delegate.
 fn taken_as(dtype: ScalarType) -> ScalarType {
     match dtype {
         ScalarType::Int8 => ScalarType::Int32,

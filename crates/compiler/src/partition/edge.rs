@@ -1,8 +1,8 @@
-//! The division for ExecuTorch's own partitioner, which cuts the graph along it.
+//! Division for ExecuTorch's own partitioner, which cuts the graph along it.
 //!
-//! ExecuTorch cuts by nodes. A number (`sym_size`, sums of sizes) is a node like others there, and a delegate can be
-//! given tensors only: a number that is needed in two places is computed in neither delegate, and the calls that use it
-//! stay outside.
+//! ExecuTorch's partitioner assigns nodes. There, a number (`sym_size`, sums of sizes) is a node like any other, but
+//! delegates accept tensors only. A number with uses in two partitions therefore cannot be computed in either, and
+//! the calls that use it stay outside.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ use crate::error::{Error, LoweringError, UnsupportedOp};
 use crate::options::LowerOptions;
 use crate::pipeline::needed_by_options;
 
-/// How ExecuTorch is to cut a program.
+/// Division of a program for ExecuTorch.
 #[derive(Clone, Debug, Default)]
 pub struct EdgeDivision {
-    /// The partitions, in the order in which they run.
+    /// The partitions in execution order.
     pub parts: Vec<EdgePart>,
-    /// The calls that stay outside because they cannot be lowered.
+    /// Calls that stay outside because they cannot be lowered.
     pub refused: Vec<UnsupportedOp>,
-    /// torch's names of all calls. What a graph of fx has beside them belongs to what it takes and gives.
+    /// torch's names of all calls. Other nodes of the fx graph belong to their inputs and outputs.
     pub calls: Vec<String>,
 }
 
@@ -31,14 +31,14 @@ pub struct EdgeDivision {
 pub struct EdgePart {
     /// torch's names of its calls.
     pub nodes: Vec<String>,
-    /// The buffers that it keeps as states, by the names of the program's tensors.
+    /// Buffers that become states, by tensor name.
     pub states: Vec<String>,
 }
 
-/// Divides a program in the edge dialect. `outside` are calls that are not to be delegated, by torch's names.
+/// Divides a program in the edge dialect. `outside` lists torch's names of calls excluded from delegation.
 ///
 /// # Errors
-/// With [`LowerOptions::full_graph`], where a call cannot be lowered.
+/// With [`LowerOptions::full_graph`], if a call cannot be lowered.
 pub fn edge_partition(
     program: ExportedProgram,
     options: &LowerOptions,
@@ -71,7 +71,7 @@ pub fn edge_partition(
     Ok(EdgeDivision { parts: parts.collect(), ..divider.refused() })
 }
 
-/// The calls of a program that cannot be lowered, each asked for itself.
+/// Tests each call of a program by itself, and returns the calls that cannot be lowered.
 pub fn refused_calls(
     program: ExportedProgram,
     options: &LowerOptions,
@@ -90,7 +90,7 @@ fn wishes(options: &LowerOptions) -> PartitionOptions<'_> {
 }
 
 impl Divider<'_> {
-    /// What stays outside, and why.
+    /// The calls outside, and the errors of the calls that cannot be lowered.
     fn refused(&self) -> EdgeDivision {
         let nodes = &self.program.graph.nodes;
         let refused = self.outside.iter().zip(nodes).filter_map(|(why, node)| match why {
@@ -106,8 +106,8 @@ impl Divider<'_> {
         }
     }
 
-    /// Has calls that compute the new value of a buffer move to the partition that uses the value, which can then keep the
-    /// buffer as a state: the program itself does not need the value.
+    /// Lets calls that compute the new value of a buffer move to the partition that uses the value, which can then
+    /// keep the buffer as a state. The program itself does not need the value.
     fn release_new_values(&mut self) {
         if !self.takes_over_buffers() {
             return;
@@ -123,7 +123,7 @@ impl Divider<'_> {
         }
     }
 
-    /// Puts calls outside that use numbers which are needed elsewhere, too; whether there were any.
+    /// Moves calls outside that use a number shared with another partition. Returns whether there were any.
     fn leave_shared_numbers(&mut self, partitions: &[Vec<usize>]) -> bool {
         let graph = &self.program.graph;
         let outside = partitions.len();

@@ -1,24 +1,24 @@
-//! Who uses what, with numbers looked through.
+//! Data flow between calls, seen through numbers.
 //!
-//! A number (`sym_size`, `a + b` of sizes, `item`) cannot be handed to a delegate or back, but it is computed from
-//! tensors that can, wherever it is needed, and costs nothing. So numbers belong to nobody here: a call that uses
-//! one uses the tensors that it comes from.
+//! A number (`sym_size`, `a + b` of sizes, `item`) cannot cross the boundary of a delegate, but it can be recomputed
+//! anywhere from tensors that can, at no cost. Numbers are therefore not assigned to a partition: a call that uses a
+//! number counts as a user of the tensors that the number is computed from.
 
 use coremill_pt2::{Graph, Meta, Node, Target, ValueId};
 
 /// The uses of a graph's values.
 pub(super) struct Flow {
-    /// By value the call that gives it; none for inputs.
+    /// For each value, the call that produces it; `None` for inputs.
     pub(super) producer: Vec<Option<usize>>,
-    /// By call whether it gives nothing but numbers.
+    /// For each call, whether all its results are numbers.
     pub(super) is_number: Vec<bool>,
-    /// By call, and none for numbers: the tensors and objects that it uses, each once.
+    /// For each call, the distinct tensors and objects that it uses; empty for numbers.
     pub(super) operands: Vec<Vec<ValueId>>,
-    /// By call that gives numbers: the tensors that they come from.
+    /// For each call with number results, the tensors they are computed from.
     sources: Vec<Vec<ValueId>>,
-    /// By value the calls that use it, numbers not counted.
+    /// For each value, the calls that use it, without number calls.
     pub(super) users: Vec<Vec<usize>>,
-    /// By value whether the graph's outputs use it.
+    /// For each value, whether the graph's outputs use it.
     pub(super) is_result: Vec<bool>,
 }
 
@@ -32,7 +32,7 @@ impl Flow {
             }
         }
         let is_number: Vec<bool> = graph.nodes.iter().map(|node| is_number(graph, node)).collect();
-        // What each number comes from; numbers stand after what they use.
+        // Sources of each number. Nodes are in definition order.
         let mut sources: Vec<Vec<ValueId>> = vec![Vec::new(); graph.nodes.len()];
         let mut operands = vec![Vec::new(); graph.nodes.len()];
         let mut users = vec![Vec::new(); count];
@@ -60,14 +60,14 @@ impl Flow {
         flow
     }
 
-    /// The tensors that a value comes from: itself, if it is not a number.
+    /// The tensors that a value is computed from: the value itself unless it is a number.
     pub(super) fn behind(&self, graph: &Graph, id: ValueId) -> Vec<ValueId> {
         let mut found = Vec::new();
         through(graph, &self.producer, &self.is_number, &self.sources, id, &mut found);
         found
     }
 
-    /// Marks the calls that compute the numbers which these calls use, beside themselves.
+    /// Adds the calls that compute the numbers used by these calls.
     pub(super) fn with_numbers(&self, graph: &Graph, calls: &[usize]) -> Vec<usize> {
         let mut found: Vec<usize> = calls.to_vec();
         let mut pending = Vec::new();
@@ -78,7 +78,7 @@ impl Flow {
         found
     }
 
-    /// Adds the calls that compute numbers.
+    /// Adds the calls that compute the pending numbers.
     pub(super) fn add_numbers(
         &self,
         graph: &Graph,
@@ -119,12 +119,12 @@ fn through(
     }
 }
 
-/// Whether a value is a number that the caller gives; everybody has those.
+/// Whether a value is a number. Number inputs are available everywhere.
 fn is_plain(graph: &Graph, id: ValueId) -> bool {
     matches!(graph.value(id).meta, Meta::Int(_) | Meta::Float(_) | Meta::Bool(_))
 }
 
-/// Whether a call gives nothing but numbers. Branches and loops are not numbers, whatever they give.
+/// Whether all results of a call are numbers. Control flow never counts as a number.
 fn is_number(graph: &Graph, node: &Node) -> bool {
     let mut ids = node.defined().peekable();
     !matches!(node.target, Target::HigherOrder(_))

@@ -1,18 +1,18 @@
-//! Which calls of a program Core ML runs, and which ExecuTorch's kernels do.
+//! Division of a program's calls between Core ML and ExecuTorch's kernels.
 //!
-//! Whether a call can be delegated is found out by lowering it. The calls that can are divided into as few
-//! partitions as there can be, which never wait for one another in a circle; each is lowered as a program of its own
-//! before it is believed. What that refuses goes outside, and the calls are divided anew.
+//! A call is delegated if lowering it succeeds. These calls are grouped into as few partitions as possible without
+//! cyclic dependencies. Each partition is then lowered as a program of its own. Calls that fail there move outside,
+//! and the division is repeated.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `flow` | who uses what |
-//! | `stages` | the division |
+//! | `flow` | data flow between calls |
+//! | `stages` | assignment of calls to stages |
 //! | `part` | a partition as a program |
-//! | `around` | the program with calls of delegates in the place of partitions |
+//! | `around` | the program with delegate calls in place of partitions |
 //! | `sizes` | sizes read off inputs |
-//! | `edge` | the division for ExecuTorch's own partitioner |
-//! | `report` | what stays outside, why, and what it costs |
+//! | `edge` | division for ExecuTorch's own partitioner |
+//! | `report` | calls outside delegates, with reasons and costs |
 
 mod around;
 mod edge;
@@ -42,66 +42,66 @@ use crate::lower::{SupportQuery, probe};
 use crate::options::{LowerOptions, Options, States};
 use crate::pipeline::{lowered, optimise};
 
-/// How to divide a program.
+/// Options of a division.
 pub(crate) struct PartitionOptions<'o> {
-    /// How partitions are lowered, and what becomes part of them.
+    /// Options for lowering the partitions.
     pub(crate) options: &'o LowerOptions,
-    /// The oldest release to lower for, where the options name none.
+    /// The oldest release considered if the options have no target.
     pub(crate) floor: Opset,
-    /// Calls, by name, that no kernel can do, so that no delegate is too small for them.
+    /// Names of calls without a kernel, which are delegated however small the partition.
     pub(crate) without_kernel: &'o [String],
     /// Whether ExecuTorch's partitioner cuts the graph along the division.
     pub(crate) is_cut_by_executorch: bool,
 }
 
-/// A partition, lowered.
+/// A lowered partition.
 #[derive(Clone, Debug)]
 pub(crate) struct DelegatedPartition {
     pub(crate) part: Part,
     pub(crate) function: Function,
-    /// By the name of a value, the call of the program that it was made for; passes have names of their own.
+    /// Maps value names to the calls they were created for. Values created by passes have no entry.
     pub(crate) origins: HashMap<String, usize>,
     pub(crate) target: Opset,
-    /// What became of its weights, if they were to be quantized.
+    /// Summary of the weight quantization, if requested.
     pub(crate) weights: Option<Outcome>,
 }
 
-/// A program that is divided.
+/// A divided program.
 pub(crate) struct Division {
-    /// The partitions in the order in which they run.
+    /// The partitions in execution order.
     pub(crate) delegated: Vec<DelegatedPartition>,
-    /// By call why it stays outside; none for those inside, and for numbers.
+    /// For each call, the reason why it is outside; `None` for delegated calls and numbers.
     pub(crate) outside: Vec<Option<FallbackReason>>,
-    /// Names of operators to be left outside that no call has.
+    /// Names of excluded operators that match no call.
     pub(crate) in_vain: Vec<String>,
     stages: Stages,
     flow: Flow,
 }
 
-/// Why a call stays outside.
+/// Reason why a call is not delegated.
 #[derive(Clone, Debug)]
 pub(crate) enum FallbackReason {
-    /// The caller wants it so.
+    /// Excluded by the caller.
     Asked,
-    /// It cannot be lowered.
+    /// Cannot be lowered.
     Refused(LoweringError),
-    /// It alone is not worth a delegate.
+    /// Too small a partition to be worth a delegate.
     Crumb,
 }
 
-/// A division in the making.
+/// State of the division algorithm.
 struct Divider<'w> {
     program: ExportedProgram,
-    /// The program without its graph and its tensors.
+    /// The program without graph and tensors.
     frame: ExportedProgram,
     wishes: &'w PartitionOptions<'w>,
     flow: Flow,
     outside: Vec<Option<FallbackReason>>,
-    /// Partitions that were lowered already, by their calls.
+    /// Partitions lowered so far, by their calls.
     known: HashMap<Vec<usize>, DelegatedPartition>,
 }
 
-/// Divides a program that is functional.
+/// Divides a functional program.
 pub(crate) fn divide(
     program: ExportedProgram,
     wishes: &PartitionOptions<'_>,
@@ -139,7 +139,7 @@ pub(crate) fn divide(
     Ok((program, Division { in_vain, ..division }))
 }
 
-/// What ExecuTorch's partitioner calls an operator, in torch's form and in that of the edge dialect.
+/// Names of an operator in ExecuTorch's partitioner: torch's form and the edge dialect's form.
 fn edge_name(target: &Target) -> (String, String) {
     let name = target.to_string().to_lowercase();
     let edge = match target {
@@ -176,7 +176,7 @@ impl<'w> Divider<'w> {
         Divider { program, frame, wishes, flow, outside, known: HashMap::new() }
     }
 
-    /// Whether all calls make one partition, which is then known.
+    /// Whether all calls form a single partition. If so, it is lowered and stored.
     fn is_one(&mut self) -> Result<bool, Error> {
         if self.outside.iter().any(Option::is_some) {
             return Ok(false);
@@ -195,7 +195,7 @@ impl<'w> Divider<'w> {
         Ok(refused.is_ok())
     }
 
-    /// Asks every call whether it can be lowered.
+    /// Tests each call by lowering it.
     fn probe(&mut self) {
         let mut inputs = self.program.inputs.clone();
         for kind in &mut inputs {
@@ -235,7 +235,7 @@ impl<'w> Divider<'w> {
         }
     }
 
-    /// Calls that use a number which cannot be lowered cannot be, either.
+    /// Refuses all calls that use a refused number.
     fn refuse_users(&mut self, number: usize, refusal: &LoweringError) {
         let graph = &self.program.graph;
         for call in 0..graph.nodes.len() {
@@ -255,7 +255,7 @@ impl<'w> Divider<'w> {
         }
     }
 
-    /// The partitions, as matters are now.
+    /// The partitions of the calls that are currently inside.
     fn divided(&self) -> (Stages, Vec<Vec<usize>>) {
         let is_inside: Vec<bool> = self.outside.iter().map(Option::is_none).collect();
         let stages = Stages::of(&self.program.graph, &self.flow, &is_inside);
@@ -263,7 +263,7 @@ impl<'w> Divider<'w> {
         (stages, partitions)
     }
 
-    /// Whether all partitions can be lowered; what stands in their way is outside afterwards.
+    /// Lowers all partitions. Calls that fail move outside; returns whether none did.
     fn lower_all(&mut self, partitions: &[Vec<usize>]) -> bool {
         let mut stand = true;
         for calls in partitions {
@@ -275,7 +275,7 @@ impl<'w> Divider<'w> {
         stand
     }
 
-    /// Divides until every partition stands.
+    /// Repeats the division until every partition can be lowered.
     fn finish(mut self) -> (ExportedProgram, Division) {
         loop {
             let (stages, partitions) = self.divided();
@@ -296,10 +296,10 @@ impl<'w> Divider<'w> {
         }
     }
 
-    /// Puts partitions outside that do nothing but move elements, as handing tensors to Core ML and back costs more than
-    /// that; whether there were any.
+    /// Moves partitions outside that only move elements, as passing tensors to Core ML and back costs more. Returns
+    /// whether there were any.
     fn leave_crumbs(&mut self, partitions: &[Vec<usize>]) -> bool {
-        // A program that is nothing but crumbs is what its author wants to see delegated.
+        // If the whole program consists of such calls, it is delegated as requested.
         if self.wishes.options.full_graph || self.outside.iter().all(Option::is_none) {
             return false;
         }
@@ -319,7 +319,7 @@ impl<'w> Divider<'w> {
         found
     }
 
-    /// Whether buffers that the program writes to become states.
+    /// Whether mutable buffers become states.
     fn takes_over_buffers(&self) -> bool {
         let target = self.wishes.options.options.target;
         let has_states = target.is_none_or(|target| target >= Opset::Ios18);
@@ -330,7 +330,7 @@ impl<'w> Divider<'w> {
         Options { states: States::Keep, ..self.wishes.options.options.clone() }
     }
 
-    /// Lowers a partition, unless that was done before.
+    /// Lowers a partition, unless it is already lowered.
     fn lower(&mut self, calls: &[usize]) -> Result<(), PartitionBlocker> {
         if self.known.contains_key(calls) {
             return Ok(());
@@ -390,7 +390,7 @@ impl<'w> Divider<'w> {
         }
     }
 
-    /// Puts what stands in the way of a partition outside.
+    /// Moves the calls that block a partition outside.
     fn move_to_fallback(&mut self, calls: &[usize], stands: PartitionBlocker) {
         match stands {
             PartitionBlocker::Calls(refused, _) => {
@@ -401,7 +401,7 @@ impl<'w> Divider<'w> {
                         self.outside[call].get_or_insert(FallbackReason::Refused(refusal));
                     }
                 }
-                // Something has to change, or this would never end.
+                // At least one call must move, or the division would not terminate.
                 if calls.iter().all(|&call| self.outside[call].is_none()) {
                     self.outside[calls[0]] = Some(FallbackReason::Refused(LoweringError::new(
                         "its partition cannot be lowered",
@@ -421,11 +421,11 @@ impl<'w> Divider<'w> {
     }
 }
 
-/// What stands in the way of a partition.
+/// Reason why a partition cannot be lowered.
 enum PartitionBlocker {
-    /// These calls; and how that is said to users, if the lowering said it.
+    /// Errors of single calls, and the same errors with locations if the lowering reported them.
     Calls(Vec<(usize, LoweringError)>, Option<Vec<UnsupportedOp>>),
-    /// Something about all of it.
+    /// An error of the whole partition.
     Whole(Error),
 }
 
@@ -445,8 +445,8 @@ impl PartitionBlocker {
 }
 
 impl Division {
-    /// The calls that were to stay outside and whose tensors one of these calls takes or gives, directly or by way of
-    /// others that are outside; all of them, if that is none.
+    /// Excluded calls that produce or use a tensor of one of the given calls, directly or through other calls
+    /// outside. If there are none, all excluded calls.
     pub(crate) fn asked_beside(&self, program: &ExportedProgram, calls: &[usize]) -> Vec<usize> {
         let is_asked = |call: &usize| matches!(self.outside[*call], Some(FallbackReason::Asked));
         let mut seen = vec![false; self.outside.len()];
@@ -466,7 +466,7 @@ impl Division {
     }
 }
 
-/// The number of partitions if these calls could be delegated, too.
+/// Number of partitions if the selected calls could be delegated, too.
 pub(crate) fn partitions_with(
     program: &ExportedProgram,
     division: &Division,

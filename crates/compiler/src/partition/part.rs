@@ -1,4 +1,4 @@
-//! One partition as a program of its own.
+//! A partition as a program of its own.
 
 use std::collections::HashSet;
 
@@ -10,35 +10,36 @@ use super::flow::Flow;
 use crate::error::{Result, refuse};
 use crate::lower::MAX_RANK;
 
-/// What partitions take over from the program around them.
+/// State and constants that partitions take over from the surrounding program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TakeOver {
-    /// Parameters and constants; otherwise they are inputs.
+    /// Whether parameters and constants become part of the partition. Otherwise they are inputs.
     pub(super) constants: bool,
-    /// Buffers that the program writes to, as states, where one partition alone uses them.
+    /// Whether a mutable buffer becomes a state if only one partition uses it.
     pub(super) buffers: bool,
-    /// Whether the new value of a state may also leave its partition. ExecuTorch's partitioner takes it out of the graph.
+    /// Whether the new value of a state may also leave its partition. ExecuTorch's partitioner removes it from the
+    /// graph.
     pub(super) shares_new_values: bool,
 }
 
 /// A partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Its calls, by their place in the graph that it was cut from.
+    /// Indices of its calls in the original graph.
     pub(crate) calls: Vec<usize>,
-    /// The same and the numbers that they use: the calls of the program's graph.
+    /// Indices of its calls and of the numbers they use: the nodes of its program.
     pub(crate) nodes: Vec<usize>,
-    /// The partition as a program; its values have the ids that they had.
+    /// The partition as a program. Values keep their ids.
     pub(crate) program: ExportedProgram,
-    /// What it is given when it runs, weights and states not counted.
+    /// Inputs at run time, without weights and states.
     pub(crate) inputs: Vec<ValueId>,
-    /// What it gives.
+    /// Output values.
     pub(crate) outputs: Vec<ValueId>,
-    /// The buffers that it keeps.
+    /// Names of the buffers kept as states.
     pub(crate) states: Vec<String>,
 }
 
-/// Cuts a partition out of a program. `frame` is the program without its graph and its tensors.
+/// Extracts a partition from a program. `frame` is the program without graph and tensors.
 pub(super) fn cut(
     program: &ExportedProgram,
     frame: &ExportedProgram,
@@ -128,7 +129,7 @@ pub(super) fn cut(
         input_arguments.push(Argument::Value(id));
     }
 
-    // What the caller gets comes first, in the caller's order.
+    // Outputs of the program come first, in their order.
     let mut wanted: Vec<ValueId> = Vec::new();
     for (output, kind) in graph.outputs.iter().zip(&program.outputs) {
         if matches!(kind, OutputKind::BufferMutation(name) | OutputKind::ParameterMutation(name)
@@ -162,7 +163,7 @@ pub(super) fn cut(
     part
 }
 
-/// How many of the graph's outputs are a value, or come from it.
+/// Number of the graph's outputs that are a value or are computed from it through numbers only.
 pub(super) fn times_given(graph: &Graph, flow: &Flow, value: ValueId) -> usize {
     let mut count = 0;
     for output in &graph.outputs {
@@ -173,7 +174,7 @@ pub(super) fn times_given(graph: &Graph, flow: &Flow, value: ValueId) -> usize {
     count
 }
 
-/// States hold floats of fixed sizes.
+/// States must be floats of static shape.
 pub(super) fn can_be_state(meta: &Meta) -> bool {
     let Meta::Tensor(meta) = meta else { return false };
     let is_fixed = |size: &Size| size.fixed().is_some_and(|extent| extent > 0);
@@ -182,7 +183,7 @@ pub(super) fn can_be_state(meta: &Meta) -> bool {
         && meta.sizes.iter().all(is_fixed)
 }
 
-/// Refuses what can go neither into a delegate nor out of one.
+/// Checks that a value can cross the boundary of a delegate.
 pub(super) fn crosses(name: &str, meta: &Meta) -> Result<()> {
     use coremill_pt2::ScalarType::*;
     let meta: &TensorMeta = match meta {

@@ -1,4 +1,4 @@
-//! What was delegated, what was not, why, and what that costs.
+//! Report on a division: delegated calls, calls outside, and the reasons and costs.
 
 use std::collections::BTreeMap;
 
@@ -10,72 +10,72 @@ use super::stages::bytes;
 use super::{Division, FallbackReason, partitions_with};
 use crate::error::{LoweringError, UnsupportedOp};
 
-/// How one method was divided.
+/// Division of one method.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The method.
+    /// Name of the method.
     pub method: String,
-    /// Its partitions, in the order in which they run.
+    /// Partitions in execution order.
     pub parts: Vec<PartReport>,
-    /// The calls that stay outside, in the order of the program.
+    /// Calls outside delegates, in program order.
     pub outside: Vec<FallbackCall>,
-    /// Calls that were to be left outside, but that no kernel can do.
+    /// Calls excluded from delegation that are delegated because they have no kernel.
     pub delegated_all_the_same: Vec<UnsupportedOp>,
-    /// Names of operators to be left outside that no call has.
+    /// Names of excluded operators that match no call.
     pub skipped_in_vain: Vec<String>,
 }
 
 /// A partition.
 #[derive(Clone, Debug)]
 pub struct PartReport {
-    /// How many calls it has.
+    /// Number of calls.
     pub calls: usize,
-    /// The release that it needs.
+    /// Release that the partition requires.
     pub target: Opset,
-    /// How many tensors it takes.
+    /// Number of input tensors.
     pub inputs: usize,
-    /// How many tensors it gives.
+    /// Number of output tensors.
     pub outputs: usize,
-    /// The bytes that go in and out at each run, at the sizes of the export.
+    /// Bytes transferred in and out per run, at the sizes of the export.
     pub bytes: u64,
-    /// The buffers that it keeps between runs.
+    /// Buffers kept between runs.
     pub states: Vec<String>,
-    /// What became of its weights, if they were to be quantized.
+    /// Summary of the weight quantization, if requested.
     pub weights: Option<Outcome>,
 }
 
-/// A call that stays outside.
+/// A call outside delegates.
 #[derive(Clone, Debug)]
 pub struct FallbackCall {
-    /// The call and where it is in the model; the refusal says why it stays outside.
+    /// The call and its location in the model, with the reason in `refusal`.
     pub call: UnsupportedOp,
-    /// What kind of reason that is.
+    /// Category of the reason.
     pub reason: Reason,
-    /// What it costs.
+    /// Cost of running the call outside.
     pub cost: Cost,
 }
 
-/// Why a call stays outside.
+/// Category of the reason for running a call outside delegates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The caller wants it so.
+    /// Excluded by the caller.
     Asked,
     /// It cannot be lowered.
     Refused,
-    /// It is not worth a delegate of its own.
+    /// Too small a partition to be worth a delegate.
     TooSmall,
 }
 
-/// What it costs that a call stays outside.
+/// Cost of running a call outside delegates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// The bytes that go between delegates and this call at each run, at the sizes of the export.
+    /// Bytes transferred per run between delegates and this call, at the sizes of the export.
     pub bytes: u64,
-    /// How many delegates fewer there would be if all calls of this operator could be delegated.
+    /// Reduction of the number of delegates if all calls of this operator could be delegated.
     pub delegates: usize,
 }
 
-/// Describes a division.
+/// Creates the report of a division.
 pub(crate) fn report(method: &str, program: &ExportedProgram, division: &Division) -> Report {
     let graph = &program.graph;
     let parts = division.delegated.iter().map(|delegated| {

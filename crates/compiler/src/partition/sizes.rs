@@ -1,13 +1,13 @@
-//! Sizes read off inputs.
+//! Replaces computed sizes by sizes of inputs.
 //!
-//! Where a size of a tensor is also one of an input, it is read off the input: the tensor then need not leave its
-//! delegate for the sake of it.
+//! If a size of a tensor equals a size of an input, it is read off the input. The tensor then need not leave its
+//! delegate just for its size.
 
 use std::collections::HashMap;
 
 use coremill_pt2::{Argument, ExportedProgram, InputKind, Meta, Output, SymbolId, Target, ValueId};
 
-/// Reads sizes off the user's inputs where that can be done.
+/// Reads sizes off the user's inputs if possible.
 pub(super) fn from_inputs(program: &mut ExportedProgram) {
     let mut known: HashMap<SymbolId, (ValueId, i64)> = HashMap::new();
     let graph = &mut program.graph;

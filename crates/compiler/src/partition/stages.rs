@@ -1,19 +1,20 @@
-//! Which calls make up a partition.
+//! Assignment of calls to partitions.
 //!
-//! Every call that can be delegated gets a stage: the number of times that a path to it, from any input, goes from a
-//! delegate out to other kernels and back in. Calls of one stage are one partition. No path leads out of a partition
-//! and back into it, since outside the stage grows; and no division has fewer partitions, since a path that goes
-//! out and in that often needs as many.
+//! Each call that can be delegated has a stage: the maximum number of times that a path from an input to it leaves a
+//! delegate for other kernels and enters one again. Calls of one stage form a partition. No path leaves a partition
+//! and returns to it, because the stage increases outside. No division has fewer partitions, because a path that
+//! leaves and enters that many times needs as many.
 
 use coremill_pt2::{Graph, Meta, Size, ValueId};
 
 use super::flow::Flow;
 
-/// By call its stage: partitions by their number, calls outside by the last partition that they wait for, −1 for none.
+/// Stage of each call: partition numbers for delegated calls, and for calls outside the last partition that they
+/// depend on, or −1.
 pub(super) struct Stages(Vec<i64>);
 
 impl Stages {
-    /// Divides the calls. Numbers have no stage of their own.
+    /// Assigns stages. Numbers have no stage of their own.
     pub(super) fn of(graph: &Graph, flow: &Flow, is_inside: &[bool]) -> Stages {
         let mut stages = vec![-1i64; graph.nodes.len()];
         for call in 0..graph.nodes.len() {
@@ -37,7 +38,7 @@ impl Stages {
         self.0[call]
     }
 
-    /// The calls of each partition, in order.
+    /// Calls of each partition, in order.
     pub(super) fn partitions(&self, flow: &Flow, is_inside: &[bool]) -> Vec<Vec<usize>> {
         let mut partitions: Vec<Vec<usize>> = Vec::new();
         for (call, &stage) in self.0.iter().enumerate() {
@@ -50,13 +51,13 @@ impl Stages {
             }
             partitions[stage].push(call);
         }
-        // Calls that moved on can leave a stage empty.
+        // A stage may become empty when its calls move to a later one.
         partitions.retain(|partition| !partition.is_empty());
         partitions
     }
 
-    /// Moves calls to the later stage where their results are used, if less goes from hand to hand then: a mask that
-    /// is made of nothing but constants, for instance.
+    /// Moves calls to the later stage that uses their results, if fewer bytes cross partitions then. An example is a
+    /// mask computed from constants only.
     fn settle(&mut self, graph: &Graph, flow: &Flow, is_inside: &[bool]) {
         for call in (0..graph.nodes.len()).rev() {
             if flow.is_number[call] || !is_inside[call] {
@@ -99,7 +100,7 @@ impl Stages {
     }
 }
 
-/// The bytes that a value takes, at the sizes that it had at export where it has no fixed ones.
+/// Size of a value in bytes; dynamic sizes count as exported.
 pub(crate) fn bytes(graph: &Graph, id: ValueId) -> u64 {
     let Meta::Tensor(meta) = &graph.value(id).meta else { return 0 };
     let extent = |size: &Size| match size {
@@ -123,8 +124,8 @@ mod tests {
         Meta::Tensor(crate::decompose::meta(ScalarType::Float32, vec![Size::Fixed(4)]))
     }
 
-    /// A graph in which each call uses the results of the calls that are listed for it, or else the input. What
-    /// nobody uses is a result.
+    /// A graph in which each call uses the results of the listed calls, or the input if the list is empty. Unused
+    /// values are results.
     fn graph(uses: &[Vec<usize>]) -> Graph {
         let mut graph = Graph::default();
         let input = graph.define("x".to_owned(), meta()).expect("few values");
@@ -161,7 +162,7 @@ mod tests {
         Stages::of(&graph, &flow, is_inside).partitions(&flow, is_inside)
     }
 
-    /// Whether partitions and the calls outside can run one after the other.
+    /// Whether partitions and calls outside can run in some order.
     fn can_run(uses: &[Vec<usize>], partitions: &[Vec<usize>]) -> bool {
         let mut unit: Vec<usize> = (0..uses.len()).map(|call| partitions.len() + call).collect();
         for (number, calls) in partitions.iter().enumerate() {
@@ -180,7 +181,7 @@ mod tests {
         true
     }
 
-    /// The most that a path goes in, which no division can do with fewer partitions than.
+    /// Lower bound for the number of partitions: the maximum number of times a path enters the inside.
     fn least(uses: &[Vec<usize>], is_inside: &[bool]) -> usize {
         let mut entered = vec![0usize; uses.len()];
         for call in 0..uses.len() {
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_partition_never_waits_for_itself() {
-        // 0 and 3 are inside, and 3 waits for 0 both directly and through what is outside.
+        // 0 and 3 are inside. 3 depends on 0 directly and through the call outside.
         let uses = [vec![], vec![0], vec![], vec![0, 1], vec![2]];
         let is_inside = [true, false, true, true, true];
         let partitions = divided(&uses, &is_inside);
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_made_of_constants_goes_where_it_is_used() {
-        // 0 comes from the input that everybody has; 3 alone uses it, after 2, which is outside.
+        // 0 depends on the input only. Its only user is 3, which follows 2, a call outside.
         let uses = [vec![], vec![], vec![1], vec![0, 2]];
         let partitions = divided(&uses, &[true, true, false, true]);
         assert_eq!(partitions, [vec![1], vec![0, 3]]);

@@ -1,4 +1,4 @@
-//! What is done to the real and to the imaginary part alike.
+//! Operators that apply to the real and imaginary parts separately.
 
 use coremill_pt2::Output;
 use coremill_pt2::operators::Operator;
@@ -13,7 +13,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["aten.sym_size", "aten.sym_numel"], of_shape),
 ];
 
-/// The rule for an operator that the table of operators tells enough of.
+/// The rule for an operator, if its properties in the operator table imply one.
 pub(super) fn rule(operator: Operator) -> Option<Rule> {
     if operator.apart {
         Some(apart)
@@ -24,7 +24,7 @@ pub(super) fn rule(operator: Operator) -> Option<Rule> {
     }
 }
 
-/// Arguments that have two parts; others are indices, conditions and the like.
+/// Arguments that have a real and an imaginary part. Other arguments are indices, conditions and options.
 const NUMBERS: [&str; 12] = [
     "self",
     "input",
@@ -40,7 +40,6 @@ const NUMBERS: [&str; 12] = [
     "x",
 ];
 
-/// Whose part is asked for.
 #[derive(Clone, Copy, PartialEq)]
 enum ComplexPart {
     Real,
@@ -48,7 +47,7 @@ enum ComplexPart {
 }
 
 impl Call<'_> {
-    /// The part of an argument. What is real has an imaginary part of zeros.
+    /// Real or imaginary part of an argument. The imaginary part of a real argument is zero.
     fn part(&mut self, name: &str, argument: &Argument, which: ComplexPart) -> Result<Argument> {
         let is_number = self.number_dtype(argument).is_some();
         Ok(match (argument, which) {
@@ -74,7 +73,7 @@ impl Call<'_> {
         })
     }
 
-    /// The call with other arguments, the results real.
+    /// Emits the call again with real arguments and real results.
     fn once_more(&mut self, arguments: Vec<Argument>) -> Result<Vec<Tensor>> {
         let node = self.node;
         let mut is_left = false;
@@ -100,7 +99,7 @@ impl Call<'_> {
         }
     }
 
-    /// The call of another tensor.
+    /// Emits the call again with another first argument.
     pub(super) fn with_self(&mut self, x: &Tensor) -> Result<Vec<Tensor>> {
         let mut arguments = self.node.arguments.clone();
         match arguments.first_mut() {
@@ -110,7 +109,7 @@ impl Call<'_> {
         self.once_more(arguments)
     }
 
-    /// The call's arguments, one of each of these parts.
+    /// The call's arguments, reduced to one part each. `which` selects the part by parameter name.
     fn part_arguments(
         &mut self,
         which: &dyn Fn(&str) -> Option<ComplexPart>,
@@ -133,7 +132,7 @@ impl Call<'_> {
     }
 }
 
-/// The call for each part.
+/// Applies the call to each part.
 fn apart(call: &mut Call<'_>) -> Results {
     let mut parts = Vec::with_capacity(2);
     for which in [ComplexPart::Real, ComplexPart::Imaginary] {
@@ -147,7 +146,7 @@ fn apart(call: &mut Call<'_>) -> Results {
     Ok(pairs.map(|(real, imaginary)| RewriteResult::Pair(Box::new([real, imaginary]))).collect())
 }
 
-/// The call for the real part; the other one is zeros.
+/// Applies the call to the real part; the imaginary part of the result is zero.
 fn of_reals(call: &mut Call<'_>) -> Results {
     let arguments =
         call.part_arguments(&|name| NUMBERS.contains(&name).then_some(ComplexPart::Real))?;
@@ -157,7 +156,7 @@ fn of_reals(call: &mut Call<'_>) -> Results {
     call.pair(real.clone(), zeros)
 }
 
-/// The operands of what is linear in both: arguments by name, or the two tensors of a list.
+/// Operands of bilinear operators, by parameter name. Some operators take a list of two tensors instead.
 const OPERANDS: [[&str; 2]; 7] = [
     ["self", "other"],
     ["self", "mat2"],
@@ -173,14 +172,14 @@ fn product(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-/// The first operand conjugated.
+/// Product with the conjugate of the first operand.
 fn conjugated_product(call: &mut Call<'_>) -> Results {
     let [real, imaginary] = multiplied(call, ComplexPart::Imaginary)?;
     call.pair(real, imaginary)
 }
 
-/// Each part of one operand with each of the other; the sign is turned of the products with the imaginary part of the
-/// first, if that is the one which is `turned`.
+/// Bilinear product of two complex operands. The imaginary part of the first operand is negated if `turned` is
+/// imaginary.
 fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
     let is_real = |call: &Call<'_>, argument: &Argument| match argument {
         Argument::Value(id) => !is_complex_value(&call.frame.graph, *id),
@@ -218,7 +217,7 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
                 *list = Argument::List(pair);
             }
         }
-        // What is added is added once.
+        // The bias is added only once.
         let bias = call.node.schema.as_ref().and_then(|schema| {
             schema.arguments.iter().position(|parameter| parameter.name == "bias")
         });
@@ -250,7 +249,7 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
     };
     if call.has("bias") {
         let bias = call.both_parts("bias")?;
-        // After the channels of a convolution there are its places.
+        // Spatial dimensions follow the channels of a convolution.
         let places = if call.node.target.to_string().contains("linear") {
             0
         } else {
@@ -266,7 +265,7 @@ fn multiplied(call: &mut Call<'_>, turned: ComplexPart) -> Result<[Tensor; 2]> {
     Ok([real, imaginary])
 }
 
-/// Sizes are those of either part.
+/// For results that depend on shapes only: either part will do.
 fn of_shape(call: &mut Call<'_>) -> Results {
     let mut node = call.node.clone();
     node.arguments =

@@ -1,4 +1,4 @@
-//! Arithmetic with complex numbers: parts, sums, products and quotients, comparisons, norms.
+//! Arithmetic of complex numbers: parts, sums, products and quotients, comparisons, norms.
 
 use super::{Parts, Rule};
 use crate::decompose::prelude::*;
@@ -52,7 +52,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     ),
 ];
 
-/// Formulas of both parts of `self`, `x` and `y`.
+/// Computes a complex result with formulas over the parts `x` and `y` of `self`.
 pub(super) fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
     let [x, y] = call.both_parts("self")?;
     let [real, imaginary] = calc!(all call, formula, x, y)?;
@@ -61,7 +61,7 @@ pub(super) fn of_parts(call: &mut Call<'_>, formula: &str) -> Results {
 
 const MAGNITUDE: &str = "hypot(x, y)";
 
-/// A real number by a formula of both parts.
+/// Computes a real result with a formula over both parts.
 fn real(call: &mut Call<'_>, formula: &str) -> TensorResult {
     let [x, y] = call.both_parts("self")?;
     calc!(call, formula, x, y)
@@ -85,7 +85,7 @@ fn same(call: &mut Call<'_>) -> Results {
     Ok(vec![RewriteResult::Pair(Box::new(call.both_parts("self")?))])
 }
 
-/// From real, to real, or to parts of another type.
+/// Conversions from real, to real, or between complex types.
 fn converted(call: &mut Call<'_>) -> Results {
     let dtype = call.result(0)?.dtype;
     let Parts { real, imaginary } = call.parts("self")?;
@@ -135,7 +135,7 @@ fn matrix_product(
     calc!(all call, formula, a, b, c, d)
 }
 
-/// A product of matrices, and what is added to it.
+/// Matrix product plus a scaled addend.
 fn added_product(call: &mut Call<'_>) -> Results {
     let names = if call.has("mat1") { ["mat1", "mat2"] } else { ["batch1", "batch2"] };
     let (x, y) = (call.both_parts(names[0])?, call.both_parts(names[1])?);
@@ -147,7 +147,7 @@ fn added_product(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-/// Of the magnitudes.
+/// Norm of the magnitudes.
 fn norm(call: &mut Call<'_>) -> Results {
     let magnitude = real(call, MAGNITUDE)?;
     let mut results = call.with_self(&magnitude)?;
@@ -157,7 +157,7 @@ fn norm(call: &mut Call<'_>) -> Results {
     }
 }
 
-/// A test of both parts.
+/// Applies a test to both parts and combines the results.
 fn tested(call: &mut Call<'_>, both: &str) -> Results {
     let parts = call.both_parts("self")?;
     let mut tests = Vec::with_capacity(2);
@@ -177,7 +177,7 @@ fn conjugate_transpose(call: &mut Call<'_>) -> Results {
     call.pair(real, imaginary)
 }
 
-/// Products of matrices from the left to the right.
+/// Chained matrix product, from left to right.
 fn chain(call: &mut Call<'_>, name: &str) -> Results {
     let [first, rest @ ..] = list(name, call.argument(name)?)? else {
         refuse!("`{name}` is empty")
@@ -191,13 +191,13 @@ fn chain(call: &mut Call<'_>, name: &str) -> Results {
     call.pair(real, imaginary)
 }
 
-/// A number as its larger part, `most`, times one whose larger part is 1 and whose `length` is from 1 to the root of 2.
-/// Nothing is divided by zero, nor an infinity by another.
+/// Scales a number by its larger part `most`. The scaled number has a larger part of 1 and a `length` between 1 and
+/// √2. The formula avoids division by zero and infinity over infinity.
 pub(super) const SCALED: &str = "most = max(abs(x), abs(y)); scale = where(most == 0 | most == inf, 1.0, most); \
                       u = x / scale; v = y / scale; square = max(u * u + v * v, 1.0); length = sqrt(square)";
 
-/// The quotient of two numbers. The divisor's scale is taken out in two steps, so that what lies between is no larger
-/// than dividend and quotient, and no smaller.
+/// Quotient of two numbers. The scale of the divisor is divided out in two steps, so that intermediate results stay
+/// between the magnitudes of dividend and quotient.
 fn divided(call: &mut Call<'_>, [a, b]: &[Tensor; 2], [x, y]: &[Tensor; 2]) -> Result<[Tensor; 2]> {
     let formula = format!(
         "{SCALED}; whole = sqrt(most); p = u / square; q = v / square; c = a / whole; d = b / whole; \

@@ -1,4 +1,5 @@
-//! Fourier transforms as products with matrices that the program stores, and as convolutions.
+//! Fourier transforms as products with DFT matrices, which are stored in the program or computed at run time, and as
+//! convolutions.
 
 use coremill_pt2::Target;
 
@@ -26,7 +27,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["aten.istft"], short_time_inverse),
 ];
 
-/// The rule for an operator that is rewritten although it may take and give nothing but reals.
+/// The rule for a Fourier transform. These operators are rewritten even if inputs and outputs are real.
 pub(super) fn rule(target: &Target) -> Option<Rule> {
     let name = super::base(target);
     let own = RULES.iter().find(|(own, _)| own.contains(&name.as_str())).map(|(_, rule)| *rule);
@@ -38,8 +39,7 @@ fn extents(x: &Tensor) -> Vec<Option<u64>> {
 }
 
 impl Transform {
-    /// Transforms what has at least as many elements along the axis as are needed, or fewer, which counts as zeros
-    /// after them.
+    /// Applies the transform. Extra elements along the axis are cut off; missing ones count as zeros.
     fn apply_to(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts> {
         let extent = *extents(&x.real).at(self.axis)?;
         let (extent, points) = match (extent, self.points) {
@@ -54,7 +54,7 @@ impl Transform {
                 .map(|part| call.slice(part, self.axis, 0, inputs as i64, 1))
                 .transpose()?,
         };
-        // A nested graph holds no matrices.
+        // Nested graphs cannot hold constants.
         if call.frame.is_nested {
             return self.apply_open(call, x);
         }
@@ -86,7 +86,7 @@ impl Transform {
         Ok(Parts { real, imaginary: Some(imaginary) })
     }
 
-    /// The same with matrices that are computed when the program runs, for as many points as the axis then has.
+    /// Applies the transform with matrices computed at run time, for example if the size of the axis is dynamic.
     fn apply_open(&self, call: &mut Call<'_>, x: Parts) -> Result<Parts> {
         let inputs = x.real.sizes.at(self.axis)?.clone();
         let points = match (self.points, self.kind) {
@@ -127,7 +127,7 @@ impl Transform {
         Ok(Parts { real, imaginary: Some(imaginary) })
     }
 
-    /// Cosines and sines, a row for each input and a column for each output, with the factor of the transform.
+    /// Cosine and sine matrices, one row per input and one column per output, with the scale applied.
     fn waves(
         &self,
         call: &mut Call<'_>,
@@ -137,7 +137,7 @@ impl Transform {
     ) -> Result<[Tensor; 2]> {
         let rows = call.count(inputs, ScalarType::Int64)?;
         let rows = call.unsqueeze(&rows, 1)?;
-        // Integers, so that the angles of many points keep their precision: 46340 points still fit 32 bits.
+        // Integer products keep the precision of large angles. They fit in 32 bits up to 46340 points.
         let number = call.size_argument(points)?;
         let columns = match outputs == points {
             true => call.count_to(number.clone(), outputs, ScalarType::Int64)?,
@@ -159,7 +159,7 @@ impl Transform {
                 *wave = call.multiply(wave, &scale)?;
             }
             if self.kind == Kind::ToReal {
-                // What has a mirror image counts twice: all but the first and the middle one.
+                // Bins with a conjugate mirror image count twice: all but the first and the middle one.
                 let twice = call.with("mul", &rows, Argument::Int(2))?;
                 let middle = call.compare_number("eq", &twice, number.clone())?;
                 let once = calc!(call, "rows == 0 | middle", rows, middle)?;
@@ -172,7 +172,7 @@ impl Transform {
     }
 }
 
-/// What is transformed, as floats.
+/// The input, converted to floats.
 fn signal(call: &mut Call<'_>) -> Result<Parts> {
     let Parts { real, imaginary } = call.parts("self")?;
     let dtype = call.part_dtype();
@@ -198,7 +198,7 @@ fn numbered(call: &mut Call<'_>, kind: Kind, way: Way, last: Option<i64>) -> Res
     along(call, x, &transforms)
 }
 
-/// A function of one axis or of several, which may be told how many points each has.
+/// Transforms of one or several axes, with optional numbers of points.
 fn named(call: &mut Call<'_>) -> Results {
     let Some((kind, way)) = fourier::function(&call.node.target) else {
         refuse!("`{}` is not a Fourier transform that is known", call.node.target);
@@ -223,15 +223,15 @@ fn frequencies(call: &mut Call<'_>, half: bool) -> Results {
     one(call.cast(&values, dtype)?)
 }
 
-/// What a short-time transform is made of.
+/// Parameters of a short-time Fourier transform.
 struct Frames {
     points: i64,
     hop: i64,
-    /// The window, with zeros at both sides up to as many elements as there are points.
+    /// The window, zero-padded on both sides to `points` elements.
     window: Option<Tensor>,
-    /// How many frequencies there are.
+    /// Number of frequencies.
     outputs: i64,
-    /// By which a forward transform is multiplied.
+    /// Scale factor of the forward transform.
     scale: f64,
     center: bool,
 }
@@ -270,13 +270,12 @@ impl Frames {
         })
     }
 
-    /// The elements on each side that are beside the signal.
+    /// Number of padding elements on each side of the signal.
     fn side(&self) -> i64 {
         if self.center { self.points / 2 } else { 0 }
     }
 
-    /// A filter for the cosine of each frequency and one for its sine: the wave under the window, times the factor of
-    /// the frequency.
+    /// Convolution filters: the windowed cosine and sine of each frequency, times the frequency's factor.
     fn filters(
         &self,
         call: &mut Call<'_>,
@@ -328,7 +327,7 @@ impl Frames {
         convolution(call, x, &shape, sizes)
     }
 
-    /// The sums of the squared windows where that many frames overlap.
+    /// Overlap-add of the squared windows of `count` frames.
     fn envelope(&self, call: &mut Call<'_>, count: &Size, dtype: ScalarType) -> TensorResult {
         let one = || Size::Fixed(1);
         let ones = call.full(vec![one(), one(), count.clone()], Argument::Float(1.0), dtype)?;
@@ -345,7 +344,7 @@ impl Frames {
     }
 }
 
-/// A convolution: each filter is a wave under the window.
+/// STFT as a strided convolution with windowed cosine and sine filters.
 fn short_time(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let frames = Frames::of(call)?;
@@ -378,7 +377,7 @@ fn short_time(call: &mut Call<'_>) -> Results {
     one(call.stack(&[real, imaginary], rank + 1)?)
 }
 
-/// A transposed convolution, which adds frames up where they overlap, over the sum of the squared windows.
+/// Inverse STFT: a transposed convolution, which overlap-adds the frames, divided by the sum of the squared windows.
 fn short_time_inverse(call: &mut Call<'_>) -> Results {
     let x = call.both_parts("self")?;
     if is_complex(call.result(0)?.dtype) {
@@ -420,7 +419,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     one(call.divide(&y, &envelope)?)
 }
 
-/// The elements of the last axis from one to another.
+/// Slice `start..end` of the last axis.
 fn between(call: &mut Call<'_>, x: &Tensor, start: i64, end: &Size) -> TensorResult {
     let at = axis_from_end(x.rank(), 1)?;
     if start == 0 && *x.extent(at)? == *end {

@@ -1,7 +1,8 @@
-//! Elementary functions of complex numbers, element by element.
+//! Elementwise functions of complex numbers.
 //!
-//! Nothing is squared that was not divided by the larger part before, and nothing is infinite on the way to a result
-//! that is not: the formulas hold over the whole range of the parts' type. `oracle/aten/ranges.py` states how well.
+//! Numbers are scaled by their larger part before squaring, and no intermediate result overflows unless the final
+//! result does. The formulas therefore hold over the whole range of the type. `oracle/aten/ranges.py` states their
+//! accuracy.
 
 use super::Rule;
 use super::arithmetic::{SCALED, of_parts, times};
@@ -61,14 +62,15 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
                        growth / below, inverse * (inverse * (sine * cosine)) / below";
         of_parts(call, formula)
     }),
-    // tanh, turned by a quarter.
+    // tan(z) = -i tanh(iz).
     (&["aten.tan"], |call| {
         let formula = "growth = tanh(y); inverse = 1 / cosh(y); cosine = cos(x); sine = sin(x); \
                        below = square(cosine) + square(growth * sine); \
                        inverse * (inverse * (sine * cosine)) / below, growth / below";
         of_parts(call, formula)
     }),
-    // 1 / (1 + exp(-z)) with exp(-|x|), the square of the magnitude of the sum as one of positive terms.
+    // 1 / (1 + exp(-z)), computed with exp(-|x|). The squared magnitude of the denominator is a sum of positive
+    // terms.
     (&["aten.sigmoid", "aten.special_expit"], |call| {
         let formula = "small = exp(-abs(x)); rest = 1 - small; angle = y * 0.5; cosine = cos(angle); \
                        twice = square(cosine) * 2.0; below = square(rest) + small * twice * 2.0; \
@@ -78,13 +80,13 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     }),
 ];
 
-/// Both parts by formulas of the scaled number.
+/// Computes both parts from the scaled number.
 fn scaled(call: &mut Call<'_>, [real, imaginary]: &[&str; 2]) -> Results {
     of_parts(call, &format!("{SCALED}; {real}, {imaginary}"))
 }
 
-/// The parts of a root: `whole` is that of the scale, and `half` and `rest` are the parts of that of the scaled number,
-/// the larger one first. Of a difference of magnitude and real part little would be left.
+/// Parts of a square root. `whole` is the root of the scale. `half` and `rest` are the larger and smaller part of
+/// the root of the scaled number. The difference of magnitude and real part is avoided because it cancels.
 fn root(call: &mut Call<'_>, names: &str, [real, imaginary]: [&str; 2]) -> Results {
     let formula = format!(
         "{SCALED}; whole = sqrt(most); half = sqrt((abs(u) + length) * 0.5); \
@@ -93,29 +95,29 @@ fn root(call: &mut Call<'_>, names: &str, [real, imaginary]: [&str; 2]) -> Resul
     of_parts(call, &formula)
 }
 
-/// A power of e. Its magnitude is the square of a number that is finite, multiplied in two steps: cosine and sine may
-/// bring it back into range, and zero times an infinity is not a number.
+/// exp(z). The magnitude is the square of a finite number and is multiplied in two steps, as cosine and sine may
+/// bring the product back into range, and zero times infinity would be NaN.
 fn exponential(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<[Tensor; 2]> {
     let most = largest(x.dtype);
     let formula = "root = min(exp(x * 0.5), most); root * (root * cos(y)), root * (root * sin(y))";
     calc!(all call, formula, x, y, most)
 }
 
-/// The hyperbolic cosine and sine of a real number, each times another number that is at most 1.
+/// Hyperbolic cosine and sine of a real number, each multiplied by a factor of at most 1.
 fn hyperbolic(
     call: &mut Call<'_>,
     x: &Tensor,
     [first, second]: [&Tensor; 2],
 ) -> Result<[Tensor; 2]> {
     let most = largest(x.dtype);
-    // Beyond 9 the other power of e is below the precision, and both are half of one.
+    // Beyond 9 the smaller exponential is below the precision, and both functions are half of the larger one.
     let formula = "size = abs(x); root = min(exp(size * 0.5), most); far = size > 9; half = root * 0.5; \
                    where(far, root * (half * first), cosh(x) * first), \
                    where(far, root * (half * (second * sign(x))), sinh(x) * second)";
     calc!(all call, formula, x, first, second, most)
 }
 
-/// The logarithm of the larger part and that of the scaled number, whose magnitude may be beyond the largest number.
+/// log|z| as the logarithm of the larger part plus the logarithm of the scaled number, because |z| may overflow.
 fn logarithm(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<[Tensor; 2]> {
     let formula = "most = max(abs(x), abs(y)); least = min(abs(x), abs(y)); \
                    ratio = least / where(most == 0 | most == inf, 1.0, most); \
@@ -131,7 +133,7 @@ fn logarithm_to(call: &mut Call<'_>, factor: f64) -> Results {
     call.pair(real, imaginary)
 }
 
-/// The logarithm of 1 + z: by what the square of the magnitude exceeds 1 for a small z, else as it is.
+/// log(1 + z). For small z the real part uses |1 + z|² - 1, which avoids cancellation.
 fn logarithm_beside_one(call: &mut Call<'_>) -> Results {
     let [x, y] = call.both_parts("self")?;
     let sum = calc!(call, "x + 1", x)?;
@@ -142,7 +144,7 @@ fn logarithm_beside_one(call: &mut Call<'_>) -> Results {
     call.pair(real, angle)
 }
 
-/// Powers with small whole exponents as products, others by logarithm and exponential.
+/// Small integer powers by multiplication, others by logarithm and exponential.
 fn power(call: &mut Call<'_>) -> Results {
     const MOST: f64 = 8.0;
     let whole = match call.argument("exponent")? {

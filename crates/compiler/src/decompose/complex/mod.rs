@@ -1,15 +1,15 @@
 //! Complex numbers as pairs of real tensors.
 //!
-//! Neither Core ML nor ExecuTorch's programs hold complex tensors. Before a program is lowered or divided, every call
-//! that takes or gives some is rewritten to calls of real ones; and so are Fourier transforms, which become products with
-//! matrices and convolutions. What the program stores becomes two tensors, each a view of every second element.
+//! Neither Core ML nor ExecuTorch's programs have complex tensors. Before a program is lowered or partitioned, every
+//! call with complex inputs or outputs is rewritten to real calls. Fourier transforms are rewritten to matrix
+//! products and convolutions. A stored complex tensor becomes two strided views of the same data.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `arithmetic` | what is done to numbers, one by one or as matrices |
-//! | `apart` | what is done to both parts alike |
+//! | `arithmetic` | arithmetic and matrix products |
+//! | `apart` | operators applied to each part |
 //! | `functions` | elementary functions |
-//! | `fourier` | transforms |
+//! | `fourier` | Fourier transforms |
 
 mod apart;
 mod arithmetic;
@@ -31,19 +31,19 @@ use crate::error::{LoweringError, Result, UnsupportedOp, refuse};
 use crate::kernels::kernel;
 use crate::parts::{part_of, stored_parts};
 
-/// A program without complex numbers.
+/// A program without complex arithmetic.
 #[derive(Clone, Debug)]
 pub struct ComplexLowered {
-    /// The program. Of its values only those are complex that it gives, by calls of `aten.complex` at the end.
+    /// The program. Its only complex values are outputs, created by `aten.complex` calls at the end.
     pub program: ExportedProgram,
-    /// For each node of the program's graph the index of the node that it was made of.
+    /// For each node of the graph, the index of the node it was derived from.
     pub sources: Vec<usize>,
-    /// Why calls are not written with real numbers, by their names. They are left as they were, and so is what depends
-    /// on them.
+    /// Errors by name of the calls that could not be rewritten. These calls, and all calls that depend on them, are
+    /// left unchanged.
     pub refused: HashMap<String, LoweringError>,
 }
 
-/// What pairs are written in: any operator, as whoever performs the program takes apart what it does not have.
+/// Allows any operator, as unsupported ones are decomposed later.
 struct AllowAll;
 
 impl TargetOps for AllowAll {
@@ -60,10 +60,10 @@ impl TargetOps for AllowAll {
     }
 }
 
-/// What becomes of a call, by its operator without the overload.
+/// Rewrite of a call, looked up by the operator without its overload.
 type Rule = fn(&mut Call<'_>) -> Results;
 
-/// Takes complex numbers out of a program, and of the graphs nested in it; none if it has none.
+/// Removes complex numbers from a program and its nested graphs. Returns `None` if there are none.
 pub fn pairs(program: &ExportedProgram) -> Result<Option<ComplexLowered>> {
     if !program.graph.nodes.iter().any(|node| is_involved(&program.graph, node)) {
         return Ok(None);
@@ -89,7 +89,6 @@ pub fn pairs(program: &ExportedProgram) -> Result<Option<ComplexLowered>> {
     Ok(Some(ComplexLowered { program, sources, refused }))
 }
 
-/// A program being rewritten.
 struct Pairing {
     rewrite: Rewrite,
     rules: HashMap<&'static str, Rule>,
@@ -98,7 +97,7 @@ struct Pairing {
 
 impl Pairing {
     fn graph(&mut self, frame: &mut Frame, nodes: Vec<Node>) {
-        // What calls give that are left as they were.
+        // Results of calls that were left unchanged.
         let mut lost: HashSet<ValueId> = HashSet::new();
         for (index, mut node) in nodes.into_iter().enumerate() {
             frame.resolve(&mut node);
@@ -124,7 +123,7 @@ impl Pairing {
         frame.resolve_outputs();
     }
 
-    /// The calls of real numbers that do what a call does.
+    /// Rewrites a call to real calls.
     fn node(&mut self, frame: &mut Frame, node: &Node) -> Result<Vec<Node>> {
         if let Target::HigherOrder(_) = node.target {
             return self.higher_order(frame, node.clone());
@@ -140,7 +139,7 @@ impl Pairing {
         call.finish(results)
     }
 
-    /// Control flow takes and gives pairs in its lists, and so do its graphs.
+    /// Passes pairs through control flow: in its operands and in the inputs and outputs of its graphs.
     fn higher_order(&mut self, frame: &mut Frame, mut node: Node) -> Result<Vec<Node>> {
         for argument in &mut node.arguments {
             match argument {
@@ -182,7 +181,7 @@ impl Pairing {
         Ok(vec![node])
     }
 
-    /// Makes complex numbers of the pairs that the program gives.
+    /// Joins pairs that are program outputs to complex numbers.
     fn join_outputs(&mut self, frame: &mut Frame) -> Result<()> {
         for output in frame.graph.outputs.clone() {
             let Argument::Value(id) = output else { continue };
@@ -209,7 +208,7 @@ impl Pairing {
 }
 
 impl Frame {
-    /// New values for the parts of one that is complex; none if it is real.
+    /// New values for the parts of a complex value; `None` if it is real.
     fn new_pair(&mut self, id: ValueId) -> Result<Option<[Tensor; 2]>> {
         let Meta::Tensor(known) = &self.value(id).meta else { return Ok(None) };
         let Some(dtype) = part_of(known.dtype) else { return Ok(None) };
@@ -224,7 +223,7 @@ impl Frame {
         Ok(Some(pair))
     }
 
-    /// Puts the parts of complex values in their place.
+    /// Replaces complex values by their parts.
     fn flatten(&self, items: &mut Vec<Argument>) -> Result<()> {
         for item in std::mem::take(items) {
             match item {
@@ -241,13 +240,13 @@ impl Frame {
     }
 }
 
-/// Why a complex value has no parts.
+/// Error for a complex value without parts.
 fn given(name: &str) -> LoweringError {
     LoweringError::new(format!("`{name}` is complex; Core ML and ExecuTorch have real inputs only"))
         .hint("take real and imaginary part as two inputs")
 }
 
-/// The operator without its overload: `aten.add`.
+/// Operator without overload, such as `aten.add`.
 fn base(target: &Target) -> String {
     match target {
         Target::Operator { namespace, name, .. } => format!("{namespace}.{name}"),
@@ -259,14 +258,14 @@ fn is_complex_value(graph: &Graph, id: ValueId) -> bool {
     matches!(&graph.value(id).meta, Meta::Tensor(meta) if is_complex(meta.dtype))
 }
 
-/// Whether a call takes or gives complex numbers.
+/// Whether a call has complex inputs or outputs.
 pub(crate) fn has_complex(graph: &Graph, node: &Node) -> bool {
     let mut found = node.defined().any(|id| is_complex_value(graph, id));
     node.for_each_use(&mut |id| found |= is_complex_value(graph, id));
     found
 }
 
-/// Whether a call has to do with complex numbers, itself or by the graphs nested in it.
+/// Whether a call or its nested graphs involve complex numbers or Fourier transforms.
 fn is_involved(graph: &Graph, node: &Node) -> bool {
     let is_inside = |argument: &Argument| match argument {
         Argument::Graph(inner) => {
@@ -279,7 +278,7 @@ fn is_involved(graph: &Graph, node: &Node) -> bool {
         || node.arguments.iter().any(is_inside)
 }
 
-/// Puts two real weights in the place of each complex one.
+/// Replaces each complex weight by two real weights.
 fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<()> {
     let mut inputs = Vec::with_capacity(frame.graph.inputs.len());
     let mut kinds = Vec::with_capacity(program.inputs.len());
@@ -316,7 +315,7 @@ fn split_weights(program: &mut ExportedProgram, frame: &mut Frame) -> Result<()>
     Ok(())
 }
 
-/// The complex results of a program, which ExecuTorch's programs cannot have.
+/// Errors for complex outputs, which ExecuTorch's programs cannot have.
 pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<UnsupportedOp> {
     let mut refused = Vec::new();
     for (output, kind) in program.graph.outputs.iter().zip(&program.outputs) {
@@ -341,16 +340,16 @@ pub(crate) fn complex_outputs(program: &ExportedProgram) -> Vec<UnsupportedOp> {
     refused
 }
 
-/// A number, real or complex.
+/// A real or complex number.
 #[derive(Clone)]
 struct Parts {
     real: Tensor,
-    /// None for zeros.
+    /// `None` for zero.
     imaginary: Option<Tensor>,
 }
 
 impl Call<'_> {
-    /// The parts of an argument; numbers become tensors.
+    /// Real and imaginary part of an argument; numbers become tensors.
     fn parts(&mut self, name: &str) -> Result<Parts> {
         let argument = self.argument(name)?;
         self.parts_of(name, argument)
@@ -373,7 +372,7 @@ impl Call<'_> {
         }
     }
 
-    /// Both parts of an argument.
+    /// Real and imaginary part of an argument, with explicit zeros.
     fn both_parts(&mut self, name: &str) -> Result<[Tensor; 2]> {
         let argument = self.argument(name)?;
         self.both_parts_of(name, argument)
@@ -392,7 +391,7 @@ impl Call<'_> {
         self.full(x.sizes.clone(), Argument::Float(0.0), x.dtype)
     }
 
-    /// The type of the parts of the result, or of what is given if that is real.
+    /// Element type of the parts of the result, or of the first argument if the result is unknown.
     fn part_dtype(&self) -> coremill_pt2::ScalarType {
         let noted = self.result(0).ok().map(|noted| noted.dtype);
         let first = self.at_hand.first().map(|tensor| tensor.dtype);
@@ -400,7 +399,7 @@ impl Call<'_> {
         part.or(first).unwrap_or(coremill_pt2::ScalarType::Float32)
     }
 
-    /// A complex result, its parts with the sizes that torch noted.
+    /// Returns a complex result with the shape that torch recorded.
     fn pair(&mut self, real: Tensor, imaginary: Tensor) -> Results {
         let dtype = self.part_dtype();
         let sizes = self.result(0)?.sizes.clone();

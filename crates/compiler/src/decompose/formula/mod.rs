@@ -1,12 +1,12 @@
-//! Formulas: what is computed element by element, as a book would write it, taken apart into calls.
+//! Formulas: elementwise expressions in mathematical notation, compiled to calls.
 //!
-//! `self * tanh(softplus(self))` is all that a rule for `mish` has to say. Names stand for the call's arguments, or for
-//! what a rule hands over by [`calc!`]; `is_huber = ...;` gives one to a term. What numbers alone decide is decided now, and
-//! a term that is there twice is computed once.
+//! `self * tanh(softplus(self))` is the complete rule for `mish`. Names refer to the call's arguments, or to
+//! variables passed to [`calc!`]; `is_huber = ...;` names a term. Constant conditions are decided at compile time,
+//! and common terms are computed once.
 //!
-//! Functions along dimensions name them as torch does: `sum(self, dim, keepdim)`; all of them are meant where none are
-//! named. A function that is not listed in [`Call::function`] is torch's operator of that name, which keeps type and
-//! sizes; numbers after the tensors are its arguments by their place.
+//! Reductions have torch's parameters: `sum(self, dim, keepdim)`. Without dimensions they reduce all of them. A
+//! function that [`Call::function`] does not list is torch's operator of that name, which must preserve type and
+//! shape. Numbers after the tensors are its arguments by position.
 
 pub(crate) mod parse;
 
@@ -21,12 +21,12 @@ use super::call::{
 use super::dtype::{is_float, is_half};
 use crate::error::{LoweringError, Result, refuse};
 
-/// What a term stands for: a tensor, or a number that is known.
+/// Value of a term: a tensor or a constant number.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
     Tensor(Tensor),
     Number(Number),
-    /// Several integers, mostly dimensions; none for an argument that is None.
+    /// Integers, mostly dimensions; empty for an argument that is `None`.
     List(Vec<i64>),
 }
 
@@ -45,7 +45,7 @@ impl Operand {
         }
     }
 
-    /// One dimension as a position.
+    /// Index of a single dimension.
     fn dimension(&self, rank: usize) -> Result<usize> {
         match self {
             Operand::Number(number) => position(number.value() as i64, rank),
@@ -53,7 +53,7 @@ impl Operand {
         }
     }
 
-    /// Dimensions as positions; all of them if none are given.
+    /// Indices of dimensions; all dimensions if the list is empty.
     fn dimensions(&self, rank: usize) -> Result<Vec<usize>> {
         match self {
             Operand::Number(_) => Ok(vec![self.dimension(rank)?]),
@@ -94,7 +94,7 @@ impl Number {
         }
     }
 
-    /// What a function makes of numbers.
+    /// Applies a function to constant numbers.
     fn function(name: &str, all: &[Number]) -> Option<Number> {
         let whole = all.iter().all(|number| !matches!(number, Number::Float(_)));
         let value = |at: usize| all.get(at).map(|number| number.value());
@@ -129,8 +129,8 @@ impl Number {
     }
 }
 
-/// The value of a formula whose names are arguments of the call, or variables that are named after it; an array of
-/// values after `all`.
+/// Evaluates a formula whose names are arguments of the call, or variables of the same name. `all` returns an array
+/// of values.
 macro_rules! calc {
     (all $call:expr, $formula:expr $(, $name:ident)* $(,)?) => {
         $call.calculated_all(
@@ -147,7 +147,7 @@ macro_rules! calc {
 }
 pub(crate) use calc;
 
-/// A formula on the way.
+/// State of the evaluation of a formula.
 struct Evaluation<'f> {
     formula: &'f Formula<'f>,
     given: &'f [(&'f str, Argument)],
@@ -155,7 +155,7 @@ struct Evaluation<'f> {
 }
 
 impl Call<'_> {
-    /// What a formula says, as the types of the results; nothing uses those that it does not give.
+    /// Evaluates the formula of a rule and casts the values to the result types. Further results must be unused.
     pub(super) fn formula(&mut self, text: &str) -> Results {
         let found = self.values(text, &[])?;
         let mut results = Vec::with_capacity(found.len());
@@ -167,7 +167,7 @@ impl Call<'_> {
         Ok(results)
     }
 
-    /// The values of a formula with these names.
+    /// Evaluates a formula with several values.
     pub(crate) fn calculated_all<const N: usize>(
         &mut self,
         formula: &str,
@@ -179,7 +179,7 @@ impl Call<'_> {
             .map_err(|_| LoweringError::new(format!("a formula does not give {N} values")))
     }
 
-    /// The value of a formula with these names.
+    /// Evaluates a formula with one value.
     pub(crate) fn calculated(&mut self, formula: &str, given: &[(&str, Argument)]) -> TensorResult {
         self.calculated_all(formula, given).map(|[value]| value)
     }
@@ -195,7 +195,7 @@ impl Call<'_> {
         Ok(values)
     }
 
-    /// A number as a tensor, beside another one or as the type of the result.
+    /// Converts an operand to a tensor. A number takes its type from the other operand, or from the result.
     fn as_tensor(&mut self, operand: Operand, beside: Option<&Tensor>) -> TensorResult {
         match (operand, beside) {
             (Operand::Tensor(tensor), _) => Ok(tensor),
@@ -205,7 +205,7 @@ impl Call<'_> {
         }
     }
 
-    /// The type of the first result that has a use.
+    /// Type of the first used result.
     fn kind(&self) -> Result<ScalarType> {
         let first = (0..self.node.results().count()).find(|index| self.wants(*index));
         self.result(first.unwrap_or(0)).map(|noted| noted.dtype)
@@ -258,7 +258,7 @@ impl Call<'_> {
         }
     }
 
-    /// A constant, or an argument of the call: tensors as the type of the result, if that has fractions.
+    /// A constant or an argument of the call. Tensor arguments are converted to a floating-point result type.
     fn named(&mut self, name: &str) -> Result<Operand> {
         let constant = match name {
             "pi" => Some(std::f64::consts::PI),
@@ -291,7 +291,7 @@ impl Call<'_> {
         })
     }
 
-    /// `where(condition, a, b)`; of a condition that is known, only one of them is computed.
+    /// Evaluates `where(condition, a, b)`. For a constant condition, only the selected term is computed.
     fn choice<'f>(
         &mut self,
         evaluation: &mut Evaluation<'f>,
@@ -366,7 +366,7 @@ impl Call<'_> {
         Ok(Operand::Tensor(found))
     }
 
-    /// A function along dimensions, or one that puts elements elsewhere; none if it is neither.
+    /// Applies a reduction or a function that moves elements. Returns `None` for other functions.
     fn placed(&mut self, name: &str, x: &Tensor, rest: &[Operand]) -> Result<Option<Tensor>> {
         let rank = x.rank();
         let over = |at: usize| match rest.get(at) {
@@ -400,7 +400,7 @@ impl Call<'_> {
         }))
     }
 
-    /// An operator that keeps type and sizes, and takes numbers beside the tensor: `elu`.
+    /// Calls an operator that preserves type and shape and has numeric parameters, such as `elu`.
     fn with_numbers(&mut self, name: &str, x: &Tensor, numbers: &[Number]) -> TensorResult {
         let operator = format!("aten.{name}.default");
         let schema = self.schema(&operator)?;
@@ -470,7 +470,7 @@ impl Call<'_> {
     }
 }
 
-/// Whether a text is a formula.
+/// Checks the syntax of a formula.
 #[cfg(test)]
 pub(crate) fn is_formula(text: &str) -> Result<()> {
     Formula::parse(text).map(drop)

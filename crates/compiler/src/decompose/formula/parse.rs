@@ -1,20 +1,20 @@
-//! The text of a formula as a tree.
+//! Parser of formulas.
 //!
 //! ```text
 //! formula := (NAME "=" term ";")* term ("," term)*
 //! term    := term OPERATOR term | "-" term | "!" term | NAME | NUMBER | NAME "(" term, ... ")" | "(" term ")"
 //! ```
 //!
-//! Operators bind as in Rust, and `^` is a power: `|`, `&`, comparisons, `+ -`, `* / %`, `- !`, `^`. Each is a function
-//! with a name, like those that are called by theirs.
+//! Precedence as in Rust, plus `^` for powers: `|`, `&`, comparisons, `+ -`, `* / %`, `- !`, `^`. Each operator is
+//! represented as a call of a named function.
 
 use crate::bounds::take;
 use crate::error::{Result, refuse};
 
-/// Nesting of terms.
+/// Maximum nesting of terms.
 const MAX_DEPTH: usize = 64;
 
-/// What stands in a formula.
+/// A term of a formula.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Term<'a> {
     Number(&'a str),
@@ -22,13 +22,13 @@ pub(crate) enum Term<'a> {
     Call(&'a str, Vec<Term<'a>>),
 }
 
-/// A formula: names and what they stand for, and the results.
+/// A formula: named terms and results.
 pub(crate) struct Formula<'a> {
     pub(crate) names: Vec<(&'a str, Term<'a>)>,
     pub(crate) results: Vec<Term<'a>>,
 }
 
-/// Operators between two terms: how they are written, what they are called, and how tightly they bind.
+/// Binary operators: symbol, function name and precedence.
 const OPERATORS: [(&str, &str, u8); 14] = [
     ("|", "logical_or", 1),
     ("&", "logical_and", 2),
@@ -46,7 +46,7 @@ const OPERATORS: [(&str, &str, u8); 14] = [
     ("^", "pow", 7),
 ];
 
-/// How tightly signs bind.
+/// Precedence of unary operators.
 const SIGN: u8 = 6;
 
 impl<'a> Formula<'a> {
@@ -74,13 +74,12 @@ fn terms(text: &str) -> Result<Vec<Term<'_>>> {
     Ok(terms)
 }
 
-/// What is left of a text.
 struct Reader<'a> {
     rest: &'a str,
 }
 
 impl<'a> Reader<'a> {
-    /// Takes a sign off the front, if it is there.
+    /// Consumes a symbol if the rest starts with it.
     fn take(&mut self, sign: &str) -> bool {
         match self.rest.strip_prefix(sign) {
             Some(rest) => self.rest = rest.trim_start(),
@@ -89,7 +88,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// Takes off what is made of such letters.
+    /// Consumes the longest prefix of matching characters.
     fn word(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest.trim_start_matches(is_part);
         let word = self.rest.strip_suffix(rest).unwrap_or_default();
@@ -97,7 +96,7 @@ impl<'a> Reader<'a> {
         word
     }
 
-    /// A term of operators that bind more tightly than `least`.
+    /// Parses a term of operators with a precedence above `least`.
     fn term(&mut self, least: u8, depth: usize) -> Result<Term<'a>> {
         let mut left = self.operand(depth)?;
         while let Some((sign, name, strength)) =

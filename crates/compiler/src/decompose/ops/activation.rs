@@ -9,7 +9,7 @@ pub(crate) const ROWS: &[Row] = &[
     formula("clamp(self + 3, 0, 6) / 6", &["aten.hardsigmoid"]),
     formula("elu(self, alpha, 1.0, 1.0 / alpha)", &["aten.celu"]),
     formula("elu(self, 1.6732632423543772, 1.0507009873554805, 1.0)", &["aten.selu"]),
-    // In half precision `exp` overflows above 11.
+    // In fp16 `exp` overflows above 11.
     formula(
         "scaled = self * beta; most = where(is_half(self), min(threshold, 10), threshold); \
          where(scaled > most, self, log1p(exp(scaled)) / beta)",
@@ -50,7 +50,7 @@ fn rrelu(call: &mut Call<'_>) -> Results {
     first(call, done)
 }
 
-/// Rows in which everything is masked are zeros.
+/// Softmax that returns zeros for fully masked rows.
 pub(crate) fn softmax_or_zero(call: &mut Call<'_>, x: &Tensor, at: usize) -> TensorResult {
     let weights = call.softmax(x, at)?;
     let most = call.extreme("amax", x, &[at], true)?;

@@ -1,4 +1,4 @@
-//! Sums, products and comparisons of two, and functions of one number.
+//! Binary arithmetic and comparisons, and functions of one number.
 
 use coremill_pt2::Meta;
 
@@ -52,7 +52,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(powered, &["aten.float_power"]),
     by(square, &["aten.square"]),
     formula("2 ^ self", &["aten.exp2", "aten.special_exp2"]),
-    // The power of a small number is rounded to few digits beyond 1; its logarithm says to which number it belongs.
+    // `exp(x) - 1` loses digits for small x. One Newton step with the logarithm of the rounded power restores them.
     formula(
         "power = exp(self); near = power - 1; \
          where(abs(self) < 0.5, near + (self - log(power)) * power, near)",
@@ -60,7 +60,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     formula("log(self) * 1.4426950408889634", &["aten.log2"]),
     formula("log(self) * 0.4342944819032518", &["aten.log10"]),
-    // Nothing is squared.
+    // Avoids squaring, which could overflow.
     formula("log(self + sqrt(self - 1) * sqrt(self + 1))", &["aten.acosh"]),
     formula(
         "x = where(given(eps), clamp(self, eps, 1 - eps), self); log(x / (1 - x))",
@@ -76,7 +76,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(|call| of_floats(call, "self == inf", false), &["aten.isposinf"]),
     by(|call| of_floats(call, "self == -inf", false), &["aten.isneginf"]),
     by(|call| of_floats(call, "!(isinf(self) | isnan(self))", true), &["aten.isfinite"]),
-    // A negative zero has its sign in its reciprocal.
+    // The reciprocal reveals the sign of a negative zero.
     formula(
         "below = self < 0; where(is_float(self), below | 1 / self == -inf, below)",
         &["aten.signbit"],
@@ -87,14 +87,14 @@ pub(crate) const ROWS: &[Row] = &[
     formula("self + tensor1 * tensor2 * value", &["aten.addcmul"]),
     formula("self + tensor1 / tensor2 * value", &["aten.addcdiv"]),
     formula("self + (end - self) * weight", &["aten.lerp"]),
-    // Divided by the larger one, so that squares do not overflow.
+    // Divides by the larger magnitude, so that squares do not overflow.
     formula(
         "x = abs(self); y = abs(other); large = max(x, y); ratio = min(x, y) / large; \
          where(large == 0 | large == inf, large, large * sqrt(square(ratio) + 1))",
         &["aten.hypot"],
     ),
     formula("self * 2 ^ other", &["aten.ldexp"]),
-    // Equal infinities have no gap.
+    // The gap of equal infinities is zero.
     formula(
         "large = max(self, other); gap = where(self == other, 0, min(self, other) - large); \
          large + log1p(exp(gap))",
@@ -112,7 +112,7 @@ pub(crate) const ROWS: &[Row] = &[
     formula("where(self == 0 & other == other, 0, self * log1p(other))", &["aten.special_xlog1py"]),
     formula("size = abs(self); where(signbit(other), -size, size)", &["aten.copysign"]),
     formula("where(self == 0, values, number(self > 0))", &["aten.heaviside"]),
-    // The larger or smaller one where both are numbers, else the one that is.
+    // NaN is ignored if the other operand is a number.
     formula(
         "most = max(self, other); \
          where(is_float(most), where(isnan(other), self, where(isnan(self), other, most)), most)",
@@ -125,7 +125,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     by(clamped, &["aten.clamp_min.default", "aten.clamp_max.default", "aten.clip.default"]),
     by(clamped_by_tensors, &["aten.clamp_min", "aten.clamp_max", "aten.clip", "aten.clamp.Tensor"]),
-    // Infinities are close to themselves only.
+    // Infinities are only close to themselves.
     formula(
         "gap = abs(self - other); within = gap <= abs(other) * rtol + atol; \
          near = self == other | where(is_float(gap), within & gap < inf, within); \
@@ -134,7 +134,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
 ];
 
-/// A number in the place of the second tensor has a kernel of its own, which wants a tensor of the type that it gives.
+/// Overloads with a number operand have their own kernel, which requires a tensor of the result type.
 fn with_numbers(call: &mut Call<'_>) -> Results {
     const NAMES: [(&str, &str); 4] = [
         ("multiply.", "mul."),
@@ -156,7 +156,7 @@ fn with_numbers(call: &mut Call<'_>) -> Results {
     let operator = operator.replace(".Tensor", ".Scalar");
     let x = call.tensor("self")?;
     let dtype = call.result(0)?.dtype;
-    // Truth is what comparisons give, and a quotient of integers has fractions.
+    // Excludes comparisons, whose result is boolean, and integer division, whose result is fractional.
     let is_plain = ["add", "sub", "mul", "rsub", "fmod"]
         .iter()
         .any(|name| operator.starts_with(&format!("aten.{name}.")));
@@ -167,7 +167,7 @@ fn with_numbers(call: &mut Call<'_>) -> Results {
     one(call.again(&operator, given!(self = x))?)
 }
 
-/// Two operands, tensors or numbers, as the type that they compute in.
+/// Two operands, tensors or numbers, converted to their common type.
 fn operands(call: &mut Call<'_>, names: [&str; 2]) -> Result<[Tensor; 2]> {
     let [first, second] = names;
     let both = [call.argument(first)?, call.argument(second)?];
@@ -177,7 +177,7 @@ fn operands(call: &mut Call<'_>, names: [&str; 2]) -> Result<[Tensor; 2]> {
     Ok([call.tensor_as(first, dtype)?, call.tensor_as(second, dtype)?])
 }
 
-/// Shifts by a known number are products and quotients, which every build of the runtime has.
+/// Shifts by a constant are products and quotients, which every build of the runtime supports.
 fn shifted_left(call: &mut Call<'_>) -> Results {
     let [x, y] = operands(call, ["self", "other"])?;
     one(match *call.argument("other")? {
@@ -203,7 +203,7 @@ fn reversed(call: &mut Call<'_>) -> Results {
     one(call.emit("aten.sub.Tensor", given, x.dtype, broadcast(&x, &y)?)?)
 }
 
-/// Of integers the kernel gives what has the sign of the dividend, and torch what has that of the divisor.
+/// The kernel's integer remainder has the sign of the dividend, torch's has the sign of the divisor.
 fn remainder(call: &mut Call<'_>) -> Results {
     let [x, y] = operands(call, ["self", "other"])?;
     one(calc!(call, "where(is_float(x), x % y, x - floor_divide(x, y) * y)", x, y)?)
@@ -225,7 +225,7 @@ fn square(call: &mut Call<'_>) -> Results {
     one(call.multiply(&x, &x)?)
 }
 
-/// What a formula says of floats, and what holds of all other numbers.
+/// Evaluates a formula for floats; returns the constant `others` for other types.
 fn of_floats(call: &mut Call<'_>, formula: &str, others: bool) -> Results {
     let x = call.tensor("self")?;
     if !is_float(x.dtype) {
@@ -234,7 +234,7 @@ fn of_floats(call: &mut Call<'_>, formula: &str, others: bool) -> Results {
     one(calc!(call, formula)?)
 }
 
-/// The largest number of a type of floats.
+/// Largest finite number of a float type.
 pub(crate) fn largest(dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Float16 => 65504.0,

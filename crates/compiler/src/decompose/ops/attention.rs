@@ -1,4 +1,4 @@
-//! Attention as products of matrices around a softmax.
+//! Attention as matrix products and a softmax.
 
 use super::activation::softmax_or_zero;
 use crate::decompose::prelude::*;
@@ -18,7 +18,7 @@ fn attention(call: &mut Call<'_>) -> Results {
     one(attend(call)?)
 }
 
-/// The other results are for derivatives.
+/// Only the first result is supported; the others are for gradients.
 fn attention_and_more(call: &mut Call<'_>) -> Results {
     if (1..call.node.outputs.len()).any(|index| call.wants(index)) {
         refuse!("what attention leaves for derivatives has no kernel");
@@ -68,7 +68,7 @@ fn attend(call: &mut Call<'_>) -> TensorResult {
     call.matmul(&weights, &value)
 }
 
-/// Flags say what counts; numbers are added.
+/// Boolean masks select scores; float masks are added.
 fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> TensorResult {
     if mask.dtype != ScalarType::Bool {
         let mask = call.cast(mask, scores.dtype)?;
@@ -77,7 +77,7 @@ fn masked(call: &mut Call<'_>, scores: &Tensor, mask: &Tensor) -> TensorResult {
     calc!(call, "where(mask, scores, -inf)", mask, scores)
 }
 
-/// Each head as often as the queries have heads for it.
+/// Repeats each key or value head for the query heads that share it.
 fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> TensorResult {
     let at = x.rank().checked_sub(3);
     let (Some(at), Some(heads)) = (at, heads.and_then(Size::fixed)) else {

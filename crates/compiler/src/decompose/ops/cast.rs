@@ -1,4 +1,4 @@
-//! Element types, copies, and what does nothing here.
+//! Casts, copies, and operators without effect at inference.
 
 use crate::decompose::prelude::*;
 
@@ -40,12 +40,12 @@ pub(crate) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The result's type tells which.
+/// Casts to the type of the result.
 fn converted(call: &mut Call<'_>) -> Results {
     one(call.typed(if call.has("self") { "self" } else { "a" })?)
 }
 
-/// What does nothing to real numbers where no gradients are kept.
+/// Operators that are the identity on real numbers at inference.
 fn same(call: &mut Call<'_>) -> Results {
     let name = if call.has("self") { "self" } else { "input" };
     let x = call.tensor(name)?;
@@ -67,7 +67,7 @@ fn copied(call: &mut Call<'_>) -> Results {
     one(call.like(&x, "dim_order_ops._clone_dim_order.default", given)?)
 }
 
-/// Nobody knows what is in it.
+/// The contents are undefined.
 fn empty(call: &mut Call<'_>) -> Results {
     let (dtype, sizes) = call.result_type()?;
     let wanted = call.sizes_argument(&sizes)?;

@@ -15,7 +15,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(tbc, &["aten.conv_tbc"]),
 ];
 
-/// A convolution, and what it does along each dimension.
+/// Parameters of a convolution.
 pub(crate) struct Convolution {
     pub(crate) weight: Tensor,
     pub(crate) bias: Option<Tensor>,
@@ -28,7 +28,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// One that looks at every place once.
+    /// A convolution with unit stride and dilation and without padding.
     pub(crate) fn plain(weight: &Tensor, bias: Option<&Tensor>) -> Convolution {
         let spatial = weight.rank().saturating_sub(2);
         Convolution {
@@ -94,7 +94,7 @@ fn convolved(call: &mut Call<'_>) -> Results {
     one(if batched { done } else { call.squeeze(&done, 0)? })
 }
 
-/// A convolution along one or two dimensions.
+/// A 1-D or 2-D convolution.
 pub(crate) fn plane(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -115,7 +115,7 @@ pub(crate) fn plane(
     call.emit("aten.convolution.default", given, x.dtype, sizes)
 }
 
-/// A convolution of volumes is one of planes: what the kernel sees along the depth becomes channels.
+/// 3-D convolution as a 2-D one: the depth of the kernel is unrolled into channels.
 fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>) -> TensorResult {
     if shape.transposed {
         return transposed_volume(call, x, shape, sizes);
@@ -137,7 +137,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>
         let start = (checked(at) * *shape.dilation.at(0)?).get()?;
         layers.push(call.slice(&x, 2, start, depth, *shape.stride.at(0)?)?);
     }
-    // Batch, channels, kernel, depth, height, width.
+    // Dimensions: batch, channels, kernel, depth, height, width.
     let stack = call.stack(&layers, 2)?;
     let turned = call.permute(&stack, &[0, 3, 1, 2, 4, 5])?;
     let images = size::multiply(batch, new_depth);
@@ -160,8 +160,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>
     call.permute(&apart, &[0, 2, 1, 3, 4])
 }
 
-/// The transpose of a convolution of volumes is a plain one, of an image with zeros in between, by the kernel from its
-/// other end.
+/// Transposed 3-D convolution as a plain convolution with the flipped kernel over an image with inserted zeros.
 fn transposed_volume(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -175,7 +174,7 @@ fn transposed_volume(
         let kernel = weight.known(at + 2, "a size of a convolution of volumes")?;
         let stride = *shape.stride.at(at)?;
         if stride > 1 {
-            // Zeros behind each place; those behind the last one go.
+            // Inserts zeros after each element, then drops the trailing ones.
             let apart = call.unsqueeze(&spread, at + 3)?;
             let behind = apart.rank() - (at + 3) - 1;
             let mut wide = vec![0; 2 * behind];
@@ -191,7 +190,7 @@ fn transposed_volume(
     }
     let padded = call.pad(&spread, &pads, Argument::Int(0))?;
     let turned = call.flip(weight, &[2, 3, 4])?;
-    // Input channels by groups, output channels of each: to output channels, input channels of each.
+    // From input channels by group and output channels per group to output channels and input channels per group.
     let groups = Size::Fixed(shape.groups);
     let outer = weight.extent(1)?;
     let inner = weight.known(0, "the number of channels")?;
@@ -208,7 +207,7 @@ fn transposed_volume(
     volume(call, &padded, &plain, sizes)
 }
 
-/// Time, batch, channels.
+/// Convolution with time, batch, channels layout.
 fn tbc(call: &mut Call<'_>) -> Results {
     let (x, weight) = (call.tensor("self")?, call.tensor("weight")?);
     let bias = call.tensor("bias")?;

@@ -1,4 +1,4 @@
-//! Tensors out of numbers.
+//! Creation of tensors.
 
 use std::f64::consts::PI;
 
@@ -46,7 +46,7 @@ fn filled(call: &mut Call<'_>) -> Results {
     if let Some(Argument::List(items)) = call.node.argument("size")
         && sizes.iter().any(|size| size.fixed().is_none())
     {
-        // As the model computes them.
+        // Uses the sizes that the model computes.
         let given = given!(size = Argument::List(items.clone()), fill_value = value, dtype = dtype);
         return one(call.noted("aten.full.default", given)?);
     }
@@ -80,7 +80,7 @@ fn linspace(call: &mut Call<'_>) -> Results {
     };
     let count = call.count(&Size::Fixed(steps), wide)?;
     let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
-    // From both ends, as torch does, so that the last one is exact.
+    // Counts from both ends like torch, so that the last element is exact.
     let formula = "risen = count * step + start; fallen = (steps - 1 - count) * -step + end; \
                    values = where(steps > 1, where(count < half, risen, fallen), risen); \
                    where(given(base), base ^ values, values)";
@@ -89,7 +89,7 @@ fn linspace(call: &mut Call<'_>) -> Results {
     one(call.cast(&values, dtype)?)
 }
 
-/// Whether the row's number, plus an offset, is `test` that of the column.
+/// Compares the row index plus an offset with the column index.
 fn rows_and_columns(
     call: &mut Call<'_>,
     rows: &Size,
@@ -113,7 +113,7 @@ fn eye(call: &mut Call<'_>) -> Results {
     one(call.cast(&found, dtype)?)
 }
 
-/// Zero as a number of a type.
+/// Zero of an element type.
 fn zero(dtype: ScalarType) -> Argument {
     if dtype == ScalarType::Bool { Argument::Bool(false) } else { Argument::Int(0) }
 }
@@ -132,7 +132,7 @@ fn triangle(call: &mut Call<'_>) -> Results {
     one(call.choose(&inside, &x, &zero)?)
 }
 
-/// The places of a triangle; only if there are few enough for a list.
+/// Indices of a triangle, limited to a size that fits in a list.
 fn triangle_places(call: &mut Call<'_>) -> Results {
     const MOST: usize = 1 << 12;
     let (rows, columns) = (call.int("row")?, call.int("col")?);
@@ -146,7 +146,7 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
     if count > MOST || rows > MOST as i64 {
         refuse!("a triangle of {count} elements has more than {MOST}");
     }
-    // One run for each row.
+    // One range of columns per row.
     let mut places = [Vec::new(), Vec::new()];
     for row in 0..rows {
         let middle = (row.saturating_add(offset)).clamp(-1, columns);
@@ -174,7 +174,7 @@ fn triangle_places(call: &mut Call<'_>) -> Results {
     one(call.stack(&both, 0)?)
 }
 
-/// Where each element of a window is, as a share of its length times `scale`; none if there are not two elements.
+/// Relative positions in a window, times `scale`; `None` for windows of fewer than two elements.
 fn window_places(call: &mut Call<'_>, scale: f64) -> Result<Option<Tensor>> {
     let (dtype, sizes) = call.result_type()?;
     let [size] = &sizes[..] else { refuse!("the window must have rank 1, got {}", sizes.len()) };
@@ -188,13 +188,13 @@ fn window_places(call: &mut Call<'_>, scale: f64) -> Result<Option<Tensor>> {
     call.times(&count, scale / around as f64).map(Some)
 }
 
-/// A window of one element, or of none.
+/// A window with at most one element.
 fn single(call: &mut Call<'_>) -> Results {
     let (dtype, sizes) = call.result_type()?;
     one(call.full(sizes, Argument::Int(1), dtype)?)
 }
 
-/// A window by the formula of the angle.
+/// A window given by a formula of the angle.
 fn window(call: &mut Call<'_>, formula: &str) -> Results {
     let Some(turns) = window_places(call, 2.0 * PI)? else { return single(call) };
     one(calc!(call, formula, turns)?)
@@ -208,7 +208,7 @@ fn bartlett_window(call: &mut Call<'_>) -> Results {
 fn kaiser_window(call: &mut Call<'_>) -> Results {
     let beta = call.float_or("beta", 12.0)?;
     let Some(places) = window_places(call, 2.0)? else { return single(call) };
-    // Rounding could leave less than nothing.
+    // Rounding could make the argument negative.
     let formula = "sqrt(max(1.0 - square(places + -1.0), 0)) * beta";
     let above = calc!(call, formula, places, beta)?;
     let above = bessel_0(call, &above)?;
@@ -228,7 +228,7 @@ fn one_hot(call: &mut Call<'_>) -> Results {
     one(calc!(call, "number(apart == count)", apart, count)?)
 }
 
-/// Each along a dimension of its own.
+/// Broadcasts each tensor along its own dimension.
 fn grid(call: &mut Call<'_>, all: &[Tensor], order: &[usize]) -> Result<Vec<Tensor>> {
     let mut sizes = vec![Size::Fixed(1); all.len()];
     for (tensor, at) in all.iter().zip(order) {
@@ -274,7 +274,7 @@ fn vander(call: &mut Call<'_>) -> Results {
     one(calc!(call, "apart ^ exponents", apart, exponents)?)
 }
 
-/// A diagonal out of a matrix, or a matrix out of a diagonal.
+/// Extracts a diagonal, or creates a matrix from one.
 fn diag(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let offset = call.int("diagonal")?;
@@ -284,14 +284,14 @@ fn diag(call: &mut Call<'_>) -> Results {
     one(call.noted("aten.diagonal_copy.default", given!(self = x, offset = offset))?)
 }
 
-/// Matrices with the last dimension as their diagonal.
+/// Diagonal matrices of the last dimension.
 fn matrices(call: &mut Call<'_>, x: &Tensor, offset: i64) -> TensorResult {
     let length = x.known(axis_from_end(x.rank(), 1)?, "the length of the diagonal")?;
     let side = Size::Fixed(length.saturating_add(offset.saturating_abs()));
     embedded(call, x, &[side.clone(), side], offset, None)
 }
 
-/// The last dimension as the diagonal of matrices of these sides; elsewhere is what others have there, or zero.
+/// Matrices with the last dimension as diagonal. Other elements are zero or come from `others`.
 pub(super) fn embedded(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -302,7 +302,7 @@ pub(super) fn embedded(
     let [rows, columns] = sides;
     let length = x.known(axis_from_end(x.rank(), 1)?, "the length of the diagonal")?;
     let height = size::known(rows, "the height of the matrices")?;
-    // Row `r` of the matrices has element `r - before` of the diagonal.
+    // Row `r` holds element `r - before` of the diagonal.
     let before = offset.saturating_neg().max(0);
     let after = height.saturating_sub(before).saturating_sub(length).max(0);
     let padded = call.pad(x, &[before, after], zero(x.dtype))?;
@@ -323,7 +323,7 @@ fn diag_embed(call: &mut Call<'_>) -> Results {
         refuse!("rows and columns are both along dimension {first}");
     }
     let offset = call.int("offset")?;
-    // Rows and columns change places with the dimensions.
+    // Swapping the dimensions transposes the matrix, which negates the offset.
     let offset = if first > second { offset.saturating_neg() } else { offset };
     let (first, second) = (first.min(second), first.max(second));
     let matrices = matrices(call, &x, offset)?;

@@ -1,18 +1,19 @@
-//! Einstein sums: operands are contracted one after the other.
+//! Einstein sums, contracting one operand after the other.
 //!
-//! Two tensors at a time: dimensions that both have and the result has too are a batch, those that both have and nothing
-//! else has are summed over. Put in order, that is a product of matrices, or an elementwise one if nothing is summed over.
+//! Two tensors are contracted at a time. Dimensions of both tensors and the result are batch dimensions. Dimensions
+//! of both tensors only are summed. After a permutation this is a matrix product, or an elementwise product without
+//! summed dimensions.
 
 use crate::decompose::prelude::*;
 
-/// A letter of the equation; those of an ellipsis count from the last.
+/// A dimension label of the equation. Ellipsis dimensions count from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Ellipsis(usize),
     Letter(char),
 }
 
-/// A tensor and what its dimensions are called.
+/// A tensor with a label per dimension.
 #[derive(Clone)]
 struct LabeledTensor {
     tensor: Tensor,
@@ -33,12 +34,12 @@ impl LabeledTensor {
         labels.iter().map(|label| self.size(label)).collect()
     }
 
-    /// How many elements dimensions have together.
+    /// Product of the sizes of dimensions.
     fn joined(&self, labels: &[Label]) -> Size {
         size::product(&self.sizes(labels))
     }
 
-    /// The sum over dimensions.
+    /// Sums over dimensions.
     fn without(self, call: &mut Call<'_>, gone: &[Label]) -> Result<LabeledTensor> {
         let labels = self.labels.iter().enumerate();
         let places: Vec<_> =
@@ -56,7 +57,7 @@ impl LabeledTensor {
         Ok(LabeledTensor { tensor, labels })
     }
 
-    /// The dimensions in another order.
+    /// Permutes the dimensions.
     fn ordered(&self, call: &mut Call<'_>, labels: &[Label]) -> TensorResult {
         let place = |label: &Label| self.labels.iter().position(|own| own == label);
         match labels.iter().map(place).collect::<Option<Vec<_>>>() {
@@ -65,7 +66,7 @@ impl LabeledTensor {
         }
     }
 
-    /// A letter twice in one term means the diagonal.
+    /// A letter repeated in one term selects the diagonal.
     fn without_repeats(mut self, call: &mut Call<'_>) -> Result<LabeledTensor> {
         if self.labels.len() != self.tensor.rank() {
             refuse!("a term has not as many letters as its tensor dimensions");
@@ -120,7 +121,7 @@ pub(crate) fn einsum(call: &mut Call<'_>) -> Results {
     one(contracted(call, operands, &wanted)?)
 }
 
-/// A sum of products of three tensors, which have dimensions of one element put in.
+/// Sum of products of three tensors with inserted unit dimensions.
 pub(crate) fn trilinear(call: &mut Call<'_>) -> Results {
     let mut operands = Vec::with_capacity(3);
     let mut whole = 0;
@@ -140,7 +141,7 @@ pub(crate) fn trilinear(call: &mut Call<'_>) -> Results {
     one(contracted(call, operands, &wanted)?)
 }
 
-/// Sums over pairs of dimensions of two tensors.
+/// Contracts pairs of dimensions of two tensors.
 pub(crate) fn tensordot(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("self")?, call.tensor("other")?);
     let left = call.positions("dims_self", x.rank())?;
@@ -148,7 +149,7 @@ pub(crate) fn tensordot(call: &mut Call<'_>) -> Results {
     one(summed(call, x, y, &left, &right)?)
 }
 
-/// The sum over the last dimensions, or a product with a number.
+/// Contracts the last dimensions, or multiplies by a scalar.
 pub(crate) fn inner(call: &mut Call<'_>) -> Results {
     let (x, y) = (call.tensor("self")?, call.tensor("other")?);
     let (left, right) = (x.rank().checked_sub(1), y.rank().checked_sub(1));
@@ -156,7 +157,7 @@ pub(crate) fn inner(call: &mut Call<'_>) -> Results {
     one(summed(call, x, y, left.as_slice(), right.as_slice())?)
 }
 
-/// The products of all elements, summed over these dimensions of both.
+/// Contracts dimensions `left` of `x` with dimensions `right` of `y`.
 fn summed(
     call: &mut Call<'_>,
     x: Tensor,
@@ -177,7 +178,7 @@ fn summed(
     contracted(call, both, &wanted)
 }
 
-/// The labels of a term; an ellipsis has as many as the rank leaves.
+/// Labels of a term; an ellipsis covers the remaining rank.
 fn labels(term: &str, rank: Option<usize>) -> Result<Vec<Label>> {
     let letters = |text: &str| -> Result<Vec<Label>> {
         if let Some(odd) = text.chars().find(|c| !c.is_ascii_alphabetic()) {
@@ -200,7 +201,8 @@ fn output_labels(text: &str, ellipsis: usize) -> Result<Vec<Label>> {
     labels(text, Some(named + ellipsis))
 }
 
-/// Without an arrow the result has what occurs once, in alphabetical order, after the ellipsis.
+/// Result labels of an equation without an arrow: the ellipsis, then the letters that occur once, in alphabetical
+/// order.
 fn implicit(terms: &[LabeledTensor], ellipsis: usize) -> Vec<Label> {
     let mut letters: Vec<Label> = terms.iter().flat_map(|term| &term.labels).copied().collect();
     letters.retain(|label| matches!(label, Label::Letter(_)));
@@ -210,7 +212,7 @@ fn implicit(terms: &[LabeledTensor], ellipsis: usize) -> Vec<Label> {
     (0..ellipsis).rev().map(Label::Ellipsis).chain(letters).collect()
 }
 
-/// The sum of the products of tensors, with these dimensions.
+/// Contracts tensors to a result with these labels.
 fn contracted(call: &mut Call<'_>, operands: Vec<LabeledTensor>, wanted: &[Label]) -> TensorResult {
     let rest = operands.into_iter().map(|operand| operand.without_repeats(call));
     let mut rest = rest.collect::<Result<Vec<_>, _>>()?.into_iter();
@@ -232,7 +234,7 @@ fn pair(
     needed: &dyn Fn(&Label) -> bool,
     wanted: &[Label],
 ) -> Result<LabeledTensor> {
-    // A dimension of one element beside one of more has nothing to say.
+    // A unit dimension that broadcasts can be summed away.
     let alone = |one: &LabeledTensor, other: &LabeledTensor| -> Vec<Label> {
         let is_alone = |label: &Label| match other.has(label) {
             true => one.size(label) == Size::Fixed(1) && other.size(label) != Size::Fixed(1),
@@ -242,7 +244,7 @@ fn pair(
     };
     let (of_left, of_right) = (alone(&left, &right), alone(&right, &left));
     let (left, right) = (left.without(call, &of_left)?, right.without(call, &of_right)?);
-    // The tensor whose own dimensions come first in the result stands on the left.
+    // The tensor whose own dimensions come first in the result is the left operand.
     let first = |one: &LabeledTensor, other: &LabeledTensor| {
         wanted.iter().position(|label| one.has(label) && !other.has(label))
     };
@@ -256,21 +258,21 @@ fn pair(
         one.labels.iter().copied().filter(|label| !other.has(label)).collect()
     };
     let (mut rows, mut columns) = (own(&left, &right), own(&right, &left));
-    // In the order of the result no permutation is needed afterwards.
+    // With dimensions in result order no final permutation is needed.
     for labels in [&mut batch, &mut rows, &mut columns] {
         labels.sort_by_key(|label| wanted.iter().position(|own| own == label));
     }
     if depth.is_empty() || (rows.is_empty() && columns.is_empty()) {
         return elementwise(call, &left, &right, [batch, rows, columns].concat(), &depth);
     }
-    // More dimensions than Core ML has are one.
+    // Core ML's rank is limited, so many batch dimensions are merged.
     let kept = batch.len() <= 3;
     let batch_sizes = if kept { left.sizes(&batch) } else { vec![left.joined(&batch)] };
     let matrix = |call: &mut Call<'_>, tensor: &LabeledTensor, groups: [&[Label]; 2]| {
         let [first, second] = groups;
         let turned = [second, first];
         let whole = |[first, second]: [&[Label]; 2]| [&batch, first, second].concat();
-        // Whichever needs no permutation of its own.
+        // Prefers the orientation that needs no permutation.
         let is_turned = tensor.labels == whole(turned) && tensor.labels != whole(groups);
         let groups = if is_turned { turned } else { groups };
         let mut value = tensor.ordered(call, &whole(groups))?;
@@ -290,7 +292,7 @@ fn pair(
     })
 }
 
-/// A product element by element, then a sum.
+/// Elementwise product, then a sum.
 fn elementwise(
     call: &mut Call<'_>,
     left: &LabeledTensor,

@@ -1,4 +1,4 @@
-//! Products of rows with the matrices of the groups that they belong to, as mixtures of experts have them.
+//! Grouped matrix products of mixture-of-experts layers: each row is multiplied by the matrix of its group.
 
 use crate::decompose::prelude::*;
 
@@ -7,7 +7,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(of_torch, &["aten._grouped_mm"]),
 ];
 
-/// The operator of a library, whose schema is not at hand: rows, matrices and ends in this order.
+/// A library operator without a schema; the arguments are rows, matrices and ends.
 fn of_transformers(call: &mut Call<'_>) -> Results {
     let arguments: Vec<Argument> = call.node.all_arguments().cloned().collect();
     let [rows, matrices, ends] = arguments.as_slice() else {
@@ -28,10 +28,10 @@ fn of_torch(call: &mut Call<'_>) -> Results {
     grouped(call, &rows, &matrices, &ends)
 }
 
-/// Rows that are sorted by group, and where each group ends.
+/// Grouped product. Rows are sorted by group; `ends` holds the end of each group.
 ///
-/// A row stands at its group's place in a long row of zeros; its product with all matrices one below the other is that
-/// with the one of its group.
+/// Each row is placed in the columns of its group within a long zero row. Multiplying by all matrices stacked
+/// vertically then equals multiplying by the matrix of the group.
 fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> Results {
     if x.rank() != 2 || weight.rank() != 3 {
         refuse!(
@@ -46,7 +46,7 @@ fn grouped(call: &mut Call<'_>, x: &Tensor, weight: &Tensor, ends: &Tensor) -> R
     let ends = call.cast(ends, ScalarType::Int64)?;
     let count = call.count(x.extent(0)?, ScalarType::Int64)?;
     let row = call.unsqueeze(&count, 1)?;
-    // Before its group's end, and not before the end of the one before.
+    // The row index is at least the end of the previous group and below the end of its own.
     let before = call.compare("lt", &row, &ends)?;
     let starts = call.slice(&ends, 0, 0, groups - 1, 1)?;
     let starts = call.pad(&starts, &[1, 0], Argument::Int(0))?;

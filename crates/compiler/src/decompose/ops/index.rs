@@ -1,4 +1,4 @@
-//! Elements at places that other tensors tell, and writing to them.
+//! Indexing by tensors: gathers, scatters and embeddings.
 
 use super::creation::embedded;
 use crate::decompose::prelude::*;
@@ -27,7 +27,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(embedding_bag, &["aten.{,_}embedding_bag", "aten._embedding_bag_forward_only"]),
 ];
 
-/// Indices as kernels take them.
+/// Converts indices to `int64`, which the kernels require.
 fn long(call: &mut Call<'_>, index: &Tensor) -> TensorResult {
     call.cast(index, ScalarType::Int64)
 }
@@ -37,7 +37,7 @@ fn embedding(call: &mut Call<'_>) -> Results {
     one(call.rows(&weight, &indices)?)
 }
 
-/// The indices of a call: bytes count as truth.
+/// Index tensors of a call; bytes count as booleans.
 fn indices(call: &mut Call<'_>) -> Result<Vec<Option<Tensor>>> {
     let mut found = call.optional_tensors("indices")?;
     for index in found.iter_mut().flatten() {
@@ -61,7 +61,7 @@ fn index_put(call: &mut Call<'_>) -> Results {
     let values = call.cast(&values, x.dtype)?;
     let found = indices(call)?;
     let accumulate = call.bool("accumulate")?;
-    // One mask of the leading dimensions, and one number, choose.
+    // A mask of the leading dimensions with a scalar value is a selection.
     if let ([Some(mask)], [], false) = (found.as_slice(), values.sizes.as_slice(), accumulate)
         && mask.dtype == ScalarType::Bool
     {
@@ -84,7 +84,7 @@ fn put_at(
     call.like(x, "aten.index_put.default", given)
 }
 
-/// `values` at places of one dimension.
+/// Puts `values` at indices of one dimension.
 fn put_along(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -130,7 +130,7 @@ fn index_fill(call: &mut Call<'_>) -> Results {
     one(put_along(call, &x, at, &index, &value, false)?)
 }
 
-/// Of all elements in a row; negative places count from the end.
+/// Indexes the flattened tensor; negative indices count from the end.
 fn take(call: &mut Call<'_>) -> Results {
     let (x, index) = (call.tensor("self")?, call.tensor("index")?);
     let flat = call.flat(&x)?;
@@ -177,7 +177,7 @@ fn scattered(call: &mut Call<'_>) -> Results {
     one(call.again(&operator, given!(self = x, dim = at, index = index))?)
 }
 
-/// The source added to what is at the places that it is for.
+/// Adds the source to the elements at the indices.
 fn scatter_add(
     call: &mut Call<'_>,
     to: &Tensor,
@@ -219,11 +219,11 @@ fn scatter_reduce(call: &mut Call<'_>) -> Results {
     one(calc!(call, formula, count, sum)?)
 }
 
-/// Places that a decomposition asks each value for.
+/// Maximum number of index positions that are compared with every value.
 const MAX_PLACES: i64 = 1 << 12;
 
-/// The extreme or the product of the values that meet at each place: every place sees all of them, and those that are
-/// for others as what changes nothing.
+/// Reduces all values with the same index by product or extreme. Every index position is compared with every value,
+/// and values for other positions are replaced by the neutral element.
 fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: bool) -> Results {
     let neutral = match (how, is_float(x.dtype)) {
         ("prod" | "multiply", _) => Argument::Int(1),
@@ -237,7 +237,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
     if x.rank() == 0 || *sizes.at(at)? > MAX_PLACES {
         refuse!("values meet along a dimension of at most {MAX_PLACES} places");
     }
-    // The part of the source that the indices are for, and the part of the tensor that they can reach.
+    // Crops the source to the shape of the indices, and the tensor to the region they can reach.
     let (mut source, mut base) = (source, x.clone());
     for (axis, count) in counts.iter().enumerate() {
         source = call.slice(&source, axis, 0, *count, 1)?;
@@ -245,7 +245,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
             base = call.slice(&base, axis, 0, *count, 1)?;
         }
     }
-    // The values run along a new last dimension, the places along the old one.
+    // Values run along a new last dimension, positions along the old one.
     let apart = |call: &mut Call<'_>, tensor: &Tensor| {
         let wide = call.unsqueeze(tensor, tensor.rank())?;
         let last = axis_from_end(wide.rank(), 1)?;
@@ -272,7 +272,7 @@ fn meeting(call: &mut Call<'_>, x: &Tensor, index: &Tensor, how: &str, include: 
         let any = call.any(&here, &[last], false)?;
         done = call.choose(&any, &met, &base)?;
     }
-    // What lies outside the indices' reach stays.
+    // Elements outside the reach of the indices are kept.
     for axis in (0..counts.len()).rev() {
         if axis == at || counts.at(axis)? >= sizes.at(axis)? {
             continue;
@@ -312,7 +312,7 @@ fn masked_scatter(call: &mut Call<'_>) -> Results {
     one(call.noted("aten.masked_scatter.default", given!(self = x, mask = mask, source = source))?)
 }
 
-/// The source as the diagonal of matrices, where there is one.
+/// Writes the source to a diagonal.
 fn diagonal_scatter(call: &mut Call<'_>) -> Results {
     let (x, source) = (call.tensor("self")?, call.typed("src")?);
     let (first, second) = (call.dimension("dim1", x.rank())?, call.dimension("dim2", x.rank())?);
@@ -335,8 +335,8 @@ fn copy(call: &mut Call<'_>) -> Results {
     one(call.expand(&source, sizes)?)
 }
 
-/// The index that does not count. Negative ones count from the end where torch's function takes one, and are none in
-/// what it calls.
+/// Index of the padding row. torch's public function counts negative indices from the end; for the internal operator
+/// a negative index means none.
 fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>> {
     if !call.has("padding_idx") {
         return Ok(None);
@@ -351,7 +351,7 @@ fn ignored_index(call: &Call<'_>, weight: &Tensor) -> Result<Option<i64>> {
     Ok(Some(padding + weight.known(0, "the number of rows")?))
 }
 
-/// Bags of a known number of rows: all of one length, or one index for each bag and nothing else.
+/// `embedding_bag` for a static number of bags: bags of equal length, or one index per bag.
 fn embedding_bag(call: &mut Call<'_>) -> Results {
     let (weight, indices) = (call.tensor("weight")?, call.tensor("indices")?);
     let offsets = call.tensor("offsets")?;
@@ -363,7 +363,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     }
     let sizes = call.result_sizes()?;
     let weights = call.optional_tensor("per_sample_weights")?;
-    // Which bag each index is in: how many bags begin at its place or before, less one.
+    // Bag of each index: number of offsets at or before its position, minus one.
     let length = indices.extent(0)?.clone();
     let place = call.count(&length, ScalarType::Int64)?;
     let column = call.unsqueeze(&place, 1)?;
@@ -384,7 +384,7 @@ fn embedding_bag(call: &mut Call<'_>) -> Results {
     }
     let mut rows = call.rows(&weight, &indices)?;
     if mode == 2 {
-        // Rows of other bags count for nothing; empty bags are zeros.
+        // Rows of other bags are ignored; empty bags are zero.
         let formula = "most = amax(where(unsqueeze(mT(within), 2), rows, -inf), 1); \
                        where(most == -inf, 0, most)";
         let done = calc!(call, formula, within, rows)?;

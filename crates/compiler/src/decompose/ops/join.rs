@@ -1,4 +1,4 @@
-//! Tensors one after the other, repeated, padded, rolled.
+//! Concatenation, repetition, padding and rolling.
 
 use crate::decompose::prelude::*;
 
@@ -23,7 +23,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(shift, &["aten.fft_fftshift", "aten.fft_ifftshift"]),
 ];
 
-/// Empty tensors of rank 1 do not count.
+/// Concatenation; empty tensors of rank 1 are skipped.
 fn cat(call: &mut Call<'_>) -> Results {
     let all = call.tensors("tensors")?;
     let dtype = call.result(0)?.dtype;
@@ -52,7 +52,7 @@ fn stacked(call: &mut Call<'_>) -> Results {
     let dtype = call.result(0)?.dtype;
     let all = all.iter().map(|tensor| call.cast(tensor, dtype));
     let all = all.collect::<Result<Vec<_>, _>>()?;
-    // How many dimensions each has at least, and whether a row stands before a new dimension or behind one.
+    // Minimum rank of the inputs, and whether a vector becomes a row.
     let (least, is_row) = match call.name() {
         "hstack" => (1, false),
         "column_stack" => (2, false),
@@ -78,7 +78,7 @@ fn stacked(call: &mut Call<'_>) -> Results {
     one(call.concatenate(&ready, at)?)
 }
 
-/// Pads of each end, the last dimension first.
+/// Pad widths, last dimension first.
 fn pads(call: &Call<'_>) -> Result<Vec<i64>> {
     call.ints(if call.has("pad") { "pad" } else { "padding" })
 }
@@ -112,7 +112,7 @@ fn pad(call: &mut Call<'_>) -> Results {
     one(call.noted("aten.constant_pad_nd.default", given!(self = x, pad = pads, value = value))?)
 }
 
-/// Padded in torch's way of that name: pairs for the last dimension first.
+/// Pads in one of torch's modes; pairs of widths, last dimension first.
 pub(crate) fn padded(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> TensorResult {
     match mode {
         "constant" => call.pad(x, pads, Argument::Float(0.0)),
@@ -142,7 +142,7 @@ fn mirrored(call: &mut Call<'_>, x: &Tensor, pads: &[i64], mode: &str) -> Tensor
     call.emit(&operator, given!(self = x, padding = pads), x.dtype, padded_sizes(x, pads)?)
 }
 
-/// Whether a tensor has as many dimensions as are padded.
+/// Checks that the rank covers the padded dimensions.
 fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > x.rank() {
         refuse!("{} numbers pad a tensor of rank {}", pads.len(), x.rank());
@@ -150,7 +150,7 @@ fn fits(x: &Tensor, pads: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// The other end on each side.
+/// Pads with elements from the opposite end.
 fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> TensorResult {
     fits(x, pads)?;
     let mut done = x.clone();
@@ -172,7 +172,7 @@ fn circular(call: &mut Call<'_>, x: &Tensor, pads: &[i64]) -> TensorResult {
     Ok(done)
 }
 
-/// Without dimensions all elements are in a row.
+/// Without `dims`, rolls the flattened tensor.
 fn roll(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let shifts = call.argument("shifts")?.clone();
@@ -213,7 +213,7 @@ fn repeat(call: &mut Call<'_>) -> Results {
     one(call.noted("aten.repeat.default", given!(self = x, repeats = repeats))?)
 }
 
-/// What is repeated along a dimension: all in a row, if none is given.
+/// Operand and dimension of a repetition. Without `dim`, the operand is flattened.
 fn repeated(call: &mut Call<'_>) -> Result<(Tensor, usize)> {
     let x = call.tensor("self")?;
     if call.has("dim") {
@@ -230,7 +230,7 @@ fn repeat_each(call: &mut Call<'_>) -> Results {
     one(call.spread(&x, at, times, sizes)?)
 }
 
-/// The place of each element as often as it is repeated.
+/// Repeats each element by a count of its own.
 fn repeat_by(call: &mut Call<'_>) -> Results {
     let repeats = call.tensor("repeats")?;
     let (x, at) = repeated(call)?;
@@ -257,7 +257,7 @@ fn diff(call: &mut Call<'_>) -> Results {
     one(x)
 }
 
-/// The source as the type of what it is written to.
+/// Writes a source, cast to the tensor's type, to a selection.
 fn select_scatter(call: &mut Call<'_>) -> Results {
     let (x, source) = (call.tensor("self")?, call.tensor("src")?);
     let mut source = call.cast(&source, x.dtype)?;
@@ -286,7 +286,7 @@ fn channel_shuffle(call: &mut Call<'_>) -> Results {
     one(call.view(&turned, x.sizes)?)
 }
 
-/// Zero in the middle, or back at the start.
+/// Moves the zero frequency to the middle, or back.
 fn shift(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let over = call.dimensions("dim", x.rank())?;

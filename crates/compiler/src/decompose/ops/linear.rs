@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::einsum;
 use crate::decompose::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(matrix_power, &["aten.matrix_power", "aten.linalg_matrix_power"]),
 ];
 
-/// The tensor as a matrix whose columns are its last dimension.
+/// Flattens all but the last dimension.
 fn flat(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     if x.rank() == 2 {
         return Ok(x.clone());
@@ -63,7 +63,7 @@ fn matmul_call(call: &mut Call<'_>) -> Results {
     one(matmul(call, &x, &y)?)
 }
 
-/// torch's `matmul` of tensors of any rank.
+/// torch's `matmul` for tensors of any rank.
 pub(crate) fn matmul(call: &mut Call<'_>, x: &Tensor, y: &Tensor) -> TensorResult {
     if x.rank() == 0 || y.rank() == 0 {
         refuse!("a number is not a matrix");
@@ -119,7 +119,7 @@ fn addmm(call: &mut Call<'_>) -> Results {
         return call.renamed("aten.addmm.default");
     }
     let product = calc!(call, "product * alpha", product)?;
-    // What is multiplied by 0 may be infinite or no number, and does not count.
+    // A factor of 0 must ignore infinities and NaN.
     one(calc!(call, "where(beta == 0, product, self * beta + product)", product)?)
 }
 
@@ -130,7 +130,7 @@ fn kron(call: &mut Call<'_>) -> Results {
         [vec![Size::Fixed(1); rank - tensor.rank()], tensor.sizes.clone()].concat()
     };
     let (x_sizes, y_sizes) = (padded(&x), padded(&y));
-    // Each element of the one beside all of the other.
+    // Interleaves unit dimensions, so that every element meets every other.
     let left = x_sizes.iter().flat_map(|size| [size.clone(), Size::Fixed(1)]).collect();
     let right = y_sizes.iter().flat_map(|size| [Size::Fixed(1), size.clone()]).collect();
     let (left, right) = (call.view(&x, left)?, call.view(&y, right)?);
@@ -161,7 +161,7 @@ fn cross(call: &mut Call<'_>) -> Results {
     };
     let Some(at) = at else { refuse!("no dimension has 3 elements") };
     let (x, y) = (call.expand(&x, sizes.clone())?, call.expand(&y, sizes)?);
-    // Rolled so that place `i` holds what was at `i + 1`, or at `i + 2`.
+    // Rolls so that index `i` holds the element of index `i + 1` or `i + 2`.
     let formula = "roll(x, 2, at) * roll(y, 1, at) - roll(x, 1, at) * roll(y, 2, at)";
     one(calc!(call, formula, x, y, at)?)
 }
@@ -171,7 +171,7 @@ fn bilinear(call: &mut Call<'_>) -> Results {
     let weight = call.tensor("weight")?;
     let bias = call.optional_tensor("bias")?;
     let (rows, columns) = (flat(call, &x)?, flat(call, &y)?);
-    // Every pair of features, and a row of the weight for each.
+    // All products of feature pairs, with one weight row for each output.
     let pairs = calc!(call, "unsqueeze(rows, 2) * unsqueeze(columns, 1)", rows, columns)?;
     let count = size::multiply(rows.extent(1)?, columns.extent(1)?);
     let pairs = call.view(&pairs, vec![rows.extent(0)?.clone(), count.clone()])?;

@@ -1,11 +1,11 @@
-//! Losses.
+//! Loss functions.
 
 use crate::decompose::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[
     formula("reduced(square(self - target))", &["aten.mse_loss"]),
     formula("reduced(abs(self - target))", &["aten.l1_loss"]),
-    // Squares near zero, lines farther away.
+    // Quadratic near zero, linear farther away.
     formula(
         "gap = abs(self - target); near = min(gap, delta); reduced(near * (gap - near * 0.5))",
         &["aten.huber_loss"],
@@ -49,13 +49,13 @@ pub(crate) const ROWS: &[Row] = &[
     ),
 ];
 
-/// What a loss of classes is made of.
+/// Terms of a classification loss.
 struct ClassLoss {
-    /// Minus what stands at each target, times its weight.
+    /// Negated value at each target, times its weight.
     loss: Tensor,
-    /// The weight of each target, zero for those that do not count.
+    /// Weight of each target; zero for ignored targets.
     weights: Tensor,
-    /// One for each target that counts, zero for others.
+    /// One per target, zero for ignored targets.
     counts: Tensor,
 }
 
@@ -75,12 +75,12 @@ fn picked(call: &mut Call<'_>, log: &Tensor, target: &Tensor) -> Result<ClassLos
         let own = call.view(&own, safe.sizes.clone())?;
         weights = call.multiply(&weights, &own)?;
     }
-    // What is ignored may be infinite.
+    // Ignored values may be infinite.
     let loss = calc!(call, "-where(valid, found * weights, 0)", valid, found, weights)?;
     Ok(ClassLoss { loss, weights, counts })
 }
 
-/// The mean counts by the weights.
+/// Weighted mean.
 fn by_weights(call: &mut Call<'_>, loss: &Tensor, weights: &Tensor) -> Result<(Tensor, Tensor)> {
     let total = calc!(call, "sum(weights)", weights)?;
     let done = match call.int("reduction")? {
@@ -118,7 +118,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     if smoothing == 0.0 {
         return one(by_weights(call, &loss, &weights)?.0);
     }
-    // Every class has a share of the loss.
+    // Label smoothing: every class contributes to the loss.
     let all = of_classes(call, log, at)?;
     let sum = call.sum(&all, &[at], false)?;
     let formula = "loss * (1 - smoothing) + sum * (-smoothing / classes) * counts";
@@ -126,7 +126,7 @@ fn cross_entropy(call: &mut Call<'_>) -> Results {
     one(by_weights(call, &both, &weights)?.0)
 }
 
-/// Times the weights of the classes, which are along this dimension.
+/// Multiplies by the class weights along this dimension.
 fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> TensorResult {
     let Some(weight) = call.optional_tensor("weight")? else { return Ok(x) };
     let weight = call.along(&weight, 0, x.rank() - at)?;
@@ -134,7 +134,7 @@ fn of_classes(call: &mut Call<'_>, x: Tensor, at: usize) -> TensorResult {
 }
 
 fn divergence(call: &mut Call<'_>) -> Results {
-    // The logarithm of the least normal number stands in for that of zero.
+    // The logarithm of zero is replaced by that of the smallest normal number.
     let least = match call.tensor("target")?.dtype {
         ScalarType::Float16 => half::f16::MIN_POSITIVE.to_f64(),
         _ => f64::from(f32::MIN_POSITIVE),

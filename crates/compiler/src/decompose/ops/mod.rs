@@ -1,4 +1,4 @@
-//! The families of operators, each with a table of what becomes of its calls.
+//! Operator families, each with a table of its rules.
 
 mod activation;
 mod arithmetic;

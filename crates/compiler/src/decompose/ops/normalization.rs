@@ -22,14 +22,14 @@ pub(crate) const ROWS: &[Row] = &[
     by(weight_norm, &["aten._weight_norm", "aten._weight_norm_interface"]),
 ];
 
-/// What scales and shifts each channel, where there is something.
+/// Optional scale and shift per channel.
 struct Affine {
     weight: Option<Tensor>,
     bias: Option<Tensor>,
 }
 
 impl Affine {
-    /// That of the call, in the type of a tensor.
+    /// Weight and bias of the call, cast to the type of `x`.
     fn of(call: &mut Call<'_>, x: &Tensor) -> Result<Affine> {
         let [weight, bias] = ["weight", "bias"].map(|name| match call.optional_tensor(name)? {
             Some(tensor) => call.cast(&tensor, x.dtype).map(Some),
@@ -38,7 +38,7 @@ impl Affine {
         Ok(Affine { weight: weight?, bias: bias? })
     }
 
-    /// Times the weight, plus the bias.
+    /// Multiplies by the weight, and adds the bias.
     fn apply(&self, call: &mut Call<'_>, x: Tensor) -> TensorResult {
         let mut done = x;
         if let Some(weight) = &self.weight {
@@ -53,7 +53,7 @@ impl Affine {
     }
 }
 
-/// What there is one of for each channel, beside a tensor that has them along its second dimension.
+/// Reshapes a per-channel vector to broadcast against a tensor with channels in dimension 1.
 fn of_channels(call: &mut Call<'_>, each: &Tensor, x: &Tensor) -> TensorResult {
     let (rank, given) = (x.rank(), each.rank());
     if given != 1 || rank < 2 {
@@ -85,7 +85,7 @@ fn batch_norm(call: &mut Call<'_>) -> Results {
     first(call, done)
 }
 
-/// By mean and variance of each channel.
+/// Batch norm with given mean and variance per channel.
 fn by_given(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -108,12 +108,12 @@ fn by_given(
     take(&mut call.emit_several(operator, given, types)?, 0)
 }
 
-/// All dimensions but that of the channels.
+/// All dimensions except the channels.
 fn beside_channels(x: &Tensor) -> Vec<usize> {
     (0..x.rank()).filter(|at| *at != 1).collect()
 }
 
-/// Without the mean of its channel, divided by the deviation.
+/// Standardizes each channel.
 fn standard(call: &mut Call<'_>, x: &Tensor, epsilon: f64) -> TensorResult {
     let over = beside_channels(x);
     let formula = "centered = x - mean(x, over, 1); \
@@ -121,7 +121,7 @@ fn standard(call: &mut Call<'_>, x: &Tensor, epsilon: f64) -> TensorResult {
     calc!(call, formula, x, over, epsilon)
 }
 
-/// By the statistics of the input; they move those that are kept, too.
+/// Batch norm in training mode: normalizes by batch statistics and updates the running ones.
 fn batch_norm_training(call: &mut Call<'_>) -> Results {
     let x = call.tensor("input")?;
     let affine = Affine::of(call, &x)?;
@@ -178,7 +178,7 @@ fn layer_norm(call: &mut Call<'_>) -> Results {
     Ok(all.into_iter().map(RewriteResult::Tensor).take(call.node.outputs.len()).collect())
 }
 
-/// `groups` groups of channels, each normalized for itself.
+/// Normalizes `groups` groups of channels separately.
 fn by_groups(call: &mut Call<'_>, x: &Tensor, groups: i64) -> Result<Vec<Tensor>> {
     let [batch, channels, rest @ ..] = &x.sizes[..] else { refuse!("the tensor has no channels") };
     let affine = Affine::of(call, x)?;
@@ -227,13 +227,13 @@ fn instance_norm(call: &mut Call<'_>) -> Results {
     one(affine.apply(call, plain)?)
 }
 
-/// Divided by the root of the mean of squares, in floats of 32 bits at least, as torch does.
+/// RMSNorm. Like torch, it computes in at least 32 bits.
 fn rms_norm(call: &mut Call<'_>) -> Results {
     let x = call.tensor("input")?;
     let count = call.sizes("normalized_shape")?.len();
     let weight = call.optional_tensor("weight")?;
     let wide = if is_half(x.dtype) { ScalarType::Float32 } else { x.dtype };
-    // The smallest step from 1 of the type that is computed in.
+    // Machine epsilon of the computation type.
     let smallest = if wide.bytes() == 8 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let epsilon = call.float_or("eps", smallest)?;
     let over: Vec<usize> = (x.rank().saturating_sub(count)..x.rank()).collect();
@@ -252,7 +252,7 @@ fn rms_norm(call: &mut Call<'_>) -> Results {
     first(call, done)
 }
 
-/// `v` with the length `g` in each place of `dim`.
+/// Scales each slice of `v` along `dim` to the norm `g`.
 fn weight_norm(call: &mut Call<'_>) -> Results {
     let (v, g) = (call.tensor("v")?, call.tensor("g")?);
     let dim = call.int("dim")?;

@@ -1,4 +1,4 @@
-//! Elements in the order of their size.
+//! Sorting, ranking, medians and histograms.
 
 use super::reduction::{of_number, ordered};
 use crate::decompose::prelude::*;
@@ -13,7 +13,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(histogram, &["aten.histc"]),
 ];
 
-/// The first of a dimension in order, and their places.
+/// The first `count` elements of a dimension in sorted order, and their indices.
 pub(super) fn topk(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -48,10 +48,10 @@ fn topk_call(call: &mut Call<'_>) -> Results {
     two(topk(call, &x, at, &count, largest)?)
 }
 
-/// Most elements of a dimension of which each is compared with each.
+/// Maximum length of a dimension sorted by comparing all pairs.
 const MOST: i64 = 2048;
 
-/// In order; those that are equal keep theirs. Each element's place is the number of those that come before it.
+/// Stable sort. The rank of an element is the number of elements that precede it.
 fn sorted(call: &mut Call<'_>, x: &Tensor, at: usize, descending: bool) -> Result<[Tensor; 2]> {
     let Some(length) = x.sizes.get(at).cloned() else {
         return Ok([x.clone(), call.scalar(Argument::Int(0), ScalarType::Int64)?]);
@@ -64,9 +64,9 @@ fn sorted(call: &mut Call<'_>, x: &Tensor, at: usize, descending: bool) -> Resul
     let values = ordered(call, x)?;
     let last = axis_from_end(values.rank(), 1)?;
     let moved = call.transpose(&values, at, last)?;
-    // One is the element, the other runs over all.
+    // `one` is the element, `other` runs over all elements.
     let (one, other) = (call.unsqueeze(&moved, last + 1)?, call.unsqueeze(&moved, last)?);
-    // What is not a number counts as larger than all.
+    // NaN compares greater than all numbers.
     let formula = "before = where(descending, other > one, other < one); equal = other == one; \
                    last = isnan(one); also = isnan(other); \
                    ahead = where(descending, also & !last, !also & last); \
@@ -74,7 +74,7 @@ fn sorted(call: &mut Call<'_>, x: &Tensor, at: usize, descending: bool) -> Resul
                    ties = where(is_float(one), equal | last & also, equal); is | ties & row < column";
     let ahead = calc!(call, formula, descending, one, other, row, column)?;
     let rank = call.sum(&ahead, &[last + 1], false)?;
-    // The element at place `p` is the one whose rank is `p`.
+    // Inverts the permutation: index `p` selects the element of rank `p`.
     let places = call.expand(&count, rank.sizes.clone())?;
     let base = call.full(rank.sizes.clone(), Argument::Int(0), ScalarType::Int64)?;
     let given = given!(self = base, dim = last, index = rank, src = places);
@@ -93,7 +93,7 @@ fn sort(call: &mut Call<'_>) -> Results {
     if call.name() == "argsort" { one(places) } else { two([values, places]) }
 }
 
-/// The element that has so many before it: the `k`th smallest, or the lower one of those in the middle.
+/// The `k`th smallest element, or the lower median.
 fn kth(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let at = call.dimension("dim", x.rank())?;
@@ -101,7 +101,7 @@ fn kth(call: &mut Call<'_>) -> Results {
     two(smallest(call, &x, at, keep)?)
 }
 
-/// That of all elements.
+/// Median of all elements.
 fn median(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let flat = call.flat(&x)?;
@@ -126,7 +126,7 @@ fn smallest(call: &mut Call<'_>, x: &Tensor, at: usize, keep: bool) -> Result<[T
     if !is_median || !is_float(x.dtype) {
         return Ok([value, found]);
     }
-    // What is not a number comes last, and is the median where there is one; its first place is that.
+    // NaN sorts last. If there is one, it is the median, and its index is the first NaN.
     let last = pick(call, &values, length - 1)?;
     let no_number = call.test("isnan", &last)?;
     let no_numbers = call.test("isnan", x)?;
@@ -137,7 +137,7 @@ fn smallest(call: &mut Call<'_>, x: &Tensor, at: usize, keep: bool) -> Result<[T
     Ok([call.choose(&no_number, &last, &value)?, call.choose(&no_number, &first, &found)?])
 }
 
-/// The number of bounds below each value.
+/// Number of boundaries below each value.
 fn searched(call: &mut Call<'_>) -> Results {
     let bounds =
         call.tensor(if call.has("boundaries") { "boundaries" } else { "sorted_sequence" })?;
@@ -159,8 +159,7 @@ fn searched(call: &mut Call<'_>) -> Results {
     one(calc!(call, formula, right, bounds, values)?)
 }
 
-/// How many values lie between each two neighbours of evenly spaced bounds; those that are the same stand for the bounds
-/// of the values.
+/// Counts of evenly spaced bins. If both bounds are equal, the range of the values is used.
 fn histogram(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let bins = call.int("bins")?;
@@ -168,7 +167,7 @@ fn histogram(call: &mut Call<'_>) -> Results {
     let flat = call.flat(&x)?;
     let wide = if x.dtype == ScalarType::Float64 { x.dtype } else { ScalarType::Float32 };
     let x = call.cast(&flat, wide)?;
-    // The last bin has its upper bound.
+    // The last bin includes its upper bound.
     let formula = "place = min(floor((x - low) * bins / (high - low)), bins - 1); \
                    where(x >= low & x <= high, place, -1.0)";
     let place = if low < high {
@@ -185,7 +184,7 @@ fn histogram(call: &mut Call<'_>) -> Results {
     one(calc!(call, "number(sum(there, 0))", there)?)
 }
 
-/// The element that is there most often, the smallest of several, and its last place.
+/// Most frequent element: the smallest one if there are several, with its last index.
 fn mode(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     if x.rank() == 0 {
@@ -197,7 +196,7 @@ fn mode(call: &mut Call<'_>) -> Results {
         ScalarType::Bool => call.cast(&x, ScalarType::Int32)?,
         _ => x.clone(),
     };
-    // Every element is compared with every other of its line, along a dimension of their own.
+    // Compares all pairs of elements along an extra dimension.
     let (own, other) = (call.unsqueeze(&number, at + 1)?, call.unsqueeze(&number, at)?);
     let same = call.compare("eq", &own, &other)?;
     let same = call.cast(&same, ScalarType::Int32)?;

@@ -1,4 +1,5 @@
-//! Pooling. Kernels are for planes; rows have a height of 1, and volumes are pooled as planes and then along their depth.
+//! Pooling. Kernels exist for 2-D only: 1-D input gets a height of 1, and volumes are pooled in 2-D and then along
+//! their depth.
 
 use crate::decompose::prelude::*;
 
@@ -10,7 +11,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(adaptive_max, &["aten.adaptive_max_pool{1,2,3}d"]),
 ];
 
-/// What a window does along one dimension.
+/// Parameters of a window along one dimension.
 #[derive(Clone, Copy)]
 struct Side {
     kernel: i64,
@@ -19,17 +20,17 @@ struct Side {
     dilation: i64,
 }
 
-/// A window that looks at one element at a time.
+/// A window of one element.
 const UNIT: Side = Side { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-/// What a window does along each dimension, the last ones of the tensor.
+/// Parameters of a window; its sides belong to the last dimensions of the tensor.
 struct Window {
     sides: Vec<Side>,
     ceil: bool,
 }
 
 impl Window {
-    /// One number of each side.
+    /// One parameter of every side.
     fn each(&self, number: fn(&Side) -> i64) -> Vec<i64> {
         self.sides.iter().map(number).collect()
     }
@@ -43,7 +44,7 @@ fn window(call: &Call<'_>) -> Result<Window> {
             false => Ok(Vec::new()),
         });
     let (kernels, strides, paddings, dilations) = (kernels?, strides?, paddings?, dilations?);
-    // One number stands for all dimensions.
+    // A single number applies to all dimensions.
     let of = |values: &[i64], at: usize, default: i64| match values {
         [] => Ok(default),
         [single] => Ok(*single),
@@ -62,10 +63,10 @@ fn window(call: &Call<'_>) -> Result<Window> {
     Ok(Window { sides, ceil: call.bool("ceil_mode")? })
 }
 
-/// What pools planes: to one result, or to the largest elements and their places.
+/// A 2-D pooling that returns one tensor, or the maxima and their indices.
 type Pool<'p> = &'p dyn Fn(&mut Call<'_>, &Tensor, &Window, Vec<Size>) -> Result<Vec<Tensor>>;
 
-/// Pools a tensor of any rank along its last dimensions by a function that pools planes.
+/// Pools a tensor of any rank with a function for 2-D pooling.
 fn pooled(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -147,7 +148,7 @@ fn average_pool(call: &mut Call<'_>) -> Results {
     let sizes = call.result_sizes()?;
     let divisor = call.int_or("divisor_override", 0)?;
     let area = product(&window.each(|side| side.kernel)).get()?;
-    // Where another divisor is given, windows are sums of full ones, whatever lies in them.
+    // With an explicit divisor, windows are sums that include the padding.
     let include = call.bool("count_include_pad")? || divisor != 0;
     if divisor != 0 && window.ceil {
         refuse!("a divisor of its own, and windows that may lie partly outside");
@@ -178,12 +179,12 @@ fn adaptive_average(call: &mut Call<'_>) -> Results {
         let given = given!(self = x, output_size = wanted);
         Ok(vec![call.emit("aten._adaptive_avg_pool2d.default", given, x.dtype, sizes)?])
     };
-    // The sizes of the results say all there is to know.
+    // Adaptive pooling is fully determined by the output size.
     let window = Window { sides: vec![UNIT; spatial(call.name())], ceil: false };
     one(take(&mut pooled(call, &x, &window, &sizes, &pool)?, 0)?)
 }
 
-/// Where the sizes divide it is plain pooling; elsewhere each place has a window of its own.
+/// Plain pooling if the output sizes divide the input sizes. Otherwise each output has its own window.
 fn adaptive_max(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let spatial = spatial(call.name());

@@ -1,4 +1,4 @@
-//! Random numbers, of those that kernels draw: evenly from 0 to 1, or normally.
+//! Random numbers, derived from the kernels for uniform and normal distributions.
 
 use super::order::topk;
 use crate::decompose::prelude::*;
@@ -22,14 +22,14 @@ fn like(call: &mut Call<'_>, operator: &str) -> Results {
     one(drawn(call, operator, sizes, dtype)?)
 }
 
-/// Evenly drawn numbers of the result's sizes, as floats.
+/// Uniform floats in the shape of the result.
 fn evenly(call: &mut Call<'_>) -> TensorResult {
     let (dtype, sizes) = call.result_type()?;
     let dtype = if is_float(dtype) { dtype } else { ScalarType::Float32 };
     drawn(call, "aten.rand.default", sizes, dtype)
 }
 
-/// One with a chance, else zero.
+/// One with the given probability, otherwise zero.
 fn bernoulli(call: &mut Call<'_>) -> Results {
     let drawn = evenly(call)?;
     if call.has("p") {
@@ -46,19 +46,19 @@ fn normal(call: &mut Call<'_>) -> Results {
     one(calc!(call, "drawn * deviation + mean", drawn, deviation, mean)?)
 }
 
-/// From `low`, below `high`.
+/// Uniform integers in `low..high`.
 fn integers(call: &mut Call<'_>) -> Results {
     let (low, high) = (call.int_or("low", 0)?, call.int("high")?);
     if low >= high {
         refuse!("`high` must be greater than `low` ({low}), got {high}");
     }
     let drawn = evenly(call)?;
-    // Rounding could give `high`.
+    // Rounding could produce `high`.
     let formula = "number(min(floor(drawn * (high - low)), high - low - 1) + low)";
     one(calc!(call, formula, drawn, low, high)?)
 }
 
-/// The order of numbers that are drawn.
+/// Random permutation: the order of random numbers.
 fn permutation(call: &mut Call<'_>) -> Results {
     let (dtype, mut sizes) = call.result_type()?;
     let drawn = drawn(call, "aten.rand.default", sizes.clone(), ScalarType::Float32)?;

@@ -1,4 +1,4 @@
-//! Recurrent layers, step by step.
+//! Unrolled recurrent layers.
 
 use super::linear::affine;
 use crate::decompose::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(|call| cell(call, Kind::Relu), &["aten.rnn_relu_cell"]),
 ];
 
-/// Steps that are written out; longer sequences would make programs of tens of thousands of calls.
+/// Maximum number of unrolled steps. Longer sequences would create tens of thousands of calls.
 const MAX_STEPS: i64 = 256;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -25,7 +25,7 @@ enum Kind {
     Relu,
 }
 
-/// The weights of a layer in one direction, turned already.
+/// Transposed weights of a layer in one direction.
 struct Weights {
     of_input: Tensor,
     input_bias: Option<Tensor>,
@@ -34,7 +34,7 @@ struct Weights {
     projection: Option<Tensor>,
 }
 
-/// Gates that lie one after the other.
+/// Splits concatenated gates.
 fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N]> {
     let count = N as i64;
     let Some(at) = x.rank().checked_sub(1) else { refuse!("gates have no dimensions") };
@@ -48,7 +48,7 @@ fn gates<const N: usize>(call: &mut Call<'_>, x: &Tensor) -> Result<[Tensor; N]>
 }
 
 impl Kind {
-    /// The states after a step, from what the input contributes to the gates and the states before.
+    /// The states after a step, from the input's contribution to the gates and the previous states.
     fn step(
         self,
         call: &mut Call<'_>,
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// The states that a layer begins with: one tensor, or several in a list.
+/// Initial states of a layer.
 fn initial(call: &mut Call<'_>) -> Result<Vec<Tensor>> {
     match call.argument("hx")? {
         Argument::List(_) => call.tensors("hx"),
@@ -177,7 +177,7 @@ fn layers(call: &mut Call<'_>, kind: Kind) -> Results {
     Ok(results)
 }
 
-/// Input and states have the rank of a single sequence, or all that of a batch.
+/// Checks that input and states are all batched or all unbatched.
 fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<()> {
     let rank = input.rank();
     if ![single, single + 1].contains(&rank) {
@@ -189,7 +189,7 @@ fn check_ranks(input: &Tensor, states: &[Tensor], single: usize) -> Result<()> {
     Ok(())
 }
 
-/// One step of one layer.
+/// A single cell step.
 fn cell(call: &mut Call<'_>, kind: Kind) -> Results {
     let input = call.tensor("input")?;
     let states = initial(call)?;

@@ -1,4 +1,4 @@
-//! Along dimensions: sums, extremes, norms, distances.
+//! Reductions along dimensions: sums, extremes, norms, distances.
 
 use crate::decompose::prelude::*;
 
@@ -6,7 +6,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(total, &["aten.sum", "aten.mean"]),
     by(nansum, &["aten.nansum", "aten.nanmean"]),
     by(product, &["aten.prod"]),
-    // All are true if none is false.
+    // All elements are true if none is false.
     formula("!any(!self, dim, keepdim)", &["aten.all.dim", "aten.all.dims"]),
     formula("!any(!self)", &["aten.all.default"]),
     formula("any(self, dim, keepdim)", &["aten.any.dim", "aten.any.dims"]),
@@ -33,7 +33,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     by(trapezoid_x, &["aten.trapezoid.x", "aten.trapz.x"]),
     by(cosine_similarity, &["aten.cosine_similarity"]),
-    // Every row of the one from every row of the other.
+    // Distance of every row of one matrix to every row of the other.
     formula(
         "norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), where(given(p), p, 2), -1)",
         &["aten.cdist", "aten._cdist_forward", "aten._euclidean_dist"],
@@ -44,7 +44,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(trace, &["aten.trace"]),
 ];
 
-/// Positions of the dimensions, and whether they are kept with a size of 1.
+/// Reduced dimensions, and whether they are kept with size 1.
 fn over(call: &Call<'_>, x: &Tensor) -> Result<(Vec<usize>, bool)> {
     Ok((call.dimensions("dim", x.rank())?, call.bool("keepdim")?))
 }
@@ -88,13 +88,13 @@ fn product(call: &mut Call<'_>) -> Results {
     one(call.noted("aten.prod.dim_int", given!(self = x, dim = at, keepdim = keep, dtype = dtype))?)
 }
 
-/// A number as the extreme of itself: itself, and its place.
+/// Extreme of a scalar: the scalar itself and index 0.
 pub(super) fn of_number(call: &mut Call<'_>, x: Tensor) -> Results {
     let place = call.scalar(Argument::Int(0), ScalarType::Int64)?;
     Ok(vec![RewriteResult::Tensor(x), RewriteResult::Tensor(place)])
 }
 
-/// What kernels compare: bytes order truth.
+/// Casts booleans to bytes, which kernels can compare.
 pub(super) fn ordered(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.cast(x, if x.dtype == ScalarType::Bool { ScalarType::UInt8 } else { x.dtype })
 }
@@ -129,14 +129,14 @@ fn place(call: &mut Call<'_>) -> Results {
         let keep = call.bool("keepdim")?;
         return one(call.noted(&operator, given!(self = x, dim = at, keepdim = keep))?);
     }
-    // In a row, so that it is of no matter what the kernel thinks of no dimension.
+    // Flattened, as kernels differ for a missing dimension.
     let flat = call.flat(&x)?;
     let given = given!(self = flat, dim = 0_usize, keepdim = false);
     let found = call.emit(&operator, given, ScalarType::Int64, Vec::new())?;
     one(call.viewed(&found)?)
 }
 
-/// How much the divisor is less than the count.
+/// Difference between the element count and the divisor.
 fn correction(call: &Call<'_>) -> Result<f64> {
     if call.has("correction") {
         return call.float("correction");
@@ -152,7 +152,7 @@ fn spread(call: &mut Call<'_>) -> Results {
     let (dimensions, keep) = over(call, &x)?;
     let correction = correction(call)?;
     let spread = if call.name().starts_with("std") {
-        // The square of a deviation that halves hold may be too large or too small for them.
+        // The square of an fp16 deviation may overflow or underflow.
         let wide = call.cast(&x, if is_half(x.dtype) { ScalarType::Float32 } else { x.dtype })?;
         let variance = call.variance(&wide, &dimensions, correction, keep)?;
         call.map("sqrt", &variance)?
@@ -167,7 +167,7 @@ fn spread(call: &mut Call<'_>) -> Results {
     Ok(vec![RewriteResult::Tensor(spread), RewriteResult::Tensor(mean)])
 }
 
-/// The norm of a degree of what is along some dimensions.
+/// Norm of a given order along dimensions.
 fn length(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -209,18 +209,18 @@ fn norm(call: &mut Call<'_>) -> Results {
     })
 }
 
-/// Parts along a dimension whose norm is more than is allowed, made that long.
+/// Scales slices along a dimension to a maximum norm.
 fn renormed(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let kept = call.dimension("dim", x.rank())?;
     let over: Vec<usize> = (0..x.rank()).filter(|at| *at != kept).collect();
     let norm = call.norm(&x, call.float("p")?, &over, true)?;
-    // Of what may have no norm nothing is left.
+    // A maximum norm of zero or less returns zeros, and keeps NaN.
     let formula = "x * where(maxnorm > 0, maxnorm / max(norm, maxnorm), norm * 0.0)";
     one(calc!(call, formula, x, norm)?)
 }
 
-/// The norm of an order of matrices: the largest or smallest of the sums along the other dimension.
+/// Matrix norm: the largest or smallest sum along the other dimension.
 fn matrix_norm(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -247,7 +247,7 @@ fn logsumexp(call: &mut Call<'_>) -> Results {
     if x.rank() == 0 {
         return one(x);
     }
-    // An infinite one would leave no number.
+    // Subtracting an infinite maximum would result in NaN.
     let formula = "most = amax(x, over, 1); where(isinf(most), 0, most)";
     let most = calc!(call, formula, x, over)?;
     let log = calc!(call, "log(sum(exp(x - most), over, keep))", x, most, over, keep)?;
@@ -264,13 +264,13 @@ fn cumulated(call: &mut Call<'_>) -> Results {
     one(call.like(&x, "aten.cumsum.default", given!(self = x, dim = at, dtype = x.dtype))?)
 }
 
-/// Where a dimension is and how long it is.
+/// Index and static length of a dimension.
 fn along(call: &Call<'_>, x: &Tensor) -> Result<(usize, i64)> {
     let at = call.dimension("dim", x.rank())?;
     Ok((at, x.known(at, "the length of the dimension")?))
 }
 
-/// The first places of a dimension, and those before and after a step.
+/// The first `step` elements of a dimension, and the elements before and after a shift by `step`.
 fn apart(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -285,7 +285,8 @@ fn apart(
     ])
 }
 
-/// Every place has the whole run before it after as many steps as the length has binary digits.
+/// Prefix sums by doubling: after one step per binary digit of the length every element includes all elements before
+/// it.
 fn by_doubling(call: &mut Call<'_>) -> Results {
     let mut sum = call.typed("self")?;
     if sum.rank() == 0 {
@@ -304,7 +305,7 @@ fn by_doubling(call: &mut Call<'_>) -> Results {
     one(sum)
 }
 
-/// The places of equal elements are the last ones, as torch's are.
+/// Running extreme. As in torch, ties return the last index.
 fn running_extreme(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     if x.rank() == 0 {
@@ -352,14 +353,14 @@ fn cosine_similarity(call: &mut Call<'_>) -> Results {
         let Some(own) = (at + tensor.rank()).checked_sub(rank) else {
             refuse!("dimension {at} of the product is missing in one factor");
         };
-        // Products of vectors of length 1 fit where those of the vectors as they are may not.
+        // Normalizing first avoids overflow in the products.
         units.push(calc!(call, "tensor / max(norm(tensor, 2, own, 1), eps)", tensor, own)?);
     }
     let (first, second) = (units.at(0)?, units.at(1)?);
     one(calc!(call, "sum(first * second, at)", at, first, second)?)
 }
 
-/// Every row from those after it.
+/// Distance of each row to every later row.
 fn distances_within(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let rows = x.known(0, "the number of rows")?;

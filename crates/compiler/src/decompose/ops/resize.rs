@@ -1,6 +1,6 @@
-//! Images in other sizes, windows of images as columns, sampling grids.
+//! Image resizing, unfold and fold, sampling grids.
 //!
-//! Where no kernel resizes, each dimension is multiplied by a matrix of weights, which is computed when the program runs.
+//! Interpolations without a kernel multiply each dimension by a weight matrix, which is computed at run time.
 
 use crate::decompose::prelude::*;
 
@@ -17,7 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(col2im, &["aten.col2im"]),
 ];
 
-/// The image, and the scale along each dimension where one is given.
+/// The image, and the explicit scale of each dimension, if any.
 fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>)> {
     let x = call.tensor(if call.has("input") { "input" } else { "self" })?;
     let (rank, noted) = (x.rank(), call.result(0)?.sizes.len());
@@ -53,7 +53,7 @@ fn image(call: &mut Call<'_>) -> Result<(Tensor, Vec<Option<f64>>)> {
     Ok((x, scales))
 }
 
-/// Planes to these sizes by a kernel; scales as they are given, so that places come out the same.
+/// Resizes in 2-D with a kernel. Explicit scales are passed on, so that sampling positions match torch.
 fn planes(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -75,12 +75,12 @@ fn planes(
     call.emit("aten.upsample_bilinear2d.vec", given, x.dtype, sizes)
 }
 
-/// Rows as planes of height 1; volumes as planes, and then along their depth.
+/// 1-D input becomes 2-D with height 1; volumes are resized in 2-D and then along their depth.
 fn plain(call: &mut Call<'_>, linear: bool) -> Results {
     let (x, scales) = image(call)?;
     let sizes = call.result_sizes()?;
     let unit = Size::Fixed(1);
-    // A scale says more than sizes only where nothing aligns the corners.
+    // Explicit scales only matter without `align_corners`.
     let one_of = |scale: Option<f64>| scale.map(|_| 1.0);
     match (scales.as_slice(), sizes.as_slice()) {
         (&[scale], [batch, channels, width]) => {
@@ -110,7 +110,7 @@ fn plain(call: &mut Call<'_>, linear: bool) -> Results {
     }
 }
 
-/// How far one step in the result is in the image.
+/// Input distance of one output step.
 fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<f64> {
     let before = size::known(before, "the size of the image")?;
     let after = size::known(after, "the size of the image")?;
@@ -123,7 +123,7 @@ fn step(before: &Size, after: &Size, scale: Option<f64>, align: bool) -> Result<
     })
 }
 
-/// Each element is the one nearest to its middle.
+/// Nearest element to the center of each output element.
 fn exact(call: &mut Call<'_>) -> Results {
     let (x, scales) = image(call)?;
     let sizes = call.result_sizes()?;
@@ -140,14 +140,14 @@ fn exact(call: &mut Call<'_>) -> Results {
     one(done)
 }
 
-/// Keys' kernel with parameter `a`, of distances.
+/// Keys' cubic kernel with parameter `a`, applied to distances.
 fn cubic(call: &mut Call<'_>, x: &Tensor, a: f64) -> TensorResult {
     let formula = "near = x * x * ((a + 2) * x - (a + 3)) + 1; far = (((x - 5) * x + 8) * x - 4) * a; \
                    where(x <= 1, near, where(x < 2, far, 0))";
     calc!(call, formula, x, a)
 }
 
-/// The weight that each place of the image has for each of the result.
+/// Weight of each input position for each output position.
 fn weights(
     call: &mut Call<'_>,
     before: &Size,
@@ -161,14 +161,14 @@ fn weights(
     let rows = call.count(after, ScalarType::Float32)?;
     let rows = call.unsqueeze(&rows, 1)?;
     let columns = call.count(before, ScalarType::Float32)?;
-    // Windows do not follow the corners.
+    // Antialiasing ignores `align_corners`.
     let place = if align && !antialias {
         call.times(&rows, step)?
     } else {
         calc!(call, "(rows + 0.5) * step - 0.5", rows, step)?
     };
     if antialias {
-        // Places of the image that lie outside have no weight; the others share theirs.
+        // Weights of positions outside the image are dropped; the rest is renormalized.
         let distance = calc!(call, "abs(columns - place) / max(step, 1.0)", columns, place, step)?;
         let weights = match is_cubic {
             true => cubic(call, &distance, -0.5)?,
@@ -177,7 +177,7 @@ fn weights(
         let sum = call.sum(&weights, &[1], true)?;
         return call.divide(&weights, &sum);
     }
-    // Places outside count for the edge.
+    // Positions outside the image repeat the edge.
     let base = call.map("floor", &place)?;
     let fraction = call.subtract(&place, &base)?;
     let last = before.fixed().unwrap_or(1) - 1;
@@ -193,7 +193,7 @@ fn weights(
     sum.ok_or_else(|| LoweringError::new("a kernel without places"))
 }
 
-/// What is added to a sum that may be nothing yet.
+/// Adds to an optional sum.
 fn plus(call: &mut Call<'_>, sum: Option<Tensor>, part: Tensor) -> TensorResult {
     match sum {
         Some(sum) => call.add(&sum, &part),
@@ -236,7 +236,7 @@ fn grid_sampler(call: &mut Call<'_>) -> Results {
     one(call.again("aten.grid_sampler_2d.default", given!(input = x, grid = grid))?)
 }
 
-/// Where the places of a grid lie along a dimension of this size.
+/// Converts normalized grid coordinates to positions along a dimension of this size.
 fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> TensorResult {
     let align = call.bool("align_corners")?;
     let (factor, offset) = match align {
@@ -249,7 +249,7 @@ fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> TensorResult {
         0 => Ok(at),
         1 => call.clamp(&at, Some(0.0), last),
         2 => {
-            // Mirrors stand on the corners, or half an element beyond them.
+            // Reflects at the corners, or half an element outside them.
             let (first, span) = if align { (0.0, (size - 1) as f64) } else { (-0.5, size as f64) };
             if span == 0.0 {
                 return call.times(&at, 0.0);
@@ -262,10 +262,10 @@ fn along(call: &mut Call<'_>, place: &Tensor, size: i64) -> TensorResult {
     }
 }
 
-/// An element near a place along a dimension: its position, and its weight, none for 1.
+/// Position and weight of a neighboring element along a dimension; a weight of `None` means 1.
 type Neighbour = (Tensor, Option<Tensor>);
 
-/// The elements of a dimension that a place is made of.
+/// The elements of a dimension that contribute to a sample.
 fn neighbours(
     call: &mut Call<'_>,
     at: &Tensor,
@@ -296,7 +296,7 @@ fn neighbours(
     Ok(inside)
 }
 
-/// What a grid samples of a volume: the sum of the elements around each place, by how near they are.
+/// Samples a volume at grid positions, interpolating between the surrounding elements.
 fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> TensorResult {
     let mode = call.int("interpolation_mode")?;
     if mode != 0 && mode != 1 {
@@ -307,7 +307,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> TensorResult {
     let extents = x.sizes.part(2..)?.iter();
     let extents = extents.map(|size| size::known(size, "a size of the volume"));
     let extents = extents.collect::<Result<Vec<_>, _>>()?;
-    // Positions among all elements, and weights; the last dimension comes first in a place.
+    // Linear positions and weights. The first grid coordinate belongs to the last dimension.
     let mut corners: Vec<Neighbour> = Vec::new();
     for (axis, size) in extents.iter().enumerate() {
         let place = call.select(&grid, 4, Argument::Int(2 - axis as i64))?;
@@ -350,7 +350,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, grid: &Tensor) -> TensorResult {
     call.cast(&sum, x.dtype)
 }
 
-/// Places from -1 to 1, times a matrix.
+/// Normalized coordinates from -1 to 1, transformed by a matrix.
 fn affine_grid(call: &mut Call<'_>) -> Results {
     let theta = call.tensor("theta")?;
     let sizes = call.sizes("size")?;
@@ -359,7 +359,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     if spatial != 2 && spatial != 3 {
         refuse!("a grid is for images or volumes");
     }
-    // The last dimension comes first in a place.
+    // The first grid coordinate belongs to the last dimension.
     let grid = size::at(&sizes, 2..)?;
     let mut columns = Vec::with_capacity(spatial + 1);
     for at in (0..spatial).rev() {
@@ -385,7 +385,7 @@ fn affine_grid(call: &mut Call<'_>) -> Results {
     one(call.viewed(&product)?)
 }
 
-/// The windows of an image: how large, how far apart, and how many.
+/// Sliding windows of an image: size, spacing and count.
 struct Windows {
     kernel: [i64; 2],
     dilation: [i64; 2],
@@ -394,7 +394,7 @@ struct Windows {
     count: [Size; 2],
 }
 
-/// Places in a window; more are not written out.
+/// Maximum number of unrolled window positions.
 const MAX_PLACES: i64 = 256;
 
 fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
@@ -428,13 +428,13 @@ fn windows(call: &Call<'_>, image: &[Size]) -> Result<Windows> {
     Ok(Windows { kernel, dilation, padding, stride, count })
 }
 
-/// Number of elements that a window spans.
+/// Number of elements spanned by a dilated kernel.
 fn reach(kernel: i64, dilation: i64) -> Result<i64> {
     (checked(dilation) * (kernel - 1) + 1).get()
 }
 
 impl Windows {
-    /// The elements of an image at one place of each window along a dimension: 0 are the rows, and 1 the columns.
+    /// The elements at one position of every window along a dimension: 0 for rows, 1 for columns.
     fn at_place(
         &self,
         call: &mut Call<'_>,
@@ -449,7 +449,7 @@ impl Windows {
         if let Some(count) = count.fixed() {
             return call.slice(x, axis, start, count, step);
         }
-        // As many elements follow the last one as the window has after this place.
+        // Leaves out the elements that only later window positions reach.
         let left = (checked(reach(*self.kernel.at(dimension)?, dilation)?) - 1 - start).get()?;
         let end = if left > 0 { -left } else { i64::MAX };
         let given = given!(self = x, dim = axis, start = start, end = end, step = step);
@@ -517,7 +517,7 @@ fn col2im(call: &mut Call<'_>) -> Results {
     one(call.view(&kept, sizes)?)
 }
 
-/// A tensor with a part at so many places of a dimension, a step apart.
+/// Writes a part to `count` positions of a dimension, `step` apart.
 fn written(
     call: &mut Call<'_>,
     on: &Tensor,

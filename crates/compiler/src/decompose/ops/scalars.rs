@@ -1,4 +1,4 @@
-//! Numbers that a program computes with: sizes, mostly.
+//! Numbers in programs, mostly sizes.
 
 use crate::decompose::prelude::*;
 
@@ -21,7 +21,7 @@ pub(crate) const ROWS: &[Row] = &[
     by(item, &["aten.item", "aten._local_scalar_dense"]),
 ];
 
-/// A call of one of ExecuTorch's functions of numbers.
+/// Calls one of ExecuTorch's functions on numbers.
 fn primitive(call: &mut Call<'_>, name: &str, operands: Vec<Argument>) -> Results {
     Ok(vec![RewriteResult::Number(call.prim(name, operands)?)])
 }
@@ -51,7 +51,7 @@ fn different(call: &mut Call<'_>) -> Results {
     primitive(call, "sym_not", vec![same])
 }
 
-/// Minus the ceiling of what is opposite.
+/// floor(x) = -ceil(-x).
 fn floor(call: &mut Call<'_>) -> Results {
     let operands = operands(call)?;
     let opposite = call.prim("neg", operands)?;
@@ -91,7 +91,7 @@ fn sum(call: &mut Call<'_>) -> Results {
     Ok(vec![RewriteResult::Number(total)])
 }
 
-/// The only element of a tensor.
+/// The only element of a tensor, as a number.
 fn item(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let flat = call.view(&x, Vec::new())?;

@@ -1,4 +1,4 @@
-//! The same elements under other sizes, in another order, or fewer of them.
+//! Views, permutations, slices and splits.
 
 use crate::decompose::prelude::*;
 
@@ -46,7 +46,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The elements keep their order; the result's sizes tell the rest.
+/// Reshapes to the result's sizes; the element order is unchanged.
 fn viewed(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let sizes = call.result_sizes()?;
@@ -54,7 +54,7 @@ fn viewed(call: &mut Call<'_>) -> Results {
         && sizes.iter().filter(|size| size.fixed().is_none()).count() > 1
         && let wanted @ Argument::List(_) = call.argument(name)?
     {
-        // As the model computes them.
+        // Uses the sizes that the model computes.
         return one(call.noted("aten.view_copy.default", given!(self = x, size = wanted))?);
     }
     one(call.view(&x, sizes)?)
@@ -114,7 +114,7 @@ fn swapped(call: &mut Call<'_>, names: [&str; 2]) -> Results {
     one(if x.rank() == 0 { x } else { call.transpose(&x, first, second)? })
 }
 
-/// Parts of a dimension one after the other, whose sizes the results tell.
+/// Splits a dimension into parts with the sizes of the results.
 fn parts(call: &mut Call<'_>) -> Results {
     let x = call.tensor("self")?;
     let at = match call.name() {
@@ -132,14 +132,14 @@ fn parts(call: &mut Call<'_>) -> Results {
         };
         lengths.push(length.clone());
     }
-    // Kernels that give lists do not resize what they give.
+    // Kernels that return lists do not resize their outputs.
     if x.sizes.iter().chain(&lengths).any(|size| size.fixed().is_none()) {
         return runs(call, &x, at, &lengths);
     }
     Ok(in_parts(call, &x, at, &lengths)?.into_iter().map(RewriteResult::Tensor).collect())
 }
 
-/// Parts of a dimension, of these lengths.
+/// Splits a dimension into parts of these lengths.
 pub(crate) fn in_parts(
     call: &mut Call<'_>,
     x: &Tensor,
@@ -153,7 +153,7 @@ pub(crate) fn in_parts(
     call.emit_list("aten.split_with_sizes_copy.default", given, types)
 }
 
-/// Each part for itself.
+/// Slices out each part.
 fn runs(call: &mut Call<'_>, x: &Tensor, at: usize, lengths: &[Size]) -> Results {
     let mut start = Size::Fixed(0);
     let mut parts = Vec::with_capacity(lengths.len());

@@ -1,4 +1,4 @@
-//! Special functions by series and rational approximations, which neither Core ML nor ExecuTorch's kernels have.
+//! Special functions by series and rational approximations; neither Core ML nor ExecuTorch has them.
 
 use crate::decompose::prelude::*;
 
@@ -25,18 +25,18 @@ pub(crate) const ROWS: &[Row] = &[
         "where(self < 0, -inf, where(self == 0, 0, -(self * log(self))))",
         &["aten.special_entr"],
     ),
-    // The share of a normal distribution below.
+    // Normal distribution function.
     by(|call| mapped(call, normal_share), &["aten.special_ndtr"]),
     by(|call| mapped(call, inverse_normal_share), &["aten.special_ndtri"]),
     by(|call| mapped(call, log_normal_share), &["aten.special_log_ndtr"]),
 ];
 
-/// Halves are too coarse for series.
+/// fp16 is too imprecise for series.
 fn computed_in(dtype: ScalarType) -> ScalarType {
     if is_half(dtype) { ScalarType::Float32 } else { dtype }
 }
 
-/// The function of the operand, as the type of the result.
+/// Applies a function to the operand in sufficient precision, and casts to the type of the result.
 fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> TensorResult) -> Results {
     let dtype = call.result(0)?.dtype;
     let x = call.tensor_as("self", computed_in(dtype))?;
@@ -44,7 +44,7 @@ fn mapped<'a>(call: &mut Call<'a>, f: impl Fn(&mut Call<'a>, &Tensor) -> TensorR
     one(call.cast(&y, dtype)?)
 }
 
-/// A polynomial, the coefficient of the highest power first.
+/// Evaluates a polynomial, highest power first.
 fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> TensorResult {
     let [first, second, rest @ ..] = coefficients else {
         refuse!("a polynomial has {} coefficients", coefficients.len());
@@ -58,7 +58,7 @@ fn polynomial(call: &mut Call<'_>, x: &Tensor, coefficients: &[f32]) -> TensorRe
     Ok(sum)
 }
 
-/// M. Giles, "Approximating the erfinv function": one polynomial for the middle, one for the tails.
+/// M. Giles, "Approximating the erfinv function": one polynomial for the center, one for the tails.
 fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     const MIDDLE: [f32; 9] = [
         2.810_226_4e-8,
@@ -87,13 +87,12 @@ fn inverse_erf(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let near = polynomial(call, &near, &MIDDLE)?;
     let far = calc!(call, "sqrt(depth) - 3", depth)?;
     let far = polynomial(call, &far, &TAILS)?;
-    // At both ends the polynomials do not reach infinity.
+    // The polynomials do not reach infinity at both ends.
     let formula = "where(abs(x) == 1, x * inf, where(depth < 5, near, far) * x)";
     calc!(call, formula, x, depth, near, far)
 }
 
-/// exp(z²) erfc(z) of what is not negative: W. H. Press et al., "Numerical Recipes", section 6.2, whose relative error is
-/// 1.2e-7 everywhere.
+/// exp(z²) erfc(z) for z ≥ 0. W. H. Press et al., "Numerical Recipes", section 6.2; relative error 1.2e-7.
 fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> TensorResult {
     const LOGARITHM: [f32; 10] = [
         0.170_872_77,
@@ -112,7 +111,7 @@ fn erf_ratio(call: &mut Call<'_>, z: &Tensor) -> TensorResult {
     calc!(call, "t * exp(power)", t, power)
 }
 
-/// One minus the error function. The difference would be zero where the error function rounds to 1.
+/// erfc(x), computed directly because 1 - erf(x) cancels if erf(x) rounds to 1.
 fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let z = call.map("abs", x)?;
@@ -121,7 +120,7 @@ fn erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     calc!(call, formula, x, z, ratio)
 }
 
-/// exp(x²) times one minus the error function.
+/// Scaled complement exp(x²) erfc(x).
 fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let z = call.map("abs", x)?;
@@ -129,10 +128,10 @@ fn scaled_erf_complement(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     calc!(call, "where(x < 0, exp(z * z) * 2 - ratio, ratio)", x, z, ratio)
 }
 
-/// Eight factors lift the argument, above which Stirling's series is exact to single precision; below one
-/// half the reflection formula is.
+/// log Γ(x). Eight recurrence steps shift the argument to where Stirling's series has single precision. Arguments
+/// below ½ use the reflection formula.
 fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
-    // Its series adds up what halves are too small for.
+    // Terms of the series are too large for fp16.
     call.frame.exact = true;
     let small = calc!(call, "x < 0.5", x)?;
     let z = calc!(call, "where(small, 1 - x, x)", small, x)?;
@@ -140,14 +139,14 @@ fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     for step in 1..8i64 {
         product = calc!(call, "product * (z + step)", product, z, step)?;
     }
-    // What is large already is not lifted: the product would overflow.
+    // Large arguments are not shifted, as the product would overflow.
     let large = calc!(call, "z > 8", z)?;
     let lifted = calc!(call, "where(large, z, z + 8)", large, z)?;
     let inverse = calc!(call, "1 / lifted", lifted)?;
     let square = call.multiply(&inverse, &inverse)?;
     let series = polynomial(call, &square, &[1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0])?;
-    // (z − ½)(log z − 1) keeps its digits where (z − ½) log z − z does not. Half turns have no sine, which rounding
-    // would hide.
+    // (z − ½)(log z − 1) keeps more digits than (z − ½) log z − z. The sine of integer multiples of π is set to zero
+    // explicitly, as rounding would hide it.
     let formula = "upper = (lifted - 0.5) * (log(lifted) - 1) + series * inverse + 0.4189385332046727 \
                    - log(where(large, 1, product)); \
                    sine = where(floor(x) == x, 0, sin(x % 2 * pi)); \
@@ -155,7 +154,7 @@ fn log_gamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     calc!(call, formula, x, small, large, product, lifted, series, inverse)
 }
 
-/// Lifted by eight steps to where the asymptotic series holds; reflected below one half.
+/// Digamma: eight recurrence steps, then the asymptotic series; reflected below ½.
 fn digamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let small = calc!(call, "x < 0.5", x)?;
@@ -168,14 +167,14 @@ fn digamma(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     let inverse = calc!(call, "1 / lifted", lifted)?;
     let square = call.multiply(&inverse, &inverse)?;
     let series = polynomial(call, &square, &[-1.0 / 252.0, 1.0 / 120.0, -1.0 / 12.0])?;
-    // π / tan(π x), of the part of a turn that is left; at whole numbers there is a pole.
+    // π / tan(π x) of the fractional part of x; integers are poles.
     let formula = "upper = log(lifted) - inverse * 0.5 + series * square - steps; rest = x % 1; \
                    lower = where(rest == 0, nan, upper - pi / tan(rest * pi)); \
                    where(x == 0, -inf, where(small, lower, upper))";
     calc!(call, formula, x, small, lifted, inverse, series, square, steps)
 }
 
-/// Hurwitz's zeta function of `q`, by the first terms and Euler's and Maclaurin's formula for the rest.
+/// Hurwitz zeta function ζ(s, q): the first terms, then the Euler-Maclaurin formula for the rest.
 fn zeta(call: &mut Call<'_>, s: &Tensor, q: &Tensor) -> TensorResult {
     const TERMS: i64 = 9;
     let minus = call.map("neg", s)?;
@@ -221,8 +220,8 @@ fn normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.times(&y, 0.5)
 }
 
-/// The logarithm of the share below. Far below zero the share is less than the smallest number, but not without the
-/// exponential.
+/// Logarithm of the normal distribution function. Far below zero the function underflows, so the exponential is
+/// taken out analytically.
 fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     call.frame.exact = true;
     let depth = calc!(call, "abs(x) * 0.7071067811865476", x)?;
@@ -232,11 +231,11 @@ fn log_normal_share(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     calc!(call, formula, x, depth, ratio)
 }
 
-/// A modified Bessel function of the first kind, after Abramowitz and Stegun 9.8.1 to 9.8.4.
+/// Modified Bessel function of the first kind, after Abramowitz and Stegun 9.8.1 to 9.8.4.
 struct Bessel {
-    /// Of the square of x / 3.75, up to there.
+    /// Polynomial in (x / 3.75)² for |x| up to 3.75.
     near: [f32; 7],
-    /// Of 3.75 / x, beyond.
+    /// Polynomial in 3.75 / x beyond.
     far: [f32; 9],
     odd: bool,
 }
@@ -273,7 +272,7 @@ const ORDER_1: Bessel = Bessel {
     odd: true,
 };
 
-/// The modified Bessel function of order 0.
+/// Modified Bessel function of order 0.
 pub(super) fn bessel_0(call: &mut Call<'_>, x: &Tensor) -> TensorResult {
     bessel(call, x, &ORDER_0, false)
 }
@@ -293,7 +292,7 @@ fn bessel(call: &mut Call<'_>, x: &Tensor, of: &Bessel, scaled: bool) -> TensorR
     calc!(call, formula, x, size, near, far, inner, outer, odd, scaled)
 }
 
-/// The sum of the logarithms of `p` gamma functions, half a step from each other.
+/// Multivariate log-gamma: the sum of `p` log-gamma functions, spaced by ½.
 fn several_gammas(call: &mut Call<'_>) -> Results {
     let p = call.int("p")?;
     if !(1..=64).contains(&p) {
@@ -310,7 +309,7 @@ fn several_gammas(call: &mut Call<'_>) -> Results {
     })
 }
 
-/// The derivative of that order of `digamma`.
+/// Polygamma: derivative of `digamma` of order `n`.
 fn derivative(call: &mut Call<'_>) -> Results {
     let order = call.int("n")?;
     mapped(call, |call, x| match order {

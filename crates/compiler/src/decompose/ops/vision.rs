@@ -18,7 +18,7 @@ fn sizes<const N: usize>(sizes: [i64; N]) -> Vec<Size> {
     sizes.map(Size::Fixed).to_vec()
 }
 
-/// What lies at these rows and columns of pictures, which may be between pixels; nothing is around them.
+/// Bilinear samples of an image at rows and columns; zero outside.
 fn between_pixels(
     call: &mut Call<'_>,
     picture: &Tensor,
@@ -27,7 +27,7 @@ fn between_pixels(
 ) -> TensorResult {
     let [_, _, height, width] = fixed(picture, "the picture")?;
     let mut places = Vec::with_capacity(2);
-    // Pixels are squares from -1 to 1 to the kernel.
+    // The kernel's coordinates range from -1 to 1.
     for (at, extent) in [(columns, width), (rows, height)] {
         places.push(calc!(call, "at * (2 / extent) + (1 / extent - 1)", at, extent)?);
     }
@@ -45,10 +45,10 @@ fn between_pixels(
     call.emit("aten.grid_sampler_2d.default", given, picture.dtype, found)
 }
 
-/// Means of points within parts of boxes.
+/// `roi_align`: means of sample points within parts of boxes.
 ///
-/// The pictures of a batch lie one below the other in a single one. Rows are bounded by the first and the last of
-/// their picture, so that no point is between two pictures.
+/// The images of a batch are stacked vertically. Rows are clamped to their image, so no sample point is between two
+/// images.
 fn roi_align(call: &mut Call<'_>) -> Results {
     let (x, rois) = (call.tensor("input")?, call.tensor("rois")?);
     let rois = call.cast(&rois, x.dtype)?;
@@ -82,7 +82,7 @@ fn roi_align(call: &mut Call<'_>) -> Results {
         let shares = call.count(&Size::Fixed(total), x.dtype)?;
         let formula = "length * ((shares + 0.5) * (1 / total)) + start";
         let at = calc!(call, formula, length, shares, total, start)?;
-        // Points more than one element outside count as zero.
+        // Points more than one element outside are zero.
         let counts = calc!(call, "at >= -1 & at <= extent", at, extent)?;
         inside.push(call.cast(&counts, x.dtype)?);
         lines.push(call.clamp(&at, Some(0.0), Some((extent - 1) as f64))?);
@@ -112,8 +112,7 @@ fn roi_align(call: &mut Call<'_>) -> Results {
     one(call.permute(&means, &[1, 0, 2, 3])?)
 }
 
-/// A convolution whose windows look at pixels that are moved by so much: the pixels are looked up, and a product of
-/// matrices follows.
+/// Deformable convolution: samples the pixels at offset positions, then multiplies matrices.
 fn deformed_convolution(call: &mut Call<'_>) -> Results {
     let (x, weight) = (call.tensor("input")?, call.tensor("weight")?);
     let (offset, bias) = (call.tensor("offset")?, call.tensor("bias")?);
@@ -126,7 +125,7 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
         refuse!("`groups` is {groups} and `offset_groups` {offset_groups}; expected at least 1");
     }
     let places = (checked(kernel_rows) * kernel_columns).get()?;
-    // Where each place of the window is without offsets.
+    // Window positions without offsets.
     let mut base = Vec::with_capacity(2);
     for (at, side) in ["h", "w"].into_iter().enumerate() {
         let step = call.int(&format!("stride_{side}"))?;
@@ -154,7 +153,7 @@ fn deformed_convolution(call: &mut Call<'_>) -> Results {
         let picture = call.slice(&x, 1, (checked(group) * each).get()?, each, 1)?;
         let mut at = Vec::with_capacity(2);
         for (side, base) in base.iter().enumerate() {
-            // Rows and columns take turns.
+            // Row and column offsets alternate.
             let start = (checked(group) * 2 * places + side as i64).get()?;
             let moved = call.slice(&offset, 1, start, places, 2)?;
             let moved = call.add(&moved, base)?;

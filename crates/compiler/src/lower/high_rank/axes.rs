@@ -1,4 +1,4 @@
-//! Operations that look along some axes: the others become one between them.
+//! Operations along some axes: the axes in between are merged.
 
 use std::ops::Range;
 
@@ -9,30 +9,30 @@ use crate::bounds::axis_from_end;
 use crate::lower::layout;
 use crate::lower::prelude::*;
 
-/// Along which axes an operation looks, and what it does with them.
+/// Axes that an operation works along, and its effect on them.
 pub(super) struct AxisUse {
-    /// The parameters that are tensors with those axes.
+    /// Parameters that are tensors with those axes.
     operands: &'static [&'static str],
-    /// The parameter that says which.
+    /// Parameter that selects the axes.
     parameter: &'static str,
     effect: Effect,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// The axes stay, perhaps of another extent.
+    /// The axes remain, possibly with another size.
     Stay,
-    /// They go, unless `keep_dims` is set.
+    /// The axes are removed unless `keep_dims` is set.
     Reduce,
-    /// An axis is put before the one named.
+    /// A new axis is inserted before the selected one.
     Insert,
-    /// An axis is put after the one named.
+    /// A new axis is inserted after the selected one.
     Window,
-    /// The axes of the indices are in the place of the one named.
+    /// The axes of the indices replace the selected one.
     Gather,
 }
 
-/// How an operation is made one of few axes.
+/// Axis usage of an operation kind.
 pub(super) fn along(kind: OpKind, op: &Op) -> Option<AxisUse> {
     let (operands, parameter, effect): (&[&str], _, _) = match kind {
         OpKind::Reverse | OpKind::LayerNorm => (&["x"], "axes", Effect::Stay),
@@ -52,8 +52,7 @@ pub(super) fn along(kind: OpKind, op: &Op) -> Option<AxisUse> {
     Some(AxisUse { operands, parameter, effect })
 }
 
-/// Ranges of axes: those named by themselves, what lies between them as one. Neighbours that are named stay
-/// apart.
+/// Divides the axes into ranges. Each selected axis is a range of its own; runs of other axes are merged.
 fn ranges(rank: usize, named: &[usize]) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for axis in 0..rank {
@@ -70,7 +69,8 @@ fn axes_of(builder: &Builder, op: &Op, along: &AxisUse, rank: usize) -> Result<V
     let rank = rank + usize::from(along.effect == Effect::Insert);
     let mut axes = match axes(builder, op, along.parameter, rank)? {
         Some(axes) => axes,
-        // No axes are all of them; no axis is the last for all that have a default but these.
+        // Defaults: an absent `axes` selects all axes. An absent `axis` selects the last axis, except for the
+        // operations below.
         None if along.parameter == "axes" => (0..rank).collect(),
         None => match op.kind() {
             Some(OpKind::Cumsum | OpKind::Gather | OpKind::GatherAlongAxis) => vec![0],
@@ -109,7 +109,7 @@ pub(super) fn apply(builder: &mut Builder, op: Op, along: AxisUse) -> Result<Vec
     }
     let mut indices = Vec::new();
     if along.effect == Effect::Gather {
-        // As many axes as the indices have come into the result; they are one until then.
+        // The axes of the indices are merged in the result until the end.
         let value = only(&op, "indices")?;
         indices = dims_of(builder, value)?;
         let flat = grouped(builder, value, &indices, std::slice::from_ref(&(0..indices.len())))?;
@@ -157,7 +157,7 @@ fn keeps_dims(op: &Op) -> bool {
     }
 }
 
-/// Tensors beside each other along an axis of their own.
+/// Stacks tensors along a new axis.
 fn inserted(builder: &mut Builder, op: Op, along: &AxisUse, axis: usize) -> Result<Vec<ValueId>> {
     let mut low = op.clone();
     let mut bindings = Vec::new();
@@ -176,7 +176,8 @@ fn inserted(builder: &mut Builder, op: Op, along: &AxisUse, axis: usize) -> Resu
     Ok(vec![raised(builder, value, &sizes)?])
 }
 
-/// The operation along one axis after the other; the last first, so that those before keep their place.
+/// Applies the operation along one axis after the other, starting with the last so that the indices of the others
+/// stay valid.
 fn one_by_one(
     builder: &mut Builder,
     op: Op,
@@ -206,7 +207,7 @@ pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let repeats = elements(builder, op, "reps", dims.len())?;
     let named: Vec<_> = (0..dims.len()).filter(|&at| repeats[at] != Int::Known(1)).collect();
     let mut value = x;
-    // All at once if that is few enough axes, else one after the other.
+    // Uses a single operation if the rank is low enough, else one operation per axis.
     let whole = ranges(dims.len(), &named).len() <= MAX_RANK;
     let turns = if whole { vec![named] } else { named.iter().map(|&axis| vec![axis]).collect() };
     for axes in turns {
@@ -225,7 +226,7 @@ pub(super) fn tiled(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     Ok(vec![value])
 }
 
-/// A slice along one axis after the other.
+/// Slices along one axis after the other.
 pub(super) fn sliced(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let x = only(op, "x")?;
     let mut dims = dims_of(builder, x)?;

@@ -1,4 +1,4 @@
-//! Operations on each element, or on each pair of elements, of tensors that are repeated to match.
+//! Elementwise operations with broadcasting.
 
 use coremill_mil::ir::{Binding, Op};
 
@@ -6,7 +6,7 @@ use super::{MAX_RANK, dims_of, grouped, only, raised, source};
 use crate::bounds::axis_from_end;
 use crate::lower::prelude::*;
 
-/// Whether an operation looks at each element by itself.
+/// Whether an operation is elementwise.
 pub(super) fn is_elementwise(kind: OpKind) -> bool {
     match kind.family() {
         "elementwise_unary" | "elementwise_binary" => true,
@@ -17,7 +17,7 @@ pub(super) fn is_elementwise(kind: OpKind) -> bool {
     }
 }
 
-/// An operand and the parameter that it is bound to.
+/// A tensor operand and its parameter.
 struct Operand {
     name: String,
     value: ValueId,
@@ -29,7 +29,7 @@ pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>
     for (name, binding) in op.all_bindings() {
         let value = match binding {
             Binding::Value(value) => *value,
-            // Literals are numbers, which go with everything, or names of types.
+            // Literals are scalars, which broadcast with everything, or type names.
             Binding::Literal(_) => continue,
         };
         let dims = dims_of(builder, value)?;
@@ -48,16 +48,16 @@ pub(super) fn elementwise(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>
     Ok(vec![raised(builder, value, &matched.dims)?])
 }
 
-/// How tensors of many axes that are repeated to match are brought to few.
+/// Reduction of broadcast operands to a low rank.
 struct BroadcastPlan {
-    /// The dimensions of all together.
+    /// Dimensions after broadcasting.
     dims: Vec<Int>,
-    /// Ranges of axes along each of which each tensor is either whole or of one element; none if those are too
-    /// many, so that tensors have to be repeated before.
+    /// Ranges of axes in which each tensor is either full-size or of size 1. `None` if there are too many ranges, so
+    /// that tensors have to be repeated first.
     groups: Option<Vec<std::ops::Range<usize>>>,
 }
 
-/// `all` are the dimensions of the tensors.
+/// Plans the broadcast of tensors with dimensions `all`.
 fn matched(all: &[Vec<Int>]) -> BroadcastPlan {
     let rank = all.iter().map(Vec::len).max().unwrap_or(0);
     let dim = |dims: &[Int], axis: usize| {
@@ -70,11 +70,11 @@ fn matched(all: &[Vec<Int>]) -> BroadcastPlan {
     for axis in 0..rank {
         let found: Vec<_> = all.iter().map(|dims| dim(dims, axis)).collect();
         let whole = found.iter().copied().filter(|&dim| !is_unit(dim));
-        // A dimension that is known says what those are that are open.
+        // A static size determines the dynamic ones.
         let known = whole.clone().find(|dim| dim.known().is_some());
         result.push(known.or_else(|| whole.clone().next()).unwrap_or(Int::Known(1)));
         let units: Vec<_> = found.iter().map(|&dim| is_unit(dim)).collect();
-        // Where all have one element, the axis goes with its neighbours.
+        // An axis of size 1 in all tensors joins its neighbors.
         let goes_along = units.iter().all(|&unit| unit) || pattern.as_ref() == Some(&units);
         match groups.last_mut() {
             Some(group) if goes_along => group.end = axis + 1,
@@ -90,7 +90,7 @@ fn matched(all: &[Vec<Int>]) -> BroadcastPlan {
 }
 
 impl BroadcastPlan {
-    /// A tensor with its axes in groups, or all elements in a row.
+    /// Merges the axes of a tensor by group, or repeats and flattens it.
     fn brought(&self, builder: &mut Builder, value: ValueId, dims: &[Int]) -> ValueResult {
         match &self.groups {
             Some(groups) => grouped(builder, value, &padded(dims, self.dims.len()), groups),
@@ -102,20 +102,20 @@ impl BroadcastPlan {
     }
 }
 
-/// Dimensions with axes of one element before them.
+/// Prepends unit dimensions.
 fn padded(dims: &[Int], rank: usize) -> Vec<Int> {
     let added = rank.saturating_sub(dims.len());
     std::iter::repeat_n(Int::Known(1), added).chain(dims.iter().copied()).collect()
 }
 
-/// The elements of a tensor that is repeated to sizes.
+/// Repeats a tensor to the given sizes.
 fn repeated(builder: &mut Builder, value: ValueId, dims: &[Int], sizes: &[Int]) -> ValueResult {
     let value = raised(builder, value, &padded(dims, sizes.len()))?;
     let whole = builder.expanded(value, sizes)?;
     source(builder, whole)
 }
 
-/// Products of matrices, those before the last two axes made one.
+/// Matrix product with merged batch axes.
 pub(super) fn product(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>> {
     let (x, y) = (only(op, "x")?, only(op, "y")?);
     let (of_x, of_y) = (dims_of(builder, x)?, dims_of(builder, y)?);

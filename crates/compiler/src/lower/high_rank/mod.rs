@@ -1,16 +1,16 @@
-//! Tensors of more axes than Core ML has.
+//! Tensors of a higher rank than Core ML supports.
 //!
-//! Core ML takes up to five. A tensor of more is kept as one of fewer whose elements stand in the same order: a
-//! `reshape` to the many axes is appended for inference to see, and every operation on its result is taken back
-//! to the tensor before it, with the axes that the operation does not look at made one:
+//! Core ML supports up to five axes. A tensor of higher rank is represented by a low-rank tensor with the same
+//! element order, followed by a `reshape` to the full rank that only serves type inference. Each operation on the
+//! reshaped tensor is applied to the low-rank tensor instead, with the axes that the operation does not use merged:
 //!
 //! ```text
 //! y = reshape(x, [2, 3, 4, 5, 6, 7]); z = reverse(y, axes = [2])
 //!   becomes  a = reshape(x, [6, 4, 210]); b = reverse(a, axes = [1]); z = reshape(b, [2, 3, 4, 5, 6, 7])
 //! ```
 //!
-//! The reshapes to many axes have no users in the end, and go with all that is dead. Windows of attention,
-//! which are cut by six axes and put together again, come out with five or fewer this way.
+//! The reshapes to the full rank have no users in the end and are removed as dead code. Window attention, for
+//! example, which splits a tensor into six axes and joins them again, becomes operations on at most five.
 
 mod axes;
 mod broadcast;
@@ -27,11 +27,11 @@ use super::value::{HighRank, Int};
 use crate::decompose::call::position;
 use crate::error::{LoweringError, Result, refuse};
 
-/// The most axes that Core ML's tensors have.
+/// Maximum rank of Core ML's tensors.
 pub(crate) const MAX_RANK: usize = 5;
 
 impl Builder {
-    /// Appends an operation, if it takes or gives a tensor of too many axes.
+    /// Appends an operation if it has an input or output of too high a rank.
     pub(super) fn append_high_rank(
         &mut self,
         op: &Op,
@@ -42,7 +42,7 @@ impl Builder {
     }
 }
 
-/// Whether an operation takes or gives a tensor of too many axes. What a compressed weight is made of does not count:
+/// Whether an operation has an input or output of too high a rank. Parameters of a compressed weight do not count:
 /// tables have two axes more than the weight.
 fn is_needed(builder: &Builder, op: &Op, outcomes: &[InferredValue]) -> bool {
     let rank = |ty: &Type| ty.as_tensor().map_or(0, TensorType::rank);
@@ -98,7 +98,7 @@ fn only(op: &Op, name: &str) -> ValueResult {
     }
 }
 
-/// What is bound as a value.
+/// The value of a binding; literals become constants.
 fn value_of(builder: &mut Builder, binding: &Binding) -> ValueId {
     match binding {
         Binding::Value(value) => *value,
@@ -106,13 +106,13 @@ fn value_of(builder: &mut Builder, binding: &Binding) -> ValueId {
     }
 }
 
-/// The axes that a parameter names, by their place from the first.
+/// Indices of the axes in a parameter.
 fn axes(builder: &Builder, op: &Op, name: &str, rank: usize) -> Result<Option<Vec<usize>>> {
     let named = ints(builder, op, name);
     named.map(|axes| axes.into_iter().map(|axis| position(axis, rank)).collect()).transpose()
 }
 
-/// The elements of a parameter that is a constant of integers.
+/// Elements of a constant integer parameter.
 fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
     let [binding] = op.bindings(name) else { return None };
     match binding {
@@ -123,7 +123,7 @@ fn ints(builder: &Builder, op: &Op, name: &str) -> Option<Vec<i64>> {
     }
 }
 
-/// The elements of a parameter that is a vector of integers, those that are computed picked out of it.
+/// Elements of an integer vector parameter; computed elements are extracted.
 fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<Vec<Int>> {
     if let Some(known) = ints(builder, op, name) {
         return Ok(known.into_iter().map(Int::Known).collect());
@@ -146,7 +146,7 @@ fn elements(builder: &mut Builder, op: &Op, name: &str, count: usize) -> Result<
     Ok(elements)
 }
 
-/// The tensor of few axes behind a value.
+/// The low-rank representation of a value.
 fn source(builder: &mut Builder, value: ValueId) -> ValueResult {
     if builder.rank(value) <= MAX_RANK {
         return Ok(value);
@@ -154,7 +154,7 @@ fn source(builder: &mut Builder, value: ValueId) -> ValueResult {
     if let Some(folded) = builder.high_rank.get(&value) {
         return Ok(folded.source);
     }
-    // Constants are stored with any axes; only what the program sees counts.
+    // Constants may have any rank until an operation uses them.
     let Some(constant) = builder.known(value) else {
         refuse!("an input has more than {MAX_RANK} axes, which no tensor of Core ML has");
     };
@@ -167,7 +167,7 @@ fn source(builder: &mut Builder, value: ValueId) -> ValueResult {
     Ok(source)
 }
 
-/// All dimensions of a value, of however many axes.
+/// All dimensions of a value of any rank.
 fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>> {
     source(builder, value)?;
     match builder.high_rank.get(&value) {
@@ -176,14 +176,14 @@ fn dims_of(builder: &mut Builder, value: ValueId) -> Result<Vec<Int>> {
     }
 }
 
-/// The elements of a tensor under other dimensions, however many.
+/// Reshapes to dimensions of any rank.
 fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> ValueResult {
     if dims.len() <= MAX_RANK {
         return builder.with_sizes(low, dims);
     }
     let expr = |dim: &Int| builder.int_expr(*dim).map_or(Dim::Unknown, Dim::from);
     let shape = dims.iter().map(expr).collect();
-    // Nothing looks at the shape of a reshape that goes in the end.
+    // No operation reads the shape of a reshape that is removed in the end.
     let stated: Vec<_> = dims.iter().map(|dim| dim.known().unwrap_or(-1) as i32).collect();
     let op = operation(OpKind::Reshape, [("x", low.into()), ("shape", stated.as_slice().into())]);
     let ty = Type::Tensor(TensorType { dtype: builder.dtype(low), shape });
@@ -192,7 +192,7 @@ fn raised(builder: &mut Builder, low: ValueId, dims: &[Int]) -> ValueResult {
     Ok(value)
 }
 
-/// A tensor with axes made one, range by range.
+/// Merges axes range by range.
 fn grouped(
     builder: &mut Builder,
     value: ValueId,
@@ -207,7 +207,7 @@ fn grouped(
     builder.with_sizes(source, &sizes)
 }
 
-/// Operations that leave the order of the elements as it is.
+/// Operations that preserve the element order.
 fn reshaped(
     builder: &mut Builder,
     kind: OpKind,
@@ -225,7 +225,7 @@ fn reshaped(
         OpKind::Identity => dims_of(builder, x)?,
         OpKind::Reshape => elements(builder, op, "shape", result.rank())?,
         _ => {
-            // Those that are kept are in the same order; the others have one element.
+            // Axes of size other than 1 keep their order.
             let own = dims_of(builder, x)?;
             let is_unit = |dim: &Int| *dim == Int::Known(1);
             let mut kept = own.into_iter().filter(|dim| !is_unit(dim));

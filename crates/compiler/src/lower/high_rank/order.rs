@@ -1,4 +1,4 @@
-//! Axes in another order, several of them at a time as one.
+//! Permutations with merged axes.
 
 use coremill_mil::ir::{Op, ValueId};
 
@@ -15,7 +15,7 @@ pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>>
     };
     let wanted: Vec<_> = order.iter().map(|&axis| dims[axis]).collect();
 
-    // Axes of one element can be anywhere.
+    // Unit axes can be anywhere.
     let kept: Vec<_> = (0..dims.len()).filter(|&axis| dims[axis] != Int::Known(1)).collect();
     let mut sizes: Vec<_> = kept.iter().map(|&axis| dims[axis]).collect();
     let order = order.iter().filter_map(|axis| kept.iter().position(|kept| kept == axis));
@@ -27,7 +27,7 @@ pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>>
             value = permuted(builder, value, &sizes, &order, &pieces)?;
             return Ok(vec![raised(builder, value, &wanted)?]);
         }
-        // Two axes that end beside each other are brought there first, and are one from then on.
+        // Two axes that end up adjacent are made adjacent first, and are merged from then on.
         let (first, second) = (order[pieces[0].end - 1], order[pieces[0].end]);
         let mut step: Vec<_> = (0..order.len()).filter(|&axis| axis != second).collect();
         let at = step.iter().position(|&axis| axis == first).map_or(0, |at| at + 1);
@@ -40,7 +40,7 @@ pub(super) fn transposed(builder: &mut Builder, op: &Op) -> Result<Vec<ValueId>>
     }
 }
 
-/// Ranges of an order whose axes follow each other before as after.
+/// Ranges of an order whose axes are adjacent before and after.
 fn groups(order: &[usize]) -> Vec<std::ops::Range<usize>> {
     let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
     for at in 0..order.len() {
@@ -52,7 +52,7 @@ fn groups(order: &[usize]) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-/// The transposition with the axes of each range as one; `groups` are ranges of `order`.
+/// Permutes with merged axes; `groups` are ranges of `order`.
 fn permuted(
     builder: &mut Builder,
     value: ValueId,
@@ -60,7 +60,7 @@ fn permuted(
     order: &[usize],
     groups: &[std::ops::Range<usize>],
 ) -> ValueResult {
-    // Where each group was, and how they follow each other there.
+    // Original range of each group, and the original order of the groups.
     let mut before: Vec<_> =
         groups.iter().map(|group| order[group.start]..order[group.start] + group.len()).collect();
     let after = before.clone();

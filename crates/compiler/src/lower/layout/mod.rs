@@ -1,5 +1,4 @@
-//! The dimensions of tensors: the same elements under others, in another order, repeated, joined, along some axes
-//! together; and tensors that are made of one number.
+//! Shapes of tensors: reshapes, permutations, repetitions, concatenations, reductions; and constant-filled tensors.
 
 mod slice;
 
@@ -11,43 +10,43 @@ use super::builder::{int32, operation};
 use super::int::scalar;
 use crate::lower::prelude::*;
 
-/// The axes that a reduction takes together, and whether they remain with one element.
+/// The axes of a reduction, and whether they are kept with size 1.
 pub(crate) struct Axes {
     pub(crate) axes: Vec<usize>,
     pub(crate) keep: bool,
 }
 
-/// Axes as parameters have them.
+/// Axes as an argument.
 pub(crate) fn places(axes: &[usize]) -> Vec<i32> {
     axes.iter().map(|&axis| axis as i32).collect()
 }
 
-/// Constants, and tensors of one number.
+/// Constants and constant-filled tensors.
 impl Builder {
-    /// Whether a value is known when the program is compiled.
+    /// Whether a value is a compile-time constant.
     pub(crate) fn is_constant(&self, value: ValueId) -> bool {
         self.known(value).is_some() || self.is_stored_compressed(value)
     }
 
-    /// Whether a value is a weight that is unpacked when the program is loaded.
+    /// Whether a value is a weight that is decompressed on load.
     fn is_stored_compressed(&self, value: ValueId) -> bool {
         let Definition::Output(op, 0) = self.function.value(value).definition else { return false };
         self.function.op(op).kind().is_some_and(OpKind::is_constexpr)
     }
 
-    /// A constant of floats.
+    /// A float constant.
     pub(crate) fn float_constant(&mut self, shape: &[u64], elements: &[f32]) -> ValueId {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.constant(Constant::by_size(DType::Fp32, shape, Buffer::from(bytes)))
     }
 
-    /// A constant of integers.
+    /// An integer constant.
     pub(crate) fn int_constant(&mut self, shape: &[u64], elements: &[i32]) -> ValueId {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.constant(Constant::by_size(DType::Int32, shape, Buffer::from(bytes)))
     }
 
-    /// A tensor of these sizes with the same element everywhere.
+    /// A tensor of these sizes, filled with a constant.
     pub(crate) fn filled(&mut self, sizes: &[Int], value: Constant) -> ValueResult {
         if sizes.is_empty() {
             return Ok(self.constant(value));
@@ -61,12 +60,12 @@ impl Builder {
         Ok(filled)
     }
 
-    /// A tensor of one number.
+    /// A tensor of these sizes, filled with a number.
     pub(crate) fn full(&mut self, sizes: &[Int], dtype: DType, number: f64) -> ValueResult {
         self.filled(sizes, number_of(dtype, number)?)
     }
 
-    /// A tensor of the sizes of another with the same element everywhere.
+    /// A tensor of the same sizes as another, filled with a constant.
     pub(crate) fn filled_like(&mut self, x: ValueId, value: Constant) -> ValueResult {
         if let Some(shape) = self.fixed_shape(x) {
             let sizes: Vec<_> = shape.iter().map(|&extent| Int::Known(extent as i64)).collect();
@@ -79,7 +78,7 @@ impl Builder {
         emit!(self, OpKind::Fill, shape, value)
     }
 
-    /// A tensor without elements. Core ML has none, but what is joined with one, or writes one, does nothing by it.
+    /// An empty tensor. Core ML has none, but joining with it or writing it has no effect.
     pub(crate) fn empty(&mut self, dims: &[Int], dtype: DType) -> ValueResult {
         let known = |dim: &Int| dim.known().and_then(|extent| u64::try_from(extent).ok());
         let Some(shape) = dims.iter().map(known).collect::<Option<Vec<_>>>() else {
@@ -88,17 +87,17 @@ impl Builder {
         Ok(self.constant(Constant::bytes(dtype, &shape, Vec::new())))
     }
 
-    /// A constant of one element in the type of `like`.
+    /// A number as a scalar of the type of `like`.
     pub(crate) fn scalar_like(&self, like: ValueId, number: f64) -> Result<Arg> {
         Ok(number_of(self.dtype(like), number)?.into())
     }
 
-    /// The integers from 0 up to a size.
+    /// The integers from 0 to below `size`.
     pub(crate) fn counting(&mut self, size: Int) -> ValueResult {
         emit!(self, OpKind::Range1d, start = 0, end = scalar(size)?, step = 1)
     }
 
-    /// The same as floats.
+    /// The floats from 0 to below `size`.
     pub(crate) fn counting_floats(&mut self, size: Int) -> ValueResult {
         let numbers = self.counting(size)?;
         self.cast(numbers, DType::Fp32)
@@ -113,18 +112,18 @@ fn number_of(dtype: DType, number: f64) -> Result<Constant> {
     })
 }
 
-/// The same elements under other dimensions.
+/// Reshapes.
 impl Builder {
-    /// A tensor with other dimensions.
+    /// Reshapes a tensor.
     pub(crate) fn reshape(&mut self, value: ValueId, sizes: &[Int]) -> ValueResult {
         if sizes.is_empty() {
-            // An empty shape has no element type of its own.
+            // An empty shape constant would have no element type.
             return self.scalar_of(value);
         }
         let unknown = sizes.iter().filter(|size| size.known().is_none()).count();
         let open = sizes.iter().any(|size| matches!(size, Int::Known(extent) if *extent <= 0));
         let shape = if unknown == 1 && !open {
-            // Of one dimension inference knows that it takes the rest.
+            // A single unknown dimension is inferred from the others.
             let rest = sizes.iter().map(|size| Int::Known(size.known().unwrap_or(-1)));
             self.ints(&rest.collect::<Vec<_>>())?
         } else {
@@ -133,7 +132,7 @@ impl Builder {
         emit!(self, OpKind::Reshape, x = value, shape)
     }
 
-    /// A tensor with the dimensions of another one, which has as many elements.
+    /// Reshapes to the dimensions of another tensor with the same number of elements.
     pub(crate) fn reshape_like(&mut self, value: ValueId, like: ValueId) -> ValueResult {
         let shape = self.shape(like);
         if shape == self.shape(value) && shape.iter().all(|dim| !matches!(dim, Dim::Unknown)) {
@@ -144,12 +143,12 @@ impl Builder {
             let sizes: Vec<_> = shape.iter().map(rest).collect();
             return self.reshape(value, &sizes);
         }
-        // One operation for all dimensions, rather than several for each.
+        // One `shape` operation instead of several operations per dimension.
         let shape = emit!(self, OpKind::Shape, x = like)?;
         emit!(self, OpKind::Reshape, x = value, shape)
     }
 
-    /// A tensor with other dimensions, of which one may be −1, by the fewest operations.
+    /// Reshapes with as few operations as possible. One size may be −1.
     pub(crate) fn with_sizes(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let shape = self.shape(x);
         let same = shape.len() == sizes.len()
@@ -165,7 +164,7 @@ impl Builder {
             return self.expand_dims(x, &added);
         }
         let mut sizes = sizes.to_vec();
-        // What is open may be left for the rest even if another dimension is computed: fewer operations do.
+        // A computed size can be replaced by −1, which needs fewer operations.
         if open > 0 && !sizes.contains(&Int::Known(-1)) {
             let last = sizes.iter_mut().rfind(|size| size.known().is_none());
             last.into_iter().for_each(|last| *last = Int::Known(-1));
@@ -180,7 +179,7 @@ impl Builder {
         self.reshape(x, &sizes)
     }
 
-    /// The axes of one element to take away and to add, if nothing else changes.
+    /// Unit axes to remove and to insert, if nothing else changes.
     fn units(&self, x: ValueId, sizes: &[Int]) -> Option<(Vec<i32>, Vec<i32>)> {
         let shape = self.shape(x);
         let is_unit = |dim: &&Dim| **dim == Dim::Known(1);
@@ -196,7 +195,7 @@ impl Builder {
         Some((removed.map(|at| at as i32).collect(), added.map(|at| at as i32).collect()))
     }
 
-    /// All elements in a row.
+    /// Flattens to one dimension.
     pub(crate) fn flat(&mut self, x: ValueId) -> ValueResult {
         match self.rank(x) {
             1 => Ok(x),
@@ -204,40 +203,40 @@ impl Builder {
         }
     }
 
-    /// A tensor of one element without axes.
+    /// Reshapes a one-element tensor to a scalar.
     pub(crate) fn scalar_of(&mut self, x: ValueId) -> ValueResult {
         let axes: Vec<_> = (0..self.rank(x) as i32).collect();
         self.squeeze(x, &axes)
     }
 
-    /// A tensor with one axis at least.
+    /// Reshapes a scalar to one axis; other tensors are unchanged.
     pub(crate) fn with_axes(&mut self, x: ValueId) -> ValueResult {
         if self.rank(x) == 0 { self.expand_dims(x, &[0]) } else { Ok(x) }
     }
 
-    /// A tensor without these axes, each of which has one element.
+    /// Removes unit axes.
     pub(crate) fn squeeze(&mut self, x: ValueId, axes: &[i32]) -> ValueResult {
         if axes.is_empty() { Ok(x) } else { emit!(self, OpKind::Squeeze, x, axes) }
     }
 
-    /// A tensor with axes of one element more, at these places of the result.
+    /// Inserts unit axes at these positions of the result.
     pub(crate) fn expand_dims(&mut self, x: ValueId, axes: &[i32]) -> ValueResult {
         if axes.is_empty() { Ok(x) } else { emit!(self, OpKind::ExpandDims, x, axes) }
     }
 
-    /// A vector along one axis of tensors of that rank, the others of one element.
+    /// Reshapes a vector to run along one axis of tensors of rank `rank`.
     pub(crate) fn along(&mut self, vector: ValueId, axis: usize, rank: usize) -> ValueResult {
         let axes: Vec<_> = (0..rank as i32).filter(|&other| other != axis as i32).collect();
         self.expand_dims(vector, &axes)
     }
 
-    /// A vector along an axis of tensors of that rank, to be repeated along those before it.
+    /// Reshapes a vector to run along an axis of tensors of rank `rank`, broadcast over the axes before it.
     pub(crate) fn before(&mut self, vector: ValueId, axis: usize, rank: usize) -> ValueResult {
         let axes: Vec<_> = (1..rank.saturating_sub(axis) as i32).collect();
         self.expand_dims(vector, &axes)
     }
 
-    /// A tensor with its axes in another order.
+    /// Permutes the axes.
     pub(crate) fn transpose(&mut self, x: ValueId, order: &[usize]) -> ValueResult {
         if order.iter().enumerate().all(|(at, &from)| at == from) {
             return Ok(x);
@@ -245,7 +244,7 @@ impl Builder {
         emit!(self, OpKind::Transpose, x, perm = places(order).as_slice())
     }
 
-    /// A tensor whose axes were brought to an order, with them where they were.
+    /// Inverts a permutation of the axes.
     pub(crate) fn transpose_back(&mut self, x: ValueId, order: &[usize]) -> ValueResult {
         let mut back = vec![0; order.len()];
         for (at, &axis) in order.iter().enumerate() {
@@ -255,9 +254,9 @@ impl Builder {
     }
 }
 
-/// Tensors beside each other, and repeated.
+/// Concatenations and repetitions.
 impl Builder {
-    /// Tensors joined along an axis.
+    /// Concatenates along an axis.
     pub(crate) fn concat(&mut self, values: &[ValueId], axis: usize) -> ValueResult {
         match values {
             [only] => Ok(*only),
@@ -265,7 +264,7 @@ impl Builder {
         }
     }
 
-    /// Tensors along a new axis.
+    /// Stacks along a new axis.
     pub(crate) fn stack(&mut self, values: &[ValueId], axis: i32) -> ValueResult {
         match values {
             [only] => self.expand_dims(*only, &[axis]),
@@ -273,7 +272,7 @@ impl Builder {
         }
     }
 
-    /// Equal parts of a tensor along an axis.
+    /// Splits an axis into equal parts.
     pub(crate) fn split_evenly(
         &mut self,
         value: ValueId,
@@ -284,7 +283,7 @@ impl Builder {
         self.append_split(operation(OpKind::Split, arguments), count as usize)
     }
 
-    /// Appends a `split`: inference takes the number of parts from that of the results, which appending names anew.
+    /// Appends a `split`. Inference takes the number of parts from the number of placeholder results.
     pub(crate) fn append_split(
         &mut self,
         mut op: coremill_mil::ir::Op,
@@ -294,7 +293,7 @@ impl Builder {
         self.append(op)
     }
 
-    /// A tensor with axes of one element repeated to these sizes, and axes put before its own; −1 leaves an axis.
+    /// Repeats unit axes to these sizes and prepends axes. −1 keeps the size of an axis.
     pub(crate) fn expanded(&mut self, x: ValueId, sizes: &[Int]) -> ValueResult {
         let Some(added) = sizes.len().checked_sub(self.rank(x)) else {
             refuse!("expands a tensor of rank {} to rank {}", self.rank(x), sizes.len());
@@ -314,14 +313,14 @@ impl Builder {
         let x = self.expand_dims(x, &axes)?;
         let y = self.tiled(x, &repeats)?;
         if repeats.iter().any(|repeat| repeat.known().is_none()) {
-            // Nobody has to look at what is repeated to learn how often it is.
+            // The repeat counts are known without reading the repeated tensor.
             self.note_dims(y, &repeats);
             self.repeated.insert(y, x);
         }
         Ok(y)
     }
 
-    /// A tensor that stands so often beside itself along each axis.
+    /// Repeats a tensor along each axis.
     pub(crate) fn tiled(&mut self, x: ValueId, repeats: &[Int]) -> ValueResult {
         if repeats.iter().all(|&repeat| repeat == Int::Known(1)) {
             return Ok(x);
@@ -330,7 +329,7 @@ impl Builder {
         emit!(self, OpKind::Tile, x, reps)
     }
 
-    /// The sizes that tensors have together where each is repeated along its axes of one element.
+    /// Broadcast shape of tensors.
     pub(crate) fn broadcast_sizes(&mut self, values: &[ValueId]) -> Result<Vec<Int>> {
         let rank = values.iter().map(|&value| self.rank(value)).max().unwrap_or(0);
         let mut sizes = vec![Int::Known(1); rank];
@@ -338,7 +337,7 @@ impl Builder {
             let before = rank - self.rank(value);
             for axis in 0..self.rank(value) {
                 let found = *sizes.at(before + axis)?;
-                // A known extent is kept, and so is the first of those that are open.
+                // Keeps a static size, or the first dynamic one.
                 if found == Int::Known(1) || self.extents(value).at(axis)?.is_some_and(|e| e != 1) {
                     *sizes.at_mut(before + axis)? = self.dim(value, axis)?;
                 }
@@ -347,7 +346,7 @@ impl Builder {
         Ok(sizes)
     }
 
-    /// Tensors with the sizes that they have together.
+    /// Broadcasts tensors to a common shape.
     pub(crate) fn broadcast<const N: usize>(
         &mut self,
         mut values: [ValueId; N],
@@ -360,9 +359,9 @@ impl Builder {
     }
 }
 
-/// Along axes.
+/// Reductions.
 impl Builder {
-    /// Reduces over axes; with `keep`, they remain with an extent of 1.
+    /// Reduces over axes; with `keep`, they remain with size 1.
     pub(crate) fn reduced(
         &mut self,
         kind: OpKind,
@@ -373,17 +372,17 @@ impl Builder {
         emit!(self, kind, x, axes = places(axes).as_slice(), keep_dims = keep)
     }
 
-    /// The same; what has no axes stays as it is.
+    /// Reduces over axes; without axes the tensor is returned unchanged.
     pub(crate) fn reduce(&mut self, kind: OpKind, x: ValueId, axes: &Axes) -> ValueResult {
         if axes.axes.is_empty() { Ok(x) } else { self.reduced(kind, x, &axes.axes, axes.keep) }
     }
 
-    /// Running sums along an axis.
+    /// Cumulative sums along an axis.
     pub(crate) fn cumulative(&mut self, x: ValueId, axis: usize) -> ValueResult {
         emit!(self, OpKind::Cumsum, x, axis, exclusive = false, reverse = false)
     }
 
-    /// The first so many along an axis, in order, and where they were.
+    /// The first `count` elements of an axis in sorted order, and their indices.
     pub(crate) fn first(
         &mut self,
         x: ValueId,
@@ -398,12 +397,12 @@ impl Builder {
             .map_err(|_| LoweringError::new("`topk` gives other than values and indices"))
     }
 
-    /// The slices of a tensor at places along an axis, none of which are negative.
+    /// Slices at indices along an axis. Indices must not be negative.
     pub(crate) fn looked_up(&mut self, x: ValueId, indices: ValueId, axis: usize) -> ValueResult {
         emit!(self, OpKind::Gather, x, indices, axis)
     }
 
-    /// A tensor with so many elements more before and after each of its last axes.
+    /// Pads the last axes before and after.
     pub(crate) fn padded(&mut self, x: ValueId, pad: &[i32], value: f32) -> ValueResult {
         emit!(self, OpKind::Pad, x, pad, mode = "constant", constant_val = value)
     }

@@ -1,17 +1,17 @@
-//! Parts of tensors.
+//! Slices of tensors.
 //!
-//! Whatever can be a slice is one: gathers keep a program off the Neural Engine.
+//! Slices are preferred to gathers, which keep a program off the Neural Engine.
 
 use coremill_mil::ir::Dim;
 
 use crate::lower::builder::int32;
 use crate::lower::prelude::*;
 
-/// What is taken along an axis: from `begin` up to `end`, every `step`th. Negative bounds count from the end.
+/// Range along an axis: every `step`th index from `begin` to below `end`. Negative bounds count from the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) begin: Int,
-    /// None for the end of the axis.
+    /// `None` for the end of the axis.
     pub(crate) end: Option<Int>,
     pub(crate) step: i64,
 }
@@ -29,7 +29,7 @@ impl Range {
         Range { begin, end: Some(end), step: 1 }
     }
 
-    /// The same with bounds that lie within an axis of a fixed extent, as Python cuts them off.
+    /// Clamps the bounds to a static size, like Python.
     fn within(self, extent: i64) -> Range {
         let bound = |bound: Int| match bound {
             Int::Known(bound) => {
@@ -44,7 +44,7 @@ impl Range {
 }
 
 impl Builder {
-    /// Part of a tensor along one axis, between known bounds; to the last element if no end is given.
+    /// Slices along an axis with constant bounds; without `end`, to the last element.
     pub(crate) fn slice(
         &mut self,
         x: ValueId,
@@ -56,7 +56,7 @@ impl Builder {
         self.sliced(x, axis, range)
     }
 
-    /// Part of a tensor along an axis.
+    /// Slices along an axis.
     pub(crate) fn sliced(&mut self, x: ValueId, axis: usize, range: Range) -> ValueResult {
         let Some(extent) = self.shape(x).get(axis).cloned() else {
             refuse!("axis {axis} is out of range for rank {}", self.rank(x));
@@ -84,7 +84,7 @@ impl Builder {
         emit!(self, OpKind::SliceByIndex, x, begin, end, stride, end_mask)
     }
 
-    /// One element along an axis, which goes.
+    /// Selects one index along an axis and removes the axis.
     pub(crate) fn taken_at(&mut self, x: ValueId, axis: usize, index: Int) -> ValueResult {
         let Some(extent) = self.shape(x).get(axis).map(Dim::known) else {
             refuse!("axis {axis} is out of range for rank {}", self.rank(x));
@@ -106,10 +106,9 @@ impl Builder {
         emit!(self, OpKind::SliceByIndex, x, begin, end, stride, end_mask, squeeze_mask)
     }
 
-    /// `begin`, `end`, `stride` and `end_mask` of a slice along one axis.
+    /// Arguments `begin`, `end`, `stride` and `end_mask` of a slice along one axis.
     ///
-    /// Bounds are stated where they are fixed and masked where they are open, so that as few masks as possible
-    /// are there.
+    /// Bounds of other axes are stated if static and masked if dynamic, to use as few masks as possible.
     pub(crate) fn slice_bounds(
         &mut self,
         x: ValueId,
@@ -135,7 +134,7 @@ impl Builder {
         Ok([self.ints(&begin)?, self.ints(&end)?, stride.into(), end_mask.into()])
     }
 
-    /// A bound that may count from the end of an axis, as one that counts from its begin.
+    /// Converts a bound that counts from the end to one from the start.
     pub(crate) fn counted_from_begin(
         &mut self,
         x: ValueId,

@@ -59,7 +59,7 @@ fn elu(call: &mut Call<'_, '_>) -> ValueResult {
         }
         let inner = builder.times(x, input_scale)?;
         if alpha * input_scale == 1.0 {
-            // `celu`: what is above zero is scaled there and back.
+            // `celu`: the factors cancel for positive elements.
             let y = raw_elu(builder, inner, 1.0)?;
             return builder.times(y, alpha * scale);
         }
@@ -78,7 +78,7 @@ fn leaky_relu(call: &mut Call<'_, '_>) -> ValueResult {
     mapped(call, |builder, x| slope(builder, x, alpha))
 }
 
-/// Of a slope for each channel, which is the second axis.
+/// PReLU with one slope per channel, which is the second axis.
 fn prelu(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let weight = call.value("weight")?;
@@ -108,7 +108,7 @@ fn hardsigmoid(builder: &mut Builder, x: ValueId) -> ValueResult {
 }
 
 fn softplus(call: &mut Call<'_, '_>) -> ValueResult {
-    /// Beyond it `softplus(x)` is `x` in single precision.
+    /// For larger `x`, `softplus(x)` equals `x` in single precision.
     const LINEAR: f32 = 16.0;
     let (beta, threshold) = (call.float("beta")? as f32, call.float("threshold")? as f32);
     mapped(call, |builder, x| {
@@ -136,7 +136,7 @@ fn native_dropout(call: &mut Call<'_, '_>) -> Results {
             .hint("export the model after `eval()`"));
     }
     let x = call.tensor("input")?;
-    // The mask has all elements kept.
+    // The mask keeps all elements.
     let mask = call.binary(OpKind::Equal, x.value, x.value)?;
     let mask = call.binary(OpKind::LogicalOr, mask, true)?;
     Ok(vec![LoweredValue::Tensor(x), LoweredValue::tensor(mask, ScalarType::Bool)])

@@ -1,4 +1,4 @@
-//! Pools whose windows follow from how many results there are to be.
+//! Adaptive pools, whose windows follow from the output size.
 
 use super::linear::times_along;
 use super::pooling::{Positions, places_of_largest, with_batch, without_batch};
@@ -9,14 +9,14 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten.adaptive_max_pool{1,2,3}d", largest),
 ];
 
-/// One spatial dimension: its extent, if it is fixed, and how many windows there are.
+/// A spatial dimension: static input size, if known, and number of windows.
 struct Axis {
     input: Option<i64>,
     output: i64,
 }
 
 impl Axis {
-    /// Where each window begins and ends.
+    /// Start and end of each window.
     fn windows(&self) -> Option<Vec<(i64, i64)>> {
         checked_numel(&[self.output]).ok()?;
         let (input, output) = (self.input?, self.output);
@@ -33,14 +33,14 @@ impl Axis {
         self.input == Some(self.output)
     }
 
-    /// The extent of windows side by side.
+    /// Window size if all windows are adjacent and equal.
     fn evenly(&self) -> Option<i64> {
         let (input, output) = (self.input?, self.output);
         (output > 0 && input % output == 0).then(|| input / output)
     }
 }
 
-/// What is pooled, with a batch; whether it had one; and its spatial dimensions.
+/// The batched input, whether it had a batch axis, and its spatial dimensions.
 fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
     let (x, spatial) = (call.value("self")?, call.spatial());
     let (x, batched) = with_batch(call, x, spatial)?;
@@ -60,10 +60,10 @@ fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, bool, Vec<Axis>)> {
     Ok((x, batched, axes))
 }
 
-/// How one axis is pooled by windows that are neither side by side nor the whole of it.
+/// Pools along one axis with windows that are neither adjacent nor the whole axis.
 type Along = fn(&mut Builder, ValueId, usize, &Axis) -> ValueResult;
 
-/// A pool: of a whole axis it is a reduction, of windows side by side one of Core ML's pools.
+/// Pools with a reduction for whole axes, and with one of Core ML's pools for adjacent windows.
 fn pooled(
     builder: &mut Builder,
     x: ValueId,
@@ -100,7 +100,7 @@ fn average(call: &mut Call<'_, '_>) -> ValueResult {
     without_batch(call, y, batched)
 }
 
-/// Averages along one axis: the product with a constant matrix.
+/// Averages along an axis by multiplying with a constant matrix.
 fn averaged(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> ValueResult {
     let (Some(input), Some(windows)) = (of.input, of.windows()) else {
         refuse!("the windows of an adaptive pool are not known before the program runs");
@@ -130,7 +130,7 @@ fn largest(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&results)
 }
 
-/// What each window sees, the last element again and again where others see more.
+/// Elements of each window. Smaller windows repeat their last element.
 fn positions(axis: &Axis) -> Option<Positions> {
     let windows = axis.windows()?;
     let width = windows.iter().map(|(start, end)| end - start).max()?;
@@ -153,7 +153,7 @@ fn largest_along(builder: &mut Builder, x: ValueId, axis: usize, of: &Axis) -> V
         let seen = builder.looked_up(x, places, axis)?;
         return builder.reduced(OpKind::ReduceMax, seen, &[axis + 1], false);
     }
-    // There is no sixth dimension: the first elements of all windows, the second ones, and so on.
+    // There is no sixth axis, so the first elements of all windows are gathered, then the second ones, and so on.
     let mut columns = Vec::with_capacity(width);
     for place in 0..width {
         let seen = windows.seen.iter().map(|seen| seen.get(place).copied().flatten());

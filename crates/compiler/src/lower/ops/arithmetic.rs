@@ -1,4 +1,4 @@
-//! Sums, products, quotients and powers, element by element.
+//! Elementwise arithmetic.
 
 use super::operand::{Operand, narrow_range, wider};
 use crate::lower::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.atan2", arctangent),
 ];
 
-/// A result of integers wraps where torch's narrow types do.
+/// Wraps an integer result to torch's narrow type.
 fn wrapped(call: &mut Call<'_, '_>, value: ValueId) -> ValueResult {
     let dtype = call.result_dtype()?;
     call.wrapped(value, dtype)
@@ -42,7 +42,7 @@ fn sum(call: &mut Call<'_, '_>, left: &str, right: &str, kind: OpKind) -> ValueR
     wrapped(call, z)
 }
 
-/// `alpha · y`, to be added or subtracted: minus one changes which.
+/// `alpha · y` as the second operand of an addition or subtraction. A factor of −1 swaps the operation.
 fn scaled(
     call: &mut Call<'_, '_>,
     y: Operand,
@@ -86,7 +86,7 @@ fn quotient(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.operand_in(x, DType::Fp32)?;
     if let Some(divisor) = y.known() {
         let inverse = 1.0 / divisor as f32;
-        // The inverse of a power of two is exact, and products are quicker.
+        // The reciprocal of a power of two is exact, and multiplication is faster.
         if inverse.is_normal() && (divisor as f32).to_bits().trailing_zeros() >= 23 {
             return call.binary(OpKind::Mul, x, inverse);
         }
@@ -112,7 +112,7 @@ fn rounded_quotient(call: &mut Call<'_, '_>, mode: &str) -> ValueResult {
     wrapped(call, z)
 }
 
-/// What a division leaves: with the sign of the divisor, or else with that of the dividend.
+/// Remainder of a division, with the sign of the divisor or of the dividend.
 fn rest(call: &mut Call<'_, '_>, of_divisor: bool) -> ValueResult {
     let [x, y] = call.operands(["self", "other"])?;
     let z = if of_divisor {
@@ -186,7 +186,7 @@ fn clamp(call: &mut Call<'_, '_>) -> ValueResult {
     Ok(x)
 }
 
-/// A bound that is beyond all integers of a type bounds as the last of them does.
+/// Clamps a bound to the range of the result's integer type.
 fn bounding(call: &Call<'_, '_>, bound: Operand) -> Result<Operand> {
     let (low, high) = narrow_range(call.result_dtype()?).unwrap_or((i32::MIN, i32::MAX));
     Ok(match bound {
@@ -201,7 +201,7 @@ fn bounding(call: &Call<'_, '_>, bound: Operand) -> Result<Operand> {
 }
 
 impl Builder {
-    /// A tensor of floats between two bounds.
+    /// Clamps a float tensor.
     pub(crate) fn between(&mut self, x: ValueId, low: f32, high: f32) -> ValueResult {
         match (low, high) {
             (0.0, 6.0) => self.unary(OpKind::Relu6, x),
@@ -210,18 +210,18 @@ impl Builder {
     }
 }
 
-/// The type in which two operands meet.
+/// Common computation type of two operands.
 pub(crate) fn meeting(x: Operand, y: Operand) -> Result<DType> {
     Ok(wider(x.core()?, y.core()?))
 }
 
-/// The angle of the vector (x, y), from −π to π.
+/// Angle of the vector (x, y), from −π to π.
 fn arctangent(call: &mut Call<'_, '_>) -> ValueResult {
     use std::f32::consts::PI;
     let (y, x) = (call.float_tensor("self")?, call.float_tensor("other")?);
-    // Of two zeros there is no quotient.
+    // Zero over zero would be NaN.
     let near = calc!(call, "angle = atan(y / x); where(y == 0.0, 0.0, angle)", x, y)?;
-    // On the left the angle is half a turn away; of which sign, zero tells too.
+    // In the left half-plane the angle differs by π. Its sign is the sign of y, including a signed zero.
     let below = call.is_negative(y)?;
     let turn = call.select(below, -PI, PI)?;
     let left = call.is_negative(x)?;

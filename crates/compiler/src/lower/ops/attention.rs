@@ -11,7 +11,7 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten._scaled_dot_product_fused_attention_overrideable", attention),
 ];
 
-/// What attention is computed from.
+/// Operands of an attention.
 struct Attention {
     /// `[..., targets, embedding]`.
     query: ValueId,
@@ -19,18 +19,18 @@ struct Attention {
     key: ValueId,
     /// `[..., sources, width]`.
     value: ValueId,
-    /// What is added to the scores, or which of them count.
+    /// A float mask that is added to the scores, or a boolean mask.
     mask: Option<ValueId>,
-    /// What the scores are multiplied by.
+    /// Factor of the scores.
     scale: f64,
-    /// Whether it is to be written out, whatever operation Core ML has for it.
+    /// Whether to decompose even if Core ML has an operation.
     decompose: bool,
 }
 
-/// What came of it.
+/// Result of an attention.
 struct AttentionResult {
     value: ValueId,
-    /// The scores after softmax, unless Core ML's own operation keeps them to itself.
+    /// The scores after softmax; `None` for Core ML's own operation.
     weights: Option<ValueId>,
 }
 
@@ -100,7 +100,7 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<AttentionResult
     let native = builder.opset() >= Opset::Ios18 && !decompose && fits(builder, &attention);
     let embedding = builder.extents(query).last().copied().flatten().unwrap_or(1);
     if native {
-        // Core ML divides by the root itself.
+        // Core ML divides by the square root itself.
         let own = 1.0 / (embedding as f64).sqrt();
         let relative = scale / own;
         let query =
@@ -119,21 +119,20 @@ fn attend(builder: &mut Builder, attention: Attention) -> Result<AttentionResult
     Ok(AttentionResult { value, weights: Some(weights) })
 }
 
-/// Scores with a mask added, or with those that do not count next to nothing.
+/// Adds a float mask to the scores, or replaces masked scores by the minimum.
 fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> ValueResult {
     if builder.dtype(mask) != DType::Bool {
         let mask = builder.cast(mask, DType::Fp32)?;
         return builder.binary(OpKind::Add, scores, mask);
     }
-    // Not minus infinity, whose softmax is none where all of a row is masked.
+    // With minus infinity, the softmax of a fully masked row would be NaN.
     builder.select(mask, scores, f32::MIN)
 }
 
-/// A mask that lets a softmax be taken of every row: nothing in it is minus infinity, unless it is added and
-/// computed.
+/// Makes a mask suitable for softmax: it contains no minus infinity, unless it is a computed float mask.
 ///
-/// Rows that are masked whole become means of all values, where torch has zeros; of a constant mask they
-/// are known, and come with it as factors for the rows of the result.
+/// Fully masked rows then become the mean of all values, where torch returns zeros. For a constant mask these rows
+/// are known, and the second result contains factors that zero them.
 fn bounded(
     builder: &mut Builder,
     mask: ValueId,
@@ -142,8 +141,8 @@ fn bounded(
     let is_bool = builder.dtype(mask) == DType::Bool;
     let elements = builder.known(mask).and_then(Constant::elements);
     let (Some(shape), Some(elements)) = (builder.fixed_shape(mask), elements) else {
-        // Nothing where it takes a score, else the least number. What is added stays as it is: it is kept in 32
-        // bits where it may be large.
+        // A boolean mask becomes 0 or the smallest number. A computed float mask is left unchanged; it is kept in
+        // fp32 because it may contain large numbers.
         let mask = if is_bool && native {
             let x = builder.cast(mask, DType::Fp32)?;
             emit!(builder, OpKind::LinearActivation, x, alpha = f32::MAX, beta = f32::MIN)?
@@ -152,7 +151,7 @@ fn bounded(
         };
         return Ok((mask, None));
     };
-    // Constants that are `bool`s do not go to weight files.
+    // Boolean constants are not stored in weight files.
     let bytes = elements.as_bytes();
     let given: Vec<f32> = if is_bool {
         bytes.iter().map(|&takes| if takes != 0 { 0.0 } else { f32::NEG_INFINITY }).collect()
@@ -173,7 +172,7 @@ fn bounded(
     Ok((builder.float_constant(&shape, &terms), factors))
 }
 
-/// Whether Core ML's operation takes the tensors: batches are the same, and the mask has all sources.
+/// Whether Core ML's operation supports the shapes: equal batches, and a mask that covers all sources.
 fn fits(builder: &Builder, attention: &Attention) -> bool {
     let shapes =
         [attention.query, attention.key, attention.value].map(|value| builder.shape(value));
@@ -196,7 +195,7 @@ fn fits(builder: &Builder, attention: &Attention) -> bool {
     (3..=5).contains(&rank) && alike(shapes[1]) && alike(shapes[2]) && masks
 }
 
-/// Fewer heads of keys than of queries: each serves several, whose rows are put one below the other.
+/// Grouped-query attention: the query heads that share a key head are stacked along the rows.
 fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<AttentionResult> {
     let Attention { query, key, value, mask, .. } = attention;
     let rank = builder.rank(query);
@@ -249,7 +248,7 @@ fn grouped_attention(builder: &mut Builder, attention: Attention) -> Result<Atte
     Ok(AttentionResult { value, weights: None })
 }
 
-/// What lets each target see the sources up to its own place.
+/// Mask that hides sources after the target's own position.
 fn causal_mask(builder: &mut Builder, query: ValueId, key: ValueId) -> ValueResult {
     let (rank, key_rank) = (builder.rank(query), builder.rank(key));
     let (targets, sources) = (

@@ -1,5 +1,5 @@
-//! Bitwise operations. Core ML has none on integers; they are put together from quotients and rests, which
-//! round down, and therefore treat a negative integer as its two's complement has it.
+//! Bitwise operations. Core ML has none for integers. They are composed of quotients and remainders that round down,
+//! which is equivalent to two's complement for negative integers.
 
 use super::operand::{Operand, narrow_range};
 use crate::lower::prelude::*;
@@ -13,12 +13,12 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.bitwise_right_shift", right_shift),
 ];
 
-/// How many bits an integer has; those of 64 have 32 here.
+/// Number of bits of an integer type; 64-bit types have 32 here.
 fn width(dtype: ScalarType) -> u32 {
     narrow_range(dtype).map_or(32, |(low, high)| (high - low + 1).ilog2())
 }
 
-/// An integer as one of a type has it.
+/// Wraps an integer to a type.
 fn signed(mask: i64, dtype: ScalarType) -> i32 {
     match narrow_range(dtype) {
         Some((low, high)) => {
@@ -41,7 +41,7 @@ fn combine(call: &mut Call<'_, '_>, logic: OpKind) -> ValueResult {
         _ => refuse!("bitwise operations are of integers and `bool`s, found `{result}`"),
     }
     let [x, y] = [call.operand("self")?, call.operand("other")?];
-    // A tensor of one element that is known is as good as a number.
+    // A constant scalar tensor is treated like a number.
     let (x, mask) = match (one_known(call, x), one_known(call, y)) {
         (_, Some(mask)) => (x, mask),
         (Some(mask), None) => (y, mask),
@@ -58,7 +58,7 @@ fn combine(call: &mut Call<'_, '_>, logic: OpKind) -> ValueResult {
         return Ok(common);
     }
     let mask = call.int_value(Int::Known(signed(mask, result).into()))?;
-    // The sum of both can leave the range, but what is subtracted from it brings it back.
+    // The sum may overflow, but the subtraction brings it back into range.
     from_common(call, logic, common, [x, mask])
 }
 
@@ -77,7 +77,7 @@ fn from_common(
     if logic == OpKind::LogicalOr { Ok(once) } else { builder.binary(OpKind::Sub, once, common) }
 }
 
-/// The integer that an operand is, if it is one that is known.
+/// The constant integer of an operand, if it is one.
 fn one_known(builder: &Builder, operand: Operand) -> Option<i64> {
     match operand {
         Operand::Number(number) => number.known().map(|number| number as i64),
@@ -88,8 +88,8 @@ fn one_known(builder: &Builder, operand: Operand) -> Option<i64> {
     }
 }
 
-/// `x & mask`: for each run of ones in the mask, what `x` leaves below its end without what it leaves below
-/// its begin.
+/// `x & mask`. Each run of ones in the mask contributes the bits of `x` below its end minus the bits below its
+/// start.
 fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> ValueResult {
     let is_one = |bit: u32| bit < bits && mask >> bit.min(63) & 1 == 1;
     let mut total: Option<ValueId> = None;
@@ -121,12 +121,12 @@ fn masked(builder: &mut Builder, x: ValueId, mask: i64, bits: u32) -> ValueResul
     }
 }
 
-/// The lowest `count` of the `bits` bits of `x`.
+/// The lowest `count` bits of a `bits`-wide `x`.
 fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> ValueResult {
     match count {
         _ if count >= bits => Ok(x),
         31 => {
-            // 2³¹ is not an integer of 32 bits: a negative `x` is 2³¹ above what is left of it.
+            // 2³¹ is not a 32-bit integer. A negative `x` is replaced by `x + 2³¹`.
             let least = i32::MIN;
             calc!(builder, "is_below = x < 0; where(is_below, x - least, x)", x, least)
         }
@@ -134,7 +134,7 @@ fn below(builder: &mut Builder, x: ValueId, count: u32, bits: u32) -> ValueResul
     }
 }
 
-/// `x & y`: both are taken apart into bits along an axis of their own.
+/// `x & y`, computed bitwise along an extra axis.
 fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> ValueResult {
     let bits = width(dtype);
     let rank = builder.rank(x).max(builder.rank(y));
@@ -148,11 +148,11 @@ fn common(builder: &mut Builder, x: ValueId, y: ValueId, dtype: ScalarType) -> V
     emit!(builder, OpKind::ReduceSum, x, axes = [-1], keep_dims = false)
 }
 
-/// The bits of integers along an axis at the end.
+/// Splits integers into bits along a new last axis.
 fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> ValueResult {
     let own = builder.rank(x);
     let x = if own < rank || own == 0 {
-        // An axis at the end of the shorter one would not meet the same axis of the other.
+        // Aligns the new axis if the ranks differ.
         let axes: Vec<i32> = (0..(rank - own) as i32).chain([rank as i32]).collect();
         builder.expand_dims(x, &axes)?
     } else {
@@ -161,7 +161,7 @@ fn bits_of(builder: &mut Builder, x: ValueId, bits: u32, rank: usize) -> ValueRe
     let powers: Vec<i32> = (0..bits).map(|bit| 1 << bit.min(30)).collect();
     let mut quotients = builder.binary(OpKind::FloorDiv, x, powers.as_slice())?;
     if bits == 32 {
-        // 2³¹ is not an integer of 32 bits; it is divided by in two steps.
+        // 2³¹ is not a 32-bit integer, so the division takes two steps.
         let mut steps = vec![1; 31];
         steps.push(2);
         quotients = builder.binary(OpKind::FloorDiv, quotients, steps.as_slice())?;
@@ -178,7 +178,7 @@ fn invert(call: &mut Call<'_, '_>) -> ValueResult {
     call.binary(OpKind::Sub, ones, x.value)
 }
 
-/// What is shifted, and how far.
+/// Operand and amount of a shift.
 fn shift(call: &mut Call<'_, '_>) -> Result<(ValueId, Int)> {
     let (x, by) = (call.operand("self")?, call.operand("other")?);
     let result = call.result_dtype()?;
@@ -201,7 +201,7 @@ fn left_shift(call: &mut Call<'_, '_>) -> ValueResult {
             call.binary(OpKind::Sub, x, x)?
         }
         Int::Known(by) => call.binary(OpKind::Mul, x, 1_i32.wrapping_shl(by as u32))?,
-        // Powers of negative exponents lose all, and those beyond the width wrap to nothing.
+        // Negative exponents result in 0, and powers beyond the width wrap to 0.
         Int::Computed(by) => calc!(call, "factor = 2 ^ by; x * factor", x, by)?,
     };
     call.wrapped(z, result)
@@ -210,7 +210,7 @@ fn left_shift(call: &mut Call<'_, '_>) -> ValueResult {
 fn right_shift(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, by) = shift(call)?;
     let (x, last) = match by {
-        // Only the sign is left.
+        // Only the sign remains.
         Int::Known(by) if !(0..31).contains(&by) => {
             (call.binary(OpKind::FloorDiv, x, 1 << 30)?, Arg::from(2))
         }

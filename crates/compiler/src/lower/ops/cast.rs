@@ -1,4 +1,4 @@
-//! Other element types, and copies.
+//! Casts and copies.
 
 use crate::lower::prelude::*;
 
@@ -7,7 +7,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("prims.convert_element_type", |call| converted(call, "a")),
     tensor("quantized_decomposed.convert_element_type", |call| converted(call, "input")),
     tensor("dim_order_ops.{_to_dim_order_copy,_clone_dim_order}", convert),
-    // Of what the program gives alone: there are no other complex numbers by now.
+    // Only created for complex outputs of the program; all other complex numbers are already removed.
     number("aten.complex", |call| {
         Ok(LoweredValue::Pair([call.float_tensor("real")?, call.float_tensor("imag")?]))
     }),

@@ -1,4 +1,4 @@
-//! Comparisons, logic and choices, element by element.
+//! Elementwise comparisons, logic and selections.
 
 use super::arithmetic::meeting;
 use super::operand::Operand;
@@ -24,7 +24,7 @@ fn compare(call: &mut Call<'_, '_>) -> ValueResult {
     compared(call, x, y, call.matching_op()?)
 }
 
-/// `x op y` for operands of any types.
+/// `x op y` for operands of any type.
 fn compared(call: &mut Call<'_, '_>, x: Operand, y: Operand, kind: OpKind) -> ValueResult {
     let dtype = meeting(x, y)?;
     if dtype != DType::Bool {
@@ -70,7 +70,7 @@ fn logical_not(call: &mut Call<'_, '_>) -> ValueResult {
     call.binary(OpKind::Equal, x, zero)
 }
 
-/// `condition ? a : b`, of the type of the result.
+/// `condition ? a : b` in the result type.
 fn choose(call: &mut Call<'_, '_>) -> ValueResult {
     let condition = call.value("condition")?;
     let condition = call.truthful_cast(condition, DType::Bool)?;
@@ -78,7 +78,7 @@ fn choose(call: &mut Call<'_, '_>) -> ValueResult {
     call.select(condition, a, b)
 }
 
-/// The same answer for every element.
+/// The same boolean for every element.
 fn everywhere(call: &mut Call<'_, '_>, x: ValueId, truth: bool) -> ValueResult {
     let x = call.cast(x, DType::Int32)?;
     let kind = if truth { OpKind::Equal } else { OpKind::NotEqual };
@@ -93,7 +93,7 @@ fn is_nan(call: &mut Call<'_, '_>) -> ValueResult {
     call.binary(OpKind::NotEqual, x, x)
 }
 
-/// How the magnitude compares with infinity.
+/// Compares the magnitude with infinity.
 fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) != DType::Fp32 {
@@ -103,7 +103,7 @@ fn against_infinity(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     call.binary(kind, magnitude, f32::INFINITY)
 }
 
-/// Whether two tensors are the same, as one `bool`.
+/// Whether two tensors are equal, as a boolean.
 fn whole_equal(call: &mut Call<'_, '_>) -> Result<LoweredValue> {
     let (x, y) = (call.tensor("self")?, call.tensor("other")?);
     if call.extents(x.value) != call.extents(y.value) {

@@ -1,7 +1,7 @@
 //! Branches and loops.
 //!
-//! Blocks of Core ML use the values around them, so that what torch hands to nested graphs is put in their place
-//! there. Results of blocks are operations of the block's own.
+//! Core ML's blocks can use outer values, so the operands of nested graphs are substituted directly. The results of
+//! a block must be computed inside it.
 
 use std::collections::HashSet;
 
@@ -23,10 +23,10 @@ pub(super) const ROWS: &[Row] = &[
     several("higher_order.auto_functionalized{,_v2}", custom_operator),
 ];
 
-/// Turns of a loop up to here are written out: a loop costs more than it saves then.
+/// Maximum number of unrolled iterations. Below this a loop costs more than it saves.
 const MAX_UNROLLED: i64 = 8;
 
-/// How something that was lowered is made of values, and of them again.
+/// Structure of a lowered value, for conversion to plain values and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Tensor(ScalarType),
@@ -36,7 +36,7 @@ enum Shape {
     Nothing,
 }
 
-/// The values that things consist of, and how these are made of them.
+/// Flattens lowered values to plain values, and returns their structure.
 fn taken_apart(
     call: &mut Call<'_, '_>,
     all: &[LoweredValue],
@@ -63,7 +63,7 @@ fn taken_apart(
     Ok((values, shapes))
 }
 
-/// What is made of values, taken off the front.
+/// Restores one lowered value from plain values.
 fn put_together(shape: Shape, values: &mut std::vec::IntoIter<ValueId>) -> Result<LoweredValue> {
     let mut next = || match values.next() {
         Some(value) => Ok(value),
@@ -83,7 +83,7 @@ fn all_together(shapes: &[Shape], values: Vec<ValueId>) -> Results {
     shapes.iter().map(|&shape| put_together(shape, &mut values)).collect()
 }
 
-/// What a call gives in which something was refused.
+/// Results of a call with an error in a nested graph.
 fn refused(call: &Call<'_, '_>) -> Results {
     Ok(vec![LoweredValue::Refused; call.node.outputs.len()])
 }
@@ -92,7 +92,7 @@ fn is_refused(results: &[LoweredValue]) -> bool {
     results.iter().any(|result| matches!(result, LoweredValue::Refused))
 }
 
-/// The elements of an argument that is a list.
+/// The items of a list argument.
 fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<LoweredValue>> {
     match call.node.arguments.get(position) {
         Some(Argument::List(items)) => items.iter().map(|item| call.lowered(item)).collect(),
@@ -101,7 +101,7 @@ fn list(call: &mut Call<'_, '_>, position: usize) -> Result<Vec<LoweredValue>> {
     }
 }
 
-/// Values that a block may give: each computed in it, and none of them twice.
+/// Values that a block can return: computed in the block, and each only once.
 fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>> {
     let block = call.block();
     let mut given = HashSet::new();
@@ -121,7 +121,7 @@ fn own(call: &mut Call<'_, '_>, values: Vec<ValueId>) -> Result<Vec<ValueId>> {
     Ok(outputs)
 }
 
-/// A scalar `bool` that says which way to go; numbers are true if they are not zero.
+/// A condition as a scalar boolean; nonzero numbers are true.
 pub(super) fn predicate(call: &mut Call<'_, '_>, lowered: &LoweredValue) -> Result<Truth> {
     match *lowered {
         LoweredValue::Number(Number::Bool(truth)) => Ok(truth),
@@ -163,7 +163,8 @@ fn cond(call: &mut Call<'_, '_>) -> Results {
     all_together(&shapes, values)
 }
 
-/// A block for one way of a branch, and what it gives; none if something in it was refused.
+/// Creates the block for one branch, and returns the structure of its results; `None` if something in it was
+/// refused.
 fn branch<'p>(
     call: &mut Call<'_, 'p>,
     graph: &'p Subgraph,
@@ -182,7 +183,7 @@ fn branch<'p>(
     Ok((call.close_block(&values), shapes))
 }
 
-/// Fills the block that was just opened, which is closed here if that fails.
+/// Fills the block that was just opened, and closes it on error.
 fn in_block<'p, T>(
     call: &mut Call<'_, 'p>,
     fill: impl FnOnce(&mut Call<'_, 'p>) -> Result<T>,
@@ -217,7 +218,7 @@ fn while_loop(call: &mut Call<'_, '_>) -> Results {
     }
 }
 
-/// A loop over what it carries; none if something in it was refused.
+/// A `while` loop over carried values; `None` if something in it was refused.
 pub(super) fn looped<'p>(
     call: &mut Call<'_, 'p>,
     carried: &[LoweredValue],
@@ -225,7 +226,7 @@ pub(super) fn looped<'p>(
     body: impl FnOnce(&mut Call<'_, 'p>, Vec<LoweredValue>) -> Results,
 ) -> Result<Option<Vec<LoweredValue>>> {
     let (values, shapes) = taken_apart(call, carried)?;
-    // What is carried has one place in the loop's variables, a value that is carried twice two of them.
+    // Each carried value is a loop variable of its own, even if a value is carried twice.
     let first = opened(call, &values);
     let ends = in_block(call, |call| {
         let inside = all_together(&shapes, first)?;
@@ -249,7 +250,7 @@ pub(super) fn looped<'p>(
             refuse!("a loop carries {} values, but its body gives {}", shapes.len(), results.len());
         }
         let (given, found) = taken_apart(call, &results)?;
-        // A tensor without axes and a number are the same thing in Core ML.
+        // Core ML does not distinguish scalar tensors from numbers.
         let is_value = |shape: &Shape| matches!(shape, Shape::Int | Shape::Tensor(_));
         for (found, shape) in found.iter().zip(&shapes) {
             if found != shape && !(is_value(found) && is_value(shape)) {
@@ -274,7 +275,7 @@ pub(super) fn looped<'p>(
     all_together(&shapes, values).map(Some)
 }
 
-/// Opens a block that takes variables like these values.
+/// Opens a block with one input per value.
 fn opened(call: &mut Call<'_, '_>, values: &[ValueId]) -> Vec<ValueId> {
     let inputs: Vec<_> = values
         .iter()
@@ -285,7 +286,7 @@ fn opened(call: &mut Call<'_, '_>, values: &[ValueId]) -> Vec<ValueId> {
         .collect();
     let inside = call.open_block(&inputs);
     for (&outside, &inside) in values.iter().zip(&inside) {
-        // torch has no loops that change the sizes of what they carry.
+        // torch's loops cannot change the sizes of carried values.
         let shape = call.shape(outside).to_vec();
         call.analysis.set_shape(inside, shape);
     }
@@ -304,8 +305,8 @@ fn map(call: &mut Call<'_, '_>) -> Results {
     MapLoop { graph, rows, around, kept: 0 }.all(call, Vec::new())
 }
 
-/// The rows of some tensors, each joined with all before it. torch has the graph that joins two rows compute each
-/// element from those at its place, so that it joins many rows with as many others at once.
+/// Inclusive scan over rows. torch requires the combining graph to be elementwise, so it can combine many pairs of
+/// rows at once.
 fn associative_scan(call: &mut Call<'_, '_>) -> Results {
     let graph = call.subgraph(0)?;
     let (rows, around) = (list(call, 1)?, list(call, 2)?);
@@ -328,7 +329,7 @@ fn associative_scan(call: &mut Call<'_, '_>) -> Results {
     all_together(&shapes, joined)
 }
 
-/// An operator of the model's own that writes to its arguments: only its name is in the program.
+/// A custom operator that mutates its arguments. The program only contains its name.
 fn custom_operator(call: &mut Call<'_, '_>) -> Results {
     let name = match call.node.arguments.first() {
         Some(Argument::Operator(name) | Argument::Text(name)) => format!("`{name}`"),
@@ -340,13 +341,13 @@ fn custom_operator(call: &mut Call<'_, '_>) -> Results {
     .hint("compute it with operators of torch where the model is exported"))
 }
 
-/// A graph that is run for each row of some tensors: it takes what the turn before gave, the rows, and what is around;
-/// it gives what the next turn takes, and rows of the results.
+/// A graph that runs once per row of some tensors. Its inputs are the carried values, the rows, and loop-invariant
+/// values. Its outputs are the new carried values and the rows of the results.
 struct MapLoop<'p> {
     graph: &'p Graph,
     rows: Vec<LoweredValue>,
     around: Vec<LoweredValue>,
-    /// How many values go from one turn to the next.
+    /// Number of carried values.
     kept: usize,
 }
 
@@ -361,7 +362,7 @@ impl<'p> MapLoop<'p> {
         }
     }
 
-    /// What a turn gives to the next, and its rows; none if something in it was refused.
+    /// Carried values and result rows of one iteration; `None` if something was refused.
     fn one(
         &self,
         call: &mut Call<'_, 'p>,
@@ -412,7 +413,7 @@ impl<'p> MapLoop<'p> {
     }
 
     fn rolled(&self, call: &mut Call<'_, 'p>, carried: Vec<LoweredValue>, count: Int) -> Results {
-        // The results, as they are before the first turn.
+        // Initial contents of the results.
         let mut variables = vec![LoweredValue::Number(Number::ZERO)];
         variables.extend(carried);
         for at in self.kept..call.node.outputs.len() {
@@ -471,7 +472,7 @@ fn index_of(inside: &[LoweredValue]) -> Result<Int> {
     }
 }
 
-/// A tensor with one row of it replaced.
+/// Replaces one row of a tensor.
 fn put_row(
     call: &mut Call<'_, '_>,
     all: ValueId,

@@ -10,18 +10,18 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.conv_transpose{1,2,3}d", transposed_convolution),
 ];
 
-/// A convolution of either kind, as its arguments say.
+/// Arguments of a regular or transposed convolution.
 struct Convolution {
     /// `[batch, channels, ...]`.
     x: ValueId,
-    /// Whether torch's tensors have a batch.
+    /// Whether torch's input has a batch axis.
     batched: bool,
     weight: ValueId,
     bias: Option<ValueId>,
     strides: Vec<i32>,
     dilations: Vec<i32>,
     groups: i32,
-    /// The padding before and after each spatial dimension; what a transposed one cuts off.
+    /// Padding before and after each spatial dimension, or cropping of a transposed convolution.
     pad: Vec<i32>,
 }
 
@@ -59,9 +59,9 @@ impl Convolution {
         self.strides.len()
     }
 
-    /// The operation of that kind, and what has to follow it.
+    /// Emits the operation, and the addition of the bias if it cannot be an argument.
     fn emit(&self, builder: &mut Builder, kind: OpKind) -> ValueResult {
-        // Before iOS17 the bias is constant.
+        // Before iOS 17 the bias must be constant.
         let bindable =
             |bias: &ValueId| builder.opset() >= Opset::Ios17 || builder.is_constant(*bias);
         let bias = self.bias.filter(bindable);
@@ -91,20 +91,20 @@ impl Convolution {
 
     fn lower(mut self, builder: &mut Builder) -> ValueResult {
         if !builder.is_constant(self.weight) {
-            // Core ML spreads the elements of constant weights only.
+            // Core ML supports dilation for constant weights only.
             self.weight = spread(builder, self.weight, &self.dilations)?;
             self.dilations.fill(1);
         }
         self.emit(builder, OpKind::Conv)
     }
 
-    /// The same transposed, whose output has so many elements more at the end of each dimension.
+    /// Lowers a transposed convolution. `output_padding` extends the output at the end of each dimension.
     fn lower_transposed(mut self, builder: &mut Builder, output_padding: &[i32]) -> ValueResult {
         if !builder.is_constant(self.weight) {
             return self.lower_as_convolution(builder, output_padding);
         }
-        // What is cut off less than there is makes the output longer. Beyond that the input is longer by
-        // as many zeros as it takes, and more is cut off again.
+        // Cropping less makes the output longer. If that is not enough, zeros are appended to the input, and the
+        // excess is cropped.
         let spatial = self.spatial();
         let mut zeros = vec![0; 2 * spatial];
         for axis in 0..spatial {
@@ -121,8 +121,8 @@ impl Convolution {
         self.emit(builder, OpKind::ConvTranspose)
     }
 
-    /// A transposed one whose weight is computed, which Core ML has no operation for: a convolution of the
-    /// input with zeros between its elements by the weight turned around.
+    /// A transposed convolution with a computed weight, which Core ML does not support. It becomes a convolution
+    /// with the flipped weight over the input with zeros inserted between elements.
     fn lower_as_convolution(
         mut self,
         builder: &mut Builder,
@@ -175,7 +175,7 @@ fn either_convolution(call: &mut Call<'_, '_>) -> ValueResult {
     if call.flag("transposed")? { transposed_convolution(call) } else { convolution(call) }
 }
 
-/// The padding that gives as many elements as there are; an odd element goes to the end.
+/// Padding that preserves the size; an odd element goes to the end.
 fn same_padding(
     builder: &Builder,
     weight: ValueId,
@@ -196,7 +196,7 @@ fn same_padding(
     Ok(pad)
 }
 
-/// A tensor with zeros between its elements along the spatial dimensions, so that they are this far apart.
+/// Inserts zeros between elements along the spatial dimensions.
 fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> ValueResult {
     for (axis, &dilation) in dilations.iter().enumerate() {
         if dilation == 1 {
@@ -209,7 +209,7 @@ fn spread(builder: &mut Builder, mut weight: ValueId, dilations: &[i32]) -> Valu
                 "`dilation` is {dilation}, but the window is not known before the program runs"
             );
         };
-        // Rows of one element each, longer by zeros, one after the other; but the last has none.
+        // Pads rows of one element with zeros and joins them, then drops the zeros after the last element.
         let before = builder.product(dims.part(..axis)?)?;
         let after = builder.product(dims.part(axis + 1..)?)?;
         if before.known().is_none() || after.known().is_none() {

@@ -1,4 +1,4 @@
-//! Tensors out of nothing: constants, ranges, triangles.
+//! Creation of tensors: constants, ranges, triangles.
 
 use super::operand::{Operand, scalar};
 use crate::lower::int::scalar as int_operand;
@@ -17,12 +17,12 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.one_hot", one_hot),
 ];
 
-/// What a tensor is filled with.
+/// Fill value of a tensor.
 #[derive(Clone, Copy)]
 enum Fill {
     Zeros,
     Ones,
-    /// What the argument of that name says.
+    /// The value of an argument.
     Value(&'static str),
 }
 
@@ -48,7 +48,7 @@ fn like(call: &mut Call<'_, '_>, fill: Fill) -> ValueResult {
     filled(call, operand, |builder, value| builder.filled_like(x, value))
 }
 
-/// A filled tensor of the type of the result.
+/// A filled tensor in the result type.
 fn filled(
     call: &mut Call<'_, '_>,
     operand: Operand,
@@ -62,7 +62,7 @@ fn filled(
         let y = fill(call, constant)?;
         return call.wrapped(y, result);
     }
-    // A computed value spreads over zeros.
+    // A computed value is added to zeros.
     let value =
         call.operand_in(operand, if dtype == DType::Bool { DType::Int32 } else { dtype })?;
     let zero = if dtype == DType::Fp32 { Constant::fp32(0.0) } else { Constant::int32(0) };
@@ -99,7 +99,7 @@ fn arange(call: &mut Call<'_, '_>) -> ValueResult {
     emit!(call, OpKind::Range1d, start, end, step)
 }
 
-/// More elements than this no program counts through.
+/// Maximum number of elements of a range.
 const MAX_RANGE: f64 = (1_u64 << 27) as f64;
 
 fn known_range(
@@ -128,7 +128,7 @@ fn known_range(
     Ok(call.constant(Constant::by_size(dtype, &[count], bytes)))
 }
 
-/// What is on and below a diagonal; the rest is zero.
+/// Elements on and below a diagonal; the rest is zero.
 fn lower_triangle(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let diagonal = call.int("diagonal")?;
@@ -136,7 +136,7 @@ fn lower_triangle(call: &mut Call<'_, '_>) -> ValueResult {
     if rank < 2 {
         refuse!("a triangle is of a matrix, found rank {rank}");
     }
-    // One band reaches from a corner to the diagonal only if the main diagonal is in it.
+    // `band_part` always includes the main diagonal.
     if let Int::Known(above @ 0..) = diagonal {
         return emit!(call, OpKind::BandPart, x, lower = -1, upper = int32(above)?);
     }

@@ -1,4 +1,4 @@
-//! Common divisors and multiples of whole numbers.
+//! Greatest common divisors and least common multiples.
 
 use super::control_flow::looped;
 use crate::lower::prelude::*;
@@ -10,7 +10,7 @@ fn common(call: &mut Call<'_, '_>) -> ValueResult {
     divisor(call, x, y)
 }
 
-/// Both operands without signs and in the same sizes.
+/// Magnitudes of both operands, broadcast to a common shape.
 fn magnitudes(call: &mut Call<'_, '_>) -> Result<[ValueId; 2]> {
     let mut both = [call.value("self")?, call.value("other")?];
     let sizes = call.broadcast_sizes(&both)?;
@@ -22,7 +22,7 @@ fn magnitudes(call: &mut Call<'_, '_>) -> Result<[ValueId; 2]> {
     Ok(both)
 }
 
-/// Euclid's algorithm, until it has ended for all elements.
+/// Euclid's algorithm, iterated until all elements are done.
 fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
     let carried = [x, y].map(|value| LoweredValue::tensor(value, ScalarType::Int32));
     let pair = |inside: &[LoweredValue]| match inside {
@@ -41,7 +41,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
         },
         |call, inside| {
             let [x, rest] = pair(&inside)?;
-            // Where it has ended the rest is 0, and remains so if it divides by 1.
+            // For finished elements the remainder is 0; a divisor of 1 keeps it 0.
             let both = calc!(all call, "where(rest > 0, rest, x), x % max(rest, 1)", x, rest)?;
             Ok((both as [ValueId; 2])
                 .map(|value| LoweredValue::tensor(value, ScalarType::Int32))
@@ -57,7 +57,7 @@ fn divisor(call: &mut Call<'_, '_>, x: ValueId, y: ValueId) -> ValueResult {
 fn multiple(call: &mut Call<'_, '_>) -> ValueResult {
     let [x, y] = magnitudes(call)?;
     let divisor = divisor(call, x, y)?;
-    // Of two zeros it is zero.
+    // The multiple of two zeros is zero.
     let z = calc!(call, "floor_div(x, max(divisor, 1)) * y", x, y, divisor)?;
     let result = call.result_dtype()?;
     call.wrapped(z, result)

@@ -1,7 +1,7 @@
 //! Inverses, determinants and powers of small matrices.
 //!
-//! Core ML has nothing for them. The elimination of Gauss and Jordan is written out, a few operations for each
-//! column, with the largest element of a column brought to its place before it is divided by.
+//! Core ML has no such operations. Gauss-Jordan elimination is unrolled to a few operations per column, with partial
+//! pivoting.
 
 use super::linear::product;
 use crate::lower::prelude::*;
@@ -15,21 +15,21 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.{,linalg_}matrix_power", power),
 ];
 
-/// The elimination works on as many axes at most.
+/// Maximum rank of the elimination.
 const MAX_RANK: usize = 4;
 
-/// Larger matrices would make programs of thousands of operations.
+/// Larger matrices would unroll to thousands of operations.
 const MAX_EXTENT: i64 = 32;
 
-/// What elimination gives.
+/// Result of an elimination.
 struct EliminationResult {
-    /// The inverse times what stood beside the matrix.
+    /// The inverse times the augmented columns.
     beside: ValueId,
-    /// One for each matrix.
+    /// Determinant of each matrix.
     determinant: ValueId,
 }
 
-/// The extent of square matrices.
+/// Static size of square matrices.
 fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64> {
     let extents = builder.extents(x);
     match extents.as_slice() {
@@ -44,7 +44,7 @@ fn square_extent(builder: &Builder, x: ValueId, name: &str) -> Result<i64> {
     }
 }
 
-/// A matrix of so many rows and columns, by what stands at each place.
+/// A matrix with elements computed by `at`.
 fn matrix(builder: &mut Builder, sizes: [i64; 2], at: impl Fn(i64, i64) -> f32) -> ValueId {
     let [rows, columns] = sizes;
     let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
@@ -56,12 +56,12 @@ fn identity(builder: &mut Builder, extent: i64) -> ValueId {
     matrix(builder, [extent; 2], |row, column| f32::from(u8::from(row == column)))
 }
 
-/// A row of zeros but for a one.
+/// A unit row vector.
 fn unit(builder: &mut Builder, extent: i64, at: i64) -> ValueId {
     matrix(builder, [1, extent], |_, column| f32::from(u8::from(column == at)))
 }
 
-/// Brings a matrix to the identity, and what stands beside it along.
+/// Reduces a matrix to the identity, and applies the row operations to the augmented columns.
 fn eliminate(
     builder: &mut Builder,
     x: ValueId,
@@ -70,7 +70,7 @@ fn eliminate(
 ) -> Result<EliminationResult> {
     let rank = builder.rank(x);
     if rank > MAX_RANK {
-        // Batches of batches are one.
+        // Merges batch axes.
         let dims = builder.dims(x)?;
         let mut beside_dims = builder.dims(beside)?;
         let columns = *beside_dims.at(axis_from_end(rank, 1)?)?;
@@ -93,7 +93,7 @@ fn eliminate(
     let mut determinant = None;
     let numbers: Vec<i32> = (0..extent as i32).collect();
     for at in 0..extent {
-        // The largest of the column from this row on.
+        // The largest element of the column from this row on.
         let column = builder.slice(work, columns, at, Some(at + 1))?;
         let allowed = matrix(builder, [extent, 1], |row, _| if row < at { -1.0 } else { 0.0 });
         let later = matrix(builder, [extent, 1], |row, _| if row < at { 0.0 } else { 1.0 });
@@ -105,14 +105,14 @@ fn eliminate(
         let pivot = emit!(builder, OpKind::Matmul, x = is_largest, y = work)?;
         let own = builder.slice(work, rows, at, Some(at + 1))?;
         let value = builder.slice(pivot, columns, at, Some(at + 1))?;
-        // The row that was largest takes this one's place: x + (a - b)ᵀ (row - pivot).
+        // Swaps the pivot row with this row: x + (a - b)ᵀ (row - pivot).
         let here = unit(builder, extent, at);
         let exchange = builder.binary(OpKind::Sub, is_largest, here)?;
         let difference = builder.binary(OpKind::Sub, own, pivot)?;
         let moved =
             emit!(builder, OpKind::Matmul, x = exchange, y = difference, transpose_x = true)?;
         let exchanged = builder.binary(OpKind::Add, work, moved)?;
-        // Each other row less as much of the pivot's as clears the column; the pivot's divided.
+        // Divides the pivot row, and subtracts multiples of it from the other rows to clear the column.
         let scaled = builder.binary(OpKind::RealDiv, pivot, value)?;
         let column = builder.slice(exchanged, columns, at, Some(at + 1))?;
         let here = unit(builder, extent, at);
@@ -120,7 +120,7 @@ fn eliminate(
         let formula = "exchanged - (column - here) * scaled";
         work = calc!(builder, formula, exchanged, column, here, scaled)?;
 
-        // An exchange of two rows turns the sign: 1 where there was none, else -1.
+        // A row swap negates the determinant: 1 without a swap, else -1.
         let kept = builder.slice(is_largest, columns, at, Some(at + 1))?;
         let factor = calc!(builder, "value * (kept * 2.0 - 1.0)", value, kept)?;
         determinant = Some(match determinant {
@@ -133,7 +133,7 @@ fn eliminate(
     Ok(EliminationResult { beside: builder.slice(work, columns, extent, None)?, determinant })
 }
 
-/// The inverses of matrices.
+/// Inverts matrices.
 fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> ValueResult {
     let extent = square_extent(builder, x, name)?;
     let identity = identity(builder, extent);
@@ -141,19 +141,19 @@ fn inverse(builder: &mut Builder, x: ValueId, name: &str) -> ValueResult {
     Ok(eliminate(builder, x, beside, extent)?.beside)
 }
 
-/// A matrix for each item of a batch.
+/// Broadcasts a matrix over the batch.
 fn alongside(builder: &mut Builder, x: ValueId, matrix: ValueId) -> ValueResult {
     if builder.rank(x) == builder.rank(matrix) {
         return Ok(matrix);
     }
-    // Nothing times the batch, plus the matrix.
+    // Zero times the batch, plus the matrix.
     let nothing = builder.scaled(x, 0.0)?;
     let nothing =
         builder.reduced(OpKind::ReduceSum, nothing, &[axis_from_end(builder.rank(x), 1)?], true)?;
     builder.binary(OpKind::Add, nothing, matrix)
 }
 
-/// The matrices of the call, and what they are called.
+/// The input matrices and the name of their argument.
 fn operand(call: &mut Call<'_, '_>) -> Result<(ValueId, &'static str)> {
     let name = if call.has("A") { "A" } else { "self" };
     Ok((call.value(name)?, name))
@@ -198,7 +198,7 @@ fn solution(call: &mut Call<'_, '_>) -> ValueResult {
     if vector { call.squeeze(y, &[-1]) } else { Ok(y) }
 }
 
-/// A power of matrices, by squares.
+/// Integer matrix power by repeated squaring.
 fn power(call: &mut Call<'_, '_>) -> ValueResult {
     let (mut square, name) = operand(call)?;
     let mut exponent = call.known_int("n")?;

@@ -1,4 +1,4 @@
-//! Products of matrices and vectors.
+//! Matrix and vector products.
 
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::prelude::*;
@@ -23,7 +23,7 @@ fn linear(call: &mut Call<'_, '_>) -> ValueResult {
     affine(call, x, weight, bias)
 }
 
-/// A product of matrices of 8 bits, whose sums are exact in `fp32`. A constant one stays as narrow as it is.
+/// Product of 8-bit integer matrices, whose sums are exact in `fp32`. A constant matrix keeps its 8-bit storage.
 fn integer_product(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, y) = (call.tensor("self")?, call.tensor("mat2")?);
     call.exact = true;
@@ -52,7 +52,7 @@ pub(crate) fn affine(
     plus(builder, y, bias.filter(|_| fused.is_none()))
 }
 
-/// A `linear`; of a tensor of more axes than Core ML has, with its rows one below the other.
+/// `linear`; for tensors of too high a rank, the leading axes are flattened.
 fn rows_times(
     builder: &mut Builder,
     x: ValueId,
@@ -76,8 +76,7 @@ fn is_weight(builder: &Builder, matrix: ValueId, x: ValueId) -> bool {
     builder.is_constant(matrix) && builder.rank(matrix) == 2 && !builder.is_constant(x)
 }
 
-/// What is added to every row of `x · weightᵀ`, as the bias of a `linear`; none if it is computed, or not
-/// the same for all rows.
+/// The addend of `x · weightᵀ` as the bias of a `linear`; `None` if it is computed or differs between rows.
 fn row_of(builder: &mut Builder, bias: ValueId, weight: ValueId) -> Result<Option<ValueId>> {
     let (Some(shape), Some(weight)) = (builder.fixed_shape(bias), builder.fixed_shape(weight))
     else {
@@ -91,14 +90,14 @@ fn row_of(builder: &mut Builder, bias: ValueId, weight: ValueId) -> Result<Optio
     if shape.last() == Some(&outputs) {
         return Ok(Some(builder.reshape(bias, &[Int::Known(outputs as i64)])?));
     }
-    // One element for all columns.
+    // Repeats a single element for all columns.
     let one = builder.reshape(bias, &[Int::Known(1)])?;
     let reps = [outputs as i32];
     Ok(Some(emit!(builder, OpKind::Tile, x = one, reps)?))
 }
 
-/// `x · y` of tensors of rank 2 or higher, with the last two axes of `y` swapped if `transpose_y` is set. A constant
-/// matrix on the right becomes the weight of a `linear`.
+/// `x · y` for tensors of rank 2 or higher, with the last two axes of `y` swapped if `transpose_y` is set. A
+/// constant right matrix becomes the weight of a `linear`.
 pub(crate) fn product(
     builder: &mut Builder,
     x: ValueId,
@@ -140,15 +139,15 @@ pub(crate) fn matmul(builder: &mut Builder, x: ValueId, y: ValueId) -> ValueResu
     }
 }
 
-/// A product of two tensors, in the element type of the result.
+/// Product of two arguments in the result type.
 fn multiplied(call: &mut Call<'_, '_>, left: &str, right: &str) -> ValueResult {
-    // The arguments of some are called by other names.
+    // Some operators use other argument names.
     let left = if call.has(left) { left } else { "input" };
     let [x, y] = in_result_type(call, [left, right])?;
     matmul(call, x, y)
 }
 
-/// Tensors in the element type of the result.
+/// Arguments cast to the result type.
 pub(crate) fn in_result_type<const N: usize>(
     call: &mut Call<'_, '_>,
     names: [&str; N],
@@ -162,7 +161,7 @@ pub(crate) fn in_result_type<const N: usize>(
     Ok(values)
 }
 
-/// The same for one that may be missing.
+/// An optional argument cast to the result type.
 pub(crate) fn optional_in_result_type(
     call: &mut Call<'_, '_>,
     name: &str,
@@ -174,7 +173,7 @@ pub(crate) fn optional_in_result_type(
 fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> ValueResult {
     let [bias, x, mut y] = in_result_type(call, ["self", left, right])?;
     let [beta, alpha] = [factor(call, "beta")?, factor(call, "alpha")?];
-    // Torch looks at no element of what is added if there is nothing of it.
+    // With a factor of 0, torch does not read the addend.
     let bias = if beta == 0.0 { None } else { Some(call.scaled(bias, beta)?) };
     let folded = call.is_constant(y);
     if folded {
@@ -191,7 +190,7 @@ fn weighted(call: &mut Call<'_, '_>, left: &str, right: &str) -> ValueResult {
     plus(call, product, bias)
 }
 
-/// The sum with what may be missing.
+/// Adds an optional bias.
 pub(super) fn plus(builder: &mut Builder, x: ValueId, bias: Option<ValueId>) -> ValueResult {
     match bias {
         Some(bias) => builder.binary(OpKind::Add, x, bias),
@@ -212,7 +211,7 @@ fn added_and_activated(call: &mut Call<'_, '_>) -> ValueResult {
     })
 }
 
-/// The product of a constant matrix with each line of a tensor along an axis.
+/// Multiplies a constant matrix with each line along an axis.
 pub(crate) fn times_along(
     builder: &mut Builder,
     x: ValueId,
@@ -226,7 +225,7 @@ pub(crate) fn times_along(
     if axis + 2 == rank {
         return builder.binary(OpKind::Matmul, matrix, x);
     }
-    // The axes behind it as one.
+    // Merges the axes after it.
     let rows = builder.shape(matrix).at(0)?.known();
     let mut sizes = builder.dims(x)?;
     let joined: Vec<_> = sizes.part(..=axis)?.iter().copied().chain([Int::Known(-1)]).collect();

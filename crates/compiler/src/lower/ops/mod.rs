@@ -1,4 +1,4 @@
-//! The lowerings, a file for each family of operators.
+//! Lowerings, one file per operator family.
 
 mod activation;
 mod adaptive;
@@ -34,10 +34,10 @@ mod vision;
 
 use super::row::Row;
 
-/// Families whose rows stand in several files.
+/// Families with several files.
 pub(crate) const GROUPS: &[&[&[Row]]] = &[index::ROWS, shape::ROWS];
 
-/// Every other family's rows.
+/// All other families.
 pub(crate) const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     adaptive::ROWS,

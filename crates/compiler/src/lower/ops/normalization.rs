@@ -1,4 +1,4 @@
-//! Normalizations.
+//! Normalization.
 
 use super::linear::plus;
 use crate::lower::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten.{,_fused_}rms_norm", rms_norm),
 ];
 
-/// What is done to each channel: factor and offset, either of which may be missing.
+/// Optional scale and offset per channel.
 #[derive(Clone, Copy)]
 struct Affine {
     weight: Option<ValueId>,
@@ -30,7 +30,7 @@ impl Affine {
         [self.weight, self.bias].into_iter().flatten().all(|value| builder.is_constant(value))
     }
 
-    /// A normalization that multiplies and adds itself what is constant, and what is left to do after it.
+    /// Emits a normalization with the constant parameters as arguments, and returns the rest to be applied after it.
     fn built_into(
         self,
         builder: &mut Builder,
@@ -46,7 +46,7 @@ impl Affine {
         Ok((emit!(builder, kind, x, axes, gamma, beta, epsilon = epsilon as f32)?, left))
     }
 
-    /// `x · weight + bias`, the channels at axis 1.
+    /// `x · weight + bias` with the channels at axis 1.
     fn by_channel(self, builder: &mut Builder, x: ValueId) -> ValueResult {
         let rank = builder.rank(x);
         let mut along =
@@ -54,7 +54,7 @@ impl Affine {
         Affine { weight: along(self.weight)?, bias: along(self.bias)? }.elementwise(builder, x)
     }
 
-    /// `x · weight + bias` as they are.
+    /// `x · weight + bias`, broadcast as usual.
     fn elementwise(self, builder: &mut Builder, x: ValueId) -> ValueResult {
         let x = match self.weight {
             Some(weight) => builder.binary(OpKind::Mul, x, weight)?,
@@ -63,7 +63,7 @@ impl Affine {
         plus(builder, x, self.bias)
     }
 
-    /// Core ML's normalization by a mean and a variance for each channel, all of them constants.
+    /// Core ML's batch norm, for constant mean and variance per channel.
     fn by_given(
         self,
         builder: &mut Builder,
@@ -87,7 +87,7 @@ fn native_batch_norm(call: &mut Call<'_, '_>) -> Results {
     let normalized = normalized(call)?;
     let mut results = vec![LoweredValue::tensor(normalized.y, call.result_dtype()?)];
     let Some(statistics) = normalized.statistics else {
-        // Of running statistics torch returns tensors without elements, or the statistics themselves.
+        // Running statistics are returned as empty tensors or unchanged.
         for index in 1..call.node.outputs.len() {
             results.push(running_statistic(call, index)?);
         }
@@ -105,13 +105,13 @@ fn native_batch_norm(call: &mut Call<'_, '_>) -> Results {
     Ok(results)
 }
 
-/// A statistic of each channel without the axes that were averaged over.
+/// Removes the reduced axes from a per-channel statistic.
 fn channels(builder: &mut Builder, value: ValueId) -> ValueResult {
     let axes: Vec<_> = (0..builder.rank(value) as i32).filter(|&axis| axis != 1).collect();
     builder.squeeze(value, &axes)
 }
 
-/// What a batch norm that takes running statistics returns beside its result.
+/// Further results of a batch norm with running statistics.
 fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<LoweredValue> {
     if !call.is_used(index) {
         return Ok(LoweredValue::Nothing);
@@ -131,11 +131,11 @@ fn running_statistic(call: &mut Call<'_, '_>, index: usize) -> Result<LoweredVal
 
 struct NormResult {
     y: ValueId,
-    /// Those of the batch, if they were computed.
+    /// Batch statistics, if they were computed.
     statistics: Option<Statistics>,
 }
 
-/// What elements were normalized by; the axes that were averaged over have one element.
+/// Statistics of a normalization; reduced axes have size 1.
 struct Statistics {
     x: ValueId,
     axes: Vec<usize>,
@@ -181,7 +181,7 @@ fn by_running_statistics(
     if constant && (3..=5).contains(&rank) {
         return affine.by_given(builder, x, mean, variance, epsilon);
     }
-    // One factor and one offset for each channel, which are constants if the statistics are.
+    // One scale and one offset per channel, constant if the statistics are.
     let inverse = builder.reciprocal_root(variance, epsilon)?;
     let factor = match affine.weight {
         Some(weight) => builder.binary(OpKind::Mul, inverse, weight)?,
@@ -195,7 +195,7 @@ fn by_running_statistics(
     Affine { weight: Some(factor), bias: Some(offset) }.by_channel(builder, x)
 }
 
-/// `(x - mean) / √(variance + epsilon)` of the elements along these axes.
+/// `(x - mean) / √(variance + epsilon)`, with statistics over these axes.
 fn by_own_statistics(
     builder: &mut Builder,
     x: ValueId,
@@ -211,8 +211,7 @@ fn by_own_statistics(
     Ok((y, Statistics { x, axes: axes.to_vec(), mean, variance, inverse_deviation }))
 }
 
-/// The running statistics after the batch, the variance with one degree of freedom less; none if there
-/// are none.
+/// Updated running statistics, with the unbiased variance; empty if there are none.
 fn updated_statistics(call: &mut Call<'_, '_>, statistics: &Statistics) -> Result<Vec<ValueId>> {
     if call.node.outputs.len() < 5 {
         return Ok(Vec::new());
@@ -250,7 +249,7 @@ fn instance_norm(call: &mut Call<'_, '_>) -> ValueResult {
         return by_running_statistics(call, x, mean, variance, affine, epsilon);
     }
     let rank = call.rank(x);
-    // Beyond two spatial dimensions they are taken as one.
+    // Merges spatial dimensions beyond two.
     let lines = if rank > 4 {
         let dims = call.dims(x)?;
         call.reshape(x, &[*dims.at(0)?, *dims.at(1)?, Int::Known(-1)])?
@@ -264,7 +263,7 @@ fn instance_norm(call: &mut Call<'_, '_>) -> ValueResult {
     left.by_channel(call, y)
 }
 
-/// How many of the last axes of `input` are normalized together.
+/// Number of trailing axes of `input` that are normalized together.
 fn normalized_axes(call: &mut Call<'_, '_>, rank: usize) -> Result<usize> {
     let count = call.int_list("normalized_shape")?.len();
     if count > rank {
@@ -273,7 +272,7 @@ fn normalized_axes(call: &mut Call<'_, '_>, rank: usize) -> Result<usize> {
     Ok(count)
 }
 
-/// The last axes, counted from the end.
+/// The trailing axes as negative indices.
 fn last_axes(count: usize) -> Vec<i32> {
     (-(count as i32)..0).collect()
 }
@@ -296,7 +295,7 @@ fn layer_norm(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&[y])
 }
 
-/// The channels of a group, and all that belongs to them, are one line that is normalized.
+/// Group norm: all elements of a group of channels are normalized together.
 fn group_norm(call: &mut Call<'_, '_>) -> Results {
     let x = call.value("input")?;
     let affine = Affine::of(call)?;
@@ -320,7 +319,7 @@ fn group_norm(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&results)
 }
 
-/// Factor and offset as one operation, where they are constants.
+/// Scale and offset as a single operation if both are constant.
 fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> ValueResult {
     let extents = builder.extents(x);
     let (Some(Some(channels)), 3..=5) = (extents.get(1), extents.len()) else {
@@ -336,7 +335,7 @@ fn scaled_by_channel(builder: &mut Builder, x: ValueId, affine: Affine) -> Value
     affine.by_given(builder, x, mean, variance, 0.0)
 }
 
-/// `x / √(mean of x² + epsilon) · weight`.
+/// `x / √(mean(x²) + epsilon) · weight`.
 fn rms_norm(call: &mut Call<'_, '_>) -> Results {
     let tensor = call.tensor("input")?;
     let x = tensor.value;
@@ -358,8 +357,8 @@ fn rms_norm(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&[y, inverse])
 }
 
-/// What has its opposite beside it has a mean of zero and its mean square for a variance, so that Core ML's
-/// `layer_norm` does the rest; it squares nothing in 16 bits, where 256 is too large for that.
+/// RMSNorm as `layer_norm(concat(x, -x))`: the mean is 0 and the variance is mean(x²), so that nothing is squared in
+/// fp16, where the square of 256 overflows.
 fn beside_its_opposite(
     builder: &mut Builder,
     x: ValueId,
@@ -386,7 +385,7 @@ fn beside_its_opposite(
     builder.slice(normal, last, 0, Some(extent as i64))
 }
 
-/// The distance from 1 to the next number.
+/// Machine epsilon.
 fn machine_epsilon(dtype: ScalarType) -> f64 {
     match dtype {
         ScalarType::Float16 => f64::from(half::f16::EPSILON),

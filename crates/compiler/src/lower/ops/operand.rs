@@ -1,4 +1,4 @@
-//! Operands that torch lets be tensors or numbers, and the conversions between its element types.
+//! Operands that may be tensors or numbers, and conversions between torch's element types.
 
 use crate::lower::prelude::*;
 use crate::lower::value::Tensor;
@@ -11,7 +11,7 @@ pub(crate) enum Operand {
 }
 
 impl Operand {
-    /// What Core ML computes it in if nothing widens it.
+    /// Computation type before promotion.
     pub(crate) fn core(self) -> Result<DType> {
         Ok(match self {
             Operand::Tensor(tensor) => core_dtype(tensor.dtype)?,
@@ -21,7 +21,7 @@ impl Operand {
         })
     }
 
-    /// The number, if it is one that is known now.
+    /// The constant number, if it is one.
     pub(crate) fn known(self) -> Option<f64> {
         match self {
             Operand::Number(number) => number.known(),
@@ -30,7 +30,7 @@ impl Operand {
     }
 }
 
-/// The wider of two of the types that lowerings compute in.
+/// The wider of two computation types.
 pub(crate) fn wider(left: DType, right: DType) -> DType {
     let width = |dtype| match dtype {
         DType::Bool => 0,
@@ -41,7 +41,7 @@ pub(crate) fn wider(left: DType, right: DType) -> DType {
 }
 
 impl Call<'_, '_> {
-    /// A tensor or a number.
+    /// An argument that is a tensor or a number.
     pub(crate) fn operand(&mut self, name: &str) -> Result<Operand> {
         let argument = self.argument(name)?;
         match self.lowered(argument)? {
@@ -51,24 +51,24 @@ impl Call<'_, '_> {
         }
     }
 
-    /// A tensor or a number, if one is given.
+    /// An optional argument that is a tensor or a number.
     pub(crate) fn optional_operand(&mut self, name: &str) -> Result<Option<Operand>> {
         if self.has(name) { self.operand(name).map(Some) } else { Ok(None) }
     }
 
-    /// Two operands in one of the types that lowerings compute in.
+    /// Two operands converted to a computation type.
     pub(crate) fn operands_in(&mut self, names: [&str; 2], dtype: DType) -> Result<[Arg; 2]> {
         let [x, y] = [self.operand(names[0])?, self.operand(names[1])?];
         Ok([self.operand_in(x, dtype)?, self.operand_in(y, dtype)?])
     }
 
-    /// Two operands in the type of the result, `bool`s as they are.
+    /// Two operands converted to the result type; booleans stay booleans.
     pub(crate) fn operands(&mut self, names: [&str; 2]) -> Result<[Arg; 2]> {
         let dtype = core_dtype(self.result_dtype()?)?;
         self.operands_in(names, dtype)
     }
 
-    /// What Core ML computes the result in: numbers, `bool`s as integers.
+    /// Computation type of the result, with integers instead of booleans.
     pub(crate) fn numeric_result(&self) -> Result<DType> {
         Ok(match core_dtype(self.result_dtype()?)? {
             DType::Bool => DType::Int32,
@@ -76,14 +76,14 @@ impl Call<'_, '_> {
         })
     }
 
-    /// The tensor of that name as floats.
+    /// A tensor argument as floats.
     pub(crate) fn float_tensor(&mut self, name: &str) -> ValueResult {
         let tensor = self.tensor(name)?;
         self.cast(tensor.value, DType::Fp32)
     }
 }
 
-/// A known number as a constant of one element.
+/// A constant number as a scalar constant.
 pub(crate) fn scalar(dtype: DType, number: Number) -> Result<Option<Constant>> {
     let Some(value) = number.known() else { return Ok(None) };
     let whole = number.int().and_then(Int::known).unwrap_or(value as i64);
@@ -94,7 +94,7 @@ pub(crate) fn scalar(dtype: DType, number: Number) -> Result<Option<Constant>> {
     }))
 }
 
-/// An integer of 32 bits. The largest and the smallest of 64 bits stand for "no bound" in torch's programs.
+/// Converts to 32 bits. torch's programs use the largest and smallest 64-bit integers for "no bound".
 fn saturated(value: i64) -> Result<i32> {
     match value {
         i64::MAX => Ok(i32::MAX),
@@ -103,7 +103,7 @@ fn saturated(value: i64) -> Result<i32> {
     }
 }
 
-/// The smallest and the largest element of an integer type of fewer than 32 bits.
+/// Range of an integer type of fewer than 32 bits.
 pub(crate) fn narrow_range(dtype: ScalarType) -> Option<(i32, i32)> {
     match dtype {
         ScalarType::UInt8 => Some((0, 255)),
@@ -115,7 +115,7 @@ pub(crate) fn narrow_range(dtype: ScalarType) -> Option<(i32, i32)> {
 }
 
 impl Builder {
-    /// An operand in one of the types that lowerings compute in.
+    /// Converts an operand to a computation type.
     pub(crate) fn operand_in(&mut self, operand: Operand, dtype: DType) -> Result<Arg> {
         let value = match operand {
             Operand::Tensor(tensor) => tensor.value,
@@ -127,13 +127,13 @@ impl Builder {
         Ok(self.truthful_cast(value, dtype)?.into())
     }
 
-    /// An operand as a value of its own.
+    /// An operand as a value.
     pub(crate) fn operand_value(&mut self, operand: Operand, dtype: DType) -> ValueResult {
         let operand = self.operand_in(operand, dtype)?;
         self.bound_value(operand)
     }
 
-    /// What is bound to a parameter as a value of its own.
+    /// A binding as a value.
     pub(crate) fn bound_value(&mut self, argument: Arg) -> ValueResult {
         match argument {
             Arg::One(Binding::Value(value)) => Ok(value),
@@ -142,7 +142,7 @@ impl Builder {
         }
     }
 
-    /// A tensor of numbers: `bool`s are integers.
+    /// Converts booleans to integers.
     pub(crate) fn numeric(&mut self, x: ValueId) -> ValueResult {
         match self.dtype(x) {
             DType::Bool => self.cast(x, DType::Int32),
@@ -150,7 +150,7 @@ impl Builder {
         }
     }
 
-    /// A tensor times a number; the tensor itself for one.
+    /// Multiplies by a number; a factor of 1 returns the tensor itself.
     pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> ValueResult {
         if factor == 1.0 {
             return Ok(x);
@@ -159,7 +159,7 @@ impl Builder {
         self.binary(OpKind::Mul, x, factor)
     }
 
-    /// A cast in which everything but zero is true.
+    /// Casts to a type; every nonzero number becomes true.
     pub(crate) fn truthful_cast(&mut self, value: ValueId, dtype: DType) -> ValueResult {
         if dtype == DType::Bool && self.dtype(value) != DType::Bool {
             let zero = self.scalar_like(value, 0.0)?;
@@ -168,7 +168,8 @@ impl Builder {
         self.cast(value, dtype)
     }
 
-    /// A tensor of `from` as torch converts it to `to`: fractions cut off, narrow integers wrapped.
+    /// Converts from one torch type to another, with torch's semantics: fractions are truncated, narrow integers
+    /// wrap.
     pub(crate) fn converted(
         &mut self,
         value: ValueId,
@@ -184,7 +185,7 @@ impl Builder {
         if fits { Ok(cast) } else { self.wrapped(cast, to) }
     }
 
-    /// Integers of 32 bits as those of a narrower type, wrapped around as its arithmetic does.
+    /// Wraps 32-bit integers to a narrower type.
     pub(crate) fn wrapped(&mut self, value: ValueId, dtype: ScalarType) -> ValueResult {
         let Some((low, high)) = narrow_range(dtype) else { return Ok(value) };
         let count = high - low + 1;
@@ -208,8 +209,8 @@ impl Builder {
         emit!(self, OpKind::Select, cond = condition, a, b)
     }
 
-    /// Whether what is chosen from has all elements of the condition. coremltools takes the shape of a
-    /// choice from there alone.
+    /// Whether the operands of a selection cover the shape of the condition. coremltools infers the result's shape
+    /// from the operands alone.
     fn choices_reach(&self, condition: ValueId, a: &Arg, b: &Arg) -> bool {
         let (a, b) = (self.bound_shape(a), self.bound_shape(b));
         let from_end = |shape: &[Dim], at: usize| {
@@ -235,7 +236,7 @@ impl Builder {
         }
     }
 
-    /// An operand with at least the dimensions of another.
+    /// Broadcasts an operand to at least the dimensions of another.
     fn spread_like(&mut self, like: ValueId, operand: Arg) -> Result<Arg> {
         match operand {
             Arg::One(Binding::Literal(constant))
@@ -258,7 +259,7 @@ impl Builder {
 
     /// `1 / x`.
     pub(crate) fn reciprocal(&mut self, x: ValueId) -> ValueResult {
-        // `inverse` adds an epsilon, which takes the sign off a zero.
+        // `inverse` adds an epsilon, which loses the sign of zero.
         self.binary(OpKind::RealDiv, 1.0_f32, x)
     }
 
@@ -272,21 +273,21 @@ impl Builder {
         emit!(self, OpKind::Log, x, epsilon = offset)
     }
 
-    /// `x` between two bounds.
+    /// Clamps `x`.
     pub(crate) fn clip(&mut self, x: ValueId, low: f32, high: f32) -> ValueResult {
         if low >= high {
-            // `clip` wants them in order; the upper one wins.
+            // `clip` requires ordered bounds; in torch the upper one takes precedence.
             return calc!(self, "min(max(x, low), high)", x, low, high);
         }
         emit!(self, OpKind::Clip, x, alpha = low, beta = high)
     }
 
-    /// `x` without its fraction.
+    /// Truncates fractions.
     pub(crate) fn trunc(&mut self, x: ValueId) -> ValueResult {
         calc!(self, "floor(abs(x)) * sign(x)", x)
     }
 
-    /// Whether the sign is minus, that of zero too.
+    /// Whether the sign is negative, including negative zero.
     pub(crate) fn is_negative(&mut self, x: ValueId) -> ValueResult {
         if self.dtype(x) == DType::Int32 {
             return self.binary(OpKind::Less, x, 0);

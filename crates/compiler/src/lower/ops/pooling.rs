@@ -1,4 +1,4 @@
-//! Pools: one number for each window.
+//! Pooling.
 
 use crate::bounds::CheckedInt;
 use crate::lower::prelude::*;
@@ -15,11 +15,11 @@ struct Window {
     kernel: i64,
     stride: i64,
     dilation: i64,
-    /// The padding before, and after as torch has it.
+    /// Padding on each side in torch.
     pad: i64,
-    /// The extent of the input, if it is fixed.
+    /// Static size of the input, if known.
     input: Option<i64>,
-    /// Whether a last window that is not full counts.
+    /// Whether a partial last window counts (`ceil_mode`).
     rounded_up: bool,
 }
 
@@ -28,7 +28,7 @@ impl Window {
         (checked(self.kernel) - 1) * self.dilation + 1
     }
 
-    /// How many steps the window makes over a fixed extent.
+    /// Number of window positions for a static size.
     fn output(&self) -> Option<i64> {
         let input = self.input?;
         let room = (checked(input) + checked(self.pad) * 2 - self.reach()).get().ok()?;
@@ -36,12 +36,12 @@ impl Window {
             return Some(room.div_euclid(self.stride) + 1);
         }
         let steps = -(-room).div_euclid(self.stride) + 1;
-        // A window may not start in the padding after the input.
+        // A window must not start in the trailing padding.
         let start = ((checked(steps) - 1) * self.stride).get().ok()?;
         Some(if start >= input + self.pad { steps - 1 } else { steps })
     }
 
-    /// How far the last window goes beyond the padding.
+    /// Number of elements by which the last window exceeds the padding.
     fn beyond(&self) -> Option<i64> {
         let reached = (checked(self.output()?) - 1) * self.stride + self.reach();
         let beyond = reached - self.input? - checked(self.pad) * 2;
@@ -49,11 +49,11 @@ impl Window {
     }
 }
 
-/// The input of a pool, and its windows.
+/// Input and windows of a pool.
 struct Pool {
     /// `[batch, channels, ...]`.
     x: ValueId,
-    /// Whether torch's tensors have a batch.
+    /// Whether torch's input has a batch axis.
     batched: bool,
     windows: Vec<Window>,
 }
@@ -88,10 +88,10 @@ impl Pool {
         Ok(Pool { x, batched, windows })
     }
 
-    /// Appends a pool of one of MIL's kinds.
+    /// Appends a pool operation.
     ///
-    /// Windows that go beyond the padding have more padding after the input where all extents are fixed,
-    /// unless the operation is to know which padding is torch's.
+    /// For static sizes, windows beyond the padding get more trailing padding, unless the operation must distinguish
+    /// torch's padding.
     fn emit(
         &self,
         builder: &mut Builder,
@@ -137,12 +137,12 @@ impl Pool {
     }
 }
 
-/// A tensor as it is, or without the batch that it was given.
+/// Removes the batch axis that was added to an unbatched input.
 pub(crate) fn without_batch(builder: &mut Builder, y: ValueId, batched: bool) -> ValueResult {
     if batched { Ok(y) } else { builder.squeeze(y, &[0]) }
 }
 
-/// A tensor with a batch before its channels, and whether it had one.
+/// Adds a batch axis if needed; returns whether there was one.
 pub(crate) fn with_batch(
     builder: &mut Builder,
     x: ValueId,
@@ -183,8 +183,7 @@ fn max_pool(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&results)
 }
 
-/// The largest elements of windows whose elements are apart, or are integers: axis by axis, of the
-/// slices that each place of the window sees.
+/// Max pool of dilated windows or of integers: per axis, the maximum over one slice per window position.
 fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> ValueResult {
     let mut y = pool.x;
     for (axis, window) in pool.windows.iter().enumerate() {
@@ -227,7 +226,7 @@ fn sliced_max(builder: &mut Builder, pool: &Pool, float: bool) -> ValueResult {
     Ok(y)
 }
 
-/// Which places of the input each step of a window sees along one dimension; none outside it.
+/// Input positions of each window along one dimension; `None` outside the input.
 fn positions(window: &Window) -> Option<Positions> {
     let (input, steps) = (window.input?, window.output()?);
     checked_numel(&[steps, window.kernel]).ok()?;
@@ -242,19 +241,19 @@ fn positions(window: &Window) -> Option<Positions> {
     Some(Positions { input, seen: seen.collect() })
 }
 
-/// What windows see along one dimension: of each step, as many places.
+/// Input positions of each window along one dimension, equally many per window.
 pub(crate) struct Positions {
     pub(crate) input: i64,
     pub(crate) seen: Vec<Vec<Option<i64>>>,
 }
 
-/// Tables of more elements are not written into a program.
+/// Maximum number of elements of an index table.
 const MAX_TABLE_ELEMENTS: i64 = 1 << 22;
 
-/// Where in its plane the largest element of each window lies, the first of several.
+/// Index within the plane of the largest element of each window; the first of several.
 ///
-/// A constant says what every window sees of a plane: those elements side by side, the largest of them
-/// has a place in the window, and another lookup says where that is in the plane.
+/// A constant table lists the elements of every window. They are gathered, the argmax within the window is computed,
+/// and a second lookup maps it to the plane.
 pub(crate) fn places_of_largest(
     builder: &mut Builder,
     x: ValueId,
@@ -269,7 +268,7 @@ pub(crate) fn places_of_largest(
         let (rows, width) = (rows.get()?, width.get()?);
         refuse!("the indices of {rows} windows of {width} elements are too many");
     }
-    // Places outside the plane are one behind it, which holds the least element.
+    // Positions outside the plane index one element behind it, which is the minimum.
     let mut table: Vec<Vec<Option<i64>>> = vec![vec![Some(0)]];
     for window in windows {
         let rows = table.iter().flat_map(|row| {
@@ -323,7 +322,7 @@ fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
         if divisor == 0 {
             refuse!("`divisor_override` is 0");
         }
-        // All elements of all windows count, so that the average is their sum over their number.
+        // With `divisor_override`, the mean over all elements is rescaled by their number.
         let mean = pool.emit(call, OpKind::AvgPool, false, Some(false))?;
         let kernels: Vec<i64> = pool.windows.iter().map(|window| window.kernel).collect();
         let count = product(&kernels).get()?;
@@ -334,7 +333,7 @@ fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     let y = if !pool.windows.iter().any(|window| window.rounded_up) || !beyond_padding {
         pool.emit(call, OpKind::AvgPool, false, Some(excluded))?
     } else if excluded || !padded {
-        // Without padding of torch's own, what is beyond is all the padding there is.
+        // Without torch's padding, all padding comes from partial windows.
         pool.emit(call, OpKind::AvgPool, false, Some(true))?
     } else if pool.windows.len() < 3 {
         pool.emit(call, OpKind::AvgPool, true, Some(false))?
@@ -344,7 +343,7 @@ fn average_pool(call: &mut Call<'_, '_>) -> ValueResult {
     pool.finish(call, y)
 }
 
-/// Averages over torch's padding, but not over what is beyond it.
+/// Average that includes torch's padding but not the elements beyond it.
 fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> ValueResult {
     let mean = pool.emit(builder, OpKind::AvgPool, false, Some(false))?;
     let mut factors = vec![1.0f32];
@@ -369,7 +368,7 @@ fn partly_padded_average(builder: &mut Builder, pool: &Pool) -> ValueResult {
     builder.binary(OpKind::Mul, mean, factors)
 }
 
-/// Puts the elements at their places in planes of zeros.
+/// Scatters elements to their indices in planes of zeros.
 fn max_unpool(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, spatial) = (call.value("self")?, call.spatial());
     let indices = call.value("indices")?;

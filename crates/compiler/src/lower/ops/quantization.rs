@@ -1,5 +1,5 @@
-//! Quantization: of activations to Core ML's own operations where the target has them, of weights to
-//! constants that are stored quantized, and of all else to arithmetic.
+//! Quantization. Activations use Core ML's operations if the target has them, weights become constants that are
+//! stored quantized, and everything else becomes arithmetic.
 
 use coremill_mil::ir::Definition;
 use coremill_tensor::LazyTensor;
@@ -28,12 +28,12 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams", fake),
 ];
 
-/// How elements and integers stand for each other: `element = scale · (integer − zero point)`.
+/// Quantization scheme: `element = scale · (integer − zero point)`.
 struct Scheme {
     x: ValueId,
     scale: ValueId,
     zero_point: Option<ValueId>,
-    /// The extent of the blocks that share a scale, along each axis.
+    /// Block size along each axis; a block shares a scale.
     blocks: Vec<u64>,
     low: i64,
     high: i64,
@@ -45,7 +45,7 @@ fn operand(call: &mut Call<'_, '_>) -> ValueResult {
     call.value(name)
 }
 
-/// Zero points of that name: integers, or floats where torch has floats.
+/// Zero points: integers, or floats if torch has floats.
 fn zero_points(call: &mut Call<'_, '_>, name: &str) -> ValueResult {
     let operand = call.operand(name)?;
     let dtype = match operand {
@@ -55,7 +55,7 @@ fn zero_points(call: &mut Call<'_, '_>, name: &str) -> ValueResult {
     call.operand_value(operand, dtype)
 }
 
-/// The bound of that name, or that of the type of the integers.
+/// An explicit bound, or the bound of the integer type.
 fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64> {
     if !call.has(name) {
         return Ok(default);
@@ -71,7 +71,7 @@ fn bound(call: &mut Call<'_, '_>, name: &str, default: i64) -> Result<i64> {
         .ok_or_else(|| LoweringError::new(format!("`{name}` is not known before the program runs")))
 }
 
-/// The range of the integers: its own bounds, or those of their type.
+/// Range of the integers: explicit bounds, or the bounds of their type.
 fn range(call: &mut Call<'_, '_>, dtype: Option<ScalarType>) -> Result<(i64, i64)> {
     let (low, high) = dtype.and_then(narrow_range).unwrap_or((i32::MIN, i32::MAX));
     Ok((bound(call, "quant_min", low.into())?, bound(call, "quant_max", high.into())?))
@@ -81,7 +81,7 @@ fn range(call: &mut Call<'_, '_>, dtype: Option<ScalarType>) -> Result<(i64, i64
 type Native = (ValueId, Option<ValueId>, Option<i32>);
 
 impl Scheme {
-    /// That which the operator's name tells.
+    /// The scheme that the operator's name selects.
     fn of(call: &mut Call<'_, '_>) -> Result<Scheme> {
         match call.node.target.name() {
             name if name.contains("per_tensor") => Scheme::tensor(call),
@@ -113,20 +113,20 @@ impl Scheme {
         Ok(Scheme { x, scale, zero_point, blocks, low, high })
     }
 
-    /// The extents of the operand, as far as they are fixed.
+    /// Static sizes of the operand.
     fn extents(call: &mut Call<'_, '_>) -> Result<Vec<Option<u64>>> {
         let x = operand(call)?;
         Ok(call.extents(x))
     }
 
-    /// One scale for all elements.
+    /// One scale for the whole tensor.
     fn tensor(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let blocks = extents.iter().map(|extent| extent.unwrap_or(0)).collect();
         Scheme::new(call, "scale", "zero_point", blocks)
     }
 
-    /// A scale for each index of one axis.
+    /// One scale per index of an axis.
     fn channels(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let axis = call.axis("axis", extents.len())?;
@@ -139,20 +139,20 @@ impl Scheme {
         } else {
             ("scale", "zero_point")
         };
-        // The vector of scales stands along its axis.
+        // Moves the vector of scales to its axis.
         let rank = extents.len();
         Scheme::new(call, scale, zero_point, blocks)?
             .shaped(|parameter| call.along(parameter, axis, rank))
     }
 
-    /// The same with scales and zero points of another shape.
+    /// Applies a shape change to scales and zero points.
     fn shaped(mut self, mut shape: impl FnMut(ValueId) -> ValueResult) -> Result<Scheme> {
         self.scale = shape(self.scale)?;
         self.zero_point = self.zero_point.map(shape).transpose()?;
         Ok(self)
     }
 
-    /// A scale for each row, which has the rank of the operand already.
+    /// One scale per row, already of the operand's rank.
     fn tokens(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let mut blocks = vec![1; extents.len()];
@@ -162,7 +162,7 @@ impl Scheme {
         Scheme::new(call, "scales", "zero_points", blocks)
     }
 
-    /// A scale for each group of a row of a matrix.
+    /// One scale per group of a matrix row.
     fn groups(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let group = call.known_int("group_size")?;
         let Ok(group @ 1..) = u64::try_from(group) else {
@@ -171,7 +171,7 @@ impl Scheme {
         Scheme::new(call, "scales", "zero_points", vec![1, group])
     }
 
-    /// A scale for each block.
+    /// One scale per block.
     fn blocks(call: &mut Call<'_, '_>) -> Result<Scheme> {
         let extents = Scheme::extents(call)?;
         let sizes = call.known_ints("block_size")?;
@@ -193,13 +193,12 @@ impl Scheme {
                 _ => refuse!("blocks of {block} do not divide {extent:?} elements"),
             });
         }
-        // torch gives the scales any shape of as many elements.
+        // torch allows any shape with as many scales.
         Scheme::new(call, "scale", "zero_point", blocks)?
             .shaped(|parameter| call.reshape(parameter, &counts))
     }
 
-    /// The scale and the zero point, repeated for the elements of each block where that is more than one
-    /// and less than all.
+    /// Repeats a scale or zero point over the elements of each block, unless broadcasting does.
     fn spread(&self, builder: &mut Builder, parameter: ValueId) -> ValueResult {
         let rank = self.blocks.len();
         let counts = builder.extents(parameter);
@@ -212,7 +211,7 @@ impl Scheme {
                 continue;
             }
             let Some(count) = count else { refuse!("the number of scales is not fixed") };
-            // Each scale is followed by itself as often as there are elements in its block.
+            // Repeats each scale for the elements of its block.
             let indices: Vec<i32> =
                 (0..count * block).map(|index| (index / block) as i32).collect();
             y = emit!(builder, OpKind::Gather, x = y, indices = indices.as_slice(), axis)?;
@@ -220,7 +219,7 @@ impl Scheme {
         Ok(y)
     }
 
-    /// Whether the bounds are those of a type of 8 bits, and which.
+    /// The 8-bit type with these bounds, if there is one.
     fn byte(&self) -> Option<DType> {
         match (self.low, self.high) {
             (-128, 127) => Some(DType::Int8),
@@ -229,7 +228,8 @@ impl Scheme {
         }
     }
 
-    /// Scale, zero point and axis for Core ML's operations, if one scale or one vector of them will do.
+    /// Scale, zero point and axis for Core ML's operations, if the scheme has a single scale or one per index of an
+    /// axis.
     fn native(&self, builder: &mut Builder, byte: DType) -> Result<Option<Native>> {
         let Some(scale) = builder.fixed_shape(self.scale) else { return Ok(None) };
         let several = scale.iter().enumerate().filter(|(_, extent)| **extent != 1);
@@ -254,7 +254,7 @@ impl Scheme {
         Ok(bytes.map(|bytes| (scale, Some(builder.constant(bytes)), axis)))
     }
 
-    /// Floats plus or minus the zero point, if there is one.
+    /// Adds or subtracts the zero point, if there is one.
     fn moved(&self, builder: &mut Builder, kind: OpKind, x: ValueId) -> ValueResult {
         let Some(zero_point) = self.zero_point else { return Ok(x) };
         let zero_point = self.spread(builder, zero_point)?;
@@ -264,7 +264,7 @@ impl Scheme {
 }
 
 impl Builder {
-    /// A constant of integers in a type of 8 bits, if all fit.
+    /// An integer constant in an 8-bit type, if all elements fit.
     fn as_bytes(&self, value: ValueId, byte: DType) -> Option<Constant> {
         let constant = self.known(value)?;
         let ty = constant.tensor_type()?;
@@ -283,7 +283,7 @@ impl Builder {
         Some(Constant::by_size(byte, &shape, bytes.collect::<Option<Vec<_>>>()?))
     }
 
-    /// The tensor of a type of 8 bits that a tensor was cast from.
+    /// The 8-bit tensor that a tensor was cast from.
     fn cast_from(&self, value: ValueId, byte: DType) -> Option<ValueId> {
         let Definition::Output(op, 0) = self.function.value(value).definition else { return None };
         let op = self.function.op(op);
@@ -322,9 +322,9 @@ fn quantize(call: &mut Call<'_, '_>) -> ValueResult {
     call.cast(y, DType::Int32)
 }
 
-/// The integers that elements become, as floats.
+/// Quantized elements, as floats.
 fn integers(call: &mut Call<'_, '_>, scheme: &Scheme) -> ValueResult {
-    // Of a row of zeros the scale is next to nothing, and so is it for halves.
+    // The scale of a row of zeros is tiny and would underflow in fp16.
     call.exact |= call.known(scheme.scale).is_none();
     let x = call.cast(scheme.x, DType::Fp32)?;
     let scale = scheme.spread(call, scheme.scale)?;
@@ -348,7 +348,7 @@ fn dequantize(call: &mut Call<'_, '_>) -> ValueResult {
     elements(call, &scheme, scheme.x)
 }
 
-/// The elements that integers stand for.
+/// Dequantized elements.
 fn elements(call: &mut Call<'_, '_>, scheme: &Scheme, integers: ValueId) -> ValueResult {
     call.exact |= call.known(scheme.scale).is_none();
     let y = call.cast(integers, DType::Fp32)?;
@@ -357,16 +357,16 @@ fn elements(call: &mut Call<'_, '_>, scheme: &Scheme, integers: ValueId) -> Valu
     call.binary(OpKind::Mul, y, scale)
 }
 
-/// Weights of fewer elements gain nothing from being stored quantized.
+/// Minimum number of elements of a weight that is stored quantized.
 const MIN_STORED: u64 = 64;
 
-/// Whether a constant has as many elements as are worth storing compressed.
+/// Whether a constant is large enough to be stored compressed.
 fn is_weight(builder: &Builder, value: ValueId) -> bool {
     let count = builder.fixed_shape(value).map(|shape| shape.iter().product::<u64>());
     builder.known(value).is_some() && count.is_some_and(|count| count >= MIN_STORED)
 }
 
-/// A weight that stays quantized in the package; none where it is computed, or is none of 8 bits.
+/// Stores a weight quantized; `None` if it is computed or not 8-bit.
 fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<ValueId>> {
     let range = (scheme.low, scheme.high);
     if !is_weight(call, scheme.x) || range.0 < -128 || range.1 > 255 {
@@ -375,7 +375,7 @@ fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<V
     let Some(shape) = call.fixed_shape(scheme.x) else { return Ok(None) };
     let counts: Vec<u64> = shape.iter().zip(&scheme.blocks).map(|(all, one)| all / one).collect();
     let whole = shape.iter().zip(&scheme.blocks).all(|(all, one)| all % one == 0);
-    // A scale for all has any shape of one element.
+    // A single scale may have any shape of one element.
     let along = |parameter: ValueId| call.recipe(parameter)?.reshape(&counts).ok();
     let (true, Some(codes), Some(scale)) = (whole, call.recipe(scheme.x), along(scheme.scale))
     else {
@@ -395,7 +395,7 @@ fn stored_quantized(call: &mut Call<'_, '_>, scheme: &Scheme) -> Result<Option<V
     })
 }
 
-/// The scale and the zero point that fit the elements of each block, when the program runs.
+/// Computes scale and zero point of each block at run time.
 fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     let x = call.float_tensor("input")?;
     let Some(mapping) = call.text("mapping_type")? else { refuse!("`mapping_type` is missing") };
@@ -408,7 +408,7 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     if sizes.len() != extents.len() {
         refuse!("`block_size` is {sizes:?}, for {} axes", extents.len());
     }
-    // Each axis that falls into blocks becomes two, the blocks and the elements of each.
+    // Splits each blocked axis into blocks and elements per block.
     let mut folded = Vec::new();
     let mut reduced = Vec::new();
     for (axis, (&size, extent)) in sizes.iter().zip(&extents).enumerate() {
@@ -451,7 +451,7 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     let zero_point = if mapping == "ASYMMETRIC" {
         zero_point(call, least, scale, low, high)?
     } else {
-        // As many on either side, cut off towards 0 as Python does.
+        // The center of the range, truncated towards 0 like in Python.
         everywhere(call, scale, ((high + low + 1.0) / 2.0).trunc())?
     };
     let mut both = [scale, zero_point];
@@ -468,12 +468,12 @@ fn choose_parameters(call: &mut Call<'_, '_>) -> Results {
     give_parameters(call, scale, zero_point)
 }
 
-/// The larger of two magnitudes, of which the first is below zero.
+/// The larger magnitude of a non-positive minimum and a maximum.
 fn magnitude(builder: &mut Builder, least: ValueId, most: ValueId) -> ValueResult {
     calc!(builder, "max(least * -1.0, most)", least, most)
 }
 
-/// The integer that stands for zero, by the smallest element.
+/// Zero point computed from the smallest element.
 fn zero_point(
     builder: &mut Builder,
     least: ValueId,
@@ -490,13 +490,13 @@ fn everywhere(builder: &mut Builder, scale: ValueId, number: f32) -> ValueResult
     calc!(builder, "scale * 0.0 + number", scale, number)
 }
 
-/// The smallest and the largest element of each row.
+/// Smallest and largest element of each row.
 fn extremes_of_tokens(call: &mut Call<'_, '_>) -> Result<(ValueId, ValueId)> {
     let x = call.float_tensor("input")?;
     extremes(call, x, &[call.rank(x).saturating_sub(1)], true)
 }
 
-/// The smallest and the largest element along axes; 0 lies between them.
+/// Smallest and largest element along axes; the range includes 0.
 fn extremes(
     call: &mut Call<'_, '_>,
     x: ValueId,
@@ -510,7 +510,7 @@ fn extremes(
     Ok((least, call.binary(OpKind::Maximum, most, 0.0_f32)?))
 }
 
-/// One scale and zero point for all elements, as PT2E's observers of dynamic activations choose them.
+/// One scale and zero point for all elements, computed like PT2E's dynamic observers.
 fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
     let x = call.float_tensor("input")?;
     let (least, most) = extremes(call, x, &(0..call.rank(x)).collect::<Vec<_>>(), true)?;
@@ -536,7 +536,7 @@ fn choose_for_all(call: &mut Call<'_, '_>, symmetric: bool) -> Results {
     give_parameters(call, scale, zero_point)
 }
 
-/// A scale for each row, and no zero point.
+/// One symmetric scale per row.
 fn choose_for_tokens(call: &mut Call<'_, '_>) -> Results {
     let (least, most) = extremes_of_tokens(call)?;
     let largest = magnitude(call, least, most)?;
@@ -546,8 +546,8 @@ fn choose_for_tokens(call: &mut Call<'_, '_>) -> Results {
     give_parameters(call, scale, zero_point)
 }
 
-/// A scale and a zero point for each row. The zero point is that which is off less at the end of the range that it is
-/// computed from.
+/// One scale and zero point per row. The zero point is computed from the end of the range where the error is
+/// smaller.
 fn choose_for_uneven_tokens(call: &mut Call<'_, '_>) -> Results {
     const LOW: f32 = -128.0;
     const HIGH: f32 = 127.0;
@@ -563,7 +563,7 @@ fn choose_for_uneven_tokens(call: &mut Call<'_, '_>) -> Results {
     give_parameters(call, scale, zero_point)
 }
 
-/// Gives a scale and a zero point in the types that torch has them in.
+/// Returns scale and zero point in torch's types.
 fn give_parameters(call: &mut Call<'_, '_>, scale: ValueId, zero_point: ValueId) -> Results {
     let mut values = Vec::with_capacity(2);
     for (index, value) in [scale, zero_point].into_iter().enumerate() {
@@ -573,7 +573,7 @@ fn give_parameters(call: &mut Call<'_, '_>, scale: ValueId, zero_point: ValueId)
     call.give_all(&values)
 }
 
-/// Codes and the tables that they are looked up in, one for each block.
+/// Dequantizes codes with one lookup table per block.
 fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
     let codes = call.value("codes")?;
     let tables = call.value("codebook")?;
@@ -609,8 +609,7 @@ fn dequantize_codebook(call: &mut Call<'_, '_>) -> ValueResult {
 }
 
 impl Call<'_, '_> {
-    /// Integers of a layer that torch casts to floats where they are used: they stay integers in the package, with
-    /// a scale of 1.
+    /// Keeps integer weights that torch casts to floats on use as stored integers with a scale of 1.
     pub(crate) fn stored_integers(
         &mut self,
         value: ValueId,
@@ -633,7 +632,7 @@ impl Call<'_, '_> {
         self.store_compressed(CompressedTensor { codes, range, meaning })
     }
 
-    /// Whether the result of the call is a factor of a product of matrices, or the weight of a convolution.
+    /// Whether the result is an operand of a matrix product or a convolution.
     pub(crate) fn is_factor(&self) -> bool {
         const FACTORS: [&str; 9] =
             ["mm", "addmm", "matmul", "bmm", "linear", "conv1d", "conv2d", "conv3d", "convolution"];
@@ -649,7 +648,7 @@ impl Call<'_, '_> {
     }
 }
 
-/// There and back: what training for quantization makes of elements.
+/// Fake quantization: quantizes and dequantizes.
 fn fake(call: &mut Call<'_, '_>) -> Results {
     let scheme = Scheme::of(call)?;
     let rounded = integers(call, &scheme)?;
@@ -658,6 +657,6 @@ fn fake(call: &mut Call<'_, '_>) -> Results {
     if call.node.outputs.len() < 2 {
         return call.give(y);
     }
-    // The second result, a mask, is for the backward pass.
+    // The second result is a mask for the backward pass.
     Ok(vec![LoweredValue::tensor(y, dtype), LoweredValue::Nothing])
 }

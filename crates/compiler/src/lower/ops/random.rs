@@ -1,5 +1,4 @@
-//! Random numbers. Which they are differs from run to run, and from torch's; how they are distributed does
-//! not.
+//! Random numbers. The numbers differ between runs and from torch's; their distribution does not.
 
 use crate::lower::prelude::*;
 
@@ -23,7 +22,7 @@ fn uniform(builder: &mut Builder, sizes: &[Int], low: f32, high: f32) -> ValueRe
     drawn(builder, sizes, |builder, shape| emit!(builder, OpKind::RandomUniform, shape, low, high))
 }
 
-/// What is above zero and not above one.
+/// Uniform numbers above 0, up to 1.
 fn positive(builder: &mut Builder, sizes: &[Int]) -> ValueResult {
     uniform(builder, sizes, f32::MIN_POSITIVE, 1.0)
 }
@@ -34,7 +33,7 @@ fn normal(builder: &mut Builder, sizes: &[Int]) -> ValueResult {
     })
 }
 
-/// Core ML draws no scalars: one is taken out of a vector.
+/// Core ML cannot draw scalars, so one is taken from a vector.
 fn drawn(
     builder: &mut Builder,
     sizes: &[Int],
@@ -49,7 +48,7 @@ fn drawn(
     draw(builder, shape)
 }
 
-/// The sizes that are given, or those of the tensor that is.
+/// Explicit sizes, or the sizes of the tensor argument.
 fn sizes(call: &mut Call<'_, '_>) -> Result<Vec<Int>> {
     if call.has("size") {
         return call.int_list("size");
@@ -67,7 +66,7 @@ fn integers(call: &mut Call<'_, '_>) -> ValueResult {
     }
     let y = uniform(call, &sizes, low as f32, high as f32)?;
     let y = call.unary(OpKind::Floor, y)?;
-    // A draw just below the end may be rounded up to it.
+    // A number just below the end may be rounded up to it.
     let y = call.binary(OpKind::Minimum, y, (high - 1) as f32)?;
     call.cast(y, DType::Int32)
 }
@@ -96,7 +95,7 @@ fn uniform_like(call: &mut Call<'_, '_>) -> ValueResult {
     uniform(call, &sizes, low as f32, high as f32)
 }
 
-/// `−log(u) / λ`, of what is never zero.
+/// `−log(u) / λ` for u > 0.
 fn exponential(call: &mut Call<'_, '_>) -> ValueResult {
     let rate = call.float("lambd")? as f32;
     let sizes = sizes(call)?;
@@ -105,8 +104,8 @@ fn exponential(call: &mut Call<'_, '_>) -> ValueResult {
     call.times(log, -1.0 / rate)
 }
 
-/// Indices by their weights, with replacement; without it, those of the largest of weights over exponential
-/// draws, which come up as often.
+/// Weighted sampling with replacement. Without replacement, takes the indices of the largest ratios of weights to
+/// exponential random numbers, which has the same distribution.
 fn multinomial(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let count = call.known_int("num_samples")?;

@@ -1,8 +1,7 @@
 //! Recurrent layers and cells.
 //!
-//! Core ML's layers take `[sequence, batch, input]` and constant weights. Their gates are in another order
-//! than torch's, and `gru` is torch's from iOS18 on only: before that, as for projected states, the steps
-//! are written out.
+//! Core ML's layers expect `[sequence, batch, input]` and constant weights, with another order of gates than torch.
+//! Its `gru` matches torch's from iOS 18 on only. Older targets and projected states are unrolled.
 
 mod cells;
 
@@ -17,7 +16,7 @@ pub(crate) const ROWS: &[Row] = &[
     several("aten.{lstm,gru,rnn_tanh,rnn_relu}_cell", cell),
 ];
 
-/// What kind of layer, and for plain ones which activation.
+/// Kind of layer, with the activation of a plain RNN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Lstm,
@@ -26,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// By the name of the operator.
+    /// Derives the kind from the operator's name.
     fn of(call: &Call<'_, '_>) -> Kind {
         match call.node.target.name().trim_end_matches("_cell") {
             "lstm" => Kind::Lstm,
@@ -36,8 +35,8 @@ impl Kind {
         }
     }
 
-    /// The gates of torch in the order that Core ML has them: of `lstm` input, forget, output and cell, of
-    /// `gru` reset, output and update.
+    /// torch's gates in Core ML's order: input, forget, output and cell for `lstm`; reset, output and update for
+    /// `gru`.
     fn gates(self) -> &'static [i64] {
         match self {
             Kind::Lstm => &[0, 1, 3, 2],
@@ -46,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// How many states there are.
+    /// Number of states.
     fn states(self) -> usize {
         if self == Kind::Lstm { 2 } else { 1 }
     }
@@ -72,12 +71,12 @@ impl Weights {
         self.values().all(|value| builder.is_constant(value))
     }
 
-    /// The weights of the input and of the hidden state as Core ML has them.
+    /// Input and hidden weights in Core ML's gate order.
     fn matrices(&self, builder: &mut Builder, kind: Kind) -> Result<[ValueId; 2]> {
         Ok([in_order(builder, kind, self.of_input)?, in_order(builder, kind, self.of_hidden)?])
     }
 
-    /// The rows of both biases added up.
+    /// Sum of both biases.
     fn bias(&self, builder: &mut Builder) -> Result<Option<ValueId>> {
         match (self.input_bias, self.hidden_bias) {
             (Some(input), Some(hidden)) => builder.binary(OpKind::Add, input, hidden).map(Some),
@@ -93,7 +92,7 @@ fn packed(_: &mut Call<'_, '_>) -> Results {
     .hint("pass padded sequences, and take the outputs that count"))
 }
 
-/// Layers on top of each other, each in one direction or in both.
+/// Stacked layers, each in one direction or both.
 fn layers(call: &mut Call<'_, '_>) -> Results {
     let kind = Kind::of(call);
     let dtype = call.result_dtype()?;
@@ -116,7 +115,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
     if batch_first {
         x = call.transpose(x, &[1, 0, 2])?;
     }
-    // By state, the last values of each layer in each direction.
+    // For each state, the final values of each layer and direction.
     let mut last = vec![Vec::new(); kind.states()];
     for (layer, weights) in weights.chunks(directions).enumerate() {
         let first = layer * directions;
@@ -143,7 +142,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
     Ok(results)
 }
 
-/// The weights of every layer and direction, in torch's order.
+/// Weights of every layer and direction, in torch's order.
 fn all_weights(call: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<Weights>> {
     let biased = call.flag("has_biases")?;
     let params: Vec<_> = call.tensors("params")?.into_iter().map(|param| param.value).collect();
@@ -167,22 +166,22 @@ fn all_weights(call: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result
     weights.collect()
 }
 
-/// Whether Core ML's operation computes what torch does.
+/// Whether Core ML's operation is equivalent to torch's.
 fn native(builder: &Builder, kind: Kind, weights: &[Weights]) -> bool {
     let constant =
         weights.iter().all(|weights| weights.are_constant(builder) && weights.projection.is_none());
     constant && (kind != Kind::Gru || builder.opset() >= Opset::Ios18)
 }
 
-/// What a layer gives.
+/// Results of a layer.
 struct Outcome {
-    /// The hidden states of every step, the directions side by side.
+    /// Hidden states of every step, with the directions concatenated.
     output: ValueId,
-    /// By state, the last one of each direction.
+    /// For each state, the final value of each direction.
     last: Vec<Vec<ValueId>>,
 }
 
-/// Both directions in one operation.
+/// Runs both directions in a single operation.
 fn both_ways(
     call: &mut Call<'_, '_>,
     x: ValueId,
@@ -212,10 +211,10 @@ fn both_ways(
     Ok(Outcome { output, last })
 }
 
-/// Weights of the input and of the hidden state, and a bias.
+/// Input weight, hidden weight and bias.
 type Bound = [Option<ValueId>; 3];
 
-/// The weights of a direction, or of both, as Core ML's `lstm` has them.
+/// Weights of one or both directions as arguments of Core ML's `lstm`.
 fn bound(builder: &mut Builder, weights: &[Weights]) -> Result<[Bound; 2]> {
     let mut bound = [[None; 3]; 2];
     for (bound, weights) in bound.iter_mut().zip(weights) {
@@ -252,7 +251,7 @@ fn lstm(
     )
 }
 
-/// One direction after the other.
+/// Runs one direction after the other.
 fn by_direction(
     call: &mut Call<'_, '_>,
     kind: Kind,
@@ -287,7 +286,7 @@ fn reversed(builder: &mut Builder, x: ValueId) -> ValueResult {
     emit!(builder, OpKind::Reverse, x, axes = [0])
 }
 
-/// One of Core ML's layers, forward.
+/// Runs one of Core ML's layers forward.
 fn one_way(builder: &mut Builder, cell: Cell, x: ValueId, states: &[ValueId]) -> Run {
     let Cell { kind, weights } = cell;
     let initial_h = *states.at(0)?;
@@ -335,7 +334,7 @@ fn one_way(builder: &mut Builder, cell: Cell, x: ValueId, states: &[ValueId]) ->
     }
 }
 
-/// The gates of a weight or a bias as Core ML has them.
+/// Reorders the gates of a weight or bias to Core ML's order.
 fn in_order(builder: &mut Builder, kind: Kind, weight: ValueId) -> ValueResult {
     let gates = kind.gates();
     if gates.len() == 1 {
@@ -356,12 +355,12 @@ fn ordered(builder: &mut Builder, kind: Kind, bias: Option<ValueId>) -> Result<O
     bias.map(|bias| in_order(builder, kind, bias)).transpose()
 }
 
-/// One of the tensors that lie along the first axis.
+/// Selects one index of the first axis.
 pub(super) fn picked(builder: &mut Builder, x: ValueId, at: usize) -> ValueResult {
     builder.taken_at(x, 0, Int::Known(at as i64))
 }
 
-/// The states that `hx` has.
+/// The initial states in `hx`.
 fn states(call: &mut Call<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
     let states: Vec<_> = match kind {
         Kind::Lstm => call.tensors("hx")?.into_iter().map(|state| state.value).collect(),
@@ -373,7 +372,7 @@ fn states(call: &mut Call<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
     Ok(states)
 }
 
-/// A single step.
+/// A single cell step.
 fn cell(call: &mut Call<'_, '_>) -> Results {
     let kind = Kind::of(call);
     let dtype = call.result_dtype()?;

@@ -23,7 +23,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 impl Call<'_, '_> {
-    /// What `dim` and `keepdim` say: all axes if no axis is named.
+    /// Axes of `dim` and the value of `keepdim`. An absent or empty `dim` selects all axes.
     pub(crate) fn reduced_axes(&mut self, rank: usize) -> Result<Axes> {
         let keep = self.node.argument("keepdim").is_some() && self.flag("keepdim")?;
         let mut axes = if self.has("dim") { self.axes("dim", rank)? } else { Vec::new() };
@@ -33,7 +33,7 @@ impl Call<'_, '_> {
         Ok(Axes { axes, keep })
     }
 
-    /// The tensor to reduce, in the type that `dtype` asks for, or else in that of the result.
+    /// The tensor to reduce, cast to `dtype` or to the result type.
     pub(crate) fn summand(&mut self) -> Result<Tensor> {
         let x = self.tensor("self")?;
         let dtype = match self.node.argument("dtype") {
@@ -47,7 +47,7 @@ impl Call<'_, '_> {
 }
 
 impl Builder {
-    /// How many elements each group has that is reduced to one.
+    /// Number of elements reduced to one.
     pub(crate) fn group_size(&mut self, x: ValueId, axes: &Axes) -> Result<Int> {
         let mut extents = Vec::with_capacity(axes.axes.len());
         for &axis in &axes.axes {
@@ -64,7 +64,7 @@ fn total(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     call.wrapped(y, x.dtype)
 }
 
-/// A tensor of numbers, `bool`s as integers.
+/// `self` as a numeric tensor.
 fn ordered(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     call.numeric(x)
@@ -76,7 +76,7 @@ fn extreme(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     extreme_of(call, kind, x, &axes)
 }
 
-/// The extreme elements; of integers as `bool`s if that is what torch says.
+/// The extreme elements, cast back to booleans if that is torch's result type.
 fn extreme_of(call: &mut Call<'_, '_>, kind: OpKind, x: ValueId, axes: &Axes) -> ValueResult {
     let y = call.reduce(kind, x, axes)?;
     match call.result_tensor(0) {
@@ -97,7 +97,7 @@ fn with_indices(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     call.give_all(&[y, indices])
 }
 
-/// Where along an axis an extreme element is.
+/// Index of an extreme element along an axis.
 fn position_along(
     builder: &mut Builder,
     kind: OpKind,
@@ -124,7 +124,7 @@ fn position(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     if keep && rank > 0 { call.reshape(y, &vec![Int::Known(1); rank]) } else { Ok(y) }
 }
 
-/// Whether any or all elements are true: the largest or the smallest of zeros and ones.
+/// `any` or `all` as the maximum or minimum of zeros and ones.
 fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let x = call.value("self")?;
     let result = call.result_dtype()?;
@@ -132,7 +132,7 @@ fn truth(call: &mut Call<'_, '_>, kind: OpKind) -> ValueResult {
     let mut axes = call.reduced_axes(call.rank(x))?;
     let none_named = call.has("dim") && call.known_ints("dim")?.is_empty();
     if none_named && call.node.target.to_string().ends_with("dims") {
-        // Unlike other reductions, this one takes an empty list by its word.
+        // Unlike other reductions, this operator takes an empty list literally.
         axes.axes.clear();
     }
     if axes.axes.is_empty() {

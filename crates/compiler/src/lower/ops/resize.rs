@@ -1,7 +1,7 @@
-//! Interpolation: the same pictures, lines and volumes with more or fewer elements.
+//! Interpolation of lines, images and volumes.
 //!
-//! torch and Core ML place the points of a result in several ways. Where an operation of Core ML has the same
-//! one it is used; otherwise each axis is resized by a constant matrix, or by lookups.
+//! torch and Core ML have several conventions for sampling positions. If an operation of Core ML has the requested
+//! convention, it is used. Otherwise each axis is resized by a constant matrix or by lookups.
 
 mod points;
 
@@ -21,28 +21,28 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten._upsample_lanczos2d_aa", |call| filtered(call, Filter::SmoothLanczos)),
 ];
 
-/// Matrices of more elements are not written into a program where something else does.
+/// Maximum number of elements of a constant matrix if there is an alternative.
 const MAX_MATRIX_ELEMENTS: i64 = 1 << 20;
 
-/// Elements along an axis of a result; places and weights are listed for each.
+/// Maximum size of a resized axis, whose positions and weights are enumerated.
 const MAX_EXTENT: i64 = 1 << 24;
 
-/// One axis that is resized.
+/// A resized axis.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     input: Int,
     output: Int,
-    /// The factor that torch was given, which need not be the ratio of the sizes.
+    /// torch's scale factor, which may differ from the ratio of the sizes.
     factor: Option<f64>,
 }
 
 impl Axis {
-    /// The factor, if it is a whole number.
+    /// The factor, if it is an integer.
     fn whole(&self) -> Option<f64> {
         self.factor.filter(|factor| factor.fract() == 0.0)
     }
 
-    /// How many elements there are to a point, by a factor or by sizes that are known when the program runs.
+    /// Input distance of one output step, from the factor or from sizes computed at run time.
     fn scale(&self, builder: &mut Builder) -> Result<Real> {
         if let Some(factor) = self.factor.filter(|factor| *factor > 0.0) {
             return Ok(Real::Known(1.0 / factor));
@@ -63,7 +63,7 @@ impl Axis {
         Some(Points { input, output, factor: self.factor })
     }
 
-    /// The factor as Core ML's upsampling takes it, if it gives the size that is asked for.
+    /// The factor as an argument of Core ML's upsampling, if it produces the requested size.
     fn upsampling(&self) -> Option<f32> {
         let Some((input, output)) = self.known() else {
             return self.factor.map(|factor| factor as f32);
@@ -77,7 +77,7 @@ impl Axis {
     }
 }
 
-/// The tensor that is resized, with as many axes at its end as are resized.
+/// The resized tensor; the resized axes are its last ones.
 struct Resizing {
     x: ValueId,
     axes: Vec<Axis>,
@@ -126,14 +126,14 @@ impl Resizing {
         self.axes.iter().map(Axis::points).collect()
     }
 
-    /// The sizes of the result.
+    /// Sizes of the result.
     fn sizes(&self, builder: &mut Builder) -> Result<Vec<Int>> {
         let mut sizes = builder.dims(self.x)?.part(..2)?.to_vec();
         sizes.extend(self.axes.iter().map(|axis| axis.output));
         Ok(sizes)
     }
 
-    /// Every element of the result is one whose place is known now.
+    /// Nearest-neighbor with positions known at compile time.
     fn nearest_places(
         &self,
         builder: &mut Builder,
@@ -142,7 +142,7 @@ impl Resizing {
     ) -> ValueResult {
         let chosen: Vec<_> = points.iter().map(|points| points.nearest(centered)).collect();
         let x = self.x;
-        // Core ML's own operations take floats only.
+        // Core ML's own operations support floats only.
         if let ([height, width], DType::Fp32) = (points, builder.dtype(x)) {
             let equal = |of: fn(&Points) -> Vec<i64>| chosen == [of(height), of(width)];
             let factors = [self.axes.at(0)?.upsampling(), self.axes.at(1)?.upsampling()];
@@ -166,7 +166,7 @@ impl Resizing {
         Ok(y)
     }
 
-    /// Elements at places that are computed from the sizes.
+    /// Nearest-neighbor with positions computed from dynamic sizes.
     fn nearest_computed(&self, builder: &mut Builder, centered: bool) -> ValueResult {
         let float = builder.dtype(self.x) == DType::Fp32;
         if let ([rows, columns], false, true) = (self.axes.as_slice(), centered, float)
@@ -190,7 +190,7 @@ impl Resizing {
     }
 
     fn static_linear(&self, builder: &mut Builder, points: &[Points]) -> ValueResult {
-        // Core ML goes by the sizes.
+        // Core ML derives the scale from the sizes.
         let by_size = self.align_corners || points.iter().all(Points::is_by_size);
         let matrices =
             points.iter().all(|points| points.input * points.output <= MAX_MATRIX_ELEMENTS);
@@ -224,7 +224,7 @@ impl Resizing {
         }
     }
 
-    /// Pictures resized as Core ML does it.
+    /// Core ML's bilinear resize of images.
     fn pictures(
         &self,
         builder: &mut Builder,
@@ -241,7 +241,7 @@ impl Resizing {
         )
     }
 
-    /// The product of a constant matrix with every line along each axis.
+    /// Multiplies each line along every axis by a constant matrix.
     fn by_matrices(&self, builder: &mut Builder, points: &[Points], filter: Filter) -> ValueResult {
         let mut y = self.x;
         for (axis, points) in points.iter().enumerate().rev() {
@@ -263,7 +263,7 @@ impl Resizing {
         Ok(y)
     }
 
-    /// Sizes that are known when the program runs.
+    /// Linear interpolation with dynamic sizes.
     fn computed_linear(&self, builder: &mut Builder) -> ValueResult {
         let x = self.x;
         if let [rows, columns] = self.axes.as_slice() {
@@ -303,7 +303,7 @@ impl Resizing {
         Ok(y)
     }
 
-    /// Points along one axis, each between two elements that are looked up.
+    /// Linear interpolation along one axis by lookups of both neighbors.
     fn computed_line(
         &self,
         builder: &mut Builder,
@@ -314,7 +314,7 @@ impl Resizing {
         let numbers = builder.counting_floats(axis.output)?;
         let last = last(builder, axis)?;
         let points = if self.align_corners {
-            // The first point is the first element, and the last the last one.
+            // The first and last output coincide with the first and last input.
             let end = builder.int_value(axis.output)?;
             let (length, end) = (builder.cast(last, DType::Fp32)?, builder.cast(end, DType::Fp32)?);
             let formula = "step = length / max(end - 1.0, 1.0); numbers * step";
@@ -333,7 +333,7 @@ impl Resizing {
         between(builder, low, high, share)
     }
 
-    /// Products with matrices whose weights are computed from the sizes.
+    /// Multiplies by weight matrices computed from dynamic sizes.
     fn by_computed_matrices(&self, builder: &mut Builder, filter: Filter) -> ValueResult {
         let cubic = match filter {
             Filter::SmoothLinear => false,
@@ -361,7 +361,7 @@ impl Resizing {
     }
 }
 
-/// The factors that are given, by axis.
+/// Scale factors by axis.
 fn factors(call: &mut Call<'_, '_>, spatial: usize) -> Result<Vec<Option<f64>>> {
     if call.node.argument("scale_factors").is_some() {
         let factors = call.floats("scale_factors")?;
@@ -375,7 +375,7 @@ fn factors(call: &mut Call<'_, '_>, spatial: usize) -> Result<Vec<Option<f64>>> 
     names.iter().map(|name| call.optional_float(name)).collect()
 }
 
-/// A size that is known when the program runs, times a factor.
+/// A dynamic size times a factor.
 fn computed_size(builder: &mut Builder, input: Int, factor: f64) -> Result<Int> {
     if factor.fract() == 0.0 {
         return builder.mul_ints(input, Int::Known(factor as i64));
@@ -408,7 +408,7 @@ fn upsampled(builder: &mut Builder, x: ValueId, [rows, columns]: [f32; 2]) -> Va
     )
 }
 
-/// Elements at these places along an axis: a slice, if they are equally far apart.
+/// Elements at these positions along an axis; a slice if they are evenly spaced.
 fn taken(
     builder: &mut Builder,
     x: ValueId,
@@ -427,7 +427,7 @@ fn taken(
     builder.looked_up(x, places, axis)
 }
 
-/// The place of the last element.
+/// Index of the last element.
 fn last(builder: &mut Builder, axis: &Axis) -> ValueResult {
     let input = builder.int_value(axis.input)?;
     builder.binary(OpKind::Sub, input, 1)
@@ -452,7 +452,8 @@ fn filtered(call: &mut Call<'_, '_>, filter: Filter) -> ValueResult {
     }
 }
 
-/// What `Points::smooth` gives, a row for each point: a filter as wide as the elements lie apart, in parts of its sum.
+/// Weights like [`Points::matrix`] for antialiased filters, one row per output: filter values normalized by their
+/// sum.
 fn smooth_weights(builder: &mut Builder, axis: &Axis, cubic: bool) -> ValueResult {
     let centers = |builder: &mut Builder, count: Int| {
         let numbers = builder.counting_floats(count)?;
@@ -467,7 +468,7 @@ fn smooth_weights(builder: &mut Builder, axis: &Axis, cubic: bool) -> ValueResul
     let elements = centers(builder, axis.input)?;
     let distance = calc!(builder, "abs(elements - points) / width", elements, points, width)?;
     let weights = if cubic {
-        // Beyond two the cubic is zero.
+        // The cubic kernel is zero beyond two.
         let near = builder.binary(OpKind::Minimum, distance, 2.0f32)?;
         cubic_weights(builder, near, -0.5)?
     } else {

@@ -1,18 +1,18 @@
-//! Pictures and volumes looked up at points that are data.
+//! Sampling of images and volumes at computed points (`grid_sample`).
 //!
-//! Core ML's `resample` looks up pictures, between four pixels or at the nearest one. The rest is brought to
-//! that: the planes of a volume one below the other are a picture, and a cubic is sixteen pixels.
+//! Core ML's `resample` samples images bilinearly or at the nearest pixel. Other cases are reduced to it: the planes
+//! of a volume are stacked vertically to an image, and a cubic sample combines sixteen pixels.
 
 use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[tensor("aten.grid_sampler{,_2d,_3d}", grid_sampler)];
 
-/// What lies outside.
+/// Values outside the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutOfRange {
     Zeros,
     Border,
-    /// Mirrored at the centers of the outermost elements, or at their edges.
+    /// Reflection at the centers or at the outer edges of the outermost elements.
     Mirror,
 }
 
@@ -39,13 +39,13 @@ fn grid_sampler(call: &mut Call<'_, '_>) -> ValueResult {
     }
 }
 
-/// How `resample` looks up pixels.
+/// Parameters of `resample`.
 #[derive(Clone, Copy)]
 struct Sampling {
     bilinear: bool,
     outside: OutOfRange,
     align_corners: bool,
-    /// Whether coordinates go from -1 to 1, and not by pixels.
+    /// Whether coordinates range from -1 to 1 instead of being pixel indices.
     normalized: bool,
 }
 
@@ -55,8 +55,7 @@ fn resampled(
     coordinates: ValueId,
     sampling: Sampling,
 ) -> ValueResult {
-    // torch mirrors at the centers of the pixels at the edges if those are the corners, else at the
-    // edges.
+    // torch reflects at the centers of the edge pixels with `align_corners`, and at their outer edges without.
     let padding = match (sampling.outside, sampling.align_corners) {
         (OutOfRange::Zeros, _) => "constant",
         (OutOfRange::Border, _) => "border",
@@ -84,7 +83,7 @@ fn fixed(builder: &Builder, x: ValueId, what: &str) -> Result<Vec<i64>> {
     }
 }
 
-/// The last axis of a tensor, taken apart.
+/// Splits the last axis into separate tensors.
 fn columns(builder: &mut Builder, x: ValueId, count: i32) -> Result<Vec<ValueId>> {
     let mut columns = Vec::with_capacity(count as usize);
     for column in builder.split_evenly(x, count, -1)? {
@@ -94,7 +93,7 @@ fn columns(builder: &mut Builder, x: ValueId, count: i32) -> Result<Vec<ValueId>
 }
 
 impl Sampling {
-    /// A coordinate from -1 to 1 in elements.
+    /// Converts a coordinate from the range -1 to 1 to elements.
     fn in_elements(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> ValueResult {
         let extent = extent as f64;
         let factor = if self.align_corners { (extent - 1.0) / 2.0 } else { extent / 2.0 };
@@ -102,7 +101,7 @@ impl Sampling {
         builder.binary(OpKind::Add, scaled, ((extent - 1.0) / 2.0) as f32)
     }
 
-    /// The element that stands for one outside, by a mirror.
+    /// Reflects a coordinate into the range.
     fn mirrored(self, builder: &mut Builder, coordinate: ValueId, extent: i64) -> ValueResult {
         let (low, span) = match self.align_corners {
             true => (0.0, (extent - 1) as f64),
@@ -111,7 +110,7 @@ impl Sampling {
         if span <= 0.0 {
             return builder.scaled(coordinate, 0.0);
         }
-        // A wave of twice the span that goes up and down: |d - 2s · round(d / 2s)|.
+        // A triangle wave of period 2s: |d - 2s · round(d / 2s)|.
         let (wave, waves) = (2.0 * span as f32, (0.5 / span) as f32);
         let (low, up) = (low as f32, -low as f32);
         let formula =
@@ -120,7 +119,7 @@ impl Sampling {
     }
 }
 
-/// What lies between two tensors, by its share of the way from the one to the other.
+/// Linear interpolation between two tensors.
 pub(super) fn between(
     builder: &mut Builder,
     low: ValueId,
@@ -130,13 +129,13 @@ pub(super) fn between(
     calc!(builder, "low + (high - low) * share", low, high, share)
 }
 
-/// Elements of volumes. The planes of each lie one below the other in a picture, in which no point between
-/// two pixels is between two planes.
+/// Samples volumes. The planes of each volume are stacked vertically to an image; sampling rows never fall between
+/// two planes.
 fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> ValueResult {
     let Sampling { bilinear: linear, outside, .. } = sampling;
     let shape = fixed(builder, x, "sampling of volumes")?;
     let points = fixed(builder, grid, "sampling of volumes")?;
-    // A border of zeros is what lies outside.
+    // A border of zeros represents the outside.
     let border = i64::from(outside == OutOfRange::Zeros);
     let edge = border as i32;
     let mut volume = x;
@@ -195,7 +194,7 @@ fn volume(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) 
     builder.reshape(y, &result)
 }
 
-/// Sixteen pixels around each point, by their weights.
+/// Bicubic sampling: weighted sum of sixteen pixels.
 fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -> ValueResult {
     let shape = fixed(builder, x, "cubic sampling")?;
     let points = fixed(builder, grid, "cubic sampling")?;
@@ -211,7 +210,7 @@ fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -
         let distance = calc!(builder, "abs(share - steps)", share, steps)?;
         weights.push(cubic_weights(builder, distance, -0.75)?);
     }
-    // Of each point, all columns of the first row, then those of the next.
+    // For each point, all columns of its first row, then of the next rows.
     let zeros = builder.float_constant(&[4, 1], &[0.0; 4]);
     let columns = builder.expand_dims(*places.at(0)?, &[3])?;
     let columns = builder.binary(OpKind::Add, columns, zeros)?;
@@ -233,7 +232,7 @@ fn cubic(builder: &mut Builder, x: ValueId, grid: ValueId, sampling: Sampling) -
     builder.reduced(OpKind::ReduceSum, products, &[4], false)
 }
 
-/// Keys' cubic of distances from zero to two.
+/// Keys' cubic kernel for distances from zero to two.
 pub(crate) fn cubic_weights(builder: &mut Builder, distance: ValueId, a: f32) -> ValueResult {
     let (x, p, q) = (distance, a + 2.0, -(a + 3.0));
     let (b, c, d) = (-5.0 * a, 8.0 * a, -4.0 * a);

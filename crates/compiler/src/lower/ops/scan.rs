@@ -1,4 +1,4 @@
-//! What accumulates along an axis, and differences of neighbours.
+//! Scans along an axis, and differences of neighbors.
 
 use std::ops::DerefMut;
 
@@ -35,8 +35,8 @@ fn accumulated(
     Ok(*joined.at(0)?)
 }
 
-/// Accumulates tensors of which the elements are joined together, in as many steps as the extent has binary digits:
-/// each joins every element with what is accumulated half as far before it.
+/// Inclusive scan of several tensors with an elementwise combination. It takes one step per binary digit of the
+/// size; each step combines every element with the element at a doubled distance before it.
 pub(super) fn accumulated_together<T: DerefMut<Target = Builder>>(
     builder: &mut T,
     mut all: Vec<ValueId>,
@@ -75,7 +75,7 @@ fn extremes(call: &mut Call<'_, '_>, kind: OpKind) -> Results {
     let best = accumulated(call, value, axis, |builder, earlier, later| {
         builder.binary(kind, earlier, later)
     })?;
-    // The last place at which an element was as good as the best so far.
+    // The last index at which the running extreme was reached.
     let places = if rank == 0 {
         call.int_value(Int::Known(0))?
     } else {

@@ -1,4 +1,4 @@
-//! What needs elements in order, or counts where they fall: medians, quantiles, histograms, searches.
+//! Medians, quantiles, histograms and searches.
 
 use coremill_pt2::Argument;
 
@@ -17,7 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.searchsorted", search_sorted),
 ];
 
-/// The extent of an axis, which has to be fixed for what follows.
+/// Size of an axis, which must be static.
 fn fixed_extent(builder: &Builder, x: ValueId, axis: usize) -> Result<i64> {
     match builder.extents(x).get(axis) {
         Some(Some(extent)) => Ok(*extent as i64),
@@ -25,7 +25,7 @@ fn fixed_extent(builder: &Builder, x: ValueId, axis: usize) -> Result<i64> {
     }
 }
 
-/// A tensor and the axis that `dim` is; without one the tensor in a row. And whether the axis stays.
+/// A tensor, the index of `dim`, and whether the axis is kept. Without `dim` the tensor is flattened.
 fn along(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, usize, bool)> {
     let rank = call.rank(x);
     if !call.has("dim") || rank == 0 {
@@ -34,7 +34,7 @@ fn along(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, usize, bool)> 
     Ok((x, call.axis("dim", rank)?, call.flag("keepdim")?))
 }
 
-/// The element in the middle, the lower one of two.
+/// The middle element, or the lower of the two.
 fn median(call: &mut Call<'_, '_>) -> Results {
     let x = call.value("self")?;
     let (x, axis, keep) = along(call, x)?;
@@ -43,8 +43,8 @@ fn median(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&both)
 }
 
-/// The median of what is not NaN, which is put after all else; where it is in the middle depends on how many
-/// there are.
+/// Median ignoring NaN. NaN is sorted to the end, and the index of the middle depends on the number of other
+/// elements.
 fn nan_median(call: &mut Call<'_, '_>) -> Results {
     let x = call.value("self")?;
     if call.dtype(x) != DType::Fp32 {
@@ -60,7 +60,7 @@ fn nan_median(call: &mut Call<'_, '_>) -> Results {
     let place = calc!(call, "max(floor_div(count - 1, 2), 0)", count)?;
     let value = gathered_along(call, values, place, axis)?;
     let index = gathered_along(call, indices, place, axis)?;
-    // Of nothing but NaN the median is NaN.
+    // The median of only NaN is NaN.
     let any = call.binary(OpKind::Greater, count, 0)?;
     let mut found = [call.select(any, value, f32::NAN)?, index];
     if !keep {
@@ -71,7 +71,7 @@ fn nan_median(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&found)
 }
 
-/// Whether each element is one of several.
+/// Whether each element equals one of the test elements.
 fn is_in(call: &mut Call<'_, '_>) -> ValueResult {
     let (x, tests) = (call.operand("elements")?, call.operand("test_elements")?);
     let dtype = match meeting(x, tests)? {
@@ -85,7 +85,7 @@ fn is_in(call: &mut Call<'_, '_>) -> ValueResult {
     if call.flag("invert")? { call.unary(OpKind::LogicalNot, y) } else { Ok(y) }
 }
 
-/// What comes of comparing each element of `x` with each of `others`, which lie along their last axis.
+/// Reduces comparisons of each element of `x` with each of `others` along their last axis.
 fn counted(
     builder: &mut Builder,
     x: ValueId,
@@ -93,7 +93,7 @@ fn counted(
     compare: OpKind,
     (dtype, reduce): (DType, OpKind),
 ) -> ValueResult {
-    // There may be no axis left for the comparisons.
+    // At the maximum rank there is no axis left for the comparisons.
     let is_full = builder.rank(x) > 4;
     let line = if is_full { builder.flat(x)? } else { x };
     let line = builder.expand_dims(line, &[-1])?;
@@ -103,7 +103,7 @@ fn counted(
     if is_full { builder.reshape_like(count, x) } else { Ok(count) }
 }
 
-/// Elements at known shares of the way from the smallest to the largest.
+/// Interpolated elements at constant quantiles.
 fn quantile(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.float_tensor("self")?;
     let (shares, is_vector) = match call.node.argument("q") {
@@ -208,7 +208,7 @@ fn search_sorted(call: &mut Call<'_, '_>) -> ValueResult {
     below(call, "sorted_sequence", right)
 }
 
-/// How many edges are less than each element of `self`, or not more than it.
+/// Number of boundaries below each element of `self`, or below and equal.
 fn below(call: &mut Call<'_, '_>, edges: &str, or_equal: bool) -> ValueResult {
     let edges = call.tensor(edges)?;
     let x = call.operand("self")?;

@@ -1,4 +1,4 @@
-//! Variances, norms, distances and what else is put together from reductions.
+//! Variances, norms, distances and other statistics composed of reductions.
 
 use crate::lower::prelude::*;
 
@@ -10,7 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.linalg_vector_norm", norm),
 ];
 
-/// How many elements less than there are the squares are divided by.
+/// Difference between the element count and the divisor.
 fn correction(call: &mut Call<'_, '_>) -> Result<f64> {
     if call.node.argument("unbiased").is_some() {
         return Ok(f64::from(u8::from(call.flag("unbiased")?)));
@@ -25,7 +25,7 @@ fn spread(call: &mut Call<'_, '_>, root: bool, with_mean: bool) -> Results {
     let kept = Axes { axes: axes.axes.clone(), keep: true };
     let mean = call.reduce(OpKind::ReduceMean, x, &kept)?;
     let mut gap = call.binary(OpKind::Sub, x, mean)?;
-    // A deviation may fit where its square does not: it is computed in parts of the largest one.
+    // The square of a deviation may overflow, so deviations are scaled by the largest one.
     let mut largest = None;
     if root {
         let size = call.unary(OpKind::Abs, gap)?;
@@ -49,7 +49,7 @@ fn spread(call: &mut Call<'_, '_>, root: bool, with_mean: bool) -> Results {
     call.give_all(&[variance, mean])
 }
 
-/// A mean of `n` as if it were divided by `n − correction`.
+/// Rescales a mean of `n` elements to a divisor of `n − correction`.
 fn corrected(
     builder: &mut Builder,
     mean: ValueId,

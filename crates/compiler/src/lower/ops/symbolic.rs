@@ -1,4 +1,4 @@
-//! Integers, floats and truths that a program computes beside its tensors: sizes, mostly.
+//! Numbers computed by the program, mostly sizes.
 
 use std::cmp::Ordering;
 
@@ -40,10 +40,10 @@ pub(super) const ROWS: &[Row] = &[
     number("builtins.abs", absolute),
 ];
 
-/// What a number becomes.
+/// A lowered number.
 type SymbolicResult = Result<LoweredValue>;
 
-/// The number at a position, of which functions of Python have no names.
+/// A number argument by position, as parameters of Python functions have no names.
 fn operand(call: &mut Call<'_, '_>, at: usize) -> Result<Number> {
     let Some(argument) = call.node.arguments.get(at) else { refuse!("argument {at} is missing") };
     match call.lowered(argument)?.number() {
@@ -52,7 +52,7 @@ fn operand(call: &mut Call<'_, '_>, at: usize) -> Result<Number> {
     }
 }
 
-/// A number as a float.
+/// Converts a number to a float.
 fn real(call: &mut Call<'_, '_>, number: Number) -> Result<Real> {
     if let Some(known) = number.known() {
         return Ok(Real::Known(known));
@@ -61,7 +61,7 @@ fn real(call: &mut Call<'_, '_>, number: Number) -> Result<Real> {
     Ok(Real::Computed(call.cast(value, DType::Fp32)?))
 }
 
-/// A computed number, as an integer if torch declares one, else as a real number.
+/// Returns a computed number, as an integer if torch declares one, else as a float.
 fn give_number(call: &mut Call<'_, '_>, value: ValueId) -> SymbolicResult {
     if matches!(call.result_meta(0), Some(Meta::Int(_))) {
         let value = call.cast(value, DType::Int32)?;
@@ -192,7 +192,7 @@ fn float(call: &mut Call<'_, '_>) -> SymbolicResult {
     Ok(real(call, x)?.into())
 }
 
-/// The integer that a function leaves of a number; without an operation for it the cast cuts the fraction off.
+/// Rounds a number to an integer. Without an operation, the cast truncates.
 fn rounded(call: &mut Call<'_, '_>, known: fn(f64) -> f64, kind: Option<OpKind>) -> SymbolicResult {
     let x = operand(call, 0)?;
     if let Some(int) = x.int() {
@@ -258,7 +258,7 @@ fn sum(call: &mut Call<'_, '_>) -> SymbolicResult {
     Ok(total.into())
 }
 
-/// The axis that a size is asked of, which a scalar has not.
+/// Axis of a size query; a scalar has none.
 fn sized_axis(call: &mut Call<'_, '_>, x: ValueId) -> Result<usize> {
     match call.rank(x) {
         0 => refuse!("`self` is a scalar, which has no sizes"),
@@ -278,7 +278,7 @@ fn elements(call: &mut Call<'_, '_>) -> SymbolicResult {
     Ok(call.product(&dims)?.into())
 }
 
-/// Strides are those of a tensor without gaps: nothing else exists in Core ML.
+/// Strides of a contiguous tensor, as Core ML has no others.
 fn stride(call: &mut Call<'_, '_>) -> SymbolicResult {
     let x = call.value("self")?;
     let axis = sized_axis(call, x)?;

@@ -1,4 +1,4 @@
-//! Functions of one number, element by element.
+//! Elementwise functions of one operand.
 
 use crate::lower::prelude::*;
 
@@ -24,7 +24,7 @@ pub(crate) const ROWS: &[Row] = &[
     tensor("aten.asinh", |call| mapped(call, Builder::asinh)),
 ];
 
-/// A function of floats; integers become floats first.
+/// A function of floats; integers are converted first.
 pub(crate) fn mapped(
     call: &mut Call<'_, '_>,
     f: impl Fn(&mut Builder, ValueId) -> ValueResult,
@@ -38,7 +38,7 @@ fn plain(call: &mut Call<'_, '_>) -> ValueResult {
     call.unary(kind, x)
 }
 
-/// A function that changes no integer.
+/// A function that does not change integers.
 fn whole(call: &mut Call<'_, '_>, f: impl Fn(&mut Builder, ValueId) -> ValueResult) -> ValueResult {
     let x = call.value("self")?;
     if call.dtype(x) == DType::Fp32 { f(call, x) } else { Ok(x) }
@@ -51,7 +51,7 @@ fn abs(call: &mut Call<'_, '_>) -> ValueResult {
     }
     let y = call.unary(OpKind::Abs, x.value)?;
     match x.dtype {
-        // The magnitude of the smallest integer is beyond the largest.
+        // The magnitude of the smallest integer overflows.
         ScalarType::Int8 | ScalarType::Int16 => call.wrapped(y, x.dtype),
         _ => Ok(y),
     }
@@ -80,7 +80,7 @@ fn sign(call: &mut Call<'_, '_>) -> ValueResult {
     if dtype != DType::Fp32 {
         return Ok(y);
     }
-    // NaN has the sign 0 in torch.
+    // In torch, the sign of NaN is 0.
     calc!(call, "where(x == x, y, 0.0)", x, y)
 }
 
@@ -93,16 +93,16 @@ fn square(call: &mut Call<'_, '_>) -> ValueResult {
 }
 
 impl Builder {
-    /// `log(x + 1)`. What the sum loses of a small number is added to its logarithm; where it loses nothing, which
-    /// includes infinity and −1, the logarithm is right as it is.
+    /// `log(x + 1)`. The rounding error of the sum is added to its logarithm. If the sum is exact, which includes
+    /// infinity and −1, the logarithm needs no correction.
     fn log1p(&mut self, x: ValueId) -> ValueResult {
         let formula = "sum = x + 1.0; kept = sum - 1.0; log = log(sum); whole = log + (x - kept) / sum; \
                        where(x == kept, log, whole)";
         calc!(self, formula, x)
     }
 
-    /// `log(|x| + √(x² + 1))` with the sign of `x`. Nothing large is squared: the root is the larger of |x| and 1, times
-    /// what the smaller one adds. Of a small number, it is what exceeds 1 that counts.
+    /// `log(|x| + √(x² + 1))` with the sign of `x`. To avoid overflow, the root is the larger of |x| and 1 times a
+    /// factor. For small `x`, only the excess over 1 is computed, to keep precision.
     fn asinh(&mut self, x: ValueId) -> ValueResult {
         let formula = "size = abs(x); larger = max(size, 1.0); square = square(min(size, 1.0) / larger); \
                        root = sqrt(square + 1.0) * larger; far = size + root - 1.0; \

@@ -1,10 +1,10 @@
-//! What torchvision adds to torch.
+//! torchvision's operators.
 
 use crate::lower::prelude::*;
 
 pub(crate) const ROWS: &[Row] = &[tensor("torchvision.nms", suppression)];
 
-/// How many boxes are left is data, and so is the size of the result.
+/// The size of the result depends on the data.
 fn suppression(_: &mut Call<'_, '_>) -> ValueResult {
     Err(LoweringError::new(
         "how many boxes `nms` leaves depends on the data; Core ML's results have sizes that \

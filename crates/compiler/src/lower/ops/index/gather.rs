@@ -9,7 +9,7 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.embedding", embedding),
 ];
 
-/// The elements at indices that stand beside the tensor along an axis.
+/// Elements at indices along an axis; indices have the same rank as the tensor.
 pub(crate) fn gathered_along(
     builder: &mut Builder,
     x: ValueId,
@@ -19,7 +19,7 @@ pub(crate) fn gathered_along(
     as_numbers(builder, x, |builder, x| emit!(builder, OpKind::GatherAlongAxis, x, indices, axis))
 }
 
-/// A tensor without what lies beyond the indices along some axes, which is not looked at.
+/// Crops axes to the size of the indices, as `gather` ignores the rest.
 pub(super) fn reached(
     builder: &mut Builder,
     mut x: ValueId,
@@ -56,7 +56,7 @@ fn index_select(call: &mut Call<'_, '_>) -> ValueResult {
     gathered(call, x, indices, axis)
 }
 
-/// Rows of tables. What `padding_idx` names has no gradient, which is all that is special about it.
+/// Embedding lookup. `padding_idx` only affects gradients.
 fn embedding(call: &mut Call<'_, '_>) -> ValueResult {
     let (table, indices) = (call.value("weight")?, call.value("indices")?);
     gathered(call, table, indices, 0)

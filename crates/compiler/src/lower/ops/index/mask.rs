@@ -1,4 +1,4 @@
-//! Masks: where they are true, and what is picked or written there.
+//! Boolean masks: indices of true elements, masked selection and masked writes.
 
 use super::{as_numbers, constant_ints, gathered};
 use crate::lower::prelude::*;
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.nonzero", nonzero).only(&["default"]),
 ];
 
-/// Indices along each axis of a mask to where it is true.
+/// Indices of the true elements along each axis of a mask.
 pub(super) fn mask_places(builder: &mut Builder, mask: ValueId) -> Result<Vec<ValueId>> {
     let rank = builder.rank(mask);
     if let (Some(elements), Some(shape)) = (constant_ints(builder, mask), builder.fixed_shape(mask))
@@ -52,8 +52,7 @@ fn masked_select(call: &mut Call<'_, '_>) -> ValueResult {
     as_numbers(call, x, |builder, x| emit!(builder, OpKind::GatherNd, x, indices))
 }
 
-/// The elements of `source` one after the other where the mask is true: the how many-th each is the running sum
-/// of the mask tells.
+/// Writes elements of `source` in order to the true elements. The cumulative sum of the mask is their index.
 fn masked_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.tensor("self")?;
     let mask = call.value("mask")?;
@@ -65,7 +64,7 @@ fn masked_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     let counts = call.cast(flat, DType::Int32)?;
     let counts = call.cumulative(counts, 0)?;
     let places = call.binary(OpKind::Sub, counts, 1)?;
-    // Before the first that is true the sum is zero; what is picked there is not used.
+    // Before the first true element the sum is zero; the element gathered there is not used.
     let places = call.binary(OpKind::Maximum, places, 0)?;
     let source = call.flat(source)?;
     let picked = gathered(call, source, places, 0)?;

@@ -1,4 +1,4 @@
-//! Elements picked and written where other tensors say.
+//! Indexing by tensors: reads and writes.
 
 mod gather;
 mod mask;
@@ -17,8 +17,7 @@ use crate::lower::prelude::*;
 pub(super) const ROWS: &[&[Row]] =
     &[gather::ROWS, mask::ROWS, scatter::ROWS, sort::ROWS, tensor::ROWS, unique::ROWS, write::ROWS];
 
-/// The elements at indices along an axis, in whose place the axes of the indices are. No index counts from the
-/// end.
+/// Gathers along an axis; the axes of the indices replace it. Indices must not be negative.
 pub(crate) fn gathered(
     builder: &mut Builder,
     x: ValueId,
@@ -38,7 +37,7 @@ pub(crate) fn gathered(
     as_numbers(builder, x, |builder, x| builder.looked_up(x, indices, axis))
 }
 
-/// The elements at known places along an axis.
+/// Gathers at constant indices along an axis.
 pub(crate) fn gathered_at(
     builder: &mut Builder,
     x: ValueId,
@@ -53,7 +52,7 @@ pub(crate) fn gathered_at(
     as_numbers(builder, x, |builder, x| builder.looked_up(x, indices, axis))
 }
 
-/// The slice that takes these places, if there is one.
+/// The slice that selects these indices, if there is one.
 pub(crate) fn progression(places: &[i64]) -> Option<Range> {
     let (&first, &last) = (places.first()?, places.last()?);
     let step = places.get(1).map_or(1, |second| second - first);
@@ -65,7 +64,7 @@ pub(crate) fn progression(places: &[i64]) -> Option<Range> {
     })
 }
 
-/// Applies an operation that takes no `bool`s to the tensor as numbers.
+/// Applies an operation without `bool` support to a tensor as integers.
 pub(crate) fn as_numbers(
     builder: &mut Builder,
     x: ValueId,
@@ -77,7 +76,7 @@ pub(crate) fn as_numbers(
     if dtype == DType::Bool { builder.cast(y, dtype) } else { Ok(y) }
 }
 
-/// A tensor with elements written, or combined by `mode`, at indices along an axis. No index counts from the end.
+/// Writes elements at indices along an axis, or combines them by `mode`. Indices must not be negative.
 pub(crate) fn written_along(
     builder: &mut Builder,
     x: ValueId,

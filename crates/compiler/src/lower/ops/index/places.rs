@@ -1,14 +1,14 @@
-//! What is known about indices.
+//! Analysis of index values.
 
 use coremill_mil::infer::{KnownElements, Scalar};
 use coremill_mil::ir::Definition;
 
 use crate::lower::prelude::*;
 
-/// Chains of operations are followed so far back.
+/// Maximum depth of the search through operands.
 const MAX_DEPTH: usize = 16;
 
-/// The elements of a constant of integers or `bool`s.
+/// Elements of an integer or boolean constant.
 pub(crate) fn constant_ints(builder: &Builder, value: ValueId) -> Option<Vec<i64>> {
     let constant = builder.known(value)?;
     let bytes = constant.elements()?;
@@ -23,7 +23,7 @@ pub(crate) fn constant_ints(builder: &Builder, value: ValueId) -> Option<Vec<i64
     }
 }
 
-/// Indices of which those below zero count from the end of an axis, as ones that count from its begin.
+/// Converts negative indices, which count from the end of an axis.
 pub(crate) fn wrapped(builder: &mut Builder, indices: ValueId, extent: Int) -> ValueResult {
     if never_negative(builder, indices) {
         return Ok(indices);
@@ -42,7 +42,7 @@ pub(crate) fn wrapped(builder: &mut Builder, indices: ValueId, extent: Int) -> V
     builder.select(negative, moved, indices)
 }
 
-/// Whether no element is below zero, as far as can be told.
+/// Whether no element is known to be possibly negative.
 pub(crate) fn never_negative(builder: &Builder, value: ValueId) -> bool {
     is_never_negative(builder, value, MAX_DEPTH)
 }
@@ -81,7 +81,7 @@ fn is_never_negative(builder: &Builder, value: ValueId, depth: usize) -> bool {
             | OpKind::Shape
             | OpKind::OneHot,
         ) => true,
-        // The second result is where the elements were.
+        // The second result contains indices.
         Some(OpKind::Topk) => op.outputs.get(1) == Some(&value),
         Some(OpKind::Range1d) => holds("start") && holds("step"),
         Some(OpKind::Cast) => match op.bindings("x") {

@@ -1,4 +1,4 @@
-//! Elements written where indices beside the tensor say.
+//! Scatters: writes at indices along an axis, with indices of the tensor's rank.
 
 use super::as_numbers;
 use super::gather::reached;
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.scatter_reduce", scatter_reduce).only(&["two"]),
 ];
 
-/// What changes nothing when it is combined.
+/// Neutral element of a combination.
 pub(super) fn neutral(mode: &str, dtype: DType) -> f64 {
     match (mode, dtype) {
         ("mul", _) => 1.0,
@@ -23,7 +23,7 @@ pub(super) fn neutral(mode: &str, dtype: DType) -> f64 {
     }
 }
 
-/// What a scatter takes, all of rank 1 at least.
+/// Operands of a scatter, all of rank 1 or higher.
 struct Scatter {
     x: ValueId,
     indices: ValueId,
@@ -56,12 +56,12 @@ impl Scatter {
         Ok(Scatter { x, indices, updates, axis })
     }
 
-    /// The tensor with the updates combined with it.
+    /// Combines the updates with the tensor.
     fn combine(&self, builder: &mut Builder, x: ValueId, mode: &str) -> ValueResult {
         self.combined(builder, x, self.updates, mode, 0)
     }
 
-    /// As [`Scatter::combine`], where the axes before `from` have as many indices as elements.
+    /// Like [`Scatter::combine`], for tensors whose axes before `from` already have the size of the indices.
     fn combined(
         &self,
         builder: &mut Builder,
@@ -76,7 +76,7 @@ impl Scatter {
             if let (Some(found), Some(wanted)) = (found, wanted)
                 && wanted < found
             {
-                // Core ML wants indices for all; what has none stays out of it.
+                // Core ML requires indices for the full size of other axes, so the rest is left out.
                 let range = Range::to(Int::Known(wanted as i64));
                 let part = builder.sliced(x, at, range)?;
                 let part = self.combined(builder, part, updates, mode, at + 1)?;
@@ -90,7 +90,7 @@ impl Scatter {
         })
     }
 
-    /// The tensor with a number written wherever an index leads.
+    /// Writes a number at every index.
     fn filled(&self, builder: &mut Builder, x: ValueId, value: f64, mode: &str) -> ValueResult {
         let dims = builder.dims(self.indices)?;
         let dtype = builder.dtype(x);
@@ -99,7 +99,7 @@ impl Scatter {
     }
 }
 
-/// The result without the axis that a scalar was given.
+/// Removes the axis that was added to a scalar.
 pub(super) fn like_self(call: &mut Call<'_, '_>, y: ValueId) -> ValueResult {
     if call.result_tensor(0)?.sizes.is_empty() { call.squeeze(y, &[0]) } else { Ok(y) }
 }
@@ -146,7 +146,7 @@ fn scatter_reduce(call: &mut Call<'_, '_>) -> ValueResult {
         let own = call.full(&dims, dtype, f64::from(u8::from(includes_self)))?;
         let mut counts = scatter.filled(call, own, 1.0, "add")?;
         if !includes_self {
-            // Where nothing was written the element stays, as if it were the mean of one.
+            // Elements without updates are kept: their count becomes 1.
             let one = call.scalar_like(counts, 1.0)?;
             counts = call.binary(OpKind::Maximum, counts, one)?;
         }

@@ -1,4 +1,4 @@
-//! Elements in order.
+//! Sorting and selection.
 
 use super::gather::gathered_along;
 use crate::lower::prelude::*;
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Row] = &[
     several("aten.kthvalue", kth_value).only(&["default"]),
 ];
 
-/// All along an axis, in order, and where they were.
+/// Sorts along an axis; returns elements and indices.
 pub(super) fn sorted(
     builder: &mut Builder,
     x: ValueId,
@@ -25,13 +25,13 @@ pub(super) fn sorted(
     Ok([gathered_along(builder, x, places, axis)?, places])
 }
 
-/// `self` as numbers, which alone have an order for Core ML.
+/// `self` as a numeric tensor, as Core ML cannot sort booleans.
 pub(super) fn numbers(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     call.numeric(x)
 }
 
-/// Values and indices along the axis that `dim` is; of a scalar itself, and 0.
+/// Applies a function along `dim`. A scalar results in itself and index 0.
 fn along<'a, 'p>(
     call: &mut Call<'a, 'p>,
     of: impl FnOnce(&mut Call<'a, 'p>, ValueId, usize) -> Result<[ValueId; 2]>,
@@ -84,7 +84,7 @@ fn kth_value(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&both)
 }
 
-/// The element that is the last of so many smallest ones along an axis, and where it was.
+/// The `count`-th smallest element along an axis, and its index.
 pub(crate) fn nth_smallest(
     builder: &mut Builder,
     x: ValueId,

@@ -1,4 +1,4 @@
-//! `x[i, j]`: indices that are tensors, for several axes at once.
+//! `x[i, j]`: indexing several axes by tensors at once.
 
 use super::mask::mask_places;
 use super::{gathered, wrapped};
@@ -9,14 +9,14 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten._unsafe_index", index),
 ];
 
-/// Indices for some axes of a tensor.
+/// Index tensors of some axes.
 pub(super) struct Indices {
-    /// Axis, and indices along it.
+    /// Axis and its indices.
     pub(super) by_axis: Vec<(usize, ValueId)>,
 }
 
 impl Indices {
-    /// Those of `indices`; a mask of several axes becomes indices for each.
+    /// Reads `indices`; a mask over several axes becomes one index tensor per axis.
     pub(super) fn of(call: &mut Call<'_, '_>) -> Result<Indices> {
         let mut by_axis = Vec::new();
         let mut axis = 0;
@@ -37,8 +37,8 @@ impl Indices {
         Ok(Indices { by_axis })
     }
 
-    /// The order of the axes in which those with indices are beside each other, and the first of them: as they
-    /// are if they are beside each other, else in front.
+    /// Axis order in which the indexed axes are adjacent, and the first of them. Axes that are not adjacent move to
+    /// the front.
     fn order(&self, rank: usize) -> (Vec<usize>, usize) {
         let indexed: Vec<_> = self.by_axis.iter().map(|&(axis, _)| axis).collect();
         let first = indexed.first().copied().unwrap_or(0);
@@ -49,7 +49,7 @@ impl Indices {
         (indexed.iter().copied().chain(rest).collect(), 0)
     }
 
-    /// The tensor with the axes that have indices made one, and the indices along it.
+    /// Merges the indexed axes to one, and computes the indices along it.
     pub(super) fn joined(&self, call: &mut Call<'_, '_>, x: ValueId) -> Result<MergedIndexAxes> {
         let rank = call.rank(x);
         if self.by_axis.iter().any(|&(axis, _)| axis >= rank) {
@@ -81,19 +81,19 @@ impl Indices {
     }
 }
 
-/// A tensor with the axes that have indices made one.
+/// A tensor whose indexed axes are merged.
 pub(super) struct MergedIndexAxes {
     pub(super) x: ValueId,
-    /// Indices along the one axis.
+    /// Indices along the merged axis.
     pub(super) place: ValueId,
     pub(super) axis: usize,
-    /// The sizes before axes were made one, and the order that they were brought to.
+    /// Sizes before merging, and the axis order.
     dims: Vec<Int>,
     order: Vec<usize>,
 }
 
 impl MergedIndexAxes {
-    /// What became of the tensor, with its axes as they were.
+    /// Restores the original axes.
     pub(super) fn apart(&self, builder: &mut Builder, y: ValueId) -> ValueResult {
         let y = builder.with_sizes(y, &self.dims)?;
         builder.transpose_back(y, &self.order)

@@ -1,8 +1,8 @@
-//! What is left when everything that is there before is left out. How much that is only the running program knows.
+//! Unique elements, rows or runs. The number of results is dynamic.
 //!
-//! Elements are put in order, so that equal ones are neighbours, and the first of each run stands for it. Rows have
-//! no order in Core ML; each is compared with every other. All of it stays in `fp32`: what differs by less than
-//! `fp16` can tell apart would become one.
+//! Elements are sorted, so that equal ones are adjacent, and the first of each run represents it. Core ML cannot
+//! sort rows, so every pair of rows is compared. Everything stays in `fp32`, because values that are distinct in
+//! fp32 may be equal in `fp16`.
 
 use super::sort::{numbers, sorted};
 use super::{gathered, written_along};
@@ -14,23 +14,23 @@ pub(super) const ROWS: &[Row] = &[
     several("aten.unique_{,dim_}consecutive", consecutive),
 ];
 
-/// How many pairs of elements are compared at most to find equal rows.
+/// Maximum number of element comparisons for equal rows.
 const MAX_COMPARISONS: i64 = 1 << 24;
 
-/// What a call of this family computes beside the elements.
+/// Results of a `unique` call.
 struct Unique {
-    /// The elements or rows that are left.
+    /// The unique elements or rows.
     values: ValueId,
-    /// For each that was given the place of its equal in `values`.
+    /// For each input element, the index of its equal in `values`.
     inverse: ValueId,
     counts: ValueId,
 }
 
-/// Gives what the call asks for.
+/// Returns the results that the call requests.
 fn give(call: &Call<'_, '_>, dtype: ScalarType, unique: &Unique) -> Results {
     let wanted = |name: &str, value: ValueId| {
         let is_wanted = call.node.argument(name).is_some() && call.flag(name)?;
-        // In place of what is not wanted torch has a tensor without elements, which nothing can use.
+        // torch has an empty tensor for a result that is not requested; it cannot be used.
         let whole = LoweredValue::tensor(value, ScalarType::Int64);
         Ok(if is_wanted { whole } else { LoweredValue::Nothing })
     };
@@ -41,17 +41,17 @@ fn give(call: &Call<'_, '_>, dtype: ScalarType, unique: &Unique) -> Results {
     ])
 }
 
-/// Neighbours that are equal.
+/// Runs of equal neighbors.
 struct Runs {
-    /// Where each begins.
+    /// Start of each run.
     places: ValueId,
     counts: ValueId,
-    /// For each element the number of its run.
+    /// For each element, the number of its run.
     numbers: ValueId,
 }
 
 impl Runs {
-    /// The runs between neighbours of which it is known whether they differ.
+    /// Runs, given which neighbors differ.
     fn between(builder: &mut Builder, differ: ValueId) -> Result<Runs> {
         let differ = builder.cast(differ, DType::Int32)?;
         let one = builder.constant(Constant::int32s(&[1]));
@@ -65,20 +65,20 @@ impl Runs {
         Ok(Runs { places, counts, numbers })
     }
 
-    /// One run of one element.
+    /// A single run of one element.
     fn single(builder: &mut Builder) -> Runs {
         let mut vector = |element| builder.constant(Constant::int32s(&[element]));
         Runs { places: vector(0), counts: vector(1), numbers: vector(0) }
     }
 }
 
-/// Where a vector is not zero.
+/// Indices of the nonzero elements of a vector.
 fn set_places(builder: &mut Builder, flags: ValueId) -> ValueResult {
     let rows = builder.unary(OpKind::NonZero, flags)?;
     builder.squeeze(rows, &[1])
 }
 
-/// Which neighbours along an axis differ; none if there is one alone.
+/// Which neighbors along an axis differ; `None` for a single element.
 fn differing(builder: &mut Builder, x: ValueId, axis: usize) -> Result<Option<ValueId>> {
     let last = match *builder.extents(x).at(axis)? {
         Some(1) => return Ok(None),
@@ -106,7 +106,7 @@ fn elements(call: &mut Call<'_, '_>) -> Results {
     let differ = differing(call, line, 0)?;
     let runs = runs(call, differ)?;
     let values = gathered(call, line, runs.places, 0)?;
-    // The order names each place once, so that nothing is left of what is written over.
+    // The sort order is a permutation, so every element is overwritten.
     let inverse = written_along(call, runs.numbers, order, runs.numbers, 0, "update")?;
     let inverse = call.with_sizes(inverse, &dims)?;
     give(call, dtype, &Unique { values, inverse, counts: runs.counts })
@@ -163,13 +163,13 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
     let flat = call.with_sizes(front, &[count, length])?;
     let RowComparison { before, same } = RowComparison::of(call, flat)?;
 
-    // A row stands for its equals if none of them is above it.
+    // A row represents its equals if none of them precedes it.
     let counting = call.counting(count)?;
     let (upper, lower) = (call.expand_dims(counting, &[0])?, call.expand_dims(counting, &[1])?);
     let above = calc!(call, "same * int(upper < lower)", same, upper, lower)?;
     let repeated = call.reduced(OpKind::ReduceMax, above, &[1], false)?;
     let leads = call.binary(OpKind::Sub, 1, repeated)?;
-    // Its number is how many others come before it that stand for something.
+    // The index of a representative is the number of representatives that are smaller.
     let smaller = call.binary(OpKind::Mul, before, leads)?;
     let inverse = call.reduced(OpKind::ReduceSum, smaller, &[1], false)?;
     let leaders = set_places(call, leads)?;
@@ -182,8 +182,8 @@ fn rows(call: &mut Call<'_, '_>) -> Results {
     give(call, dtype, &Unique { values, inverse, counts })
 }
 
-/// What comes of comparing each row with every other: whether the row of the second axis comes before that of the
-/// first, and whether they are the same.
+/// Pairwise comparison of rows: whether the row of the second axis is less than the row of the first, and whether
+/// they are equal.
 struct RowComparison {
     before: ValueId,
     same: ValueId,
@@ -194,7 +194,7 @@ impl RowComparison {
         let one = builder.expand_dims(rows, &[1])?;
         let other = builder.expand_dims(rows, &[0])?;
         let differ = calc!(builder, "int(one != other)", one, other)?;
-        // The first element that differs decides: there alone one has differed so far.
+        // The first differing element decides; there the cumulative count of differences is one.
         let so_far = builder.cumulative(differ, 2)?;
         let formula = "int(so_far * differ == 1 & other < one)";
         let before = calc!(builder, formula, so_far, differ, other, one)?;

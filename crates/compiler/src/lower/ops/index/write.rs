@@ -1,4 +1,4 @@
-//! Elements written where indices along whole axes say.
+//! Writes at indices along whole axes.
 
 use super::scatter::{like_self, neutral};
 use super::tensor::Indices;
@@ -33,7 +33,7 @@ fn index_put(call: &mut Call<'_, '_>) -> ValueResult {
     joined.apart(call, y)
 }
 
-/// What a single mask does whose values are the same for every place: a choice.
+/// A single mask with values that broadcast is a selection.
 fn put_by_mask(
     call: &mut Call<'_, '_>,
     x: ValueId,
@@ -49,7 +49,7 @@ fn put_by_mask(
     }
     let rest = call.rank(x).saturating_sub(axis + call.rank(mask));
     let only_one = call.extents(values).iter().all(|&extent| extent == Some(1));
-    // Values that have an axis of their own for the places that are true are one for each of them.
+    // Values with an axis for the true elements differ per element.
     if !only_one && (axis > 0 || call.rank(values) > rest) {
         return Ok(None);
     }
@@ -62,7 +62,7 @@ fn put_by_mask(
     Ok(Some(call.expanded(y, &dims)?))
 }
 
-/// Values written at indices along an axis, in whose place the values have the axes of the indices.
+/// Writes values at indices along an axis; the axes of the indices replace it in the values.
 fn put(
     call: &mut Call<'_, '_>,
     x: ValueId,
@@ -95,12 +95,12 @@ fn put(
     written_along(call, x, place, values, axis, mode)
 }
 
-/// What is written along an axis; all of rank 1 at least.
+/// Operands of a write along an axis, all of rank 1 or higher.
 struct AxisWrite {
     x: ValueId,
     axis: usize,
     indices: ValueId,
-    /// In the type of the tensor.
+    /// The values, in the type of the tensor.
     source: ValueId,
 }
 
@@ -113,7 +113,7 @@ impl AxisWrite {
         let source = call.value("source")?;
         let dtype = call.dtype(x);
         let source = call.cast(source, dtype)?;
-        // One element may come without its axis.
+        // A single slice may lack the axis.
         let source = match call.rank(source) < call.rank(x) {
             true => call.expand_dims(source, &[axis as i32])?,
             false => source,

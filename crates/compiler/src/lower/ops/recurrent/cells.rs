@@ -1,4 +1,4 @@
-//! Recurrent layers step by step.
+//! Unrolled and looped recurrent layers.
 
 use coremill_mil::ir::{Op, Type};
 
@@ -7,21 +7,21 @@ use crate::lower::ops::index::written_along;
 use crate::lower::ops::linear::affine;
 use crate::lower::prelude::*;
 
-/// Sequences of more steps become loops: programs grow with every step that is written out.
+/// Maximum number of unrolled steps; longer sequences become loops.
 const MAX_STEPS: i64 = 64;
 
-/// The hidden states of all steps along the first axis, and the states after the last one.
+/// Hidden states of all steps along the first axis, and the final states.
 pub(super) type Run = Result<(ValueId, Vec<ValueId>)>;
 
-/// What a step computes.
+/// Kind and weights of a cell.
 pub(super) struct Cell {
     pub(super) kind: Kind,
     pub(super) weights: Weights,
 }
 
 impl Cell {
-    /// The states after a step, from what the input contributes to the gates and from the states before;
-    /// the axis of the gates is the last one.
+    /// The states after a step, from the input's contribution to the gates and the previous states. The gates are
+    /// along the last axis.
     pub(super) fn step(
         &self,
         builder: &mut Builder,
@@ -58,7 +58,7 @@ impl Cell {
         }
     }
 
-    /// All steps, from what the input contributes to their gates.
+    /// Runs all steps, given the input's contribution to their gates.
     pub(super) fn over_time(
         &self,
         builder: &mut Builder,
@@ -80,7 +80,7 @@ impl Cell {
         }
     }
 
-    /// A loop over the steps, which puts each hidden state in its place.
+    /// A loop over the steps that writes each hidden state to its index.
     fn looped(
         &self,
         builder: &mut Builder,
@@ -91,7 +91,7 @@ impl Cell {
         let hidden = builder.dims(*states.at(0)?)?;
         let mut sizes = vec![steps];
         sizes.extend(&hidden);
-        // What the loop changes is computed, so that it has the type of what replaces it.
+        // The initial value is computed, not constant, so that its type matches the loop's updates.
         let arguments = [("shape", builder.ints(&sizes)?), ("value", 0.0f32.into())];
         let outputs = builder.append_unfolded(operation(OpKind::Fill, arguments))?;
         let count = builder.int_value(steps)?;
@@ -135,7 +135,7 @@ impl Cell {
     }
 }
 
-/// What each gate is computed from.
+/// Splits concatenated gates.
 fn gates<const N: usize>(builder: &mut Builder, sum: ValueId) -> Result<[ValueId; N]> {
     let gates = builder.split_evenly(sum, N as i32, -1)?;
     gates

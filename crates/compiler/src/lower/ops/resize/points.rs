@@ -1,31 +1,31 @@
-//! Where torch places the points of a resized axis, and what they are made of.
+//! Sampling positions and weights of a resized axis, as in torch.
 
-/// The points of an axis that is resized.
+/// A resized axis of static size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Points {
     pub(super) input: i64,
     pub(super) output: i64,
-    /// The factor that torch was given; it then counts, and not the ratio of the sizes.
+    /// torch's scale factor, which overrides the ratio of the sizes.
     pub(super) factor: Option<f64>,
 }
 
-/// What each point is made of.
+/// Interpolation filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    /// Two neighbours.
+    /// Two neighbors.
     Linear,
-    /// Four neighbours.
+    /// Four neighbors.
     Cubic,
-    /// What a triangle covers, as wide as it takes to see all elements.
+    /// Triangle filter, wide enough to cover all elements (antialiased linear).
     SmoothLinear,
-    /// What a cubic covers.
+    /// Cubic filter (antialiased cubic).
     SmoothCubic,
-    /// What a windowed sinc covers.
+    /// Windowed sinc filter (antialiased Lanczos).
     SmoothLanczos,
 }
 
 impl Points {
-    /// How many elements there are to a point, without regard to corners.
+    /// Input distance of one output step, without aligned corners.
     fn scale(&self) -> f64 {
         match self.factor {
             Some(factor) if factor > 0.0 => 1.0 / factor,
@@ -33,13 +33,13 @@ impl Points {
         }
     }
 
-    /// Whether the ratio of the sizes says where points lie.
+    /// Whether the positions follow from the ratio of the sizes.
     pub(super) fn is_by_size(&self) -> bool {
         let by_size = self.input as f64 / self.output as f64;
         (self.scale() - by_size).abs() <= 1e-6 * by_size
     }
 
-    /// The element at each point, in the arithmetic that torch uses.
+    /// Nearest element to each output, in torch's arithmetic.
     pub(super) fn nearest(&self, centered: bool) -> Vec<i64> {
         let scale = match self.factor {
             Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
@@ -58,17 +58,17 @@ impl Points {
         (0..self.output).map(place).collect()
     }
 
-    /// The element at each point if every one covers as many as the others.
+    /// The element for each output of Core ML's nearest upsampling.
     pub(super) fn repeated(&self) -> Vec<i64> {
         (0..self.output).map(|at| at * self.input / self.output).collect()
     }
 
-    /// The element in the middle of what each point covers.
+    /// The element at the center of each output.
     pub(super) fn central(&self) -> Vec<i64> {
         (0..self.output).map(|at| (2 * at + 1) * self.input / (2 * self.output)).collect()
     }
 
-    /// The weights of all elements for each point, point by point.
+    /// The matrix of weights, one row per output.
     pub(super) fn matrix(&self, filter: Filter, align_corners: bool) -> Vec<f32> {
         let mut matrix = Vec::with_capacity((self.input * self.output) as usize);
         for at in 0..self.output {
@@ -84,7 +84,7 @@ impl Points {
         matrix
     }
 
-    /// How many elements there are to a point.
+    /// Input distance of one output step.
     fn step(&self, align_corners: bool) -> f64 {
         match (align_corners, self.output) {
             (false, _) => self.scale(),
@@ -147,7 +147,7 @@ impl Points {
     }
 }
 
-/// Keys' cubic of a distance.
+/// Keys' cubic kernel.
 fn cubic(distance: f64, a: f64) -> f64 {
     let x = distance;
     if x <= 1.0 {

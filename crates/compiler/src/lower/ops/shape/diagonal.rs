@@ -1,12 +1,12 @@
-//! Diagonals of matrices.
+//! Matrix diagonals.
 //!
-//! With rows one after the other, the elements of a diagonal are one more than a row apart.
+//! In a flattened matrix, the elements of a diagonal are one row plus one element apart.
 
 use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[tensor("aten.diagonal", diagonal)];
 
-/// Where the diagonal so many columns to the right of the main one lies among the elements of a matrix in a row.
+/// Range of the diagonal at `offset` in a flattened matrix. Positive offsets are right of the main diagonal.
 fn range(rows: i64, columns: i64, offset: i64) -> Result<Range, crate::error::LoweringError> {
     let (down, right) = ((-offset).max(0), offset.max(0));
     let count = (rows - down).min(columns - right);
@@ -30,7 +30,7 @@ fn diagonal(call: &mut Call<'_, '_>) -> ValueResult {
         refuse!("takes the diagonal of a matrix whose sizes are not known before the program runs");
     };
     let range = range(*rows as i64, *columns as i64, call.known_int("offset")?)?;
-    // The two axes at the end, and as one.
+    // Moves the two axes to the end and merges them.
     let mut order: Vec<_> = (0..rank).filter(|&axis| axis != first && axis != second).collect();
     let dims = call.dims(x)?;
     let mut sizes = Vec::with_capacity(rank);

@@ -1,4 +1,4 @@
-//! Elements repeated.
+//! Repetition of elements.
 
 use crate::lower::prelude::*;
 
@@ -25,8 +25,8 @@ fn repeat(call: &mut Call<'_, '_>) -> ValueResult {
     call.tiled(x, &repeats)
 }
 
-/// For counts of 2, 0 and 3: 0, 0, 2, 2, 2. What stands at a place is how many of the running sums it is not
-/// below.
+/// For counts of 2, 0 and 3: indices 0, 0, 2, 2, 2. The index at a position is the number of cumulative counts that
+/// are at most the position.
 fn interleaved_places(call: &mut Call<'_, '_>) -> ValueResult {
     let repeats = call.value("repeats")?;
     let ends = call.cumulative(repeats, 0)?;

@@ -1,10 +1,10 @@
-//! Tensors put together.
+//! Concatenation and stacking.
 
 use crate::lower::prelude::*;
 
 pub(super) const ROWS: &[Row] = &[tensor("aten.cat", concatenate), tensor("aten.stack", stack)];
 
-/// The call's tensors in the type of the result.
+/// The call's tensors, cast to the result type.
 fn parts(call: &mut Call<'_, '_>) -> Result<Vec<ValueId>> {
     let core = core_dtype(call.result_dtype()?)?;
     let tensors = call.tensors("tensors")?.into_iter();
@@ -13,7 +13,7 @@ fn parts(call: &mut Call<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn concatenate(call: &mut Call<'_, '_>) -> ValueResult {
     let mut values = parts(call)?;
-    // Vectors without elements go with tensors of any rank, as torch has always had it.
+    // As in torch, empty vectors can be concatenated with tensors of any rank.
     values.retain(|&value| !call.extents(value).contains(&Some(0)));
     let Some(&first) = values.first() else {
         refuse!("joins tensors without elements, which Core ML has none of");

@@ -1,4 +1,4 @@
-//! Tensors seen, cut, joined and filled otherwise: what moves elements and computes nothing with them.
+//! Operations that move elements without computing: reshapes, permutations, slices, padding and writes.
 
 use crate::lower::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Tensors with elements added around them, or taken off where a pad is negative.
+//! Padding, and cropping by negative widths.
 
 use crate::lower::ops::index::gathered_at;
 use crate::lower::prelude::*;
@@ -12,20 +12,20 @@ pub(super) const ROWS: &[Row] = &[
     tensor("aten.replication_pad{1,2,3}d", |call| pad(call, "padding", Mode::Replicate)),
 ];
 
-/// What is added.
+/// Contents of the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// One number everywhere.
+    /// A constant number.
     Constant,
-    /// The elements behind the edge, in reverse; the edge itself once.
+    /// Reflection without repeating the edge.
     Reflect,
-    /// The element at the edge.
+    /// The edge element.
     Replicate,
-    /// The elements at the other end.
+    /// Elements from the opposite end.
     Circular,
 }
 
-/// By the numbers that torch has for them.
+/// Modes by torch's index.
 const MODES: [(&str, Mode); 4] = [
     ("constant", Mode::Constant),
     ("reflect", Mode::Reflect),
@@ -56,7 +56,7 @@ fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> ValueResult {
     if amounts.len() % 2 != 0 || amounts.len() / 2 > rank {
         refuse!("has {} pads for a tensor of rank {rank}", amounts.len());
     }
-    // Pairs for the axes, the last one first.
+    // Pairs of widths, last axis first.
     let (pairs, _) = amounts.as_chunks::<2>();
     let pairs = (0..rank).rev().zip(pairs);
     let mut pads: Vec<_> = pairs.map(|(axis, &[before, after])| (axis, before, after)).collect();
@@ -72,10 +72,10 @@ fn pad(call: &mut Call<'_, '_>, name: &str, mode: Mode) -> ValueResult {
     }
 }
 
-/// What is added before and after the elements of an axis.
+/// Axis, width before and width after.
 type Pad = (usize, Int, Int);
 
-/// The tensor without what negative pads take off, and the pads that are left.
+/// Crops by the negative widths, and returns the remaining positive ones.
 fn cropped(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> Result<(ValueId, Vec<Pad>)> {
     let cut = |amount: Int| amount.known().map_or(0, |amount| (-amount).max(0));
     let mut x = x;
@@ -92,8 +92,7 @@ fn cropped(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> Result<(ValueId, 
     Ok((x, left))
 }
 
-/// A tensor with one number before and after its elements along some axes: axis, how many before, how many
-/// after; in ascending order.
+/// Pads axes with a number. The pads are in ascending order of axes.
 pub(super) fn padded_with(
     builder: &mut Builder,
     x: ValueId,
@@ -104,7 +103,7 @@ pub(super) fn padded_with(
     if builder.dtype(x) == DType::Fp32 {
         return emit_pad(builder, x, &pads, "constant", value as f32);
     }
-    // Core ML pads floats only.
+    // Core ML only pads floats.
     for pad in pads {
         x = pad_with(builder, x, pad, |builder, _, amount| {
             let mut dims = builder.dims(x)?;
@@ -115,7 +114,8 @@ pub(super) fn padded_with(
     Ok(x)
 }
 
-/// A tensor between what a function makes for its begin and its end: whether it is for the begin, and how much.
+/// Concatenates padding created by `run` before and after a tensor. `run` receives whether it is the leading
+/// padding, and its width.
 fn pad_with(
     builder: &mut Builder,
     x: ValueId,
@@ -143,7 +143,7 @@ fn emit_pad(
     let Some(&(first, ..)) = pads.first() else { return Ok(x) };
     let is_computed =
         |&(_, before, after): &Pad| before.known().is_none() || after.known().is_none();
-    // Amounts that are computed have to be there for all axes.
+    // Computed widths must be given for all axes.
     let first = if pads.iter().any(is_computed) { 0 } else { first };
     let mut amounts = vec![Int::Known(0); 2 * (builder.rank(x) - first)];
     for &(axis, before, after) in pads {
@@ -156,7 +156,7 @@ fn emit_pad(
 
 fn circular(builder: &mut Builder, x: ValueId, pads: &[Pad]) -> ValueResult {
     let (mut x, pads) = cropped(builder, x, pads)?;
-    // torch wraps the last axis around first, but the order makes no difference.
+    // torch pads the last axis first, but the order has no effect.
     for pad in pads {
         let extent = builder.dim(x, pad.0)?;
         x = pad_with(builder, x, pad, |builder, is_before, amount| {
@@ -194,7 +194,7 @@ fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Valu
             earlier.push((axis, before, after));
         }
     }
-    // More than there is of an axis can only be a row of copies of its edge.
+    // Padding wider than the axis repeats the edge element.
     for pad in far {
         x = pad_with(builder, x, pad, |builder, is_before, amount| {
             let range = match is_before {
@@ -209,7 +209,7 @@ fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Valu
     }
     let name = if mode == Mode::Reflect { "reflect" } else { "replicate" };
     x = emit_pad(builder, x, &last, name, 0.0)?;
-    // Core ML mirrors along the last two axes. Others become the last but one of three.
+    // Core ML reflects the last two axes only. Other axes are moved there by merging to three dimensions.
     for (axis, before, after) in earlier {
         let mut sizes = builder.dims(x)?;
         let outer = builder.product(sizes.part(..axis)?)?;
@@ -223,7 +223,7 @@ fn mirrored(builder: &mut Builder, x: ValueId, pads: &[Pad], mode: Mode) -> Valu
     Ok(x)
 }
 
-/// Core ML pads floats only; integers are picked one by one.
+/// Core ML only pads floats; reflected integers are gathered.
 fn mirrored_integers(
     builder: &mut Builder,
     x: ValueId,

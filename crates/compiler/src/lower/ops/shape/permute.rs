@@ -1,4 +1,4 @@
-//! Axes in another order, and elements in another order along them.
+//! Permutations of axes, and of elements along them.
 
 use crate::lower::prelude::*;
 
@@ -26,7 +26,7 @@ fn swap(call: &mut Call<'_, '_>) -> ValueResult {
     swapped(call, x, first, second)
 }
 
-/// A tensor with two axes in each other's place.
+/// Swaps two axes.
 fn swapped(builder: &mut Builder, x: ValueId, first: usize, second: usize) -> ValueResult {
     let mut order: Vec<_> = (0..builder.rank(x)).collect();
     if order.is_empty() {
@@ -78,7 +78,7 @@ fn roll(call: &mut Call<'_, '_>) -> ValueResult {
     Ok(y)
 }
 
-/// The elements moved along an axis, those that leave it at its end put before its begin.
+/// Rolls elements along an axis.
 fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> ValueResult {
     let extent = builder.dim(x, axis)?;
     let shift = builder.int_op(OpKind::Mod, shift, extent)?;
@@ -91,16 +91,16 @@ fn rolled(builder: &mut Builder, x: ValueId, axis: usize, shift: Int) -> ValueRe
         let head = builder.sliced(x, axis, Range::to(first))?;
         return builder.concat(&[tail, head], axis);
     }
-    // Neither part may be empty, which nobody knows here: what is taken of the tensor twice never is.
+    // Slicing a doubled tensor avoids empty parts, which computed shifts cannot rule out.
     let twice = builder.concat(&[x, x], axis)?;
     let end = builder.add_ints(first, extent)?;
     builder.sliced(twice, axis, Range::between(first, end))
 }
 
-/// Images, all axes before the last three as one.
+/// Images with merged leading axes.
 struct Images {
     x: ValueId,
-    /// What stands before the channels.
+    /// Sizes of the axes before the channels.
     before: Vec<Int>,
     batch: Int,
     channels: Int,
@@ -120,7 +120,7 @@ impl Images {
         Ok(Images { x, before: before.to_vec(), batch, channels, height, width })
     }
 
-    /// What came of them, with the axes before the channels as they were.
+    /// Reshapes the result to the original leading axes.
     fn give(self, call: &mut Call<'_, '_>, y: ValueId, image: [Int; 3]) -> ValueResult {
         let mut sizes = self.before;
         sizes.extend(image);

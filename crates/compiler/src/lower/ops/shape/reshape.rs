@@ -1,4 +1,4 @@
-//! The same elements in the same order under other dimensions, and what leaves a tensor as it is.
+//! Reshapes, and operators without effect.
 
 use crate::lower::prelude::*;
 
@@ -34,7 +34,7 @@ fn unsqueeze(call: &mut Call<'_, '_>) -> ValueResult {
     call.expand_dims(x, &[at as i32])
 }
 
-/// The bits of one type read as another; Core ML has no bits to look at, only ranges of integers.
+/// Bit casts. Core ML has no bit cast, but 8-bit types can be converted by range.
 fn reinterpret(call: &mut Call<'_, '_>) -> ValueResult {
     use ScalarType::{Bool, Int8, UInt8};
     let x = call.tensor("self")?;

@@ -1,4 +1,4 @@
-//! Parts of tensors.
+//! Slices, selections and splits.
 
 use crate::lower::prelude::*;
 
@@ -19,16 +19,16 @@ fn slice(call: &mut Call<'_, '_>) -> ValueResult {
     call.sliced(x, axis, range)
 }
 
-/// `self`, and the axis that `dim` is.
+/// `self` and the index of `dim`.
 fn along(call: &mut Call<'_, '_>) -> Result<(ValueId, usize)> {
     let x = call.value("self")?;
     Ok((x, call.axis("dim", call.rank(x))?))
 }
 
-/// The range that `start`, `end` and `step` say.
+/// Range of `start`, `end` and `step`.
 pub(super) fn range_of(call: &mut Call<'_, '_>) -> Result<Range> {
     let begin = call.optional_int("start")?.unwrap_or(Int::Known(0));
-    // The largest of 64 bits, and for programs of other tools of 32, says that there is no end.
+    // The largest 64-bit integer, or 32-bit in programs from other tools, means "to the end".
     let end = call.optional_int("end")?;
     let end = end.filter(|end| end.known().is_none_or(|end| end < i64::from(i32::MAX)));
     let step = call.known_int("step")?;
@@ -60,7 +60,7 @@ fn narrow(call: &mut Call<'_, '_>) -> ValueResult {
     call.sliced(x, axis, Range::between(begin, end))
 }
 
-/// How many parts the call gives.
+/// Number of results.
 fn parts(call: &Call<'_, '_>) -> usize {
     call.node.results().count()
 }
@@ -83,8 +83,7 @@ fn chunk(call: &mut Call<'_, '_>) -> Results {
     split(call, &vec![each; parts(call)])
 }
 
-/// A tensor without axes says how many parts there are, which the program has noted, too; a vector says where each
-/// ends.
+/// A scalar holds the number of parts, which equals the number of results. A vector holds the end of each part.
 fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
     let indices = call.value("tensor_indices_or_sections")?;
     let count = parts(call) as i64;
@@ -104,7 +103,7 @@ fn split_by_tensor(call: &mut Call<'_, '_>) -> Results {
     call.give_all(&values)
 }
 
-/// The first parts are larger by one where the extent cannot be divided.
+/// Splits into equal parts; if the size is not divisible, the first parts are larger by one.
 fn split_into(call: &mut Call<'_, '_>, sections: i64) -> Results {
     let (x, axis) = along(call)?;
     if sections < 1 {
@@ -119,7 +118,7 @@ fn split_into(call: &mut Call<'_, '_>, sections: i64) -> Results {
     split(call, &sizes)
 }
 
-/// Parts of these sizes one after the other; the last takes what is left.
+/// Splits into parts of these sizes; the last part takes the rest.
 fn split(call: &mut Call<'_, '_>, sizes: &[Int]) -> Results {
     let (x, axis) = along(call)?;
     let values = match sizes {

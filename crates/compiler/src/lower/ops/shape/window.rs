@@ -1,4 +1,4 @@
-//! Windows over tensors: sliding ones, columns of patches, and views by strides.
+//! Sliding windows, `im2col` and `col2im`, and strided views.
 
 use coremill_pt2::{Meta, Size};
 
@@ -25,13 +25,13 @@ fn unfold(call: &mut Call<'_, '_>) -> ValueResult {
     let axis = call.axis("dimension", call.rank(x))?;
     let x = call.numeric(x)?;
     let windows = emit!(call, OpKind::SlidingWindows, x, axis, size, stride = step)?;
-    // The elements of a window lie along the last axis for torch.
+    // In torch, the elements of a window are along the last axis.
     let mut order: Vec<_> = (0..call.rank(windows)).filter(|&at| at != axis + 1).collect();
     order.push(axis + 1);
     call.transpose(windows, &order)
 }
 
-/// What `im2col` and `col2im` have in common.
+/// Parameters of `im2col` and `col2im`.
 struct Patches {
     kernel: [i32; 2],
     dilation: [i32; 2],
@@ -55,23 +55,23 @@ impl Patches {
         Ok(patches)
     }
 
-    /// How many elements a patch has.
+    /// Number of elements of a patch.
     fn elements(&self) -> Result<usize> {
         checked_numel(&self.kernel)
     }
 
-    /// How many patches there are along each axis of an image.
+    /// Number of patches along an axis of an image.
     fn count(&self, axis: usize, extent: i64) -> Result<i64> {
         let room = checked(extent) + checked(*self.padding.at(axis)?) * 2 - self.reach(axis)?;
         (room.over((*self.stride.at(axis)?).into()) + 1).get()
     }
 
-    /// How far a patch reaches along an axis.
+    /// Number of elements that a patch spans along an axis.
     fn reach(&self, axis: usize) -> Result<CheckedInt> {
         Ok(checked(*self.dilation.at(axis)?) * (checked(*self.kernel.at(axis)?) - 1) + 1)
     }
 
-    /// A kernel for each element of a patch, which is 1 there and 0 elsewhere; once for each channel.
+    /// One-hot kernels: one per element of a patch, repeated for each channel.
     fn one_hot_kernels(&self, channels: usize) -> Result<Constant> {
         let each = self.elements()?;
         let mut weights =
@@ -86,7 +86,7 @@ impl Patches {
     }
 }
 
-/// The image with a batch, of one if it has none, and the number of its channels, which the program has to know.
+/// The image with a batch axis, and its static number of channels.
 fn image(builder: &mut Builder, x: ValueId) -> Result<(ValueId, i64)> {
     let x = if builder.rank(x) == 3 { builder.expand_dims(x, &[0])? } else { x };
     match builder.extents(x)[..] {
@@ -150,7 +150,7 @@ fn picked_by_convolution(
     )
 }
 
-/// Convolutions take floats; other elements are looked up, patch by patch.
+/// Convolutions require floats; other types are gathered patch by patch.
 fn picked_by_index(
     builder: &mut Builder,
     x: ValueId,
@@ -184,7 +184,7 @@ fn picked_by_index(
     gathered_at(builder, flat, &places, 2)
 }
 
-/// Adds patches where they overlap: what a transposed convolution does with them.
+/// `col2im`: a transposed convolution that sums overlapping patches.
 fn from_columns(call: &mut Call<'_, '_>) -> ValueResult {
     let x = call.value("self")?;
     let patches = Patches::of(call)?;
@@ -218,7 +218,7 @@ fn from_columns(call: &mut Call<'_, '_>) -> ValueResult {
         let found = (checked(*counts.at(at)?) - 1) * *patches.stride.at(at)? + patches.reach(at)?;
         let (begin, end) =
             (i64::from(*patches.padding.at(at)?), i64::from(*patches.padding.at(at)?) + wanted);
-        // Rows that no patch reaches are zero.
+        // Rows outside all patches are zero.
         let missing = (checked(end) - found).get()?.max(0);
         image = padded_with(call, image, &[(axis, Int::Known(0), Int::Known(missing))], 0.0)?;
         image = call.sliced(image, axis, Range::between(Int::Known(begin), Int::Known(end)))?;
@@ -226,13 +226,13 @@ fn from_columns(call: &mut Call<'_, '_>) -> ValueResult {
     Ok(if rank == 2 { call.squeeze(image, &[0])? } else { image })
 }
 
-/// A view by strides: its sizes, and where in the storage each of its elements is.
+/// A strided view: sizes, and the storage index of each element.
 struct StridedView {
     sizes: Vec<i64>,
     places: Vec<i64>,
 }
 
-/// More elements are refused: the places of all of them would be stored in the program.
+/// Maximum number of elements of a strided view, whose indices are stored in the program.
 const MAX_STRIDED_ELEMENTS: i64 = 1 << 24;
 
 impl StridedView {
@@ -256,7 +256,7 @@ impl StridedView {
     }
 }
 
-/// The elements of `self` in the order in which they are stored, and the order of the axes for that.
+/// The elements of `self` in storage order, and the axis order for it.
 fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> {
     let coremill_pt2::Argument::Value(id) = call.argument("self")? else {
         refuse!("`self` is not a tensor");
@@ -270,7 +270,7 @@ fn stored(call: &mut Call<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<usize>)> 
     };
     let mut order: Vec<_> = (0..sizes.len()).collect();
     order.sort_by_key(|&axis| std::cmp::Reverse(strides.get(axis)));
-    // Axes of one element may be anywhere.
+    // Unit axes can have any stride.
     let mut expected = 1;
     for &axis in order.iter().rev() {
         if *sizes.at(axis)? != 1 && *strides.at(axis)? != expected {

@@ -1,4 +1,4 @@
-//! Tensors with some of their elements replaced.
+//! Writes to slices.
 
 use crate::lower::high_rank::MAX_RANK;
 use crate::lower::ops::index::written_along;
@@ -28,7 +28,7 @@ fn select_scatter(call: &mut Call<'_, '_>) -> ValueResult {
     call.replaced(x, update, axis, Range::between(index, end))
 }
 
-/// `self` and `src`, the latter in the type of the former.
+/// `self`, and `src` cast to its type.
 pub(super) fn both(call: &mut Call<'_, '_>) -> Result<(ValueId, ValueId)> {
     let x = call.tensor("self")?;
     let update = call.value("src")?;
@@ -36,7 +36,7 @@ pub(super) fn both(call: &mut Call<'_, '_>) -> Result<(ValueId, ValueId)> {
 }
 
 impl Builder {
-    /// A tensor in which other elements stand along part of an axis.
+    /// Replaces a range of an axis.
     pub(crate) fn replaced(
         &mut self,
         x: ValueId,
@@ -53,7 +53,7 @@ impl Builder {
             return Ok(update);
         }
         if self.rank(x) > MAX_RANK {
-            // The axes before the one that is written to are one, and so are those behind it.
+            // Merges the axes before and after the written one.
             let dims = self.dims(x)?;
             let before = self.product(dims.part(..axis)?)?;
             let behind = self.product(dims.part(axis + 1..)?)?;
@@ -69,7 +69,7 @@ impl Builder {
             return self.written_over(x, row, axis, begin, count);
         }
         if self.opset() >= Opset::Ios18 {
-            // Where the slice ends is where the update does, whatever lies beyond the end of the tensor.
+            // The end is computed from the size of the update, as the range may exceed the tensor.
             let steps = self.mul_ints(count, Int::Known(range.step))?;
             let end = self.add_ints(begin, steps)?;
             let end = self.add_ints(end, Int::Known(1 - range.step))?;
@@ -96,7 +96,7 @@ impl Builder {
         written_along(self, x, places, update, axis, "update")
     }
 
-    /// A tensor that has the same elements at each place from one on, however many places these are: none is as good.
+    /// Fills `count` indices of an axis, starting at `begin`, with the same row. `count` may be zero.
     fn written_over(
         &mut self,
         x: ValueId,
