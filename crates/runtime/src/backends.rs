@@ -1,10 +1,10 @@
-//! What this build can run delegated parts with.
+//! Backends for delegates, included in this build.
 
 use std::sync::Arc;
 
 use crate::delegate::Backend;
 
-/// What this build runs delegated parts with, in the order in which it is tried.
+/// The available backends, in the order in which they are tried.
 pub fn backends() -> Vec<Arc<dyn Backend>> {
     let mut backends: Vec<Arc<dyn Backend>> = Vec::with_capacity(2);
     #[cfg(feature = "coreml")]
@@ -16,13 +16,13 @@ pub fn backends() -> Vec<Arc<dyn Backend>> {
     backends
 }
 
-/// Core ML; where it is not, no part can be prepared on it.
+/// Core ML. On systems without it, preparing a delegate fails.
 #[cfg(feature = "coreml")]
 pub fn core_ml() -> Arc<dyn Backend> {
     Arc::new(crate::coreml::CoreMlBackend::default())
 }
 
-/// The engine, on this machine's processor.
+/// The engine of this workspace, on the CPU.
 #[cfg(feature = "host")]
 pub fn host() -> Arc<dyn Backend> {
     Arc::new(crate::host::HostBackend::default())

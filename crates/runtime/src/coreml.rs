@@ -1,6 +1,6 @@
-//! What was delegated to Core ML, on Core ML itself.
+//! Backend that runs Core ML delegates on Core ML itself.
 //!
-//! A model is written to files once, compiled once for the machine and the compute units, and kept in a store.
+//! A model is written to disk once, compiled once per machine and set of compute units, and cached in a store.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,23 +25,23 @@ use crate::hooks::{Hooks, Span};
 use crate::value::Tensor;
 use crate::view::{OutTensor, View};
 
-/// The setting that names what may compute a model.
+/// Setting for the compute units.
 const COMPUTE_UNITS: &str = "compute_units";
 
-/// The setting that names the directory of the store.
+/// Setting for the directory of the store.
 const CACHE_DIRECTORY: &str = "cache_dir";
 
-/// What is read of a file at a time.
+/// Bytes read per step.
 const WINDOW: usize = 1 << 20;
 
 /// Runs models on Core ML.
 #[derive(Default)]
 pub(crate) struct CoreMlBackend {
-    /// By their directories.
+    /// Stores by directory.
     stores: Mutex<HashMap<PathBuf, Arc<Store>>>,
 }
 
-/// One user of a model, with states of its own.
+/// One instance of a model, with its own states.
 struct CoreMlDelegate {
     compiled: CompiledModel,
     options: LoadOptions,
@@ -49,7 +49,7 @@ struct CoreMlDelegate {
     state: Option<State>,
     inputs: Vec<String>,
     outputs: Vec<String>,
-    /// Asked for by the first run that is profiled; empty on systems that have none.
+    /// Compute plan, requested by the first profiled run; empty on systems without compute plans.
     plan: OnceLock<Plan>,
 }
 
@@ -100,7 +100,7 @@ impl Backend for CoreMlBackend {
 }
 
 impl CoreMlBackend {
-    /// The store in a directory, or that of the user.
+    /// The store in a directory, or the user's default store.
     fn store(&self, directory: Option<&str>) -> Result<Arc<Store>> {
         let root = directory.map(PathBuf::from).or_else(Store::default_root);
         let Some(root) = root else {
@@ -118,17 +118,17 @@ impl CoreMlBackend {
     }
 }
 
-/// A text among the settings of a delegate; the first counts.
+/// A string setting of a delegate; the first occurrence takes precedence.
 fn setting<'s>(specs: &'s [CompileSpec], key: &str) -> Result<Option<&'s str>> {
     let Some(spec) = specs.iter().find(|spec| spec.key == key) else { return Ok(None) };
     match std::str::from_utf8(&spec.value) {
-        // Some writers end it as C does.
+        // Some writers append a NUL byte.
         Ok(text) => Ok(Some(text.trim_end_matches('\0'))),
         Err(_) => fail!("the setting `{key}` is not text"),
     }
 }
 
-/// Names that stand twice are one input or output, as in ExecuTorch.
+/// Removes duplicates. As in ExecuTorch, a repeated name is a single input or output.
 fn once(names: &[String]) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for name in names {
@@ -139,7 +139,7 @@ fn once(names: &[String]) -> Vec<String> {
     seen
 }
 
-/// Hash of a model's content. Bytes of unchanged files are not read again.
+/// Hash of a model's content. Unchanged files are not read again.
 fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
     let files = model_files(directory)?;
     let place = place_of(&files);
@@ -162,13 +162,13 @@ fn content_of(store: &Store, directory: &Directory) -> Result<Vec<u8>> {
     let parts = hashes.iter().flat_map(|(path, hash)| [path.as_bytes(), &hash[..]]);
     let content = Key::new(parts).to_string().into_bytes();
     if let Some(place) = &place {
-        // Without it the bytes are read again next time.
+        // If this fails, the bytes are read again next time.
         let _ = store.set_value(place, &content);
     }
     Ok(content)
 }
 
-/// Key of the location and times of a model's bytes, if they are in files.
+/// Cache key made of the location and times of the model's bytes, if they are in files.
 fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<Key> {
     let mut spans = vec!["content".to_owned()];
     for &(path, data) in files {
@@ -185,7 +185,7 @@ fn place_of(files: &[(&str, &coremill_pte::ByteRope)]) -> Option<Key> {
     Some(Key::new(&spans))
 }
 
-/// The file, and when anything about it changed, which nobody can set.
+/// Identity of a file and its change time, which user programs cannot set.
 #[cfg(unix)]
 fn changed(metadata: &fs::Metadata) -> String {
     use std::os::unix::fs::MetadataExt;
@@ -198,7 +198,7 @@ fn changed(_: &fs::Metadata) -> String {
     String::new()
 }
 
-/// The files of the model in a payload, by their paths in it.
+/// The model's files in a payload, by path.
 fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::ByteRope)>> {
     let found = [COMPILED, PACKAGE].into_iter().map(|root| directory.below(root));
     match found.into_iter().find(|files| !files.is_empty()) {
@@ -207,8 +207,8 @@ fn model_files(directory: &Directory) -> Result<Vec<(&str, &coremill_pte::ByteRo
     }
 }
 
-/// Writes the model of a payload into a directory, and says where it is. Bytes go from file to file where the system can
-/// do that; none are gathered in memory.
+/// Writes the model of a payload to a directory and returns its path. Bytes are copied from file to file if the
+/// system supports it, and are never collected in memory.
 fn write_model(
     directory: &Directory,
     place: &Path,
@@ -218,7 +218,7 @@ fn write_model(
     let model = place.join(root);
     let write = || -> io::Result<()> {
         fs::create_dir_all(&model)?;
-        // Names were checked when the directory was read: none leads out of it.
+        // Reading the directory has checked that no path leads outside.
         for empty in directory.empty_below(root) {
             fs::create_dir_all(model.join(empty))?;
         }
@@ -238,7 +238,7 @@ fn write_model(
 
 /// Appends bytes to a file.
 fn copy(part: &Buffer, file: &mut File) -> io::Result<()> {
-    // The handle of the mapping has a position that others use, so the file is opened anew, if it is still there.
+    // The mapping's file handle has a shared position, so the file is reopened if it still exists.
     let opened = part.file_span().and_then(|span| {
         let source = File::open(span.path).ok()?;
         same_file(&source, span.file).then_some((source, span))
@@ -359,7 +359,8 @@ impl Delegate for CoreMlDelegate {
 }
 
 impl CoreMlDelegate {
-    /// The time of a run by operations, in order. Core ML times none of them: each gets the share that it estimates.
+    /// Per-operation times of a run, in order. Core ML only measures the total, which is distributed by its cost
+    /// estimates.
     fn spans(&self, start: Instant, elapsed: Duration) -> Vec<Span> {
         let planned = || coremill_coreml::plan(&self.compiled.path(), &self.options);
         let plan = self.plan.get_or_init(|| planned().unwrap_or_default());
@@ -387,7 +388,7 @@ impl CoreMlDelegate {
     }
 }
 
-/// An output in the memory of a method.
+/// An output in the method's memory.
 struct Place<'o, 'm> {
     name: &'o str,
     dtype: DType,
@@ -406,7 +407,7 @@ impl coremill_coreml::Output for Place<'_, '_> {
     }
 
     fn memory(&mut self, shape: &[usize]) -> std::result::Result<TensorMut<'_>, String> {
-        // Core ML has no scalars at its edge.
+        // Core ML's interface has no scalars.
         let is_scalar = self.out.sizes.is_empty() && shape == [1];
         let resized = self.out.resize(if is_scalar { &[] } else { shape });
         resized.map_err(|error| error.message().to_owned())?;
@@ -454,7 +455,7 @@ impl From<coremill_coreml::Error> for Error {
     }
 }
 
-/// An error of the delegate's model.
+/// Prefixes an error with "the model".
 fn of_model(error: impl Into<Error>) -> Error {
     error.into().about("the model")
 }

@@ -10,42 +10,41 @@ use crate::limits::Limits;
 use crate::value::Tensor;
 use crate::view::{OutTensor, View};
 
-/// What runs the parts of methods that were delegated to it.
+/// A backend that runs delegated parts of methods.
 pub trait Backend: Send + Sync {
-    /// The name by which programs ask for it, `CoreMLBackend` for instance.
+    /// Backend id in programs, such as `CoreMLBackend`.
     fn id(&self) -> &str;
 
-    /// Makes what a method was compiled to ready to run. Each method that is loaded has its own, which keeps
-    /// its states.
+    /// Prepares a delegated part for execution. Each loaded method has its own delegate, with its own states.
     fn prepare(&self, part: &DelegatedPart<'_>) -> Result<Box<dyn Delegate>>;
 }
 
-/// What a backend is given.
+/// A delegated part of a method, and how to prepare it.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegatedPart<'a> {
-    /// The whole program, which also holds what parts share.
+    /// The whole program, including data shared by its delegates.
     pub program: &'a Program,
-    /// The method that calls the part.
+    /// The method that calls the delegate.
     pub method: &'a str,
-    /// What the backend made when the program was lowered, and its settings.
+    /// Payload and settings created when the program was lowered.
     pub delegate: &'a coremill_pte::program::Delegate,
-    /// The most threads that it should use; 0 stands for one for each processor.
+    /// Maximum number of threads; 0 selects one per processor.
     pub threads: usize,
-    /// Whether each result is to be rounded to its type, as a device does that stores it.
+    /// Whether to round each result to its type, like a device that stores it.
     pub rounded: bool,
-    /// What it may ask for.
+    /// Resource limits.
     pub limits: Limits,
 }
 
-/// A part of a method that a backend runs.
+/// A prepared delegate.
 pub trait Delegate: Send {
-    /// How many of a call's tensors are read; the others are written.
+    /// Number of arguments that are read; the remaining ones are written.
     fn inputs(&self) -> usize;
 
-    /// Runs it. Outputs are resized before they are written, where their shapes are dynamic.
+    /// Runs the delegate. Outputs with dynamic shapes are resized before they are written.
     fn execute(&mut self, inputs: &[View<'_>], outputs: &mut [OutTensor<'_>]) -> Result<()>;
 
-    /// The same, while something looks on, which is told what the delegate knows.
+    /// Runs the delegate and reports to the hooks.
     fn execute_with(
         &mut self,
         inputs: &[View<'_>],
@@ -55,50 +54,50 @@ pub trait Delegate: Send {
         self.execute(inputs, outputs)
     }
 
-    /// What it takes, gives and keeps; nothing if it cannot tell.
+    /// The delegate's inputs, outputs and states; empty if unknown.
     fn interface(&self) -> Interface {
         Interface::default()
     }
 
-    /// What it keeps from run to run, by name.
+    /// The states by name.
     fn states(&self) -> Result<Vec<(String, Tensor)>> {
         Ok(Vec::new())
     }
 
-    /// Sets what it keeps under one of these names, to a tensor of the same type and sizes.
+    /// Sets a state to a tensor of the same type and sizes.
     fn set_state(&mut self, name: &str, _value: &Tensor) -> Result<()> {
         Err(Error::new(unknown_name("state", name, [""; 0])).with_kind(ErrorKind::Input))
     }
 
-    /// Sets everything that it keeps back to what it was at first.
+    /// Resets all states to their initial values.
     fn reset(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What a delegate takes, gives and keeps.
+/// Inputs, outputs and states of a delegate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// What it reads, in the order in which it is given.
+    /// Inputs, in the order of the arguments.
     pub inputs: Vec<Feature>,
-    /// What it writes, likewise.
+    /// Outputs, in the order of the arguments.
     pub outputs: Vec<Feature>,
-    /// What it keeps from run to run.
+    /// States kept between runs.
     pub states: Vec<Feature>,
 }
 
-/// A tensor at the edge of a model.
+/// An input, output or state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// The name.
+    /// Name of the tensor.
     pub name: String,
-    /// The type of the elements.
+    /// Element type.
     pub scalar_type: ScalarType,
-    /// The least and the largest extent of each dimension; the largest may be unbounded.
+    /// Minimum and maximum size of each dimension; the maximum may be unbounded.
     pub extents: Vec<(usize, Option<usize>)>,
 }
 
-/// The backend of a name among several.
+/// Finds a backend by its id.
 pub(crate) fn find(backends: &[Arc<dyn Backend>], id: &str) -> Result<Arc<dyn Backend>> {
     match backends.iter().find(|backend| backend.id() == id) {
         Some(backend) => Ok(Arc::clone(backend)),

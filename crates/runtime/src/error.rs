@@ -69,7 +69,7 @@ impl Error {
         self
     }
 
-    /// Prefixes the message with what it is about: an input, a model.
+    /// Prefixes the message with a subject, such as an input or a model.
     pub(crate) fn about(mut self, subject: impl fmt::Display) -> Error {
         self.0.detail.message = format!("{subject}: {}", self.0.detail.message);
         self
@@ -88,7 +88,7 @@ impl Error {
         self
     }
 
-    /// Blames the program, unless the error is of another kind already.
+    /// Changes the kind to [`ErrorKind::Load`], unless it was already specific.
     pub(crate) fn of_load(mut self) -> Error {
         if self.0.kind == ErrorKind::Run {
             self.0.kind = ErrorKind::Load;
@@ -158,7 +158,7 @@ pub(crate) use fail;
 /// Returns an error unless a condition holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)*) => {
-        // Not negated: comparisons with NaN do not hold either way.
+        // The condition is not negated, because comparisons with NaN are false either way.
         if $condition {
         } else {
             $crate::error::fail!($($message)*);

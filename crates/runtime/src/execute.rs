@@ -1,4 +1,4 @@
-//! Runs methods, instruction by instruction.
+//! Execution of methods, instruction by instruction.
 
 use std::time::Instant;
 
@@ -58,7 +58,7 @@ impl Method {
     fn set_input(&mut self, place: usize, value: &Value) -> Result {
         let index = self.inputs[place];
         let EValue::Tensor(slot) = &mut self.values[index] else {
-            // Programs are made for one value of what is not a tensor; it has become part of them.
+            // Inputs other than tensors are compiled into the program, so only the compiled value is valid.
             let planned = self.planned(index);
             let same = match (planned, value) {
                 (Some(PlannedValue::Null), Value::None | Value::String(_)) => true,
@@ -117,13 +117,13 @@ impl Method {
         }
     }
 
-    /// What the program says of a value.
+    /// Description of a value in the program.
     pub(crate) fn planned(&self, index: usize) -> Option<&PlannedValue> {
         let plan = self.program.shared.program.plans.iter().find(|plan| plan.name == self.name);
         plan?.values.get(index)
     }
 
-    /// What there is to tell of an instruction that was just performed.
+    /// Profile entry of an instruction that was just executed.
     fn span(&self, step: &Step, start: Instant) -> Option<Span> {
         let elapsed = start.elapsed();
         let (read, written, nested) = match step {
@@ -133,7 +133,7 @@ impl Method {
                     arguments.split_at(self.delegates[*delegate].delegate.inputs());
                 (read, written, true)
             }
-            // They only say what happens next.
+            // These instructions only direct the control flow or alias memory.
             Step::View { .. } | Step::Move { .. } | Step::JumpFalse { .. } | Step::Free => {
                 return None;
             }
@@ -148,13 +148,13 @@ impl Method {
             start,
             elapsed,
             operations: 0,
-            // What is delegated counts for itself.
+            // A delegate reports its own memory traffic.
             bytes: if nested { 0 } else { read.iter().chain(written).map(length).sum() },
             nested,
         })
     }
 
-    /// Performs an instruction, and says which one is next.
+    /// Executes an instruction, and returns the index of the next one.
     fn step(&mut self, chain: usize, index: usize, hooks: &mut Hooks<'_>) -> Result<usize> {
         let Method { program, values, spaces, delegates, chains, seed, .. } = self;
         match &chains[chain][index] {
@@ -184,7 +184,7 @@ impl Method {
         Ok(index + 1)
     }
 
-    /// A value for the caller; what the method writes in the next run is copied.
+    /// A value for the caller. Data that the next run would overwrite is copied.
     pub(crate) fn value(&self, index: usize, nested: bool) -> Result<Value> {
         Ok(match &self.values[index] {
             EValue::Null => Value::None,
@@ -217,7 +217,7 @@ impl Method {
         })
     }
 
-    /// A tensor where it lies.
+    /// A tensor in the method's memory.
     pub(crate) fn view(&self, index: usize) -> Result<View<'_>> {
         let slot = tensor(&self.values, index)?;
         let length = slot.length();
@@ -231,7 +231,7 @@ impl Method {
     }
 }
 
-/// The elements of a tensor in another order of dimensions.
+/// The elements of a tensor in another dimension order.
 fn reordered(view: View, order: &[u8]) -> Result<Buffer> {
     let mut bytes = vec![0; view.bytes.len()];
     let sizes = view.sizes.to_vec();
@@ -263,13 +263,13 @@ fn ints(values: &[EValue], list: &[usize]) -> Result<Vec<i64>> {
     list.iter().map(int).collect()
 }
 
-/// The bytes of a value that lies in the program, or with the caller.
+/// Bytes of a value that is stored in the program or by the caller.
 fn shared(buffer: &Buffer, index: usize, length: usize) -> Result<&[u8]> {
     let bytes = buffer.as_bytes().get(..length);
     bytes.ok_or_else(|| Error::new(format!("value %{index} is too large")))
 }
 
-/// The part of a space in which a tensor lies, if it lies in one.
+/// The arena region of a tensor, if it is stored in an arena.
 fn part(tensor: &TensorValue, length: usize) -> Option<Part> {
     match tensor.place {
         Place::Space { space, offset } => Some(Part { space, range: offset..offset + length }),
@@ -277,7 +277,7 @@ fn part(tensor: &TensorValue, length: usize) -> Option<Part> {
     }
 }
 
-/// Looks tensors up while others are written.
+/// Read access to tensors while others are being written.
 struct Reader<'r, 'a> {
     divided: &'r SplitArena<'a>,
 }
@@ -324,8 +324,8 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 }
 
-/// Calls `run` with tensors to write, while those that are read can be looked up. Who would write what is
-/// read gets memory beside it, which is copied back.
+/// Calls `run` with the tensors to write, and read access to the inputs. An output that overlaps an input is written
+/// to temporary memory and copied back.
 fn with_tensors(
     inputs: &[usize],
     outputs: &[usize],
@@ -391,7 +391,7 @@ fn with_tensors(
     Ok(())
 }
 
-/// The parts of spaces in which what is read lies.
+/// The arena regions of the inputs.
 fn read_parts(values: &[EValue], inputs: &[usize]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut add = |index: usize| {
@@ -416,7 +416,7 @@ fn call(
     spaces: &mut [AlignedBuffer],
     (machine, seed): (&Machine, u64),
 ) -> Result {
-    // What a kernel changes is not read through another argument.
+    // An argument that a kernel mutates is not read through another argument.
     let is_read = |place: usize| kernel.inputs().as_bytes().get(place) != Some(&b'M');
     let read: Vec<usize> = inputs
         .iter()
@@ -448,7 +448,7 @@ fn call(
     Ok(())
 }
 
-/// Makes a tensor lie where another does, with other sizes.
+/// Makes a tensor an alias of another one's memory, with other sizes.
 fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Result {
     let source = tensor(values, from)?.clone();
     let EValue::Ints(list) = &values[sizes] else {
@@ -473,7 +473,7 @@ fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Res
     Ok(())
 }
 
-/// Whether a condition holds: a truth value, or a tensor of nothing but true ones.
+/// Evaluates a condition: a boolean, or a tensor whose elements are all true.
 fn is_true(values: &[EValue], spaces: &mut [AlignedBuffer], index: usize) -> Result<bool> {
     match &values[index] {
         EValue::Scalar(Scalar::Bool(value)) => Ok(*value),

@@ -1,4 +1,4 @@
-//! Tensors that lie in files of their own.
+//! Tensors stored in separate files (`.ptd`).
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use coremill_pte::{ByteRope, ExternalData};
 
 use crate::error::{Error, Result};
 
-/// The elements of tensors by their names, mapped from the file.
+/// Reads named tensors, whose elements are mapped from the file.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, ByteRope)>> {
     let file = ExternalData::read(path);
     let file = file.map_err(|error| Error::from(error).about(path.display()))?;

@@ -2,7 +2,7 @@
 
 pub use coremill_tensor::{Span, self_times};
 
-/// The operation with which [`Hooks::observe`] is shown the inputs of a model.
+/// Operation name under which [`Hooks::observe`] reports the inputs of a model.
 pub const INPUT: &str = "input";
 
 #[cfg(feature = "host")]
@@ -12,6 +12,6 @@ pub use coremill_engine::Hooks;
 #[cfg(not(feature = "host"))]
 #[derive(Default)]
 pub struct Hooks<'h> {
-    /// Collects the time of each instruction, and of each operation within delegates.
+    /// Receives the time of each instruction, and of each operation within delegates.
     pub profile: Option<&'h mut Vec<Span>>,
 }

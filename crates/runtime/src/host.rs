@@ -1,4 +1,4 @@
-//! What was delegated to Core ML, on the engine of this workspace.
+//! Backend that runs Core ML delegates on the engine of this workspace.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,25 +23,25 @@ use crate::number::{Compute, is_floating};
 use crate::value::Tensor;
 use crate::view::{OutTensor, View};
 
-/// Runs models on this machine's processor. Methods that share a model share its weights.
+/// Runs models on the CPU. Methods that share a model share its weights.
 #[derive(Default)]
 pub(crate) struct HostBackend {
     engines: Mutex<HashMap<Source, Engine>>,
 }
 
-/// Where in a program a model lies.
+/// Location of a model in a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Source {
-    /// By the place among what delegates are given.
+    /// Index among the delegates' payloads.
     Data(u32),
-    /// By name.
+    /// Name among the named data.
     Named(String),
 }
 
-/// One user of a model, with states of its own.
+/// One instance of a model, with its own states.
 struct HostDelegate {
     session: Session,
-    /// Which of the function's inputs a call gives, in order.
+    /// Indices of the function's inputs, in the order of the call.
     inputs: Vec<usize>,
     outputs: Vec<usize>,
 }
@@ -60,7 +60,7 @@ impl Backend for HostBackend {
         let function = payload.function().unwrap_or(engine.default_function());
         let session = engine.session(function);
         let session = session.map_err(of_model)?;
-        // Names that stand twice are one input or output, as in ExecuTorch.
+        // As in ExecuTorch, a repeated name is a single input or output.
         let once = |names: &[String]| -> Vec<String> {
             let mut seen = Vec::new();
             for name in names {
@@ -115,13 +115,13 @@ impl From<verify::Report> for Error {
     }
 }
 
-/// An error of the delegate's model.
+/// Prefixes an error with "the model".
 fn of_model(error: impl Into<Error>) -> Error {
     error.into().about("the model")
 }
 
 impl HostBackend {
-    /// The model, loaded if no other part has done so.
+    /// The model, loaded on first use by any delegate.
     fn engine(&self, part: &DelegatedPart<'_>, payload: &Payload) -> Result<Engine> {
         let source = match &payload.reference {
             Some(reference) => Source::Named(reference.key.clone()),
@@ -186,7 +186,7 @@ impl Delegate for HostDelegate {
                 observe(INPUT, &self.session.inputs()[*port].name, &Value::Array(input.to_array()));
             }
         }
-        // From the order of the call to that of the function.
+        // Reorders the inputs from the call to the function.
         let mut taken: Vec<Option<Input>> = self.session.inputs().iter().map(|_| None).collect();
         for (port, input) in self.inputs.iter().zip(given.drain(..)) {
             taken[*port] = Some(input);
@@ -254,8 +254,8 @@ impl Delegate for HostDelegate {
 }
 
 impl HostDelegate {
-    /// Brings outputs to the sizes that the results will have, where that is known, and gives the memory of those
-    /// whose elements can be written there, by the function's outputs.
+    /// Resizes outputs to the sizes of the results if these are known, and returns the memory of the outputs that
+    /// can be written directly, by output of the function.
     fn targets<'o>(
         &self,
         inputs: &[Input<'_>],
@@ -264,7 +264,7 @@ impl HostDelegate {
     ) -> Result<Vec<Option<&'o mut [f32]>>> {
         let ports = self.session.outputs();
         let mut targets: Vec<Option<&mut [f32]>> = ports.iter().map(|_| None).collect();
-        // Who looks on has each operation performed by itself, which gives memory of its own.
+        // An observed run executes each operation separately, with its own memory.
         let fits = |(port, input): (&FeatureSpec, &Input)| port.accepts_shape(input.shape());
         if observed || !self.session.inputs().iter().zip(inputs).all(fits) {
             return Ok(targets);
@@ -276,7 +276,7 @@ impl HostDelegate {
             let name = &ports[port].name;
             let Some(shape) = &shapes[port] else { continue };
             resize(out, shape).map_err(|error| error.about(format_args!("output `{name}`")))?;
-            // A narrower type is rounded on the way to one that is wider.
+            // Narrower results are rounded when they are converted to the output's type.
             let is_fp32 = ports[port].ty.as_tensor().is_some_and(|ty| ty.dtype == DType::Fp32);
             if is_fp32 && out.dtype == ScalarType::Float && out.is_contiguous() {
                 targets[port] = bytemuck::try_cast_slice_mut(out.bytes()).ok();
@@ -286,7 +286,7 @@ impl HostDelegate {
     }
 }
 
-/// What a port takes or gives; none where that is not a tensor that programs have.
+/// Describes an input or output; `None` if it is not a tensor type of ExecuTorch.
 fn feature(port: &FeatureSpec) -> Option<Feature> {
     let ty = port.ty.as_tensor()?;
     let flexibility = port.description.as_ref().and_then(|description| match &description.ty {
@@ -315,14 +315,14 @@ fn feature(port: &FeatureSpec) -> Option<Feature> {
     })
 }
 
-/// An input as the model takes it: where it lies if it is of the model's type, else converted without a loss that
-/// the types do not imply. Floats are rounded to halves; an integer that does not fit is an error.
+/// Converts an input for the model. Elements of the model's type are used in place. Floats are rounded to fp16 if
+/// the model requires it; an integer out of range is an error.
 fn to_input<'v>(view: &View<'v>, port: &FeatureSpec) -> Result<Input<'v>> {
     let Some(ty) = port.ty.as_tensor() else {
         fail!("the model's input is a `{}`; expected a tensor", port.ty);
     };
     Compute::of(view.dtype)?;
-    // Core ML has no scalars at its edge.
+    // Core ML's interface has no scalars.
     let shape = match view.sizes {
         [] if ty.rank() == 1 => &[1],
         sizes => sizes,
@@ -372,14 +372,14 @@ fn to_input<'v>(view: &View<'v>, port: &FeatureSpec) -> Result<Input<'v>> {
     Ok(Input::Array(Array::ints(dtype, shape, numbers)))
 }
 
-/// The elements as integers, in the order of the dimensions. Floats have to be whole.
+/// The elements as integers, in dimension order. Floats must be integers.
 fn whole_numbers(view: &View) -> Result<Vec<i64>> {
     if !is_floating(view.dtype) {
         return Ok(view.contiguous::<i64>());
     }
     let floats = view.contiguous::<f64>();
     let whole = |float: f64| {
-        // The bounds are those of integers that floats of 64 bits hold.
+        // Up to 2⁵³ every integer is a 64-bit float.
         let is_whole = float.fract() == 0.0 && float.abs() <= (1u64 << 53) as f64;
         ensure!(is_whole, "the element {float} is not an integer, which the model takes");
         Ok(float as i64)
@@ -387,7 +387,7 @@ fn whole_numbers(view: &View) -> Result<Vec<i64>> {
     floats.into_iter().map(whole).collect()
 }
 
-/// The integers of a type; none for what is not a type of integers. Those that are wider than 32 bits are held in 32.
+/// Range of an integer type; `None` for other types. Wider types are held in 32 bits.
 fn range_of(dtype: DType) -> Option<std::ops::RangeInclusive<i64>> {
     Some(match dtype {
         DType::Bool => 0..=1,
@@ -401,7 +401,7 @@ fn range_of(dtype: DType) -> Option<std::ops::RangeInclusive<i64>> {
     })
 }
 
-/// Brings an output to the shape of a result.
+/// Resizes an output to the shape of a result.
 fn resize(out: &mut OutTensor, shape: &[usize]) -> Result<()> {
     match (shape, out.sizes.is_empty()) {
         ([1], true) => out.resize(&[]),
@@ -409,13 +409,13 @@ fn resize(out: &mut OutTensor, shape: &[usize]) -> Result<()> {
     }
 }
 
-/// An output as the program takes it.
+/// Writes a result to an output of the program.
 fn write(array: &Array, out: &mut OutTensor) -> Result<()> {
     Compute::of(out.dtype)?;
     resize(out, array.shape())?;
     let integers = out.dtype.dtype().and_then(|dtype| {
         let range = range_of(dtype)?;
-        // What models compute in 32 bits is written to 64.
+        // Results computed in 32 bits may be written to 64 bits.
         Some(if dtype == DType::Int64 { i64::MIN..=i64::MAX } else { range })
     });
     let is_bool = out.dtype == ScalarType::Bool;
@@ -463,7 +463,7 @@ mod tests {
         OutTensor::new(dtype, sizes.to_vec(), order, bytes, true, None).expect("an output")
     }
 
-    /// What is given to the engine lies at the caller's addresses.
+    /// Inputs and outputs are used in the caller's memory.
     #[test]
     fn inputs_and_outputs_are_used_where_they_lie() {
         let program = "program(1.3) {

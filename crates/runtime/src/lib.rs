@@ -1,9 +1,8 @@
-//! Runs ExecuTorch programs on this machine.
+//! Runtime for ExecuTorch programs.
 //!
-//! [`Program::load`] maps a `.pte` file; a [`Method`] of it has its own memory and runs as often as it is
-//! asked to. What was delegated to Core ML runs on Core ML where there is one (feature `coreml`), otherwise on the
-//! engine of this workspace (feature `host`); what was not is computed by [kernels](operators()) that agree with
-//! ExecuTorch's own.
+//! [`Program::load`] maps a `.pte` file. A [`Method`] has its own memory and can run any number of times. Core ML
+//! delegates run on Core ML if it is available (feature `coreml`), otherwise on the engine of this workspace
+//! (feature `host`). All other calls run on [kernels](operators()) that agree with ExecuTorch's own.
 //!
 //! ```no_run
 //! use coremill_runtime::{Program, Tensor, Value};
@@ -17,15 +16,15 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `program` | [`Program`]: what a file holds |
-//! | `method`, `slot`, `execute` | [`Method`]: what one run needs, how instructions are performed, and what comes out |
+//! | `program` | [`Program`]: a loaded file |
+//! | `method`, `slot`, `execute` | [`Method`]: memory, values and execution of instructions |
 //! | `names` | names of inputs and outputs |
-//! | `state` | what a method keeps from run to run |
-//! | `memory`, `view` | the arenas of a plan, and tensors in them that kernels read and write |
+//! | `state` | states that a method keeps between runs |
+//! | `memory`, `view` | arenas, and tensors in them |
 //! | `operators` | ATen operators by family, as ExecuTorch defines them |
-//! | `delegate`, `coreml`, `host` | what runs delegated parts |
-//! | `hooks` | what looks on |
-//! | `external` | tensors in files of their own |
+//! | `delegate`, `coreml`, `host` | backends of delegated parts |
+//! | `hooks` | observers of a run |
+//! | `external` | tensors in separate files |
 
 mod backends;
 #[cfg(feature = "coreml")]
@@ -64,17 +63,17 @@ pub use program::{LoadOptions, Program, ValueSpec};
 pub use value::{Tensor, Value};
 pub use view::{OutTensor, ResizeFn, View};
 
-/// The Rust of the documentation, compiled with the tests.
+/// The Rust examples of the documentation, compiled with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/apple.md")]
 mod page {}
 
-/// The operators that there are kernels for, each with a letter for each of its arguments.
+/// Operators with kernels. The signature has one letter per argument.
 ///
-/// `T` is a tensor, `M` one that is also written; `L` tensors, `O` tensors of which some are missing; `I` an
-/// integer or an enumeration, `B` a truth value, `D` a float, `S` a number, `C` text; `N` integers, `A` truth
-/// values, `F` floats or nothing. Lower case stands for what may be nothing. Behind `>` come outputs: `T` a
-/// tensor, `L` tensors, `V` one that becomes a view.
+/// `T` is a tensor, `M` a tensor that is also written, `L` a list of tensors, `O` a list of optional tensors, `I` an
+/// integer or an enumeration, `B` a boolean, `D` a float, `S` a number, `C` a string, `N` integers, `A` booleans and
+/// `F` optional floats. A lowercase letter is an optional argument. Outputs follow `>`: `T` is a tensor, `L` a list
+/// of tensors, `V` a tensor that becomes a view.
 pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
     operators::all().map(|kernel| (kernel.name, kernel.signature()))
 }

@@ -1,18 +1,16 @@
-//! What a program may ask for.
+//! Resource limits of a program.
 
-/// The most dimensions of a tensor, as in ExecuTorch.
+/// Maximum rank of a tensor, as in ExecuTorch.
 pub const MAX_RANK: usize = 16;
 
-/// What a program may ask for.
+/// Resource limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most bytes that the memory of a method may take.
+    /// Maximum size of a method's memory in bytes.
     pub memory: u64,
-    /// The most instructions that one execution may perform, and the most operations that each of its delegates may
-    /// at a time.
+    /// Maximum number of instructions per execution, and of operations per call of a delegate.
     pub instructions: u64,
-    /// The most bytes of weights that are kept a second time, in the order in which kernels read them; beyond, they
-    /// are brought into that order at each call.
+    /// Maximum size in bytes of weights cached in the kernels' layout. Further weights are rearranged on each call.
     pub packed: u64,
 }
 

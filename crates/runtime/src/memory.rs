@@ -1,7 +1,7 @@
-//! The memory of a method: arenas, in which tensors lie where the plan says.
+//! Memory of a method: arenas with planned tensor offsets.
 //!
-//! Plans may be forged. Whether a tensor lies within its arena is checked when the method is loaded; tensors
-//! that overlap are harmless, because a kernel that would read what it writes gets a copy to write to.
+//! Plans are untrusted. Loading a method checks that each tensor is inside its arena. Overlapping tensors are
+//! harmless, because an output that overlaps an input is written to a copy.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use coremill_kernels::Arena;
 
 use crate::error::{Result, ensure, fail};
 
-/// Memory whose parts are aligned for all types of elements.
+/// Memory aligned for all element types.
 pub(crate) struct AlignedBuffer {
     words: Arena,
     length: usize,
 }
 
 impl AlignedBuffer {
-    /// Zeroed memory, of which the system only gives what is touched.
+    /// Zeroed memory. The system allocates pages on first access.
     pub(crate) fn new(length: usize) -> Result<AlignedBuffer> {
         match Arena::reserve(length.div_ceil(size_of::<f32>())) {
             Some(words) => Ok(AlignedBuffer { words, length }),
@@ -37,7 +37,7 @@ impl AlignedBuffer {
     }
 }
 
-/// A part of a space.
+/// A region of an arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) space: usize,
@@ -54,16 +54,16 @@ impl Part {
     }
 }
 
-/// All memory, some of it taken out to be written.
+/// All arenas, with some regions split off for writing.
 pub(crate) struct SplitArena<'a> {
-    /// The parts to write, in the order in which they were asked for.
+    /// The regions to write, in the requested order.
     pub(crate) written: Vec<&'a mut [u8]>,
-    /// What remains of each space, by where it begins.
+    /// The remaining regions of each arena, by start offset.
     rest: Vec<Vec<(usize, &'a [u8])>>,
 }
 
 impl<'a> SplitArena<'a> {
-    /// Takes parts out that do not overlap.
+    /// Splits off regions, which must not overlap.
     pub(crate) fn new(spaces: &'a mut [AlignedBuffer], parts: &[Part]) -> Result<SplitArena<'a>> {
         let mut written: Vec<Option<&'a mut [u8]>> = parts.iter().map(|_| None).collect();
         let mut rest = Vec::with_capacity(spaces.len());
@@ -97,7 +97,7 @@ impl<'a> SplitArena<'a> {
         Ok(SplitArena { written, rest })
     }
 
-    /// A part that is not written.
+    /// A region that is not written.
     pub(crate) fn read(&self, part: &Part) -> Result<&'a [u8]> {
         if part.range.is_empty() {
             return Ok(&[]);

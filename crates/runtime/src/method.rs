@@ -17,7 +17,7 @@ use crate::slot::{EValue, Origin, Place, TensorValue};
 use crate::value::Value;
 use crate::view::View;
 
-/// A method that is ready to run. It has its own memory, so what it keeps from run to run is its own, too.
+/// A method that is ready to run. It has its own memory and states.
 pub struct Method {
     pub(crate) program: Program,
     pub(crate) name: String,
@@ -30,7 +30,7 @@ pub struct Method {
     pub(crate) seed: u64,
 }
 
-/// An instruction with all that it refers to looked up.
+/// An instruction with resolved references.
 pub(crate) enum Step {
     Kernel {
         kernel: &'static Kernel,
@@ -55,12 +55,12 @@ pub(crate) enum Step {
         condition: usize,
         target: usize,
     },
-    /// Memory belongs to the method, and is given back with it.
+    /// No effect: memory is freed with the method.
     Free,
 }
 
 impl Step {
-    /// What the step is called in errors.
+    /// Name of the step in errors.
     pub(crate) fn name<'a>(&self, delegates: &'a [PreparedDelegate]) -> &'a str {
         match self {
             Step::Kernel { kernel, .. } => kernel.name,
@@ -79,7 +79,7 @@ pub(crate) struct PreparedDelegate {
 }
 
 impl Program {
-    /// Loads a method: gives it memory, and prepares what it delegates.
+    /// Loads a method: allocates its memory and prepares its delegates.
     pub fn method(&self, name: &str) -> Result<Method> {
         let (index, _) = self.plan(name)?;
         Method::new(self.clone(), index).map_err(|error| error.of_load().of_method(name))
@@ -124,7 +124,7 @@ impl Method {
         let inputs = plan.inputs.iter().map(index).collect::<Result<Vec<usize>>>()?;
         let outputs = plan.outputs.iter().map(index).collect::<Result<Vec<usize>>>()?;
         let chains = resolve(plan)?;
-        // What kernels write and the plan has no place for gets one of its own.
+        // Kernel outputs without planned memory get memory of their own.
         for step in chains.iter().flatten() {
             let written = match step {
                 Step::Kernel { outputs, .. } => &outputs[..],
@@ -157,41 +157,40 @@ impl Method {
         Ok(Method { program, name, values, inputs, outputs, chains, spaces, delegates, seed })
     }
 
-    /// The method's name.
+    /// Name of the method.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it takes.
+    /// Descriptions of the inputs.
     pub fn inputs(&self) -> Result<Vec<ValueSpec>> {
         self.program.inputs(&self.name)
     }
 
-    /// What it gives.
+    /// Descriptions of the outputs.
     pub fn outputs(&self) -> Result<Vec<ValueSpec>> {
         self.program.outputs(&self.name)
     }
 
-    /// The names of its inputs and outputs: see [`Program::names`].
+    /// Names of the inputs and outputs; see [`Program::names`].
     pub fn names(&self) -> Result<(Vec<String>, Vec<String>)> {
         self.program.names(&self.name)
     }
 
-    /// Runs the method. Inputs that the plan has no place for are used where they lie.
+    /// Runs the method. Inputs without planned memory are used in place, without a copy.
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>> {
         self.execute_in_place(inputs)?.values()
     }
 
-    /// Runs the method, and leaves its results where they are: they can be looked at there, or written to memory of
-    /// the caller's.
+    /// Runs the method, and returns the results in the method's own memory, to view or to copy.
     pub fn execute_in_place(&mut self, inputs: &[Value]) -> Result<Results<'_>> {
         self.execute_with(inputs, &mut Hooks::default())
     }
 
-    /// The same, while something looks on.
+    /// Runs the method in place, and reports to the hooks.
     pub fn execute_with(&mut self, inputs: &[Value], hooks: &mut Hooks<'_>) -> Result<Results<'_>> {
         let result = self.run(inputs, hooks);
-        // Zeros stand where a file has become too short, whatever came of it.
+        // A truncated file reads as zeros, which invalidates the results.
         let files = self.program.shared.files.check();
         files
             .map_err(|error| Error::new(error.to_string()).with_source(error))
@@ -201,7 +200,7 @@ impl Method {
     }
 }
 
-/// A number that no other run began with, probably.
+/// A random seed.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -239,7 +238,7 @@ fn slot(value: &PlannedValue) -> EValue {
     }
 }
 
-/// Gives a tensor its place.
+/// Assigns memory to a tensor.
 fn load(
     tensor: &PlannedTensor,
     program: &Program,
@@ -312,7 +311,7 @@ fn load(
     Ok(TensorValue { dtype, sizes, order, dynamic: is_dynamic(tensor), capacity: length, place })
 }
 
-/// Writes what a tensor holds at first.
+/// Writes the initial value of a tensor.
 fn put(place: Place, initial: &Buffer, spaces: &mut [AlignedBuffer]) -> Result<Place> {
     if let Place::Space { space, offset } = place {
         let target = &mut spaces[space].bytes_mut()[offset..][..initial.len()];
@@ -324,7 +323,7 @@ fn put(place: Place, initial: &Buffer, spaces: &mut [AlignedBuffer]) -> Result<P
     Ok(place)
 }
 
-/// Looks up what the instructions of a plan refer to.
+/// Resolves the references of a plan's instructions.
 fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
     let mut missing: Vec<String> = Vec::new();
     let found: Vec<Option<&'static Kernel>> = plan
@@ -384,7 +383,7 @@ fn resolve(plan: &ExecutionPlan) -> Result<Vec<Vec<Step>>> {
     Ok(chains)
 }
 
-/// A call of a kernel: what it reads by the places of the schema, what it writes, where a number goes.
+/// A kernel call: inputs by position in the schema, outputs, and the value that receives a returned number.
 fn kernel_step(
     kernel: &'static Kernel,
     arguments: &[ValueId],
@@ -423,7 +422,7 @@ fn kernel_step(
                 }
             }
             ('L', _) => fail!("value %{index} is written; it is not a list of tensors"),
-            // An output that nobody wants may be nothing where several are written.
+            // One of several outputs may be absent if it is unused.
             _ => outputs.push(tensor(index)?),
         }
     }
@@ -431,39 +430,38 @@ fn kernel_step(
     Ok(Step::Kernel { kernel, inputs, outputs, result })
 }
 
-/// What a run of a method gave. Nothing is copied before it is asked for.
+/// Results of a run, in the method's memory. Nothing is copied until requested.
 pub struct Results<'m> {
     pub(crate) method: &'m Method,
 }
 
 impl<'m> Results<'m> {
-    /// How many there are.
+    /// Number of results.
     pub fn len(&self) -> usize {
         self.method.outputs.len()
     }
 
-    /// Whether there are none.
+    /// Whether the method has no results.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A result of its own.
+    /// Copies a result.
     pub fn value(&self, index: usize) -> Result<Value> {
         self.method.value(self.slot(index)?, true)
     }
 
-    /// All of them, each of its own.
+    /// Copies all results.
     pub fn values(&self) -> Result<Vec<Value>> {
         (0..self.len()).map(|index| self.value(index)).collect()
     }
 
-    /// A tensor where the method has it.
+    /// A tensor result in the method's memory.
     pub fn view(&self, index: usize) -> Result<View<'m>> {
         self.method.view(self.slot(index)?)
     }
 
-    /// Writes a tensor's elements, in the order of its dimensions, to where the caller wants them, and gives its sizes.
-    /// There may be room for more.
+    /// Copies a tensor's elements to `memory` in dimension order, and returns its sizes. `memory` may be larger.
     pub fn copy_to(&self, index: usize, memory: &mut [u8]) -> Result<&'m [usize]> {
         let view = self.view(index)?;
         let length = view.bytes().len();

@@ -1,15 +1,15 @@
-//! Elements as numbers: the types that kernels compute in, and how others become those.
+//! Conversion between element types and the types that kernels compute in.
 //!
-//! Kernels compute in `f32` for floats of up to 32 bits, in `f64` for doubles, in `i64` for integers and
-//! truth values; elements are converted on the way in and out. Conversions are those of C++ on x86, where a
-//! float that no integer can hold becomes the smallest one.
+//! Kernels compute floats of up to 32 bits in `f32`, doubles in `f64`, and integers and booleans in `i64`. Elements
+//! are converted on load and store. Conversions follow C++ on x86, which converts a float out of the integer range
+//! to the smallest integer.
 
 use coremill_pte::program::ScalarType;
 use half::{bf16, f16};
 
 use crate::error::{Result, fail};
 
-/// A number among the arguments of a kernel.
+/// A number argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Int(i64),
@@ -49,7 +49,7 @@ pub(crate) fn long(value: f64) -> i64 {
     if (-END..END).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-/// `static_cast<int32_t>` of a float; narrower types take its lower bits.
+/// `static_cast<int32_t>` of a float; narrower types use its lower bits.
 fn int(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
 }
@@ -73,7 +73,7 @@ pub(crate) fn size_of(dtype: ScalarType) -> usize {
     dtype.bytes() as usize
 }
 
-/// The type that two types have in common, as PyTorch promotes them.
+/// PyTorch's type promotion of two tensors.
 pub(crate) fn promote(left: ScalarType, right: ScalarType) -> Result<ScalarType> {
     use ScalarType::*;
     if left == right {
@@ -108,8 +108,7 @@ pub(crate) fn promote(left: ScalarType, right: ScalarType) -> Result<ScalarType>
     })
 }
 
-/// The type that a tensor's type and a number have in common: the number only counts if it is of another
-/// kind.
+/// PyTorch's type promotion of a tensor and a number: the number only matters if it is of a higher category.
 pub(crate) fn promote_scalar(dtype: ScalarType, scalar: Scalar) -> ScalarType {
     match scalar {
         _ if is_complex(dtype) => dtype,
@@ -119,8 +118,8 @@ pub(crate) fn promote_scalar(dtype: ScalarType, scalar: Scalar) -> ScalarType {
     }
 }
 
-/// Whether elements of one type may be written as another: nothing goes from complex to real, from float to
-/// integer, or to truth values.
+/// Whether elements of one type may be written as another. Conversions from complex to real, from float to integer,
+/// and from numbers to booleans are not allowed.
 pub(crate) fn can_cast(from: ScalarType, to: ScalarType) -> bool {
     if is_complex(from) && !is_complex(to) {
         return false;
@@ -131,7 +130,7 @@ pub(crate) fn can_cast(from: ScalarType, to: ScalarType) -> bool {
     from == ScalarType::Bool || to != ScalarType::Bool
 }
 
-/// What kernels compute in.
+/// Computation type of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compute {
     F32,
@@ -150,13 +149,13 @@ impl Compute {
         })
     }
 
-    /// The float type that functions of floats are computed in.
+    /// Computation type of floating-point functions.
     pub(crate) fn float_of(dtype: ScalarType) -> Compute {
         if dtype == ScalarType::Double { Compute::F64 } else { Compute::F32 }
     }
 }
 
-/// Runs code with a type alias for what is computed in.
+/// Runs code with a type alias for the computation type.
 macro_rules! compute {
     ($compute:expr, $N:ident => $body:expr) => {
         match $compute {
@@ -177,7 +176,7 @@ macro_rules! compute {
 }
 pub(crate) use compute;
 
-/// Runs code with a type alias for the float type that is computed in.
+/// Runs code with a type alias for the floating-point computation type.
 macro_rules! compute_float {
     ($compute:expr, $N:ident => $body:expr) => {
         match $compute {
@@ -194,18 +193,18 @@ macro_rules! compute_float {
 }
 pub(crate) use compute_float;
 
-/// A type that kernels compute in.
+/// A computation type.
 pub(crate) trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
     const ZERO: Self;
     const ONE: Self;
-    /// The least value, minus infinity for floats.
+    /// The minimum: negative infinity for floats.
     const LEAST: Self;
-    /// The greatest value, infinity for floats.
+    /// The maximum: infinity for floats.
     const GREATEST: Self;
 
-    /// Converts elements, as many as there is place for.
+    /// Converts elements to `target`, filling it.
     fn load(dtype: ScalarType, bytes: &[u8], target: &mut [Self]);
-    /// Converts elements back, as many as there are.
+    /// Converts all elements of `source` back.
     fn store(source: &[Self], dtype: ScalarType, bytes: &mut [u8]);
     fn of(scalar: Scalar) -> Self;
     fn of_f64(value: f64) -> Self;
@@ -215,15 +214,15 @@ pub(crate) trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
     fn subtract(self, other: Self) -> Self;
     fn multiply(self, other: Self) -> Self;
-    /// The quotient, truncated for integers; of a division by 0, 0 for integers.
+    /// Quotient, truncated for integers. An integer divided by 0 is 0.
     fn divide(self, other: Self) -> Self;
 
-    /// What arithmetic in a narrower integer type leaves of an integer. Floats stay as they are.
+    /// Wraps an integer to a narrower type. Floats are unchanged.
     fn wrap_to(self, _dtype: ScalarType) -> Self {
         self
     }
 
-    /// One element.
+    /// Reads one element.
     fn at(dtype: ScalarType, bytes: &[u8], index: usize) -> Self {
         let size = size_of(dtype);
         let mut value = [Self::ZERO];
@@ -237,12 +236,12 @@ pub(crate) trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
         Self::store(&[self], dtype, &mut bytes[index * size..][..size]);
     }
 
-    /// The smaller one; NaN where one is.
+    /// The smaller number; NaN if either is NaN.
     fn least(self, other: Self) -> Self {
         if self.is_nan() || (self < other && !other.is_nan()) { self } else { other }
     }
 
-    /// The larger one; NaN where one is.
+    /// The larger number; NaN if either is NaN.
     fn greatest(self, other: Self) -> Self {
         if self.is_nan() || (self > other && !other.is_nan()) { self } else { other }
     }
@@ -252,7 +251,7 @@ pub(crate) trait Number: Copy + Default + PartialOrd + Send + Sync + 'static {
     }
 }
 
-/// Converts elements of some width, which the optimizer turns into vector instructions.
+/// Converts elements of a given width in a loop that the compiler vectorizes.
 macro_rules! elements {
     ($bytes:expr, $target:expr, $E:ty, $size:literal, |$element:ident| $convert:expr) => {
         for (target, source) in $target.iter_mut().zip($bytes.chunks_exact($size)) {
@@ -292,7 +291,7 @@ macro_rules! load {
             ScalarType::UInt16 => elements!($bytes, $target, u16, 2, |e| e as $N),
             ScalarType::UInt32 => elements!($bytes, $target, u32, 4, |e| e as $N),
             ScalarType::UInt64 => elements!($bytes, $target, u64, 8, |e| e as $N),
-            // Views are only made of types that can be computed with before elements are loaded.
+            // Views are only created for types that can be computed with.
             _ => $target.fill(<$N>::ZERO),
         }
     };

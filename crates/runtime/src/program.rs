@@ -16,23 +16,23 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::limits::Limits;
 use crate::operators::{Cache, Machine};
 
-/// How a program is to be run.
+/// Options for loading a program.
 #[derive(Clone, Default)]
 pub struct LoadOptions {
-    /// Files with the elements of tensors that are not in the program: `.ptd`.
+    /// Files with tensors that are not in the program (`.ptd`).
     pub data: Vec<PathBuf>,
-    /// What runs the parts that were delegated, beside the backends that this crate has.
+    /// Backends that take precedence over the backends of this crate.
     pub backends: Vec<Arc<dyn Backend>>,
-    /// How many threads share the work; 0 stands for one for each processor.
+    /// Number of threads; 0 selects one per processor.
     pub threads: usize,
-    /// Whether what is delegated rounds each result to its type, as a device does that stores it; otherwise floats are
-    /// kept in 32 bits.
+    /// Whether delegates round each result to its type, like a device that stores it. Otherwise floats are kept in
+    /// 32 bits.
     pub rounded: bool,
-    /// What the program may ask for.
+    /// Resource limits.
     pub limits: Limits,
 }
 
-/// A program in memory. Clones share it; any number of threads may run methods of it at once.
+/// A program in memory. Clones share it, and threads may run methods concurrently.
 #[derive(Clone)]
 pub struct Program {
     pub(crate) shared: Arc<ProgramInner>,
@@ -41,10 +41,10 @@ pub struct Program {
 pub(crate) struct ProgramInner {
     pub(crate) program: coremill_pte::Program,
     pub(crate) external: HashMap<String, ByteRope>,
-    /// Where all of it lies.
+    /// Files that contain the program's data.
     pub(crate) files: Files,
     pub(crate) backends: Vec<Arc<dyn Backend>>,
-    /// Made when the first kernel is called.
+    /// Created when the first kernel is called.
     machine: OnceLock<Machine>,
     pub(crate) threads: usize,
     pub(crate) rounded: bool,
@@ -64,31 +64,31 @@ impl ProgramInner {
     }
 }
 
-/// What a method takes or gives, in order.
+/// Description of an input or output of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueSpec {
     /// A tensor.
     Tensor {
-        /// The type of its elements.
+        /// Element type.
         scalar_type: ScalarType,
-        /// The dimensions; where they change, the largest.
+        /// Sizes; for dynamic dimensions the maximum.
         sizes: Vec<usize>,
-        /// The dimensions in the order in which they lie in memory, the outermost first.
+        /// Dimensions in memory order, outermost first.
         dim_order: Vec<u8>,
-        /// Whether the sizes change from run to run.
+        /// Whether sizes vary between runs.
         dynamic: bool,
     },
-    /// Something else; inputs have to be just this, which the program was made with.
+    /// A constant. An input must have this value, which the program was compiled for.
     Fixed(PlannedValue),
 }
 
 impl Program {
-    /// Loads a program from a file, which is mapped: it must not be shortened while the program is in use.
+    /// Loads a program from a file. The file is mapped and must not be truncated while the program is in use.
     pub fn load(path: impl AsRef<Path>) -> Result<Program> {
         Program::load_with(path, LoadOptions::default())
     }
 
-    /// The same, with options.
+    /// Loads a program from a file with options.
     pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Program> {
         let path = path.as_ref();
         let program = coremill_pte::read(path);
@@ -96,7 +96,7 @@ impl Program {
         Program::new(program, options)
     }
 
-    /// Prepares a program that was read, or made.
+    /// Loads a program from memory.
     pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
         let LoadOptions { data, backends, threads, rounded, limits } = options;
         let mut external = HashMap::new();
@@ -104,7 +104,7 @@ impl Program {
             let tensors = crate::external::read(path)?;
             external.extend(tensors);
         }
-        // What this machine runs comes last, so that callers can put something else in its place.
+        // The built-in backends come last, so that callers can override them.
         let backends = backends.into_iter().chain(crate::backends::backends()).collect();
         let machine = OnceLock::new();
         let named = program.named_data.iter().map(|named| &named.data);
@@ -115,23 +115,23 @@ impl Program {
         Ok(Program { shared: Arc::new(shared) })
     }
 
-    /// The names of the methods.
+    /// Names of the methods.
     pub fn methods(&self) -> impl Iterator<Item = &str> {
         self.shared.program.plans.iter().map(|plan| &*plan.name)
     }
 
-    /// What was read.
+    /// The parsed file.
     pub fn source(&self) -> &coremill_pte::Program {
         &self.shared.program
     }
 
-    /// What a method takes, without loading it.
+    /// Inputs of a method, without loading it.
     pub fn inputs(&self, method: &str) -> Result<Vec<ValueSpec>> {
         let plan = self.plan(method)?.1;
         plan.inputs.iter().map(|id| port(plan, id.index())).collect()
     }
 
-    /// What a method gives, without loading it.
+    /// Outputs of a method, without loading it.
     pub fn outputs(&self, method: &str) -> Result<Vec<ValueSpec>> {
         let plan = self.plan(method)?.1;
         plan.outputs.iter().map(|id| port(plan, id.index())).collect()
@@ -162,7 +162,7 @@ fn port(plan: &ExecutionPlan, index: usize) -> Result<ValueSpec> {
     })
 }
 
-/// The sizes of a tensor that the program plans.
+/// Sizes of a planned tensor.
 pub(crate) fn sizes(tensor: &PlannedTensor) -> Result<Vec<usize>> {
     let sizes: Vec<i64> = tensor.sizes.iter().map(|size| i64::from(*size)).collect();
     crate::view::sizes_of(&sizes)

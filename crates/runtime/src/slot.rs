@@ -1,4 +1,4 @@
-//! What the values of a method are while it runs.
+//! Values of a running method.
 
 use coremill_pte::program::ScalarType;
 use coremill_tensor::Buffer;
@@ -12,7 +12,7 @@ pub(crate) enum EValue {
     Null,
     Scalar(Scalar),
     Text(String),
-    /// Integers, each a value of its own.
+    /// Integers, each of which is a value by index.
     Ints(Vec<usize>),
     Doubles(Vec<f64>),
     Bools(Vec<bool>),
@@ -20,49 +20,48 @@ pub(crate) enum EValue {
     Tensors(Vec<Option<usize>>),
 }
 
-/// A tensor at run time.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorValue {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: Vec<u8>,
     pub(crate) dynamic: bool,
-    /// The bytes that the sizes may need at most.
+    /// Maximum size in bytes.
     pub(crate) capacity: usize,
     pub(crate) place: Place,
 }
 
-/// Where elements lie.
+/// Location of a tensor's elements.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Nowhere yet: the caller says where.
+    /// Not set yet: supplied by the caller.
     Unset,
-    /// In a space of the method.
+    /// In an arena of the method.
     Space { space: usize, offset: usize },
-    /// In the program, or with the caller; nobody writes there.
+    /// In the program or in the caller's memory; read-only.
     Shared {
         buffer: Buffer,
-        /// Where in the program; none if it lies with the caller.
+        /// Location in the program; `None` for the caller's memory.
         origin: Option<Origin>,
     },
 }
 
-/// What in a program or beside it holds the elements of a tensor.
+/// Location of a constant tensor's elements in the program or in an external file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
-    /// A constant, by its number.
+    /// A constant, by index.
     Constant(u32),
-    /// A tensor of another file, by its name.
+    /// A tensor of an external file, by name.
     External(String),
 }
 
 impl TensorValue {
-    /// The bytes of all elements.
+    /// Size of the elements in bytes.
     pub(crate) fn length(&self) -> usize {
         self.sizes.iter().product::<usize>() * size_of(self.dtype)
     }
 
-    /// The tensor with these bytes.
+    /// A view of the tensor with these bytes.
     pub(crate) fn view<'v>(&'v self, bytes: &'v [u8]) -> View<'v> {
         View { dtype: self.dtype, sizes: &self.sizes, order: &self.order, bytes }
     }

@@ -1,4 +1,4 @@
-//! What a method keeps from run to run.
+//! States that a method keeps between runs.
 
 use coremill_io::unknown_name;
 use coremill_pte::program::Value as PlannedValue;
@@ -9,21 +9,20 @@ use crate::slot::{EValue, Place, TensorValue};
 use crate::value::Tensor;
 use crate::view::OutTensor;
 
-/// Where a state lies.
+/// Location of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StateStorage {
-    /// With the method, as a value.
+    /// A value of the method.
     Value(usize),
-    /// With a delegate, under its own name.
+    /// A state of a delegate, by its name there.
     Delegate(usize, String),
 }
 
 impl Method {
-    /// What the method and its delegates keep from run to run, by name.
+    /// The states of the method and its delegates, by name.
     ///
-    /// Buffers have the name that they have in the module if the program tells, and `value_N` otherwise, where `N` is
-    /// the number of their value. A state of a delegate is called as there; with `delegate_N.` before it if something
-    /// else has that name.
+    /// A buffer has its name in the module if the program contains it, otherwise `value_N` with the index of its
+    /// value. A delegate's state has its name in the delegate, prefixed with `delegate_N.` if the name is taken.
     pub fn states(&self) -> Result<Vec<(String, Tensor)>> {
         let state = |(name, held): (String, StateStorage)| {
             let tensor = match &held {
@@ -41,7 +40,7 @@ impl Method {
         self.held()?.into_iter().map(state).collect()
     }
 
-    /// Sets a state to a tensor of its type and sizes.
+    /// Sets a state to a tensor of the same type and sizes.
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<()> {
         let held = self.held()?;
         let Some((_, found)) = held.iter().find(|(known, _)| known == name) else {
@@ -76,7 +75,7 @@ impl Method {
         crate::operators::copy_elements(view, &mut out)
     }
 
-    /// The states, by name.
+    /// The states and their locations.
     fn held(&self) -> Result<Vec<(String, StateStorage)>> {
         let mut held: Vec<(String, StateStorage)> = Vec::new();
         for index in self.kept() {
@@ -99,8 +98,8 @@ impl Method {
         Ok(held)
     }
 
-    /// The tensors in the memory of the method that are read before anything has written them, inputs aside. What an
-    /// instruction changes it reads, too.
+    /// Tensors in the method's memory that are read before they are written, without inputs. In-place instructions
+    /// read the tensor that they change.
     fn kept(&self) -> Vec<usize> {
         let mut is_known = vec![false; self.values.len()];
         self.inputs.iter().for_each(|index| is_known[*index] = true);

@@ -6,18 +6,18 @@ use coremill_tensor::Buffer;
 use crate::error::{Result, ensure};
 use crate::view::{View, check_order, length};
 
-/// What methods are given and give back.
+/// An input or output value of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// No value.
     None,
     /// An integer.
     Int(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A float.
     Double(f64),
-    /// Text.
+    /// A string.
     String(String),
     /// A tensor.
     Tensor(Tensor),
@@ -25,9 +25,9 @@ pub enum Value {
     Ints(Vec<i64>),
     /// Floats.
     Doubles(Vec<f64>),
-    /// Truth values.
+    /// Booleans.
     Bools(Vec<bool>),
-    /// Tensors, of which some may be missing.
+    /// Tensors, some of which may be missing.
     Tensors(Vec<Option<Tensor>>),
 }
 
@@ -40,7 +40,7 @@ impl Value {
         }
     }
 
-    /// What kind of value it is, for people.
+    /// Description of the kind of value, for errors.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::None => "nothing",
@@ -57,7 +57,7 @@ impl Value {
     }
 }
 
-/// Elements and their shape. Clones share the elements.
+/// A tensor. Clones share the elements.
 #[derive(Clone, PartialEq)]
 pub struct Tensor {
     scalar_type: ScalarType,
@@ -67,13 +67,13 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A contiguous tensor, its elements one after the other as they lie in a file.
+    /// A contiguous tensor, with the elements in little-endian row-major order.
     pub fn new(scalar_type: ScalarType, sizes: Vec<usize>, data: Buffer) -> Result<Tensor> {
         let dim_order = (0..sizes.len()).map(|axis| axis as u8).collect();
         Tensor::with_order(scalar_type, sizes, dim_order, data)
     }
 
-    /// A tensor whose dimensions lie in memory in an order, the outermost first.
+    /// A tensor with a dimension order in memory, outermost first.
     pub fn with_order(
         scalar_type: ScalarType,
         sizes: Vec<usize>,
@@ -101,12 +101,12 @@ impl Tensor {
         Tensor::new(ScalarType::Long, sizes, Buffer::from(bytes))
     }
 
-    /// The elements of a tensor of 32-bit floats, in the order of the dimensions.
+    /// Elements of a tensor of 32-bit floats, in dimension order.
     pub fn to_floats(&self) -> Result<Vec<f32>> {
         self.elements(ScalarType::Float, f32::from_le_bytes)
     }
 
-    /// The elements of a tensor of 64-bit integers, in the order of the dimensions.
+    /// Elements of a tensor of 64-bit integers, in dimension order.
     pub fn to_integers(&self) -> Result<Vec<i64>> {
         self.elements(ScalarType::Long, i64::from_le_bytes)
     }
@@ -122,32 +122,32 @@ impl Tensor {
         Ok(bytes.as_chunks().0.iter().map(|element| read(*element)).collect())
     }
 
-    /// The type of the elements.
+    /// Element type.
     pub fn scalar_type(&self) -> ScalarType {
         self.scalar_type
     }
 
-    /// The dimensions.
+    /// Sizes of the dimensions.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// The dimensions in the order in which they lie in memory, the outermost first.
+    /// Dimensions in memory order, outermost first.
     pub fn dim_order(&self) -> &[u8] {
         &self.dim_order
     }
 
-    /// The elements' bytes, as they lie in memory.
+    /// Bytes of the elements in memory order.
     pub fn data(&self) -> &Buffer {
         &self.data
     }
 
-    /// The elements' bytes in the order of the dimensions.
+    /// Bytes of the elements in dimension order.
     pub fn contiguous_bytes(&self) -> std::borrow::Cow<'_, [u8]> {
         self.view().contiguous_bytes()
     }
 
-    /// The tensor, to read.
+    /// A view of the tensor.
     pub fn view(&self) -> View<'_> {
         View {
             dtype: self.scalar_type,

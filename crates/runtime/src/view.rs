@@ -1,4 +1,4 @@
-//! What kernels read and write: elements in the memory of a method, with their shape.
+//! Tensor views that kernels read and write.
 
 use coremill_pte::program::ScalarType;
 
@@ -6,34 +6,34 @@ use crate::error::{Result, ensure};
 use crate::limits::MAX_RANK;
 use crate::number::{Number, size_of};
 
-/// A tensor that is read. Elements lie densely in the order of the dimensions.
+/// A tensor to read. Its elements are dense in the given dimension order.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: &'a [usize],
     pub(crate) order: &'a [u8],
-    /// As many bytes as the sizes say.
+    /// Bytes of the elements; the length matches the sizes.
     pub(crate) bytes: &'a [u8],
 }
 
-/// Finds memory for so many elements in the sizes given: for those whose memory grows with them.
+/// Allocates memory for an output when its sizes change.
 pub type ResizeFn<'a> = Box<dyn FnMut(&[usize]) -> Result<&'a mut [u8]> + 'a>;
 
-/// A tensor that is written.
+/// A tensor to write.
 pub struct OutTensor<'a> {
     pub(crate) dtype: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: &'a [u8],
     /// Whether the sizes may change.
     pub(crate) dynamic: bool,
-    /// All the memory that there is for it.
+    /// Available memory.
     pub(crate) memory: &'a mut [u8],
-    /// Whom to ask for memory when the sizes change.
+    /// Allocates memory when the sizes change.
     pub(crate) grow: Option<ResizeFn<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// A tensor that lies densely, its dimensions in the order given, the outermost first.
+    /// A dense tensor with a dimension order, outermost first.
     pub fn new(
         dtype: ScalarType,
         sizes: &'a [usize],
@@ -49,22 +49,22 @@ impl<'a> View<'a> {
         Ok(View { dtype, sizes, order, bytes })
     }
 
-    /// The type of the elements.
+    /// Element type.
     pub fn scalar_type(&self) -> ScalarType {
         self.dtype
     }
 
-    /// The dimensions.
+    /// Sizes of the dimensions.
     pub fn sizes(&self) -> &'a [usize] {
         self.sizes
     }
 
-    /// The dimensions in the order in which they lie in memory, the outermost first.
+    /// Dimensions in memory order, outermost first.
     pub fn dim_order(&self) -> &'a [u8] {
         self.order
     }
 
-    /// The elements' bytes, as they lie in memory.
+    /// Bytes of the elements in memory order.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -89,19 +89,19 @@ impl<'a> View<'a> {
         size_of(self.dtype)
     }
 
-    /// The element at a place in memory.
+    /// The element at an index in memory.
     pub(crate) fn at<N: Number>(&self, index: usize) -> N {
         N::at(self.dtype, self.bytes, index)
     }
 
-    /// All elements as they lie in memory.
+    /// All elements in memory order.
     pub(crate) fn numbers<N: Number>(&self) -> Vec<N> {
         let mut numbers = vec![N::ZERO; self.count()];
         N::load(self.dtype, self.bytes, &mut numbers);
         numbers
     }
 
-    /// All elements in the order of the dimensions, whatever order they have in memory.
+    /// All elements in dimension order.
     pub(crate) fn contiguous<N: Number>(&self) -> Vec<N> {
         let numbers = self.numbers::<N>();
         if self.is_contiguous() {
@@ -112,7 +112,7 @@ impl<'a> View<'a> {
         moved
     }
 
-    /// The elements' bytes in the order of the dimensions.
+    /// Bytes of the elements in dimension order.
     pub fn contiguous_bytes(&self) -> std::borrow::Cow<'a, [u8]> {
         if self.is_contiguous() {
             return self.bytes.into();
@@ -125,14 +125,14 @@ impl<'a> View<'a> {
         moved.into()
     }
 
-    /// A dimension that may be counted from the end.
+    /// Index of a dimension that may count from the end.
     pub(crate) fn dimension(&self, dimension: i64) -> Result<usize> {
         wrap_dimension(dimension, self.rank())
     }
 }
 
 impl<'a> OutTensor<'a> {
-    /// A tensor to write. With `grow` its sizes may change, and there may be no memory for the first ones.
+    /// An output. With `grow` its sizes may change, and `memory` may be too small for the initial ones.
     pub fn new(
         dtype: ScalarType,
         sizes: Vec<usize>,
@@ -153,17 +153,17 @@ impl<'a> OutTensor<'a> {
 }
 
 impl OutTensor<'_> {
-    /// The type of the elements.
+    /// Element type.
     pub fn scalar_type(&self) -> ScalarType {
         self.dtype
     }
 
-    /// The dimensions.
+    /// Sizes of the dimensions.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// The dimensions in the order in which they lie in memory, the outermost first.
+    /// Dimensions in memory order, outermost first.
     pub fn dim_order(&self) -> &[u8] {
         self.order
     }
@@ -184,13 +184,13 @@ impl OutTensor<'_> {
         size_of(self.dtype)
     }
 
-    /// The bytes of the elements, as they lie in memory.
+    /// Bytes of the elements in memory order.
     pub fn bytes(&mut self) -> &mut [u8] {
         let length = self.count() * self.width();
         &mut self.memory[..length]
     }
 
-    /// Writes the elements of a tensor of the same type, which has the sizes that this one may take.
+    /// Copies a tensor of the same type, after resizing to its sizes.
     pub fn copy_from(&mut self, view: &View<'_>) -> Result {
         ensure!(
             view.dtype == self.dtype,
@@ -203,7 +203,7 @@ impl OutTensor<'_> {
         Ok(())
     }
 
-    /// Takes other sizes, if the tensor may have them: the rank stays, and there is memory for so many.
+    /// Changes the sizes, if the tensor is dynamic and has or gets enough memory. The rank must not change.
     pub fn resize(&mut self, sizes: &[usize]) -> Result {
         let accepted = &self.sizes;
         let bytes = length(self.dtype, sizes);
@@ -232,13 +232,13 @@ impl OutTensor<'_> {
         Ok(())
     }
 
-    /// Writes all elements, given in the order in which they lie in memory.
+    /// Writes all elements, given in memory order.
     pub(crate) fn put_all<N: Number>(&mut self, numbers: &[N]) {
         let dtype = self.dtype;
         N::store(numbers, dtype, self.bytes());
     }
 
-    /// Writes all elements, given in the order of the dimensions.
+    /// Writes all elements, given in dimension order.
     pub(crate) fn put_contiguous<N: Number>(&mut self, numbers: &[N]) {
         if self.is_contiguous() {
             return self.put_all(numbers);
@@ -253,7 +253,7 @@ impl OutTensor<'_> {
         });
     }
 
-    /// Writes the bytes of all elements, given in the order of the dimensions.
+    /// Writes the bytes of all elements, given in dimension order.
     pub(crate) fn put_contiguous_bytes(&mut self, source: &[u8]) {
         if self.is_contiguous() {
             self.bytes().copy_from_slice(source);
@@ -269,7 +269,7 @@ impl OutTensor<'_> {
         });
     }
 
-    /// What was written, to read it.
+    /// The written tensor, for reading.
     pub(crate) fn view(&self) -> View<'_> {
         let length = self.count() * self.width();
         View {
@@ -287,12 +287,12 @@ impl std::fmt::Debug for OutTensor<'_> {
     }
 }
 
-/// The bytes of a tensor.
+/// Size of a tensor in bytes; `None` on overflow.
 pub(crate) fn length(dtype: ScalarType, sizes: &[usize]) -> Option<usize> {
     sizes.iter().try_fold(size_of(dtype), |bytes, size| bytes.checked_mul(*size))
 }
 
-/// Refuses what is not an order of the dimensions.
+/// Checks that `order` is a permutation of the dimensions.
 pub(crate) fn check_order(sizes: &[usize], order: &[u8]) -> Result {
     ensure!(sizes.len() <= MAX_RANK, "a tensor has at most {MAX_RANK} dimensions");
     let mut sorted = order.to_vec();
@@ -305,7 +305,7 @@ pub(crate) fn check_order(sizes: &[usize], order: &[u8]) -> Result {
     Ok(())
 }
 
-/// The distances between neighbours along each dimension.
+/// Strides in elements for a dimension order.
 pub(crate) fn strides(sizes: &[usize], order: &[u8]) -> Vec<usize> {
     let mut strides = vec![1; sizes.len()];
     let mut step = 1;
@@ -317,7 +317,7 @@ pub(crate) fn strides(sizes: &[usize], order: &[u8]) -> Vec<usize> {
     strides
 }
 
-/// The strides of a contiguous tensor.
+/// Strides of a contiguous tensor.
 pub(crate) fn dense(sizes: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; sizes.len()];
     for axis in (1..sizes.len()).rev() {
@@ -326,18 +326,18 @@ pub(crate) fn dense(sizes: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Whether elements lie in the order of the dimensions. Dimensions of one element do not matter.
+/// Whether elements are in dimension order. Unit dimensions do not matter.
 pub(crate) fn is_contiguous(sizes: &[usize], order: &[u8]) -> bool {
     let long = |axis: &&u8| sizes[usize::from(**axis)] != 1;
     order.iter().filter(long).is_sorted()
 }
 
-/// Calls `visit` with where each element of a strided space lies, in the order of the dimensions.
+/// Calls `visit` with the offset of each element of a strided tensor, in dimension order.
 pub(crate) fn walk(sizes: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
     walk_all(sizes, [strides], |[index]| visit(index));
 }
 
-/// Calls `visit` with where each element of several spaces of one shape lies.
+/// Calls `visit` with the offsets of each element of several tensors of one shape.
 pub(crate) fn walk_all<const N: usize>(
     sizes: &[usize],
     strides: [&[usize]; N],
@@ -346,8 +346,8 @@ pub(crate) fn walk_all<const N: usize>(
     walk_from(sizes, [0; N], strides, visit);
 }
 
-/// The same, where the first elements do not lie first. A stride that goes backwards is a negative number's
-/// two's complement, which sums wrap around to the right place with.
+/// Like [`walk_all`], with start offsets. A negative stride is given in two's complement; wrapping additions then
+/// result in the right offset.
 pub(crate) fn walk_from<const N: usize>(
     sizes: &[usize],
     starts: [usize; N],
@@ -359,7 +359,7 @@ pub(crate) fn walk_from<const N: usize>(
     }
     let Some((&last, outer)) = sizes.split_last() else { return visit(starts) };
     let steps = strides.map(|strides| strides[outer.len()]);
-    // More than tensors have: shuffled ones are looked at with their dimensions split.
+    // Twice the maximum rank, as some callers split dimensions.
     let mut coordinates = [0usize; 2 * MAX_RANK];
     let mut places = starts;
     loop {
@@ -391,7 +391,7 @@ pub(crate) fn walk_from<const N: usize>(
     }
 }
 
-/// A dimension that may be counted from the end. Scalars have one, for this purpose.
+/// Index of a dimension that may count from the end. A scalar counts as having one dimension.
 pub(crate) fn wrap_dimension(dimension: i64, rank: usize) -> Result<usize> {
     let count = rank.max(1) as i64;
     let wrapped = if dimension < 0 { dimension.checked_add(count) } else { Some(dimension) };
@@ -401,7 +401,7 @@ pub(crate) fn wrap_dimension(dimension: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// The sizes that two tensors take when they are broadcast.
+/// Broadcast shape of two tensors.
 pub(crate) fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
     let rank = left.len().max(right.len());
     let of = |sizes: &[usize], axis: usize| {
@@ -419,7 +419,7 @@ pub(crate) fn broadcast(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
     Ok(joined)
 }
 
-/// The strides of a tensor that is broadcast to a shape: 0 along the dimensions that repeat.
+/// Strides of a tensor broadcast to a shape: 0 along repeated dimensions.
 pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usize>> {
     let own = view.strides();
     let lead = sizes.len().checked_sub(view.rank());
@@ -439,7 +439,7 @@ pub(crate) fn broadcast_strides(view: &View, sizes: &[usize]) -> Result<Vec<usiz
     Ok((0..sizes.len()).map(stride).collect())
 }
 
-/// The product of sizes that come from arguments.
+/// Element count of sizes from arguments.
 pub(crate) fn count(sizes: &[usize]) -> Result<usize> {
     match sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size)) {
         Some(count) => Ok(count),
@@ -447,7 +447,7 @@ pub(crate) fn count(sizes: &[usize]) -> Result<usize> {
     }
 }
 
-/// Sizes from arguments.
+/// Converts sizes from arguments.
 pub(crate) fn sizes_of(sizes: &[i64]) -> Result<Vec<usize>> {
     let converted: Option<Vec<usize>> =
         sizes.iter().map(|size| usize::try_from(*size).ok()).collect();

@@ -1,4 +1,4 @@
-//! Core ML on systems that lack it: every model is refused.
+//! Substitute for Core ML on other systems: every model is refused.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::backend::{Backend, Executable};
 use crate::error::{Error, Result};
 use crate::options::RunOptions;
 
-/// Runs models on Core ML's devices.
+/// Backend for Core ML devices; refuses every model.
 pub struct CoreMlBackend;
 
 impl Backend<&Verified<'_>> for CoreMlBackend {
@@ -18,7 +18,7 @@ impl Backend<&Verified<'_>> for CoreMlBackend {
     }
 }
 
-/// Refuses what an ExecuTorch program delegates.
+/// Refuses delegates of ExecuTorch programs.
 pub(crate) fn delegates() -> Result<Arc<dyn coremill_runtime::Backend>> {
     Err(refused())
 }

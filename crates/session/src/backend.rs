@@ -19,33 +19,33 @@ pub type OutputSlices<'a, 'o> = [(&'a str, &'o mut [f32])];
 
 /// Prepares models of type `M` for runs.
 pub trait Backend<M> {
-    /// Loads a model. Everything that can be refused before a run is refused here.
+    /// Loads a model. All errors that can be found before a run are reported here.
     fn prepare(&self, model: M, options: &RunOptions) -> Result<Arc<dyn Executable>>;
 }
 
-/// A model that is ready to run. Any number of threads may open sessions of it.
+/// A model that is ready to run. Threads may open sessions concurrently.
 pub trait Executable: Send + Sync {
-    /// The functions; the methods of an ExecuTorch program.
+    /// Names of the functions, or of the methods of an ExecuTorch program.
     fn functions(&self) -> Vec<String>;
 
-    /// The function that runs if the caller names none.
+    /// The function that runs if the caller selects none.
     fn default_function(&self) -> Result<&str>;
 
     /// The inputs, outputs and states of a function.
     fn signature(&self, function: &str) -> Result<Signature>;
 
-    /// A user of a function, with states of its own.
+    /// Opens a session of a function, with its own states.
     fn session(&self, function: &str) -> Result<Box<dyn Session>>;
 
-    /// A user of the default function.
+    /// Opens a session of the default function.
     fn default_session(&self) -> Result<Box<dyn Session>> {
         self.session(self.default_function()?)
     }
 
-    /// The number of rows of the table that an input's elements are indices of, if it is known.
+    /// Number of rows of the table that an input's elements index, if known.
     fn vocabulary(&self, function: &str, input: &str) -> Option<u64>;
 
-    /// The devices on which Core ML means to run each operation, and the operations' shares of the cost.
+    /// The devices on which Core ML plans to run each operation, and the operations' shares of the cost.
     fn compute_plan(&self) -> Result<Plan> {
         let error = Error::new("only Core ML plans on which device an operation runs");
         Err(error
@@ -53,7 +53,7 @@ pub trait Executable: Send + Sync {
             .with_hint("compile for `Device::All` on a Mac or an iPhone"))
     }
 
-    /// The engine, if it is the one that runs.
+    /// The engine, if this executable runs on it.
     fn engine(&self) -> Option<&Engine> {
         None
     }
@@ -66,11 +66,11 @@ pub struct Signature {
     pub inputs: Vec<FeatureSpec>,
     /// The outputs.
     pub outputs: Vec<FeatureSpec>,
-    /// The values that are kept from run to run.
+    /// States kept between runs.
     pub states: Vec<FeatureSpec>,
 }
 
-/// One user of a function: its states, and the memory for intermediate values.
+/// A session of a function: its states, and the memory for intermediate values.
 pub trait Session: Send {
     /// The name of the function.
     fn function(&self) -> &str;
@@ -81,10 +81,10 @@ pub trait Session: Send {
     /// The outputs.
     fn outputs(&self) -> &[FeatureSpec];
 
-    /// The values that are kept from run to run.
+    /// States kept between runs.
     fn states(&self) -> &[FeatureSpec];
 
-    /// Checks names, shapes and elements of inputs without running. Returns the arrays that a run takes, in the order of
+    /// Checks names, shapes and elements of inputs without running. Returns the arrays for a run, in the order of
     /// [`Session::inputs`].
     fn check(&self, inputs: &Inputs<'_>) -> Result<Vec<Array>>;
 
@@ -96,10 +96,11 @@ pub trait Session: Send {
         self.run_with(inputs, &mut Hooks::default())
     }
 
-    /// Runs the function. Returns its outputs, and the values of these names: inputs, constants, and results of operations.
-    /// Of a value that is computed several times, as in a loop, the later ones are `NAME@1`, `NAME@2` and so on.
+    /// Runs the function. Returns its outputs, and the values with the given names: inputs, constants, and results
+    /// of operations. If a value is computed several times, for example in a loop, the later results are named
+    /// `NAME@1`, `NAME@2` and so on.
     ///
-    /// Each operation runs by itself, as the program has it, so that a run takes longer.
+    /// Each operation is executed separately, in program order, so the run takes longer.
     fn run_values(&mut self, inputs: &Inputs<'_>, names: &[&str]) -> Result<(Outputs, Outputs)> {
         let arrays = self.check(inputs)?;
         let mut recorder = ValueRecorder::new(names);
@@ -111,12 +112,12 @@ pub trait Session: Send {
         Ok((outputs, values))
     }
 
-    /// A value that is the same in every run, by name; `None` if there is none, or none that this device shows.
+    /// A constant value by name; `None` if there is none, or if the device does not expose it.
     fn constant(&self, _name: &str) -> Result<Option<Array>> {
         Ok(None)
     }
 
-    /// Runs the function, which writes outputs of floats to the caller's memory.
+    /// Runs the function and writes float outputs to the caller's memory.
     fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputSlices<'_, '_>) -> Result {
         check_slices(self.outputs(), outputs)?;
         copy_into(&self.run(inputs)?, outputs)
@@ -128,10 +129,10 @@ pub trait Session: Send {
     /// Sets a state.
     fn set_state(&mut self, name: &str, content: &dyn Input) -> Result;
 
-    /// Sets all states to their initial values.
+    /// Resets all states to their initial values.
     fn reset(&mut self) -> Result;
 
-    /// Does the work of the first run in advance, as far as it is possible without inputs.
+    /// Does the work of the first run in advance, as far as possible without inputs.
     fn prepare(&mut self) -> Result {
         Ok(())
     }
@@ -143,7 +144,7 @@ pub trait Session: Send {
     }
 }
 
-/// Named arrays as inputs of a run. Nothing is copied.
+/// Named arrays as inputs of a run, without a copy.
 pub fn inputs(arrays: &[(String, Array)]) -> Vec<(&str, &dyn Input)> {
     arrays.iter().map(|(name, array)| (&**name, array as &dyn Input)).collect()
 }
@@ -154,7 +155,7 @@ pub(crate) fn quoted<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The feature of a name; the error lists the names that exist.
+/// The feature with a name; the error lists the existing names.
 pub(crate) fn find<'p>(
     specs: &'p [FeatureSpec],
     name: &str,
@@ -169,12 +170,12 @@ pub(crate) fn find<'p>(
     }
 }
 
-/// Refuses names of no input and names that are given twice.
+/// Checks that each name is an input and is given only once.
 pub(crate) fn check_names(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result {
     check_each(specs, inputs, "input", "given twice")
 }
 
-/// Refuses slices for no output, and outputs with two slices.
+/// Checks that each slice belongs to an output, and each output has at most one.
 pub(crate) fn check_slices(specs: &[FeatureSpec], outputs: &OutputSlices<'_, '_>) -> Result {
     let twice = "given two slices; expected one";
     check_each(specs, outputs, "output", twice)
@@ -190,7 +191,7 @@ fn check_each<T>(specs: &[FeatureSpec], named: &[(&str, T)], what: &str, twice: 
     Ok(())
 }
 
-/// The arrays that a run takes, in the order of the inputs: elements converted, defaults filled in.
+/// The arrays for a run, in the order of the inputs, with converted elements and defaults.
 pub(crate) fn checked(specs: &[FeatureSpec], inputs: &Inputs<'_>) -> Result<Vec<Array>> {
     check_names(specs, inputs)?;
     let array = |spec: &FeatureSpec| match inputs.iter().find(|(name, _)| *name == spec.name) {
@@ -222,7 +223,7 @@ pub(crate) fn copy_into(found: &Outputs, outputs: &mut OutputSlices<'_, '_>) -> 
     Ok(())
 }
 
-/// Refuses memory of another size than the output's.
+/// Checks that the memory has the output's size.
 pub(crate) fn check_length(name: &str, found: usize, room: usize) -> Result {
     if found != room {
         let message = format!("output `{name}` has {found} elements; there is room for {room}");

@@ -1,4 +1,4 @@
-//! Core ML, whose compiled models a store keeps.
+//! Backend for Core ML, with a store of compiled models.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result, fail};
 use crate::input::{Input, lying_shape};
 use crate::options::RunOptions;
 
-/// The name of a package that Core ML compiles.
+/// Directory name of a package that Core ML compiles.
 const PACKAGE: &str = "model.mlpackage";
 
 /// Runs models on Core ML's devices.
@@ -42,7 +42,7 @@ struct CoreMlExecutable {
 struct Function {
     name: String,
     signature: Signature,
-    /// The number of rows that inputs of integers are indices of.
+    /// Number of table rows for each integer input used as an index.
     vocabulary: Vec<(String, u64)>,
 }
 
@@ -54,7 +54,7 @@ struct CoreMlSession {
     state: Option<State>,
 }
 
-/// The cache in a directory, or the user's own.
+/// The store in a directory, or the user's default store.
 fn store(directory: Option<&PathBuf>) -> Result<Store> {
     let Some(root) = directory.cloned().or_else(Store::default_root) else {
         let error = Error::new("the system names no directory for caches");
@@ -254,7 +254,7 @@ impl Session for CoreMlSession {
     }
 }
 
-/// An input as Core ML takes it: in place, or converted.
+/// An input for Core ML, in place or converted.
 struct Bytes<'i> {
     dtype: DType,
     shape: Vec<usize>,
@@ -264,7 +264,7 @@ struct Bytes<'i> {
 impl<'i> Bytes<'i> {
     fn of(input: &'i dyn Input, spec: &FeatureSpec) -> Result<Bytes<'i>> {
         if let Some(lying) = input.lying() {
-            // Arrays of fp16 hold 32-bit floats.
+            // Arrays of type fp16 store 32-bit floats.
             let bytes = match lying.elements {
                 ElementsView::Floats(floats) => Some((DType::Fp32, bytemuck::cast_slice(floats))),
                 ElementsView::Ints(ints) => Some((DType::Int32, bytemuck::cast_slice(ints))),

@@ -1,4 +1,4 @@
-//! What models run on.
+//! Devices that run models.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use coremill_coreml::ComputeUnits;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// What models run on.
+/// A device that runs models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Device {
-    /// This machine's CPU, through the engine of coremill. It is there on every system.
+    /// The CPU, through coremill's engine. Available on every system.
     #[default]
     Host,
     /// The CPU, through Core ML.
@@ -19,7 +19,7 @@ pub enum Device {
     Gpu,
     /// The Neural Engine and the CPU, through Core ML.
     NeuralEngine,
-    /// Whatever Core ML chooses.
+    /// Any device that Core ML chooses.
     All,
 }
 
@@ -28,7 +28,7 @@ impl Device {
     pub const ALL: [Device; 5] =
         [Device::Host, Device::Cpu, Device::Gpu, Device::NeuralEngine, Device::All];
 
-    /// Whether models run on it here; the error says why not.
+    /// Checks that the device is available. The error contains the reason.
     pub fn check(self) -> Result<()> {
         let refused = |reason: &dyn fmt::Display| {
             let message = format!("{self} is not available: {reason}");
@@ -50,7 +50,7 @@ impl Device {
         Ok(())
     }
 
-    /// What Core ML may use; none for the host.
+    /// Core ML's compute units; `None` for the host.
     pub(crate) fn compute_units(self) -> Option<ComputeUnits> {
         match self {
             Device::Host => None,
@@ -61,7 +61,7 @@ impl Device {
         }
     }
 
-    /// Whether models run on it here.
+    /// Whether the device is available.
     pub fn is_available(self) -> bool {
         self.check().is_ok()
     }
@@ -79,25 +79,25 @@ impl fmt::Display for Device {
     }
 }
 
-/// What is known about the chip and its accelerators.
+/// Information on the chip and its accelerators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChipInfo {
-    /// The processor architecture, `aarch64` for instance.
+    /// Processor architecture, such as `aarch64`.
     pub architecture: &'static str,
     /// The operating system.
     pub system: &'static str,
-    /// How many processors there are.
+    /// Number of processors.
     pub processors: usize,
-    /// The vector instructions that the host device computes with.
+    /// Vector instruction set that the host device uses.
     pub instructions: String,
-    /// Whether Core ML can use a Neural Engine here.
+    /// Whether Core ML can use a Neural Engine.
     pub neural_engine: bool,
-    /// What the system says about Apple's chip; none elsewhere.
+    /// The system's information on Apple's chip; `None` on other systems.
     pub chip: Option<coremill_coreml::Chip>,
 }
 
-/// What is known about this machine.
+/// Information on this machine.
 pub fn chip_info() -> ChipInfo {
     ChipInfo {
         architecture: std::env::consts::ARCH,
@@ -109,7 +109,7 @@ pub fn chip_info() -> ChipInfo {
     }
 }
 
-/// Whether models can run on the Neural Engine here.
+/// Whether models can run on the Neural Engine.
 pub fn ane_available() -> bool {
     coremill_coreml::ane_available()
 }

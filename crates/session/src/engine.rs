@@ -1,4 +1,4 @@
-//! The engine, on this machine's CPU.
+//! Backend for the engine, on the CPU.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::options::RunOptions;
 /// Runs models on this machine's CPU.
 pub struct EngineBackend;
 
-/// A model on the engine.
+/// A model prepared for the engine.
 pub struct EngineExecutable(Engine);
 
-/// A session of the engine. Runs into the caller's memory reuse its vectors.
+/// A session of the engine. Runs into the caller's memory reuse the vectors.
 struct EngineSession {
     session: Running,
     function: String,
@@ -151,7 +151,7 @@ impl Session for EngineSession {
         }
         let results = session.run_in_place(&mut taken, &mut places, &mut Hooks::default())?;
         let (taken, places) = (recycle_vec(taken), recycle_vec(places));
-        // Outputs that no kernel wrote to the caller's memory.
+        // Outputs that no kernel wrote directly.
         for (at, value) in results {
             let name = &session.outputs()[at].name;
             if let Some((_, slice)) = outputs.iter_mut().find(|(output, _)| output == name) {
@@ -187,7 +187,8 @@ impl Session for EngineSession {
     }
 }
 
-/// Writes the shapes of inputs in the order of the features. Returns whether all are given once and can be read in place.
+/// Collects the shapes of inputs in the order of the features. Returns whether all are given exactly once and can be
+/// read in place.
 fn lying_shapes(
     specs: &[FeatureSpec],
     inputs: &Inputs<'_>,
@@ -207,7 +208,7 @@ fn lying_shapes(
     Ok(true)
 }
 
-/// Checks that an output of floats has as many elements as there is room for; `None` if they are unknown before the run.
+/// Checks that the memory has the size of a float output; `None` if the size is unknown before the run.
 fn fills(spec: &FeatureSpec, room: usize) -> Result<Option<()>> {
     let Some(ty) = spec.ty.as_tensor().filter(|ty| ty.dtype == DType::Fp32) else {
         return Ok(None);

@@ -7,16 +7,16 @@ use coremill_io::ErrorDetail;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A request of the caller: a name, an option, a file of another kind.
+    /// Invalid request: a name, an option, a file of the wrong kind.
     #[default]
     Argument,
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     File,
-    /// An input or a state: a name, a shape, elements.
+    /// Invalid input or state: a name, a shape, elements.
     Input,
-    /// A device that this machine lacks.
+    /// A device is not available.
     Device,
-    /// A failure of the engine, of Core ML or of a kernel at work.
+    /// The engine, Core ML or a kernel failed.
     Run,
 }
 
@@ -35,7 +35,7 @@ impl Error {
         Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
-    /// The same error, of a kind.
+    /// Sets the kind.
     pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
@@ -46,7 +46,7 @@ impl Error {
         self
     }
 
-    /// An error of another crate, with its message and hint.
+    /// Wraps an error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
@@ -59,23 +59,23 @@ impl Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
-    /// An error of a path at which nothing is.
+    /// Error for a path that does not exist.
     pub(crate) fn missing(path: &Path) -> Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
 
-    /// An error of a directory that is to be written to.
+    /// Error for an output directory that does not exist.
     pub(crate) fn missing_directory(path: &Path) -> Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
     }
 
-    /// The same error, in a file.
+    /// Adds the file to the message.
     pub(crate) fn within(mut self, path: &Path) -> Error {
         self.detail = self.detail.within(path);
         self
     }
 
-    /// The same error, in an array of that name.
+    /// Adds the name of the array to the message.
     pub(crate) fn of_array(mut self, name: &str) -> Error {
         self.detail = self.detail.of_array(name);
         self

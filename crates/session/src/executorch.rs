@@ -1,8 +1,8 @@
 //! Methods of ExecuTorch programs.
 //!
-//! An ExecuTorch program does not name its inputs and outputs. Those that a Core ML delegate takes or returns have the
-//! delegate's names, the others are `input_0`, `output_0` and so on by position. `input_N` and `output_N` are accepted for
-//! any that has another name.
+//! An ExecuTorch program does not name its inputs and outputs. Values that a Core ML delegate uses have the
+//! delegate's names; the others are `input_0`, `output_0` and so on by position. `input_N` and `output_N` are also
+//! valid for values that have another name.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ use crate::options::RunOptions;
 /// Runs ExecuTorch programs: kernels on this machine's CPU, delegates on the device.
 pub struct ExecuTorchBackend;
 
-/// An ExecuTorch program whose methods can be run.
+/// An ExecuTorch program that is ready to run.
 pub struct ProgramExecutable(Program);
 
 /// A method, with its memory and states.
@@ -41,7 +41,7 @@ pub struct MethodSession {
     method: Method,
     arguments: Vec<Parameter>,
     inputs: Vec<FeatureSpec>,
-    /// The tensors among the outputs.
+    /// The tensor outputs.
     outputs: Vec<FeatureSpec>,
     /// The names of all outputs.
     output_names: Vec<String>,
@@ -52,15 +52,15 @@ pub struct MethodSession {
 enum Parameter {
     /// An array, by its index among the inputs.
     Array(usize),
-    /// The one value that the program was made for.
+    /// A constant that the program was compiled for.
     Fixed(Value),
 }
 
-/// An output of a method in full precision.
+/// An output of a method without loss of precision.
 pub enum ExactValue {
     /// An array.
     Array(Array),
-    /// A shape and doubles, which an [`Array`] rounds to `f32`.
+    /// A shape and doubles, which an [`Array`] would round to `f32`.
     Doubles(Vec<usize>, Vec<f64>),
 }
 
@@ -86,7 +86,7 @@ impl ProgramExecutable {
         let settings: Vec<_> = settings.collect();
         let delegates = program.plans.iter_mut().flat_map(|plan| &mut plan.delegates);
         for delegate in delegates.filter(|delegate| delegate.id == BACKEND) {
-            // The caller's go before the program's.
+            // The caller's settings take precedence over the program's.
             delegate.compile_specs.splice(0..0, settings.iter().cloned());
         }
         let backend = match units {
@@ -103,7 +103,7 @@ impl ProgramExecutable {
         self.0.source()
     }
 
-    /// An instance of a method, as it is before its first run.
+    /// A new instance of a method, in its initial state.
     pub fn method(&self, name: &str) -> Result<MethodSession> {
         MethodSession::new(&self.0, name)
     }
@@ -183,7 +183,7 @@ impl MethodSession {
         Ok(MethodSession { program, method, arguments, inputs, outputs, output_names, states })
     }
 
-    /// Runs the method. Doubles keep all their bits.
+    /// Runs the method without rounding doubles.
     pub fn run_exactly(&mut self, inputs: &Inputs<'_>) -> Result<Vec<(String, ExactValue)>> {
         let exact = |(name, value): (String, Value)| {
             let exact = match &value {
@@ -204,7 +204,7 @@ impl MethodSession {
         values.into_iter().map(exact).collect()
     }
 
-    /// Runs the method. Each list of tensors becomes several values.
+    /// Runs the method. A list of tensors becomes several values.
     fn execute(
         &mut self,
         inputs: &Inputs<'_>,
@@ -221,7 +221,7 @@ impl MethodSession {
         let values = self.arguments.iter().map(value).collect::<Result<Vec<_>>>()?;
         let results = self.method.execute_with(&values, hooks);
         let results = results.and_then(|results| results.values()).map_err(|error| {
-            // An error of no instruction is one of the arguments.
+            // An error without an instruction concerns an argument.
             let kind = error.instruction().map_or(ErrorKind::Input, |_| ErrorKind::Run);
             Error::from(error).of_kind(kind)
         })?;
@@ -229,7 +229,7 @@ impl MethodSession {
         Ok(named.flat_map(|(name, value)| leaves(name, value)).collect())
     }
 
-    /// The name of a feature, which may be given as `input_N` or `output_N`.
+    /// Resolves `input_N` or `output_N` to the name of the feature.
     fn canonical<'n>(specs: &'n [FeatureSpec], name: &'n str, what: &str) -> &'n str {
         let is_known = specs.iter().any(|spec| spec.name == name);
         let number = || name.strip_prefix(what)?.strip_prefix('_')?.parse::<usize>().ok();
@@ -324,7 +324,7 @@ impl Session for MethodSession {
     }
 }
 
-/// An input of a method, which also takes integers for floats, and integers 0 and 1 for booleans.
+/// An input of a method, which also accepts integers for floats, and integers 0 and 1 for booleans.
 struct MethodInput<'i>(&'i dyn Input);
 
 impl Input for MethodInput<'_> {
@@ -345,7 +345,7 @@ impl Input for MethodInput<'_> {
     }
 }
 
-/// A tensor of a method as a feature. Where its sizes change, they are bounded, and the largest are the default.
+/// A tensor of a method as a feature. Dynamic sizes are bounded, and the maximum is the default.
 fn spec(
     name: String,
     scalar_type: ScalarType,
@@ -372,7 +372,7 @@ fn spec(
     Ok(FeatureSpec { name, ty, description: Some(description) })
 }
 
-/// A parameter that takes one value alone.
+/// The value of a constant parameter.
 fn fixed(value: &Planned, name: &str) -> Result<Value> {
     Ok(match value {
         Planned::Null => Value::None,
@@ -384,7 +384,7 @@ fn fixed(value: &Planned, name: &str) -> Result<Value> {
     })
 }
 
-/// An accepted array as a tensor.
+/// Converts an accepted array to a tensor.
 fn tensor(name: &str, array: Option<Array>) -> Result<Tensor> {
     let made = array.and_then(|array| {
         let scalar_type = ScalarType::of(array.dtype())?;
@@ -397,7 +397,7 @@ fn tensor(name: &str, array: Option<Array>) -> Result<Tensor> {
     }
 }
 
-/// The values of an output: none if it is left out, and one for each entry of a list.
+/// The values of an output: empty for an absent one, and one per entry of a list.
 fn leaves(name: &str, value: Value) -> Vec<(String, Value)> {
     match value {
         Value::None => Vec::new(),
@@ -410,7 +410,7 @@ fn leaves(name: &str, value: Value) -> Vec<(String, Value)> {
     }
 }
 
-/// A value that is not a list of tensors as an array. Numbers have no dimensions.
+/// Converts a value that is not a list of tensors to an array. Numbers become scalars.
 fn array(name: &str, value: &Value) -> Result<Array> {
     let narrow = |number: &i64| match i32::try_from(*number) {
         Ok(number) => Ok(number),

@@ -1,4 +1,4 @@
-//! The content of a path: a model, a program, arrays, or a file of another kind.
+//! Detection of file formats.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use coremill_zip::Archive;
 
 use crate::error::{Error, Result};
 
-/// The content of a path.
+/// Format of a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileKind {
@@ -19,28 +19,28 @@ pub enum FileKind {
     Package,
     /// A `.mlmodelc` directory.
     CompiledModel,
-    /// A model file, with its weight files beside it.
+    /// A model file, with weight files in the same directory.
     ModelFile,
-    /// MIL text, with its weight files beside it.
+    /// MIL text, with weight files in the same directory.
     MilText,
-    /// A program that `torch.export.save` wrote (`.pt2`).
+    /// A program saved by `torch.export.save` (`.pt2`).
     ExportedProgram,
     /// An ExecuTorch program (`.pte`).
     ExecuTorchProgram,
-    /// Arrays by name (`.npz`).
+    /// Named arrays (`.npz`).
     Arrays,
-    /// A file that no reader of this project takes.
+    /// A file in an unsupported format.
     Other(OtherFile),
 }
 
-/// A file of a foreign format: its description and a remedy.
+/// A file in an unsupported format: its description and a fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherFile {
     description: Cow<'static, str>,
     hint: &'static str,
 }
 
-/// The length of the part of a file that is read to detect its format.
+/// Number of bytes read to detect a format.
 const START: u64 = 4096;
 
 const CONVERT: &str = "convert it first";
@@ -51,7 +51,7 @@ const SOURCE: &str = "export the PyTorch model with `torch.export.save`, then co
 const READ: &str =
     "supported are packages, compiled models, model files, MIL text, `.pt2` and `.pte` files";
 
-/// The beginnings of files that have a signature.
+/// File signatures.
 const SIGNATURES: [(&[u8], &str, &str); 12] = [
     (b"\x93NUMPY", "an array of numpy's", ARRAYS),
     (b"GGUF", "a GGUF file, weights without a program", SOURCE),
@@ -68,8 +68,8 @@ const SIGNATURES: [(&[u8], &str, &str); 12] = [
 ];
 
 impl FileKind {
-    /// Detects the content of a path. A file whose content is unknown, because it is damaged for instance, has the kind of
-    /// its extension, so that the reader of that format reports the damage.
+    /// Detects the format of a path. If the content is unrecognized, for example damaged, the format follows from
+    /// the extension, so that its reader reports the damage.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ impl FileKind {
         })
     }
 
-    /// Detects the content of a path, whatever its extension.
+    /// Detects the format from the content only.
     pub fn of_content(path: &Path) -> Result<FileKind> {
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::missing(path),
@@ -120,7 +120,7 @@ impl FileKind {
         Ok(identify(path, &start))
     }
 
-    /// The form of a model that an extension asks for: a package or a compiled model.
+    /// The model format of an extension: a package or a compiled model.
     pub fn of_extension(path: &Path) -> Result<FileKind> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("mlpackage") => Ok(FileKind::Package),
@@ -129,7 +129,7 @@ impl FileKind {
         }
     }
 
-    /// An error of a caller that expected something else: `a Core ML model`.
+    /// Error for a caller that expected another format, such as `a Core ML model`.
     pub fn instead_of(&self, path: &Path, expected: &str) -> Error {
         let (description, hint) = match self {
             FileKind::Package | FileKind::CompiledModel | FileKind::ModelFile => {
@@ -149,7 +149,7 @@ impl FileKind {
     }
 }
 
-/// The kind of a file that begins with `start`.
+/// The format of a file that starts with `start`.
 fn identify(path: &Path, start: &[u8]) -> FileKind {
     let known = |description: &'static str, hint| {
         FileKind::Other(OtherFile { description: description.into(), hint })
@@ -191,14 +191,14 @@ fn identify(path: &Path, start: &[u8]) -> FileKind {
     }
 }
 
-/// Text begins with comments and `program`; a model file with a protobuf tag below the space.
+/// Text starts with comments or `program`, a model file with a protobuf tag.
 fn looks_like_mil(start: &[u8]) -> bool {
     let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     let visible = start.iter().position(|byte| !byte.is_ascii_whitespace());
     visible.is_some_and(|at| start[at..].starts_with(b"//") || start[at..].starts_with(b"program"))
 }
 
-/// The kind of a zip archive, or its description and a remedy. A damaged archive is left to the reader of programs.
+/// The format of a zip archive, or its description and a fix. Damaged archives are left to the reader of programs.
 fn zip(path: &Path) -> std::result::Result<FileKind, (&'static str, &'static str)> {
     let archive = Buffer::map(path).ok().and_then(|bytes| Archive::open(bytes).ok());
     let Some(archive) = archive else {
@@ -222,8 +222,8 @@ fn zip(path: &Path) -> std::result::Result<FileKind, (&'static str, &'static str
     }
 }
 
-/// The first field of ONNX is the version of its format, a small number; its maker's name, the graph or the sets of
-/// operators follow. In a Core ML model the description follows, which begins with inputs.
+/// An ONNX file starts with a small version number, followed by the producer's name, the graph or the operator sets.
+/// In a Core ML model the version is followed by the description, which starts with inputs.
 fn is_onnx(start: &[u8]) -> bool {
     match start {
         [0x08, 1..=20, 0x12, length, maker @ ..] => {
@@ -236,13 +236,13 @@ fn is_onnx(start: &[u8]) -> bool {
     }
 }
 
-/// The length of a header, and the header, a JSON object.
+/// A safetensors file starts with the length of its header, a JSON object.
 fn is_safetensors(start: &[u8]) -> bool {
     let length = start.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
     length.is_some_and(|length| length < 100 << 20) && start.get(8) == Some(&b'{')
 }
 
-/// The identifier behind the offset of the root, if that is where a table can be.
+/// The identifier of a FlatBuffers file, which follows a plausible root offset.
 fn flatbuffer(start: &[u8]) -> Option<&str> {
     let root = u32::from_le_bytes(*start.first_chunk::<4>()?);
     let identifier = start.get(4..8)?;
@@ -251,16 +251,16 @@ fn flatbuffer(start: &[u8]) -> Option<&str> {
     (is_name && is_root).then(|| std::str::from_utf8(identifier).ok()).flatten()
 }
 
-/// Protocol 0, which is of text: a container, put down under a number.
+/// Pickle protocol 0: text that starts with a container and a memo.
 fn is_old_pickle(start: &[u8]) -> bool {
     start.starts_with(b"(dp") || start.starts_with(b"(lp") || start.starts_with(b"ccopy_reg\n")
 }
 
-/// The description and a remedy of text that is not MIL text.
+/// Description and fix for text that is not MIL text.
 fn text(start: &[u8]) -> Option<(&'static str, &'static str)> {
     let found = match std::str::from_utf8(start) {
         Ok(text) => text,
-        // Cut within a character.
+        // The last character may be truncated.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&start[..error.valid_up_to()]).ok()?
         }

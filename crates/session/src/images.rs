@@ -1,8 +1,7 @@
-//! Pictures for inputs that a model describes as images.
+//! Image inputs.
 //!
-//! Core ML passes the pixels of a picture into the program as they are, 0 to 255; what scales and shifts them is
-//! part of the program. A picture has to have a size that the input accepts: on a device, Vision makes it so
-//! in one of the ways that [`Resize`] has.
+//! Core ML passes pixels to the program unchanged, from 0 to 255; scaling is part of the program. An image must have
+//! a size that the input accepts. On a device, Vision resizes it in one of the ways of [`Resize`].
 //!
 //! ```no_run
 //! use coremill_session::images::{self, Resize};
@@ -30,25 +29,25 @@ use image::{DynamicImage, ImageDecoder, ImageReader, RgbImage};
 use crate::FeatureSpec;
 use crate::error::Error;
 
-/// The most bytes that a picture may take when it is decoded.
+/// Maximum size in bytes of a decoded image.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// The most pixels along a side.
+/// Maximum width and height in pixels.
 pub const MAX_SIDE: u32 = 1 << 15;
 
-/// How a picture is made to have the size that an input accepts.
+/// Method of resizing an image to the input's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resize {
-    /// Width and height each by themselves, as Vision's `scaleFill` does.
+    /// Scales width and height independently, like Vision's `scaleFill`.
     Stretch,
-    /// Scaled until it covers the size, cut at the sides, as Vision's `centerCrop` does.
+    /// Scales to cover the size and crops the rest, like Vision's `centerCrop`.
     Crop,
-    /// Scaled until it lies within the size, black around it, as Vision's `scaleFit` does.
+    /// Scales to fit into the size with black borders, like Vision's `scaleFit`.
     Fit,
 }
 
-/// Reads a PNG or JPEG picture as an input takes it, upright, transparency ignored. One of another size than
-/// the input accepts is refused, or resized to the default one.
+/// Reads a PNG or JPEG image for an input, applying its orientation and ignoring transparency. An image of another
+/// size is resized to the default size, or refused without `resize`.
 pub fn read(
     path: impl AsRef<Path>,
     spec: &FeatureSpec,
@@ -62,7 +61,7 @@ pub fn read(
     from_reader(BufReader::new(file), spec, resize).map_err(|error| error.within(path))
 }
 
-/// The same from anything that holds the bytes of a PNG or JPEG picture.
+/// Reads a PNG or JPEG image from a reader.
 pub fn from_reader(
     from: impl io::BufRead + Seek,
     spec: &FeatureSpec,
@@ -90,7 +89,7 @@ pub fn from_reader(
         ColorSpace::Grayscale => {
             picture.to_luma8().as_raw().iter().map(|&grey| f32::from(grey)).collect()
         }
-        // Buffers of 16-bit floats hold what is drawn into them as 0 to 1.
+        // Pixels of a 16-bit float buffer range from 0 to 1.
         ColorSpace::GrayscaleFloat16 => {
             picture.to_luma16().as_raw().iter().map(|&grey| f32::from(grey) / 65535.0).collect()
         }
@@ -106,11 +105,11 @@ pub fn from_reader(
         let message = format!("an image of shape {shape:?} is not what input `{name}` accepts");
         return Err(Error::new(format!("{message}: {accepted}")));
     }
-    // Whatever type of float the input has, the engine rounds to it.
+    // The engine rounds to the input's type.
     Ok(Array::floats(coremill_tensor::DType::Fp32, shape, floats))
 }
 
-/// Decodes a picture and turns it upright. `accept` gets its width and height before memory is allocated for it.
+/// Decodes an image and applies its orientation. `accept` checks width and height before memory is allocated.
 fn decode(
     from: impl io::BufRead + Seek,
     accept: &dyn Fn(u32, u32) -> Result<(), Error>,
@@ -127,11 +126,11 @@ fn decode(
     limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits);
     let mut decoder = reader.into_decoder().map_err(broken)?;
-    // Cameras store pictures as the sensor lies, and say how to turn them.
+    // Cameras store images in sensor orientation, with a tag.
     let orientation = decoder.orientation().map_err(broken)?;
     let (mut width, mut height) = decoder.dimensions();
     if orientation.to_exif() > 4 {
-        // The picture lies on its side.
+        // The image is rotated by 90 degrees.
         (width, height) = (height, width);
     }
     accept(width, height)?;
@@ -146,7 +145,7 @@ fn decode(
     Ok(picture)
 }
 
-/// Width and height that a picture is resized to, and how; `None` if the input accepts it as it is.
+/// Target size and method of resizing; `None` if the input accepts the image unchanged.
 fn target(
     width: u32,
     height: u32,
@@ -172,7 +171,7 @@ fn target(
     Ok(Some((to_width, to_height, resize)))
 }
 
-/// A picture in another size.
+/// Resizes an image.
 fn resized(picture: &DynamicImage, width: u32, height: u32, resize: Resize) -> DynamicImage {
     let filter = FilterType::Triangle;
     match resize {
@@ -189,7 +188,7 @@ fn resized(picture: &DynamicImage, width: u32, height: u32, resize: Resize) -> D
     }
 }
 
-/// The channels in some order, each as a plane.
+/// The channels in the given order, as planes.
 fn planes(picture: &RgbImage, order: [usize; 3]) -> Vec<f32> {
     let mut floats = Vec::with_capacity(picture.as_raw().len());
     for channel in order {

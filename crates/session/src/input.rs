@@ -1,4 +1,4 @@
-//! What runs take: slices, arrays, and slices with shapes.
+//! Inputs of runs: slices, arrays, and slices with shapes.
 
 use coremill_engine::{Array, Elements, ElementsView};
 use coremill_tensor::DType;
@@ -6,29 +6,30 @@ use coremill_tensor::DType;
 use crate::FeatureSpec;
 use crate::error::{Error, ErrorKind, Result, fail};
 
-/// Something that an input can be given.
+/// A value that can be passed as an input.
 ///
-/// A slice or a vector takes the shape that the input declares; where that is open, [`ArrayView`] states it.
+/// A slice or a vector gets the shape that the input declares. If that is ambiguous, use [`ArrayView`] to state the
+/// shape.
 pub trait Input {
-    /// The array for an input.
+    /// Converts the value to an array for an input.
     fn array(&self, spec: &FeatureSpec) -> Result<Array>;
 
-    /// The elements where they lie, if runs can read them there.
+    /// The elements in the caller's memory, if runs can read them in place.
     #[doc(hidden)]
     fn lying(&self) -> Option<BorrowedElements<'_>> {
         None
     }
 }
 
-/// Elements that runs read where they lie.
+/// Elements that runs read in place.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedElements<'a> {
-    /// The type of the elements.
+    /// Element type.
     pub dtype: DType,
     /// The elements in row-major order.
     pub elements: ElementsView<'a>,
-    /// The shape; none for that of the input.
+    /// The shape; `None` for the input's declared shape.
     pub shape: Option<&'a [usize]>,
 }
 
@@ -42,7 +43,7 @@ impl BorrowedElements<'_> {
     }
 }
 
-/// Puts the shape that elements have as an input into a vector whose memory the caller keeps.
+/// Writes the shape of borrowed elements to a reused vector.
 pub(crate) fn lying_shape(
     spec: &FeatureSpec,
     lying: &BorrowedElements<'_>,
@@ -59,19 +60,19 @@ pub(crate) fn lying_shape(
 /// Elements of a stated shape.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrayView<'a, T> {
-    /// The extents, outermost first.
+    /// Sizes, outermost dimension first.
     pub shape: &'a [usize],
     /// The elements in row-major order.
     pub elements: &'a [T],
 }
 
-/// A number type that arrays are made of.
+/// An element type of arrays.
 pub trait Element: Copy {
-    /// The array of these elements.
+    /// An array of these elements.
     #[doc(hidden)]
     fn array(shape: Vec<usize>, elements: &[Self], name: &str) -> Result<Array>;
 
-    /// The elements where they lie.
+    /// Borrows the elements, if runs can read them in place.
     #[doc(hidden)]
     fn lying(_: &[Self]) -> Option<BorrowedElements<'_>> {
         None
@@ -129,7 +130,7 @@ impl Element for half::f16 {
     }
 }
 
-/// The shape that an input has for so many elements: at most one dimension may be open.
+/// The shape of an input with `count` elements. At most one dimension may be open.
 fn shape_for(spec: &FeatureSpec, count: usize, shape: &mut Vec<usize>) -> Result<()> {
     let Some(ty) = spec.ty.as_tensor() else {
         fail!(Input, "`{}` is a `{}`; only tensors can be passed in", spec.name, spec.ty);
@@ -202,7 +203,7 @@ impl<T: Element, const N: usize> Input for [T; N] {
 }
 
 impl<T> ArrayView<'_, T> {
-    /// Whether there are as many elements as the shape takes.
+    /// Whether the number of elements matches the shape.
     fn is_filled(&self) -> bool {
         let takes = self.shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
         takes == Some(self.elements.len())

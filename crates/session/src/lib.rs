@@ -32,12 +32,12 @@
 //! | `backend` | the traits [`Backend`], [`Executable`], [`Session`] |
 //! | `engine`, `coreml`, `executorch` | their implementations; `absent` replaces `coreml` on systems without Core ML |
 //! | `options`, `device` | [`RunOptions`], [`Device`] |
-//! | `input` | [`Input`]: slices and arrays that runs take |
-//! | [`arrays`], `images`, `random` | inputs from numpy's files, from pictures, and random ones |
+//! | `input` | [`Input`]: slices and arrays as inputs |
+//! | [`arrays`], `images`, `random` | inputs from numpy's files and images, and random inputs |
 //! | `values` | values inside a program, by name |
-//! | `vocabulary` | the range of inputs that are indices of a table |
-//! | `file_kind` | [`FileKind::detect`]: the content of a path |
-//! | `save` | [`save()`]: writes a model in the form of the path's extension |
+//! | `vocabulary` | range of inputs that index a table |
+//! | `file_kind` | [`FileKind::detect`]: file formats |
+//! | `save` | [`save()`]: writes a model in the format of the path's extension |
 
 mod backend;
 #[cfg(any(target_vendor = "apple", coremill_standin))]
@@ -81,7 +81,7 @@ pub use random::random;
 pub use save::{SaveOptions, save};
 pub use vocabulary::vocabulary;
 
-/// Prepares a model for the device of the options.
+/// Prepares a model for the selected device.
 pub fn load(model: &Verified<'_>, options: &RunOptions) -> Result<Arc<dyn Executable>> {
     options.device.check()?;
     match options.device {
@@ -90,7 +90,7 @@ pub fn load(model: &Verified<'_>, options: &RunOptions) -> Result<Arc<dyn Execut
     }
 }
 
-/// Prepares an ExecuTorch program, whose delegates run on the device of the options.
+/// Prepares an ExecuTorch program, whose delegates run on the selected device.
 pub fn load_program(
     program: coremill_pte::Program,
     options: &RunOptions,

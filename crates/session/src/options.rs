@@ -4,31 +4,31 @@ use coremill_engine::{Limits, LoadOptions, Numerics};
 
 use crate::device::Device;
 
-/// How a model or a program is to be run.
+/// Options of running a model or program.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// The device that computes; for an ExecuTorch program, the device of its delegates.
+    /// The device; for an ExecuTorch program, the device of its delegates.
     pub device: Device,
-    /// The number of threads that share the work on the host; 0 stands for one per processor.
+    /// Number of threads on the host; 0 selects one per processor.
     pub threads: usize,
-    /// Where the engine rounds.
+    /// Rounding of intermediate results in the engine.
     pub numerics: Numerics,
-    /// Bounds on what the host computes.
+    /// Resource limits on the host.
     pub limits: Limits,
-    /// The directory of models compiled by Core ML; `None` stands for `COREMILL_CACHE` or the system's directory.
+    /// Directory of models compiled by Core ML; `None` selects `COREMILL_CACHE` or the system's directory.
     pub cache: Option<PathBuf>,
-    /// Files of tensors that an ExecuTorch program refers to (`.ptd`).
+    /// Files of external tensors of an ExecuTorch program (`.ptd`).
     pub data: Vec<PathBuf>,
 }
 
 impl RunOptions {
-    /// The engine's part.
+    /// Options for the engine.
     pub fn engine(&self) -> LoadOptions {
         let &RunOptions { threads, numerics, limits, .. } = self;
         LoadOptions { numerics, threads, limits, ..LoadOptions::default() }
     }
 
-    /// The runtime's part; delegates aside.
+    /// Options for the runtime, without delegates.
     pub(crate) fn runtime(&self) -> coremill_runtime::LoadOptions {
         coremill_runtime::LoadOptions {
             data: self.data.clone(),

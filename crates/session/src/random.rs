@@ -1,4 +1,4 @@
-//! Random inputs, the same for the same seed on every machine.
+//! Random inputs, reproducible by seed on every machine.
 
 use coremill_engine::Array;
 use coremill_tensor::{DType, SplitMix64};
@@ -6,13 +6,13 @@ use coremill_tensor::{DType, SplitMix64};
 use crate::FeatureSpec;
 use crate::error::{Result, fail};
 
-/// The largest number of elements of a random input. A description may allow any size.
+/// Maximum number of elements of a random input.
 const MAX_ELEMENTS: usize = 1 << 30;
 
-/// A random array for an input: floats in −1 to 1, indices within the vocabulary, other integers 0 or 1. The sequence
-/// depends on the seed and the input's name alone.
+/// A random array for an input: floats from −1 to 1, indices within the vocabulary, other integers 0 or 1. The
+/// sequence depends only on the seed and the input's name.
 ///
-/// `vocabulary` is the number of rows of the table that the integers are indices of.
+/// `vocabulary` is the number of rows of the table that the integers index.
 pub fn random(
     spec: &FeatureSpec,
     shape: Vec<usize>,
@@ -30,15 +30,15 @@ pub fn random(
     let seed = name.bytes().fold(seed, |seed, byte| SplitMix64::nth(seed ^ u64::from(byte), 0));
     let mut random = SplitMix64::new(seed);
     if ty.dtype.is_float() {
-        // 24 bits, so that every one is an fp32 number.
+        // 24 bits, so that each number is exact in fp32.
         let unit = |bits: u64| (bits >> 40) as f32 / (1 << 23) as f32 - 1.0;
         let floats = (0..count).map(|_| unit(random.next_u64())).collect();
         return Ok(Array::floats(DType::Fp32, shape, floats));
     }
-    // Indices of whatever is looked up, and masks: 0 and 1 are good for both.
+    // 0 and 1 are valid for indices and masks.
     let dtype = if ty.dtype == DType::Bool { DType::Bool } else { DType::Int32 };
     let values = vocabulary.unwrap_or(2).clamp(1, i32::MAX as u64);
-    // The upper half of a product is below the number that a fraction was multiplied by.
+    // The upper half of the product scales a fraction to below `values`.
     let below = |bits: u64| ((u128::from(bits) * u128::from(values)) >> 64) as i32;
     Ok(Array::ints(dtype, shape, (0..count).map(|_| below(random.next_u64())).collect()))
 }

@@ -9,13 +9,13 @@ use crate::file_kind::FileKind;
 /// The options of [`save`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SaveOptions {
-    /// Whether to wait until everything is on the disk.
+    /// Whether to wait until everything is on disk.
     pub durable: bool,
 }
 
-/// Saves a model in the form of the path's extension: `.mlpackage` or `.mlmodelc`.
+/// Saves a model in the format of the path's extension: `.mlpackage` or `.mlmodelc`.
 ///
-/// The model at the path is replaced in one step when everything is written. The same model gives the same bytes.
+/// An existing model is replaced atomically after everything is written. Output is deterministic.
 pub fn save(path: &Path, verified: &Verified<'_>, options: &SaveOptions) -> Result {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {

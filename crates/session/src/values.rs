@@ -1,4 +1,4 @@
-//! Values of a program that a run was asked for by name.
+//! Recording of values inside a program, by name.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::error::{Result, fail};
 /// Collects values by name while a program runs.
 pub(crate) struct ValueRecorder<'n> {
     names: &'n [&'n str],
-    /// For each name its values, in the order in which they were computed.
+    /// For each name, its values in the order of computation.
     values: Vec<Vec<Value>>,
-    /// Names of all values, for the error about a name that is unknown.
+    /// Names of all values, for the error about an unknown name.
     known: BTreeSet<String>,
 }
 
@@ -22,7 +22,7 @@ impl<'n> ValueRecorder<'n> {
         ValueRecorder { names, values: vec![Vec::new(); names.len()], known: BTreeSet::new() }
     }
 
-    /// Takes a value that was computed.
+    /// Records a computed value.
     pub(crate) fn record(&mut self, name: &str, value: &Value) {
         if !self.known.contains(name) {
             self.known.insert(name.to_owned());
@@ -34,7 +34,7 @@ impl<'n> ValueRecorder<'n> {
         }
     }
 
-    /// The values by name; those that were not computed are outputs, inputs or constants.
+    /// The values by name. Values that were not computed are outputs, inputs or constants.
     pub(crate) fn finish(
         mut self,
         outputs: &Outputs,

@@ -1,4 +1,4 @@
-//! The number of rows of the table that an input of integers selects from.
+//! Number of rows of the table that an integer input indexes.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,8 @@ use coremill_mil::infer::KnownElements;
 use coremill_mil::ir::{Binding, Function, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// The number of rows of the table that an input's elements are indices of: token ids are below the number of rows of an
-/// embedding. `None` if the input is not used as an index.
+/// Number of rows of the table that an input's elements index: for token ids, the number of rows of the embedding.
+/// `None` if the input is not used as an index.
 ///
 /// ```
 /// use coremill_mil::text;
@@ -42,7 +42,7 @@ pub fn vocabulary(function: &Function, input: &str) -> Option<u64> {
     least
 }
 
-/// The rows of the table that an operation looks up in.
+/// Number of rows of the table that an operation indexes.
 fn rows(function: &Function, op: &Op) -> Option<u64> {
     let (Some(OpKind::Gather), [table]) = (op.kind(), op.bindings("x")) else { return None };
     let shape = match table {
@@ -53,12 +53,12 @@ fn rows(function: &Function, op: &Op) -> Option<u64> {
     let is_first = axis.is_none_or(|axis| {
         KnownElements::from_constant(axis).and_then(|axis| axis.ints()) == Some(vec![0])
     });
-    // A table has rows; a vector may be anything.
+    // A table must have rank 2 or higher; a vector is ambiguous.
     let [rows, _, ..] = &shape[..] else { return None };
     rows.known().filter(|_| is_first)
 }
 
-/// Whether what an operation gives are the same numbers, or as good as they.
+/// Whether an operation preserves the numbers, or nearly so.
 fn keeps(op: &Op) -> bool {
     use OpKind::{
         Add, Cast, Clip, Concat, ExpandDims, Identity, Maximum, Minimum, Reshape, Select,

@@ -9,7 +9,6 @@
 //! Floats are `fp32` and integers `int32` here, independent of torch's type; narrower integers wrap like torch's.
 //! Each result is compared with the sizes that torch recorded, so a wrong lowering ends in an error instead of wrong
 //! numbers.
-//! numbers.
 
 mod builder;
 mod call;

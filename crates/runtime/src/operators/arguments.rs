@@ -8,7 +8,7 @@ use crate::number::{Scalar, is_floating};
 use crate::slot::{EValue, Origin, Place, TensorValue};
 use crate::view::{OutTensor, View};
 
-/// An argument of a kernel that is read.
+/// An input argument of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) enum Argument<'a> {
     Null,
@@ -38,21 +38,21 @@ impl Argument<'_> {
     }
 }
 
-/// What kernels compute with.
+/// Resources of kernels.
 pub(crate) struct Machine {
     pub(crate) isa: Isa,
     pub(crate) pool: Pool,
-    /// The program's weights, rearranged.
+    /// Rearranged weights of the program.
     pub(crate) packed: Cache,
 }
 
-/// The arguments of a kernel that are read, by their place in the operator's schema.
+/// Input arguments of a kernel, by position in the operator's schema.
 pub(crate) struct Arguments<'a> {
     pub(crate) list: Vec<Argument<'a>>,
     pub(crate) machine: &'a Machine,
-    /// Where the numbers of random kernels begin.
+    /// Seed of random kernels.
     pub(crate) seed: u64,
-    /// All values, and which of them the arguments are.
+    /// All values, and the indices of the arguments in them.
     pub(crate) slots: (&'a [EValue], &'a [usize]),
 }
 
@@ -69,7 +69,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Where in the program the elements of a tensor lie, if they lie there.
+    /// Origin of a tensor that is stored in the program; `None` for other tensors.
     pub(crate) fn origin(&self, index: usize) -> Option<&'a Origin> {
         let (values, arguments) = self.slots;
         match values.get(*arguments.get(index)?)? {
@@ -88,7 +88,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A list of tensors of which none is missing.
+    /// A list of tensors without missing ones.
     pub(crate) fn tensors(&self, index: usize) -> Result<Vec<View<'a>>> {
         let list = self.optional_tensors(index)?.iter().copied().collect();
         match list {
@@ -204,7 +204,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An element type, by its number.
+    /// An optional element type, given by number.
     pub(crate) fn optional_dtype(&self, index: usize) -> Result<Option<ScalarType>> {
         let Some(number) = self.optional_int(index)? else { return Ok(None) };
         match i8::try_from(number).ok().and_then(ScalarType::from_number) {
@@ -213,7 +213,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A pair, of which one number stands for both; `default` if there is none.
+    /// A pair; a single number applies to both. `default` is used for an empty list.
     pub(crate) fn pair(&self, index: usize, default: Option<[i64; 2]>) -> Result<[i64; 2]> {
         match (self.ints(index)?, default) {
             ([], Some(default)) => Ok(default),

@@ -1,4 +1,4 @@
-//! Functions of two tensors' elements, or of one's and a number.
+//! Elementwise functions of two tensors, or of a tensor and a number.
 
 use coremill_pte::program::ScalarType;
 
@@ -62,14 +62,14 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::sub.out", "TTS>T", |x, out| linear(x, out, true)),
 ];
 
-/// Two operands, of which a number has become a tensor of one element.
+/// Two operands; a number is converted to a one-element tensor.
 struct Pair<'a> {
     views: [View<'a>; 2],
-    /// The type that both have in common.
+    /// Promoted type.
     common: ScalarType,
 }
 
-/// A number as the bytes of a tensor's element, of a type in which it is exact.
+/// A number as a tensor element, in a type that represents it exactly.
 struct WrappedScalar {
     bytes: [u8; 8],
     dtype: ScalarType,
@@ -92,7 +92,7 @@ impl WrappedScalar {
     }
 }
 
-/// Calls `run` with the first two arguments, after the output took its sizes.
+/// Calls `run` with the first two arguments, after resizing the output.
 fn with_pair(
     x: &Arguments,
     out: &mut OutTensor,
@@ -130,7 +130,7 @@ fn not_bool(common: ScalarType) -> Result {
     Ok(())
 }
 
-/// Sum or difference of the first operand and a multiple of the second.
+/// Adds a multiple of the second operand to the first, or subtracts it.
 fn linear(x: &Arguments, out: &mut [OutTensor], subtracts: bool) -> Result {
     let alpha = x.scalar(2)?;
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
@@ -201,14 +201,14 @@ fn divide_rounded(x: &Arguments, out: &mut [OutTensor]) -> Result {
     }
 }
 
-/// What becomes of a division that gives whole numbers or leaves a rest.
+/// Variant of an integer division or remainder.
 #[derive(Clone, Copy)]
 enum DivisionMode {
     Truncate,
     Floor,
-    /// With the dividend's sign.
+    /// Remainder with the dividend's sign.
     Fmod,
-    /// With the divisor's sign.
+    /// Remainder with the divisor's sign.
     Remainder,
 }
 
@@ -246,7 +246,7 @@ fn whole(x: &Arguments, out: &mut [OutTensor], kind: DivisionMode) -> Result {
     })
 }
 
-/// The quotient of integers, rounded down.
+/// Integer quotient, rounded down.
 fn floor_quotient(a: i64, b: i64) -> i64 {
     let quotient = a.wrapping_div(b);
     let exact = a.wrapping_rem(b) == 0;
@@ -286,7 +286,7 @@ fn logical(x: &Arguments, out: &mut [OutTensor], join: fn(bool, bool) -> bool) -
     })
 }
 
-/// Bits of integers, of so many bits as the result's type has.
+/// Bitwise functions of integers, with the width of the result's type.
 fn bitwise(x: &Arguments, out: &mut [OutTensor], join: fn(i64, i64, u32) -> i64) -> Result {
     with_pair(x, &mut out[0], |Pair { views, common }, out| {
         castable(common, out)?;
@@ -299,12 +299,12 @@ fn bitwise(x: &Arguments, out: &mut [OutTensor], join: fn(i64, i64, u32) -> i64)
     })
 }
 
-/// Shifts past the width give 0.
+/// Shifts by the width or more result in 0.
 fn left(a: i64, b: i64, bits: u32) -> i64 {
     if (0..i64::from(bits)).contains(&b) { a << b } else { 0 }
 }
 
-/// Shifts past the width give copies of the sign.
+/// Shifts by the width or more result in copies of the sign.
 fn right(a: i64, b: i64, bits: u32) -> i64 {
     if (0..i64::from(bits)).contains(&b) { a >> b } else { a >> 63 }
 }
@@ -343,7 +343,7 @@ fn power(x: &Arguments, out: &mut [OutTensor]) -> Result {
     })
 }
 
-/// Of a negative exponent, what truncation leaves of the fraction.
+/// A negative exponent results in the truncated fraction.
 fn integer_power(base: i64, exponent: i64) -> i64 {
     match (base, exponent) {
         (base, 0..) => {

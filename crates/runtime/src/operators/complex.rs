@@ -12,7 +12,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::view_as_real_copy.out", "T>T", view_as_real),
 ];
 
-/// The type of the real and the imaginary part.
+/// Element type of the real and imaginary parts.
 pub(super) fn part(dtype: ScalarType) -> Result<ScalarType> {
     Ok(match dtype {
         ScalarType::ComplexHalf => ScalarType::Half,
@@ -22,7 +22,7 @@ pub(super) fn part(dtype: ScalarType) -> Result<ScalarType> {
     })
 }
 
-/// Real and imaginary parts of all elements, in the order of the dimensions.
+/// Real and imaginary parts of all elements, in dimension order.
 pub(super) fn parts_of(view: View) -> Result<Vec<[f64; 2]>> {
     let part = part(view.dtype)?;
     let bytes = view.contiguous_bytes();
@@ -31,7 +31,7 @@ pub(super) fn parts_of(view: View) -> Result<Vec<[f64; 2]>> {
     Ok(numbers.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect())
 }
 
-/// Writes complex elements, given in the order of the dimensions.
+/// Writes complex elements that are given in dimension order.
 pub(super) fn put(numbers: &[[f64; 2]], out: &mut OutTensor) -> Result {
     let part = part(out.dtype)?;
     let mut bytes = vec![0; numbers.len() * out.width()];
@@ -49,7 +49,7 @@ fn same_types(views: [View; 2], out: &OutTensor) -> Result {
     Ok(())
 }
 
-/// Computes from the elements of two tensors that are broadcast.
+/// Applies a function to two broadcast tensors.
 fn join(
     views: [View; 2],
     out: &mut OutTensor,
@@ -85,7 +85,7 @@ pub(super) fn absolute(view: View, out: &mut OutTensor) -> Result {
     Ok(())
 }
 
-/// Real to complex, or complex to real; the imaginary part is 0, or lost. The output has its sizes.
+/// Converts real to complex with a zero imaginary part, or complex to real. The output is already resized.
 pub(super) fn convert(view: View, out: &mut OutTensor) -> Result {
     if is_complex(view.dtype) {
         super::arguments::float_output(out)?;

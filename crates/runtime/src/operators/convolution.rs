@@ -1,4 +1,4 @@
-//! Convolutions, forwards and backwards.
+//! Convolutions and their gradients.
 
 use std::borrow::Cow;
 
@@ -24,15 +24,15 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::convolution_backward.out", "TTTnNNNBNIA>TTT", backward),
 ];
 
-/// Images with few elements are addressed by numbers of 31 bits.
+/// Below this number of elements, images are addressed by 31-bit indices.
 const MAX_ELEMENTS: usize = 1 << 30;
 
-/// The extents of a convolution in two dimensions; the first is 1 where there is but one.
+/// Parameters of a 2-D convolution. For 1-D convolutions, the first dimension is 1.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
     batch: usize,
     groups: usize,
-    /// The channels of the input and of the output, all groups together.
+    /// Channels of the input and of the output, over all groups.
     channels: [usize; 2],
     input: [usize; 2],
     output: [usize; 2],
@@ -42,11 +42,11 @@ struct Geometry {
     dilation: [usize; 2],
 }
 
-/// One number for each of one or two dimensions, a single one for all; `first` stands in for a dimension
-/// that there is not.
+/// Numbers for one or two dimensions; a single number applies to all. `first` fills the missing dimension of a 1-D
+/// convolution.
 fn numbers(list: &[i64], rank: usize, first: usize, name: &str) -> Result<[usize; 2]> {
     let accepted = list.len() == 1 || list.len() == rank;
-    // Larger ones than tensors have elements would only overflow.
+    // Larger numbers would only overflow.
     let all = list.iter().map(|number| usize::try_from(*number).ok().filter(|n| *n < 1 << 31));
     let Some(all) = all.collect::<Option<Vec<usize>>>().filter(|_| accepted) else {
         fail!("`{name}` must be one or {rank} numbers of at least 0, got {list:?}");
@@ -59,7 +59,7 @@ fn numbers(list: &[i64], rank: usize, first: usize, name: &str) -> Result<[usize
 }
 
 impl Geometry {
-    /// From the arguments, whose first is at `at`: input, weight, then stride and so on at `settings`.
+    /// Reads the parameters from the arguments: stride and the following ones start at index `settings`.
     fn new(x: &Arguments, input: View, weight: View, settings: usize) -> Result<Geometry> {
         let rank = input.rank().wrapping_sub(2);
         ensure!(
@@ -150,7 +150,7 @@ impl Geometry {
         [self.input, self.output].map(|[height, width]| height * width)
     }
 
-    /// Whether each filter is for one channel.
+    /// Whether each filter applies to a single channel.
     fn is_depthwise(&self) -> bool {
         self.groups == self.channels[0] && self.groups > 1
     }
@@ -159,11 +159,10 @@ impl Geometry {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Calls `visit` with where in the input, the weight and the output the factors and the sum of every
-    /// multiplication lie, in contiguous tensors.
+    /// Calls `visit` with the offsets of input, weight and output of every multiplication, in contiguous tensors.
     fn visit(&self, transposed: bool, mut visit: impl FnMut(usize, usize, usize)) {
         let [in_channels, out_channels] = self.channels;
-        // Backwards, windows go over the output, and the weight's filters are those of the input.
+        // For transposed convolutions, windows slide over the output, and filters belong to input channels.
         let (windows, whole) =
             if transposed { (self.input, self.output) } else { (self.output, self.input) };
         let (per_filter, filters) = match transposed {
@@ -260,7 +259,7 @@ fn convolution(x: &Arguments, out: &mut [OutTensor]) -> Result {
     })
 }
 
-/// Weights as the kernels of `tensor` read them.
+/// Weights in the layout of the kernels in `kernels`.
 fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> PackedConvolution {
     let weight = floats(weight);
     if geometry.is_depthwise() {
@@ -279,7 +278,7 @@ fn pack(machine: &Machine, geometry: &Geometry, weight: View) -> PackedConvoluti
     PackedConvolution::Groups(weight.chunks_exact(outputs * inputs * taps).map(matrix).collect())
 }
 
-/// Elements with their channels last.
+/// Elements in channels-last layout.
 fn with_channels_last<'a>(
     machine: &Machine,
     view: View<'a>,
@@ -358,7 +357,7 @@ fn convolve_floats(
     out.put_contiguous(&moved);
 }
 
-/// The gradients of the input, the weight and the bias, of which a mask says which are wanted.
+/// Gradients of input, weight and bias, as selected by a mask.
 fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (gradient, input, weight) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
     let wanted = x.bools(10)?;

@@ -1,4 +1,4 @@
-//! Tensors made of numbers, and copies.
+//! Creation of tensors, and copies.
 
 use coremill_pte::program::ScalarType;
 use coremill_tensor::SplitMix64;
@@ -65,7 +65,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("et_copy::_h2d_copy.out", "T>T", same),
 ];
 
-/// A copy of the same type; the order in memory is the output's.
+/// A copy of the same type, in the output's dimension order.
 fn same(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     same_type(&view, &out[0])?;
@@ -73,7 +73,7 @@ fn same(x: &Arguments, out: &mut [OutTensor]) -> Result {
     copy(view, &mut out[0])
 }
 
-/// A copy whose type is the output's.
+/// A copy in the output's type.
 fn converted(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     out[0].resize(view.sizes)?;
@@ -132,12 +132,12 @@ fn arange(start: Scalar, end: Scalar, step: Scalar, out: &mut OutTensor) -> Resu
     })
 }
 
-/// A random number from 0 on, below 1.
+/// A uniform random number from 0 to below 1.
 fn uniform(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 40) as f64 / (1u64 << 24) as f64
 }
 
-/// A random number of the standard normal distribution.
+/// A random number from the standard normal distribution.
 fn normal(random: &mut SplitMix64) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(random)).ln()).sqrt();
     radius * (std::f64::consts::TAU * uniform(random)).cos()
@@ -152,7 +152,7 @@ fn random(x: &Arguments, out: &mut [OutTensor], next: impl Fn(&mut SplitMix64) -
     Ok(())
 }
 
-/// Elements that are left out become 0; the others stay as they are, as in ExecuTorch.
+/// Dropped elements become 0. As in ExecuTorch, the others are not rescaled.
 fn dropout(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let probability = x.double(1)?;

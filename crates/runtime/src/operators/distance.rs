@@ -1,4 +1,4 @@
-//! Distances between vectors, and triangles of matrices.
+//! Distances between vectors, and triangular matrices.
 
 use super::arguments::{float_output, same_type};
 use super::{Arguments, Kernel, kernel};
@@ -12,7 +12,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::tril.out", "TI>T", lower_triangle),
 ];
 
-/// The distance by a norm: 0 counts what differs, infinity takes the largest difference.
+/// Distance in a norm: 0 counts differing elements, infinity returns the largest difference.
 fn distance(left: &[f64], right: &[f64], norm: f64) -> f64 {
     let differences = left.iter().zip(right).map(|(left, right)| (left - right).abs());
     if norm == 0.0 {

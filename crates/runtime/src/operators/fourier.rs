@@ -1,4 +1,4 @@
-//! Fourier transforms, of any length.
+//! Fourier transforms of any length.
 
 use std::f64::consts::TAU;
 
@@ -19,10 +19,10 @@ fn times(a: Complex, b: Complex) -> Complex {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-/// Transforms in place. `sign` is -1 forwards, 1 backwards.
+/// Transforms in place. `sign` is -1 for the forward and 1 for the backward transform.
 ///
-/// Lengths that are a power of two are halved again and again; others are brought to one as a convolution
-/// (Bluestein's algorithm).
+/// Powers of two use radix-2 steps. Other lengths are computed as a convolution of such a length (Bluestein's
+/// algorithm).
 fn transform(elements: &mut [Complex], sign: f64) {
     let length = elements.len();
     if length < 2 {
@@ -33,7 +33,7 @@ fn transform(elements: &mut [Complex], sign: f64) {
     }
     let chirp: Vec<Complex> = (0..length)
         .map(|index| {
-            // The square modulo twice the length keeps the angle exact.
+            // Reducing the square modulo twice the length keeps the angle exact.
             let square = (index as u128 * index as u128 % (2 * length as u128)) as f64;
             let angle = sign * TAU * square / (2 * length) as f64;
             [angle.cos(), angle.sin()]
@@ -89,7 +89,7 @@ fn transform_power_of_two(elements: &mut [Complex], sign: f64) {
     }
 }
 
-/// Transforms a dense tensor along an axis.
+/// Transforms a contiguous tensor along an axis.
 fn transform_axis(elements: &mut [Complex], sizes: &[usize], axis: usize, sign: f64) {
     let (length, step) = (sizes[axis], dense(sizes)[axis]);
     let mut line = vec![[0.0; 2]; length];
@@ -107,8 +107,8 @@ fn transform_axis(elements: &mut [Complex], sizes: &[usize], axis: usize, sign: 
     }
 }
 
-/// What results are multiplied by: 0 stands for nothing, 1 for the root of the number of elements, 2 for the
-/// number.
+/// Normalization factor: 1 for mode 0, one over the square root of the element count for 1, one over the count
+/// for 2.
 fn factor(normalization: i64, count: f64) -> Result<f64> {
     Ok(match normalization {
         0 => 1.0,
@@ -130,7 +130,7 @@ fn axes(x: &Arguments, rank: usize) -> Result<Vec<usize>> {
     Ok(axes)
 }
 
-/// Half of the spectrum is enough along the last of the dimensions, if `onesided`.
+/// With `onesided`, the result has the non-redundant half of the spectrum along the last axis.
 fn real_to_complex(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
@@ -159,7 +159,7 @@ fn real_to_complex(x: &Arguments, out: &mut [OutTensor]) -> Result {
     put(&results, &mut out[0])
 }
 
-/// The other half of the spectrum, along the last of the dimensions, mirrors the first.
+/// The missing half of the spectrum along the last axis is the conjugate mirror image.
 fn complex_to_real(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     let axes = axes(x, view.rank())?;
@@ -196,7 +196,7 @@ fn complex_to_real(x: &Arguments, out: &mut [OutTensor]) -> Result {
                 let found = elements[outer * view.sizes[last] * from + source * from + inner];
                 *element = if mirrored { [found[0], -found[1]] } else { found };
             }
-            // The spectrum of a real signal is real where it mirrors itself.
+            // The bins that mirror themselves are real.
             line[0][1] = 0.0;
             if length % 2 == 0 {
                 line[length / 2][1] = 0.0;

@@ -1,4 +1,4 @@
-//! Elements that are found by indices in other tensors.
+//! Indexing by tensors.
 
 use coremill_pte::program::ScalarType;
 
@@ -28,7 +28,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::topk.values", "TIIBB>TT", topk),
 ];
 
-/// Indices as numbers, in the order of the dimensions.
+/// Indices as numbers, in dimension order.
 fn indices(view: View) -> Result<Vec<i64>> {
     let dtype = view.dtype;
     ensure!(
@@ -38,7 +38,7 @@ fn indices(view: View) -> Result<Vec<i64>> {
     Ok(view.contiguous())
 }
 
-/// Copies the parts along a dimension that indices name.
+/// Copies the selected slices of a dimension.
 fn take_along(view: View, axis: usize, indices: &[i64], out: &mut OutTensor) -> Result {
     let (mut sizes, strides, own) = (view.sizes.to_vec(), view.strides(), out.strides());
     sizes[axis] = 1;
@@ -94,7 +94,7 @@ fn index_select(x: &Arguments, out: &mut [OutTensor]) -> Result {
     take_along(view, axis, &indices, &mut out[0])
 }
 
-/// The strides of a tensor except along a dimension, where an index says how far to go.
+/// Strides with a zero for the indexed dimension.
 fn except(view_strides: &[usize], axis: usize) -> Vec<usize> {
     let mut strides = view_strides.to_vec();
     if let Some(stride) = strides.get_mut(axis) {
@@ -103,7 +103,7 @@ fn except(view_strides: &[usize], axis: usize) -> Vec<usize> {
     strides
 }
 
-/// Whether the indices have a place in a tensor: no dimension but the indexed one is longer.
+/// Checks that an index tensor fits: it must not be larger in other dimensions than the indexed one.
 fn index_fits(index: &View, sizes: &[usize], axis: usize) -> Result {
     let fits = index.rank() == sizes.len()
         && (0..sizes.len()).all(|other| other == axis || index.sizes[other] <= sizes[other]);
@@ -115,8 +115,8 @@ fn index_fits(index: &View, sizes: &[usize], axis: usize) -> Result {
     Ok(())
 }
 
-/// Calls `visit` with the place in the index and the one in the tensor that it names. `own` are the strides
-/// of the tensor, `extra` those of another that is walked along.
+/// Calls `visit` for each index with the offset in a second tensor of the index's shape and the indexed offset in the
+/// tensor. `own` are the strides of the tensor, `extra` the strides of the second one.
 fn walk_index(
     index: View,
     axis: usize,
@@ -129,7 +129,7 @@ fn walk_index(
     ensure!(dtype == ScalarType::Long, "the index must be `Long`, got `{dtype:?}`");
     let size = sizes.get(axis).copied().unwrap_or(1);
     let step = own.get(axis).copied().unwrap_or(0);
-    // A scalar beside a vector is looked at as one of one element.
+    // A scalar used with a vector counts as having one element.
     let padded = |strides: &[usize]| {
         let mut strides = strides.to_vec();
         strides.resize(index.rank(), 0);
@@ -159,7 +159,7 @@ fn gather(x: &Arguments, out: &mut [OutTensor]) -> Result {
     })
 }
 
-/// What scatters begin with: the output is a copy of the tensor.
+/// Common start of scatters: copies the tensor to the output.
 fn scattered<'a>(x: &Arguments<'a>, out: &mut OutTensor) -> Result<(View<'a>, usize, View<'a>)> {
     let (view, index) = (x.tensor(0)?, x.tensor(2)?);
     same_type(&view, out)?;
@@ -169,7 +169,7 @@ fn scattered<'a>(x: &Arguments<'a>, out: &mut OutTensor) -> Result<(View<'a>, us
     Ok((view, axis, index))
 }
 
-/// Whether each index has an element of the source.
+/// Checks that each index has an element of the source.
 fn source_fits(index: &View, source: &View) -> Result {
     let fits = index.rank() == source.rank()
         && index.sizes.iter().zip(source.sizes).all(|(index, source)| index <= source);
@@ -254,7 +254,7 @@ fn slice_scatter(x: &Arguments, out: &mut [OutTensor]) -> Result {
     write_part(source, &sizes, (first, &own), &mut out[0])
 }
 
-/// Writes a tensor to a part of the output, converted.
+/// Writes a tensor to a region of the output, with conversion.
 fn write_part(
     source: View,
     sizes: &[usize],
@@ -276,21 +276,21 @@ fn write_part(
     Ok(())
 }
 
-/// What indices of several dimensions name.
+/// Result of resolving indices of several dimensions.
 struct IndexedDims {
-    /// The sizes of the result.
+    /// Sizes of the result.
     sizes: Vec<usize>,
-    /// Where in the result the dimensions of the indices begin.
+    /// Position of the index dimensions in the result.
     first: usize,
-    /// How many they are.
+    /// Number of index dimensions.
     rank: usize,
-    /// For each combination of indices, where in memory the part that they name begins.
+    /// For each combination of indices, the start offset of the selected slice.
     starts: Vec<usize>,
-    /// The dimensions that are not indexed.
+    /// Dimensions without indices.
     rest: Vec<usize>,
 }
 
-/// Indices as PyTorch's advanced indexing has them; masks stand for the places where they are true.
+/// Resolves indices like PyTorch's advanced indexing; a mask selects the indices of its true elements.
 fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<IndexedDims> {
     let mut by_axis: Vec<Option<(Vec<usize>, Vec<i64>)>> = Vec::new();
     for view in list {
@@ -349,7 +349,7 @@ fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<In
     let is_indexed = |axis: &usize| by_axis[*axis].is_some();
     let indexed: Vec<usize> = (0..sizes.len()).filter(is_indexed).collect();
     let rest: Vec<usize> = (0..sizes.len()).filter(|axis| !is_indexed(axis)).collect();
-    // Indices of neighbouring dimensions stay where those were; others go to the front.
+    // Index dimensions replace adjacent indexed dimensions. Otherwise they move to the front.
     let first = match (indexed.first(), indexed.last()) {
         (Some(first), Some(last)) if last - first + 1 == indexed.len() => *first,
         _ => 0,
@@ -360,14 +360,14 @@ fn named(sizes: &[usize], strides: &[usize], list: &[Option<View>]) -> Result<In
 }
 
 impl IndexedDims {
-    /// A list along the dimensions of the result, without those of the indices.
+    /// Removes the index dimensions from a list with one entry per result dimension.
     fn without_indices(&self, list: &[usize]) -> Vec<usize> {
         let mut list = list.to_vec();
         list.drain(self.first..self.first + self.rank);
         list
     }
 
-    /// Where in a tensor of the result's sizes each combination of indices begins.
+    /// Start offset of each combination of indices in a tensor of the result's sizes.
     fn places(&self, strides: &[usize]) -> Vec<usize> {
         let within = self.first..self.first + self.rank;
         let mut places = Vec::with_capacity(self.starts.len());
@@ -395,7 +395,7 @@ fn index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// Writes values where indices say; the output holds the tensor.
+/// Writes values at indices; the output already holds the tensor.
 fn put(x: &Arguments, out: &mut OutTensor) -> Result {
     let (values, accumulate) = (x.tensor(2)?, x.bool(3)?);
     same_type(&values, out)?;
@@ -458,7 +458,7 @@ fn topk(x: &Arguments, out: &mut [OutTensor]) -> Result {
             let (outer, within) = (line / inner, line % inner);
             let at = |index: usize| numbers[(outer * size + index) * inner + within];
             let mut order: Vec<usize> = (0..size).collect();
-            // NaN counts as larger than all else; of equal elements the first comes first.
+            // NaN sorts last; the sort is stable.
             let rank = |a: &usize, b: &usize| {
                 let (a, b) = (at(*a), at(*b));
                 a.is_nan().cmp(&b.is_nan()).then(a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal))

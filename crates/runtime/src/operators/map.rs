@@ -1,4 +1,4 @@
-//! Functions of single elements, over tensors that are broadcast.
+//! Elementwise functions with broadcasting.
 
 use coremill_pte::program::ScalarType;
 
@@ -6,21 +6,21 @@ use crate::error::Result;
 use crate::number::{Compute, Number, compute};
 use crate::view::{OutTensor, View, broadcast, broadcast_strides, walk_from};
 
-/// How many elements are converted, computed and converted back at a time.
+/// Number of elements converted and computed per step.
 const BLOCK: usize = 512;
 
-/// A tensor whose elements are read in the order in which the output lies in memory.
+/// A tensor whose elements are read in the output's memory order.
 struct Operand<'a> {
     view: View<'a>,
     access: Access,
 }
 
 enum Access {
-    /// As they lie in memory, too.
+    /// The memory order is the same.
     Same,
-    /// One element for all.
+    /// A single element is broadcast.
     One,
-    /// By strides along the output's dimensions, from the outermost in memory to the innermost.
+    /// Strides along the output's dimensions, from outermost to innermost in memory.
     Strided { extents: Vec<usize>, strides: Vec<usize> },
 }
 
@@ -43,7 +43,7 @@ impl<'a> Operand<'a> {
         Ok(Operand { view, access })
     }
 
-    /// Reads the elements for a part of the output.
+    /// Reads the elements for a range of the output.
     fn read<N: Number>(&self, start: usize, target: &mut [N]) {
         let View { dtype, bytes, .. } = self.view;
         let width = self.view.width();
@@ -81,7 +81,7 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// Gives the output the sizes to which the tensors broadcast.
+/// Resizes the output to the broadcast shape.
 pub(crate) fn resize_to_broadcast(views: &[View], out: &mut OutTensor) -> Result {
     let mut sizes = Vec::new();
     for view in views {
@@ -90,7 +90,7 @@ pub(crate) fn resize_to_broadcast(views: &[View], out: &mut OutTensor) -> Result
     out.resize(&sizes)
 }
 
-/// Computes each element of the output from the elements of some tensors. The output has its sizes.
+/// Applies a function elementwise. The output is already resized.
 pub(crate) fn map<const K: usize, N: Number>(
     views: [View; K],
     out: &mut OutTensor,
@@ -99,7 +99,7 @@ pub(crate) fn map<const K: usize, N: Number>(
     map_wrapped(views, None, out, function)
 }
 
-/// The same, where what was computed first becomes an integer type: arithmetic wraps around in that.
+/// Applies a function elementwise. Results are first wrapped to the integer type `common`.
 pub(crate) fn map_wrapped<const K: usize, N: Number>(
     views: [View; K],
     common: Option<ScalarType>,
@@ -133,12 +133,12 @@ pub(crate) fn map_wrapped<const K: usize, N: Number>(
     Ok(())
 }
 
-/// Copies a tensor into the output, broadcast and converted. The output has its sizes.
+/// Copies a tensor to the output with broadcasting and conversion. The output is already resized.
 pub(crate) fn copy(view: View, out: &mut OutTensor) -> Result {
     if view.dtype == out.dtype {
         return copy_elements(view, out);
     }
-    // Integers go through integers, so that those of 64 bits stay what they are.
+    // 64-bit integers are converted through integers, without loss.
     let through = match (Compute::of(view.dtype), view.dtype) {
         (Ok(compute), _) => compute,
         (Err(_), ScalarType::UInt16 | ScalarType::UInt32 | ScalarType::UInt64) => Compute::I64,
@@ -147,7 +147,7 @@ pub(crate) fn copy(view: View, out: &mut OutTensor) -> Result {
     compute!(through, N => map([view], out, |[element]: [N; 1]| element))
 }
 
-/// Copies elements of any type.
+/// Copies elements of the same type.
 pub(crate) fn copy_elements(view: View, out: &mut OutTensor) -> Result {
     let operand = Operand::new(view, out)?;
     if matches!(operand.access, Access::Same) {
@@ -161,8 +161,8 @@ pub(crate) fn copy_elements(view: View, out: &mut OutTensor) -> Result {
     Ok(())
 }
 
-/// Copies the elements of a strided space to where another has them. Each is bytes, where in them the first
-/// element lies, and strides, both counted in elements.
+/// Copies elements between two strided regions. Each is given by its bytes, the offset of the first element and the
+/// strides, both in elements.
 pub(crate) fn move_elements(
     source: (&[u8], usize, &[usize]),
     target: (&mut [u8], usize, &[usize]),
@@ -185,7 +185,7 @@ fn move_wide<const W: usize>(
 ) {
     let (source, _) = source.as_chunks::<W>();
     let (target, _) = target.as_chunks_mut::<W>();
-    // Runs that are dense on both sides are copied as a whole.
+    // Rows that are contiguous on both sides are copied as a whole.
     if let (Some((&length, outer)), Some((1, from)), Some((1, to))) =
         (sizes.split_last(), from.split_last(), to.split_last())
         && length > 0
@@ -198,15 +198,15 @@ fn move_wide<const W: usize>(
     walk_from(sizes, [from_start, to_start], [from, to], |[from, to]| target[to] = source[from]);
 }
 
-/// Writes the whole output from elements of a tensor, given the place of the first one and the strides along
-/// the output's dimensions.
+/// Fills the output with elements of a tensor, given the offset of the first one and the strides along the output's
+/// dimensions.
 pub(crate) fn take(view: View, start: usize, strides: &[usize], out: &mut OutTensor) {
     let (own, sizes, width) = (out.strides(), out.sizes.clone(), out.width());
     move_elements((view.bytes, start, strides), (out.bytes(), 0, &own), &sizes, width);
 }
 
-/// Writes the whole output from elements of a tensor of the same rank, by a table for each dimension of where
-/// its elements come from; [`NOWHERE`] leaves them alone.
+/// Fills the output with elements of a tensor of the same rank. A table per dimension contains source indices;
+/// [`NOWHERE`] skips an element.
 pub(crate) fn take_by_tables(view: View, tables: &[Vec<usize>], out: &mut OutTensor) {
     let (from, to, width) = (view.strides(), out.strides(), out.width());
     let bytes = out.bytes();
@@ -243,5 +243,5 @@ pub(crate) fn take_by_tables(view: View, tables: &[Vec<usize>], out: &mut OutTen
     }
 }
 
-/// In a table of [`take_by_tables`]: no element comes from anywhere.
+/// Entry in a table of [`take_by_tables`] that skips an element.
 pub(crate) const NOWHERE: usize = usize::MAX;

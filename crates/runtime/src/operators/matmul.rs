@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::mm.out", "TT>T", product),
 ];
 
-/// The elements of a tensor as floats, where they lie if that is possible.
+/// The elements of a tensor as floats, borrowed if possible.
 pub(super) fn floats<'a>(view: View<'a>) -> Cow<'a, [f32]> {
     match bytemuck::try_cast_slice(view.bytes) {
         Ok(floats) if view.dtype == ScalarType::Float && view.is_contiguous() => floats.into(),
@@ -27,8 +27,7 @@ pub(super) fn floats<'a>(view: View<'a>) -> Cow<'a, [f32]> {
     }
 }
 
-/// How many rows, inner elements and columns there are in each product of a batch, and whether the right
-/// matrix is given as its transpose.
+/// Sizes of a batch of matrix products, and whether the right matrix is transposed.
 #[derive(Clone, Copy)]
 struct Extents {
     batch: usize,
@@ -93,7 +92,7 @@ fn multiply_floats(
     );
 }
 
-/// Multiplies matrices of any type into the output, which has its sizes.
+/// Multiplies matrices of any type. The output is already resized.
 fn multiply_into(
     x: &Arguments,
     extents: Extents,
@@ -217,7 +216,7 @@ fn linear(x: &Arguments, out: &mut [OutTensor]) -> Result {
     multiply_into(x, extents, left, weight, bias, &mut out[0])
 }
 
-/// `beta · self + alpha · product`
+/// `beta · self + alpha · product`.
 fn gemm_reference(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let (addend, left, right) = (x.tensor(0)?, x.tensor(1)?, x.tensor(2)?);
     let (beta, alpha) = (x.scalar(3)?, x.scalar(4)?);
@@ -239,7 +238,7 @@ fn gemm_reference(x: &Arguments, out: &mut [OutTensor]) -> Result {
     if is_plain && is_bias && Compute::of(out.dtype)? == Compute::F32 {
         return multiply_into(x, extents, left, right, Some(addend), out);
     }
-    // The product keeps the precision that it is computed in until the sum is rounded.
+    // The product keeps the computation precision until the sum is rounded.
     let compute = Compute::of(out.dtype)?;
     let wide = match compute {
         Compute::F32 => ScalarType::Float,
@@ -260,7 +259,7 @@ fn gemm_reference(x: &Arguments, out: &mut [OutTensor]) -> Result {
         let (beta, alpha) = (N::of(beta), N::of(alpha));
         map([addend, product.view()], out, |[addend, product]: [N; 2]| {
             let scaled = alpha.multiply(product);
-            // As in PyTorch, what is multiplied by nothing is not looked at.
+            // As in PyTorch, the addend is ignored if `beta` is zero.
             if beta == N::ZERO { scaled } else { beta.multiply(addend).add(scaled) }
         })
     })

@@ -1,21 +1,21 @@
-//! The kernels of ExecuTorch's runtime: what is not delegated is computed by them.
+//! Kernels for calls that are not delegated.
 //!
-//! A kernel has the name of an operator and a signature, which says what the operator's arguments are; the
-//! tables of all families are checked against ExecuTorch's own list by a test. Kernels get their arguments
-//! by their places in the operator's schema, and write outputs, whose sizes they set first.
+//! A kernel has the name of an operator and a signature that lists the kinds of its arguments. A test compares the
+//! tables of all families with ExecuTorch's own list. Kernels access arguments by position in the operator's schema.
+//! They resize outputs before writing them.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `arguments` | what kernels are given |
-//! | `map` | loops over elements that are broadcast, and copies of strided elements |
-//! | `unary` `binary` `select` | functions of single elements |
-//! | `create` | tensors made of numbers, copies, conversions |
-//! | `shape` `index` `pad` | elements that change their places |
-//! | `reduce` `pool` `normalize` `distance` | many elements that become one |
+//! | `arguments` | arguments of kernels |
+//! | `map` | elementwise loops with broadcasting, and copies of strided elements |
+//! | `unary` `binary` `select` | elementwise functions |
+//! | `create` | creation, copies, conversions |
+//! | `shape` `index` `pad` | movement of elements |
+//! | `reduce` `pool` `normalize` `distance` | reductions and normalization |
 //! | `matmul` `convolution` `resample` | linear algebra |
 //! | `complex` `fourier` | complex numbers |
 //! | `prim` | numbers and sizes |
-//! | `packed` | weights that are rearranged once |
+//! | `packed` | cached weights in the kernels' layout |
 
 mod arguments;
 mod binary;
@@ -69,18 +69,18 @@ const TABLES: [&[Kernel]; 17] = [
 
 /// A kernel, as a row of a table.
 pub(crate) struct Kernel {
-    /// The operator, with its overload.
+    /// Operator with overload.
     pub(crate) name: &'static str,
-    /// A letter for each argument: see [`Kernel::inputs`].
+    /// One letter per argument; see [`Kernel::inputs`].
     signature: &'static str,
     pub(crate) run: Run,
 }
 
-/// What a kernel does.
+/// Function of a kernel.
 pub(crate) enum Run {
-    /// It writes tensors.
+    /// Writes tensors.
     Tensors(fn(&Arguments, &mut [OutTensor]) -> Result),
-    /// It gives a number.
+    /// Returns a number.
     Number(fn(&Arguments) -> Result<Scalar>),
 }
 
@@ -101,29 +101,29 @@ const fn number_kernel(
 }
 
 impl Kernel {
-    /// A letter for each argument that is not an output of its own.
+    /// One letter for each argument that is not an output.
     ///
-    /// `T` is a tensor, `M` one that is also written; `L` tensors, `O` tensors of which some are missing; `I`
-    /// an integer or an enumeration, `B` a truth value, `D` a float, `S` a number, `C` text; `N` integers,
-    /// `A` truth values. Lower case: or nothing; `F`: floats or nothing.
+    /// `T` is a tensor, `M` a tensor that is also written, `L` a list of tensors, `O` a list of optional tensors,
+    /// `I` an integer or an enumeration, `B` a boolean, `D` a float, `S` a number, `C` a string, `N` integers, `A`
+    /// booleans and `F` optional floats. A lowercase letter is an optional argument.
     pub(crate) fn inputs(&self) -> &'static str {
         self.signature.split('>').next().unwrap_or_default()
     }
 
-    /// `T` for each tensor that is an output of its own, `L` for a list of them, `V` for one that becomes a view.
+    /// One letter per output: `T` for a tensor, `L` for a list of tensors, `V` for a tensor that becomes a view.
     pub(crate) fn outputs(&self) -> &'static str {
         self.signature.split('>').nth(1).unwrap_or_default()
     }
 
-    /// How many values a call names: every argument, then what is returned.
+    /// Number of values in a call: all arguments, then the returned value.
     pub(crate) fn arity(&self) -> usize {
         let arguments = self.inputs().len() + self.outputs().len();
-        // Two kernels of the runtime itself return nothing.
+        // Kernels of the runtime itself return nothing.
         let returns = !self.name.starts_with("executorch_prim::et_");
         arguments + usize::from(returns)
     }
 
-    /// The whole signature.
+    /// The complete signature.
     pub(crate) fn signature(&self) -> &'static str {
         self.signature
     }

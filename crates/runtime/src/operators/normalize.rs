@@ -1,4 +1,4 @@
-//! Elements brought to a common size.
+//! Normalization and softmax.
 
 use coremill_kernels::normalize::softmax;
 
@@ -14,7 +14,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::_native_batch_norm_legit.no_stats_out", "TttBDD>TTT", batch_norm_of_batch),
     kernel("aten::_native_batch_norm_legit.out", "TttMMBDD>TTT", |x, out| {
         ensure!(!x.bool(5)?, "batches are only normalized by running statistics, not trained on");
-        // The statistics come first among the outputs, and stay as they are.
+        // The statistics are the first outputs and stay unchanged.
         let (statistics, results) = out.split_at_mut(2);
         let [mean, variance] = [statistics[0].view(), statistics[1].view()];
         batch_norm(x, [mean, variance], x.double(7)?, results)
@@ -27,7 +27,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::native_layer_norm.out", "TNttD>TTT", layer_norm),
 ];
 
-/// What lies outside, along and inside a dimension.
+/// Products of the sizes before, along and after a dimension.
 fn extents(view: &View, dimension: i64) -> Result<[usize; 3]> {
     let axis = view.dimension(dimension)?;
     let size = view.sizes.get(axis).copied().unwrap_or(1);
@@ -99,7 +99,7 @@ fn each_line(
     }
 }
 
-/// What normalized numbers are multiplied by, and what is added to them, if there is any.
+/// Optional weight and bias.
 struct Affine {
     weight: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
@@ -112,14 +112,14 @@ impl Affine {
         (number - mean) * inverse * weight + bias
     }
 
-    /// The factor and the addend.
+    /// Weight and bias of an element.
     fn of(&self, index: usize) -> [f64; 2] {
         let weight = self.weight.as_ref().map_or(1.0, |weight| weight[index]);
         [weight, self.bias.as_ref().map_or(0.0, |bias| bias[index])]
     }
 }
 
-/// The factor and the addend of each of so many elements.
+/// Weight and bias of `count` elements.
 fn affine(x: &Arguments, first: usize, count: usize) -> Result<Affine> {
     let of = |view: Option<View>| match view {
         Some(view) => {
@@ -136,7 +136,7 @@ fn affine(x: &Arguments, first: usize, count: usize) -> Result<Affine> {
     Ok(Affine { weight, bias: of(x.optional_tensor(first + 1)?)? })
 }
 
-/// The mean, and 1 over the root of the variance and epsilon.
+/// Mean and inverse standard deviation.
 fn statistics(numbers: &[f64], epsilon: f64) -> [f64; 2] {
     let count = numbers.len() as f64;
     if numbers.is_empty() {
@@ -197,8 +197,8 @@ fn group_norm(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// Normalizes each of so many rows of so many elements, and gives the rows, their means, and 1 over the roots of
-/// their variances. `place` says which weight and bias an element of a row has.
+/// Normalizes `rows` rows of `length` elements. Outputs are the normalized rows, the means and the inverse standard
+/// deviations. `place` returns the index of the weight and bias of an element.
 fn normalize_rows(
     view: &View,
     [rows, length]: [usize; 2],
@@ -223,7 +223,7 @@ fn normalize_rows(
     out[2].put_contiguous(&inverses);
 }
 
-/// The channels, and the elements of each in an image.
+/// Number of channels, and of elements per channel in an image.
 fn channels(view: &View) -> [usize; 2] {
     let axis = usize::from(view.rank() > 1);
     match view.sizes.get(axis) {

@@ -1,4 +1,4 @@
-//! Weights in the order in which kernels read them, made once where a program holds them.
+//! Cache of weights in the kernels' layout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +9,11 @@ use coremill_pte::program::ScalarType;
 use crate::slot::Origin;
 use crate::view::View;
 
-/// Weights of a convolution.
+/// Rearranged weights of a convolution.
 pub(crate) enum PackedConvolution {
-    /// A filter for each channel.
+    /// One filter per channel.
     Depthwise(Vec<f32>),
-    /// A matrix for each group.
+    /// One matrix per group.
     Groups(Vec<PackedWeights>),
 }
 
@@ -26,7 +26,7 @@ impl PackedConvolution {
     }
 }
 
-/// What was packed, by whatever that depends on.
+/// Cache key: everything that the layout depends on.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     origin: Origin,
@@ -36,9 +36,9 @@ struct Key {
     groups: usize,
 }
 
-/// The packed weights of a program. All methods share them, and any number of threads.
+/// The rearranged weights of a program, shared by all methods and threads.
 pub(crate) struct Cache {
-    /// The most bytes that are kept.
+    /// Maximum size in bytes.
     limit: u64,
     held: Mutex<CachedWeights>,
 }
@@ -54,7 +54,8 @@ impl Cache {
         Cache { limit, held: Mutex::default() }
     }
 
-    /// The packed weights. What does not belong to the program, or would take too much memory, is packed each time.
+    /// Returns rearranged weights. Weights that are not part of the program or exceed the limit are rearranged on
+    /// each call.
     pub(crate) fn get(
         &self,
         origin: Option<&Origin>,
@@ -73,7 +74,7 @@ impl Cache {
         if let Some(packed) = self.held().entries.get(&key) {
             return Arc::clone(packed);
         }
-        // Others may look up theirs in the meantime, or pack the same.
+        // The lock is not held while packing; other threads may look up weights or pack the same ones.
         let packed = Arc::new(pack());
         let mut held = self.held();
         let bytes = held.bytes.saturating_add(packed.bytes() as u64);
@@ -117,7 +118,7 @@ mod tests {
             !is_new
                 && matches!(&*again, PackedConvolution::Depthwise(weights) if weights == &[1.0; 4])
         );
-        // Other groups of the same constant are something else.
+        // Another number of groups is another entry.
         assert!(packed(&cache, Some(&first), 2).1);
         assert!(!packed(&cache, Some(&first), 2).1);
         // There are 8 bytes left.

@@ -1,4 +1,4 @@
-//! Tensors that grow at their borders.
+//! Padding.
 
 use super::arguments::same_type;
 use super::map::{NOWHERE, take_by_tables};
@@ -17,8 +17,8 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::replication_pad3d.out", "TN>T", |x, out| mirror(x, out, 3, replicated)),
 ];
 
-/// Where the elements along each dimension of the padded tensor come from. Paddings are given from the last
-/// dimension on, that before and that after.
+/// Source index of each element along each dimension of the padded tensor. Pads are given as pairs of leading and
+/// trailing width, last dimension first.
 fn tables(
     view: &View,
     padding: &[i64],
@@ -31,7 +31,7 @@ fn tables(
             Some(pair) => (pair[0], pair[1]),
             None => (0, 0),
         };
-        // Longer tensors than memory holds are refused before their tables are made.
+        // Rejects sizes beyond memory before allocating tables.
         let most = 1 << 31;
         let is_small = |padding: i64| padding.unsigned_abs() < most;
         let length = (is_small(before) && is_small(after)).then(|| before + after + size as i64);

@@ -1,4 +1,4 @@
-//! Windows whose elements become one.
+//! Pooling.
 
 use coremill_pte::program::ScalarType;
 
@@ -15,7 +15,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::max_pool2d_with_indices_backward.grad_input", "TTNNNNBT>T", largest_backward),
 ];
 
-/// Images, of which batch and channels are one, and the windows over them.
+/// Images, with merged batch and channels, and the windows over them.
 struct Windows {
     planes: usize,
     input: [usize; 2],
@@ -26,7 +26,7 @@ struct Windows {
     dilation: [usize; 2],
 }
 
-/// The size of the images of three or four dimensions.
+/// Height and width of images of rank 3 or 4.
 fn image(view: &View) -> Result<[usize; 2]> {
     match view.sizes {
         [.., height, width] if view.rank() == 3 || view.rank() == 4 => Ok([*height, *width]),
@@ -42,7 +42,8 @@ fn with_image(view: &View, [height, width]: [usize; 2]) -> Vec<usize> {
 }
 
 impl Windows {
-    /// From the arguments from the kernel's size on; `dilated` says whether a dilation is one of them.
+    /// Reads the parameters from the arguments, starting with the kernel size at index `first`. With `dilated`, a
+    /// dilation is one of them.
     fn new(x: &Arguments, view: &View, first: usize, dilated: bool) -> Result<Windows> {
         let input = image(view)?;
         let kernel = x.pair(first, None)?;
@@ -83,8 +84,8 @@ impl Windows {
         Ok(Windows { planes, input, output, kernel, stride, padding, dilation })
     }
 
-    /// What a function makes of each window: it gets the place of the plane in a contiguous tensor, and where
-    /// the window begins, counted with the padding.
+    /// Calls a function for each window, with the offset of the plane in a contiguous tensor and the window's start
+    /// in the padded plane.
     fn each<T>(&self, mut window: impl FnMut(usize, [usize; 2]) -> T) -> Vec<T> {
         let [rows, columns] = self.output;
         let mut results = Vec::with_capacity(self.planes * rows * columns);
@@ -99,7 +100,7 @@ impl Windows {
         results
     }
 
-    /// The places in the plane of a window's elements that are no padding.
+    /// Offsets in the plane of the window's elements, without padding.
     fn places(&self, start: [usize; 2]) -> impl Iterator<Item = usize> {
         let along = move |axis: usize| {
             let (size, padding) = (self.input[axis], self.padding[axis]);
@@ -166,7 +167,7 @@ fn largest_backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// Averages are taken of floats, and of integers of 64 bits.
+/// Averages support floats and 64-bit integers.
 fn averaged(view: &View, out: &OutTensor) -> Result {
     same_type(view, out)?;
     let dtype = view.dtype;
@@ -191,7 +192,7 @@ fn average(x: &Arguments, out: &mut [OutTensor]) -> Result {
             let (sum, count) = places.fold((N::ZERO, 0), |(sum, count), place| {
                 (sum.add(numbers[plane + place]), count + 1)
             });
-            // Windows do not reach further than the padding on both sides.
+            // Windows are cut off at the end of the padding.
             let whole = |axis: usize| {
                 let end = windows.input[axis] + 2 * windows.padding[axis];
                 windows.kernel[axis].min(end.saturating_sub(start[axis]))

@@ -1,4 +1,4 @@
-//! Kernels that compute numbers, such as sizes, and those that change what a tensor is.
+//! Kernels that compute numbers such as sizes, and kernels that change a tensor's view or size.
 
 use coremill_pte::program::ScalarType;
 
@@ -22,7 +22,7 @@ pub(super) const TABLE: &[Kernel] = &[
     number_kernel("executorch_prim::ceil.Scalar", "S", |x| rounded(x, f64::ceil)),
     number_kernel("executorch_prim::eq.Scalar", "SS", |x| compare(x, |a, b| a == b)),
     kernel("executorch_prim::et_copy_index.tensor", "MTI>", copy_index),
-    // The executor makes the output a view of the input.
+    // The executor aliases the output to the input.
     kernel("executorch_prim::et_view.default", "TN>V", |_, _| Ok(())),
     number_kernel("executorch_prim::floordiv.Scalar", "SS", |x| {
         arithmetic(x, |a, b| divide(a, b, true), floor_divide)
@@ -119,7 +119,7 @@ fn modulo(x: &Arguments) -> Result<Scalar> {
     let (Scalar::Int(a), Scalar::Int(b)) = numbers(x)? else {
         fail!("only integers have a modulus");
     };
-    // Python's, which the program was made with: the sign is the divisor's.
+    // Python's modulus, which the exporter used, has the sign of the divisor.
     let floor = divide(a, b, true).and_then(|quotient| a.checked_sub(quotient.checked_mul(b)?));
     match floor {
         Some(rest) => Ok(Scalar::Int(rest)),
@@ -130,7 +130,7 @@ fn modulo(x: &Arguments) -> Result<Scalar> {
 fn compare(x: &Arguments, compare: impl Fn(f64, f64) -> bool) -> Result<Scalar> {
     let (a, b) = (x.scalar(0)?, x.scalar(1)?);
     if let (Scalar::Int(a), Scalar::Int(b)) = (a, b) {
-        // Integers that floats cannot tell apart differ still.
+        // Large integers may differ although their floats are equal.
         let order = a.cmp(&b) as i8;
         return Ok(Scalar::Bool(compare(f64::from(order), 0.0)));
     }
@@ -155,7 +155,7 @@ fn local_scalar(x: &Arguments) -> Result<Scalar> {
     })
 }
 
-/// Writes a tensor behind what was written before: the output grows to hold it.
+/// Appends a tensor to the output, which grows.
 fn copy_index(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(1)?;
     let index = usize::try_from(x.int(2)?).ok().and_then(|index| index.checked_add(1));

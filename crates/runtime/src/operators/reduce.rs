@@ -1,4 +1,4 @@
-//! Many elements that become one.
+//! Reductions.
 
 use coremill_pte::program::ScalarType;
 
@@ -53,7 +53,7 @@ pub(super) const TABLE: &[Kernel] = &[
     }),
 ];
 
-/// The dimensions that are reduced.
+/// The reduced dimensions.
 #[derive(Clone, Copy)]
 enum Axes<'a> {
     All,
@@ -61,7 +61,7 @@ enum Axes<'a> {
     List(&'a [i64]),
 }
 
-/// No dimension stands for all.
+/// An empty list selects all dimensions.
 fn list_or_all(dims: Option<&[i64]>) -> Axes<'_> {
     match dims {
         None | Some([]) => Axes::All,
@@ -73,11 +73,11 @@ fn one_or_all(dim: Option<i64>) -> Axes<'static> {
     dim.map_or(Axes::All, Axes::One)
 }
 
-/// Where the elements lie that become one, in a copy in the order of the dimensions.
+/// Element offsets of a reduction, in a contiguous copy.
 struct Plan {
-    /// For each element of the result, where its elements begin.
+    /// For each result, the offset of its first element.
     starts: Vec<usize>,
-    /// Where its elements lie, from there.
+    /// Offsets of its elements relative to the first.
     offsets: Vec<usize>,
     sizes: Vec<usize>,
 }
@@ -117,7 +117,7 @@ fn plan(view: &View, axes: Axes, keep: bool) -> Result<Plan> {
 }
 
 impl Plan {
-    /// What folding gives for each element of the result.
+    /// Folds the elements of each result.
     fn fold<N: Copy, T>(
         &self,
         numbers: &[N],
@@ -129,7 +129,7 @@ impl Plan {
     }
 }
 
-/// What the result of a reduction of that type is accumulated in: floats in 64 bits.
+/// Accumulation type of a result type: 64 bits.
 fn accumulates(dtype: ScalarType) -> Compute {
     if is_floating(dtype) { Compute::F64 } else { Compute::I64 }
 }
@@ -174,7 +174,7 @@ fn product(
     accumulate(view, &plan, true, &mut out[0])
 }
 
-/// Products, or sums.
+/// Products or sums.
 fn accumulate(view: View, plan: &Plan, multiply: bool, out: &mut OutTensor) -> Result {
     compute!(accumulates(out.dtype), N => {
         let found = plan.fold(&view.contiguous::<N>(), |numbers| {
@@ -272,7 +272,7 @@ fn any_dims(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let keep = x.bool(2)?;
     match x.optional_ints(1)? {
         None => any(x, Axes::All, keep, out),
-        // Here an empty list stands for no dimension.
+        // Here an empty list selects no dimension.
         Some(dims) => any(x, Axes::List(dims), keep, out),
     }
 }
@@ -294,7 +294,7 @@ fn any(x: &Arguments, axes: Axes, keep: bool, out: &mut [OutTensor]) -> Result {
     })
 }
 
-/// The index of the first extremum; NaN counts as one.
+/// Index of the first extreme element; NaN counts as extreme.
 fn select(
     x: &Arguments,
     axes: Axes,

@@ -1,4 +1,4 @@
-//! Images of another size.
+//! Image resizing and grid sampling.
 
 use super::arguments::{float_output, same_type};
 use super::map::take_by_tables;
@@ -23,7 +23,7 @@ fn images(view: &View) -> Result<[usize; 4]> {
     }
 }
 
-/// The output's size, by sizes or by factors, and the factors if they were given.
+/// Output size from sizes or scale factors, and the explicit factors.
 fn resized(
     x: &Arguments,
     [sizes, factors]: [usize; 2],
@@ -51,7 +51,7 @@ fn resized(
     }
 }
 
-/// How far apart in the input the pixels of the output are.
+/// Input distance of one output pixel.
 fn step(input: usize, output: usize, aligned: bool, factor: Option<f64>) -> f32 {
     let step = match factor {
         _ if aligned => match output {
@@ -85,10 +85,10 @@ fn nearest(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// For each pixel along an axis, where in the input it looks, and with which weights.
+/// For each output position along an axis, the input positions and their weights.
 type Taps = Vec<Vec<(usize, f32)>>;
 
-/// Sums over the pixels that taps name, in both directions.
+/// Weighted sums along both axes.
 fn resample(view: View, taps: [Taps; 2], out: &mut OutTensor) -> Result {
     let [batch, channels, height, width] = images(&view)?;
     Compute::of(view.dtype)?;
@@ -183,7 +183,7 @@ enum Padding {
     Reflection,
 }
 
-/// How a grid's coordinates are read.
+/// Interpretation of a grid's coordinates.
 #[derive(Clone, Copy)]
 struct Grid {
     padding: Padding,
@@ -191,7 +191,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// From -1 to 1 over the image, to pixels.
+    /// Converts a normalized coordinate from -1 to 1 to pixels.
     fn pixels(self, coordinate: f64, size: usize) -> f64 {
         let size = size as f64;
         match self.aligned {
@@ -214,7 +214,7 @@ impl Grid {
         if flips % 2.0 == 0.0 { extra + low } else { span - extra + low }
     }
 
-    /// A coordinate brought into the image.
+    /// Applies the padding mode to a coordinate.
     fn padded(self, place: f64, size: usize) -> f64 {
         let most = size as f64 - 1.0;
         match self.padding {
@@ -224,7 +224,7 @@ impl Grid {
         }
     }
 
-    /// The pixel at a whole coordinate; none where zeros are.
+    /// Pixel at an integer coordinate; `None` for zero padding.
     fn pixel(self, place: f64, size: usize) -> Option<usize> {
         match self.padding {
             Padding::Zeros => (place >= 0.0 && place < size as f64).then_some(place as usize),
@@ -232,7 +232,7 @@ impl Grid {
         }
     }
 
-    /// Where along an axis a coordinate looks, and with which weights.
+    /// Pixel positions and weights of a coordinate along an axis.
     fn taps(self, mode: i64, coordinate: f64, size: usize) -> Vec<(Option<usize>, f64)> {
         let place = self.pixels(coordinate, size);
         match mode {
@@ -262,7 +262,7 @@ impl Grid {
     }
 }
 
-/// The weights of four pixels for a place between the middle ones.
+/// Cubic weights of four pixels for an offset between the middle two.
 fn cubic(offset: f64) -> [f64; 4] {
     const A: f64 = -0.75;
     let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;

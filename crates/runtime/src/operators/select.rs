@@ -1,4 +1,4 @@
-//! Choices between elements, and limits to them.
+//! Selection and clamping of elements.
 
 use coremill_pte::program::ScalarType;
 

@@ -1,4 +1,4 @@
-//! Copies in which elements keep their values and change their places.
+//! Copies that rearrange elements.
 
 use super::arguments::same_type;
 use super::map::{copy, move_elements, take, take_by_tables};
@@ -35,7 +35,7 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::view_copy.out", "TN>T", reshape),
 ];
 
-/// The tensor that is read, which has the output's type.
+/// The input tensor, which must have the output's type.
 fn source<'a>(x: &Arguments<'a>, out: &[OutTensor]) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     for out in out {
@@ -44,7 +44,7 @@ fn source<'a>(x: &Arguments<'a>, out: &[OutTensor]) -> Result<View<'a>> {
     Ok(view)
 }
 
-/// A dimension of a tensor that has at least one.
+/// Index of a dimension of a tensor with rank 1 or higher.
 fn axis_of(view: &View, dimension: i64) -> Result<usize> {
     ensure!(view.rank() > 0, "a scalar has no dimensions");
     view.dimension(dimension)
@@ -120,7 +120,7 @@ fn repeat(x: &Arguments, out: &mut [OutTensor]) -> Result {
         repeated.push(crate::view::count(&[*size, *times])?);
     }
     out[0].resize(&repeated)?;
-    // Each dimension is looked at as two: how many times, and what is repeated.
+    // Each dimension is split into a repeat count and a size.
     let (from, to) = (view.strides(), out[0].strides());
     let mut split = [Vec::new(), Vec::new(), Vec::new()];
     for (axis, (size, times)) in sizes.iter().zip(&repeats).enumerate() {
@@ -209,7 +209,7 @@ fn roll(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// Writes a part along a dimension: so many elements from the start on, in steps.
+/// Copies `length` elements along a dimension, from `start` in steps of `step`.
 fn take_part(
     view: View,
     axis: usize,
@@ -238,7 +238,7 @@ fn narrow(x: &Arguments, out: &mut [OutTensor]) -> Result {
     take_part(view, axis, [first as usize, length as usize, 1], &mut out[0])
 }
 
-/// Where a slice starts, how many elements it has, and its step.
+/// Start, length and step of a slice.
 pub(super) fn slice_of(size: usize, x: &Arguments, first: usize) -> Result<[usize; 3]> {
     let size = size as i64;
     let wrap = |index: i64| if index < 0 { index.saturating_add(size) } else { index };
@@ -258,7 +258,7 @@ fn slice(x: &Arguments, out: &mut [OutTensor]) -> Result {
     take_part(view, axis, part, &mut out[0])
 }
 
-/// An index along a dimension, which may be counted from the end.
+/// An index along a dimension, which may count from the end.
 pub(super) fn index_of(index: i64, size: usize) -> Result<usize> {
     let wrapped = if index < 0 { index.checked_add(size as i64) } else { Some(index) };
     match wrapped {
@@ -336,7 +336,7 @@ fn split_with_sizes(x: &Arguments, out: &mut [OutTensor]) -> Result {
     split_into(view, axis, &lengths, out)
 }
 
-/// A copy with other sizes, elements in the order of the dimensions.
+/// A copy with other sizes and the same element order.
 fn take_reshaped(view: View, sizes: &[usize], out: &mut OutTensor) -> Result {
     let (count, wanted) = (view.count(), crate::view::count(sizes)?);
     ensure!(count == wanted, "{count} elements do not make a tensor of the sizes {sizes:?}");
@@ -345,7 +345,7 @@ fn take_reshaped(view: View, sizes: &[usize], out: &mut OutTensor) -> Result {
     Ok(())
 }
 
-/// Sizes of which one may be -1, which is then what remains.
+/// Resolves a size of -1 from the element count.
 pub(crate) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>> {
     let mut sizes = wanted.to_vec();
     if let Some(unknown) = wanted.iter().position(|size| *size == -1) {
@@ -393,7 +393,7 @@ fn unsqueeze(x: &Arguments, out: &mut [OutTensor]) -> Result {
     take_reshaped(view, &sizes, &mut out[0])
 }
 
-/// Writes tensors one after the other along a dimension of the output, which has its sizes.
+/// Concatenates tensors along a dimension of the output, which is already resized.
 fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut OutTensor) -> Result {
     let to = out.strides();
     let width = out.width();
@@ -401,7 +401,7 @@ fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut OutTensor) -> 
     for (view, length) in views.iter().zip(lengths) {
         let mut sizes = out.sizes.clone();
         sizes[axis] = *length;
-        // A stacked tensor has a dimension less.
+        // A stacked tensor lacks the dimension.
         let mut from = view.strides();
         if view.rank() < sizes.len() {
             from.insert(axis, 0);
@@ -424,7 +424,7 @@ fn join(views: &[View], axis: usize, lengths: &[usize], out: &mut OutTensor) -> 
     Ok(())
 }
 
-/// The elements as they lie in memory, as another type.
+/// The elements in memory order, converted to another type.
 fn convert(view: View, out: &OutTensor) -> Result<Vec<u8>> {
     let mut bytes = vec![0; view.count() * out.width()];
     let mut converted = OutTensor {
@@ -440,7 +440,7 @@ fn convert(view: View, out: &OutTensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Empty vectors among the tensors are left out, as PyTorch does.
+/// Empty vectors are skipped, as in PyTorch.
 fn concatenate(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let mut views = x.tensors(0)?;
     ensure!(!views.is_empty(), "expected at least one tensor to join");
@@ -552,7 +552,7 @@ fn as_strided(x: &Arguments, out: &mut [OutTensor]) -> Result {
     Ok(())
 }
 
-/// The last three dimensions, and the ones before, as one.
+/// The last three dimensions, and the product of the preceding ones.
 fn planes(view: &View) -> Result<[usize; 4]> {
     match view.sizes {
         [outer @ .., channels, height, width] => {
@@ -562,7 +562,7 @@ fn planes(view: &View) -> Result<[usize; 4]> {
     }
 }
 
-/// Moves elements of a contiguous copy, looked at with more dimensions, into the contiguous output.
+/// Permutes a contiguous copy, viewed with more dimensions, into the contiguous output.
 fn take_shuffled(view: View, sizes: &[usize], axes: &[usize], out: &mut OutTensor) {
     let strides = dense(sizes);
     let moved: Vec<usize> = axes.iter().map(|axis| sizes[*axis]).collect();

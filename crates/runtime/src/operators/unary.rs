@@ -1,4 +1,4 @@
-//! Functions of one tensor's elements.
+//! Elementwise functions of one tensor.
 
 use coremill_pte::program::ScalarType;
 
@@ -59,14 +59,14 @@ pub(super) const TABLE: &[Kernel] = &[
     kernel("aten::trunc.out", "T>T", |x, out| rounded(x, out, f32::trunc, f64::trunc)),
 ];
 
-/// The only tensor that is read, after the output took its sizes.
+/// The only input tensor, after resizing the output.
 fn operand<'a>(x: &Arguments<'a>, out: &mut OutTensor) -> Result<View<'a>> {
     let view = x.tensor(0)?;
     resize_to_broadcast(&[view], out)?;
     Ok(view)
 }
 
-/// A function of floats, computed in 64 bits for doubles and in 32 for all else.
+/// A floating-point function, computed in 64 bits for doubles and in 32 bits otherwise.
 fn function(
     x: &Arguments,
     out: &mut [OutTensor],
@@ -82,7 +82,7 @@ fn function(
     }
 }
 
-/// A function that rounds floats and leaves integers.
+/// A function that rounds floats and does not change integers.
 fn rounded(
     x: &Arguments,
     out: &mut [OutTensor],
@@ -98,7 +98,7 @@ fn rounded(
     }
 }
 
-/// A property of floats.
+/// A boolean property of floats.
 fn test(x: &Arguments, out: &mut [OutTensor], property: impl Fn(f64) -> bool) -> Result {
     let view = operand(x, &mut out[0])?;
     let dtype = out[0].dtype;
@@ -250,7 +250,7 @@ fn logit(x: &Arguments, out: &mut [OutTensor]) -> Result {
     }))
 }
 
-/// The first half along a dimension, times the sigmoid of the second.
+/// The first half along a dimension times the sigmoid of the second.
 fn glu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let view = x.tensor(0)?;
     float_output(&out[0])?;
@@ -274,7 +274,7 @@ fn glu(x: &Arguments, out: &mut [OutTensor]) -> Result {
     })
 }
 
-/// Whether a number can be an element of a type.
+/// Whether a number is in the range of a type.
 pub(super) fn fits(scalar: Scalar, dtype: ScalarType) -> bool {
     match dtype.dtype().and_then(|dtype| dtype.integer_range()) {
         Some(_) if dtype == ScalarType::Bool => true,

@@ -7,13 +7,13 @@ use crate::error::Error;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Data starts at a multiple of this, as numpy has it.
+/// Alignment of the data, as in numpy.
 const ALIGNMENT: usize = 64;
 
-/// What a header says.
+/// Fields of a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The element type in numpy's notation, `<f4` for instance.
+    /// Element type in numpy's notation, such as `<f4`.
     pub(super) descr: String,
     /// Whether the first axis varies fastest.
     pub(super) fortran_order: bool,
@@ -21,7 +21,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a header. Returns the bytes behind it, too.
+    /// Parses a header, and returns the bytes after it.
     pub(super) fn read(bytes: &[u8]) -> Result<(Header, &[u8]), Error> {
         let cut = || Error::new("the header of the array is cut short");
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
@@ -59,7 +59,7 @@ impl Header {
         Ok((header, data))
     }
 
-    /// The header with what goes before it, padded so that data is aligned.
+    /// Serializes the header with magic number and length, padded so that data is aligned.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut shape = String::new();
         for extent in &self.shape {
@@ -76,14 +76,14 @@ impl Header {
         let padded = (before + text.len() + 1).next_multiple_of(ALIGNMENT);
         text.push_str(&" ".repeat(padded - before - text.len() - 1));
         text.push('\n');
-        // 64 extents of 20 digits have less than the 65535 bytes of version 1.
+        // A header for 64 sizes of 20 digits fits in the 65535 bytes of version 1.
         let mut bytes = [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes()].concat();
         bytes.extend(text.as_bytes());
         bytes
     }
 }
 
-/// The text of a header as it is parsed.
+/// Parser of a header.
 struct Dictionary<'a> {
     rest: &'a str,
 }

@@ -1,10 +1,10 @@
-//! Arrays in numpy's files: `.npy` holds one, `.npz` any number under names.
+//! numpy's files: `.npy` for one array, `.npz` for several named arrays.
 //!
-//! Every element type that an [`Array`] has is written as the numpy type that holds it: bools, integers and
-//! floats as such, those narrower than a byte as bytes, `bf16` and 8-bit floats, which numpy lacks, as
-//! `float32`, texts as `<U`. What the files hold may be of either byte order, in C or Fortran order,
-//! stored or compressed. 64-bit numbers are read as the 32 bits that an [`Array`] keeps, and refused if they
-//! do not fit. Two bytes without a meaning (`V2`), as numpy writes `ml_dtypes.bfloat16`, are read as `bf16`.
+//! Arrays are written in the numpy type that holds their elements: booleans, integers and floats as such, integers
+//! narrower than a byte as bytes, `bf16` and 8-bit floats, which numpy lacks, as `float32`, strings as `<U`. Files
+//! may be of either byte order, in C or Fortran order, stored or compressed. 64-bit numbers are converted to the 32
+//! bits of an [`Array`]; integers that do not fit are an error. Two-byte void elements (`V2`), the form in which
+//! numpy writes `ml_dtypes.bfloat16`, are read as `bf16`.
 //!
 //! ```
 //! use coremill_engine::Array;
@@ -37,24 +37,24 @@ use crate::error::Error;
 pub use npy::{from_npy, read_npy, to_npy, write_npy};
 pub use npz::{from_npz, from_npz_for, read_npz, read_npz_for, to_npz, write_npz};
 
-/// The most bytes that the arrays of one file may take. Compressed files may hold a thousand times their size.
+/// Maximum size in bytes of the arrays of a file. Compressed files may expand a thousandfold.
 pub const MAX_BYTES: u64 = 16 << 30;
 
-/// Bytes of the header of a `.npy` file; those that numpy writes for plain arrays have 64 to 192.
+/// Maximum size in bytes of a `.npy` header. numpy's headers for plain arrays have 64 to 192.
 pub const MAX_HEADER_BYTES: usize = 1 << 16;
 
-/// Dimensions of an array, as many as numpy has.
+/// Maximum rank of an array, as in numpy.
 pub const MAX_RANK: usize = 64;
 
-/// How zip archives begin; an empty one begins otherwise, and holds no array.
+/// Signature of zip archives. An empty archive differs, but contains no array.
 const ARCHIVE: &[u8] = b"PK\x03\x04";
 
-/// Reads all that comes, a pipe's content for instance, for [`from_npz`]; at most [`MAX_BYTES`].
+/// Reads a stream such as a pipe to its end, for [`from_npz`]; at most [`MAX_BYTES`].
 pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
     let failed = |error: io::Error| Error::io("read", Path::new(name), &error);
     let mut bytes = Vec::new();
     (&mut from).take(ARCHIVE.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
-    // What never ends is not read to its end to find out that it is something else.
+    // Rejects other data at once, as the stream may be endless.
     if !bytes.is_empty() && bytes != ARCHIVE {
         let error = Error::new(format!("{name}: it does not begin as a zip archive"));
         return Err(error.with_hint("arrays come as a `.npz` file, which numpy's `savez` writes"));
@@ -66,7 +66,7 @@ pub fn read_all(mut from: &mut dyn Read, name: &str) -> Result<Buffer, Error> {
     Ok(Buffer::from(bytes))
 }
 
-/// Reads a mapped file. Fails if the file became too short meanwhile.
+/// Reads a mapped file. Fails if the file was truncated in the meantime.
 fn read_mapped<T>(path: &Path, read: impl FnOnce(Buffer) -> Result<T, Error>) -> Result<T, Error> {
     let bytes = Buffer::map(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::missing(path),
@@ -84,7 +84,8 @@ fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     })
 }
 
-/// Writes a file. The file at the path is replaced in one step when everything is written; devices and pipes are written to.
+/// Writes a file. An existing file is replaced atomically after everything is written. Devices and pipes are written
+/// to directly.
 pub fn replace_file(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,

@@ -14,17 +14,17 @@ pub fn read_npy(path: impl AsRef<Path>) -> Result<Array, Error> {
     read_mapped(path.as_ref(), |bytes| from_npy(bytes.as_bytes()))
 }
 
-/// Writes a `.npy` file. The file at the path is replaced in one step when everything is written.
+/// Writes a `.npy` file. An existing file is replaced atomically after everything is written.
 pub fn write_npy(path: impl AsRef<Path>, array: &Array) -> Result<(), Error> {
     replace(path.as_ref(), |to| to_npy(to, array))
 }
 
-/// The array of a `.npy` file.
+/// Parses a `.npy` file.
 pub fn from_npy(bytes: &[u8]) -> Result<Array, Error> {
     let (header, data) = Header::read(bytes)?;
     let (element, count) = layout(&header, data.len() as u64)?;
     let shape = &header.shape;
-    // The product of the extents behind a 0 may still be too large for a count.
+    // The product of the sizes after a 0 may still overflow.
     let mut extents: Vec<usize> = shape.clone();
     if header.fortran_order {
         extents.reverse();
@@ -43,7 +43,7 @@ pub fn from_npy(bytes: &[u8]) -> Result<Array, Error> {
     Ok(if header.fortran_order { turned(&array) } else { array })
 }
 
-/// Shape of the array of a `.npy` file of `size` bytes, from the bytes at its start. The size is checked.
+/// Shape of the array in a `.npy` file of `size` bytes, from the bytes at its start. The file size is checked.
 pub(super) fn shape(start: &[u8], size: u64) -> Result<Vec<usize>, Error> {
     let (header, data) = Header::read(start)?;
     let before = (start.len() - data.len()) as u64;
@@ -51,12 +51,12 @@ pub(super) fn shape(start: &[u8], size: u64) -> Result<Vec<usize>, Error> {
     Ok(header.shape)
 }
 
-/// Element type and number of elements of an array whose elements take `size` bytes.
+/// Element type and number of elements, for data of `size` bytes.
 fn layout(header: &Header, size: u64) -> Result<(ElementType<'_>, u64), Error> {
     let element = ElementType::parse(&header.descr)?;
     let (shape, width) = (&header.shape, element.bytes as u64);
     let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent as u64));
-    // Elements without bytes take memory, too, and there may be any number of them.
+    // Zero-width elements must be rejected, as their number is not limited by the data.
     let fits = |count: &u64| {
         count.checked_mul(width) == Some(size)
             && *count <= size.saturating_mul(u64::from(width > 0))
@@ -77,7 +77,7 @@ pub fn to_npy(to: &mut dyn Write, array: &Array) -> io::Result<()> {
     to.write_all(&data)
 }
 
-/// The header and the elements.
+/// Serialized header and elements.
 pub(super) fn parts(array: &Array) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let shape = array.shape().to_vec();
     let (descr, data) = match array.elements() {
@@ -85,7 +85,7 @@ pub(super) fn parts(array: &Array) -> io::Result<(Vec<u8>, Vec<u8>)> {
         Elements::Floats(floats) => match array.dtype() {
             DType::Fp16 => ("<f2".to_owned(), array.to_bytes()),
             DType::Fp64 => ("<f8".to_owned(), array.to_bytes()),
-            // numpy has no other floats; these hold every one of them.
+            // numpy has no narrower floats; `f4` represents all of them.
             _ => {
                 let data = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
                 ("<f4".to_owned(), Some(data))
@@ -112,7 +112,7 @@ pub(super) fn parts(array: &Array) -> io::Result<(Vec<u8>, Vec<u8>)> {
 
 fn text_parts(texts: &[String]) -> io::Result<(String, Option<Vec<u8>>)> {
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
-    // Every element takes as much as the longest.
+    // Every element has the width of the longest.
     let bytes = longest.checked_mul(4).and_then(|width| width.checked_mul(texts.len()));
     let Some(bytes) = bytes.filter(|&bytes| bytes as u64 <= MAX_BYTES) else {
         let count = texts.len();
@@ -132,7 +132,7 @@ struct ElementType<'a> {
     descr: &'a str,
     kind: Kind,
     big_endian: bool,
-    /// Of one element.
+    /// Width of an element in bytes.
     bytes: usize,
 }
 
@@ -192,7 +192,7 @@ impl<'a> ElementType<'a> {
         Cow::Owned(data)
     }
 
-    /// Why elements do not make an array: one is outside 32 bits.
+    /// Error for an integer outside 32 bits.
     fn misfit(&self, data: &[u8]) -> Error {
         let words = data.chunks_exact(self.bytes);
         let numbers = words.map(|word| {
@@ -209,7 +209,7 @@ impl<'a> ElementType<'a> {
             .with_hint("Core ML computes on 32-bit integers")
     }
 
-    /// The array, unless a finite 64-bit float became infinite.
+    /// Returns the array, unless a finite 64-bit float became infinite.
     fn check(&self, array: Array, data: &[u8]) -> Result<Array, Error> {
         if !matches!(self.kind, Kind::Tensor(DType::Fp64)) {
             return Ok(array);
@@ -252,11 +252,11 @@ fn ascii(data: &[u8], width: usize) -> Result<Vec<String>, Error> {
     Ok(texts)
 }
 
-/// The array with its axes the other way round.
+/// Reverses the order of the axes.
 fn turned(array: &Array) -> Array {
     fn turn<T: Clone>(elements: &[T], shape: &[usize]) -> Vec<T> {
         let rank = shape.len();
-        // Where the neighbour along each axis of the result lies in `elements`.
+        // Distance in `elements` of neighbors along each axis of the result.
         let mut steps = vec![1; rank];
         for axis in 1..rank {
             steps[axis] = steps[axis - 1] * shape[rank - axis];

@@ -11,19 +11,19 @@ use crate::error::Error;
 
 const EXTENSION: &str = ".npy";
 
-/// Bytes of the magic number, the version and the length before a header.
+/// Size of magic number, version and length before a header.
 const PREFIX_BYTES: usize = 12;
 
-/// Maximum size of an array that is read whether or not an input accepts its shape; checks of inputs then report the
+/// Arrays up to this size are read even if no input accepts their shape, so that the checks of the inputs report the
 /// mismatch.
 const MAX_UNCHECKED_BYTES: u64 = 1 << 20;
 
-/// Reads a `.npz` file: its arrays in the order of the file.
+/// Reads the arrays of a `.npz` file, in file order.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Array)>, Error> {
     read_mapped(path.as_ref(), from_npz)
 }
 
-/// Reads a `.npz` file for some inputs, as [`from_npz_for`].
+/// Reads a `.npz` file for given inputs, like [`from_npz_for`].
 pub fn read_npz_for(
     path: impl AsRef<Path>,
     specs: &[FeatureSpec],
@@ -31,18 +31,18 @@ pub fn read_npz_for(
     read_mapped(path.as_ref(), |bytes| from_npz_for(bytes, specs))
 }
 
-/// Writes a `.npz` file. The file at the path is replaced in one step when everything is written.
+/// Writes a `.npz` file. An existing file is replaced atomically after everything is written.
 pub fn write_npz(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
     replace(path.as_ref(), |to| to_npz(to, arrays))
 }
 
-/// Arrays of a `.npz` file, in its order.
+/// Parses the arrays of a `.npz` file, in file order.
 pub fn from_npz(bytes: Buffer) -> Result<Vec<(String, Array)>, Error> {
     read(bytes, &|_, _, _| Ok(()))
 }
 
-/// Arrays of a `.npz` file for some inputs, in its order. An array of more than a megabyte whose shape no input accepts
-/// is an error before memory is allocated for it: a compressed file may hold a thousand times its size.
+/// Parses the arrays of a `.npz` file for given inputs, in file order. An array above one megabyte with a shape that
+/// no input accepts is an error before memory is allocated for it, as compressed files may expand a thousandfold.
 pub fn from_npz_for(bytes: Buffer, specs: &[FeatureSpec]) -> Result<Vec<(String, Array)>, Error> {
     read(bytes, &|name, shape, size| {
         if size <= MAX_UNCHECKED_BYTES || specs.iter().any(|spec| spec.accepts_shape(shape)) {
@@ -58,7 +58,7 @@ pub fn from_npz_for(bytes: Buffer, specs: &[FeatureSpec]) -> Result<Vec<(String,
     })
 }
 
-/// Reads arrays. `accept` gets the name, the shape and the size of each before it is inflated.
+/// Reads arrays. `accept` checks the name, shape and size of each before decompression.
 fn read(
     bytes: Buffer,
     accept: &dyn Fn(&str, &[usize], u64) -> Result<(), Error>,
@@ -97,7 +97,7 @@ fn read(
     Ok(arrays)
 }
 
-/// Writes arrays as a `.npz` file, not compressed.
+/// Writes arrays as an uncompressed `.npz` file.
 pub fn to_npz(to: &mut dyn Write, arrays: &[(String, Array)]) -> io::Result<()> {
     let mut writer = Writer::new(to);
     for (name, array) in arrays {
