@@ -233,7 +233,8 @@ fn unicode(data: &[u8], width: usize, count: u64) -> Result<Vec<String>, Error> 
     for element in data.chunks_exact(width) {
         let codes = element.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
         let text: Option<String> = codes.map(char::from_u32).collect();
-        let text = text.ok_or_else(|| Error::new("the array has a string that is not valid Unicode"))?;
+        let text =
+            text.ok_or_else(|| Error::new("the array has a string that is not valid Unicode"))?;
         texts.push(text.trim_end_matches('\0').to_owned());
     }
     Ok(texts)
