@@ -180,7 +180,7 @@ pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_owned());
     }
     fs::canonicalize(path).map_err(|_| {
-        let message = format!("{} is a symbolic link that leads nowhere", path.display());
+        let message = format!("{} is a dangling symbolic link", path.display());
         Error::new(ErrorKind::Unwritable, message)
     })
 }
