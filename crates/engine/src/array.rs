@@ -8,10 +8,10 @@ use half::{bf16, f16};
 
 use crate::error::{Error, Result};
 
-/// A dense tensor in row-major order, cheap to clone.
+/// A dense tensor in row-major order. Cloning is cheap.
 ///
-/// Floats of any type are held as `f32` and integers of any type, bools included, as `i32`: every value
-/// that a tensor of the type may hold stands there exactly. `fp64` elements are rounded.
+/// Floats of every type are stored as `f32`, integers and bools as `i32`. These represent every
+/// element of the type exactly, except that `fp64` elements are rounded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     dtype: DType,
@@ -22,38 +22,38 @@ pub struct Array {
 /// The elements of an [`Array`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elements {
-    /// Those of every float type.
+    /// Elements of any float type.
     Floats(Arc<Vec<f32>>),
-    /// Those of every integer type; 0 or 1 for bools.
+    /// Elements of any integer type; bools are 0 or 1.
     Ints(Arc<Vec<i32>>),
     /// Strings.
     Texts(Arc<Vec<String>>),
 }
 
-/// A tensor that somebody else owns.
+/// A borrowed tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The element type.
     pub dtype: DType,
-    /// The extents, outermost first.
+    /// Size of each dimension, outermost first.
     pub shape: &'a [usize],
-    /// The elements, as many as the shape says.
+    /// As many elements as the shape requires.
     pub elements: ElementsView<'a>,
 }
 
 /// The elements of a [`View`].
 #[derive(Clone, Copy, Debug)]
 pub enum ElementsView<'a> {
-    /// Those of every float type.
+    /// Elements of any float type.
     Floats(&'a [f32]),
-    /// Those of every integer type; 0 or 1 for bools.
+    /// Elements of any integer type; bools are 0 or 1.
     Ints(&'a [i32]),
     /// Strings.
     Texts(&'a [String]),
 }
 
-/// The smallest and the largest integer of a type; none for floats and strings. 32-bit and wider types
-/// give the range of `i32`, in which all integers are held.
+/// Returns the smallest and the largest integer of a type, `None` for floats and strings. Types of
+/// 32 bits and more have the range of `i32`, in which all integers are stored.
 pub(crate) fn int_range(dtype: DType) -> Option<(i32, i32)> {
     Some(match dtype {
         DType::Bool | DType::UInt1 => (0, 1),
@@ -79,41 +79,41 @@ pub(crate) fn int_range(dtype: DType) -> Option<(i32, i32)> {
 }
 
 impl Array {
-    /// A tensor of floats.
+    /// Creates a float tensor.
     ///
     /// # Panics
     ///
-    /// If the type is not a float type, or the shape does not hold just these elements.
+    /// If `dtype` is not a float type, or the shape does not match the number of elements.
     pub fn floats(dtype: DType, shape: impl Into<Vec<usize>>, elements: Vec<f32>) -> Array {
         assert!(dtype.is_float(), "`{dtype}` is not a float type");
         Array::checked(dtype, shape.into(), elements.len(), Elements::Floats(Arc::new(elements)))
     }
 
-    /// A tensor of integers or bools. Elements must be in the range of the type.
+    /// Creates an integer or bool tensor. The elements must be in the type's range.
     ///
     /// # Panics
     ///
-    /// If the type is not an integer type, or the shape does not hold just these elements.
+    /// If `dtype` is not an integer type, or the shape does not match the number of elements.
     pub fn ints(dtype: DType, shape: impl Into<Vec<usize>>, elements: Vec<i32>) -> Array {
         assert!(int_range(dtype).is_some(), "`{dtype}` is not an integer type");
         Array::checked(dtype, shape.into(), elements.len(), Elements::Ints(Arc::new(elements)))
     }
 
-    /// A tensor of strings.
+    /// Creates a string tensor.
     ///
     /// # Panics
     ///
-    /// If the shape does not hold just these elements.
+    /// If the shape does not match the number of elements.
     pub fn texts(shape: impl Into<Vec<usize>>, elements: Vec<String>) -> Array {
         let count = elements.len();
         Array::checked(DType::String, shape.into(), count, Elements::Texts(Arc::new(elements)))
     }
 
-    /// A tensor of elements that are held as those of the type are.
+    /// Creates a tensor from elements in the storage of `dtype`.
     ///
     /// # Panics
     ///
-    /// If the shape does not hold just these elements.
+    /// If the shape does not match the number of elements.
     pub(crate) fn from_elements(dtype: DType, shape: Vec<usize>, elements: Elements) -> Array {
         let count = match &elements {
             Elements::Floats(floats) => floats.len(),
@@ -128,12 +128,12 @@ impl Array {
         Array { dtype, shape, elements }
     }
 
-    /// The elements, without a copy where nobody else has them.
+    /// The elements, still shared with the clones of this tensor.
     pub fn into_elements(self) -> Elements {
         self.elements
     }
 
-    /// The floats with whoever shares them.
+    /// The shared storage of a float tensor.
     pub(crate) fn shared_floats(&self) -> Option<&Arc<Vec<f32>>> {
         match &self.elements {
             Elements::Floats(floats) => Some(floats),
@@ -141,8 +141,8 @@ impl Array {
         }
     }
 
-    /// A tensor from packed little-endian elements, as weight files and `.npy` files hold them; none if
-    /// they do not fit the shape, or are no elements of the type, or do not fit 32 bits.
+    /// Decodes packed little-endian elements, the layout of weight files and `.npy` files. Returns
+    /// `None` if they do not fit the shape, are invalid for the type, or exceed 32 bits.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Array> {
         let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
         if dtype.storage_bytes(count as u64)? != bytes.len() as u64 {
@@ -172,7 +172,7 @@ impl Array {
         Some(Array::ints(dtype, shape, ints))
     }
 
-    /// The packed little-endian elements; none for strings.
+    /// Packed little-endian elements, `None` for strings.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         let ints = match &self.elements {
             Elements::Floats(floats) => return encode_floats(self.dtype, floats),
@@ -196,7 +196,7 @@ impl Array {
         })
     }
 
-    /// What a constant tensor states.
+    /// Decodes a constant tensor.
     pub fn from_constant(constant: &Constant) -> Result<Array> {
         let Some(ty) = constant.tensor_type() else {
             return Err(Error::new(format!("a constant `{}` is not a tensor", constant.ty)));
@@ -221,7 +221,7 @@ impl Array {
         self.dtype
     }
 
-    /// The extents, outermost first.
+    /// Size of each dimension, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -231,7 +231,7 @@ impl Array {
         &self.elements
     }
 
-    /// The elements of a tensor of floats.
+    /// The elements of a float tensor.
     pub fn as_floats(&self) -> Option<&[f32]> {
         match &self.elements {
             Elements::Floats(floats) => Some(floats),
@@ -239,7 +239,7 @@ impl Array {
         }
     }
 
-    /// The elements of a tensor of integers or bools.
+    /// The elements of an integer or bool tensor.
     pub fn as_ints(&self) -> Option<&[i32]> {
         match &self.elements {
             Elements::Ints(ints) => Some(ints),
@@ -247,7 +247,7 @@ impl Array {
         }
     }
 
-    /// The elements of a tensor of floats, to change them; a copy is made first if they are shared.
+    /// Mutable elements of a float tensor. Shared elements are copied first.
     pub fn floats_mut(&mut self) -> Option<&mut Vec<f32>> {
         match &mut self.elements {
             Elements::Floats(floats) => Some(Arc::make_mut(floats)),
@@ -255,21 +255,21 @@ impl Array {
         }
     }
 
-    /// The same elements under another shape; none if that does not hold as many.
+    /// The same elements under another shape, `None` if the number of elements differs.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Array> {
         let shape = shape.into();
         let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent))?;
         (count == self.view().len()).then(|| Array { shape, ..self.clone() })
     }
 
-    /// The same elements said to be of another type that is held the same way.
+    /// The same elements under another type of the same storage.
     pub(crate) fn retyped(mut self, dtype: DType) -> Array {
         debug_assert_eq!(dtype.is_float(), self.dtype.is_float());
         self.dtype = dtype;
         self
     }
 
-    /// A view of all of it.
+    /// A view of the whole tensor.
     pub fn view(&self) -> View<'_> {
         let elements = match &self.elements {
             Elements::Floats(floats) => ElementsView::Floats(floats),
@@ -281,7 +281,7 @@ impl Array {
 }
 
 impl<'a> View<'a> {
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self.elements {
             ElementsView::Floats(floats) => floats.len(),
@@ -290,17 +290,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of dimensions.
+    /// Number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// A tensor of its own with these elements.
+    /// Copies the elements to an owned tensor.
     pub fn to_array(self) -> Array {
         let elements = match self.elements {
             ElementsView::Floats(floats) => Elements::Floats(Arc::new(floats.to_vec())),
@@ -311,7 +311,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Rounds floats to what elements of the type can hold.
+/// Rounds floats to the precision of `dtype`.
 pub(crate) fn round_floats(dtype: DType, floats: &mut [f32]) {
     match dtype {
         DType::Fp16 => floats.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),

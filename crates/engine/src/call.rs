@@ -1,4 +1,4 @@
-//! What a reference kernel sees: its arguments by name, with the defaults of the op table.
+//! The interface of reference kernels: arguments by name, with the defaults of the operation table.
 
 use std::ops::Range;
 
@@ -10,40 +10,38 @@ use crate::array::{Array, ElementsView, View, int_range};
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
 
-/// What a reference kernel gives: a tensor for each output.
+/// Result of a reference kernel: one tensor per output.
 pub(crate) type Results = Result<Vec<Array>>;
 
-/// One operation about to be performed.
+/// One call of an operation.
 pub(crate) struct Call<'a> {
-    /// The definition that holds.
+    /// The operation's definition in the opset of the function.
     pub(crate) row: &'static OpRow,
-    /// Parameter and the positions of what is bound to it in `operands`; parameters that have their
+    /// Parameter names, with the range of their tensors in `operands`. Parameters that take their
     /// default are absent.
     pub(crate) parameters: &'a [(String, Range<usize>)],
-    /// What is bound, tensor by tensor.
+    /// Bound tensors.
     pub(crate) operands: &'a [View<'a>],
-    /// The element type of each output; `string` for what is not a tensor.
+    /// Element type of each output; `string` for outputs that are not tensors.
     pub(crate) dtypes: &'a [DType],
-    /// What the program may ask for.
     pub(crate) limits: &'a Limits,
-    /// Differs from run to run, for random operations without a seed.
+    /// Seed of random operations that have none. It differs between runs.
     pub(crate) seed: u64,
-    /// Told of the operands that are looked at.
+    /// Called with the range of operands that the kernel reads.
     pub(crate) note: Option<&'a dyn Fn(Range<usize>)>,
 }
 
 impl<'a> Call<'a> {
-    /// The operation.
     pub(crate) fn kind(&self) -> OpKind {
         self.row.kind
     }
 
-    /// The opset that brought the definition that holds here.
+    /// The opset that introduced this definition.
     pub(crate) fn since(&self) -> Opset {
         self.row.since
     }
 
-    /// All tensors bound to a parameter; empty if none is.
+    /// All tensors bound to a parameter, empty if there are none.
     pub(crate) fn all(&self, name: &str) -> &'a [View<'a>] {
         let Some(range) = self.bound(name) else { return &[] };
         if let Some(note) = self.note {
@@ -57,17 +55,17 @@ impl<'a> Call<'a> {
         found.map(|(_, range)| range)
     }
 
-    /// The tensor bound to a parameter, if one is.
+    /// The tensor bound to a parameter, `None` if unbound.
     pub(crate) fn optional(&self, name: &str) -> Option<View<'a>> {
         self.all(name).first().copied()
     }
 
-    /// Whether anything is bound to a parameter.
+    /// Returns true if a tensor is bound to a parameter.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.bound(name).is_some_and(|range| !range.is_empty())
     }
 
-    /// The tensor bound to a parameter.
+    /// The tensor bound to a required parameter.
     pub(crate) fn tensor(&self, name: &str) -> Result<View<'a>> {
         match self.optional(name) {
             Some(view) => Ok(view),
@@ -75,17 +73,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The floats of a tensor.
+    /// The elements of a required float tensor.
     pub(crate) fn floats(&self, name: &str) -> Result<&'a [f32]> {
         self.tensor(name)?.floats().map_err(|error| of_parameter(name, &error))
     }
 
-    /// The floats of a tensor, if one is bound.
+    /// The elements of a float tensor, `None` if unbound.
     pub(crate) fn optional_floats(&self, name: &str) -> Result<Option<&'a [f32]>> {
         if self.has(name) { self.floats(name).map(Some) } else { Ok(None) }
     }
 
-    /// The one integer that a parameter is, by its binding or by default.
+    /// An integer parameter: the bound value or the default.
     pub(crate) fn int(&self, name: &str) -> Result<i32> {
         match (self.optional(name), self.default(name)) {
             (Some(view), _) => match view.ints().map_err(|error| of_parameter(name, &error))? {
@@ -97,13 +95,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The one integer that a parameter is, if anything is bound to it.
+    /// An integer parameter, `None` if unbound.
     pub(crate) fn optional_int(&self, name: &str) -> Result<Option<i32>> {
         if self.has(name) { self.int(name).map(Some) } else { Ok(None) }
     }
 
-    /// The integers that a parameter is; `spatial` is the number of spatial dimensions, for defaults
-    /// that depend on it.
+    /// A parameter that is a list of integers: the bound value or the default. Some defaults depend
+    /// on `spatial`, the number of spatial dimensions.
     pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i32>> {
         match (self.optional(name), self.default(name)) {
             (Some(view), _) => {
@@ -117,12 +115,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The integers that a parameter is, if anything is bound to it.
+    /// A parameter that is a list of integers, `None` if unbound.
     pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i32>>> {
         if self.has(name) { self.ints(name, 0).map(Some) } else { Ok(None) }
     }
 
-    /// The `bool` that a parameter is.
+    /// A `bool` parameter: the bound value or the default.
     pub(crate) fn bool(&self, name: &str) -> Result<bool> {
         match (self.optional(name), self.default(name)) {
             (Some(_), _) => self.int(name).map(|value| value != 0),
@@ -131,7 +129,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The `bool`s that a parameter is; all false, `count` of them, if nothing is bound to it.
+    /// A parameter that is a list of `bool`s; `count` times false if unbound.
     pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>> {
         match self.optional_ints(name)? {
             Some(values) => Ok(values.into_iter().map(|value| value != 0).collect()),
@@ -139,7 +137,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The one number that a parameter is, in the type that the operation computes in.
+    /// A number, bound or by default, as `f32`.
     pub(crate) fn float(&self, name: &str) -> Result<f32> {
         if let Some(view) = self.optional(name) {
             return match view.elements {
@@ -159,12 +157,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The one number that a parameter is, if anything is bound to it.
+    /// A number, `None` if unbound.
     pub(crate) fn optional_float(&self, name: &str) -> Result<Option<f32>> {
         if self.has(name) { self.float(name).map(Some) } else { Ok(None) }
     }
 
-    /// The text that a parameter is.
+    /// A string parameter: the bound value or the default.
     pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
         if let Some(view) = self.optional(name) {
             return match view.elements {
@@ -178,12 +176,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An axis in `0..rank`, from one that may count from the end.
+    /// An axis parameter, in `0..rank`. The bound value may be negative.
     pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize> {
         normalize_axis(self.int(name)?, rank).map_err(|error| of_parameter(name, &error))
     }
 
-    /// Axes in `0..rank`, from ones that may count from the end.
+    /// A parameter that is a list of axes, in `0..rank`. The bound values may be negative.
     pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         let axes = self.ints(name, 0)?.into_iter();
         axes.map(|axis| normalize_axis(axis, rank))
@@ -191,7 +189,7 @@ impl<'a> Call<'a> {
             .map_err(|error| of_parameter(name, &error))
     }
 
-    /// Axes in `0..rank`; every one if nothing is bound.
+    /// A parameter that is a list of axes, in `0..rank`; all axes if unbound.
     pub(crate) fn axes_or_all(&self, name: &str, rank: usize) -> Result<Vec<usize>> {
         if self.has(name) { self.axes(name, rank) } else { Ok((0..rank).collect()) }
     }
@@ -201,17 +199,17 @@ impl<'a> Call<'a> {
         self.dtypes.first().copied().unwrap_or(DType::Fp32)
     }
 
-    /// How many elements a shape holds, unless a tensor may not have so many.
+    /// Number of elements of a shape. Fails if it exceeds the limit on tensors.
     pub(crate) fn count(&self, shape: &[usize]) -> Result<usize> {
         count_within(shape, self.limits)
     }
 
-    /// The one output, a tensor of floats.
+    /// A single output of floats.
     pub(crate) fn give_floats(&self, shape: impl Into<Vec<usize>>, floats: Vec<f32>) -> Results {
         Ok(vec![Array::floats(self.dtype(), shape, floats)])
     }
 
-    /// The one output, a tensor of integers or bools.
+    /// A single output of integers or bools.
     pub(crate) fn give_ints(&self, shape: impl Into<Vec<usize>>, ints: Vec<i32>) -> Results {
         Ok(vec![Array::ints(self.dtype(), shape, ints)])
     }
@@ -222,7 +220,7 @@ impl<'a> Call<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The floats, or an error that says what was found instead.
+    /// The elements of a float tensor. The error names the type found.
     pub(crate) fn floats(&self) -> Result<&'a [f32]> {
         match self.elements {
             ElementsView::Floats(floats) => Ok(floats),
@@ -230,7 +228,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The integers or bools, or an error that says what was found instead.
+    /// The elements of an integer or bool tensor. The error names the type found.
     pub(crate) fn ints(&self) -> Result<&'a [i32]> {
         match self.elements {
             ElementsView::Ints(ints) => Ok(ints),
@@ -239,8 +237,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// How many elements a shape holds, unless a tensor may not have so many. An extent of 0 excuses no others, since
-/// strides and parts of shapes are computed, too.
+/// Number of elements of a shape. Fails if it exceeds the limit on tensors. Dimensions of size 0
+/// count as 1 for the limit, since strides and parts of the shape are computed, too.
 pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
     let most = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)));
     match most {
@@ -252,7 +250,7 @@ pub(crate) fn count_within(shape: &[usize], limits: &Limits) -> Result<usize> {
     }
 }
 
-/// An axis in `0..rank`, from one that may count from the end.
+/// Converts an axis that may be negative to one in `0..rank`.
 pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
     let shifted = if axis < 0 { i64::from(axis) + rank as i64 } else { i64::from(axis) };
     if (0..rank as i64).contains(&shifted) {
@@ -262,7 +260,7 @@ pub(crate) fn normalize_axis(axis: i32, rank: usize) -> Result<usize> {
     }
 }
 
-/// An integer in the range of its type, wrapped around as two's complement does.
+/// Wraps an integer to the range of its type, as two's complement does.
 pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
     match dtype {
         DType::Bool => i32::from(value != 0),
@@ -274,7 +272,7 @@ pub(crate) fn wrap_int(dtype: DType, value: i64) -> i32 {
     }
 }
 
-/// The integer of a type that is nearest to a number; NaN is 0.
+/// Converts a number to the nearest integer of a type. NaN becomes 0.
 pub(crate) fn saturate_int(dtype: DType, value: f64) -> i32 {
     debug_assert!(!dtype.is_float());
     let (low, high) = int_range(dtype).unwrap_or((i32::MIN, i32::MAX));

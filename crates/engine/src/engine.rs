@@ -25,12 +25,12 @@ use crate::reference;
 use crate::spare::BufferPool;
 use crate::value::Value;
 
-/// How many plans a function keeps, one for each set of input shapes. The one that was not used for the
-/// longest time goes first.
+/// Maximum number of plans per function, one for each set of input shapes. The least recently used
+/// plan is evicted first.
 const MAX_PLANS: usize = 16;
 
-/// A program that is ready to run. Clones share everything; any number of threads may run sessions of it
-/// at once.
+/// A program that is ready to run. Clones share everything, and sessions can run in any number of
+/// threads at once.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineInner>,
@@ -49,7 +49,7 @@ struct LoadedModel {
     inputs: Vec<FeatureSpec>,
     outputs: Vec<FeatureSpec>,
     states: Vec<FeatureSpec>,
-    /// Sets of shapes that the inputs may have together, where the description enumerates them.
+    /// Allowed combinations of input shapes, if the description enumerates them.
     shapes: Vec<Vec<(String, Vec<i32>)>>,
     plans: Mutex<Plans>,
 }
@@ -57,7 +57,7 @@ struct LoadedModel {
 /// A function with its constants.
 struct FunctionInstance {
     source: FunctionContext,
-    /// Where its constants lie.
+    /// Files that store its constants.
     files: Files,
 }
 
@@ -65,11 +65,11 @@ struct FunctionInstance {
 struct Plans {
     made: HashMap<PlanKey, (Arc<Plan>, u64)>,
     clock: u64,
-    /// How many were ever made.
+    /// Number of plans ever made.
     count: usize,
 }
 
-/// One user of an engine's function: the states, and the memory for intermediate values.
+/// An instance of a function: its states and the memory for intermediate values.
 pub struct Session {
     engine: Engine,
     function: usize,
@@ -81,13 +81,13 @@ pub struct Session {
     latest: Option<(PlanKey, Weak<Plan>)>,
 }
 
-/// What a run gave, in the order of the function's outputs.
+/// Results of a run, in the order of the function's outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outputs(pub Vec<(String, Value)>);
 
 impl Outputs {
-    /// The output of that name. `output_N`, if none has that name, is the output at position N: ExecuTorch programs do
-    /// not name all of theirs.
+    /// The output with this name. If there is none, `output_N` selects the output at index N:
+    /// ExecuTorch programs do not name all outputs.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let number = || name.strip_prefix("output_")?.parse::<usize>().ok();
         let named = self.0.iter().find(|(found, _)| found == name);
@@ -95,31 +95,30 @@ impl Outputs {
         found.map(|(_, value)| value)
     }
 
-    /// The tensor of that name.
+    /// The tensor with this name.
     pub fn array(&self, name: &str) -> Option<&Array> {
         self.get(name)?.as_array()
     }
 
-    /// The elements of the tensor of floats of that name.
+    /// The elements of the float tensor with this name.
     pub fn floats(&self, name: &str) -> Option<&[f32]> {
         self.array(name)?.as_floats()
     }
 
-    /// The elements of the tensor of integers or bools of that name.
+    /// The elements of the integer or bool tensor with this name.
     pub fn ints(&self, name: &str) -> Option<&[i32]> {
         self.array(name)?.as_ints()
     }
 }
 
 impl Engine {
-    /// Prepares a model. Everything that can be found out before a run is: an operation that cannot be
-    /// run is an error here.
+    /// Prepares a model. Operations that cannot run are reported here, not in the first run.
     pub fn load(verified: &Verified<'_>, options: &LoadOptions) -> Result<Engine> {
         Engine::load_sharing_weights(verified, options, None)
     }
 
-    /// The same for a model that differs from another in some constants: what that engine's plans hold of the others, as
-    /// packed weights, serves this one's, too.
+    /// Prepares a model that shares constants with the model of another engine. Both use the packed
+    /// weights of the constants that are equal.
     pub fn load_sharing_weights(
         verified: &Verified<'_>,
         options: &LoadOptions,
@@ -170,9 +169,11 @@ impl Engine {
         })
     }
 
-    /// Takes the constants of a model that differs from this one in nothing else, and says whether it does. Sessions go
-    /// on as they are; plans stay, and of what they hold only that is made again which depends on these constants. Plans
-    /// that looked at their elements to decide what is done are made anew.
+    /// Replaces the constants by the constants of a model that is otherwise equal. If the models
+    /// differ in more, returns false and keeps the constants.
+    ///
+    /// Sessions and plans stay valid. Only data derived from changed constants is computed again.
+    /// Plans that depend on the values of changed constants are rebuilt.
     pub fn update_constants_from(&self, verified: &Verified<'_>) -> bool {
         let model = verified.model();
         let functions = &model.program.functions;
@@ -194,9 +195,10 @@ impl Engine {
         true
     }
 
-    /// States other constants of the same types in place of some of a function's, as [`Engine::adopt`] does.
+    /// Replaces some constants of a function by constants of the same types, like
+    /// [`Engine::update_constants_from`].
     ///
-    /// Where one of them is not there, or its type is another, nothing changes and it says so.
+    /// Without effect, returns false if a value is not a constant or a type differs.
     pub fn update_constants(&self, function: &str, constants: Vec<(ValueId, Constant)>) -> bool {
         let Some(loaded) = self.shared.functions.iter().find(|loaded| loaded.name == function)
         else {
@@ -222,7 +224,7 @@ impl Engine {
         true
     }
 
-    /// How many plans were made so far, for all functions together.
+    /// Number of plans made so far, over all functions.
     pub fn plans_made(&self) -> usize {
         let plans = |loaded: &LoadedModel| {
             loaded.plans.lock().unwrap_or_else(PoisonError::into_inner).count
@@ -235,7 +237,7 @@ impl Engine {
         self.shared.functions.iter().map(|loaded| &*loaded.name)
     }
 
-    /// The function that runs where none is named.
+    /// The function that runs if the caller names none.
     pub fn default_function(&self) -> &str {
         &self.shared.default_function
     }
@@ -249,7 +251,8 @@ impl Engine {
         Ok((&loaded.inputs, &loaded.outputs, &loaded.states))
     }
 
-    /// Shows a function as it was loaded, with its present constants; `None` if there is none of the name.
+    /// Passes the function with its current constants to `look`. Returns `None` if no function has
+    /// this name.
     pub fn inspect<T>(&self, function: &str, look: &mut dyn FnMut(&Function) -> T) -> Option<T> {
         let loaded = self.shared.functions.iter().find(|loaded| loaded.name == function)?;
         Some(look(&loaded.stated().source.function))
@@ -262,22 +265,22 @@ impl Engine {
         })
     }
 
-    /// How many threads share the work.
+    /// Number of threads that share the work.
     pub fn threads(&self) -> usize {
         self.shared.machine.pool.threads()
     }
 
-    /// The vector instructions that it computes with.
+    /// The vector instruction set in use.
     pub fn isa(&self) -> Isa {
         self.shared.machine.isa
     }
 
-    /// Where results are rounded.
+    /// Rounding mode of results.
     pub fn numerics(&self) -> Numerics {
         self.shared.numerics
     }
 
-    /// A user of a function, its states zero.
+    /// Creates an instance of a function. Its states are zero.
     pub fn session(&self, function: &str) -> Result<Session> {
         let index = self.index(function)?;
         let loaded = &self.shared.functions[index];
@@ -299,7 +302,7 @@ impl LoadedModel {
         self.program.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has operations state other constants. Runs that go on end first.
+    /// Replaces operations that hold constants. Waits until current runs end.
     fn update_constants(
         &self,
         machine: &CpuContext,
@@ -328,7 +331,7 @@ impl LoadedModel {
     }
 }
 
-/// The files that the constants of a function lie in.
+/// Files that store the constants of a function.
 fn files(function: &Function) -> Files {
     let constants = function.all_ops().flat_map(|(_, op)| {
         let bound = op.all_bindings().filter_map(|(_, binding)| match binding {
@@ -345,28 +348,28 @@ impl Session {
         &self.engine.shared.functions[self.function]
     }
 
-    /// What the function takes, states aside.
+    /// The function's inputs, without states.
     pub fn inputs(&self) -> &[FeatureSpec] {
         &self.loaded().inputs
     }
 
-    /// What it gives.
+    /// The function's outputs.
     pub fn outputs(&self) -> &[FeatureSpec] {
         &self.loaded().outputs
     }
 
-    /// What it keeps between runs.
+    /// The function's states.
     pub fn states(&self) -> &[FeatureSpec] {
         &self.loaded().states
     }
 
-    /// What a state holds.
+    /// Current value of a state.
     pub fn state(&self, name: &str) -> Option<&Array> {
         let at = self.states().iter().position(|state| state.name == name)?;
         Some(&self.states[at])
     }
 
-    /// Sets what a state holds.
+    /// Sets the value of a state.
     pub fn set_state(&mut self, name: &str, array: Array) -> Result<()> {
         let Some(at) = self.states().iter().position(|state| state.name == name) else {
             let states = self.states().iter().map(|state| &state.name);
@@ -376,8 +379,8 @@ impl Session {
         Ok(())
     }
 
-    /// A value that is the same in every run: a constant, or computed from constants alone. `None` if no such value has the
-    /// name.
+    /// The value of a constant, or of an operation on constants alone. Returns `None` if no such
+    /// value has this name.
     pub fn constant(&self, name: &str) -> Result<Option<Array>> {
         let program = self.loaded().stated();
         let source = &program.source;
@@ -394,8 +397,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the plan for inputs of given shapes, in the order of [`Session::inputs`], and packs weights, so that
-    /// the first runs with them do not have to.
+    /// Plans for the given input shapes, in the order of [`Session::inputs`], and packs weights.
+    /// The first run with these shapes is then as fast as later ones.
     pub fn prepare(&mut self, shapes: &[Vec<usize>]) -> Result<()> {
         let key = PlanKey { shapes: shapes.to_vec(), observed: false };
         let plan = {
@@ -410,12 +413,12 @@ impl Session {
         Ok(())
     }
 
-    /// Runs the function on inputs by name.
+    /// Runs the function on named inputs.
     pub fn run(&mut self, inputs: &[(&str, Array)]) -> Result<Outputs> {
         self.run_with(inputs, &mut Hooks::default())
     }
 
-    /// Runs the function while somebody looks on.
+    /// Runs the function with an observer or a profile.
     pub fn run_with(&mut self, inputs: &[(&str, Array)], hooks: &mut Hooks<'_>) -> Result<Outputs> {
         let arrays = self.check(inputs)?;
         let mut inputs = arrays.into_iter().map(Input::Array).collect();
@@ -424,15 +427,18 @@ impl Session {
         Ok(Outputs(values.into_iter().map(named).collect()))
     }
 
-    /// Runs the function on inputs in the order of [`Session::inputs`], where they lie if they are of the input's
-    /// type, and has results written to memory of the caller's.
+    /// Runs the function on inputs in the order of [`Session::inputs`], and writes results to the
+    /// caller's memory.
     ///
-    /// `targets` go by the outputs; there may be fewer. A value is given, with the position of its output, for every
-    /// output but those whose floats, 32 bits wide whatever the output's type, were written to their target: where its
-    /// length is that of the output, and a kernel computes it.
+    /// Inputs of exactly the right type are read in place, without a copy.
     ///
-    /// A run that finds all inputs where they lie, writes all outputs to targets, and has a kernel for every operation asks
-    /// the system for no memory, unless its shapes differ from those of the run before.
+    /// `targets` are the caller's buffers, in the order of the outputs; there may be fewer. They
+    /// take `f32` elements for outputs of any type. A result is written to its target if a
+    /// kernel computes it and the lengths are equal. All other results are returned with the index
+    /// of their output.
+    ///
+    /// The run allocates no memory if it reads all inputs in place, writes all outputs to targets,
+    /// has a kernel for every operation, and has the shapes of the previous run.
     pub fn run_in_place(
         &mut self,
         inputs: &mut Vec<Input<'_>>,
@@ -459,8 +465,8 @@ impl Session {
         self.perform(inputs, targets, hooks)
     }
 
-    /// The shape of each output for inputs of given shapes, in the order of [`Session::inputs`]; none where it
-    /// depends on elements.
+    /// The shape of each output for the given input shapes, in the order of [`Session::inputs`]. A
+    /// shape is `None` if it depends on elements.
     pub fn output_shapes(&self, shapes: &[Vec<usize>]) -> Result<Vec<Option<Vec<usize>>>> {
         let key = PlanKey { shapes: shapes.to_vec(), observed: false };
         let plan = self.plan(&self.loaded().stated().source, key)?;
@@ -505,7 +511,8 @@ impl Session {
         };
         let values =
             execute(&stated.source, &engine.shared.machine, &plan, inputs, targets, resources);
-        // Zeros stand where a file has become too short, whatever came of it.
+        // Pages beyond the end of a truncated file read as zeros, so the result of the run does not
+        // matter.
         stated.files.check().map_err(|error| {
             Error::new(error.to_string())
                 .with_hint("write the model again, then reload it")
@@ -514,9 +521,11 @@ impl Session {
         values
     }
 
-    /// The inputs as a run takes them, in the order of [`Session::inputs`]: names and shapes checked,
-    /// elements converted, what may be left out filled in. [`Session::run`] does this, too; whoever has
-    /// several runs before them learns here what is wrong with any.
+    /// Validates inputs and returns them in the order of [`Session::inputs`], with elements
+    /// converted and optional inputs filled in.
+    ///
+    /// [`Session::run`] does the same. Call this to validate the inputs of several runs before the
+    /// first.
     pub fn check(&self, inputs: &[(&str, Array)]) -> Result<Vec<Array>> {
         self.checked(inputs).map_err(Error::of_input)
     }
@@ -544,7 +553,8 @@ impl Session {
         Ok(arrays)
     }
 
-    /// Where several inputs have shapes to choose from, the choices go together.
+    /// If the description enumerates shapes, checks that the shapes of all inputs belong to one
+    /// entry.
     fn check_together(&self, shapes: &[&[usize]]) -> Result<()> {
         let sets = &self.loaded().shapes;
         let given = || self.inputs().iter().zip(shapes.iter().copied());
@@ -556,7 +566,7 @@ impl Session {
                 given().all(|(port, found)| port.name != *name || is(shape, found))
             })
         };
-        // The default shapes belong together, too, whether they are one of the sets or not.
+        // The default shapes are a valid combination even if the description does not list them.
         let of_set = |port: &FeatureSpec| sets[0].iter().any(|(name, _)| *name == port.name);
         let is_default = || {
             given().all(|(port, found)| {
@@ -607,7 +617,7 @@ impl Session {
     }
 }
 
-/// Refuses functions that hold what cannot be run.
+/// Rejects functions with operations that cannot run.
 fn check(function: &Function) -> Result<()> {
     for (_, op) in function.all_ops() {
         let value = op.outputs.first().map_or("", |&value| &function.value(value).name);
@@ -625,7 +635,7 @@ fn check(function: &Function) -> Result<()> {
     Ok(())
 }
 
-/// What a function takes, gives and keeps: its inputs, outputs and states.
+/// The inputs, outputs and states of a function.
 pub fn ports(
     model: &Model,
     function: &Function,
@@ -660,7 +670,7 @@ fn shapes_of<'a>(inputs: &'a [Input<'_>]) -> Vec<&'a [usize]> {
     inputs.iter().map(Input::shape).collect()
 }
 
-/// A number that differs from run to run.
+/// Returns a number that differs from run to run.
 fn next_seed() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -26,7 +26,7 @@ pub enum ErrorKind {
     Run,
 }
 
-/// The operation at fault: its type and the name of its first value.
+/// The failing operation: its type and the name of its first output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Operation {
     operation: String,
@@ -40,7 +40,7 @@ impl Error {
         Error(Box::new(Inner { kind: ErrorKind::Run, detail: ErrorDetail::new(message) }))
     }
 
-    /// An error of a run that would exceed a limit.
+    /// A run would exceed a limit.
     pub(crate) fn limit(message: impl Into<String>) -> Error {
         let mut error = Error::new(message);
         error.0.kind = ErrorKind::Limit;
@@ -60,20 +60,20 @@ impl Error {
         self
     }
 
-    /// Sets the operation, by its type and the name of its first value, unless one is set.
+    /// Sets the failing operation, unless one is set: its type and the name of its first output.
     pub(crate) fn of_operation(mut self, operation: &str, value: &str) -> Error {
         let found = || Operation { operation: operation.to_owned(), value: value.to_owned() };
         self.0.detail.location.get_or_insert_with(found);
         self
     }
 
-    /// Blames the caller's input.
+    /// Marks the caller's input as the cause.
     pub(crate) fn of_input(mut self) -> Error {
         self.0.kind = ErrorKind::Input;
         self
     }
 
-    /// Blames the model, unless a limit was reached.
+    /// Marks the model as the cause, unless a limit was reached.
     pub(crate) fn of_load(mut self) -> Error {
         if self.0.kind == ErrorKind::Run {
             self.0.kind = ErrorKind::Load;
@@ -91,7 +91,7 @@ impl Error {
         self.0.detail.hint()
     }
 
-    /// The operation at fault, by its type and the name of its first value.
+    /// The failing operation: its type and the name of its first output.
     pub fn operation(&self) -> Option<(&str, &str)> {
         self.0.detail.location.as_ref().map(|found| (&*found.operation, &*found.value))
     }

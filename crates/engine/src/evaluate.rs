@@ -1,4 +1,4 @@
-//! One operation on constants, as compilers fold them.
+//! Evaluates one operation on constants, for constant folding in compilers.
 
 use std::ops::Range;
 
@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::reference;
 
-/// What an operation gives, of these element types, for tensors bound to its parameters.
+/// Computes the outputs of an operation from the tensors bound to its parameters. `dtypes` are the
+/// element types of the outputs.
 ///
-/// Operations that run blocks, keep states or draw random numbers have no value of their own.
+/// Fails for operations with blocks, states or random results.
 pub fn evaluate(
     kind: OpKind,
     opset: Opset,

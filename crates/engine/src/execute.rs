@@ -1,4 +1,4 @@
-//! Runs plans.
+//! Execution of plans.
 
 use std::time::Instant;
 
@@ -21,17 +21,17 @@ use crate::spare::BufferPool;
 use crate::value::{Key, Value};
 use crate::{lists, reference};
 
-/// What is passed to a run.
+/// An input of a run.
 #[derive(Clone, Debug)]
 pub enum Input<'i> {
-    /// A tensor of its own.
+    /// An owned tensor.
     Array(Array),
-    /// A tensor that somebody else owns, which is used where it lies.
+    /// A borrowed tensor, read in place.
     View(View<'i>),
 }
 
 impl Input<'_> {
-    /// The extents, outermost first.
+    /// Size of each dimension, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {
             Input::Array(array) => array.shape(),
@@ -39,7 +39,7 @@ impl Input<'_> {
         }
     }
 
-    /// A tensor of its own.
+    /// Returns an owned tensor.
     pub fn to_array(&self) -> Array {
         match self {
             Input::Array(array) => array.clone(),
@@ -58,16 +58,16 @@ pub(crate) struct Run<'r, 'h> {
     spare: &'r mut BufferPool,
     hooks: &'r mut Hooks<'h>,
     seed: u64,
-    /// What the slots outside the arena hold, by [`SlotId::index`].
+    /// Values of slots outside the arena, by [`SlotId::index`].
     held: Vec<Option<SlotValue<'r>>>,
-    /// Memory of the caller's for results, with the slots whose kernels write there.
+    /// The caller's buffers for results, with the slots that are written there.
     targets: Vec<(SlotId, &'r mut [f32])>,
     node: NodeMemory<'static>,
     bytes: usize,
     operations: u64,
 }
 
-/// What a run needs beside its plan.
+/// Memory and state of a session that a run uses.
 pub(crate) struct Resources<'r, 'h> {
     pub(crate) arena: &'r mut Arena,
     pub(crate) states: &'r mut [Array],
@@ -77,10 +77,10 @@ pub(crate) struct Resources<'r, 'h> {
     pub(crate) seed: u64,
 }
 
-/// Runs a plan on inputs of its shapes, in the order of those that are no states.
+/// Runs a plan. `inputs` have the plan's shapes and omit the states.
 ///
-/// Floats that a kernel computes are written to the target of their output, if there is one and it is of their
-/// length; no value is given for these, and for the others with their positions.
+/// Results that a kernel computes are written to the target of their output, if it has one of the
+/// right length. All other results are returned with the index of their output.
 pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     source: &'r FunctionContext,
     machine: &'r CpuContext,
@@ -98,7 +98,7 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     let bytes = plan.places.length * 4;
     let operations = 0;
     let body = &plan.graph.body;
-    // By output, the slot that is written to its target.
+    // The slot that is written to each output's target.
     let mut written = std::mem::take(&mut recycled.written);
     written.clear();
     written.resize(body.outputs.len(), None);
@@ -140,13 +140,14 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     run.nodes(body, Some(&plan.places))?;
     let mut values = Vec::new();
     for (at, (output, written)) in body.outputs.iter().zip(&written).enumerate() {
-        // A target that is left was not written.
+        // A target that is still here was not written.
         let is_left = |slot: &SlotId| run.targets.iter().any(|(left, _)| left == slot);
         if written.as_ref().is_none_or(is_left) {
             values.push((at, run.value(output)?));
         }
     }
-    // Intermediate values that are results, too, would look as if somebody had a use for them.
+    // Drop intermediate values first: a result that is also an intermediate value would look
+    // shared.
     run.held.clear();
     run.spare.keep(values.iter().map(|(_, value)| value));
     recycled.held = recycle_vec(run.held);
@@ -156,12 +157,12 @@ pub(crate) fn execute<'r, 'i: 'r, 't: 'r>(
     Ok(values)
 }
 
-/// An arena of so many floats.
+/// Allocates an arena of `length` floats.
 pub(crate) fn reserved(length: usize) -> Result<Arena> {
     Arena::reserve(length).ok_or_else(|| exhausted(length.saturating_mul(4)))
 }
 
-/// The bytes from which on the system is asked first whether it has them.
+/// From this number of bytes on, allocation is tried before memory is used.
 const WORTH_ASKING: usize = 1 << 20;
 
 fn exhausted(bytes: usize) -> Error {
@@ -169,12 +170,12 @@ fn exhausted(bytes: usize) -> Error {
         .with_hint("run it for smaller shapes, or on a machine with more memory")
 }
 
-/// Whether there is so much more memory beside what is held, by the limit and the system's word. It is asked before
-/// a result is made: where memory ends, allocating it ends the process.
+/// Fails if `bytes` more would exceed the limit or the available memory. This runs before a result
+/// is allocated, because a failed allocation aborts the process.
 fn room(held: usize, limit: usize, bytes: usize) -> Result<()> {
     within(held.saturating_add(bytes), limit)?;
     let mut probe: Vec<u8> = Vec::new();
-    // Some kernels keep as much again beside their result.
+    // Some kernels need as much memory again for intermediate results.
     if bytes >= WORTH_ASKING && probe.try_reserve_exact(bytes.saturating_mul(2)).is_err() {
         return Err(exhausted(bytes));
     }
@@ -190,13 +191,13 @@ fn within(bytes: usize, limit: usize) -> Result<()> {
 }
 
 impl<'r> Run<'r, '_> {
-    /// Runs a region whose inputs are held; what it gives.
+    /// Runs a region whose inputs are set, and returns its outputs.
     fn region(&mut self, region: &'r Region) -> Result<Vec<Value>> {
         self.nodes(region, None)?;
         region.outputs.iter().map(|output| self.value(output)).collect()
     }
 
-    /// Runs the nodes of a region. Only the body has places in the arena.
+    /// Runs the nodes of a region. Only the body of the function has offsets in the arena.
     fn nodes(&mut self, region: &'r Region, places: Option<&MemoryPlan>) -> Result<()> {
         for (index, (node, released)) in region.nodes.iter().zip(&region.releases).enumerate() {
             cancel::point();
@@ -291,7 +292,7 @@ impl<'r> Run<'r, '_> {
     fn reference(&mut self, node: &Node, reference: &ReferenceOp) -> Result<()> {
         let operands = self.views(&node.inputs)?;
         room(self.bytes, self.source.limits.bytes, self.expected_bytes(node, &operands))?;
-        // No two operations draw the same numbers, nor does one that runs again in a loop.
+        // Every operation draws different numbers, also when a loop repeats it.
         let seed = self.seed.wrapping_add(self.operations);
         let results = reference.call(self.source, node.op, &operands, seed)?;
         if results.len() != node.outputs.len() {
@@ -325,7 +326,8 @@ impl<'r> Run<'r, '_> {
     ) -> Result<()> {
         let graph = &self.plan.graph;
         let places = &self.plan.places.slots;
-        // Inputs that lie in the arena are borrowed beside the outputs that do; the rest is held.
+        // Inputs and outputs in the arena are borrowed from it together. All other values are in
+        // `held`.
         let place =
             |operand: &Operand| operand.slot().and_then(|slot| places[slot.index()].clone());
         let memory = std::mem::take(&mut self.node).recycle();
@@ -424,7 +426,7 @@ impl<'r> Run<'r, '_> {
     }
 
     fn update_state(&mut self, node: &Node, state: usize, reference: &ReferenceOp) -> Result<()> {
-        // It is taken out for the time, so that it is changed in place unless somebody else holds it.
+        // The state is moved out, so that the kernel can change it in place unless it is shared.
         let mut array =
             std::mem::replace(&mut self.states[state], Array::floats(DType::Fp32, [0], Vec::new()));
         let operands = self.views(&node.inputs);
@@ -466,7 +468,8 @@ impl<'r> Run<'r, '_> {
         within(self.bytes, self.source.limits.bytes)
     }
 
-    /// The bytes of what an operation gives, or of what it takes where its result is not known to be larger.
+    /// Size of an operation's results in bytes. A result of unknown shape is estimated by the size
+    /// of the operands.
     fn expected_bytes(&self, node: &Node, operands: &[View<'_>]) -> usize {
         let taken: usize = operands.iter().map(View::len).sum();
         let given = node.outputs.iter().map(|slot| {
@@ -482,7 +485,7 @@ impl<'r> Run<'r, '_> {
         }
     }
 
-    /// Lets go of what a region that ran has left: its outputs, and inputs that it did not use.
+    /// Releases the values that a region leaves: its outputs, and the inputs that it did not use.
     fn release_region(&mut self, region: &Region) {
         let written = region.nodes.iter().flat_map(|node| &node.outputs);
         for &slot in region.inputs.iter().chain(written) {
@@ -567,7 +570,7 @@ impl<'r> Run<'r, '_> {
             .map_or_else(String::new, |&value| self.source.function.value(value).name.clone())
     }
 
-    /// Shows the observer what a node gave.
+    /// Passes the outputs of a node to the observer.
     fn show(&mut self, node: &Node) {
         let mut shown = Vec::new();
         for &slot in &node.outputs {
@@ -610,7 +613,7 @@ fn as_bool(value: Option<&Value>) -> Result<bool> {
     }
 }
 
-/// The score of each class.
+/// Pairs each class with its score.
 fn scores(classes: Option<View<'_>>, scores: &Array) -> Result<Vec<(Key, f32)>> {
     let scores = scores.as_floats().unwrap_or_default();
     let keys: Vec<Key> = match classes.map(|classes| (classes.elements, classes.dtype)) {

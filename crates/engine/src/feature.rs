@@ -1,4 +1,4 @@
-//! What a function takes and gives, and whether an array is what it takes.
+//! Inputs, outputs and states of functions, and validation of the arrays passed to them.
 
 use coremill_mil::ir::{Dim, TensorType, Type};
 use coremill_mil::model::{
@@ -17,16 +17,16 @@ use crate::limits::Limits;
 /// An input, an output or a state of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureSpec {
-    /// The name.
+    /// Name in the function's signature.
     pub name: String,
-    /// The type that the function declares; of what a state holds, for a state.
+    /// The declared type. For a state, the type of its value.
     pub ty: Type,
-    /// What the model says of it: the shapes that it accepts, how an image is turned into numbers.
+    /// The model's description: allowed shapes, preprocessing of images.
     pub description: Option<FeatureDescription>,
 }
 
 impl FeatureSpec {
-    /// The shape that the model states where callers do not; none if neither the program nor the
+    /// The shape to use if the caller specifies none. `None` if neither the program nor the
     /// description has one.
     pub fn default_shape(&self) -> Option<Vec<usize>> {
         let ty = self.ty.as_tensor()?;
@@ -38,7 +38,7 @@ impl FeatureSpec {
             FeatureType::MultiArray(array) | FeatureType::State(array) => {
                 let stated = array.shape.iter().map(|&extent| usize::try_from(extent).ok());
                 match &array.flexibility {
-                    // An array may state its ranges alone; the lower bounds are its shape then.
+                    // A description may have only ranges. Their lower bounds are the default shape.
                     ShapeFlexibility::Ranged(ranges) if array.shape.is_empty() => {
                         ranges.iter().map(|range| usize::try_from(range.lower).ok()).collect()
                     }
@@ -61,7 +61,7 @@ impl FeatureSpec {
         known.into_iter().zip(described).map(|(known, described)| known.or(described)).collect()
     }
 
-    /// The shapes that it accepts, for people: `[1, 3, 224, 224]`, `[1, 1…32]`, `[1, 3] or [1, 4]`.
+    /// The allowed shapes as text: `[1, 3, 224, 224]`, `[1, 1…32]`, `[1, 3] or [1, 4]`.
     pub fn accepted_shapes(&self) -> String {
         let Some(ty) = self.ty.as_tensor() else { return self.ty.to_string() };
         let plain = || {
@@ -115,7 +115,7 @@ impl FeatureSpec {
         }
     }
 
-    /// Whether an array of that shape is accepted.
+    /// Returns true if the model allows this shape.
     pub fn accepts_shape(&self, shape: &[usize]) -> bool {
         let Some(ty) = self.ty.as_tensor() else { return false };
         let fits = ty.rank() == shape.len()
@@ -133,8 +133,8 @@ impl FeatureSpec {
         }
     }
 
-    /// Whether a tensor is taken where it lies: of an accepted shape, of the very type, and of one whose elements
-    /// need no look.
+    /// Returns true if a tensor can be read in place: the shape is allowed, the type is the
+    /// declared one, and its elements need no validation.
     pub(crate) fn takes_as_is(&self, view: &View<'_>) -> bool {
         let ty = self.ty.as_tensor();
         let same = ty.is_some_and(|ty| {
@@ -143,8 +143,7 @@ impl FeatureSpec {
         same && self.accepts_shape(view.shape) && view.shape.iter().product::<usize>() == view.len()
     }
 
-    /// The array as it is held: element type and shape checked, floats and integers converted to the
-    /// declared type.
+    /// Validates shape and element type, and converts elements to the declared type.
     pub fn accept(&self, mut array: Array) -> Result<Array> {
         let name = &self.name;
         let Some(ty) = self.ty.as_tensor() else {
@@ -191,8 +190,8 @@ impl FeatureSpec {
         Ok(array)
     }
 
-    /// What stands in for an input that was left out: none unless the description makes it optional
-    /// and says which element fills it.
+    /// The default value of an optional input. `None` unless the description makes the input
+    /// optional and specifies its element.
     pub fn default_array(&self) -> Result<Option<Array>> {
         let Some(description) = self.description.as_ref().filter(|found| found.is_optional) else {
             return Ok(None);
@@ -206,7 +205,7 @@ impl FeatureSpec {
         filled(ty.dtype, shape, element).map(Some)
     }
 
-    /// What a state holds at first.
+    /// Initial value of a state.
     pub(crate) fn zeros(&self) -> Result<Array> {
         let ty = self.ty.as_tensor();
         let shape = ty.and_then(|ty| ty.shape.iter().map(known_extent).collect::<Option<Vec<_>>>());
@@ -258,7 +257,7 @@ fn image_accepts(image: &ImageType, height: usize, width: usize) -> bool {
     }
 }
 
-/// An array as Core ML takes it: a scalar has one axis, and truth values are numbers.
+/// Adapts an array as Core ML does: a scalar becomes rank 1, and bools become numbers.
 fn adapted(ty: &TensorType, array: Array) -> Array {
     let array = match (array.shape(), ty.rank()) {
         ([], 1) => array.clone().reshaped([1]).unwrap_or(array),
@@ -276,10 +275,10 @@ fn adapted(ty: &TensorType, array: Array) -> Array {
     }
 }
 
-/// An array as elements of the type; the element that is finite but for that, if there is one.
+/// Rounds an array to the type. The error is a finite element that overflows.
 fn round_to(ty: &TensorType, array: Array) -> std::result::Result<Array, f32> {
     let was = match (ty.dtype, array.as_floats()) {
-        // Nothing that is held as fp32 overflows in the others.
+        // Values stored as fp32 cannot overflow any other type.
         (DType::Fp16 | DType::Bf16, Some(floats)) => floats,
         _ => return Ok(array.retyped(ty.dtype)),
     };
@@ -289,7 +288,7 @@ fn round_to(ty: &TensorType, array: Array) -> std::result::Result<Array, f32> {
         dtype => round_floats(dtype, &mut rounded),
     }
     let overflows = |(was, is): (&f32, &f32)| was.is_finite() & !is.is_finite();
-    // All are looked at, many at once; the one that is at fault is looked for only if there is one.
+    // The vectorized check covers all elements. Only if it fails does a search find the element.
     if was.iter().zip(&rounded).fold(false, |any, pair| any | overflows(pair))
         && let Some((outside, _)) = was.iter().zip(&rounded).find(|&pair| overflows(pair))
     {
@@ -326,7 +325,7 @@ fn range_text(range: SizeRange) -> String {
     }
 }
 
-/// `a`, `a or b`, `a, b or c`, each once.
+/// Formats choices as `a`, `a or b` or `a, b or c`, without repetitions.
 fn one_of(mut choices: Vec<String>) -> String {
     let mut seen = std::collections::HashSet::new();
     choices.retain(|choice| seen.insert(choice.clone()));

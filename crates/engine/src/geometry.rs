@@ -2,18 +2,18 @@
 
 use crate::error::{Result, fail};
 
-/// The distance in elements between neighbours along each axis of a dense row-major tensor.
+/// Row-major strides of a dense tensor, in elements.
 pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        // Extents of an empty tensor may be anything; nothing ever moves by such strides.
+        // Saturate: an empty tensor may have sizes that overflow, and its strides are never used.
         strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }
 
-/// The numbers of elements before an axis, along it, and after it: a tensor is so many lines, one for
-/// each element before and after. An empty tensor has no lines before.
+/// Numbers of elements before an axis, along it, and after it: a tensor consists of `before ×
+/// after` lines along the axis. For an empty tensor, `before` and `after` are 0.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     if shape.contains(&0) {
         return (0, shape[axis], 0);
@@ -21,7 +21,7 @@ pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
 }
 
-/// The shape to which both broadcast, as numpy does.
+/// The shape that both broadcast to, by numpy's rules.
 pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
     let rank = x.len().max(y.len());
     let extent = |shape: &[usize], axis: usize| {
@@ -35,8 +35,8 @@ pub(crate) fn broadcast(x: &[usize], y: &[usize]) -> Result<Vec<usize>> {
     joined.collect()
 }
 
-/// The strides with which a dense tensor of shape `from` is read as one of shape `to`, to which it
-/// broadcasts: 0 along axes that repeat.
+/// Strides that read a dense tensor of shape `from` as its broadcast to `to`: 0 along repeated
+/// axes.
 pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     let missing = to.len() - from.len();
     let dense = strides(from);
@@ -48,13 +48,13 @@ pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// Calls `visit` with the offset that each index of a shape, in row-major order, has under strides.
+/// Calls `visit` with the offset of each index of a shape, in row-major order.
 pub(crate) fn each_offset(shape: &[usize], strides: &[usize], mut visit: impl FnMut(usize)) {
     each_offsets(shape, [strides], |[offset]| visit(offset));
 }
 
-/// Calls `visit` with the offsets that each index of a shape, in row-major order, has under several
-/// sets of strides.
+/// Calls `visit` with the offsets of each index of a shape under several sets of strides, in
+/// row-major order.
 pub(crate) fn each_offsets<const N: usize>(
     shape: &[usize],
     strides: [&[usize]; N],

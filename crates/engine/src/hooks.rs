@@ -2,15 +2,15 @@ use crate::value::Value;
 
 pub use coremill_tensor::Span;
 
-/// Who is shown the operation, the name and the value of everything that is computed.
+/// Callback that takes the operation's type, the value's name and the value.
 pub type Observer<'h> = &'h mut dyn FnMut(&str, &str, &Value);
 
-/// What looks on while a program runs.
+/// Observation of a run.
 #[derive(Default)]
 pub struct Hooks<'h> {
-    /// Called with the operation, the name and the value of everything that is computed, in order. The
-    /// program runs operation by operation then, so that every value comes about as the program has it.
+    /// Called for every computed value, in order. Operations are then not fused, so that every
+    /// value of the program exists.
     pub observe: Option<Observer<'h>>,
-    /// Collects how long each step takes.
+    /// Receives the duration of each step.
     pub profile: Option<&'h mut Vec<Span>>,
 }

@@ -1,9 +1,9 @@
 //! Runs ML Programs on this machine's CPU.
 //!
-//! [`Engine::load`] takes a model that was verified; a [`Session`] of one of its functions holds the
-//! states and runs it. A function is planned once for each set of input shapes: constants are folded,
-//! operations fused, weights packed, memory shared. [`Numerics`] says where results are rounded,
-//! [`Limits`] what a program may ask for, [`Hooks`] who looks on.
+//! [`Engine::load`] prepares a verified model. A [`Session`] runs one of its functions and holds
+//! the states. A function is planned once for each set of input shapes: constants are folded,
+//! operations fused, weights packed, and memory is shared. [`Numerics`] selects the rounding,
+//! [`Limits`] bounds the resources of a run, and [`Hooks`] observe it.
 //!
 //! ```
 //! use coremill_engine::{Array, Engine, LoadOptions};
@@ -28,17 +28,17 @@
 //! # Ok::<(), coremill_engine::Error>(())
 //! ```
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
 //! | `array`, `value` | tensors, lists and dictionaries at run time |
-//! | `reference` | the reference kernel of each operation, which defines what it computes |
-//! | `plan` | how a function is run for inputs of given shapes |
-//! | `execute` | runs plans |
-//! | `evaluate` | one operation on constants |
-//! | `fold` | the constants that an operation on constants gives |
-//! | `weights` | compressed constants, expanded where they are needed |
-//! | `port` | whether an array is what an input takes |
-//! | `engine` | what callers see: [`Engine`], [`Session`] |
+//! || `reference` | reference kernels, which define the semantics of each operation |
+//! || `plan` | planning of a function for given input shapes |
+//! || `execute` | execution of plans |
+//! || `evaluate` | evaluation of one operation on constants |
+//! || `fold` | constant folding for compilers |
+//! || `weights` | compressed constants, expanded on demand |
+//! || `feature` | inputs, outputs and states; validation of arrays |
+//! || `engine` | the public interface: [`Engine`], [`Session`] |
 
 mod array;
 mod call;

@@ -1,13 +1,13 @@
-//! Bounds on what a program may ask for. A program that was read from a file can ask for anything.
+//! Limits on the resources of a run. A program from a file may request any amount.
 
-/// What a run may take. The defaults serve programs that people write.
+/// Limits of a run. The defaults suit realistic programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most elements of one tensor.
+    /// Maximum number of elements of one tensor.
     pub elements: usize,
-    /// The most bytes that values take at any one time, weights not counted.
+    /// Maximum bytes of all live values, without weights.
     pub bytes: usize,
-    /// The most operations that a run performs, those of loops counted each time.
+    /// Maximum number of operations, counting each iteration of a loop.
     pub operations: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Operations on lists. A list holds tensors of one type; what was never written is zeros.
+//! List operations. A list contains tensors of one type; elements that were not written are zeros.
 
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
@@ -10,13 +10,13 @@ use crate::limits::Limits;
 use crate::plan::ReferenceOp;
 use crate::value::Value;
 
-/// What is bound to an operation's parameters.
+/// Arguments of an operation.
 pub(crate) struct Arguments<'a> {
     pub(crate) reference: &'a ReferenceOp,
     pub(crate) values: &'a [Value],
 }
 
-/// Performs an operation on lists. `dtypes` are the element types of what it gives.
+/// Performs a list operation. `dtypes` are the element types of its outputs.
 pub(crate) fn perform(
     kind: OpKind,
     arguments: &Arguments<'_>,
@@ -63,7 +63,7 @@ fn make(arguments: &Arguments<'_>, limits: &Limits) -> Result<Value> {
         .ok_or_else(|| Error::new("`dtype` names no element type"))?,
         None => DType::Fp32,
     };
-    // An extent that is the name of a dimension is only known once an element is written.
+    // A symbolic dimension gets its size when an element is written.
     let mut shape = Vec::new();
     for extent in arguments.all("elem_shape") {
         shape.push(match extent.as_array().and_then(Array::as_ints) {
@@ -88,7 +88,7 @@ fn make(arguments: &Arguments<'_>, limits: &Limits) -> Result<Value> {
     Ok(Value::List(vec![empty; length]))
 }
 
-/// Puts a tensor into a list, which grows if it has to.
+/// Writes a tensor to a list. The list grows if the index is past its end.
 fn write(list: &mut Vec<Array>, index: i32, value: Array, limits: &Limits) -> Result<()> {
     let at = match usize::try_from(index) {
         Ok(at) => at,
@@ -112,7 +112,7 @@ fn zeros_like(array: &Array) -> Array {
     }
 }
 
-/// One of the tensors that lie along the first axis.
+/// One slice along the first axis.
 fn element(value: &Array, row: usize) -> Result<Array> {
     let Some((&rows, shape)) = value.shape().split_first() else {
         fail!("`value` has no first axis");

@@ -1,4 +1,4 @@
-//! Elements moved to other places, whatever their type.
+//! Movement of elements of any type.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::call::{Call, Results};
 use crate::error::Result;
 use crate::geometry;
 
-/// Makes the elements of a tensor from those of another, by one expression for every kind of element.
+/// Builds elements from the elements of a view, with one expression for all element types.
 macro_rules! moved {
     ($view:expr, $source:ident => $make:expr) => {
         match $view.elements {
@@ -25,19 +25,19 @@ macro_rules! moved {
 }
 pub(crate) use moved;
 
-/// A dense tensor seen in another order: the element at an index stands at `start` plus each step of
-/// the index times its stride. A stride of 0 repeats, a negative one runs backwards.
+/// A strided view of a dense tensor. The element at an index has the offset `start` plus the sum of
+/// index times stride. A stride of 0 repeats elements, a negative one reverses them.
 #[derive(Clone, Debug)]
 pub(crate) struct StridedView {
-    /// Where the element at the first index stands.
+    /// Offset of the first element.
     pub(crate) start: usize,
-    /// The extents that are seen.
+    /// Shape of the view.
     pub(crate) shape: Vec<usize>,
-    /// The distance between neighbours along each axis.
+    /// Strides in elements.
     pub(crate) strides: Vec<isize>,
 }
 
-/// A run that [`StridedView::each_run`] finds: elements at equal distances.
+/// Equally spaced elements, from [`StridedView::each_run`].
 struct Run {
     start: usize,
     stride: isize,
@@ -45,13 +45,13 @@ struct Run {
 }
 
 impl StridedView {
-    /// A dense tensor as it is.
+    /// The identity view of a dense tensor.
     pub(crate) fn dense(shape: &[usize]) -> StridedView {
         let strides = geometry::strides(shape).into_iter().map(|stride| stride as isize);
         StridedView { start: 0, shape: shape.to_vec(), strides: strides.collect() }
     }
 
-    /// The same tensor with its axes in another order.
+    /// The view with permuted axes.
     pub(crate) fn permuted(&self, perm: &[usize]) -> StridedView {
         StridedView {
             start: self.start,
@@ -60,7 +60,7 @@ impl StridedView {
         }
     }
 
-    /// The elements that are seen, in row-major order. All must lie within `source`.
+    /// Reads the view's elements in row-major order. All offsets must be within `source`.
     pub(crate) fn read<T: Clone>(&self, source: &[T]) -> Vec<T> {
         if self.shape.contains(&0) {
             return Vec::new();
@@ -76,7 +76,7 @@ impl StridedView {
         elements
     }
 
-    /// Writes elements, in row-major order, to where they are seen. All must lie within `target`.
+    /// Writes elements, in row-major order, to the view's offsets. All must be within `target`.
     pub(crate) fn write<T: Clone>(&self, elements: &[T], target: &mut [T]) {
         let mut left = elements;
         self.each_run(|run| {
@@ -92,7 +92,7 @@ impl StridedView {
         });
     }
 
-    /// Calls `visit` with the elements that are seen, as many at once as lie at equal distances.
+    /// Calls `visit` for the view's elements, split into the longest equally spaced runs.
     fn each_run(&self, mut visit: impl FnMut(Run)) {
         if self.shape.contains(&0) {
             return;
@@ -121,7 +121,7 @@ impl StridedView {
         }
     }
 
-    /// The extents and strides with as few axes as possible.
+    /// Merges axes. Returns the smallest equivalent shape and its strides.
     fn merged(&self) -> (Vec<usize>, Vec<isize>) {
         let (mut shape, mut strides) = (Vec::<usize>::new(), Vec::<isize>::new());
         for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
@@ -144,19 +144,18 @@ impl StridedView {
 }
 
 impl View<'_> {
-    /// The same elements under another shape, which must hold as many.
+    /// The same elements under another shape of equal size.
     pub(crate) fn reshaped(self, shape: Vec<usize>) -> Array {
         Array::from_elements(self.dtype, shape, moved!(self, source => source.to_vec()))
     }
 
-    /// Runs of elements that start at these places, one after the other, under a shape that holds
-    /// as many.
+    /// Concatenates runs of `length` elements at these offsets, under a shape of equal size.
     pub(crate) fn runs(self, shape: Vec<usize>, starts: &[usize], length: usize) -> Array {
         let elements = moved!(self, source => gathered(source, starts, length));
         Array::from_elements(self.dtype, shape, elements)
     }
 
-    /// A tensor of the shape that holds one element everywhere; none if that is not the one element.
+    /// Broadcasts a single element to a shape. Returns `None` if there is not exactly one element.
     pub(crate) fn repeated(self, shape: Vec<usize>, count: usize) -> Option<Array> {
         let elements = match self.elements {
             ElementsView::Floats([value]) => Elements::Floats(Arc::new(vec![*value; count])),
@@ -168,7 +167,7 @@ impl View<'_> {
     }
 }
 
-/// Runs of elements that start at these places, one after the other.
+/// Concatenates runs of `length` elements at these offsets.
 pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) -> Vec<T> {
     if length == 1 {
         return starts.iter().map(|&start| source[start].clone()).collect();
@@ -181,12 +180,12 @@ pub(crate) fn gathered<T: Clone>(source: &[T], starts: &[usize], length: usize) 
 }
 
 impl Call<'_> {
-    /// The one output: what is seen of a tensor.
+    /// A single output: the elements of a strided view.
     pub(crate) fn give_strided(&self, x: View, seen: &StridedView) -> Results {
         Ok(vec![self.strided(x, seen)?])
     }
 
-    /// What is seen of a tensor.
+    /// Copies a strided view to a tensor.
     pub(crate) fn strided(&self, x: View, seen: &StridedView) -> Result<Array> {
         self.count(&seen.shape)?;
         let elements = moved!(x, source => seen.read(source));

@@ -2,26 +2,26 @@ use coremill_simd::Isa;
 
 use crate::limits::Limits;
 
-/// How a program is to be computed.
+/// Options of [`Engine::load`](crate::Engine::load).
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Where results are rounded.
+    /// Rounding of results.
     pub numerics: Numerics,
-    /// How many threads share the work; 0 stands for one for each processor.
+    /// Number of threads; 0 uses all processors.
     pub threads: usize,
-    /// The vector instructions; none stands for the best that this machine has.
+    /// Vector instruction set; `None` uses the best available.
     pub isa: Option<Isa>,
-    /// What the program may ask for.
+    /// Limits of each run.
     pub limits: Limits,
 }
 
-/// Where results are rounded.
+/// Rounding of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Numerics {
-    /// Floats are computed and kept in fp32, whatever their type.
+    /// Floats are computed and stored in fp32 for every float type.
     #[default]
     Fast,
-    /// The result of each operation is rounded to its type, as a device does that stores it: fp16
-    /// values overflow and lose numerics where they would there.
+    /// The result of each operation is rounded to its type, as on a device that stores it. fp16
+    /// values overflow and lose precision where they do on the device.
     Rounded,
 }

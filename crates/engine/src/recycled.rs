@@ -1,4 +1,4 @@
-//! What a run holds, and the vectors whose memory it leaves to the next one, so that runs need not ask the system for any.
+//! Values of a run, and vectors that later runs reuse to avoid allocation.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use crate::array::View;
 use crate::plan::SlotId;
 use crate::value::Value;
 
-/// What a slot holds.
+/// The value of a slot.
 #[derive(Clone)]
 pub(crate) enum SlotValue<'r> {
     Value(Value),
-    /// With the caller: an input, or a result that was written to the caller's memory.
+    /// Memory of the caller: an input, or a result written to its target.
     View(View<'r>),
 }
 
@@ -32,14 +32,14 @@ impl SlotValue<'_> {
     }
 }
 
-/// Memory for the floats that a kernel gives.
+/// Memory for the output of a kernel.
 pub(crate) enum Memory<'r> {
     Own(Vec<f32>),
-    /// The caller's.
+    /// Memory of the caller.
     Given(&'r mut [f32]),
 }
 
-/// What a run keeps account in.
+/// Vectors that a run uses for bookkeeping.
 #[derive(Default)]
 pub(crate) struct RunScratch {
     pub(crate) held: Vec<Option<SlotValue<'static>>>,
@@ -48,7 +48,7 @@ pub(crate) struct RunScratch {
     pub(crate) node: NodeMemory<'static>,
 }
 
-/// What is put together for one kernel.
+/// Vectors for the arguments of one kernel.
 #[derive(Default)]
 pub(crate) struct NodeMemory<'n> {
     pub(crate) reads: Vec<Range<usize>>,
@@ -61,7 +61,7 @@ pub(crate) struct NodeMemory<'n> {
 }
 
 impl NodeMemory<'_> {
-    /// The same memory for borrows of another lifetime.
+    /// Reuses the memory for borrows of another lifetime.
     pub(crate) fn recycle<'o>(self) -> NodeMemory<'o> {
         NodeMemory {
             reads: recycle_vec(self.reads),

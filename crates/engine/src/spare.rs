@@ -1,25 +1,25 @@
-//! Memory of earlier results, for those of the next run.
+//! Reuse of result memory in later runs.
 
 use std::sync::Arc;
 
 use crate::value::Value;
 
-/// Results of the last two runs. Memory that the caller has let go of takes the results of the next run:
-/// fresh memory of the system costs more than many kernels do, as each page of it is cleared first.
+/// Results of the last two runs. Memory that the caller has released is reused for the results of
+/// the next run. Fresh memory is expensive, since the system clears each page.
 #[derive(Default)]
 pub(crate) struct BufferPool(Vec<Entry>);
 
 struct Entry {
     elements: Arc<Vec<f32>>,
-    /// How many runs ago these were results.
+    /// Number of runs since this was a result.
     age: usize,
 }
 
-/// The elements from which on memory is kept: what is smaller is cheap.
+/// Minimum number of elements for reuse. Smaller allocations are cheap.
 const WORTH: usize = 1 << 12;
 
 impl BufferPool {
-    /// Memory for so many elements, with whatever it holds.
+    /// Returns memory for `count` elements. Its contents are arbitrary.
     pub(crate) fn take(&mut self, count: usize) -> Vec<f32> {
         let fits = |entry: &Entry| {
             entry.elements.len() == count && Arc::strong_count(&entry.elements) == 1
@@ -31,8 +31,8 @@ impl BufferPool {
         }
     }
 
-    /// Remembers the results of a run. Those of the one before stay as long as somebody holds them, and
-    /// may be taken once nobody does.
+    /// Keeps the results of a run. Results of the previous run stay only while the caller still
+    /// holds them, and are reusable once it has dropped them.
     pub(crate) fn keep<'v>(&mut self, values: impl IntoIterator<Item = &'v Value>) {
         self.0.retain_mut(|entry| {
             entry.age += 1;

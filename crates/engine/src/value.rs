@@ -1,6 +1,6 @@
 use crate::array::Array;
 
-/// What a program gives under a name.
+/// A run-time value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// A tensor.
@@ -14,14 +14,14 @@ pub enum Value {
 /// A class of a classifier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
-    /// A name.
+    /// A class name.
     Text(String),
-    /// A number.
+    /// A class number.
     Int(i64),
 }
 
 impl Value {
-    /// The tensor, if it is one.
+    /// The tensor, `None` for other values.
     pub fn as_array(&self) -> Option<&Array> {
         match self {
             Value::Array(array) => Some(array),
@@ -29,7 +29,7 @@ impl Value {
         }
     }
 
-    /// How many bytes it takes in memory.
+    /// Memory of the value in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Value::Array(array) => array.view().len() * 4,

@@ -1,4 +1,4 @@
-//! What operations on constants give, as compilers state it.
+//! Constant folding for compilers.
 
 mod moved;
 
@@ -11,17 +11,18 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::evaluate::evaluate;
 
-/// How many elements constants may have for an operation on them to be computed when a program is compiled.
+/// Maximum numbers of elements for folding at compile time.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldLimits {
-    /// Of each operand.
+    /// Limit on each operand.
     pub operands: u64,
-    /// Of each result that is larger than the operands.
+    /// Limit on each result. Results may always be as large as the largest operand.
     pub results: u64,
 }
 
-/// The constants that an operation gives: those that inference knows, or what comes of constants that are small
-/// enough. What only moves elements is moved when they are written.
+/// Computes the outputs of an operation on constants: values known from inference, or the results
+/// of operations within the limits. Weights that are only moved become lazy tensors, computed when
+/// the model is written.
 pub fn fold(
     function: &Function,
     op: &Op,

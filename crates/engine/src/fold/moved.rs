@@ -1,17 +1,20 @@
-//! Weights that are only moved about: transposed, reshaped, cut, put side by side, widened or scaled.
+//! Folding of weights that are only moved: transposed, reshaped, sliced, concatenated, widened or
+//! scaled.
 //!
-//! What is evaluated lies in memory. Here the result is a recipe, so that a program of weights that are all transposed takes no more memory than another.
+//! The results are lazy tensors, so that transposing all weights of a program takes no extra
+//! memory.
 
 use coremill_mil::infer::{InferredValue, KnownElements, normalize_axis};
 use coremill_mil::ir::{Constant, Function, Op};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::{DType, LazyTensor};
 
-/// Fewer elements are computed at once, so that all may look at them.
+/// Minimum size of a lazy result. Smaller results are computed at once, so that passes can read
+/// their elements.
 const MIN_ELEMENTS: u64 = 4096;
 
-/// The constants that an operation gives whose operands are constants; none if it does more than moving
-/// elements, or if there are few.
+/// Folds an operation on constants to lazy tensors. Returns `None` if the operation does more than
+/// move elements, or if a result is small.
 pub(super) fn moved(
     function: &Function,
     op: &Op,
@@ -38,7 +41,7 @@ pub(super) fn moved(
         OpKind::Cast => {
             let x = operands.recipe("x")?;
             let to = outcomes.first()?.ty.as_tensor()?.dtype;
-            // Other casts lose something, and how is for the engine to say.
+            // Other casts round or wrap, which the engine's kernels define.
             let exact = matches!(
                 (x.dtype(), to),
                 (DType::Bool, DType::Int32 | DType::Fp32) | (DType::Int32, DType::Fp32)
@@ -81,7 +84,7 @@ pub(super) fn moved(
     Some(recipes?.iter().map(Constant::of_recipe).collect())
 }
 
-/// An operation's operands as the constants that they are.
+/// The constant operands of an operation.
 struct Operands<'f> {
     function: &'f Function,
     op: &'f Op,
@@ -110,7 +113,7 @@ impl<'f> Operands<'f> {
         constants.map(|constant| constant?.recipe()).collect()
     }
 
-    /// What is cut out in steps of one place, given the shape that comes out.
+    /// A slice with stride 1 whose result has the given shape.
     fn slice(&self, shape: &[u64]) -> Option<LazyTensor> {
         let mut x = self.recipe("x")?;
         let rank = x.shape().len();
@@ -157,7 +160,7 @@ mod tests {
         Constant::bytes(DType::Bool, &[flags.len() as u64], bytes)
     }
 
-    /// Checks that an operation's results are moved, not computed, and are what the engine computes.
+    /// Checks that the results are lazy, and equal to the engine's.
     fn check(kind: OpKind, operands: &[(&'static str, Vec<Constant>)]) {
         let function = Function::new("main", Opset::Ios18);
         let mut op = Op::new(kind);
