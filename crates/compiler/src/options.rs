@@ -12,7 +12,7 @@ use coremill_pte::program::CompileSpec;
 
 use crate::calls::SourceMap;
 
-/// Options of [`convert`](crate::convert).
+/// Options of [`convert`](crate::convert()).
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The oldest release that must run the result. `None` selects the oldest release that supports the program.
@@ -97,7 +97,7 @@ pub fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Options of [`lower`](crate::lower).
+/// Options of [`lower`](crate::lower()).
 #[derive(Clone, Debug)]
 pub struct LowerOptions {
     /// Conversion options of the delegated partitions.

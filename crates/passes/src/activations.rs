@@ -1,4 +1,4 @@
-//! Recognises activations that are written out.
+//! Recognises decomposed activations.
 //!
 //! ```text
 //! a = sigmoid(x = x);    b = mul(x = x, y = a);                        b = silu(x = x);
@@ -14,10 +14,10 @@ use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// How far a constant of a formula may be from what it should be, relatively; halves are not nearer.
+/// Relative tolerance for constants of a formula, sufficient for constants rounded to fp16.
 const TOLERANCE: f64 = 1e-3;
 
-/// Runs the pass, and says how many activations it found.
+/// Runs the pass and returns the number of recognised activations.
 pub(super) fn fuse_activations(editor: &mut Editor<'_>) -> usize {
     let mut found = 0;
     for id in editor.ops() {
@@ -34,7 +34,7 @@ pub(super) fn fuse_activations(editor: &mut Editor<'_>) -> usize {
     found
 }
 
-/// One factor or term of a formula.
+/// A factor or term of a formula.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Number(f64),
@@ -54,7 +54,7 @@ fn operands(editor: &Editor<'_>, id: OpId) -> Option<[Part; 2]> {
     Some([part("x")?, part("y")?])
 }
 
-/// The factors of a product, as far as the products in it serve it alone.
+/// Factors of a product, including nested products without other users.
 fn factors(editor: &Editor<'_>, id: OpId) -> Option<(f64, Vec<ValueId>)> {
     let mut number = 1.0;
     let mut values = Vec::new();
@@ -90,7 +90,7 @@ fn near(found: f64, wanted: f64) -> bool {
     (found - wanted).abs() <= TOLERANCE * wanted.abs()
 }
 
-/// The value in `y = value + number`.
+/// The value in `y = value + number`, if `y` has this form.
 fn sum_with(editor: &Editor<'_>, value: ValueId, number: f64) -> Option<ValueId> {
     let id = editor.produced_by(value, OpKind::Add)?;
     match operands(editor, id)? {

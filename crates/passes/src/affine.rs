@@ -1,13 +1,13 @@
-//! Folds scales and shifts by constants into the weights of what comes before.
+//! Folds constant scales and shifts into the weights of the preceding layer.
 //!
 //! ```text
 //! a = conv(x = x, weight = w);                                 d = conv(x = x, weight = w·s, bias = (b − m)·s + β)
 //! b = batch_norm(x = a, mean = m, variance = v, …);  becomes
 //! ```
 //!
-//! Between a `linear` and what is folded into it a `reshape` may stand that keeps the last axis. Here
-//! s = γ / √(v + ε); and so it is with `mul`, `real_div`, `add` and `sub` by constants of one element a channel, and
-//! for `linear` in place of `conv`. Of a weight that is stored quantized the scales are multiplied.
+//! Here s = γ / √(v + ε). The pass also applies to `mul`, `real_div`, `add` and `sub` with constants of one element
+//! per channel, and to `linear` in place of `conv`. A `reshape` that keeps the last axis may come between a `linear`
+//! and the folded operation. For a quantized weight, the scales are multiplied.
 
 use coremill_tensor::{Buffer, DType};
 
@@ -15,10 +15,10 @@ use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Vectors of more elements are no channels.
+/// Maximum number of channels; longer vectors are skipped.
 const MAX_CHANNELS: u64 = 1 << 20;
 
-/// Runs the pass, and says how many operations it took out.
+/// Runs the pass and returns the number of removed operations.
 pub(super) fn fuse_affine(editor: &mut Editor<'_>) -> usize {
     let mut folded = 0;
     for id in editor.ops() {
@@ -29,7 +29,7 @@ pub(super) fn fuse_affine(editor: &mut Editor<'_>) -> usize {
     folded
 }
 
-/// `y = x · scale + shift`, channel by channel; empty where nothing is done.
+/// `y = x · scale + shift` per channel; an empty vector means no scale or no shift.
 pub(super) struct Affine {
     pub(super) x: ValueId,
     pub(super) scale: Vec<f64>,
@@ -53,7 +53,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     };
     let layer_kind = editor.op(layer)?.kind()?;
     if kind == OpKind::BatchNorm && reshape.is_some() && editor.shape(affine.x).len() != 2 {
-        // Its channels are not the last axis.
+        // The channels of such a norm are not on the last axis.
         return None;
     }
     let output_axis = match layer_kind {
@@ -104,7 +104,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, op).ok()
 }
 
-/// The extents of a layer's weight, a constant of `fp32` that may be stored quantized.
+/// Shape of a layer's weight, which must be an `fp32` constant, possibly quantized.
 pub(super) fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>> {
     if let Some(weight) = editor.constant_argument(layer, "weight") {
         return weight.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?.known_shape();
@@ -116,7 +116,7 @@ pub(super) fn weight_shape(editor: &Editor<'_>, layer: OpId) -> Option<Vec<u64>>
     (stored && editor.dtype(weight) == Some(DType::Fp32)).then_some(shape)
 }
 
-/// What gives a layer's weight times a factor for each of its output channels.
+/// An operation for a layer's weight, scaled by a factor per output channel.
 pub(super) fn scaled_weight(
     editor: &Editor<'_>,
     layer: OpId,
@@ -180,8 +180,8 @@ pub(super) fn scaled_weight(
     Some(new)
 }
 
-/// The `reshape` that gives a value and the `linear` before it, if each serves the next alone and the last
-/// axis stays.
+/// The `reshape` that produces a value and the `linear` before it, if neither result has other users and the last
+/// axis is kept.
 fn reshaped_linear(editor: &Editor<'_>, value: ValueId) -> Option<(OpId, OpId)> {
     let reshape = editor.produced_by(value, OpKind::Reshape)?;
     let source = editor.argument(reshape, "x")?;
@@ -191,7 +191,7 @@ fn reshaped_linear(editor: &Editor<'_>, value: ValueId) -> Option<(OpId, OpId)> 
     (kept && editor.sole_user(source) == Some(reshape)).then_some((reshape, linear))
 }
 
-/// A norm by constants as a scale and a shift.
+/// A batch norm with constant statistics as a scale and a shift.
 pub(super) fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
     let x = editor.argument(id, "x")?;
     let op = editor.op(id)?;
@@ -200,7 +200,7 @@ pub(super) fn batch_norm(editor: &Editor<'_>, id: OpId) -> Option<Affine> {
     let gamma =
         if op.binding("gamma").is_some() { vector("gamma")? } else { vec![1.0; mean.len()] };
     let beta = if op.binding("beta").is_some() { vector("beta")? } else { vec![0.0; mean.len()] };
-    // The default of the op table.
+    // The default in the operation table.
     let epsilon =
         if op.binding("epsilon").is_some() { editor.number(id, "epsilon")? } else { 1e-5 };
     if [&variance, &gamma, &beta].iter().any(|all| all.len() != mean.len()) {
@@ -237,7 +237,7 @@ fn elementwise(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<Affine> {
         _ => 1,
     };
     let vector = channels(editor, &constant, editor.shape(x).len(), channel_axis)?;
-    // The result must not be wider than the layer's.
+    // Broadcasting must not change the layer's shape.
     if editor.shape(op.outputs[0]) != editor.shape(x) {
         return None;
     }
@@ -255,7 +255,7 @@ fn elementwise(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<Affine> {
     })
 }
 
-/// The elements of a constant that has one for each channel, or one for all.
+/// Elements of a constant with one per channel, or a single one.
 fn channels(editor: &Editor<'_>, constant: &Binding, rank: usize, axis: usize) -> Option<Vec<f64>> {
     let ty = editor.function().bound_constant(constant)?.tensor_type()?;
     let shape = ty.known_shape()?;
@@ -267,7 +267,7 @@ fn channels(editor: &Editor<'_>, constant: &Binding, rank: usize, axis: usize) -
     floats(editor, constant)
 }
 
-/// The elements of a small constant of floats.
+/// Elements of a small float constant.
 pub(super) fn floats(editor: &Editor<'_>, binding: &Binding) -> Option<Vec<f64>> {
     let constant = editor.function().bound_constant(binding)?;
     let ty = constant.tensor_type()?;

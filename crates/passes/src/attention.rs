@@ -1,4 +1,4 @@
-//! Recognises attention that is written out, from iOS 18 on.
+//! Recognises decomposed attention, for targets from iOS 18 on.
 //!
 //! ```text
 //! a = matmul(x = q, y = k, transpose_y = true);
@@ -8,16 +8,16 @@
 //! e = matmul(x = d, y = v);
 //! ```
 //!
-//! Another scale than 1/√d is multiplied into the query.
+//! For a scale other than 1/√d, the query is multiplied by the ratio.
 
 use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// How far a scale may be from 1/√d, relatively.
+/// Relative tolerance for the scale 1/√d.
 const TOLERANCE: f64 = 1e-3;
 
-/// Runs the pass, and says how many attentions it found.
+/// Runs the pass and returns the number of recognised attentions.
 pub(super) fn fuse_attention(editor: &mut Editor<'_>) -> usize {
     if editor.opset() < Opset::Ios18 {
         return 0;
@@ -64,7 +64,7 @@ fn recognise(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let (mut query, key) = (editor.argument(product, "x")?, editor.argument(product, "y")?);
     let shapes = [query, key, value].map(|value| editor.shape(value).to_vec());
     let depth = shapes[0].last()?.known()?;
-    // The operation broadcasts nothing but the mask.
+    // The operation broadcasts only the mask.
     let batch = |shape: &[Dim]| shape[..shape.len().saturating_sub(2)].to_vec();
     let same = shapes.iter().all(|shape| {
         shape.len() == rank && batch(shape) == batch(&shapes[0]) && !shape.contains(&Dim::Unknown)
@@ -91,7 +91,8 @@ fn recognise(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, op).ok()
 }
 
-/// Whether the operation takes a mask for every size: a sum broadcasts more, its last axis for instance, and the scores.
+/// Whether the operation accepts the mask for every size. `add` broadcasts more, for example the mask's last axis
+/// and the scores.
 fn fits(mask: &[Dim], query: &[Dim], key: &[Dim]) -> bool {
     let ([outer @ .., last], [.., length, _]) = (mask, key) else { return false };
     let Some(missing) = query.len().checked_sub(mask.len()) else { return false };
@@ -99,12 +100,12 @@ fn fits(mask: &[Dim], query: &[Dim], key: &[Dim]) -> bool {
     last == length && aligned.all(|(found, own)| *found == Dim::Known(1) || found == own)
 }
 
-/// The operation of a kind that gives a value to one user only.
+/// The operation of kind `kind` that produces a value, if `user` is its only user.
 fn alone(editor: &Editor<'_>, value: ValueId, user: OpId, kind: OpKind) -> Option<OpId> {
     (editor.sole_user(value) == Some(user)).then(|| editor.produced_by(value, kind))?
 }
 
-/// The product of matrices behind a value, and what it is multiplied by.
+/// The matrix product that produces a value, and the scale applied to it.
 fn scaled_product(editor: &Editor<'_>, value: ValueId, user: OpId) -> Option<(OpId, f64)> {
     if let Some(product) = alone(editor, value, user, OpKind::Matmul) {
         return Some((product, 1.0));

@@ -1,4 +1,4 @@
-//! Adds up convolutions of the same value before they are computed.
+//! Merges parallel convolutions of the same value into one.
 //!
 //! ```text
 //! a = conv(x = x, weight = v);      3 × 3
@@ -8,8 +8,8 @@
 //! e = add(x = d, y = c);
 //! ```
 //!
-//! Networks such as RepVGG and MobileOne are trained with such branches. As one convolution they round once instead of
-//! once for each branch and each sum.
+//! Networks such as RepVGG and MobileOne are trained with such branches. A single convolution rounds once instead of
+//! once per branch and sum.
 
 use coremill_tensor::{Buffer, DType};
 
@@ -18,10 +18,10 @@ use super::{AnalyzedFunction, Editor};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Larger weights are left alone: they are added in memory.
+/// Maximum number of elements of a weight; the sum is computed in memory.
 const MAX_ELEMENTS: u64 = 1 << 26;
 
-/// Runs it, and names the sums that became convolutions.
+/// Runs the pass and returns the names of the sums that became convolutions.
 pub fn reparameterize_conv_branches(draft: &mut AnalyzedFunction) -> Vec<String> {
     let mut editor = Editor::new(draft);
     let mut merged: Vec<String> = Vec::new();
@@ -36,20 +36,20 @@ pub fn reparameterize_conv_branches(draft: &mut AnalyzedFunction) -> Vec<String>
 /// A convolution with constant weights.
 struct Branch {
     source: ValueId,
-    /// The operation, unless it is a norm of the source.
+    /// The operation; `None` for a norm of the source.
     conv: Option<OpId>,
     groups: usize,
     strides: Vec<i64>,
     dilations: Vec<i64>,
-    /// How many zeros stand before the source, by dimension, and how many behind.
+    /// Leading and trailing padding of each dimension.
     pads: Vec<[i64; 2]>,
-    /// Output channels, input channels of a group, and the kernel's extents.
+    /// Output channels, input channels per group, and kernel size.
     shape: Vec<usize>,
     weight: Vec<f32>,
     bias: Vec<f64>,
 }
 
-/// Merges the branches that a sum takes; names what it took and what it gives.
+/// Merges the branches of a sum. Returns the names of its operands and of its result.
 fn merge(editor: &mut Editor<'_>, id: OpId) -> Option<([String; 2], String)> {
     let op = editor.op_of(id, OpKind::Add)?;
     let output = op.outputs[0];
@@ -89,13 +89,13 @@ fn merge(editor: &mut Editor<'_>, id: OpId) -> Option<([String; 2], String)> {
     Some((taken, label))
 }
 
-/// What can be a branch.
+/// Operation that can be a branch.
 enum Layer {
     Conv(OpId),
     Norm(OpId),
 }
 
-/// The operation that gives a value to a sum alone.
+/// The operation that produces a value, if the sum is its only user.
 fn layer(editor: &Editor<'_>, value: ValueId, sum: OpId) -> Option<Layer> {
     if editor.sole_user(value) != Some(sum) {
         return None;
@@ -153,12 +153,12 @@ fn convolution(editor: &Editor<'_>, id: OpId) -> Option<Branch> {
     })
 }
 
-/// A norm of a convolution's source as a convolution of one element.
+/// A norm of the convolution's source as a convolution with a kernel of one element.
 fn normalisation(editor: &Editor<'_>, id: OpId, beside: &Branch) -> Option<Branch> {
     let affine = batch_norm(editor, id)?;
     let (channels, inputs) = (beside.shape[0], beside.shape[1]);
     let rank = beside.strides.len();
-    // Each output channel is that of the source at the same place.
+    // Each output channel must correspond to the same input channel.
     if affine.x != beside.source || channels != inputs * beside.groups {
         return None;
     }
@@ -181,7 +181,7 @@ fn normalisation(editor: &Editor<'_>, id: OpId, beside: &Branch) -> Option<Branc
     })
 }
 
-/// Adds a branch to another, whose kernel has room for that of the first.
+/// Adds a branch to a branch with a kernel at least as large.
 fn sum(mut larger: Branch, smaller: &Branch) -> Option<Branch> {
     let is_alike = larger.source == smaller.source
         && larger.groups == smaller.groups
@@ -218,7 +218,7 @@ fn sum(mut larger: Branch, smaller: &Branch) -> Option<Branch> {
     Some(larger)
 }
 
-/// A constant of `fp32`.
+/// An `fp32` constant.
 fn constant(shape: &[u64], numbers: impl Iterator<Item = f32>) -> Constant {
     let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
     Constant::by_size(DType::Fp32, shape, Buffer::from(bytes))

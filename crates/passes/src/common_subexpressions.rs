@@ -1,4 +1,4 @@
-//! Computes what is the same once.
+//! Computes equal subexpressions once.
 //!
 //! ```text
 //! a = relu(x = x);                     a = relu(x = x);
@@ -13,13 +13,13 @@ use super::Editor;
 use coremill_mil::ir::{Binding, BlockId, Constant, ConstantData, Op, OpId};
 use coremill_mil::ops::OpKind;
 
-/// Constants with more bytes are the same only if they are the same place of a file; writers store equal ones once all
-/// the same.
+/// Constants above this size are equal only if they are the same region of a file. Writers deduplicate equal weights
+/// anyway.
 const MAX_COMPARED_BYTES: usize = 1 << 10;
 
-/// Runs the pass, and says how many operations it took out.
+/// Runs the pass and returns the number of removed operations.
 pub(super) fn common_subexpression_elimination(editor: &mut Editor<'_>) -> usize {
-    // A program whose operations all hash alike cannot be made without knowing the seed.
+    // The random seed prevents programs with deliberate hash collisions.
     let seed = RandomState::new().hash_one(0);
     let mut seen: HashMap<u64, Vec<OpId>> = HashMap::new();
     let mut merged = 0;
@@ -30,7 +30,7 @@ pub(super) fn common_subexpression_elimination(editor: &mut Editor<'_>) -> usize
             let Some(hash) = hash_of(seed, block, op) else { continue };
             let alike = seen.entry(hash).or_default();
             let first = alike.iter().copied().find(|&first| {
-                // One that was taken out is not in the block, either.
+                // A removed operation is not in the block, either.
                 editor.block_of(first) == Some(block) && same(editor.function().op(first), op)
             });
             let Some(first) = first else {
@@ -48,7 +48,7 @@ pub(super) fn common_subexpression_elimination(editor: &mut Editor<'_>) -> usize
     merged
 }
 
-/// A number that is the same for operations that are; none for an operation that must not be merged.
+/// Hash of an operation, equal for equal operations; `None` if the operation must not be merged.
 fn hash_of(seed: u64, block: BlockId, op: &Op) -> Option<u64> {
     let kind = op.kind()?;
     let keeps = matches!(
@@ -93,7 +93,7 @@ fn hash_constant(constant: &Constant, hasher: &mut Mixer) -> Option<()> {
     Some(())
 }
 
-/// Whether two operations with blocks of their own neither give the same.
+/// Whether two operations without nested blocks are equal.
 fn same(left: &Op, right: &Op) -> bool {
     let same_binding = |(left, right): (&Binding, &Binding)| match (left, right) {
         (Binding::Value(left), Binding::Value(right)) => left == right,
@@ -125,19 +125,19 @@ fn same_constant(left: &Constant, right: &Constant) -> bool {
         }
 }
 
-/// The attributes that say what an operation does.
+/// Attributes that affect the result.
 fn stated(op: &Op) -> impl Iterator<Item = (&str, &Constant)> {
     op.attributes.iter().filter(|(name, _)| *name != "name")
 }
 
-/// The bytes of a constant that has few of them at hand.
+/// Bytes of a small constant in memory.
 fn small(constant: &Constant) -> Option<&[u8]> {
     let elements = constant.elements()?;
     let is_small = elements.len() <= MAX_COMPARED_BYTES && !elements.is_deferred();
     is_small.then(|| elements.as_bytes())
 }
 
-/// Mixes words into a seed: most of what passes wait for would be the standard library's hash.
+/// A fast hash function. The standard library's would dominate the time of the passes.
 struct Mixer(u64);
 
 impl Mixer {

@@ -1,4 +1,4 @@
-//! Changes to a function, with what is known about it kept up to date.
+//! Edits of a function that keep its analysis up to date.
 
 use std::collections::HashSet;
 
@@ -11,32 +11,31 @@ use coremill_mil::ir::{
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-/// A function that is being changed.
+/// A function being edited.
 ///
-/// New operations are inferred before they are put in place, so that the types of all values are always
-/// known. An operation whose results nothing uses any more is taken out at once, and so are those that it
-/// alone used.
+/// New operations are inferred before insertion, so the types of all values are always known. An operation whose
+/// last use disappears is removed at once, together with the operations that only it used.
 pub struct Editor<'f> {
     function: &'f mut Function,
     analysis: &'f mut Analysis,
-    /// By [`ValueId::index`].
+    /// Indexed by [`ValueId::index`].
     uses: Vec<Uses>,
-    /// The block that holds an operation, by [`OpId::index`]; none once it was taken out.
+    /// Block of each operation, by [`OpId::index`]; `None` after removal.
     parents: Vec<Option<BlockId>>,
     names: HashSet<String>,
 }
 
-/// What uses a value.
+/// Uses of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// The operations, each as often as it uses the value.
+    /// Operations, once per use.
     pub ops: Vec<OpId>,
-    /// How many outputs of blocks it is, those of the function included.
+    /// Number of block outputs, including the function's.
     pub outputs: usize,
 }
 
 impl<'f> Editor<'f> {
-    /// Prepares a function for changes.
+    /// Starts editing a function.
     pub fn new(draft: &'f mut AnalyzedFunction) -> Editor<'f> {
         let AnalyzedFunction { function, analysis, .. } = draft;
         let mut uses = vec![Uses::default(); function.value_count()];
@@ -60,43 +59,43 @@ impl<'f> Editor<'f> {
         Editor { function, analysis, uses, parents, names }
     }
 
-    /// The function as it stands.
+    /// The current function.
     pub fn function(&self) -> &Function {
         self.function
     }
 
-    /// The release whose operations it uses.
+    /// Release of the function's operations.
     pub fn opset(&self) -> Opset {
         self.function.opset
     }
 
-    /// What is known about the values.
+    /// Analysis of the values.
     pub fn analysis(&self) -> &Analysis {
         self.analysis
     }
 
-    /// The operations that there are now, in order; ones that are taken out later must be skipped, which
-    /// [`Editor::op`] tells.
+    /// The current operations, in order. Operations may be removed during an iteration; [`Editor::op`] returns
+    /// `None` for them.
     pub fn ops(&self) -> Vec<OpId> {
         self.function.all_ops().map(|(id, _)| id).collect()
     }
 
-    /// An operation, if it has not been taken out.
+    /// An operation, unless it was removed.
     pub fn op(&self, id: OpId) -> Option<&Op> {
         self.parents[id.index()].map(|_| self.function.op(id))
     }
 
-    /// The block that holds an operation, if it has not been taken out.
+    /// Block of an operation, unless it was removed.
     pub fn block_of(&self, id: OpId) -> Option<BlockId> {
         self.parents[id.index()]
     }
 
-    /// An operation of a kind, if it has not been taken out.
+    /// An operation of a given kind, unless it was removed.
     pub fn op_of(&self, id: OpId, kind: OpKind) -> Option<&Op> {
         self.op(id).filter(|op| op.kind() == Some(kind))
     }
 
-    /// The operation that gives a value.
+    /// The operation that produces a value.
     pub fn producer(&self, value: ValueId) -> Option<OpId> {
         match self.function.value(value).definition {
             Definition::Output(op, _) => Some(op),
@@ -104,17 +103,17 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// The operation of a kind that gives a value.
+    /// The operation that produces a value, if it is of a given kind.
     pub fn produced_by(&self, value: ValueId, kind: OpKind) -> Option<OpId> {
         self.producer(value).filter(|&op| self.function.op(op).kind() == Some(kind))
     }
 
-    /// What uses a value.
+    /// Uses of a value.
     pub fn uses(&self, value: ValueId) -> &Uses {
         &self.uses[value.index()]
     }
 
-    /// The operation that alone uses a value, once.
+    /// The operation with the only use of a value.
     pub fn sole_user(&self, value: ValueId) -> Option<OpId> {
         match self.uses(value) {
             Uses { ops, outputs: 0 } => match ops.as_slice() {
@@ -125,17 +124,17 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// Whether the function or a block gives the value.
+    /// Whether a value is an output of the function or of a block.
     pub fn is_output(&self, value: ValueId) -> bool {
         self.uses(value).outputs > 0
     }
 
-    /// Whether callers of the function pass the value in.
+    /// Whether a value is an input of the function.
     pub fn is_input(&self, value: ValueId) -> bool {
         matches!(self.function.value(value).definition, Definition::Input(block, _) if block == self.function.body)
     }
 
-    /// The value bound to a parameter of an operation.
+    /// Value argument of an operation.
     pub fn argument(&self, id: OpId, name: &str) -> Option<ValueId> {
         match self.function.op(id).binding(name)? {
             Binding::Value(value) => Some(*value),
@@ -143,17 +142,17 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// The constant bound to a parameter of an operation.
+    /// Constant argument of an operation.
     pub fn constant_argument(&self, id: OpId, name: &str) -> Option<&Constant> {
         self.function.bound_constant(self.function.op(id).binding(name)?)
     }
 
-    /// The constant that a value is.
+    /// The constant of a value.
     pub fn constant(&self, value: ValueId) -> Option<&Constant> {
         self.function.constant(value)
     }
 
-    /// The integers bound to a parameter, if they are known.
+    /// Constant integers of a parameter.
     pub fn ints(&self, id: OpId, name: &str) -> Option<Vec<i64>> {
         match self.function.op(id).binding(name)? {
             Binding::Value(value) => self.analysis.folded(*value)?.ints(),
@@ -161,12 +160,12 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// The one number bound to a parameter, if it is known.
+    /// Constant number of a parameter.
     pub fn number(&self, id: OpId, name: &str) -> Option<f64> {
         self.number_of(self.function.op(id).binding(name)?)
     }
 
-    /// The one number that a binding is, if it is known.
+    /// Constant number of a binding.
     pub fn number_of(&self, binding: &Binding) -> Option<f64> {
         let scalar = |folded: &KnownElements| folded.only()?.float();
         match binding {
@@ -175,33 +174,33 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// The text bound to a parameter.
+    /// String argument of an operation.
     pub fn text(&self, id: OpId, name: &str) -> Option<&str> {
         self.constant_argument(id, name)?.as_str()
     }
 
-    /// The flag bound to a parameter.
+    /// Boolean argument of an operation.
     pub fn flag(&self, id: OpId, name: &str) -> Option<bool> {
         self.constant_argument(id, name)?.as_bool()
     }
 
-    /// The dimensions of a tensor.
+    /// Dimensions of a tensor.
     pub fn shape(&self, value: ValueId) -> &[Dim] {
         let ty = self.analysis.ty(value).and_then(Type::as_tensor);
         ty.map_or(&[], |ty| &ty.shape)
     }
 
-    /// The element type of a tensor.
+    /// Element type of a tensor.
     pub fn dtype(&self, value: ValueId) -> Option<DType> {
         Some(self.analysis.ty(value)?.as_tensor()?.dtype)
     }
 
-    /// The name of a value.
+    /// Name of a value.
     pub fn name(&self, value: ValueId) -> &str {
         &self.function.value(value).name
     }
 
-    /// Puts an operation before another. Its results are named `label`, or that and a number.
+    /// Inserts an operation before another. Its results are named `label`, with a number if needed.
     pub fn insert(
         &mut self,
         before: OpId,
@@ -236,13 +235,13 @@ impl<'f> Editor<'f> {
         Ok(self.function.op(id).outputs.clone())
     }
 
-    /// Puts a constant where everything can use it.
+    /// Inserts a constant before an operation.
     pub fn constant_before(&mut self, before: OpId, constant: Constant, label: &str) -> ValueId {
         let inserted = self.insert(before, Op::constant(constant), label);
         inserted.expect("a constant is inferred from what it states")[0]
     }
 
-    /// Makes an operation another one with the same results. Refused if it gives other types.
+    /// Replaces an operation by another one with the same results. Fails if the types differ.
     pub fn rewrite(&mut self, id: OpId, op: Op) -> Result<(), Vec<InferError>> {
         let outcomes = self.analysis.infer_op(self.function, &op)?;
         let outputs = self.function.op(id).outputs.clone();
@@ -271,7 +270,7 @@ impl<'f> Editor<'f> {
         before.into_iter().for_each(|value| self.sweep(value));
     }
 
-    /// Puts a value in another's place everywhere. An output of the function keeps its name.
+    /// Replaces all uses of a value. An output of the function keeps its name.
     pub fn replace(&mut self, old: ValueId, new: ValueId) {
         if old == new {
             return;
@@ -304,8 +303,8 @@ impl<'f> Editor<'f> {
         self.sweep(old);
     }
 
-    /// Whether a value can stand in another's place everywhere: outputs of the function must be computed
-    /// in it, and each by an operation of its own.
+    /// Whether a value can replace another. Each output of the function must be the result of an operation in its
+    /// body, and each of a different one.
     pub fn can_replace(&self, old: ValueId, new: ValueId) -> bool {
         let gives = |value: ValueId| self.function.outputs().contains(&value);
         !gives(old)
@@ -321,8 +320,8 @@ impl<'f> Editor<'f> {
         self.function.value_mut(left).name = name;
     }
 
-    /// Takes out the operation that gives a value, if nothing uses any of its results; and then what it
-    /// alone used.
+    /// Removes the operation that produces a value if none of its results is used, then the operations that only it
+    /// used.
     fn sweep(&mut self, value: ValueId) {
         let mut pending = vec![value];
         while let Some(value) = pending.pop() {
@@ -342,7 +341,7 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// Forgets what a block that nothing runs any more uses.
+    /// Removes the uses in a block that is no longer executed.
     fn sweep_block(&mut self, block: BlockId, pending: &mut Vec<ValueId>) {
         let mut blocks = vec![block];
         while let Some(block) = blocks.pop() {
@@ -359,7 +358,7 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// Takes out everything that nothing uses.
+    /// Removes all unused operations.
     pub fn sweep_all(&mut self) {
         for id in self.ops().into_iter().rev() {
             if let Some(&output) = self.op(id).and_then(|op| op.outputs.first()) {
@@ -380,7 +379,7 @@ impl<'f> Editor<'f> {
     }
 }
 
-/// Whether an operation does more than give values.
+/// Whether an operation has side effects.
 fn has_side_effects(op: &Op) -> bool {
     matches!(op.kind(), Some(OpKind::WriteState) | None)
 }

@@ -1,4 +1,5 @@
-//! Lets the queries that share a key meet it as rows of one matrix, instead of repeating the key for each.
+//! Computes grouped-query attention with the queries of a shared key as rows of one matrix, instead of repeating the
+//! key.
 //!
 //! ```text
 //! a = expand_dims(x = k, axes = [2]);
@@ -8,21 +9,21 @@
 //!                                                           y = reshape(x = e, shape = [1, 8, 1, 7]);
 //! ```
 //!
-//! What stands between two such products, a scale, a mask and a softmax, is computed for the same rows, so that
-//! nothing is reshaped in between; and the queries of a `scaled_dot_product_attention` are grouped alike. A mask
-//! that has a row for each query is repeated instead: it is much smaller than keys and values.
+//! Operations between two such products, such as a scale, a mask and a softmax, are computed on the grouped rows, so
+//! that nothing is reshaped in between. The queries of a `scaled_dot_product_attention` are grouped in the same way.
+//! A mask with a row per query is repeated instead, as it is much smaller than keys and values.
 
 use super::Editor;
 use super::noop_elimination::requested;
 use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// How many operations may stand between two products.
+/// Maximum number of operations between two products.
 const MAX_BETWEEN: usize = 8;
 
-/// Runs the pass, and says how many products and attentions it changed.
+/// Runs the pass and returns the number of changed products and attentions.
 pub(super) fn fuse_grouped_query_attention(editor: &mut Editor<'_>) -> usize {
-    // The second product first: it takes what leads to it along.
+    // Starts with the second product, which includes the operations before it.
     let ops = editor.ops().into_iter().rev();
     let change = |id| {
         let Some(kind) = editor.op(id).and_then(Op::kind) else { return false };
@@ -81,7 +82,7 @@ fn attention(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     ungrouped(editor, id, op, &back)
 }
 
-/// Makes an operation the reshape of what `op` gives.
+/// Replaces an operation by a reshape of the result of `op`.
 fn ungrouped(editor: &mut Editor<'_>, id: OpId, op: Op, shape: &[i32]) -> Option<()> {
     let label = format!("{}_grouped", editor.name(editor.op(id)?.outputs[0]));
     let grouped = *editor.insert(id, op, &label).ok()?.first()?;
@@ -94,26 +95,26 @@ fn reshape(x: ValueId, shape: &[i32]) -> Op {
         .with("shape", Binding::Literal(Constant::int32s(shape)))
 }
 
-/// An operation with the arguments of another.
+/// A copy of an operation without results.
 fn fresh(editor: &Editor<'_>, id: OpId) -> Option<Op> {
     let mut op = editor.op(id)?.clone();
     op.outputs.clear();
     Some(op)
 }
 
-/// The heads of queries: `groups` times `each`, and `each` of them share a head of keys.
+/// Query heads: `groups` times `each`, where `each` of them share a key head.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Groups {
     groups: u64,
     each: u64,
 }
 
-/// A tensor whose heads, the third axis from the last, are those of another, each several times in a row.
+/// A tensor whose heads, the third axis from the end, are consecutive repetitions of another tensor's heads.
 struct RepeatedHeads {
     groups: Groups,
-    /// The other one, perhaps with an axis of one element behind the heads.
+    /// The other tensor, possibly with a unit axis after the heads.
     from: ValueId,
-    /// Where that axis is.
+    /// Position of the unit axis.
     extra: Option<usize>,
 }
 
@@ -141,7 +142,7 @@ impl RepeatedHeads {
         (merged == shape).then_some(RepeatedHeads { groups: Groups { groups, each }, from, extra })
     }
 
-    /// What is repeated.
+    /// The tensor before repetition.
     fn source(&self, editor: &mut Editor<'_>, before: OpId) -> Option<ValueId> {
         let Some(extra) = self.extra else { return Some(self.from) };
         let mut shape = editor.shape(self.from).to_vec();
@@ -163,7 +164,7 @@ impl RepeatedHeads {
     }
 }
 
-/// How often a `tile` repeats an axis of one element, if it repeats no other.
+/// Repeat count of a `tile` along a unit axis, if it repeats no other axis.
 fn repeats_along(editor: &Editor<'_>, tile: OpId, axis: usize) -> Option<u64> {
     let reps = editor.ints(tile, "reps")?;
     let x = editor.argument(tile, "x")?;
@@ -173,8 +174,8 @@ fn repeats_along(editor: &Editor<'_>, tile: OpId, axis: usize) -> Option<u64> {
     (others && one && each > 1 && reps.len() == editor.shape(x).len()).then_some(each)
 }
 
-/// The matrix of a product that is repeated for the rows of its other operand. Other operations may have a repeated
-/// operand, too: a sum of scores and a mask that is repeated for each head.
+/// The repeated matrix of a product, whose repetition can be avoided by grouping rows. Only products qualify: other
+/// operations may also have a repeated operand, such as a mask repeated for each head.
 fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(RepeatedHeads, Groups)> {
     if editor.op(id)?.kind() != Some(OpKind::Matmul) {
         return None;
@@ -187,7 +188,7 @@ fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(RepeatedHeads, Gro
     let Groups { groups, each } = matrix.groups;
     let (left, right) = (editor.shape(x), editor.shape(y));
     let heads = right.len() - 3;
-    // Sets are not broadcast, and all heads are there.
+    // Leading axes are not broadcast, and all heads are present.
     let fits = left.len() == right.len()
         && left[..heads] == right[..heads]
         && left[heads] == Dim::Known(groups * each)
@@ -198,15 +199,15 @@ fn repeated_operand(editor: &Editor<'_>, id: OpId) -> Option<(RepeatedHeads, Gro
     })
 }
 
-/// Rows of several heads, one head's below the other's: from `[.., groups · each, targets, n]` to
-/// `[.., groups, each · targets, n]`.
+/// Grouped rows, with the heads of a group stacked vertically: from `[.., groups · each, targets, n]` to `[..,
+/// groups, each · targets, n]`.
 struct Rows {
     groups: Groups,
     targets: Dim,
 }
 
 impl Rows {
-    /// The shape that a tensor has then.
+    /// Shape of a tensor with grouped rows.
     fn shape(&self, shape: &[Dim]) -> Option<Vec<Dim>> {
         let Groups { groups, each } = self.groups;
         let heads = shape.len().checked_sub(3)?;
@@ -228,14 +229,14 @@ impl Rows {
         editor.insert(before, reshape(x, &shape), &label).ok()?.first().copied()
     }
 
-    /// Whether [`Rows::take`] can do it.
+    /// Whether [`Rows::take`] succeeds.
     fn can_have(&self, editor: &Editor<'_>, x: ValueId, user: OpId, left: usize) -> bool {
         self.leads_to_product(editor, x, user, left)
             || self.shape(editor.shape(x)).and_then(|shape| requested(&shape)).is_some()
     }
 
-    /// A tensor with its rows in groups: computed so if it comes from a product with a matrix that is repeated
-    /// alike, else reshaped.
+    /// A tensor with grouped rows: computed from a product with a matrix that is repeated in the same way, or
+    /// reshaped.
     fn take(
         &self,
         editor: &mut Editor<'_>,
@@ -267,7 +268,7 @@ impl Rows {
         editor.insert(before, op, &label).ok()?.first().copied()
     }
 
-    /// Whether a tensor is computed from such a product, row by row and for `user` alone.
+    /// Whether a tensor is computed row by row from such a product, with `user` as its only user.
     fn leads_to_product(&self, editor: &Editor<'_>, x: ValueId, user: OpId, left: usize) -> bool {
         let leads = || {
             if left == 0 || editor.sole_user(x) != Some(user) {
@@ -286,8 +287,8 @@ impl Rows {
         leads() == Some(true)
     }
 
-    /// The parameter through which an operation takes rows that lead to a product, and the parameters of what it
-    /// takes for all rows alike: masks and factors.
+    /// The parameter of an operation whose rows lead to a product, and the parameters with operands for all rows,
+    /// such as masks and factors.
     fn through(
         &self,
         editor: &Editor<'_>,
@@ -327,7 +328,7 @@ impl Rows {
         self.spreading(editor, binding).is_some()
     }
 
-    /// What is to be done with an operand that is broadcast to all rows, or has one for each target.
+    /// Conversion of an operand that is broadcast to all rows, or has one row per target.
     fn spreading(&self, editor: &Editor<'_>, binding: &Binding) -> Option<Spread> {
         let shape = match binding {
             Binding::Value(value) => editor.shape(*value),
@@ -367,12 +368,12 @@ impl Rows {
     }
 }
 
-/// What makes an operand one for grouped rows.
+/// Conversion of an operand to grouped rows.
 enum Spread {
-    /// It is the same for all rows.
+    /// None: it is the same for all rows.
     Nothing,
-    /// It has a row for each head and target.
+    /// Reshape: it has a row per head and target.
     Reshape(ValueId, Vec<i32>),
-    /// It has a row for each target.
+    /// Repetition: it has a row per target.
     Repeat(ValueId),
 }

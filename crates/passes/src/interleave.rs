@@ -1,4 +1,4 @@
-//! Joins tensors by turns where a shuffle of channels does so in four steps.
+//! Replaces a channel shuffle in four operations by an interleaved concatenation.
 //!
 //! ```text
 //! a = concat(values = (x, y), axis = 1);               d = concat(values = (x, y), axis = 1, interleave = true);
@@ -12,7 +12,7 @@ use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Dim, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many shuffles it found.
+/// Runs the pass and returns the number of recognised shuffles.
 pub(super) fn interleave(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
     ops.into_iter().filter(|&id| shuffle(editor, id).is_some()).count()
@@ -44,7 +44,7 @@ fn shuffle(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     {
         return None;
     }
-    // The axis becomes two, of which the transpose makes the first the second.
+    // The axis is split in two, which the transpose swaps.
     let mut wanted = editor.shape(joined).to_vec();
     wanted.splice(axis..=axis, [Dim::Known(values.len() as u64), Dim::Known(each)]);
     let mut order: Vec<_> = (0..=rank).collect();
@@ -63,7 +63,7 @@ fn shuffle(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, op).ok()
 }
 
-/// The operation of a kind that gives what another takes, and gives it to no one else.
+/// The operation of a given kind that produces an operation's input, if the input has no other user.
 fn before(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<OpId> {
     let x = editor.argument(id, "x")?;
     (editor.sole_user(x) == Some(id)).then(|| editor.produced_by(x, kind))?

@@ -1,7 +1,7 @@
-//! Passes: MIL to MIL.
+//! Passes on MIL functions.
 //!
-//! A pass is a function of an [`Editor`], or of a function that it makes anew. Each has a head comment that
-//! shows what it does in MIL's text, and cases under `tests/passes`.
+//! A pass is a function of an [`Editor`], or a function that creates a new function. Each has a head comment that
+//! shows its effect in MIL text, and test cases in `tests/passes`.
 
 mod activations;
 mod affine;
@@ -44,40 +44,40 @@ use coremill_io::ErrorDetail;
 use coremill_mil::infer::{Analysis, InferError, Problem, analyze};
 use coremill_mil::ir::{Function, Op, ValueId};
 
-/// A pass that leaves a function's types as they are.
+/// A pass that does not change a function's type.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
     /// Name by which options refer to the pass.
     pub name: &'static str,
-    /// Earlier name, which options still accept.
+    /// Former name, still accepted in options.
     pub former_name: Option<&'static str>,
-    /// Runs the pass and returns the number of operations that it changed.
+    /// Runs the pass and returns the number of changed operations.
     pub run: fn(&mut Editor<'_>) -> usize,
 }
 
 impl Pass {
-    /// Whether an option with this name means the pass.
+    /// Whether an option with this name refers to the pass.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.former_name == Some(name)
     }
 }
 
-/// A function that passes work on, and what is known about its values.
+/// A function with the analysis of its values.
 ///
-/// The knowledge is kept from pass to pass, since it can be more than inference would find out again: that
-/// two open dimensions are the same, for instance.
+/// The analysis is kept between passes, as it can contain more than a new inference would find, for example that two
+/// dynamic dimensions are equal.
 #[derive(Clone, Debug)]
 pub struct AnalyzedFunction {
     /// The function.
     pub function: Function,
-    /// What is known about its values.
+    /// Analysis of the values.
     pub analysis: Analysis,
-    /// Values that halves are too coarse for, or too small: the steps of a series for instance.
+    /// Values that need more precision or range than fp16, such as the terms of a series.
     pub exact: HashSet<ValueId>,
 }
 
 impl AnalyzedFunction {
-    /// Analyses a function. One with operations that cannot stand is refused.
+    /// Analyses a function. Fails if an operation is invalid.
     pub fn new(function: Function) -> Result<AnalyzedFunction, Error> {
         let (analysis, problems) = analyze(&function);
         match problems.first() {
@@ -98,9 +98,9 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The function was at fault before the pass.
+    /// The function was invalid before the pass.
     Function,
-    /// The pass made an operation that is refused.
+    /// The pass created an invalid operation.
     Pass,
 }
 

@@ -1,12 +1,11 @@
-//! States what is bound on the spot in operations of its own, as the packages that Core ML is used to have it.
+//! Turns literal arguments into `const` operations, the form of packages written by coremltools.
 //!
 //! ```text
 //! y = softmax(x = x, axis = 1);    becomes    y_axis = const(val = 1);
 //!                                             y = softmax(x = x, axis = y_axis);
 //! ```
 //!
-//! The operands of compressed constants and the classes of `classify` stay where they are: there they have to be
-//! bound on the spot.
+//! The operands of compressed constants and the classes of `classify` are left unchanged, as they must be literals.
 
 use std::collections::HashMap;
 
@@ -16,7 +15,7 @@ use coremill_mil::infer::InferredValue;
 use coremill_mil::ir::{Binding, BlockId, Constant, ConstantData, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass. Equal constants of a block are stated once.
+/// Runs the pass. Equal constants are stated once per block.
 pub fn materialize_literals(draft: &mut AnalyzedFunction) {
     let AnalyzedFunction { function, analysis, .. } = draft;
     let mut names = names_of(function);
@@ -65,7 +64,7 @@ fn is_literal(binding: &Binding) -> bool {
     matches!(binding, Binding::Literal(constant) if bytes_of(constant).is_some())
 }
 
-/// What tells constants of one type apart; none for lists and dictionaries, which no `const` is.
+/// Bytes that distinguish constants of one type; `None` for lists and dictionaries, which cannot be a `const`.
 fn bytes_of(constant: &Constant) -> Option<Vec<u8>> {
     match &constant.data {
         ConstantData::Bytes(bytes) => Some(bytes.as_bytes().to_vec()),

@@ -1,4 +1,4 @@
-//! Products of matrices in the form that the device likes best.
+//! Rewrites matrix products to the form that is fastest on the device.
 //!
 //! ```text
 //! a = transpose(x = k, perm = [0, 1, 3, 2]);               b = matmul(x = q, y = k, transpose_y = true);
@@ -11,7 +11,7 @@ use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Op, OpId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many products it changed.
+/// Runs the pass and returns the number of changed products.
 pub(super) fn canonicalize_matmul(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
@@ -28,7 +28,7 @@ pub(super) fn canonicalize_matmul(editor: &mut Editor<'_>) -> usize {
     changed
 }
 
-/// Takes a transpose of the last two axes into the product.
+/// Merges a transpose of the last two axes into the product.
 fn absorb(editor: &mut Editor<'_>, id: OpId, name: &'static str, flag: &'static str) -> Option<()> {
     let transpose = editor.produced_by(editor.argument(id, name)?, OpKind::Transpose)?;
     let order = order_of(editor, transpose)?;
@@ -51,7 +51,7 @@ fn absorb(editor: &mut Editor<'_>, id: OpId, name: &'static str, flag: &'static 
     editor.rewrite(id, op).ok()
 }
 
-/// Makes a product with a constant matrix a `linear`.
+/// Turns a product with a constant matrix into a `linear`.
 fn linear(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let op = editor.op(id)?;
     let flag = |name: &str| match op.binding(name) {

@@ -1,17 +1,17 @@
-//! Names that values of a function have, and new ones beside them.
+//! Names of values, and creation of unused names.
 
 use std::collections::HashSet;
 
 use coremill_mil::ir::Function;
 
-/// A name without the ending that a change of precision gave it, by [`to_fp16`](super::to_fp16) or by coremltools.
+/// A name without the suffix added by a change of precision in [`to_fp16`](super::to_fp16) or coremltools.
 pub fn without_precision(name: &str) -> &str {
     const ENDINGS: [&str; 4] = ["_cast_fp16", "_cast_fp32", "_fp16", "_fp32"];
     let stripped = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
     stripped.filter(|stripped| !stripped.is_empty()).unwrap_or(name)
 }
 
-/// The names of all values.
+/// Names of all values.
 pub(super) fn names_of(function: &Function) -> HashSet<String> {
     let mut names = HashSet::with_capacity(function.value_count());
     for (block, _) in function.blocks_in_order() {
@@ -23,7 +23,7 @@ pub(super) fn names_of(function: &Function) -> HashSet<String> {
     names
 }
 
-/// A name that nothing has yet: the one wanted, or that and a number.
+/// Returns `wanted` if it is unused, otherwise appends a number.
 pub(super) fn unused(names: &mut HashSet<String>, wanted: &str) -> String {
     let mut name = wanted.to_owned();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Takes out operations that change nothing, and merges those that undo or repeat one another.
+//! Removes operations without effect, and merges operations that undo or repeat each other.
 //!
 //! ```text
 //! a = reshape(x = x, shape = [2, 12]);             b = reshape(x = x, shape = [4, 6]);
@@ -16,7 +16,7 @@ use coremill_mil::infer::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use coremill_mil::ir::{Binding, Constant, Dim, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many operations it changed.
+/// Runs the pass and returns the number of changed operations.
 pub(super) fn noop_elimination(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
@@ -50,7 +50,7 @@ pub(super) fn noop_elimination(editor: &mut Editor<'_>) -> usize {
     changed
 }
 
-/// Puts an argument in the place of the operation's result.
+/// Replaces the operation's result by an argument.
 fn argument_stands(editor: &mut Editor<'_>, id: OpId, name: &str) -> bool {
     let Some(x) = editor.argument(id, name) else { return false };
     let Some(&[y]) = editor.op(id).map(|op| op.outputs.as_slice()) else { return false };
@@ -87,7 +87,7 @@ fn cast(editor: &mut Editor<'_>, id: OpId) -> bool {
     editor.rewrite(id, op).is_ok()
 }
 
-/// Whether a cast by way of `middle` gives the same as a cast straight to `to`.
+/// Whether a cast via `middle` is equivalent to a direct cast to `to`.
 pub(super) fn holds(from: DType, middle: DType, to: DType) -> bool {
     use DType::*;
     match (from, middle) {
@@ -96,13 +96,13 @@ pub(super) fn holds(from: DType, middle: DType, to: DType) -> bool {
         (Int8 | UInt8 | Int16 | UInt16, Int32) => true,
         (Int8 | UInt8, Int16 | Fp32 | Fp16) => true,
         (Int16 | UInt16, Fp32) => true,
-        // Wide integers lose digits once in either way.
+        // Large integers are rounded once either way.
         (Int32, Fp32) => to == Fp16,
         _ => false,
     }
 }
 
-/// The shape that a `reshape` would be asked for: fixed extents, at most one −1.
+/// Shape argument of a `reshape` to this shape: static sizes, and at most one −1.
 pub(super) fn requested(shape: &[Dim]) -> Option<Vec<i32>> {
     let unknown = shape.iter().filter(|dim| dim.known().is_none()).count();
     if unknown > 1 || shape.iter().any(|dim| dim.known() == Some(0)) || shape.is_empty() {
@@ -132,14 +132,14 @@ fn reshape(editor: &mut Editor<'_>, id: OpId) -> bool {
         editor.replace(y, source);
         return true;
     }
-    // Two of which the first is needed anyway are no fewer.
+    // If the first operation has other users, merging does not remove it.
     if editor.sole_user(x) != Some(id) {
         return false;
     }
     let shape = match requested(editor.shape(y)) {
         Some(shape) => Binding::Literal(Constant::int32s(&shape)),
         None => match editor.function().op(id).binding("shape") {
-            // A 0 copies an extent of what is reshaped, which would be another.
+            // A 0 copies a size of the operation's input, which would change.
             Some(shape) if !editor.ints(id, "shape").is_some_and(|all| all.contains(&0)) => {
                 shape.clone()
             }
@@ -175,7 +175,7 @@ fn transpose(editor: &mut Editor<'_>, id: OpId) -> bool {
     editor.rewrite(id, op).is_ok()
 }
 
-/// The axes of a `transpose`, counted from the front.
+/// Axis order of a `transpose`, as indices from the front.
 pub(super) fn order_of(editor: &Editor<'_>, id: OpId) -> Option<Vec<usize>> {
     let order = editor.ints(id, "perm")?;
     let rank = order.len() as i64;
@@ -188,7 +188,7 @@ fn same_shape(editor: &Editor<'_>, id: OpId) -> bool {
     before == after && before.iter().all(|dim| *dim != Dim::Unknown)
 }
 
-/// Whether an operation that keeps the shape keeps every element where it is.
+/// Whether an operation that preserves the shape also preserves the position of every element.
 fn only_moves(editor: &Editor<'_>, id: OpId) -> bool {
     let op = editor.function().op(id);
     let all = |name: &str, wanted: i64| {
@@ -204,7 +204,7 @@ fn only_moves(editor: &Editor<'_>, id: OpId) -> bool {
     }
 }
 
-/// Whether all that takes a tensor that is repeated along axes of extent 1 would repeat it by itself.
+/// Whether all users of a tensor repeated along unit axes would broadcast it themselves.
 fn repeats_needlessly(editor: &Editor<'_>, id: OpId) -> bool {
     let y = output(editor, id);
     let Some(x) = editor.argument(id, "x") else { return false };
@@ -222,14 +222,14 @@ fn repeats_needlessly(editor: &Editor<'_>, id: OpId) -> bool {
                 (Some(other), Some(one)) if one == y => other,
                 _ => return false,
             };
-            // What is tiled to has to come from the other operand alone.
+            // The full shape must come from the other operand alone.
             let reaches =
                 editor.shape(other) == after && after.iter().all(|dim| *dim != Dim::Unknown);
             op.kind().is_some_and(repeats) && other != y && reaches
         })
 }
 
-/// Whether an operation repeats operands along axes of extent 1.
+/// Whether an operation broadcasts its operands.
 fn repeats(kind: OpKind) -> bool {
     use OpKind::*;
     matches!(
@@ -254,7 +254,7 @@ fn repeats(kind: OpKind) -> bool {
     )
 }
 
-/// Puts what is repeated in the place of what comes of it, for operations that repeat it by themselves.
+/// Replaces a repeated tensor by the original, for users that broadcast.
 fn argument_stands_smaller(editor: &mut Editor<'_>, id: OpId) -> bool {
     let (Some(x), y) = (editor.argument(id, "x"), output(editor, id)) else { return false };
     editor.replace(y, x);
@@ -265,7 +265,7 @@ fn concat(editor: &mut Editor<'_>, id: OpId) -> bool {
     let op = editor.function().op(id);
     let [Binding::Value(only)] = *op.bindings("values") else { return false };
     let y = op.outputs[0];
-    // Scalars become a vector.
+    // Scalars are concatenated to a vector.
     if editor.shape(only).len() != editor.shape(y).len() || !editor.can_replace(y, only) {
         return false;
     }
@@ -273,8 +273,7 @@ fn concat(editor: &mut Editor<'_>, id: OpId) -> bool {
     true
 }
 
-/// An operation whose one operand changes nothing; the other stands in its place if it has the result's
-/// shape.
+/// Removes an operation with a neutral operand. The other operand replaces the result if it has the same shape.
 fn neutral(editor: &mut Editor<'_>, id: OpId, wanted: f64, either: bool) -> bool {
     let y = output(editor, id);
     for (name, other) in [("y", "x"), ("x", "y")] {
@@ -291,7 +290,7 @@ fn neutral(editor: &mut Editor<'_>, id: OpId, wanted: f64, either: bool) -> bool
     false
 }
 
-/// Whether every element bound to a parameter is this number.
+/// Whether all elements of an argument equal a number.
 fn is_all(editor: &Editor<'_>, id: OpId, name: &str, wanted: f64) -> bool {
     let Some(binding) = editor.function().op(id).binding(name) else { return false };
     let is_wanted = |float: f64| float == wanted && !float.is_sign_negative();

@@ -1,4 +1,4 @@
-//! Recognises layer norms that are written out.
+//! Recognises decomposed layer norms.
 //!
 //! ```text
 //! m = reduce_mean(x = x, axes = A, keep_dims = true);
@@ -12,7 +12,7 @@ use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many norms it changed.
+/// Runs the pass and returns the number of changed norms.
 pub(super) fn fuse_norms(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
@@ -28,7 +28,7 @@ pub(super) fn fuse_norms(editor: &mut Editor<'_>) -> usize {
     changed
 }
 
-/// The axes of a `reduce_mean` that keeps its dimensions, and what it takes the mean of.
+/// Operand and axes of a `reduce_mean` that keeps its dimensions.
 fn mean(editor: &Editor<'_>, value: ValueId) -> Option<(ValueId, Vec<i32>)> {
     let id = editor.produced_by(value, OpKind::ReduceMean)?;
     let x = editor.argument(id, "x")?;
@@ -45,7 +45,7 @@ fn mean(editor: &Editor<'_>, value: ValueId) -> Option<(ValueId, Vec<i32>)> {
     Some((x, axes))
 }
 
-/// What is squared.
+/// The operand of a square.
 fn squared(editor: &Editor<'_>, value: ValueId) -> Option<ValueId> {
     let id = editor.producer(value)?;
     let x = editor.argument(id, "x")?;
@@ -73,7 +73,7 @@ fn written_out(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
         let Some((of, mean_axes)) = editor.argument(sub, "y").and_then(|m| mean(editor, m)) else {
             continue;
         };
-        // Norms over anything but the last axes need no op of their own to be fast.
+        // Norms over other axes than the last are fast without an operation of their own.
         let last: Vec<_> = (-(axes.len() as i32)..0).collect();
         if of != x || mean_axes != axes || axes != last {
             continue;
@@ -87,16 +87,16 @@ fn written_out(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     None
 }
 
-/// A norm by the root of the mean square.
+/// A root-mean-square norm.
 pub(super) struct RootMeanSquare {
     pub(super) x: ValueId,
     pub(super) squares: ValueId,
-    /// The axes, from the last.
+    /// The axes, counted from the end.
     pub(super) axes: Vec<i32>,
     pub(super) epsilon: f64,
 }
 
-/// The norm that a product or a quotient is: `x · rsqrt(mean(x²) + ε)`, or `x / sqrt(mean(x²) + ε)`.
+/// Matches `x · rsqrt(mean(x²) + ε)` or `x / sqrt(mean(x²) + ε)`.
 pub(super) fn root_mean_square(editor: &Editor<'_>, id: OpId) -> Option<RootMeanSquare> {
     let divides = editor.op(id)?.kind()? == OpKind::RealDiv;
     let (left, right) = (editor.argument(id, "x")?, editor.argument(id, "y")?);
@@ -110,7 +110,7 @@ pub(super) fn root_mean_square(editor: &Editor<'_>, id: OpId) -> Option<RootMean
     })
 }
 
-/// The variance and the epsilon under a root, or under the inverse of one.
+/// Variance and epsilon under a root or an inverse root.
 fn root_of(editor: &Editor<'_>, root: ValueId, divides: bool) -> Option<(ValueId, f64)> {
     let id = editor.producer(root)?;
     let inside = editor.argument(id, "x")?;
@@ -132,12 +132,12 @@ fn root_of(editor: &Editor<'_>, root: ValueId, divides: bool) -> Option<(ValueId
     }
 }
 
-/// Takes a product with a constant into a norm that has no gamma.
+/// Merges a product with a constant into a norm without gamma.
 fn gamma(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     take_in(editor, id, "gamma")
 }
 
-/// Takes a sum with a constant into a norm that has no beta.
+/// Merges a sum with a constant into a norm without beta.
 fn beta(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     take_in(editor, id, "beta")
 }
@@ -152,7 +152,7 @@ fn take_in(editor: &mut Editor<'_>, id: OpId, name: &'static str) -> Option<()> 
         if editor.sole_user(normed) != Some(id) || editor.op(norm)?.binding(name).is_some() {
             continue;
         }
-        // A gamma after a beta would scale the beta too.
+        // A gamma after a beta would also scale the beta.
         if name == "gamma" && editor.op(norm)?.binding("beta").is_some() {
             continue;
         }

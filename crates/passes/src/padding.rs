@@ -1,4 +1,4 @@
-//! Takes padding into convolutions and pools.
+//! Merges padding into convolutions and pools.
 //!
 //! ```text
 //! a = pad(x = x, pad = [0, 0, 0, 0, 1, 1, 2, 2], mode = "constant", constant_val = 0.0);
@@ -6,13 +6,13 @@
 //!                              becomes    b = conv(x = x, weight = w, pad_type = "custom", pad = [1, 1, 2, 2]);
 //! ```
 //!
-//! A `max_pool` takes padding of −∞ in, an `avg_pool` that counts its padding takes zeros.
+//! A `max_pool` absorbs padding with −∞. An `avg_pool` that includes its padding absorbs zeros.
 
 use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Op, OpId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many paddings it took in.
+/// Runs the pass and returns the number of merged paddings.
 pub(super) fn fuse_padding(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
     ops.into_iter().filter(|&id| fold(editor, id).is_some()).count()
@@ -42,7 +42,7 @@ fn fold(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let rank = editor.shape(source).len();
     let spatial = 2 * rank.checked_sub(2)?;
     let mut amounts = editor.ints(pad, "pad")?;
-    // The amounts are those of the last axes.
+    // The amounts apply to the last axes.
     while amounts.len() < 2 * rank {
         amounts.insert(0, 0);
     }

@@ -1,4 +1,4 @@
-//! The one order of the passes.
+//! Order of the passes.
 //!
 //! ```text
 //! simplify ──▶ (changes of the caller) ──▶ finish: to_fp16 ──▶ simplify ──▶ materialize_literals ──▶ keep_unused_inputs
@@ -17,50 +17,49 @@ use crate::{
     matmul, noop_elimination, norms, padding, slice_updates, slices, to_fp16, transposes,
 };
 
-/// The passes in the order in which they run, in rounds until none changes anything. A pass that does not depend on
-/// others stands where it leaves the least to those that follow; the comments give the dependencies.
+/// The passes in execution order, repeated in rounds until none changes anything. A pass without dependencies is
+/// placed so that later passes have the least work; the comments state the dependencies.
 pub const PASSES: &[Pass] = &[
-    // First: operations that change nothing would stand between those of the patterns below. Rounds lead back to it, so
-    // that it merges the transposes and reshapes that other passes leave side by side.
+    // First: operations without effect would break up the patterns below. Later rounds merge the transposes and
+    // reshapes that other passes leave next to each other.
     renamed("noop_elimination", "cancel", noop_elimination::noop_elimination),
-    // Patterns compare values by their ids: `x - mean(x)` that is computed twice has to be one value for
-    // `fuse_norms`.
+    // Patterns compare values by id: `x - mean(x)` that is computed twice has to become one value for `fuse_norms`.
     renamed(
         "common_subexpression_elimination",
         "merge_duplicates",
         common_subexpressions::common_subexpression_elimination,
     ),
-    // A slice goes only if all its users are slices. Equal slices are one by now.
+    // A slice is merged only if all its users are slices. Equal slices have already been merged.
     pass("merge_slices", slices::merge_slices),
-    // Products take transposes of matrices in, and those with constant matrices become `linear`, which `fuse_affine`
-    // folds into. `fuse_attention` looks for the `transpose_y` that this pass sets.
+    // Transposes are merged into products, and products with constant matrices become `linear`, which `fuse_affine`
+    // requires. `fuse_attention` expects the `transpose_y` that this pass sets.
     renamed("canonicalize_matmul", "shape_products", matmul::canonicalize_matmul),
-    // After `canonicalize_matmul`: scales and shifts by constants go into the weights of its `linear`, too.
+    // After `canonicalize_matmul`, so that constant scales and shifts also merge into its `linear`.
     renamed("fuse_affine", "fold_affine", affine::fuse_affine),
-    // Both replace a pattern by one operation, which lets transposes pass more often than the pattern does: they stand
-    // before `sink_transposes`.
+    // Both replace a pattern by a single operation that transposes can cross more easily, so they precede
+    // `sink_transposes`.
     renamed("fuse_activations", "recognise_activations", activations::fuse_activations),
     renamed("fuse_norms", "recognise_norms", norms::fuse_norms),
-    // Independent of the others; padding that was next to a transpose is taken in when a later round has moved that.
+    // Independent of the others. Padding next to a transpose is merged after a later round has moved the transpose.
     renamed("fuse_padding", "fold_padding", padding::fuse_padding),
-    // The transpose of a shuffle is part of its pattern, so it has to be found before transposes move.
+    // The transpose of a shuffle is part of the pattern, which must be found before transposes move.
     pass("interleave", interleave::interleave),
-    // After all patterns that contain elementwise operations, which it would reorder.
+    // After all patterns with elementwise operations, which it reorders.
     pass("sink_transposes", transposes::sink_transposes),
-    // Transposes that could sink are gone; those left on both sides of an update are moved to the part that it writes.
+    // Transposes that can sink are gone. Transposes on both sides of an update are moved to the written part.
     renamed(
         "canonicalize_slice_update",
         "simplify_updates",
         slice_updates::canonicalize_slice_update,
     ),
-    // Before `fuse_attention`: it follows the rows of a product through scale, mask and softmax one by one, and
-    // takes the repetition of keys out, so that attention is found in its grouped form.
+    // Before `fuse_attention`: it follows the rows of a product through scale, mask and softmax, and removes the
+    // repetition of keys, so that attention is found in grouped form.
     renamed(
         "fuse_grouped_query_attention",
         "group_queries",
         grouped_queries::fuse_grouped_query_attention,
     ),
-    // Last: its pattern is the longest, and every pass above brings a part of it into the expected form.
+    // Last: its pattern is the longest, and all passes above bring parts of it into the expected form.
     renamed("fuse_attention", "recognise_attention", attention::fuse_attention),
 ];
 
@@ -76,11 +75,11 @@ const fn renamed(
     Pass { name, former_name: Some(former_name), run }
 }
 
-/// Maximum number of rounds. What the passes leave then is sound, only larger.
+/// Maximum number of rounds. The result is valid in any case, only larger.
 const MAX_ROUNDS: usize = 8;
 
-/// Runs all passes, but for those that are skipped by name; in `fp16` except what `fp16` keeps in `fp32`, or all in
-/// `fp32` if it is `None`.
+/// Runs all passes except those in `skipped`. The result computes in `fp16` except for the operations selected by
+/// `fp16`, or entirely in `fp32` if it is `None`.
 pub fn optimize(
     mut draft: AnalyzedFunction,
     fp16: Option<&KeepFp32>,
@@ -90,7 +89,7 @@ pub fn optimize(
     finish(draft, fp16, skipped)
 }
 
-/// Runs [`PASSES`], but for those that are skipped by name.
+/// Runs [`PASSES`] except those in `skipped`.
 pub fn simplify(draft: &mut AnalyzedFunction, skipped: &[&str]) {
     let mut editor = Editor::new(draft);
     editor.sweep_all();
@@ -107,27 +106,28 @@ pub fn simplify(draft: &mut AnalyzedFunction, skipped: &[&str]) {
     editor.sweep_all();
 }
 
-/// Gives a simplified function its precision and the form in which Core ML loads it.
+/// Applies the precision to a simplified function, and converts it to the form that Core ML loads.
 pub fn finish(
     mut draft: AnalyzedFunction,
     fp16: Option<&KeepFp32>,
     skipped: &[&str],
 ) -> Result<Function, Error> {
     if let Some(keep) = fp16 {
-        // After the patterns, which the casts around operations in fp32 would break up, and which decide what is in
-        // fp32: a norm is one operation by now, with no squares that leave the range of fp16.
+        // After the patterns, because casts around fp32 operations would break them up. The patterns also affect
+        // which operations stay in fp32: a norm is now a single operation without squares that exceed the range of
+        // fp16.
         draft = to_fp16(&draft, keep)?;
-        // Casts that meet cancel each other, and constants became equal.
+        // Adjacent casts cancel, and constants may have become equal.
         simplify(&mut draft, skipped);
     }
-    // After all passes that look for literals.
+    // After all passes that match literals.
     materialize_literals(&mut draft);
-    // Last: the passes may take the only use of an input, and would take out the operation that this adds.
+    // Last: a pass may remove the only use of an input, or the operation that this adds.
     keep_unused_inputs(&mut draft.function);
     Ok(draft.function)
 }
 
-/// Refuses names of passes that do not exist.
+/// Checks that passes with these names exist.
 pub fn check_pass_names(names: &[String]) -> Result<(), UnknownName> {
     let exists = |name: &String| PASSES.iter().any(|pass| pass.is_named(name));
     let Some(name) = names.iter().find(|name| !exists(name)) else { return Ok(()) };

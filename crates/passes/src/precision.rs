@@ -1,4 +1,4 @@
-//! Computes in `fp16`.
+//! Converts a function to `fp16`.
 //!
 //! ```text
 //! y = relu(x = x);          becomes    x_fp16 = cast(x = x, dtype = "fp16");
@@ -7,11 +7,12 @@
 //!                                      -> (y)
 //! ```
 //!
-//! Inputs and outputs keep their types. An operation stays in `fp32` if `fp16` is none of its types, if the
-//! caller says so, or if it computes what halves cannot hold: angles and indices (what `sin`, `cos` and casts to
-//! integers are computed from, back to where it is a product of layers), the points at which `resample` looks up
-//! pictures, and numbers beyond 65504 that are no masks. Constants beyond that range become the largest finite number, and the smallest of ones that are not 0
-//! do not become 0: a mask of −3.4e38 would give NaN as −∞, and a denominator without its epsilon infinity.
+//! Inputs and outputs keep their types. An operation stays in `fp32` if it does not support `fp16`, if the caller
+//! selects it, or if `fp16` cannot represent its values. The latter are angles and indices (operands of `sin`, `cos`
+//! and integer casts, traced back to the output of a layer), the sampling coordinates of `resample`, and numbers
+//! beyond 65504 that are not masks. Constants beyond that range become the largest finite number, and tiny nonzero
+//! constants do not become 0: a mask of −3.4e38 would produce NaN as −∞, and a denominator without its epsilon
+//! infinity.
 
 use std::collections::HashSet;
 
@@ -26,27 +27,27 @@ use coremill_mil::ir::{
 };
 use coremill_mil::ops::{Accepts, OpKind, Parameter};
 
-/// Numbers beyond this are meant as infinities.
+/// Larger numbers are intended as infinity.
 const INFINITE: f32 = 1e30;
 
-/// The largest finite number of half precision.
+/// Largest finite fp16 number.
 const MAX_HALF: f64 = 65504.0;
 
-/// Constants with more elements are not searched for numbers that halves cannot hold: weights have none.
+/// Constants with more elements are not searched for numbers beyond fp16; they are weights, which have none.
 pub(super) const MAX_SEARCHED: u64 = 1 << 16;
 
-/// What stays in `fp32`.
+/// Operations and values that stay in `fp32`.
 #[derive(Clone, Debug, Default)]
 pub struct KeepFp32 {
-    /// Operations, by MIL's names.
+    /// Operations by MIL name.
     pub ops: Vec<String>,
-    /// What values' names begin with.
+    /// Prefixes of value names.
     pub prefixes: Vec<String>,
-    /// Values by their whole name.
+    /// Complete value names.
     pub names: HashSet<String>,
 }
 
-/// The same function with floats of 16 bits inside.
+/// Converts the floats inside a function to fp16.
 pub fn to_fp16(draft: &AnalyzedFunction, keep: &KeepFp32) -> Result<AnalyzedFunction, Error> {
     let AnalyzedFunction { function, analysis, exact } = draft;
     let wide = wide_ops(function, analysis, exact, keep);
@@ -72,10 +73,10 @@ pub fn to_fp16(draft: &AnalyzedFunction, keep: &KeepFp32) -> Result<AnalyzedFunc
     })
 }
 
-/// What a value became. A float has up to two forms.
+/// Copies of a value in the new function. A float has up to two forms.
 #[derive(Clone, Copy, Debug, Default)]
 struct MappedValue {
-    /// The value in its own type.
+    /// The value in its original type.
     full: Option<ValueId>,
     /// The value in `fp16`.
     half: Option<ValueId>,
@@ -88,12 +89,12 @@ struct Fp16Rewriter<'f> {
     wide: HashSet<OpId>,
     target: Function,
     analysis: Analysis,
-    /// By [`ValueId::index`] of the source.
+    /// Indexed by [`ValueId::index`] of the source.
     map: Vec<MappedValue>,
-    /// Forms that were made in the block at hand, to be forgotten at its end.
+    /// Forms created in the current block, which become invalid at its end.
     log: Vec<(ValueId, bool)>,
     names: HashSet<String>,
-    /// The names of constants that were stated.
+    /// Names of the constants created so far.
     stated: HashSet<String>,
 }
 
@@ -129,7 +130,7 @@ impl Fp16Rewriter<'_> {
     fn op(&mut self, id: OpId, block: BlockId) -> Result<(), Error> {
         let op = self.source.op(id);
         if op.kind() == Some(OpKind::Const) && self.is_float(op.outputs[0]) {
-            // Stated when it is known in which form it is used.
+            // A constant is created on first use, when its form is known.
             return Ok(());
         }
         if !op.blocks.is_empty() {
@@ -148,7 +149,7 @@ impl Fp16Rewriter<'_> {
         self.append(id, copy, block)
     }
 
-    /// The operation on what its arguments became, without the blocks that it runs.
+    /// Copies an operation with converted arguments, without its blocks.
     fn copy(&mut self, id: OpId, block: BlockId, half: bool) -> Result<Op, Error> {
         let op = self.source.op(id);
         let mut copy =
@@ -163,7 +164,7 @@ impl Fp16Rewriter<'_> {
         Ok(copy)
     }
 
-    /// Appends the copy of an operation, and records what its results became.
+    /// Appends a copied operation, and records its results.
     fn append(&mut self, id: OpId, copy: Op, block: BlockId) -> Result<(), Error> {
         let op = self.source.op(id);
         let outcomes = self.analysis.infer_op(&self.target, &copy);
@@ -225,7 +226,7 @@ impl Fp16Rewriter<'_> {
         })
     }
 
-    /// An operation with blocks: whatever passes their borders is in `fp16`, if it is a float.
+    /// Emits an operation with blocks. Floats that cross block boundaries are in `fp16`.
     fn nested(&mut self, id: OpId, block: BlockId) -> Result<(), Error> {
         let op = self.source.op(id);
         let mut copied = self.copy(id, block, true)?;
@@ -277,7 +278,7 @@ impl Fp16Rewriter<'_> {
         Ok(half)
     }
 
-    /// A value in its own type.
+    /// A value in its original type.
     fn full(&mut self, value: ValueId, block: BlockId, output: bool) -> Result<ValueId, Error> {
         if let Some(full) = self.map[value.index()].full {
             return Ok(full);
@@ -327,10 +328,10 @@ impl Fp16Rewriter<'_> {
         Ok(self.target.op(id).outputs[0])
     }
 
-    /// States a constant in the body, whence everything can use it: the operation whose blocks are being
-    /// filled is not there yet.
+    /// Creates a constant in the function's body, where everything can use it. The operation whose blocks are being
+    /// filled is not in the function yet.
     fn state(&mut self, constant: Constant, name: &str) -> ValueId {
-        // A constant in both forms needs two names.
+        // A constant that is used in both forms needs two names.
         let name = if self.stated.insert(name.to_owned()) {
             name.to_owned()
         } else {
@@ -349,7 +350,7 @@ impl Fp16Rewriter<'_> {
         self.log.push((value, half));
     }
 
-    /// Whether a value is a tensor or a list of `fp32`.
+    /// Whether a value is an `fp32` tensor or list.
     fn is_float(&self, value: ValueId) -> bool {
         self.known.ty(value).is_some_and(is_fp32)
     }
@@ -362,7 +363,7 @@ impl Fp16Rewriter<'_> {
         bound || op.outputs.iter().any(|&output| self.is_float(output))
     }
 
-    /// Whether every float that an operation takes may be of 16 bits.
+    /// Whether all float arguments of an operation may be fp16.
     fn accepts_half(&self, op: &Op) -> bool {
         let Some(row) = op.kind().and_then(|kind| kind.row(self.source.opset)) else {
             return false;
@@ -381,12 +382,12 @@ impl Fp16Rewriter<'_> {
     }
 }
 
-/// Whether a parameter says where a picture is looked up: halves tell apart too few places of one.
+/// Whether a parameter contains sampling coordinates, which fp16 cannot resolve finely enough.
 fn is_place(op: &Op, parameter: &str) -> bool {
     op.kind() == Some(OpKind::Resample) && parameter == "coordinates"
 }
 
-/// Whether a float bound to a parameter may be of 16 bits.
+/// Whether a parameter accepts fp16.
 fn takes_half(parameter: &Parameter) -> bool {
     match parameter.accepts {
         Accepts::Tensor { dtypes, .. } => dtypes.contains(&DType::Fp16),
@@ -394,7 +395,7 @@ fn takes_half(parameter: &Parameter) -> bool {
     }
 }
 
-/// The operations that stay in `fp32`.
+/// Operations that stay in `fp32`.
 fn wide_ops(
     function: &Function,
     analysis: &Analysis,
@@ -413,8 +414,8 @@ fn wide_ops(
         if keep.ops.iter().any(|kept| kept == op.type_name()) || op.outputs.iter().any(named) {
             wide.insert(id);
         }
-        // An output that is a constant or an input needs no other type on its way, and neither does an input that
-        // stands for truth values.
+        // An output that is a constant or an input needs no intermediate cast, and neither does an input that
+        // represents booleans.
         let of_input = op.binding("x").is_some_and(
             |x| matches!(x, Binding::Value(value) if function.inputs().contains(value)),
         );
@@ -428,7 +429,7 @@ fn wide_ops(
             }
             _ => false,
         };
-        // Indices that are drawn have the type of the weights; halves count to 2048.
+        // Random indices have the type of the weights; fp16 represents integers only up to 2048.
         let draws_indices = op.kind() == Some(OpKind::RandomCategorical);
         if passed || draws_indices || exceeds_half(function, op) {
             wide.insert(id);
@@ -480,8 +481,8 @@ fn wide_ops(
     wide
 }
 
-/// Keeps in `fp32` what products of integers become, until their scales have brought them back to the range of what
-/// they stand for: sums of products of 8 bits are far beyond what halves hold.
+/// Keeps results of integer products in `fp32` until their scales bring them back into range. Sums of 8-bit products
+/// exceed fp16 by far.
 fn keep_sums(
     function: &Function,
     analysis: &Analysis,
@@ -512,7 +513,7 @@ fn keep_sums(
     }
 }
 
-/// Whether what an operation gives is still a position, an angle or an index if what it takes is one.
+/// Whether an operation with a position, angle or index as operand also produces one.
 fn computes_angles(op: &Op) -> bool {
     use OpKind::*;
     matches!(
@@ -555,7 +556,7 @@ fn computes_angles(op: &Op) -> bool {
     )
 }
 
-/// The same for the points of a picture, which matrices and their inverses move.
+/// Like [`computes_angles`], for sampling coordinates, which may also be transformed by matrices and inverses.
 fn computes_places(op: &Op) -> bool {
     use OpKind::*;
     computes_angles(op)
@@ -577,7 +578,7 @@ fn computes_places(op: &Op) -> bool {
         )
 }
 
-/// Whether an operation takes a number beyond the finite ones of half precision that is not a mask.
+/// Whether an operation has a constant beyond the range of fp16 that is not a mask.
 fn exceeds_half(function: &Function, op: &Op) -> bool {
     op.kind() != Some(OpKind::Const)
         && op.all_bindings().any(|(_, binding)| {
@@ -591,7 +592,7 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
                         return false;
                     }
                     let far = |elements: &Buffer| elements.with_window(0..elements.len(), has_far);
-                    // A look at the extremes is quick, and nearly always enough.
+                    // Checking the extremes is fast and usually sufficient.
                     let found = Statistics::of(elements, DType::Fp32).ok().flatten();
                     found.is_some_and(|found| found.min.abs().max(found.max.abs()) > MAX_HALF)
                         && far(elements).unwrap_or(false)
@@ -599,7 +600,7 @@ fn exceeds_half(function: &Function, op: &Op) -> bool {
         })
 }
 
-/// Whether there is a number beyond the finite ones of half precision that is not a mask.
+/// Whether there is a number beyond the range of fp16 that is not a mask.
 pub(super) fn has_far(bytes: &[u8]) -> bool {
     let (floats, _) = bytes.as_chunks::<4>();
     floats.iter().any(|&raw| {
@@ -608,7 +609,7 @@ pub(super) fn has_far(bytes: &[u8]) -> bool {
     })
 }
 
-/// A constant in `fp16`.
+/// Converts a constant to `fp16`.
 fn narrowed(constant: &Constant) -> Constant {
     let Some(tensor) = constant.tensor_type() else { return constant.clone() };
     let (Some(shape), Some(elements)) = (tensor.known_shape(), constant.elements()) else {
@@ -633,7 +634,7 @@ fn narrowed(constant: &Constant) -> Constant {
     }
 }
 
-/// The nearest half that is finite where the number is, and not 0 where it is not.
+/// The nearest fp16 number that keeps finite numbers finite and nonzero numbers nonzero.
 fn half_of(value: f32) -> f16 {
     if value.is_infinite() || value.is_nan() {
         return f16::from_f32(value);

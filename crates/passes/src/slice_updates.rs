@@ -1,4 +1,4 @@
-//! Writes parts of tensors as they come.
+//! Simplifies slice updates.
 //!
 //! ```text
 //! a = expand_dims(x = u, axes = [0]);
@@ -13,8 +13,8 @@
 //! y = cast(x = b, dtype = "fp16");           becomes    y = slice_update(x = x, update = v, …);
 //! ```
 //!
-//! In the second, a `u` that is a constant is transposed there and then. The third is how a model in fp32 updates a
-//! state, which is in fp16: only what is written is cast, not all of the state.
+//! In the second rewrite, a constant `u` is transposed at compile time. The third occurs when an fp32 model updates
+//! an fp16 state: only the written part is cast instead of the whole state.
 
 use coremill_tensor::DType;
 
@@ -23,7 +23,7 @@ use super::noop_elimination::{holds, order_of};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many operations it took out.
+/// Runs the pass and returns the number of removed operations.
 pub(super) fn canonicalize_slice_update(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
@@ -36,7 +36,7 @@ pub(super) fn canonicalize_slice_update(editor: &mut Editor<'_>) -> usize {
     changed
 }
 
-/// Leaves axes out of a slice that are put into the update for its sake.
+/// Uses `squeeze_mask` instead of inserting axes into the update.
 fn squeezed(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let rank = editor.shape(editor.argument(id, "x")?).len();
     let update = editor.argument(id, "update")?;
@@ -61,7 +61,7 @@ fn squeezed(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, op).ok()
 }
 
-/// Writes into what was transposed rather than into the transposed.
+/// Updates the tensor before a transpose instead of the transposed tensor.
 fn turned(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let x = editor.argument(id, "x")?;
     let before = editor.produced_by(x, OpKind::Transpose)?;
@@ -70,7 +70,7 @@ fn turned(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let written = editor.op(id)?.outputs[0];
     let stated = editor.constant_argument(id, "update").is_some();
     if !stated && editor.sole_user(x) != Some(id) {
-        // The update would be transposed instead, and both remain.
+        // Otherwise the update would be transposed while both transposes remain.
         return None;
     }
     let after = editor.sole_user(written)?;
@@ -110,11 +110,11 @@ fn turned(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let label = editor.name(y).to_owned();
     let update = turned_update(editor, id, &turn, &format!("{label}_update"))?;
     op.set_input("update".into(), vec![update]);
-    // The second transpose becomes the write, which thus stands behind all that it takes.
+    // The second transpose becomes the update, so that it follows all its operands.
     editor.rewrite(after, op).ok()
 }
 
-/// Writes into what was cast rather than into what the cast gives.
+/// Updates the tensor before a cast instead of the cast tensor.
 fn cast(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let before = editor.produced_by(editor.argument(id, "x")?, OpKind::Cast)?;
     let source = editor.argument(before, "x")?;
@@ -133,11 +133,11 @@ fn cast(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     let update: ValueId = *editor.insert(id, update, &label).ok()?.first()?;
     op.set_input("x".into(), vec![Binding::Value(source)]);
     op.set_input("update".into(), vec![Binding::Value(update)]);
-    // The second cast becomes the write, which thus stands behind all that it takes.
+    // The second cast becomes the update, so that it follows all its operands.
     editor.rewrite(after, op).ok()
 }
 
-/// The update with its axes in another order.
+/// The update with permuted axes.
 fn turned_update(
     editor: &mut Editor<'_>,
     id: OpId,
@@ -160,7 +160,7 @@ fn turned_update(
     Some(Binding::Value(turned))
 }
 
-/// The flags bound to a parameter, one for each axis; unset where nothing is bound.
+/// Flags of a parameter, one per axis; false if absent.
 fn flags(editor: &Editor<'_>, id: OpId, name: &str, rank: usize) -> Option<Vec<bool>> {
     let Some(binding) = editor.op(id)?.binding(name) else { return Some(vec![false; rank]) };
     let bytes = editor.function().bound_constant(binding)?.elements()?.as_bytes();

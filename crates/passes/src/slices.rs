@@ -1,11 +1,11 @@
-//! Takes a part of a part at once.
+//! Merges a slice of a slice.
 //!
 //! ```text
 //! a = slice_by_index(x = x, stride = [2, 1], …);    becomes    b = slice_by_index(x = x, stride = [2, 2], …);
 //! b = slice_by_index(x = a, stride = [1, 2], …);
 //! ```
 //!
-//! The first goes where all that it serves are such parts.
+//! The first slice is removed if all its users are such slices.
 
 use coremill_tensor::DType;
 
@@ -13,7 +13,7 @@ use super::Editor;
 use coremill_mil::ir::{Binding, Constant, Op, OpId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass, and says how many operations it changed.
+/// Runs the pass and returns the number of changed operations.
 pub(super) fn merge_slices(editor: &mut Editor<'_>) -> usize {
     let mut changed = 0;
     for id in editor.ops() {
@@ -24,14 +24,14 @@ pub(super) fn merge_slices(editor: &mut Editor<'_>) -> usize {
     changed
 }
 
-/// What is taken along an axis.
+/// Range of a slice along an axis.
 #[derive(Clone, Copy)]
 enum SliceRange {
-    /// All of it.
+    /// The whole axis.
     All,
-    /// So many elements from one on, so many apart.
+    /// `count` elements from `begin` on in steps of `stride`.
     Some { begin: i64, count: i64, stride: i64 },
-    /// The one element, without its axis.
+    /// A single index; the axis is removed.
     One(i64),
 }
 
@@ -67,7 +67,7 @@ fn merge(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, op).ok()
 }
 
-/// What the second slice takes along an axis that the first one leaves.
+/// Range of the second slice along an axis that the first one keeps.
 fn second_of(
     first: SliceRange,
     second: &mut impl Iterator<Item = SliceRange>,
@@ -78,7 +78,7 @@ fn second_of(
     }
 }
 
-/// What a slice takes along each axis, if that is known and goes forward.
+/// Range of a slice along each axis, if it is constant with positive strides.
 fn taken(editor: &Editor<'_>, id: OpId) -> Option<Vec<SliceRange>> {
     let shape = editor.shape(editor.argument(id, "x")?);
     let rank = shape.len();

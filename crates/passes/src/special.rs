@@ -1,4 +1,4 @@
-//! Constants that passes treat in another way for what their elements are.
+//! Constants whose elements affect passes.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use half::f16;
 use super::precision::{MAX_SEARCHED, has_far};
 use coremill_mil::infer::MAX_FOLDED_ELEMENTS;
 
-/// Whether passes treat a constant of `fp32` in another way than most of its shape, though they only look at it
-/// [unwatched](Buffer::unwatched): it has nothing but zeros or nothing but ones, as halves have them, or numbers that
-/// halves cannot hold.
+/// Whether passes treat an `fp32` constant differently because of its elements, although they only read it
+/// [unwatched](Buffer::unwatched). This is the case if all its elements round to zero or to one in fp16, or if some
+/// exceed the range of fp16.
 pub fn is_zero_one_or_out_of_range(elements: &Buffer) -> io::Result<bool> {
     let count = elements.len() as u64 / 4;
     if count > MAX_SEARCHED {

@@ -1,4 +1,4 @@
-//! Moves transposes behind operations that work element by element, where they meet others that undo them.
+//! Moves transposes after elementwise operations, so that they can meet a transpose that undoes them.
 //!
 //! ```text
 //! a = transpose(x = x, perm = p);
@@ -6,31 +6,31 @@
 //! c = add(x = a, y = b);                        d = transpose(x = c, perm = p);
 //! ```
 //!
-//! Reductions that keep their dimensions let transposes pass, too, and so does `softmax`: their axes are those of
-//! the source then. It is done where all that a transpose serves lets it pass, so that it goes for good; `cancel`
-//! takes out those that meet what undoes them.
+//! Transposes also cross reductions that keep their dimensions, and `softmax`, with adjusted axes. A transpose is
+//! moved only if all its users can be crossed, so that it disappears. `noop_elimination` removes transposes that
+//! cancel.
 
 use super::Editor;
 use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// How many operations are looked at to find out whether operands will be transposed likewise.
+/// Maximum number of operations searched to determine whether other operands will be transposed in the same way.
 const MAX_LOOKS: usize = 64;
 
-/// Runs the pass, and says how many transposes it moved.
+/// Runs the pass and returns the number of moved transposes.
 pub(super) fn sink_transposes(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
     ops.into_iter().filter(|&id| sink(editor, id).is_some()).count()
 }
 
-/// What an operand becomes when the transpose before it is taken away.
+/// Replacement of an operand when its transpose is removed.
 enum Operand {
-    /// What was transposed.
+    /// The source of the transpose.
     Source(ValueId),
-    /// A constant that is to be transposed back.
+    /// A constant, transposed back.
     Constant(Constant),
-    /// The same for every element.
+    /// A scalar, which needs no change.
     Kept(Binding),
 }
 
@@ -97,7 +97,7 @@ fn sink(editor: &mut Editor<'_>, id: OpId) -> Option<()> {
     editor.rewrite(id, transpose).ok()
 }
 
-/// Whether a transpose before an operation could as well stand behind it.
+/// Whether a transpose can move from before to after an operation.
 fn lets_pass(editor: &Editor<'_>, id: OpId) -> bool {
     let Some(op) = editor.op(id) else { return false };
     let Some(kind) = op.kind() else { return false };
@@ -108,16 +108,15 @@ fn lets_pass(editor: &Editor<'_>, id: OpId) -> bool {
     }
 }
 
-/// Whether a transpose in this order will in fact be moved behind an operation: other operands are constants, or are
-/// transposed likewise.
+/// Whether a transpose will actually be moved after an operation: all other operands are constants or transposed in
+/// the same way.
 fn will_pass(editor: &Editor<'_>, id: OpId, order: &[usize]) -> bool {
     let Some(&[output]) = editor.op(id).map(|op| op.outputs.as_slice()) else { return false };
     let mut looks = MAX_LOOKS;
     !editor.is_output(output) && turns(editor, id, order, &mut looks)
 }
 
-/// Whether an operation lets transposes pass, and each of its operands is a constant, or is transposed in this way, or
-/// will be in turn.
+/// Whether transposes can cross an operation, and each operand is a constant, is transposed in this way, or will be.
 fn turns(editor: &Editor<'_>, id: OpId, order: &[usize], looks: &mut usize) -> bool {
     if *looks == 0 || !lets_pass(editor, id) {
         return false;
@@ -138,7 +137,7 @@ fn turns(editor: &Editor<'_>, id: OpId, order: &[usize], looks: &mut usize) -> b
     })
 }
 
-/// The parameter of an operation that names axes which change with those of its source.
+/// Parameter with axes that must be adjusted to the source's order.
 fn axes_of(kind: OpKind) -> Option<&'static str> {
     use OpKind::*;
     match kind {
@@ -166,7 +165,7 @@ fn operand(editor: &Editor<'_>, id: OpId, name: &str, order: &[usize]) -> Option
     if shape.len() > order.len() {
         return None;
     }
-    // Missing dimensions stand in front.
+    // Missing dimensions are leading ones.
     let mut whole = vec![1; order.len() - shape.len()];
     whole.extend(&shape);
     let mut back = vec![0; order.len()];
@@ -180,7 +179,7 @@ fn is_binary(kind: OpKind) -> bool {
     matches!(kind, Add | Sub | Mul | RealDiv | Maximum | Minimum | Pow)
 }
 
-/// Whether an operation computes each element from those in the same place.
+/// Whether an operation is elementwise.
 fn is_elementwise(kind: OpKind) -> bool {
     use OpKind::*;
     is_binary(kind)

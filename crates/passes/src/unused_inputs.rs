@@ -1,11 +1,11 @@
-//! Inputs that nothing uses.
+//! Unused inputs.
 
 use std::collections::HashSet;
 
 use coremill_mil::ir::{Binding, Function, Op, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Gives every input a use: Core ML refuses a program with one that nothing looks at.
+/// Adds a use of every unused input, because Core ML rejects programs with unused inputs.
 pub fn keep_unused_inputs(function: &mut Function) {
     let mut used: HashSet<ValueId> = HashSet::new();
     for (block, _) in function.blocks_in_order() {

@@ -1,9 +1,8 @@
-//! The casts that an `autocast` region stands for, made plain.
+//! Explicit casts for `autocast` regions.
 //!
-//! Operators fall into three lists by device, which are torch's (`autocast_mode.h` and `autocast_mode.cpp`): those that
-//! compute in the region's type, those that compute in `float32`, and those that take the widest type of their
-//! arguments. All others are called as they are. Only floating-point tensors on the region's device are converted,
-//! `float64` ones not.
+//! Operators are listed per device in torch (`autocast_mode.h` and `autocast_mode.cpp`) as computing in the region's
+//! type, in `float32`, or in the widest type of their arguments. Other operators are called unchanged. Only
+//! floating-point tensors on the region's device are converted, except `float64`.
 
 use coremill_pt2::{
     Argument, Meta, Node, Origin, ScalarType, Target, TensorMeta,
@@ -15,18 +14,18 @@ use crate::edit::Editor;
 use crate::error::{Error, escape_truncated};
 use crate::meta::contiguous;
 
-/// A region in which casts are made.
+/// A region with casts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cast {
     device: Device,
     dtype: ScalarType,
 }
 
-/// Devices differ in their lists.
+/// Device kinds with different operator lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
     Cpu,
-    /// All that is not a CPU has the lists of CUDA.
+    /// CUDA, and all other devices without lists of their own.
     Cuda,
     Mps,
     Xpu,
@@ -38,7 +37,8 @@ impl Device {
 }
 
 impl Cast {
-    /// From the arguments of `autocast`: the device, the type, whether it is on, and more. None if it is off.
+    /// Parses the arguments of `autocast`: device, type, whether it is enabled, and further ones. `None` if
+    /// disabled.
     pub(crate) fn read(arguments: &[Argument]) -> Result<Option<Cast>, Error> {
         let [Argument::Text(device), dtype, enabled, ..] = arguments else {
             return Err(Error::malformed("`autocast` has no device, type and switch"));
@@ -62,14 +62,14 @@ impl Cast {
         };
         let dtype = match dtype {
             Argument::ScalarType(dtype) => *dtype,
-            // What torch takes where nothing was said.
+            // torch's default type.
             _ if device == Device::Cuda => ScalarType::Float16,
             _ => ScalarType::BFloat16,
         };
         Ok(Some(Cast { device, dtype }))
     }
 
-    /// Whether a tensor is one that casts are made of.
+    /// Whether a tensor is converted in the region.
     fn converts(self, meta: &TensorMeta) -> bool {
         let here = Device::ALL
             .into_iter()
@@ -78,7 +78,7 @@ impl Cast {
     }
 }
 
-/// Converts the arguments of a call as the region wants it.
+/// Casts the arguments of a call according to the region.
 pub(crate) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Result<(), Error> {
     let Target::Operator { namespace, name, .. } = &node.target else { return Ok(()) };
     if namespace != "aten" {
@@ -112,7 +112,7 @@ pub(crate) fn apply(cast: Cast, node: &mut Node, editor: &mut Editor<'_>) -> Res
     Ok(())
 }
 
-/// Converts the tensors of an argument that `which` picks.
+/// Casts the tensors of an argument selected by `which`.
 pub(crate) fn convert(
     argument: &mut Argument,
     dtype: ScalarType,

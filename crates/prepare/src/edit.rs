@@ -1,4 +1,4 @@
-//! Rewriting of a graph: nodes are written anew one by one, old values can get a replacement, new ones a name.
+//! Graph rewriting: nodes are re-emitted one by one, with replacements of old values and names for new ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,14 +10,14 @@ use coremill_pt2::{
 use crate::error::Error;
 use crate::limits::MAX_ADDED_VALUES;
 
-/// A graph in the making.
+/// A graph under construction.
 pub(crate) struct Editor<'a> {
     pub(crate) schemas: &'a mut Schemas,
     pub(crate) values: Vec<Value>,
     pub(crate) nodes: Vec<Node>,
-    /// How many values there were at first.
+    /// Number of values of the original graph.
     given: usize,
-    /// Made when the first new value asks for a name.
+    /// Names of all values, created on first use.
     names: Option<HashSet<String>>,
     replaced: HashMap<ValueId, Argument>,
 }
@@ -32,7 +32,7 @@ impl<'a> Editor<'a> {
         &self.values[id.index()]
     }
 
-    /// A new value; its name is `name` if that is free.
+    /// Defines a new value, named `name` if the name is free.
     pub(crate) fn define(&mut self, name: &str, meta: Meta) -> Result<ValueId, Error> {
         if self.values.len() - self.given >= MAX_ADDED_VALUES {
             return Err(Error::limit(format!(
@@ -54,12 +54,12 @@ impl<'a> Editor<'a> {
         Ok(ValueId::from_index(id))
     }
 
-    /// Lets every later use of `old` mean `new`.
+    /// Replaces later uses of `old` by `new`.
     pub(crate) fn replace(&mut self, old: ValueId, new: Argument) {
         self.replaced.insert(old, new);
     }
 
-    /// What a use of `id` means now.
+    /// Current replacement of `id`.
     pub(crate) fn current(&self, id: ValueId) -> Argument {
         self.replaced.get(&id).cloned().unwrap_or(Argument::Value(id))
     }
@@ -76,7 +76,7 @@ impl<'a> Editor<'a> {
         node.keywords.iter_mut().for_each(|(_, argument)| self.resolve(argument));
     }
 
-    /// A call of an operator that has one result. What is not given gets its default.
+    /// Emits a call of an operator with one result. Omitted arguments get their defaults.
     pub(crate) fn call(
         &mut self,
         operator: (&str, &str),
@@ -91,7 +91,7 @@ impl<'a> Editor<'a> {
         Ok(result)
     }
 
-    /// A call of an ATen operator with results that are defined already.
+    /// Emits a call of an ATen operator with existing results.
     pub(crate) fn call_into(
         &mut self,
         (name, overload): (&str, &str),
@@ -125,12 +125,12 @@ impl<'a> Editor<'a> {
     }
 }
 
-/// An argument that goes by its position.
+/// A positional argument.
 pub(crate) fn positional(value: Argument) -> SuppliedArgument {
     SuppliedArgument { name: String::new(), by_keyword: false, value }
 }
 
-/// An argument that goes by its name.
+/// A keyword argument.
 pub(crate) fn named(name: &str, value: Argument) -> SuppliedArgument {
     SuppliedArgument { name: name.to_owned(), by_keyword: true, value }
 }

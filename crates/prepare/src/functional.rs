@@ -1,4 +1,4 @@
-//! The functional operator that does what one that writes does, but gives its result.
+//! Lookup of the functional equivalent of a mutating operator.
 
 use coremill_pt2::{
     Argument, Meta, Node, Parameter, ScalarType, Schema, Schemas, Target, TensorMeta,
@@ -9,14 +9,14 @@ use crate::edit::{Editor, named, positional};
 use crate::error::Error;
 use crate::meta::promote_all;
 
-/// A functional operator in the place of one that writes.
+/// A functional operator that replaces a mutating one.
 pub(crate) struct Functional {
     pub(crate) name: String,
     pub(crate) overload: &'static str,
     pub(crate) given: Vec<SuppliedArgument>,
 }
 
-/// Names that do not follow from one another.
+/// Functional names that do not follow the pattern.
 const RENAMED: [(&str, &str); 8] = [
     ("normal_", "normal_functional"),
     ("__iand__", "__and__"),
@@ -28,7 +28,7 @@ const RENAMED: [(&str, &str); 8] = [
     ("_no_grad_normal_", "normal_functional"),
 ];
 
-/// The functional form of a call whose operator writes to its arguments; as many results as arguments are written to.
+/// The functional form of a call that mutates its arguments. It has one result per mutated argument.
 pub(crate) fn functional(node: &Node, schemas: &mut Schemas) -> Result<Functional, Error> {
     let (Target::Operator { namespace, name, .. }, Some(schema)) = (&node.target, &node.schema)
     else {
@@ -43,7 +43,7 @@ pub(crate) fn functional(node: &Node, schemas: &mut Schemas) -> Result<Functiona
         .with_hint("call the operator's form without a trailing underscore in the model"));
     };
     let mut given = Vec::with_capacity(node.arguments.len());
-    // The first parameter can have another name, for which it goes by its position.
+    // The first parameter may have another name, so it is passed by position.
     for (parameter, value) in schema.arguments.iter().zip(&node.arguments) {
         let own = form.arguments.iter().any(|wanted| wanted.name == parameter.name);
         let out = parameter.mutated && parameter.keyword_only;
@@ -65,7 +65,7 @@ fn form(name: &str, schema: &Schema, schemas: &mut Schemas) -> Result<Option<For
         None if out => name,
         None => name.strip_suffix('_').unwrap_or(name),
     };
-    // Results go to parameters of their own, or to those that hold the input as well.
+    // Results go to separate `out` parameters or to the mutated inputs.
     let wanted: Vec<&Parameter> = schema
         .arguments
         .iter()
@@ -91,7 +91,7 @@ fn form(name: &str, schema: &Schema, schemas: &mut Schemas) -> Result<Option<For
     Ok(None)
 }
 
-/// The type that the functional form gives, where the other one stores as `stored`.
+/// Result type of the functional form, given the type `stored` of the mutated tensor.
 pub(crate) fn result_type(
     functional: &Functional,
     stored: ScalarType,
@@ -138,7 +138,7 @@ mod tests {
                 missing.push(rest);
             }
         }
-        // Copies, fills and views have rules of their own; the rest is of no use in a model.
+        // Copies, fills and views have rules of their own. The remaining operators do not occur in models.
         let expected = [
             "_fill_mem_eff_dropout_mask_",
             "_no_grad_fill_",

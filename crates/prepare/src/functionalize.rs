@@ -1,8 +1,8 @@
-//! Writes become new values.
+//! Functionalization: replaces writes by new values.
 //!
-//! Every tensor is one of the aliases of a storage: the root, or a view of another alias. A write to an alias gives it a
-//! new value; the value goes up through the views to the root, and the storage's version grows. An alias that is read
-//! after that and has an older version is made anew from the one it is a view of.
+//! Every tensor is an alias of a storage: the root, or a view of another alias. A write to an alias defines a new
+//! value for it, which is propagated through the views to the root, and increments the version of the storage. When
+//! an alias with an older version is read, it is recomputed from the alias it is a view of.
 //!
 //! ```text
 //! before                             after
@@ -38,7 +38,7 @@ pub(crate) fn functionalize(
             InputKind::Buffer { name, .. } => OutputKind::BufferMutation(name.clone()),
             InputKind::Parameter(name) => OutputKind::ParameterMutation(name.clone()),
             InputKind::TensorConstant(name) => {
-                // It changes from call to call, as buffers do.
+                // A mutated constant changes between calls, like a buffer.
                 let name = name.clone();
                 program.inputs[index] = InputKind::Buffer { name: name.clone(), persistent: false };
                 OutputKind::BufferMutation(name)
@@ -55,7 +55,7 @@ pub(crate) fn functionalize(
             }
         };
         check_sharing(program, index)?;
-        // The program may have said so itself.
+        // The program may already declare the mutation.
         if let Some(known) = program.outputs.iter().position(|known| *known == kind) {
             program.graph.outputs[known] = Argument::Value(value);
             continue;
@@ -67,7 +67,7 @@ pub(crate) fn functionalize(
     Ok(())
 }
 
-/// A write to one of several tensors in one storage would have to reach the others.
+/// Rejects a write to a tensor whose storage is shared with others, which it would have to reach.
 fn check_sharing(program: &ExportedProgram, index: usize) -> Result<(), Error> {
     let storage = |kind: &InputKind| match kind {
         InputKind::Buffer { name, .. }
@@ -93,7 +93,7 @@ fn check_sharing(program: &ExportedProgram, index: usize) -> Result<(), Error> {
     }
 }
 
-/// The functional graph, and the new values of the inputs that it writes to, by their index.
+/// The functional graph, and the new values of mutated inputs by index.
 fn graph(graph: Graph, schemas: &mut Schemas) -> Result<(Graph, Vec<(usize, ValueId)>), Error> {
     let Graph { values, inputs, mut outputs, mut nodes, single_return } = graph;
     for node in &mut nodes {
@@ -158,17 +158,17 @@ fn inner_write(graph: &Graph, input: usize) -> Error {
     .with_hint("return the new value from the branch or body instead")
 }
 
-/// Whether a call changes one of its arguments.
+/// Whether a call mutates an argument.
 fn writes(node: &Node) -> bool {
     node.schema.as_ref().is_some_and(|schema| schema.mutates()) || writes_statistics(node)
 }
 
-/// Whether a call depends on how its argument lies in its storage.
+/// Whether a call depends on the memory layout of its argument.
 fn goes_by_strides(node: &Node) -> bool {
     node.target.is("aten", "as_strided", "default")
 }
 
-/// Normalisation in training writes its running statistics, which its schema does not say.
+/// Normalization in training mode updates running statistics, which its schema does not declare.
 fn writes_statistics(node: &Node) -> bool {
     let flag = match &node.target {
         Target::Operator { namespace, name, .. } if namespace == "aten" => match name.as_str() {
@@ -188,20 +188,20 @@ struct Alias {
     source: Option<(usize, View)>,
     value: ValueId,
     version: u32,
-    /// The type at the time of the trace, whose strides say what shares storage.
+    /// Type at tracing time. Its strides determine shared storage.
     meta: TensorMeta,
 }
 
 struct State<'a> {
     editor: Editor<'a>,
     aliases: Vec<Alias>,
-    /// How often each storage was written to.
+    /// Number of writes to each storage.
     versions: Vec<u32>,
     by_value: HashMap<ValueId, usize>,
 }
 
 impl State<'_> {
-    /// A tensor with a storage of its own.
+    /// Adds a tensor with a storage of its own.
     fn root(&mut self, value: ValueId) -> Option<usize> {
         let Meta::Tensor(meta) = &self.editor.value(value).meta else { return None };
         let meta = meta.clone();
@@ -226,7 +226,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// The alias that others are views of.
+    /// The root of an alias.
     fn root_of(&self, mut alias: usize) -> usize {
         while let Some((source, _)) = &self.aliases[alias].source {
             alias = *source;
@@ -234,7 +234,7 @@ impl State<'_> {
         alias
     }
 
-    /// The value of an alias as of now.
+    /// The current value of an alias.
     fn fresh(&mut self, alias: usize, origin: &Origin) -> Result<ValueId, Error> {
         let version = self.versions[self.aliases[alias].storage];
         let mut stale = Vec::new();
@@ -243,7 +243,7 @@ impl State<'_> {
             stale.push(at);
             match &self.aliases[at].source {
                 Some((source, _)) => at = *source,
-                // A root is always up to date.
+                // A root is always current.
                 None => break,
             }
         }
@@ -259,7 +259,7 @@ impl State<'_> {
         Ok(self.aliases[alias].value)
     }
 
-    /// Brings an argument up to date.
+    /// Replaces the values in an argument by their current values.
     fn read(&mut self, argument: &mut Argument, origin: &Origin) -> Result<(), Error> {
         argument.try_map_values(&mut |id| {
             Ok(Argument::Value(match self.by_value.get(&id) {
@@ -269,7 +269,7 @@ impl State<'_> {
         })
     }
 
-    /// Gives an alias a value of its type, and its root and what is between them theirs.
+    /// Sets the value of an alias, and updates its root and the aliases in between.
     fn write(&mut self, alias: usize, value: ValueId, origin: &Origin) -> Result<(), Error> {
         let mut new = vec![(alias, value)];
         let mut at = (alias, value);
@@ -319,7 +319,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// A call that writes nothing. `sources` are the aliases among its arguments.
+    /// Emits a call without writes. `sources` are the aliases among its arguments.
     fn plain(&mut self, mut node: Node, sources: &[usize]) -> Result<(), Error> {
         let metas: Vec<&TensorMeta> =
             sources.iter().map(|alias| &self.aliases[*alias].meta).collect();
@@ -352,7 +352,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Strides are those of the storage, which has to lie as its root does.
+    /// Checks that a storage is contiguous at its root, as strides refer to the storage.
     fn check_strided(&self, root: usize) -> Result<(), Error> {
         if is_contiguous(&self.aliases[root].meta) {
             return Ok(());
@@ -363,7 +363,7 @@ impl State<'_> {
         .with_hint("call `contiguous()` before it, or index instead"))
     }
 
-    /// The alias that an argument of a call is.
+    /// The alias of a call's argument.
     fn target(&self, argument: &Argument) -> Result<usize, Error> {
         match argument {
             Argument::Value(id) => self.by_value.get(id).copied(),
@@ -392,7 +392,7 @@ impl State<'_> {
                 _ => {}
             }
         }
-        // What the call returns is what it wrote to.
+        // The call returns the tensors that it mutates.
         let mut returned = Vec::new();
         for (index, _) in schema.returns.iter().enumerate().filter(|(_, result)| result.mutated) {
             returned.push(match node.outputs.get(index) {
@@ -456,7 +456,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// `squeeze_` and the like change the tensor, not its storage.
+    /// `squeeze_` and similar operators change the tensor, not its storage.
     fn view_in_place(&mut self, mut node: Node, name: &str, target: usize) -> Result<(), Error> {
         if name == "detach" || name == "requires_grad" {
             if let Some(Output::Value(id)) = node.outputs.first() {
@@ -468,7 +468,7 @@ impl State<'_> {
         let overload = if name == "transpose" { "int".to_owned() } else { overload.clone() };
         let name = if name == "resize" { "view" } else { name };
         let Some(Output::Value(result)) = node.outputs.first().cloned() else {
-            // Python's tensor has changed, but nothing reads it any more.
+            // The tensor changes in Python, but it has no later reads.
             return Ok(());
         };
         if name == "view" {
@@ -504,7 +504,7 @@ impl State<'_> {
         self.editor.value(self.aliases[alias].value).name.clone()
     }
 
-    /// A tensor in the type and sizes of what it is written to.
+    /// Converts a tensor to the type and shape of the write's target.
     fn converted(
         &mut self,
         value: ValueId,
@@ -530,7 +530,7 @@ impl State<'_> {
         Ok(value)
     }
 
-    /// A number in the type and sizes of what it is written to.
+    /// Converts a number to the type and shape of the write's target.
     fn filled(
         &mut self,
         number: Argument,
@@ -546,7 +546,7 @@ impl State<'_> {
         let dtype = named("dtype", Argument::ScalarType(wanted.dtype));
         let number = positional(number);
         if wanted.sizes.iter().all(|size| size.fixed().is_some()) {
-            // The tensor that is overwritten does not have to be computed.
+            // The overwritten tensor need not be computed.
             let sizes = size_arguments(&wanted.sizes, like, &mut self.editor, origin)?;
             let device = named("device", Argument::Device(wanted.device));
             let given = vec![positional(sizes), number, dtype, device];
@@ -558,7 +558,7 @@ impl State<'_> {
         Ok(result)
     }
 
-    /// `fill_diagonal_` of a matrix; of more dimensions, or wrapped around, it is another pattern.
+    /// `fill_diagonal_` of a matrix. Higher ranks and wrapping are not supported.
     fn fill_diagonal(&mut self, node: &Node, target: usize) -> Result<(), Error> {
         let meta = self.aliases[target].meta.clone();
         let wrapped = node.argument("wrap") == Some(&Argument::Bool(true));
@@ -590,7 +590,7 @@ impl State<'_> {
         self.write(target, value, &node.origin)
     }
 
-    /// Any other operator that writes, by its functional form.
+    /// Rewrites any other mutating operator to its functional form.
     fn functional(
         &mut self,
         node: &Node,
@@ -602,7 +602,7 @@ impl State<'_> {
         let mut written = Vec::with_capacity(targets.len());
         for (target, result) in targets.iter().zip(returned) {
             let mut wanted = self.aliases[*target].meta.clone();
-            // An `out` that has other sizes gets those of the result.
+            // An `out` tensor of another shape takes the shape of the result.
             if let Some(result) = result
                 && let Meta::Tensor(meta) = &self.editor.value(*result).meta
                 && !same_sizes(&meta.sizes, &wanted.sizes)
@@ -634,7 +634,7 @@ impl State<'_> {
             && !given.iter().any(|given| given.name == "dtype")
             && let Some((_, dtype, _)) = written.first()
         {
-            // A factory gives what it is told to, not what its `out` is.
+            // The result type of a factory does not depend on `out`.
             given.push(named("dtype", Argument::ScalarType(*dtype)));
         }
         self.editor.call_into((&name, overload), given, outputs, &node.origin)?;
@@ -646,7 +646,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Normalisation that keeps running statistics.
+    /// Normalization that updates running statistics.
     fn statistics(&mut self, node: &Node, targets: Vec<usize>) -> Result<(), Error> {
         let Target::Operator { name, .. } = &node.target else { return Ok(()) };
         if name == "instance_norm" || name == "cudnn_batch_norm" {
@@ -698,7 +698,7 @@ impl State<'_> {
     }
 }
 
-/// The view that an operator which changes a tensor's dimensions in place makes.
+/// The view of an operator that changes a tensor's shape in place.
 fn view_in_place(name: &str) -> Option<&'static str> {
     const NAMES: [(&str, &str); 11] = [
         ("as_strided_", "as_strided"),

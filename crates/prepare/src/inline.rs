@@ -1,7 +1,7 @@
-//! Puts the graphs of wrappers in their place, and drops what only checks or marks.
+//! Inlines the graphs of wrappers, and removes calls that only check or annotate.
 //!
-//! `torch.no_grad()` around a part of `forward` makes `wrap_with_set_grad_enabled(False, graph, x)`; its nodes move out
-//! of it, and its results are theirs. Control flow keeps its graphs.
+//! `torch.no_grad()` around a part of `forward` is traced as `wrap_with_set_grad_enabled(False, graph, x)`. The
+//! nodes of its graph are inlined, and its results replaced by the graph's. Control flow keeps its graphs.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::autocast::{self, Cast};
 use crate::edit::{Editor, positional};
 use crate::error::{Error, escape_truncated};
 
-/// Functions that check something, or tell the exporter something, and give nothing.
+/// Functions that check or annotate and return nothing.
 const CHECK_FUNCTIONS: [&str; 5] = [
     "torch._assert",
     "torch._check",
@@ -30,7 +30,7 @@ pub(crate) fn inline(program: &mut ExportedProgram, schemas: &mut Schemas) -> Re
     Ok(())
 }
 
-/// A graph that stays one.
+/// Processes a graph that is not inlined.
 fn graph(graph: Graph, schemas: &mut Schemas, cast: Option<Cast>) -> Result<Graph, Error> {
     let Graph { values, inputs, mut outputs, nodes, single_return } = graph;
     let mut inliner = Inliner { editor: Editor::new(schemas, values), entered: Vec::new() };
@@ -48,12 +48,12 @@ fn graph(graph: Graph, schemas: &mut Schemas, cast: Option<Cast>) -> Result<Grap
 
 struct Inliner<'a> {
     editor: Editor<'a>,
-    /// What `_enter_autocast` opened and nothing closed yet.
+    /// Regions opened by `_enter_autocast` that are not closed yet.
     entered: Vec<Option<Cast>>,
 }
 
 impl Inliner<'_> {
-    /// Writes a node whose arguments are in the terms of the new graph.
+    /// Emits a node whose arguments are already resolved.
     fn place(&mut self, mut node: Node, cast: Option<Cast>) -> Result<(), Error> {
         let cast = self.entered.last().copied().unwrap_or(cast);
         match &node.target {
@@ -128,7 +128,7 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// The nodes of the graph that a wrapper has among its arguments; what follows it are the graph's inputs.
+    /// Inlines the graph of a wrapper. The arguments after the graph are its inputs.
     fn unwrap(&mut self, node: Node, cast: Option<Cast>) -> Result<(), Error> {
         let Node { target, arguments, keywords, outputs, .. } = node;
         let mut inner = None;
@@ -137,7 +137,7 @@ impl Inliner<'_> {
         for argument in arguments.into_iter().chain(keywords.map(|(_, value)| value)) {
             match (argument, &inner) {
                 (Argument::Graph(subgraph), None) => inner = Some(subgraph.graph),
-                // What stands before the graph sets the wrapper up; so does the text that identifies a graph.
+                // Arguments before the graph configure the wrapper; a string identifies the graph.
                 (_, None) | (Argument::Text(_), Some(_)) => {}
                 (argument, Some(_)) => flatten(argument, &mut operands),
             }
@@ -160,7 +160,7 @@ impl Inliner<'_> {
         }
         for mut node in inner.nodes {
             rename_node(&mut node, &renamed)?;
-            // What a wrapper in here gave has its value only since it was placed.
+            // Results of inner wrappers are known only after they were inlined.
             self.editor.resolve_node(&mut node);
             for output in &mut node.outputs {
                 let ids = match output {
@@ -186,10 +186,10 @@ impl Inliner<'_> {
         self.results(&outputs, results)
     }
 
-    /// Lets the results of a node that is gone be these values.
+    /// Binds the results of a removed node to values.
     fn results(&mut self, outputs: &[Output], values: Vec<Argument>) -> Result<(), Error> {
         let mut ids: Vec<_> = outputs.iter().flat_map(Output::results).collect();
-        // What nothing uses need not be given.
+        // Trailing unused results may be missing.
         ids.truncate(ids.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
         let mut flat = Vec::new();
         values.into_iter().for_each(|value| flatten(value, &mut flat));
@@ -208,12 +208,12 @@ impl Inliner<'_> {
         Ok(())
     }
 
-    /// Dropout that drops nothing is its input.
+    /// Replaces inactive dropout by its input.
     fn dropout(&mut self, mut node: Node) -> Result<(), Error> {
         let input = node.arguments.swap_remove(0);
         match node.outputs.as_slice() {
             [Output::Value(_), Output::Value(mask)] => {
-                // The mask of `native_dropout` says that all is kept.
+                // The mask of `native_dropout` keeps all elements.
                 let (mask, one) = (*mask, Argument::Bool(true));
                 let given = vec![positional(input.clone()), positional(one)];
                 let outputs = vec![Output::Value(mask)];
@@ -230,7 +230,7 @@ impl Inliner<'_> {
         }
     }
 
-    /// `with_effects(token, operator, …)` is the operator; the order of the nodes is that of the effects.
+    /// `with_effects(token, operator, …)` becomes a call of the operator. Node order defines the order of effects.
     fn effect(&mut self, mut node: Node, cast: Option<Cast>) -> Result<(), Error> {
         if node.arguments.len() < 2 || node.outputs.is_empty() {
             return Err(Error::malformed("`with_effects` has no token or no operator"));
@@ -247,7 +247,7 @@ impl Inliner<'_> {
         self.place(call, cast)
     }
 
-    /// `out_dtype(operator, type, …)` calls the operator on tensors of that type.
+    /// `out_dtype(operator, type, …)` becomes a call of the operator on tensors cast to the type.
     fn out_dtype(&mut self, mut node: Node, cast: Option<Cast>) -> Result<(), Error> {
         let mut rest = node.arguments.split_off(2.min(node.arguments.len()));
         let [Argument::Operator(name), Argument::ScalarType(dtype)] = node.arguments.as_slice()
@@ -264,7 +264,7 @@ impl Inliner<'_> {
         self.place(call, cast)
     }
 
-    /// The node, as a call of an operator that it had as an argument.
+    /// Turns the node into a call of an operator that was an argument.
     fn operator(&mut self, name: &str, rest: Vec<Argument>, node: Node) -> Result<Node, Error> {
         let target = match Target::parse(name) {
             Target::Function(_) => Target::parse(&format!("torch.ops.{}", name.replace("::", "."))),
@@ -286,7 +286,7 @@ impl Inliner<'_> {
     }
 }
 
-/// Lists and maps of operands become the operands.
+/// Flattens lists and maps of operands.
 fn flatten(argument: Argument, into: &mut Vec<Argument>) {
     match argument {
         Argument::List(items) => items.into_iter().for_each(|item| flatten(item, into)),
@@ -313,7 +313,7 @@ fn rename_node(node: &mut Node, names: &HashMap<ValueId, Argument>) -> Result<()
     Ok(())
 }
 
-/// Whether the call is dropout that gives its input: outside training, or where nothing is dropped.
+/// Whether a call is dropout without effect: outside training, or with probability zero.
 fn is_idle_dropout(node: &Node) -> bool {
     let Target::Operator { namespace, name, .. } = &node.target else { return false };
     namespace == "aten"
@@ -322,7 +322,7 @@ fn is_idle_dropout(node: &Node) -> bool {
             || node.argument("p") == Some(&Argument::Float(0.0)))
 }
 
-/// Effects are in the order of the nodes now.
+/// Removes effect tokens, as node order defines the order of effects.
 fn drop_tokens(program: &mut ExportedProgram) {
     let graph = &mut program.graph;
     if program.inputs.contains(&InputKind::Token) {

@@ -1,16 +1,15 @@
-//! Turns a program as it was traced into one that is functional: what is left to whoever lowers it are calls that give
-//! results and do nothing else.
+//! Converts a traced program to a functional one, in which calls have results but no side effects.
 //!
 //! | module | does |
 //! |---|---|
-//! | `unwrap_tensor_subclasses` | weights that are tensors of a Python class (torchao's) become the tensors that they are made of |
-//! | `inline` | puts the graphs of wrappers (`no_grad`, `autocast`, hints) in their place, drops assertions, tokens, and dropout that does nothing |
-//! | `autocast` | the casts that an `autocast` region stands for |
-//! | `vmap` | batch dimensions that `vmap` hid become dimensions |
-//! | `shared` | one tensor under two names becomes one input |
-//! | `functionalize`, `functional`, `view` | writes become new values: of what was written to, of its base, and of every other view of it |
-//! | `edit`, `meta` | what these share |
-//! | [`limits`] | bounds on values and terms that are added |
+//! | `unwrap_tensor_subclasses` | replaces tensor subclasses (torchao's weights) by the tensors that they contain |
+//! | `inline` | inlines wrappers (`no_grad`, `autocast`, hints); removes assertions, tokens and inactive dropout |
+//! | `autocast` | explicit casts for `autocast` regions |
+//! | `vmap` | turns batch dimensions hidden by `vmap` into regular dimensions |
+//! | `shared` | merges inputs that are the same tensor |
+//! | `functionalize`, `functional`, `view` | replaces writes by new values of the tensor, its base and all other views of it |
+//! | `edit`, `meta` | shared helpers |
+//! | [`limits`] | bounds on added values and terms |
 
 mod autocast;
 mod edit;
@@ -31,13 +30,13 @@ use crate::error::Error;
 
 /// Makes a program functional.
 ///
-/// Afterwards no call writes to its arguments, and no wrapper is left around a graph except control flow. What the
-/// program did to its buffers and inputs stands in its outputs, before those of the caller, as in torch's own
-/// functional programs. `view` means `reshape` then: strides of values that the program computes are not kept.
+/// Afterwards no call mutates its arguments, and the only nested graphs are those of control flow. New values of
+/// buffers and inputs become outputs that precede the user's, as in torch's own functional programs. `view` then
+/// means `reshape`, because strides of computed values are not kept.
 ///
 /// # Errors
-/// Programs that write where a functional one cannot follow: through `expand`, within a branch of `cond` to its
-/// inputs, by operators that have no functional form.
+/// Fails for writes that have no functional equivalent: through `expand`, to inputs of a `cond` within a branch, or
+/// by operators without a functional form.
 pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     let mut schemas = Schemas::default();
     unwrap_tensor_subclasses::take_apart(&mut program)?;
@@ -50,7 +49,7 @@ pub fn prepare(mut program: ExportedProgram) -> Result<ExportedProgram, Error> {
     Ok(program)
 }
 
-/// Refuses a program that gives what nothing computes any more: the token of an assertion, which is dropped.
+/// Rejects a program with an undefined output, such as the token of a removed assertion.
 fn check_outputs(graph: &Graph) -> Result<(), Error> {
     let mut defined = vec![false; graph.values.len()];
     for input in &graph.inputs {

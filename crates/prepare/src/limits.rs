@@ -1,8 +1,8 @@
 //! Bounds on the work that a hostile program can cause.
 
-/// Values that making a program functional may add to a graph: a chain of views, each written to, asks for as many as
-/// the square of its length.
+/// Maximum number of values that functionalization adds to a graph. A chain of views with a write to each needs a
+/// number that is quadratic in its length.
 pub const MAX_ADDED_VALUES: usize = 1 << 18;
 
-/// Terms of the strides that a new value gets where its sizes are expressions; longer ones are left unknown.
+/// Maximum number of terms in the symbolic strides of a new value. Longer expressions become unknown.
 pub const MAX_STRIDE_TERMS: usize = 256;

@@ -1,4 +1,4 @@
-//! Types of new values, and what strides say.
+//! Types of new values, and analysis of strides.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use coremill_pt2::{
 
 use crate::limits::MAX_STRIDE_TERMS;
 
-/// The type of a new tensor like `meta`, of these sizes, its elements in order.
+/// Type of a new contiguous tensor with the device of `meta`.
 pub(crate) fn contiguous(meta: &TensorMeta, dtype: ScalarType, sizes: Vec<Size>) -> TensorMeta {
     let mut strides = vec![Size::Fixed(1); sizes.len()];
     for dimension in (1..sizes.len()).rev() {
@@ -27,7 +27,7 @@ pub(crate) fn contiguous(meta: &TensorMeta, dtype: ScalarType, sizes: Vec<Size>)
 
 fn product(left: &Size, right: &Size) -> Size {
     match (left, right) {
-        // A size of 0 steps like one of 1.
+        // A size of 0 has the stride of a size of 1.
         (left, Size::Fixed(0 | 1)) => left.clone(),
         (Size::Fixed(1), right) => right.clone(),
         (Size::Fixed(left), Size::Fixed(right)) => Size::Fixed(left.saturating_mul(*right)),
@@ -38,7 +38,7 @@ fn product(left: &Size, right: &Size) -> Size {
             let expression = if short {
                 Expression::Call(Function::Mul, factors)
             } else {
-                // It has no value, as if one of its functions were not known.
+                // An unknown function stands for an unknown value.
                 Expression::Call(Function::Other("long product".to_owned()), Vec::new())
             };
             Size::Symbolic(Arc::new(Symbolic { expression, hint: None }))
@@ -46,7 +46,7 @@ fn product(left: &Size, right: &Size) -> Size {
     }
 }
 
-/// Whether an expression has no more terms than are left.
+/// Whether an expression fits into the remaining number of terms.
 fn fits(expression: &Expression, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -63,7 +63,7 @@ pub(crate) fn expression(size: &Size) -> Expression {
     }
 }
 
-/// Values for symbols that tell expressions apart which are not equal. No two symbols, and no two rounds, share one.
+/// Number of random symbol assignments to compare expressions with. Values differ between symbols and rounds.
 const ROUNDS: u32 = 3;
 
 fn number(size: &Size, round: u32) -> Option<i64> {
@@ -80,7 +80,7 @@ fn numbers(sizes: &[Size], round: u32) -> Option<Vec<i64>> {
     sizes.iter().map(|size| number(size, round)).collect()
 }
 
-/// Whether the lists are equal whatever the symbols are.
+/// Whether the sizes are equal for all values of the symbols.
 pub(crate) fn same_sizes(left: &[Size], right: &[Size]) -> bool {
     left == right
         || left.len() == right.len()
@@ -89,7 +89,7 @@ pub(crate) fn same_sizes(left: &[Size], right: &[Size]) -> bool {
             })
 }
 
-/// Whether both lie in the same order, dimensions of one element aside.
+/// Whether both tensors have the same memory order, ignoring unit dimensions.
 pub(crate) fn same_order(left: &TensorMeta, right: &TensorMeta) -> bool {
     let strides = |meta: &TensorMeta, round| {
         let pairs = numbers(&meta.sizes, round)?.into_iter().zip(numbers(&meta.strides, round)?);
@@ -99,14 +99,14 @@ pub(crate) fn same_order(left: &TensorMeta, right: &TensorMeta) -> bool {
         || (0..ROUNDS).all(|round| strides(left, round) == strides(right, round))
 }
 
-/// Whether a tensor's elements lie in the order of its dimensions, from the first of its storage on.
+/// Whether a tensor is contiguous and starts at the beginning of its storage.
 pub(crate) fn is_contiguous(meta: &TensorMeta) -> bool {
     meta.storage_offset == Size::Fixed(0)
         && same_order(meta, &contiguous(meta, meta.dtype, meta.sizes.clone()))
 }
 
-/// Whether `reshape` of a tensor to these sizes gives a view: torch's rule. Where sizes are not known it is taken for
-/// one, as it is nearly always.
+/// Whether `reshape` to these sizes returns a view, by torch's rule. Assumed if sizes are unknown, as this is nearly
+/// always the case.
 pub(crate) fn is_view(meta: &TensorMeta, sizes: &[Size]) -> bool {
     (0..ROUNDS).all(|round| {
         let known =
@@ -118,7 +118,7 @@ pub(crate) fn is_view(meta: &TensorMeta, sizes: &[Size]) -> bool {
     })
 }
 
-/// Each run of dimensions that lie behind one another has to be made of whole new dimensions.
+/// Each run of dimensions that are contiguous in memory must consist of whole new dimensions.
 fn strides_exist(old: &[i64], strides: &[i64], new: &[i64]) -> bool {
     if old.is_empty() || old.contains(&0) {
         return true;
@@ -149,7 +149,7 @@ fn strides_exist(old: &[i64], strides: &[i64], new: &[i64]) -> bool {
     left == 0
 }
 
-/// The type that a call on these tensors computes in.
+/// Promoted type of tensors.
 pub(crate) fn promote_all<'a>(tensors: impl Iterator<Item = &'a TensorMeta>) -> Option<ScalarType> {
     promote_ranked(tensors.map(|meta| (meta.dtype, meta.sizes.len())))
 }

@@ -1,5 +1,5 @@
-//! One tensor under two names becomes one input: transformers' static caches register buffers, and their layers write to
-//! the same tensors as constants.
+//! Merges inputs that are the same tensor. For example, static caches of transformers register buffers, and their
+//! layers write to the same tensors as constants.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use coremill_pt2::{
     Argument, ExportedProgram, InputKind, OutputKind, ScalarType, StoredValue, ValueId,
 };
 
-/// What makes two tensors the same: the storage, and how they see it.
+/// Identity of a tensor: storage name, type, offset, sizes and strides.
 type Place<'p> = (&'p str, ScalarType, u64, &'p [u64], &'p [u64]);
 
-/// Lets a buffer stand for every constant and every other buffer that is the very same tensor.
+/// Replaces every constant and buffer that is the same tensor as a buffer by that buffer.
 pub(crate) fn merge(program: &mut ExportedProgram) {
     let mut buffers: HashMap<Place<'_>, ValueId> = HashMap::new();
     for (kind, argument) in program.inputs.iter().zip(&program.graph.inputs) {

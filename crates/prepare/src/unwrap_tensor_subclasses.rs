@@ -1,7 +1,8 @@
-//! Weights that are tensors of a Python class become the plain tensors that they are made of.
+//! Replaces weights that are tensor subclasses by the plain tensors that they contain.
 //!
-//! torchao's quantized weights are such: the archive has a pickled object, and the program takes its parts with
-//! `export.access_subclass_inner_tensor(weight, "qdata")`. Each part becomes an input of its own, `layer.weight.qdata`.
+//! torchao's quantized weights are an example: the archive contains a pickled object, and the program extracts its
+//! parts with `export.access_subclass_inner_tensor(weight, "qdata")`. Each part becomes a separate input, such as
+//! `layer.weight.qdata`.
 
 use std::collections::HashMap;
 
@@ -60,7 +61,7 @@ fn takes_part(node: &Node) -> bool {
     node.target.is("export", "access_subclass_inner_tensor", "default")
 }
 
-/// The name of a part and the input that it is, a new one unless it was taken before.
+/// The name and the input of a part. The input is created on first use.
 fn part(
     program: &mut ExportedProgram,
     names: &HashMap<ValueId, String>,
@@ -114,7 +115,7 @@ fn part(
             meta.sizes
         )));
     }
-    // Inputs of the state come before those of the caller.
+    // Weights precede the user's inputs.
     let at = program.inputs.iter().position(|kind| *kind == InputKind::User);
     let at = at.unwrap_or(program.inputs.len());
     program.inputs.insert(at, InputKind::Parameter(name.clone()));
@@ -123,7 +124,7 @@ fn part(
     Ok((name, result))
 }
 
-/// Objects that were nothing but the sum of their parts are no inputs any more.
+/// Removes inputs for objects that are only used through their parts.
 fn drop_objects(program: &mut ExportedProgram) {
     let mut used = vec![false; program.graph.values.len()];
     let graph = &program.graph;

@@ -1,4 +1,4 @@
-//! Views: how a tensor shares its elements with another, how it is read anew, and what a write through it means.
+//! Views: their analysis, their recomputation from a changed source, and writes through them.
 
 use coremill_pt2::{
     Argument, Expression, Function, MemoryFormat, Meta, Node, Origin, Output, Size, Symbolic,
@@ -9,55 +9,55 @@ use crate::edit::{Editor, positional};
 use crate::error::Error;
 use crate::meta::{contiguous, expression, is_contiguous, is_view, same_order, same_sizes};
 
-/// How a view picks its elements.
+/// Kind of a view.
 #[derive(Clone, Debug)]
 pub(crate) enum View {
-    /// All, as they are.
+    /// The identity.
     Same,
-    /// All, in their order, in other dimensions.
+    /// The same elements in order, with other dimensions.
     Reshape,
-    /// All; dimension `i` is the source's of this number.
+    /// A permutation; dimension `i` is dimension `order[i]` of the source.
     Permute(Vec<usize>),
-    /// Those at one index of a dimension.
+    /// An index of a dimension, which is removed.
     Select(i64, Argument),
     /// A range of a dimension: start, end, step.
     Slice(i64, [Argument; 3]),
     /// A diagonal: offset and the two dimensions.
     Diagonal([Argument; 3]),
-    /// Sizes, strides and offset in a tensor that is contiguous.
+    /// Sizes, strides and offset in a contiguous tensor.
     Strided([Argument; 3]),
-    /// The same bits as another type.
+    /// A bit cast.
     Bits,
-    /// Complex conjugates.
+    /// Complex conjugation.
     Conjugate,
-    /// The real parts (0) or the imaginary ones (1).
+    /// The real parts (0) or imaginary parts (1).
     Part(i64),
-    /// Complex numbers as pairs.
+    /// Complex numbers as pairs of reals.
     AsReal,
-    /// Pairs as complex numbers.
+    /// Pairs of reals as complex numbers.
     AsComplex,
-    /// One result of a call that takes a tensor apart along a dimension: the call, the result, and how many there are.
+    /// One result of a split: the call, the index of the result, the number of results, and the dimension.
     Piece(Box<Node>, usize, usize, i64),
-    /// All, some of them repeated.
+    /// A broadcast, with repeated elements.
     Expand,
-    /// What can be read only: the call, and why no write is possible.
+    /// A read-only view: the call, and the reason why writes are not supported.
     ReadOnly(Box<Node>, &'static str),
 }
 
-/// Which result is a view of which tensor argument.
+/// A result that is a view of a tensor argument.
 pub(crate) struct ViewResult {
     pub(crate) result: ValueId,
-    /// The index among the tensors of the arguments.
+    /// Index among the tensor arguments.
     pub(crate) source: usize,
     pub(crate) view: View,
-    /// The view is of the storage, whatever the source is in it.
+    /// Whether the view refers to the whole storage of the source.
     pub(crate) of_storage: bool,
 }
 
 const ELEMENTS_SHARED: &str = "several of whose elements are one and the same";
 
-/// The views among the results of a call whose arguments are up to date. `sources` are the types that its tensor
-/// arguments had when the program was traced.
+/// The views among the results of a call with current arguments. `sources` are the tracing-time types of its tensor
+/// arguments.
 pub(crate) fn views(
     node: &Node,
     sources: &[&TensorMeta],
@@ -102,7 +102,7 @@ pub(crate) fn views(
     Ok(vec![ViewResult { result: *result, source: 0, view, of_storage }])
 }
 
-/// The view that the only result of a call is.
+/// Kind of view of a call with a single result.
 fn single(
     node: &Node,
     name: &str,
@@ -180,7 +180,7 @@ fn single(
                 return Ok(read_only("at an index that a tensor gives"));
             }
             let end = match (sum(&start, &get("length"), editor, &node.origin)?, &start) {
-                // Counted from the end, and up to it.
+                // Counted from the end, up to the end.
                 (Argument::Int(0), Argument::Int(start)) if *start < 0 => Argument::None,
                 (end, _) => end,
             };
@@ -237,7 +237,7 @@ fn single(
     })
 }
 
-/// A dimension counted from the front.
+/// Index of a dimension that may count from the end.
 pub(crate) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
     let most = rank.max(1) as i64;
     let counted = if dimension < 0 { dimension + most } else { dimension };
@@ -248,7 +248,7 @@ pub(crate) fn wrap(dimension: i64, rank: usize) -> Result<usize, Error> {
     }
 }
 
-/// What dimension each one of the result was.
+/// The source dimension of each result dimension.
 fn permutation(node: &Node, name: &str, rank: usize) -> Result<Option<Vec<usize>>, Error> {
     let list = |argument: Option<&Argument>| -> Result<Option<Vec<usize>>, Error> {
         let items = match argument {
@@ -292,7 +292,7 @@ fn permutation(node: &Node, name: &str, rank: usize) -> Result<Option<Vec<usize>
             }
         }
         _ => {
-            // `transpose`, `swapaxes`, `swapdims`: the two arguments behind `self`.
+            // `transpose`, `swapaxes`, `swapdims`: the two arguments after `self`.
             let (first, second) = (list(node.arguments.get(1))?, list(node.arguments.get(2))?);
             let (Some(first), Some(second)) = (first, second) else { return Ok(None) };
             if rank > 0 {
@@ -310,7 +310,7 @@ fn permutation(node: &Node, name: &str, rank: usize) -> Result<Option<Vec<usize>
     Ok(Some(order))
 }
 
-/// The results of a call that takes a tensor apart.
+/// The results of a split as views.
 fn pieces(
     node: &Node,
     source: &TensorMeta,
@@ -353,12 +353,12 @@ fn pieces(
     Ok(found)
 }
 
-/// A size as an argument, if it is known.
+/// A static size as an argument.
 fn size_argument(size: &Size) -> Option<Argument> {
     size.fixed().map(Argument::Int)
 }
 
-/// The sum of two integers.
+/// Sum of two integers.
 fn sum(
     left: &Argument,
     right: &Argument,
@@ -397,7 +397,7 @@ fn sum(
     Ok(Argument::Value(result))
 }
 
-/// Sizes as arguments; those that are not known are read from `like`, which has them.
+/// Sizes as arguments; dynamic ones are read from `like`, which has the same sizes.
 pub(crate) fn size_arguments(
     sizes: &[Size],
     like: ValueId,
@@ -424,7 +424,7 @@ pub(crate) fn size_arguments(
     Ok(Argument::List(arguments))
 }
 
-/// Sizes for a reshape, which finds one of them by itself.
+/// Sizes for a reshape, which can infer one of them.
 fn reshape_sizes(
     sizes: &[Size],
     like: ValueId,
@@ -443,13 +443,13 @@ fn ints(values: impl IntoIterator<Item = usize>) -> Argument {
     Argument::List(values.into_iter().map(|value| Argument::Int(value as i64)).collect())
 }
 
-/// A place in the new graph: a value, and the type that it had in the old one.
+/// A value of the new graph with its type in the old one.
 pub(crate) struct MappedValue<'a> {
     pub(crate) value: ValueId,
     pub(crate) meta: &'a TensorMeta,
 }
 
-/// Reads a view of `source` anew. `old` is what was read before, which has the same type.
+/// Recomputes a view of `source`. `old` is the previous value of the view, of the same type.
 pub(crate) fn replay(
     view: &View,
     source: ValueId,
@@ -525,7 +525,7 @@ fn set_source(node: &mut Node, source: ValueId) {
     }
 }
 
-/// Takes a tensor apart anew.
+/// Re-emits a split.
 fn replay_pieces(
     node: &Node,
     source: ValueId,
@@ -546,7 +546,7 @@ fn replay_pieces(
 }
 
 impl View {
-    /// Why nothing can be written through it, if so.
+    /// Error for a write through the view, if writes are not supported.
     pub(crate) fn refusal(&self) -> Option<Error> {
         let (what, why) = match self {
             View::ReadOnly(node, why) => (node.target.to_string(), *why),
@@ -561,15 +561,15 @@ impl View {
         )
     }
 
-    /// Whether the elements of a view are all that its source has.
+    /// Whether a view contains all elements of its source.
     pub(crate) fn covers(&self) -> bool {
         use View::*;
         matches!(self, Same | Reshape | Permute(_) | Bits | Conjugate | AsReal | AsComplex)
     }
 }
 
-/// The source after `value` was written to a view of it. `source` is the source before; a view that covers it
-/// takes nothing but its sizes from there.
+/// The new source after writing `value` to a view of it. `source` is the previous one; if the view covers it, only
+/// its shape is used.
 pub(crate) fn write(
     view: &View,
     source: &MappedValue<'_>,
@@ -623,7 +623,7 @@ pub(crate) fn write(
             let Meta::Tensor(part_meta) = editor.value(value).meta.clone() else {
                 return Ok(value);
             };
-            // The other part stays; both are put together as pairs are.
+            // The other part is kept, and both are joined.
             let (own, other) = if *part == 0 { ("real", "imag") } else { ("imag", "real") };
             let kept = contiguous(&part_meta, part_meta.dtype, plain.sizes.clone());
             let kept = Meta::Tensor(kept);

@@ -1,8 +1,9 @@
-//! Batch dimensions that `vmap` hides become dimensions.
+//! Turns batch dimensions hidden by `vmap` into regular dimensions.
 //!
-//! An exported `vmap` is its function's calls on one element of the batch, between markers: `_add_batch_dim(x, 0, 1)`
-//! hides dimension 0 of `x` as level 1, `_remove_batch_dim(y, 1, n, 0)` shows it again. Here a value with hidden levels
-//! is a tensor that has them in front, in order, and each call becomes one on such tensors:
+//! An exported `vmap` contains its function's calls on a single batch element between markers: `_add_batch_dim(x, 0,
+//! 1)` hides dimension 0 of `x` as level 1, and `_remove_batch_dim(y, 1, n, 0)` restores it. Here a value with
+//! hidden levels is a tensor that has them as leading dimensions, in order, and each call is rewritten for such
+//! tensors:
 //!
 //! ```text
 //! a = _add_batch_dim(i, 0, 1)            a: i        [n]
@@ -24,10 +25,10 @@ use crate::error::Error;
 use crate::meta::contiguous;
 use crate::view::{size_arguments, wrap};
 
-/// The module of the markers.
+/// Module of the markers.
 const MARKERS: &str = "torch._functorch.predispatch.";
 
-/// Parameters that are dimensions.
+/// Parameters that contain dimensions.
 const DIMENSIONS: [&str; 7] = ["dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim"];
 
 pub(crate) fn unhide(program: &mut ExportedProgram, schemas: &mut Schemas) -> Result<(), Error> {
@@ -76,12 +77,12 @@ struct Level {
     size: Size,
 }
 
-/// A value with hidden dimensions, which the new graph has in front.
+/// A value with hidden dimensions, which are leading dimensions in the new graph.
 #[derive(Clone)]
 struct BatchedValue {
     value: ValueId,
     levels: Vec<Level>,
-    /// The type without them.
+    /// The type without hidden dimensions.
     meta: TensorMeta,
 }
 
@@ -130,7 +131,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Puts what was shown again in an argument of a call that has nothing hidden.
+    /// Replaces values in an argument of a call without hidden dimensions.
     fn show_in(&self, argument: &mut Argument) -> Result<(), Error> {
         argument.try_map_values(&mut |id| {
             Ok(Argument::Value(match self.hidden.get(&id) {
@@ -145,7 +146,7 @@ impl State<'_> {
         })
     }
 
-    /// A value of the old graph as one with hidden dimensions, none maybe.
+    /// A value of the old graph with its hidden dimensions, if any.
     fn look(&self, argument: &Argument) -> Option<BatchedValue> {
         let Argument::Value(id) = argument else { return None };
         if let Some(hidden) = self.hidden.get(id) {
@@ -217,7 +218,7 @@ impl State<'_> {
         let dim = wrap(*dim, tensor.meta.sizes.len() + 1)?;
         let count = tensor.levels.len();
         let Some(place) = tensor.levels.iter().position(|level| level.number == *number) else {
-            // Nothing depended on the level: all elements of the batch are equal.
+            // No value depends on the level, so all batch elements are equal.
             let at = count + dim;
             let mut sizes = physical(&tensor);
             sizes.insert(at, Size::Fixed(1));
@@ -266,7 +267,7 @@ impl State<'_> {
         self.editor.call(("permute", "default"), given, "batch", meta, origin)
     }
 
-    /// The value with a dimension for each of these levels, of size 1 where it has none, and of this rank behind them.
+    /// Reshapes a value to have all these levels, with size 1 for missing ones, followed by `rank` dimensions.
     fn aligned(
         &mut self,
         tensor: &BatchedValue,
@@ -276,7 +277,7 @@ impl State<'_> {
     ) -> Result<ValueId, Error> {
         let own = tensor.meta.sizes.len();
         if tensor.levels.is_empty() || tensor.levels == levels && own >= rank {
-            // What is missing in front is broadcast.
+            // Missing leading dimensions are broadcast.
             return Ok(tensor.value);
         }
         let mut sizes = Vec::new();
@@ -295,7 +296,7 @@ impl State<'_> {
             let meta = self.typed(&tensor.meta, sizes);
             return self.editor.call(("view", "default"), given, "batch", meta, origin);
         }
-        // Dimensions of size 1, one by one, where the old ones are not yet in their place.
+        // Inserts unit dimensions one by one where the existing dimensions do not match.
         let mut value = tensor.value;
         let mut have = physical(tensor);
         for at in 0..sizes.len() {
@@ -385,7 +386,7 @@ impl State<'_> {
         self.results(node, &levels)
     }
 
-    /// Writes a node whose results have these levels.
+    /// Emits a node whose results have these levels.
     fn results(&mut self, node: Node, levels: &[Level]) -> Result<(), Error> {
         let results: Vec<ValueId> = node.defined().collect();
         for result in results {
@@ -400,7 +401,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Tensor arguments that broadcast against one another.
+    /// Rewrites tensor arguments that broadcast against each other.
     fn broadcast(&mut self, node: &mut Node, levels: &[Level]) -> Result<(), Error> {
         let result = node.defined().next().map(|id| self.editor.value(id).meta.clone());
         let Some(Meta::Tensor(result)) = result else { return Ok(()) };
@@ -408,7 +409,8 @@ impl State<'_> {
         for index in 0..node.arguments.len() {
             let Some(tensor) = self.look(&node.arguments[index]) else { continue };
             let mut value = self.aligned(&tensor, levels, rank, &node.origin)?;
-            // A tensor without dimensions gives way to others when types are promoted; it has some now.
+            // A scalar tensor has lower priority in type promotion. With hidden dimensions it would not, so it is
+            // cast first.
             let bare = tensor.meta.sizes.is_empty() && !tensor.levels.is_empty() && rank > 0;
             let float = |dtype| coremill_pt2::promotion::is_float(dtype);
             if bare
@@ -435,7 +437,7 @@ impl State<'_> {
         self.editor.call(("to", "dtype"), given, "batch", meta, origin)
     }
 
-    /// A reduction of everything is one of all dimensions that are not hidden.
+    /// Turns a full reduction into a reduction of all dimensions that are not hidden.
     fn whole(&mut self, node: &mut Node, first: &BatchedValue, name: &str) -> Result<(), Error> {
         let (name, overload) = match name {
             "sum" => ("sum", "dim_IntList"),
@@ -466,7 +468,7 @@ impl State<'_> {
             });
         }
         if first.meta.sizes.is_empty() {
-            // No dimension means all of them to these operators; a reduction of one element is another matter.
+            // These operators take an empty list as all dimensions, so a scalar cannot be reduced this way.
             return Err(refused(node));
         }
         node.arguments = arguments;
@@ -479,7 +481,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Calls that are given the sizes of their result.
+    /// Rewrites calls with an argument for the sizes of their result.
     fn sized(&mut self, node: &mut Node, first: &BatchedValue, name: &str) -> Result<(), Error> {
         let Some(Argument::List(sizes)) = node.arguments.get(1).cloned() else {
             return Err(refused(node));
@@ -503,7 +505,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Tensors that are put together need the same hidden dimensions.
+    /// Gives tensors to be joined the same hidden dimensions.
     fn joined(
         &mut self,
         node: &mut Node,
@@ -523,7 +525,7 @@ impl State<'_> {
                 let wanted_arguments =
                     size_arguments(&wanted, like.value, &mut self.editor, &origin)?;
                 let Argument::List(mut arguments) = wanted_arguments else { return Ok(()) };
-                // What has no hidden dimension gets them in front.
+                // Prepends the hidden dimensions to a tensor without any.
                 arguments.extend(std::iter::repeat_n(Argument::Int(-1), rank));
                 let mut sizes = wanted;
                 sizes.extend(tensor.meta.sizes.iter().cloned());
@@ -538,8 +540,8 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Indexing by tensors. Hidden dimensions of the indices are dimensions of the index; those of what is indexed are
-    /// indexed by their own numbers.
+    /// Indexing by tensors. Hidden dimensions of the indices become index dimensions. Hidden dimensions of the
+    /// indexed tensor are indexed by counters.
     fn index(&mut self, mut node: Node, levels: &[Level]) -> Result<(), Error> {
         let origin = node.origin.clone();
         let (Some(source), Some(Argument::List(indices))) =
@@ -583,7 +585,7 @@ impl State<'_> {
                 None => index.clone(),
             });
         }
-        // Labels of the dimensions: those of the index, then those of what is indexed.
+        // Labels of the dimensions: first the index dimensions, then those of the indexed tensor.
         let dimensions = |used: &[bool], from: usize, total: usize| -> Vec<usize> {
             let front: Vec<usize> = (0..levels.len() + rank).collect();
             let own = |at: usize| 1000 + at;
@@ -605,7 +607,7 @@ impl State<'_> {
         let own_rank = source.meta.sizes.len();
         let found: Vec<usize> = dimensions(&all_used, 0, count + own_rank);
         let mut wanted = dimensions(&used, count, own_rank);
-        // Hidden dimensions come first, whatever the index does to the others.
+        // Hidden dimensions come first, independent of the index.
         wanted.retain(|label| *label >= levels.len());
         wanted.splice(0..0, 0..levels.len());
         let order: Option<Vec<usize>> =
@@ -648,7 +650,7 @@ fn physical(tensor: &BatchedValue) -> Vec<Size> {
     levels.chain(tensor.meta.sizes.iter().cloned()).collect()
 }
 
-/// The levels of all tensors, in order.
+/// The levels of all tensors, sorted.
 fn union(tensors: &[BatchedValue]) -> Vec<Level> {
     let mut levels: Vec<Level> = Vec::new();
     for level in tensors.iter().flat_map(|tensor| &tensor.levels) {
@@ -660,7 +662,7 @@ fn union(tensors: &[BatchedValue]) -> Vec<Level> {
     levels
 }
 
-/// Counts the dimensions that a call names behind the hidden ones.
+/// Shifts dimension arguments by the number of hidden dimensions.
 fn shift(node: &mut Node, rank: usize, hidden: usize) -> Result<(), Error> {
     let Some(schema) = node.schema.clone() else { return Ok(()) };
     for (parameter, argument) in schema.arguments.iter().zip(&mut node.arguments) {

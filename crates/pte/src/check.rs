@@ -1,4 +1,4 @@
-//! What must hold of a program, whether it was read or is to be written.
+//! Validation of programs that were read or are to be written.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::program::{
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Checks that everything that is referred to is there and of the right kind, so that nobody has to do so later.
+/// Checks that all references are valid and of the right kind, so that later code can rely on it.
 pub(crate) fn check(program: &Program) -> Result<()> {
     let mut names = BTreeSet::new();
     for plan in &program.plans {
@@ -75,7 +75,7 @@ fn instruction(instruction: &Instruction, chain: &Chain, plan: &ExecutionPlan) -
         Instruction::Move { from, to } => known([from, to], plan),
         Instruction::JumpFalse { condition, target } => {
             known([condition], plan)?;
-            // One past the last ends the chain.
+            // One past the last instruction ends the chain.
             refer(*target, chain.instructions.len() + 1, "instruction")
         }
         Instruction::Free(value) => known([value], plan),
@@ -117,7 +117,7 @@ fn value(value: &Value, index: usize, plan: &ExecutionPlan, program: &Program) -
     }
 }
 
-/// Checks what says how a tensor's elements lie, and gives the bytes that they take.
+/// Checks type, sizes and dimension order of a tensor, and returns its size in bytes.
 pub(crate) fn shape(scalar_type: ScalarType, sizes: &[i32], dim_order: &[u8]) -> Result<u64> {
     let rank = sizes.len();
     if rank > limits::RANK {
@@ -167,7 +167,7 @@ fn place(place: Place, tensor: &Tensor, length: u64, plan: &ExecutionPlan) -> Re
     let Place { arena, offset } = place;
     refer(arena, plan.arenas.len(), "arena")?;
     let size = plan.arenas[arena as usize];
-    // Without a bound the sizes say nothing.
+    // Sizes of unbounded tensors are not meaningful.
     let length = if tensor.dynamism == ShapeDynamism::Unbound { 0 } else { length };
     if offset.checked_add(length).is_some_and(|end| end <= size) {
         return Ok(());

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use coremill_tensor::{Buffer, ByteSource};
 
-/// What comparing two runs of bytes looks at in a step.
+/// Number of bytes compared per step.
 const COMPARED: usize = 1 << 16;
 
-/// A run of bytes in parts that lie one after the other: what a delegate is given is put together of
-/// mapped weights, computed ones and JSON, and never lies in memory as a whole.
+/// Bytes composed of consecutive parts. A delegate's payload, for example, consists of mapped weights, computed
+/// weights and JSON, and is never in memory as a whole.
 ///
-/// Clones share their parts. What a file was read into has one part.
+/// Clones share their parts. Data read from a file has a single part.
 #[derive(Clone, Default)]
 pub struct ByteRope {
     parts: Vec<Buffer>,
-    /// Where each part ends.
+    /// End offset of each part.
     ends: Vec<usize>,
 }
 
 impl ByteRope {
-    /// No bytes.
+    /// An empty rope.
     pub fn new() -> ByteRope {
         ByteRope::default()
     }
@@ -28,7 +28,7 @@ impl ByteRope {
     /// Appends bytes.
     ///
     /// # Panics
-    /// Where all together would be more than memory can address.
+    /// If the total length exceeds the address space.
     pub fn push(&mut self, part: impl Into<Buffer>) {
         let part = part.into();
         if part.is_empty() {
@@ -39,14 +39,14 @@ impl ByteRope {
         self.parts.push(part);
     }
 
-    /// Appends all parts of other data.
+    /// Appends all parts of another rope.
     pub fn append(&mut self, other: &ByteRope) {
         for part in &other.parts {
             self.push(part.clone());
         }
     }
 
-    /// The number of bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -56,12 +56,12 @@ impl ByteRope {
         self.parts.is_empty()
     }
 
-    /// The parts, none of them empty.
+    /// The parts, none of which is empty.
     pub fn parts(&self) -> &[Buffer] {
         &self.parts
     }
 
-    /// The bytes in a range, which share their owners with these; none if the range does not lie within.
+    /// A range of the bytes, shared with this rope; `None` if out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<ByteRope> {
         if range.start > range.end || range.end > self.len() {
             return None;
@@ -75,7 +75,7 @@ impl ByteRope {
         Some(slice)
     }
 
-    /// All bytes as one buffer. Several parts are not copied: they are joined whenever somebody reads.
+    /// All bytes as one buffer. Several parts are not copied, but joined on each read.
     pub fn to_buffer(&self) -> Buffer {
         match self.parts.as_slice() {
             [] => Buffer::from(Vec::new()),
@@ -84,7 +84,7 @@ impl ByteRope {
         }
     }
 
-    /// Copies a part of the bytes into `target`.
+    /// Copies bytes from `offset` into `target`.
     pub fn read_at(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
         let end = offset.checked_add(target.len()).filter(|end| *end <= self.len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -96,10 +96,10 @@ impl ByteRope {
         })
     }
 
-    /// Calls `visit` with the bytes in turn, in windows of at most `size` bytes.
+    /// Calls `visit` with consecutive windows of at most `size` bytes.
     ///
     /// # Panics
-    /// Where the size is 0.
+    /// If `size` is 0.
     pub fn for_each_window(
         &self,
         size: usize,
@@ -108,7 +108,7 @@ impl ByteRope {
         self.parts.iter().try_for_each(|part| part.for_each_window(0..part.len(), size, visit))
     }
 
-    /// Calls `visit` with every part that the range touches, and the range within the part.
+    /// Calls `visit` with every part that overlaps the range, and the overlap within the part.
     fn for_each_part(
         &self,
         range: Range<usize>,
@@ -163,7 +163,7 @@ impl FromIterator<Buffer> for ByteRope {
 }
 
 impl PartialEq for ByteRope {
-    /// Compares the bytes, however they are parted. Bytes that cannot be read equal none.
+    /// Compares contents, independent of the division into parts. Unreadable bytes are not equal to anything.
     fn eq(&self, other: &ByteRope) -> bool {
         if self.len() != other.len() {
             return false;

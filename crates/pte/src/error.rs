@@ -24,15 +24,15 @@ struct Location {
 pub enum ErrorKind {
     /// The file system failed.
     Io,
-    /// The file is none of this format.
+    /// The file has another format.
     OtherFormat,
-    /// The bytes do not follow their format: cut short, altered, or made to harm.
+    /// The data is malformed: truncated, corrupted or malicious.
     Malformed,
-    /// The bytes may be right, but this version does not read them.
+    /// The data may be valid, but this version does not support it.
     Unsupported,
-    /// One of [`limits`](crate::limits) was passed.
+    /// One of the [`limits`](crate::limits) was exceeded.
     Limit,
-    /// What is in memory has no form in the file.
+    /// The data in memory cannot be represented in the file format.
     Unwritable,
 }
 
@@ -59,13 +59,13 @@ impl Error {
         error
     }
 
-    /// States the byte, unless a more exact one is stated already.
+    /// Sets the byte offset, unless a more exact one is set.
     pub(crate) fn at(mut self, offset: u64) -> Error {
         self.0.detail.location.offset.get_or_insert(offset);
         self
     }
 
-    /// States what encloses the place stated so far.
+    /// Adds the enclosing part to the location.
     pub(crate) fn within(mut self, place: impl Into<String>) -> Error {
         self.0.detail.location.parts.push(place.into());
         self
@@ -86,17 +86,17 @@ impl Error {
         self.0.kind
     }
 
-    /// Description of the fault, without its location.
+    /// Description of the error, without its location.
     pub fn message(&self) -> &str {
         &self.0.detail.message
     }
 
-    /// The byte of the file at which the fault lies.
+    /// Byte offset in the file.
     pub fn offset(&self) -> Option<u64> {
         self.0.detail.location.offset
     }
 
-    /// The part of the program at which the fault lies.
+    /// Location within the program.
     pub fn location(&self) -> Option<String> {
         let places: Vec<&str> =
             self.0.detail.location.parts.iter().rev().map(String::as_str).collect();
@@ -138,7 +138,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Text out of a file, fit for a message.
+/// Escapes and truncates text from a file for a message.
 pub(crate) fn escape_truncated(text: &str) -> String {
     coremill_io::escape_truncated(text, 80)
 }

@@ -1,4 +1,4 @@
-//! External data: `.ptd` files, in which tensors lie that a program refers to by name.
+//! External data: `.ptd` files with tensors that a program refers to by name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,67 +15,67 @@ use crate::segments::{self, SEGMENT_ALIGNMENT, Segments, UsedSegments, WriteOpti
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What every file begins with, behind the offset of its root table.
+/// File identifier, which follows the offset of the root table.
 const IDENTIFIER: [u8; 4] = *b"FT01";
 
-/// What the header behind it begins with.
+/// Signature of the header, which follows the identifier.
 const HEADER_MAGIC: [u8; 4] = *b"FH01";
 
-/// The bytes of the header, its magic included.
+/// Size of the header, including its signature.
 const HEADER_BYTES: usize = 40;
 
-/// What the length of the tables is a multiple of.
+/// Alignment of the end of the tables.
 const TABLE_ALIGNMENT: usize = 16;
 
-/// A file of named bytes.
+/// A file of named data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExternalData {
-    /// The version of the schema; every file so far says 0.
+    /// Schema version; always 0 so far.
     pub version: u32,
-    /// The bytes, each with a name.
+    /// Named data.
     pub entries: Vec<ExternalEntry>,
-    /// Segments of the file that nothing known refers to.
+    /// Unreferenced segments of the file.
     pub other_segments: Vec<ByteRope>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
-/// Bytes with a name.
+/// Named data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExternalEntry {
-    /// The name, which no two have.
+    /// Unique name.
     pub key: String,
     /// The bytes.
     pub data: ByteRope,
-    /// What they are, if they are a tensor.
+    /// Layout of a tensor; `None` for other data.
     pub layout: Option<TensorLayout>,
-    /// Bytes to whose multiple the data is aligned in the file, a power of two. The file does not say so; what was
-    /// read has 1. The least is that of segments, 128, in any case.
+    /// Alignment in the file, a power of two. It is not stored in the file, so it is 1 after reading. Segments are
+    /// aligned to at least 128 in any case.
     pub alignment: u32,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
-/// What a tensor's bytes are.
+/// Layout of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorLayout {
-    /// The type of the elements.
+    /// Element type.
     pub scalar_type: ScalarType,
-    /// The dimensions.
+    /// Sizes of the dimensions.
     pub sizes: Vec<i32>,
-    /// The dimensions in the order in which they lie in memory, the outermost first.
+    /// Dimensions in memory order, outermost first.
     pub dim_order: Vec<u8>,
 }
 
 impl ExternalData {
-    /// Reads a file. The bytes stay in it; it must not be shortened while they are in memory.
+    /// Reads a file. The data is mapped; the file must not be truncated while it is in use.
     pub fn read(path: &Path) -> Result<ExternalData> {
         let mapped = Buffer::map(path);
         let mapped = mapped.map_err(|error| Error::io(format!("map {}", path.display()), error))?;
         ExternalData::from_buffer(&mapped)
     }
 
-    /// Reads a file that is in memory or mapped.
+    /// Parses a file in memory or mapped.
     pub fn from_buffer(file: &Buffer) -> Result<ExternalData> {
         let whole = file.as_bytes();
         if whole.get(4..8) != Some(&IDENTIFIER) {
@@ -90,17 +90,17 @@ impl ExternalData {
         Ok(data)
     }
 
-    /// The bytes of a name.
+    /// The entry with a name.
     pub fn get(&self, key: &str) -> Option<&ExternalEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// Writes a file, replacing one that is there in one step. Its bytes depend on the data alone.
+    /// Writes a file atomically, replacing an existing one. Output is deterministic.
     pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
         segments::write(path, &self.to_data()?, options)
     }
 
-    /// The bytes of the file, of which those that have names are not copied.
+    /// Serializes the file without copying the named data.
     pub fn to_data(&self) -> Result<ByteRope> {
         check(self).map_err(|error| error.with_kind(ErrorKind::Unwritable))?;
         let mut segments = Segments::default();
@@ -111,9 +111,9 @@ impl ExternalData {
         let bytes = builder.finish(root, IDENTIFIER, &header, TABLE_ALIGNMENT);
         let mut bytes = bytes.ok_or_else(too_large)?;
         let size = bytes.len() as u64;
-        // Here the size of the tables is that from where they begin, which is behind the header.
+        // This size of the tables starts after the header.
         let start = 8 + HEADER_BYTES as u64;
-        // Nothing lies behind the tables of a file without bytes.
+        // A file without data has no segments after the tables.
         let base = match segments.len() {
             0 => 0,
             _ => size.next_multiple_of(SEGMENT_ALIGNMENT),
@@ -129,7 +129,7 @@ impl ExternalData {
     }
 }
 
-/// Where the tables end, and where the segments begin.
+/// End of the tables, and start of the segments.
 fn header(file: &[u8]) -> Result<(u64, Option<u64>)> {
     let header =
         file.get(8..8 + HEADER_BYTES).and_then(|header| header.first_chunk::<HEADER_BYTES>());
@@ -202,7 +202,7 @@ fn layout(table: &Table<'_>) -> Result<TensorLayout> {
     })
 }
 
-/// What must hold, whether it was read or is to be written.
+/// Validates data that was read or is to be written.
 fn check(data: &ExternalData) -> Result<()> {
     let mut keys = BTreeSet::new();
     for entry in &data.entries {

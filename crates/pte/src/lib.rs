@@ -1,18 +1,17 @@
-//! ExecuTorch programs: the `.pte` files that apps ship.
+//! ExecuTorch programs (`.pte` files).
 //!
-//! A file begins with tables in the FlatBuffers format, which say what the program does; behind them lie segments
-//! of bytes: constants, and what delegates are given. [`read`](read()) maps a file, checks all of its tables, and
-//! leaves the segments where they are. [`write`](write()) puts a file in place in one step; the same program
-//! always gives the same bytes.
+//! A file starts with FlatBuffers tables that define the program, followed by segments of data: constants and
+//! payloads of delegates. [`read`](read()) maps a file and checks all tables; segments are not copied.
+//! [`write`](write()) replaces a file atomically. Output is deterministic.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`program`] | what a program says: methods, their values and instructions, constants, delegates |
-//! | `data` | [`ByteRope`]: bytes in parts, of which none is copied together |
-//! | `read`, `write` | files and programs |
-//! | [`coreml`] | the models that Core ML's delegates are given |
-//! | `external` | [`ExternalData`]: `.ptd` files of tensors that programs refer to by name |
-//! | [`limits`] | what readers refuse as too much |
+//! | [`program`] | the program: methods, their values and instructions, constants, delegates |
+//! | `data` | [`ByteRope`]: bytes composed of parts without a copy |
+//! | `read`, `write` | readers and writers of files |
+//! | [`coreml`] | payloads of Core ML delegates |
+//! | `external` | [`ExternalData`]: `.ptd` files of named tensors |
+//! | [`limits`] | limits of the readers |
 //!
 //! ```
 //! use coremill_pte::program::{ExecutionPlan, Program, ScalarType, Tensor, Placement, Value, ValueId};

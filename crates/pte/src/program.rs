@@ -1,11 +1,11 @@
-//! What an ExecuTorch program says.
+//! Data model of ExecuTorch programs.
 //!
-//! A [`Program`] has a [`ExecutionPlan`] for each method. A plan is a list of values and chains of instructions
-//! that call kernels and delegates on them; everything refers to values by [`ValueId`], the place in the
-//! plan's list. Tensors that the plan computes lie in arenas whose sizes are known beforehand; constants lie
-//! in the program and are shared by its methods.
+//! A [`Program`] has an [`ExecutionPlan`] per method. A plan contains a list of values, and chains of instructions
+//! that call kernels and delegates. All references to values are [`ValueId`]s, indices into the plan's list.
+//! Computed tensors are stored in arenas of planned size. Constants are stored in the program and shared by its
+//! methods.
 //!
-//! Where the file counts from 1, because 0 stands for "none", the ids here count from 0.
+//! Ids here start at 0, also where the file starts at 1 to use 0 for "none".
 
 use std::fmt;
 
@@ -13,74 +13,74 @@ use coremill_tensor::DType;
 
 use crate::ByteRope;
 
-/// A whole file.
+/// A program file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// The version of the schema; every file so far says 0.
+    /// Schema version; always 0 so far.
     pub version: u32,
     /// The methods.
     pub plans: Vec<ExecutionPlan>,
-    /// The bytes of constant tensors, elements one after the other in the tensor's dimension order.
+    /// Data of constant tensors, in the tensor's dimension order.
     pub constants: Vec<ByteRope>,
-    /// The bytes that tensors have before the first run, as [`Program::constants`].
+    /// Initial data of mutable tensors, in the same format as [`Program::constants`].
     pub mutable_data: Vec<ByteRope>,
-    /// What delegates are given. Several delegates may be given the same.
+    /// Payloads of delegates. Several delegates may share one.
     pub delegate_data: Vec<ByteRope>,
-    /// What delegates look up by name.
+    /// Data that delegates look up by name.
     pub named_data: Vec<NamedData>,
-    /// Segments of the file that nothing known refers to.
+    /// Unreferenced segments of the file.
     pub other_segments: Vec<ByteRope>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
-/// Bytes with a name.
+/// Named data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedData {
-    /// The name. Of two of the same name, the runtime finds the first.
+    /// Name. If several entries have the same name, the runtime uses the first.
     pub key: String,
     /// The bytes.
     pub data: ByteRope,
-    /// Bytes to whose multiple the data is aligned in the file, a power of two. The file does not say so; what
-    /// was read has 1. The least is that of segments, 128, in any case.
+    /// Alignment in the file, a power of two. It is not stored in the file, so it is 1 after reading. Segments are
+    /// aligned to at least 128 in any case.
     pub alignment: u32,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
 /// A method.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutionPlan {
-    /// The name, `forward` for most.
+    /// Name, mostly `forward`.
     pub name: String,
-    /// How inputs and outputs are nested in Python.
+    /// Nesting of inputs and outputs in Python.
     pub container: Option<ContainerMetadata>,
-    /// Everything that instructions speak of.
+    /// Values used by instructions.
     pub values: Vec<Value>,
-    /// The values that callers give, in order.
+    /// Input values, in order.
     pub inputs: Vec<ValueId>,
-    /// The values that callers get, in order.
+    /// Output values, in order.
     pub outputs: Vec<ValueId>,
-    /// What to do. The runtime performs one chain after the other.
+    /// Instruction chains, executed in order.
     pub chains: Vec<Chain>,
-    /// The kernels that are called.
+    /// Kernels used.
     pub operators: Vec<Operator>,
-    /// The delegates that are called.
+    /// Delegates used.
     pub delegates: Vec<Delegate>,
-    /// The bytes of each arena; [`Place::arena`] is an index here.
+    /// Size of each arena in bytes, indexed by [`Place::arena`].
     pub arenas: Vec<u64>,
-    /// Arenas that do not lie in the processor's memory.
+    /// Arenas that are not in CPU memory.
     pub arena_devices: Vec<ArenaDevice>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
-/// Which value of a plan: an index of [`ExecutionPlan::values`].
+/// Identifier of a value: an index of [`ExecutionPlan::values`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
 impl ValueId {
-    /// The place in the plan's list.
+    /// Index in the plan's list.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -92,67 +92,67 @@ impl fmt::Display for ValueId {
     }
 }
 
-/// How inputs and outputs are nested in Python: the JSON of PyTorch's tree specifications, as text.
+/// Nesting of inputs and outputs in Python, as JSON of PyTorch's tree specifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerMetadata {
-    /// Of the inputs: a tuple of positional arguments and a dictionary of others.
+    /// Inputs: a tuple of positional arguments and a dictionary of keyword arguments.
     pub inputs: Option<String>,
-    /// Of the outputs.
+    /// Outputs.
     pub outputs: Option<String>,
 }
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing: an optional argument that is left out.
+    /// No value: an omitted optional argument.
     Null,
-    /// An integer. It can be written at run time, as sizes of tensors are.
+    /// An integer. It may be written at run time, for example a size.
     Int(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A float.
     Double(f64),
-    /// Text.
+    /// A string.
     String(String),
     /// A tensor.
     Tensor(Tensor),
-    /// Integers, each a value of its own, [`Value::Int`].
+    /// Integers, each of which is a [`Value::Int`].
     IntList(Vec<ValueId>),
     /// Floats.
     DoubleList(Vec<f64>),
-    /// Truth values.
+    /// Booleans.
     BoolList(Vec<bool>),
-    /// Tensors, which stand before the list.
+    /// Tensors, which precede the list.
     TensorList(Vec<ValueId>),
-    /// Tensors or nothing. A value may be [`Value::Null`], too.
+    /// Optional tensors. An entry may also be [`Value::Null`].
     OptionalTensorList(Vec<Option<ValueId>>),
 }
 
 /// A tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// The type of the elements.
+    /// Element type.
     pub scalar_type: ScalarType,
-    /// The dimensions; for [`ShapeDynamism::Bound`] the largest that they become.
+    /// Sizes of the dimensions; for [`ShapeDynamism::Bound`] the maximum sizes.
     pub sizes: Vec<i32>,
-    /// The dimensions in the order in which they lie in memory, the outermost first: 0, 1, 2, … when contiguous.
+    /// Dimensions in memory order, outermost first: 0, 1, 2, … for a contiguous tensor.
     pub dim_order: Vec<u8>,
-    /// Whether the sizes change from run to run.
+    /// Whether sizes vary between runs.
     pub dynamism: ShapeDynamism,
-    /// Where the elements lie.
+    /// Location of the elements.
     pub placement: Placement,
-    /// What the tensor is called in the model, `layers.0.weight` for instance; external data goes by it.
+    /// Name in the model, such as `layers.0.weight`; identifies external data.
     pub name: Option<String>,
-    /// The device in whose memory it lies.
+    /// Device whose memory contains the tensor.
     pub device: Device,
-    /// Whether training changes it.
+    /// Whether training updates the tensor.
     pub requires_grad: bool,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
 impl Tensor {
-    /// A contiguous tensor of fixed shape, without a name.
+    /// A contiguous static tensor without a name.
     pub fn new(scalar_type: ScalarType, sizes: Vec<i32>, placement: Placement) -> Tensor {
         Tensor {
             scalar_type,
@@ -167,147 +167,147 @@ impl Tensor {
         }
     }
 
-    /// The bytes of all elements, for the largest sizes; none where that is not a number of bytes.
+    /// Size in bytes for the maximum shape; `None` on overflow.
     pub fn byte_length(&self) -> Option<u64> {
         byte_length(self.scalar_type, &self.sizes)
     }
 }
 
-/// The bytes of the elements of a tensor; none where that is not a number of bytes.
+/// Size of a tensor in bytes; `None` on overflow.
 pub(crate) fn byte_length(scalar_type: ScalarType, sizes: &[i32]) -> Option<u64> {
     sizes.iter().try_fold(scalar_type.bytes(), |product, size| {
         product.checked_mul(u64::try_from(*size).ok()?)
     })
 }
 
-/// Whether the sizes of a tensor change.
+/// Variability of a tensor's sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShapeDynamism {
-    /// They do not.
+    /// Constant.
     #[default]
     Static,
-    /// They do, up to the sizes that are stated.
+    /// Variable, up to the stated sizes.
     Bound,
-    /// They do, without a bound. ExecuTorch's runtime does not take such tensors.
+    /// Unbounded. ExecuTorch's runtime does not support such tensors.
     Unbound,
 }
 
-/// Where the elements of a tensor lie.
+/// Location of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Nowhere before the run: the caller or a kernel says where.
+    /// Unspecified: set at run time by the caller or a kernel.
     GivenAtRunTime,
-    /// In the program: an index of [`Program::constants`].
+    /// A constant of the program: an index of [`Program::constants`].
     Constant(u32),
-    /// In an arena; what lies there at first is not defined.
+    /// In an arena, with undefined initial contents.
     Planned(Place),
-    /// In an arena, where some bytes are put when the method is loaded: an index of [`Program::mutable_data`].
+    /// In an arena, with initial contents.
     Initialized {
-        /// The bytes.
+        /// Initial data: an index of [`Program::mutable_data`].
         initial: u32,
-        /// Where they are put.
+        /// Location in the arena.
         place: Place,
     },
-    /// In a file of its own, by [`Tensor::name`]: where it was loaded to, or copied into an arena.
+    /// In an external file, identified by [`Tensor::name`]: used in place or copied to an arena.
     External(Option<Place>),
 }
 
-/// A place in an arena of a plan.
+/// A location in an arena of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Which arena: an index of [`ExecutionPlan::arenas`].
+    /// Index of [`ExecutionPlan::arenas`].
     pub arena: u32,
-    /// The first byte.
+    /// Byte offset.
     pub offset: u64,
 }
 
-/// A device: the kind, and which one of them.
+/// A device: kind and index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
-    /// The processor is 0, CUDA is 1.
+    /// 0 for CPU, 1 for CUDA.
     pub kind: i8,
-    /// Which one of them.
+    /// Index among the devices of this kind.
     pub index: i8,
 }
 
-/// An arena that lies in the memory of a device.
+/// An arena in device memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaDevice {
-    /// The number by which the file knows the arena, which is that of [`ExecutionPlan::arenas`] plus 1.
+    /// Number of the arena in the file: its index in [`ExecutionPlan::arenas`] plus 1.
     pub buffer: i32,
-    /// Where it lies.
+    /// Device whose memory contains the arena.
     pub device: Device,
 }
 
-/// Instructions, one after the other.
+/// A sequence of instructions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chain {
-    /// The values that come from outside. Writers leave them out.
+    /// Input values. Writers leave this empty.
     pub inputs: Vec<ValueId>,
-    /// The values that go outside. Writers leave them out.
+    /// Output values. Writers leave this empty.
     pub outputs: Vec<ValueId>,
     /// The instructions.
     pub instructions: Vec<Instruction>,
-    /// For each instruction the lines of Python that it comes from; none if the writer did not keep them.
+    /// For each instruction, the Python stack that it comes from; `None` if not recorded.
     pub stack_traces: Option<Vec<Vec<Frame>>>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
-/// A line of Python.
+/// A frame of a Python stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The file.
+    /// File name.
     pub file: String,
-    /// The number of the line.
+    /// Line number.
     pub line: i32,
-    /// The function.
+    /// Function name.
     pub function: String,
-    /// What stands there.
+    /// Source text of the line.
     pub source: String,
 }
 
-/// What a chain does in a step.
+/// An instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// Calls a kernel.
     KernelCall {
-        /// Which: an index of [`ExecutionPlan::operators`].
+        /// Index of [`ExecutionPlan::operators`].
         operator: u32,
-        /// One value for every argument of the operator's schema, and one for what it returns.
+        /// One value per argument of the operator's schema, then the returned value.
         arguments: Vec<ValueId>,
     },
     /// Calls a delegate.
     DelegateCall {
-        /// Which: an index of [`ExecutionPlan::delegates`].
+        /// Index of [`ExecutionPlan::delegates`].
         delegate: u32,
-        /// Its inputs, then its outputs.
+        /// Inputs, then outputs.
         arguments: Vec<ValueId>,
     },
-    /// Makes a value the same as another.
+    /// Copies a value.
     Move {
-        /// The value that is taken.
+        /// Source value.
         from: ValueId,
-        /// The value that becomes the same.
+        /// Destination value.
         to: ValueId,
     },
-    /// Goes on elsewhere if a truth value is false.
+    /// Jumps if a condition is false.
     JumpFalse {
-        /// The value: a [`Value::Bool`], or a tensor of truth values.
+        /// The condition: a [`Value::Bool`], or a tensor of booleans.
         condition: ValueId,
-        /// The instruction to go on with, in the same chain; the number of instructions ends the chain.
+        /// Target index in the same chain; the number of instructions ends the chain.
         target: u32,
     },
-    /// Gives back the memory of a tensor.
+    /// Frees the memory of a tensor.
     Free(ValueId),
 }
 
 /// A kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Operator {
-    /// The name with its namespace, `aten::add` for instance.
+    /// Name with namespace, such as `aten::add`.
     pub name: String,
-    /// The overload, `out` for instance; empty for none.
+    /// Overload, such as `out`; empty for none.
     pub overload: String,
 }
 
@@ -318,60 +318,60 @@ impl fmt::Display for Operator {
     }
 }
 
-/// A part of the method that a backend runs.
+/// A part of the method that is executed by a backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delegate {
-    /// The backend, `CoreMLBackend` for instance.
+    /// Backend id, such as `CoreMLBackend`.
     pub id: String,
-    /// What it is given: an index of [`Program::delegate_data`].
+    /// Payload: an index of [`Program::delegate_data`].
     pub data: u32,
-    /// How it is to be run.
+    /// Settings for execution.
     pub compile_specs: Vec<CompileSpec>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Unknown,
 }
 
 /// A setting of a delegate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompileSpec {
-    /// The name.
+    /// Name of the setting.
     pub key: String,
-    /// The value, whose form the backend knows.
+    /// Value in a backend-specific format.
     pub value: Vec<u8>,
 }
 
-/// Fields of a table that are newer than this crate, in the order of their slots.
+/// Unknown fields of a table, in slot order.
 ///
-/// What a writer that we do not know added to the schema is kept and written again if it is a scalar; a file
-/// whose unknown fields may refer to other parts of it can be read, but is not written.
+/// Fields of a newer schema are kept and written again if they are scalars. A file whose unknown fields may contain
+/// offsets can be read, but not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unknown(pub Vec<UnknownField>);
 
-/// A field of a table that is newer than this crate.
+/// An unknown field of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownField {
-    /// The number of the field.
+    /// Slot number.
     pub slot: u16,
-    /// What stands in the table itself.
+    /// Bytes in the table.
     pub bytes: Vec<u8>,
-    /// Whether this may be the offset of something elsewhere in the file.
+    /// Whether the field may be an offset.
     pub may_refer: bool,
 }
 
 /// Declares the enum and the functions that list its variants.
 macro_rules! scalar_types {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $bytes:literal, $dtype:expr;)*) => {
-        /// The element types of tensors, with the numbers that PyTorch and the file have for them.
+        /// Element type of a tensor, with its number in PyTorch and in the file.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ScalarType {
             $($(#[$doc])* $variant = $number,)*
         }
 
         impl ScalarType {
-            /// Every type.
+            /// All types.
             pub const ALL: &[ScalarType] = &[$(ScalarType::$variant,)*];
 
-            /// The type with a number.
+            /// The type with a given number.
             pub fn from_number(number: i8) -> Option<ScalarType> {
                 match number {
                     $($number => Some(ScalarType::$variant),)*
@@ -379,19 +379,19 @@ macro_rules! scalar_types {
                 }
             }
 
-            /// The type that Core ML has a name for, if there is one.
+            /// The type equivalent to a Core ML type, if there is one.
             pub fn of(dtype: DType) -> Option<ScalarType> {
                 ScalarType::ALL.iter().copied().find(|found| found.dtype() == Some(dtype))
             }
 
-            /// The bytes of an element.
+            /// Size of an element in bytes.
             pub fn bytes(self) -> u64 {
                 match self {
                     $(ScalarType::$variant => $bytes,)*
                 }
             }
 
-            /// Core ML's name for the same type, if there is one.
+            /// The equivalent Core ML type, if there is one.
             pub fn dtype(self) -> Option<DType> {
                 match self {
                     $(ScalarType::$variant => $dtype,)*
@@ -402,56 +402,56 @@ macro_rules! scalar_types {
 }
 
 scalar_types! {
-    /// Unsigned, 8 bits.
+    /// Unsigned 8-bit integer.
     Byte = 0, 1, Some(DType::UInt8);
-    /// Signed, 8 bits.
+    /// Signed 8-bit integer.
     Char = 1, 1, Some(DType::Int8);
-    /// Signed, 16 bits.
+    /// Signed 16-bit integer.
     Short = 2, 2, Some(DType::Int16);
-    /// Signed, 32 bits.
+    /// Signed 32-bit integer.
     Int = 3, 4, Some(DType::Int32);
-    /// Signed, 64 bits.
+    /// Signed 64-bit integer.
     Long = 4, 8, Some(DType::Int64);
-    /// Float, 16 bits.
+    /// 16-bit float.
     Half = 5, 2, Some(DType::Fp16);
-    /// Float, 32 bits.
+    /// 32-bit float.
     Float = 6, 4, Some(DType::Fp32);
-    /// Float, 64 bits.
+    /// 64-bit float.
     Double = 7, 8, Some(DType::Fp64);
-    /// Complex, two floats of 16 bits.
+    /// Complex number of two 16-bit floats.
     ComplexHalf = 8, 4, None;
-    /// Complex, two floats of 32 bits.
+    /// Complex number of two 32-bit floats.
     ComplexFloat = 9, 8, None;
-    /// Complex, two floats of 64 bits.
+    /// Complex number of two 64-bit floats.
     ComplexDouble = 10, 16, None;
-    /// Truth values, a byte each.
+    /// Boolean, one byte.
     Bool = 11, 1, Some(DType::Bool);
-    /// Quantized, signed, 8 bits.
+    /// Quantized signed 8-bit integer.
     QInt8 = 12, 1, None;
-    /// Quantized, unsigned, 8 bits.
+    /// Quantized unsigned 8-bit integer.
     QUInt8 = 13, 1, None;
-    /// Quantized, signed, 32 bits.
+    /// Quantized signed 32-bit integer.
     QInt32 = 14, 4, None;
     /// The upper half of a 32-bit float.
     BFloat16 = 15, 2, Some(DType::Bf16);
-    /// Quantized, two in a byte.
+    /// Quantized 4-bit integers, two per byte.
     QUInt4x2 = 16, 1, None;
-    /// Quantized, four in a byte.
+    /// Quantized 2-bit integers, four per byte.
     QUInt2x4 = 17, 1, None;
-    /// 16 bits of any meaning.
+    /// 16 bits without interpretation.
     Bits16 = 22, 2, None;
-    /// Float, 8 bits, 5 of them exponent.
+    /// 8-bit float with 5 exponent bits.
     Float8E5M2 = 23, 1, Some(DType::Fp8E5M2);
-    /// Float, 8 bits, 4 of them exponent, no infinities.
+    /// 8-bit float with 4 exponent bits and without infinities.
     Float8E4M3Fn = 24, 1, Some(DType::Fp8E4M3Fn);
-    /// Float, 8 bits, 5 of them exponent, no negative zero.
+    /// 8-bit float with 5 exponent bits and without negative zero.
     Float8E5M2Fnuz = 25, 1, None;
-    /// Float, 8 bits, 4 of them exponent, no negative zero.
+    /// 8-bit float with 4 exponent bits and without negative zero.
     Float8E4M3Fnuz = 26, 1, None;
-    /// Unsigned, 16 bits.
+    /// Unsigned 16-bit integer.
     UInt16 = 27, 2, Some(DType::UInt16);
-    /// Unsigned, 32 bits.
+    /// Unsigned 32-bit integer.
     UInt32 = 28, 4, Some(DType::UInt32);
-    /// Unsigned, 64 bits.
+    /// Unsigned 64-bit integer.
     UInt64 = 29, 8, Some(DType::UInt64);
 }

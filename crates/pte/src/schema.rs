@@ -1,6 +1,6 @@
-//! The numbers of the fields of ExecuTorch's tables, which never change: new fields come last.
+//! Field numbers of ExecuTorch's tables. They are stable, as new fields are appended.
 
-/// Declares a module of field numbers for each table, counted from 0, and how many there are.
+/// Declares a module per table with field numbers from 0, and the number of fields.
 macro_rules! tables {
     ($($table:ident { $($field:ident)* })*) => {
         $(pub(crate) mod $table {
@@ -48,7 +48,7 @@ tables! {
     tensor_layout { SCALAR_TYPE SIZES DIM_ORDER }
 }
 
-/// What the union of an instruction holds.
+/// Types of the instruction union.
 pub(crate) mod instruction {
     pub(crate) const KERNEL_CALL: u8 = 1;
     pub(crate) const DELEGATE_CALL: u8 = 2;
@@ -57,7 +57,7 @@ pub(crate) mod instruction {
     pub(crate) const FREE: u8 = 5;
 }
 
-/// What the union of a value holds.
+/// Types of the value union.
 pub(crate) mod value {
     pub(crate) const NULL: u8 = 1;
     pub(crate) const INT: u8 = 2;
@@ -72,15 +72,15 @@ pub(crate) mod value {
     pub(crate) const OPTIONAL_TENSOR_LIST: u8 = 11;
 }
 
-/// Where a delegate's data lies.
+/// Location of a delegate's payload.
 pub(crate) mod location {
-    /// In the tables themselves.
+    /// In the tables.
     pub(crate) const INLINE: i8 = 0;
-    /// In a segment of its own.
+    /// In a segment.
     pub(crate) const SEGMENT: i8 = 1;
 }
 
-/// Where a tensor's elements lie.
+/// Location of a tensor's elements.
 pub(crate) mod tensor_location {
     pub(crate) const PROGRAM: i8 = 0;
     pub(crate) const EXTERNAL: i8 = 1;

@@ -1,4 +1,4 @@
-//! What both kinds of files have in common: tables at the beginning, and segments of bytes behind them.
+//! Common parts of both file formats: tables at the start, followed by segments.
 
 use std::fs::File;
 use std::io;
@@ -16,19 +16,19 @@ use crate::schema;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Segments begin at multiples of this, from the beginning of the file and of the first segment.
+/// Alignment of segments, relative to the start of the file and of the first segment.
 pub const SEGMENT_ALIGNMENT: u64 = 128;
 
-/// Fields beyond this are no fields that a schema could have come to have.
+/// Maximum number of a plausible field of a newer schema.
 const UNKNOWN_SLOTS: u16 = 256;
 
-/// Bytes of a field that is not known.
+/// Maximum size in bytes of an unknown field.
 const UNKNOWN_BYTES: usize = 64;
 
-/// What a thread that writes holds at a time.
+/// Buffer size of a writer thread.
 const WINDOW: usize = 1 << 20;
 
-/// Reads the segments that a table lists; each must lie in the file, behind `base`.
+/// Reads the segments listed in a table. Each must be inside the file, after `base`.
 pub(crate) fn read(
     table: &Table<'_>,
     slot: u16,
@@ -61,7 +61,7 @@ fn range(base: u64, offset: u64, size: u64) -> Option<Range<usize>> {
     Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
 }
 
-/// The bytes of the tables, where their header ends.
+/// The tables, given their length in the header.
 pub(crate) fn tables<'b>(file: &'b Buffer, length: u64) -> Result<Bytes<'b>> {
     let whole = file.as_bytes();
     let tables = usize::try_from(length).ok().and_then(|length| whole.get(..length));
@@ -71,7 +71,7 @@ pub(crate) fn tables<'b>(file: &'b Buffer, length: u64) -> Result<Bytes<'b>> {
     })
 }
 
-/// Segments on their way into a file, in order.
+/// Segments to be written, in order.
 #[derive(Default)]
 pub(crate) struct Segments {
     placed: Vec<(u64, ByteRope)>,
@@ -79,8 +79,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// Appends a segment and gives its index. One that is there already, the same bytes in the same place, is
-    /// not written again.
+    /// Adds a segment and returns its index. Data that is identical to a previous segment's, by its location in
+    /// memory, is not written again.
     pub(crate) fn add(&mut self, data: &ByteRope, alignment: u64) -> Result<u32> {
         let same = |(offset, known): &(u64, ByteRope)| {
             offset.is_multiple_of(alignment) && same_place(known, data)
@@ -101,7 +101,7 @@ impl Segments {
         Ok(index)
     }
 
-    /// The bytes from the first segment to the end of the last.
+    /// Size in bytes from the first segment to the end of the last.
     pub(crate) fn len(&self) -> u64 {
         self.end
     }
@@ -121,7 +121,7 @@ impl Segments {
         builder.vector_of_tables(&tables)
     }
 
-    /// Puts the tables and the segments behind them into one run of bytes.
+    /// Appends the segments to the tables.
     pub(crate) fn behind(self, tables: Vec<u8>) -> ByteRope {
         let base = (tables.len() as u64).next_multiple_of(SEGMENT_ALIGNMENT);
         let mut whole = ByteRope::from(tables);
@@ -134,14 +134,14 @@ impl Segments {
     }
 }
 
-/// Whether both are the same parts of the same owners.
+/// Whether both consist of the same parts in memory.
 fn same_place(left: &ByteRope, right: &ByteRope) -> bool {
     let parts = || left.parts().iter().zip(right.parts());
     left.parts().len() == right.parts().len()
         && parts().all(|(left, right)| left.identity() == right.identity())
 }
 
-/// The alignment of a segment that asks for one.
+/// Validates the alignment of a segment.
 pub(crate) fn alignment(asked: u32) -> Result<u64> {
     if !asked.is_power_of_two() {
         let message = format!("an alignment of {asked} is asked for, which is not a power of two");
@@ -151,7 +151,7 @@ pub(crate) fn alignment(asked: u32) -> Result<u64> {
 }
 
 impl Unknown {
-    /// Refuses what cannot be written again, because nobody knows what it refers to.
+    /// Rejects unknown fields that cannot be written, because they may contain offsets.
     pub(crate) fn check_writable(&self, what: &str) -> Result<()> {
         for field in &self.0 {
             let problem = if field.may_refer {
@@ -171,7 +171,7 @@ impl Unknown {
     }
 }
 
-/// Segments that were read, and which of them something refers to.
+/// Segments that were read, with a flag for each that is referenced.
 pub(crate) struct UsedSegments {
     all: Vec<ByteRope>,
     used: Vec<bool>,
@@ -191,7 +191,7 @@ impl UsedSegments {
         Ok(found)
     }
 
-    /// A segment that was got before.
+    /// A segment that was already retrieved.
     pub(crate) fn peek(&self, index: usize) -> ByteRope {
         self.all[index].clone()
     }
@@ -202,16 +202,15 @@ impl UsedSegments {
     }
 }
 
-/// How to write a file.
+/// Options for writing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Whether to wait until the file is on the disk before it is put in place, so that not even a loss of power
-    /// can leave it there in part. A writer that is killed never does, either way.
+    /// Whether to flush the file to disk before it replaces the old one, so that even a power loss cannot leave it
+    /// incomplete. A killed process never leaves an incomplete file in either case.
     pub durable: bool,
 }
 
-/// Writes a file beside its place and puts it there in one step: at any moment there is either the old one or
-/// the new one, whole.
+/// Writes a file atomically: it is written next to its destination and then renamed.
 pub(crate) fn write(path: &Path, content: &ByteRope, options: &WriteOptions) -> Result<()> {
     write_anew(path, options.durable, |file| fill(file, content))
         .map_err(|error| Error::io(format!("write {}", path.display()), error))

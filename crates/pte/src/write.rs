@@ -1,4 +1,4 @@
-//! From a [`Program`] to bytes.
+//! Writer of programs.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use crate::segments::{self, SEGMENT_ALIGNMENT, Segments, WriteOptions};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Constants begin at multiples of this, so that kernels read them where they lie.
+/// Alignment of constants, so that kernels can read them in place.
 const CONSTANT_ALIGNMENT: u64 = 16;
 
-/// What the length of the tables is a multiple of: the largest alignment that the schema asks for.
+/// Alignment of the end of the tables: the largest alignment in the schema.
 const TABLE_ALIGNMENT: usize = 16;
 
-/// Writes a program, replacing a file that is there in one step. Its bytes depend on the program alone.
+/// Writes a program atomically, replacing an existing file. Output is deterministic.
 pub fn write(path: &Path, program: &Program, options: &WriteOptions) -> Result<()> {
     segments::write(path, &to_data(program)?, options)
 }
 
-/// The bytes of a program's file, of which what the program holds is not copied.
+/// Serializes a program without copying its data.
 pub fn to_data(program: &Program) -> Result<ByteRope> {
     check(program).map_err(|error| error.with_kind(ErrorKind::Unwritable))?;
     let mut segments = Segments::default();
@@ -54,7 +54,7 @@ pub fn to_data(program: &Program) -> Result<ByteRope> {
 fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) -> Result<Offset> {
     use schema::program as slot;
     program.unknown.check_writable("the program")?;
-    // ExecuTorch's reader expects the segment of constants even where there are none.
+    // ExecuTorch's reader expects the constant segment even if it is empty.
     let constants = subsegments(&program.constants, CONSTANT_ALIGNMENT, builder, segments)?;
     let mutable = match program.mutable_data.as_slice() {
         [] => None,
@@ -99,7 +99,7 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
         );
     }
 
-    // ExecuTorch's Python reader takes absent lists for an error, its runtime empty ones for absent.
+    // ExecuTorch's Python reader rejects absent lists; its runtime treats empty ones as absent.
     let mut fields = Fields::default();
     fields.scalar(slot::VERSION, program.version);
     fields.offset(slot::PLANS, builder.vector_of_tables(&plans));
@@ -114,7 +114,7 @@ fn program(program: &Program, builder: &mut Builder, segments: &mut Segments) ->
     Ok(builder.table(fields.unknown(&program.unknown)))
 }
 
-/// Puts data one after the other into a segment. The first offset stands for "none".
+/// Concatenates data to a segment. The first offset is reserved for "none".
 fn subsegments(
     all: &[ByteRope],
     alignment: u64,
@@ -136,7 +136,7 @@ fn subsegments(
     Ok(builder.table(fields.offset(schema::subsegments::OFFSETS, offsets)))
 }
 
-/// Writes a method. `references` says where each piece of delegates' data lies.
+/// Writes a method. `references` contains the location of each payload.
 fn plan(plan: &ExecutionPlan, references: &[(i8, u32)], builder: &mut Builder) -> Result<Offset> {
     use schema::plan as slot;
     plan.unknown.check_writable("the method")?;
@@ -208,7 +208,7 @@ fn plan(plan: &ExecutionPlan, references: &[(i8, u32)], builder: &mut Builder) -
     Ok(builder.table(fields.unknown(&plan.unknown)))
 }
 
-/// Ids are checked to lie within a list, which holds fewer than 2^31 values: each takes 4 bytes of the tables.
+/// Ids are valid indices of a list, which has fewer than 2^31 values, as each takes 4 bytes of the tables.
 fn number(id: ValueId) -> i32 {
     id.0 as i32
 }
@@ -218,7 +218,7 @@ fn ids(ids: &[ValueId], builder: &mut Builder) -> Offset {
     builder.vector(&numbers)
 }
 
-/// Writes a union: the type, and the table that it says something about.
+/// Writes a union: type and table.
 fn member(kind: u8, fields: &mut Fields, builder: &mut Builder) -> Offset {
     let member = builder.table(fields);
     let mut fields = Fields::default();
@@ -328,7 +328,7 @@ fn value(value: &Value, builder: &mut Builder) -> Result<Offset> {
             kind::BOOL
         }
         Value::Double(number) => {
-            // A negative zero is not a default.
+            // Negative zero is not the default.
             if number.to_bits() != 0 {
                 fields.scalar_even_if_default(slot, *number);
             }

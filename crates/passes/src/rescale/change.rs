@@ -1,4 +1,4 @@
-//! Gives the values of a program their exponents.
+//! Applies the exponents to a function.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use crate::{Editor, KeepFp32};
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Numbers beyond this are meant as infinities.
+/// Larger numbers are intended as infinity.
 const INFINITE: f32 = 1e30;
-/// Constants with more elements are computed when they are written.
+/// Constants with more elements are scaled when they are written.
 const FEW: u64 = 1 << 16;
 
-/// Changes the program. Returns what has a power of two, for people, and the exponent of each value by its name.
+/// Changes the function. Returns the scaled groups for a report, and the exponent of each value by name.
 pub(super) fn change(
     editor: &mut Editor<'_>,
     sizes: &Sizes<'_>,
@@ -49,7 +49,7 @@ pub(super) fn change(
             }
         }
     }
-    // An output that is given as it is has its power of two under another name.
+    // The scaled form of a function output has another name.
     let own = solution.own.iter().filter(|(_, exponent)| **exponent != 0);
     let named = own.map(|(&value, &exponent)| {
         let holder = scaled.forms.get(&(value, exponent)).copied().unwrap_or(value);
@@ -67,16 +67,16 @@ struct Rewriter<'e, 'f, 'm> {
     sizes: &'e Sizes<'m>,
     solution: &'e Solution,
     keep: &'e mut KeepFp32,
-    /// What values are called with other exponents than their own, and by which operation's result they are replaced.
+    /// Scaled copies of a value by exponent, created by inserted operations.
     forms: HashMap<(ValueId, i32), ValueId>,
-    /// Constants times powers of two.
+    /// Constants scaled by powers of two.
     constants: HashMap<(ValueId, i32), ValueId>,
-    /// What is told, by group.
+    /// Report entries by group.
     groups: Vec<(ValueId, ScaledGroup)>,
 }
 
 impl Rewriter<'_, '_, '_> {
-    /// Notes a value in its group.
+    /// Records a value in the report of its group.
     fn note(&mut self, value: ValueId) {
         let exponent = match self.solution.own(value) {
             0 => return,
@@ -116,7 +116,7 @@ impl Rewriter<'_, '_, '_> {
         group
     }
 
-    /// A value with an exponent, for an operation.
+    /// A value scaled by an exponent, as operand of an operation.
     fn at(&mut self, value: ValueId, wanted: i32, before: OpId) -> ValueId {
         let own = self.solution.own(value);
         let held = self.forms.get(&(value, own)).copied().unwrap_or(value);
@@ -129,12 +129,12 @@ impl Rewriter<'_, '_, '_> {
         let label = format!("{}_scaled", self.editor.name(value));
         let op = times(Binding::Value(held), wanted - own);
         let Ok(made) = self.editor.insert(before, op, &label) else { return held };
-        // Within a block it is seen by nobody else.
+        // A copy inside a nested block is not visible elsewhere.
         if self.editor.block_of(before) == Some(self.editor.function().body) {
             self.forms.insert((value, wanted), made[0]);
         }
         let name = self.editor.name(made[0]).to_owned();
-        // What comes about beyond the range comes in `fp32`, and so it is multiplied.
+        // A value beyond the range is produced in `fp32`, so it is also scaled in `fp32`.
         let is_wide = own == 0 && self.sizes.are_out(self.editor, value);
         let exponent = if own == 0 { wanted } else { own };
         let group = self.group(value, exponent);
@@ -146,7 +146,7 @@ impl Rewriter<'_, '_, '_> {
         made[0]
     }
 
-    /// Has an operation of its own give an output of the function as it is.
+    /// Inserts an operation that restores the unscaled output of the function.
     fn give(&mut self, id: OpId, output: ValueId) {
         let own = self.solution.own(output);
         if own == 0 {
@@ -191,7 +191,7 @@ impl Rewriter<'_, '_, '_> {
         }
     }
 
-    /// Binds a parameter to a value with an exponent.
+    /// Binds a parameter to a scaled value.
     fn bind(&mut self, id: OpId, new: &mut Op, name: &str, wanted: i32) -> Option<()> {
         let value = self.editor.argument(id, name)?;
         let bound = self.at(value, wanted, id);
@@ -265,7 +265,7 @@ impl Rewriter<'_, '_, '_> {
         Some(())
     }
 
-    /// A weight that is stored with scales, times a power of two.
+    /// A quantized weight, scaled by a power of two.
     fn stored(&mut self, id: OpId, by: i32) -> Option<Binding> {
         let shape = weight_shape(self.editor, id)?;
         let axis = usize::from(self.editor.op(id)?.kind()? == OpKind::ConvTranspose);
@@ -301,7 +301,7 @@ impl Rewriter<'_, '_, '_> {
         Some(())
     }
 
-    /// With a variance of 1, and all of the scale in gamma.
+    /// Rescales a batch norm to a variance of 1, with the complete scale in gamma.
     fn batch_norm(&mut self, id: OpId, new: &mut Op, before: i32, behind: i32) -> Option<()> {
         let vector = |name: &str| {
             let constant = self.editor.constant_argument(id, name)?;
@@ -337,7 +337,7 @@ impl Rewriter<'_, '_, '_> {
 
     fn power(&mut self, id: OpId, new: &mut Op, times: i32, parts: i32) -> Option<()> {
         let own = self.solution.own(self.editor.argument(id, "x")?);
-        // What is divided has to be even.
+        // The exponent must be divisible.
         let taken = own.div_euclid(parts) * parts;
         self.bind(id, new, "x", taken)?;
         if self.editor.op(id)?.kind() == Some(OpKind::Mul) {
@@ -412,7 +412,7 @@ impl Rewriter<'_, '_, '_> {
         Some(())
     }
 
-    /// A constant times a power of two; masks stay what they are.
+    /// A constant scaled by a power of two; masks are left unchanged.
     fn scaled(&mut self, id: OpId, binding: &Binding, by: i32) -> Binding {
         if by == 0 {
             return binding.clone();
@@ -442,14 +442,14 @@ fn power(exponent: i32) -> f32 {
     f64::from(exponent).exp2() as f32
 }
 
-/// A value times a power of two.
+/// Multiplication by a power of two.
 fn times(value: Binding, exponent: i32) -> Op {
     Op::new(OpKind::Mul)
         .with("x", value)
         .with("y", Binding::Literal(Constant::fp32(power(exponent))))
 }
 
-/// The elements of a constant of `fp32`.
+/// Elements of an `fp32` constant.
 fn numbers(constant: &Constant) -> Option<Vec<f32>> {
     let ty = constant.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?;
     let elements = constant.elements()?;
@@ -464,7 +464,7 @@ fn vector_of(shape: &[u64], numbers: &[f32]) -> Constant {
     Constant::by_size(DType::Fp32, shape, Buffer::from(bytes))
 }
 
-/// A constant of `fp32` times a power of two.
+/// An `fp32` constant scaled by a power of two.
 fn product_of(constant: &Constant, by: i32) -> Option<Constant> {
     let ty = constant.tensor_type().filter(|ty| ty.dtype == DType::Fp32)?;
     let shape = ty.known_shape()?;

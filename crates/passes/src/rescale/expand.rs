@@ -1,11 +1,11 @@
-//! Writes operations in forms that can be rescaled, where their values leave the range.
+//! Decomposes operations whose values leave the range into forms that can be rescaled.
 //!
 //! ```text
 //! x · rsqrt(mean(x²) + ε)     becomes     the first half of layer_norm(concat(x, −x), epsilon = ε)
 //! silu(x), gelu(x)            becomes     x · sigmoid(x), x · (0.5 + 0.5 · erf(x / √2))
 //! ```
 //!
-//! What has its opposite beside it has a mean of 0 and its mean square for a variance.
+//! The concatenation has a mean of 0, and its variance is the mean square.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -17,7 +17,7 @@ use crate::norms::root_mean_square;
 use coremill_mil::ir::{Binding, Constant, Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs it, and names the results of norms that were written anew.
+/// Runs the pass and returns the names of the decomposed norms.
 pub(super) fn expand(editor: &mut Editor<'_>, sizes: &Sizes<'_>) -> Vec<String> {
     let mut norms = Vec::new();
     for id in editor.ops() {
@@ -71,7 +71,7 @@ fn norm(editor: &mut Editor<'_>, id: OpId, sizes: &Sizes<'_>) -> Option<()> {
         .with("axes", Binding::Literal(Constant::int32s(&[-1])))
         .with("epsilon", Binding::Literal(Constant::fp32(norm.epsilon as f32)));
     let normal = editor.insert(id, normal, &format!("{label}_normal")).ok()?[0];
-    // All of the other axes, and the first half of the last.
+    // All elements of the other axes, and the first half of the last.
     let begin = vec![0; rank];
     let mut end = vec![0; rank];
     end[rank - 1] = i32::try_from(width).ok()?;

@@ -1,4 +1,4 @@
-//! Keeps values within the range of half precision by powers of two.
+//! Keeps values within the range of fp16 by scaling with powers of two.
 //!
 //! ```text
 //! y = conv(x = x, weight = w);      up to 1e6      y = conv(x = x, weight = w · 2⁻⁶);      up to 16,000
@@ -6,10 +6,10 @@
 //! a = linear(x = z, weight = v);    up to 10       a = linear(x = z, weight = v · 2⁶);     up to 10
 //! ```
 //!
-//! Each value has an exponent `e` and is computed as `value · 2ᵉ`. Operations that are linear pass exponents on; those
-//! with constant weights change them for nothing, as the weight takes the power of two; norms do so with their epsilon.
-//! Other operations take values as they are (`e = 0`), and a `mul` stands before them where something else arrives.
-//! Which values leave the range is measured: passes do not know numbers.
+//! Each value has an exponent `e` and is computed as `value · 2ᵉ`. Linear operations propagate exponents. Operations
+//! with constant weights can change them at no cost, because the weight absorbs the power of two; norms absorb it in
+//! their epsilon. Other operations need unscaled values (`e = 0`), which an inserted `mul` restores. Measurements
+//! determine which values leave the range, as passes cannot.
 
 mod change;
 mod expand;
@@ -21,30 +21,30 @@ use std::collections::HashMap;
 use super::{AnalyzedFunction, Editor, KeepFp32};
 use coremill_mil::ir::ValueId;
 
-/// How large the elements of a value are.
+/// Magnitude of a value's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Magnitude {
     /// The largest magnitude.
     pub max: f64,
-    /// The root of the mean square of the elements that are not 0.
+    /// Root mean square of the nonzero elements.
     pub rms: f64,
 }
 
-/// Values may become as large as 2 to this, half of what half precision holds, so that other inputs have room.
+/// Maximum exponent of a value: half the range of fp16, as a margin for other inputs.
 const MOST: i32 = 15;
-/// Values that are typically smaller than 2 to this lose digits in half precision.
+/// Exponent below which typical values lose digits in fp16.
 const LEAST: i32 = -17;
-/// Values that are scaled up become typically as large as 2 to this, if their largest allow: so large that their squares are
-/// far from the smallest epsilon of half precision.
+/// Target exponent for typical values that are scaled up, if their maximum permits. Their squares are then far above
+/// the smallest epsilon of fp16.
 const SOUND: i32 = -4;
 
 impl Magnitude {
-    /// Whether half precision cannot hold such values.
+    /// Whether the values exceed the range of fp16.
     pub fn is_too_large(&self) -> bool {
         self.max > f64::from(MOST).exp2()
     }
 
-    /// Whether half precision has too few digits for such values.
+    /// Whether the values are too small for the precision of fp16.
     pub fn is_too_small(&self) -> bool {
         self.rms > 0.0 && self.rms < f64::from(LEAST).exp2()
     }
@@ -54,35 +54,35 @@ impl Magnitude {
     }
 }
 
-/// Values that are computed with the same power of two.
+/// Values scaled by the same power of two.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaledGroup {
-    /// Their names, in the order of the program.
+    /// Names of the values, in program order.
     pub values: Vec<String>,
-    /// The exponent of the power of two that they are multiplied by.
+    /// Exponent of the scale.
     pub exponent: i32,
-    /// The largest magnitude among them without it.
+    /// Largest unscaled magnitude.
     pub largest: f64,
-    /// The smallest typical magnitude among them without it.
+    /// Smallest typical unscaled magnitude.
     pub smallest: f64,
-    /// How many operations had to be added.
+    /// Number of inserted operations.
     pub added: usize,
-    /// Operations that compute in `fp32` for it: what goes in or out is itself beyond half precision.
+    /// Operations in `fp32` because an unscaled input or output exceeds fp16.
     pub in_fp32: Vec<String>,
 }
 
-/// What a pass did.
+/// Result of rescaling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RescaleOutcome {
-    /// Values that have a power of two.
+    /// Scaled values.
     pub scaled: Vec<ScaledGroup>,
-    /// Results of norms that square nothing any more.
+    /// Results of norms that were decomposed to avoid squares.
     pub norms: Vec<String>,
-    /// The values that the program now computes times a power of two, by name, and its exponent.
+    /// Names and exponents of the scaled values.
     pub exponents: Vec<(String, i32)>,
 }
 
-/// Rescales what leaves the range of half precision. Magnitudes are those of values by name.
+/// Rescales values that leave the range of fp16. `magnitudes` are measured magnitudes by value name.
 pub fn rescale(
     draft: &mut AnalyzedFunction,
     magnitudes: &HashMap<String, Magnitude>,
@@ -96,7 +96,7 @@ pub fn rescale(
     RescaleOutcome { scaled, norms, exponents }
 }
 
-/// How large values are, by name; what is not known is sound.
+/// Magnitudes by value name; unknown values are assumed to be in range.
 struct Sizes<'m>(&'m HashMap<String, Magnitude>);
 
 impl Sizes<'_> {

@@ -1,44 +1,44 @@
-//! What operations do to powers of two.
+//! Propagation of powers of two through operations.
 
 use crate::Editor;
 use coremill_mil::ir::{Binding, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
-/// What an operation does to powers of two.
+/// Effect of an operation on powers of two.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Role {
-    /// What comes out has the power of what goes in, which is the same for all arguments but those named, and which
-    /// constants take, too.
+    /// The result has the exponent of the operands, which must be equal, except for the listed parameters. Constants
+    /// are scaled along.
     Same {
-        /// Parameters that are taken as they are.
+        /// Parameters that must be unscaled.
         except: &'static [&'static str],
     },
-    /// A constant takes whatever power lies between `x` and what comes out.
+    /// A constant absorbs the difference of the exponents of `x` and the result.
     Weight {
-        /// The parameter that is a value.
+        /// Parameter with the value.
         x: &'static str,
-        /// The parameter that is a constant.
+        /// Parameter with the constant.
         weight: &'static str,
     },
-    /// What comes out has a power of its own, whatever goes in: norms with factors behind them.
+    /// The exponent of the result is independent of the operand: norms with a scale after them.
     Norm {
-        /// Whether there are factors to take a power.
+        /// Whether there is a scale that can absorb an exponent.
         free: bool,
     },
-    /// What comes out has `times / parts` of the exponent of what goes in.
+    /// The exponent of the result is `times / parts` of the operand's.
     Power {
         /// The numerator.
         times: i32,
         /// The denominator.
         parts: i32,
     },
-    /// The exponents of both are added, or the second subtracted.
+    /// The exponents of both operands are added, or the second is subtracted.
     Product {
-        /// Whether it divides.
+        /// Whether the second operand is a divisor.
         divides: bool,
     },
-    /// Everything is taken as it is.
+    /// Operands and results must be unscaled.
     Fixed,
 }
 
@@ -52,7 +52,8 @@ pub(super) fn role(editor: &Editor<'_>, id: OpId) -> Role {
         return Role::Fixed;
     }
     let given = |value: &ValueId| function.outputs().contains(value);
-    // What blocks give is taken as it is, and of several results none can be given by an operation of its own.
+    // Outputs of nested blocks must be unscaled. If an operation has several results, its function outputs cannot be
+    // restored.
     let of_block = |value: &ValueId| editor.is_output(*value) && !given(value);
     if op.outputs.iter().any(of_block) || op.outputs.len() > 1 && op.outputs.iter().any(given) {
         return Role::Fixed;
@@ -125,7 +126,7 @@ fn constant(editor: &Editor<'_>, id: OpId, name: &str) -> bool {
     editor.constant_argument(id, name).is_some()
 }
 
-/// Whether a layer's weight is constant, be it stored as it is or with scales.
+/// Whether a layer's weight is a plain or quantized constant.
 fn has_weight(editor: &Editor<'_>, id: OpId) -> bool {
     if constant(editor, id, "weight") {
         return true;
@@ -135,13 +136,14 @@ fn has_weight(editor: &Editor<'_>, id: OpId) -> bool {
     matches!(kind, Some(OpKind::ConstexprAffineDequantize | OpKind::ConstexprBlockwiseShiftScale))
 }
 
-/// Whether an operation gives the same for an infinity as for what is too large for half precision.
+/// Whether an operation has the same result for infinity as for numbers beyond fp16.
 pub(super) fn saturates(kind: OpKind) -> bool {
     use OpKind::{Erf, Sigmoid, SigmoidHard, Sign, Softsign, Tanh};
     matches!(kind, Sigmoid | SigmoidHard | Tanh | Erf | Sign | Softsign)
 }
 
-/// Whether an operation gives the same for 0 as for what is too small for half precision, unless that is itself small.
+/// Whether an operation has the same result for 0 as for numbers too small for fp16, unless the result is itself
+/// small.
 pub(super) fn is_underflow_safe(kind: OpKind) -> bool {
     use OpKind::{Cos, Erf, Exp, Exp2, Gelu, Sigmoid, SigmoidHard, Silu, Softmax, Softplus, Tanh};
     matches!(
@@ -150,7 +152,7 @@ pub(super) fn is_underflow_safe(kind: OpKind) -> bool {
     )
 }
 
-/// The values of floats that an operation takes, with the parameters that they are bound to; constants are none.
+/// Float operands of an operation with their parameters, without constants.
 pub(super) fn operands(editor: &Editor<'_>, id: OpId) -> Vec<(String, ValueId)> {
     let Some(op) = editor.op(id) else { return Vec::new() };
     let bound = op.all_bindings().filter_map(|(name, binding)| match binding {

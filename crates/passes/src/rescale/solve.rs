@@ -1,8 +1,9 @@
-//! Chooses the exponents.
+//! Choice of exponents.
 //!
-//! Values that operations pass on unchanged make a group, which has one exponent: the one nearest to 0 if a weight stands
-//! before its first value, and else to that with which the value comes about by itself, within what the magnitudes of all
-//! allow. A value that cannot have the exponent of its group keeps its own, and is multiplied where the group's is needed.
+//! Values that operations pass on unchanged form a group with a common exponent. If a weight precedes its first
+//! value, it is the exponent nearest to 0, otherwise the one nearest to the exponent that the value has naturally,
+//! within the range that the magnitudes of the group allow. A value that cannot have the exponent of its group keeps
+//! its own, and is rescaled where the group's exponent is needed.
 
 use std::collections::HashMap;
 
@@ -13,25 +14,25 @@ use super::{LEAST, MOST, Magnitude, SOUND, Sizes};
 use crate::Editor;
 use coremill_mil::ir::{OpId, ValueId};
 
-/// Exponents beyond this are of no use: halves span 40 powers of two.
+/// Maximum useful exponent, as fp16 spans 40 powers of two.
 const FARTHEST: i32 = 60;
-/// Weights may become as small as 2 to this at the largest.
+/// Minimum exponent of a weight's largest element.
 const LEAST_WEIGHT: i32 = -8;
 
-/// The exponents of a program.
+/// Exponents of a function.
 pub(super) struct Solution {
-    /// By value, the exponent with which it comes about.
+    /// For each value, the exponent it is produced with.
     pub(super) own: HashMap<ValueId, i32>,
-    /// By value, its group.
+    /// For each value, its group.
     pub(super) group: HashMap<ValueId, ValueId>,
-    /// By group, the exponent that its operations work with.
+    /// For each group, the exponent of its operations.
     pub(super) shared: HashMap<ValueId, i32>,
-    /// What operations do.
+    /// Role of each operation.
     pub(super) roles: HashMap<OpId, Role>,
 }
 
 impl Solution {
-    /// The exponent with which an operation of the role [`Role::Same`] works.
+    /// The exponent that an operation with role [`Role::Same`] uses.
     pub(super) fn of_group(&self, value: ValueId) -> i32 {
         self.group.get(&value).and_then(|group| self.shared.get(group)).copied().unwrap_or(0)
     }
@@ -41,12 +42,12 @@ impl Solution {
     }
 }
 
-/// Between which exponents the values of a group are sound.
+/// Range of valid exponents of a group.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// The least that loses no digits.
+    /// Minimum without loss of digits.
     least: i32,
-    /// The least that is aimed at where one has to be chosen.
+    /// Preferred minimum if a new exponent is chosen.
     aim: i32,
     most: i32,
 }
@@ -74,13 +75,13 @@ impl Bounds {
         }
     }
 
-    /// The bounds of what is squared to become this.
+    /// Bounds of a value whose square has these bounds.
     fn of_root(self) -> Bounds {
         let half = |bound: i32| bound.div_euclid(2);
         Bounds { least: half(self.least + 1), aim: half(self.aim + 1), most: half(self.most) }
     }
 
-    /// The exponent nearest to a wish.
+    /// The valid exponent nearest to `wish`.
     fn nearest(self, wish: i32) -> i32 {
         if wish > self.most {
             self.most
@@ -92,7 +93,7 @@ impl Bounds {
     }
 }
 
-/// Chooses.
+/// Chooses the exponents.
 pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
     let ops = editor.ops();
     let roles: HashMap<OpId, Role> = ops.iter().map(|&id| (id, role(editor, id))).collect();
@@ -115,14 +116,14 @@ pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
     for &id in &ops {
         let Some(role) = roles.get(&id) else { continue };
         for (_, value) in operands(editor, id) {
-            // An input, or what a block is given: nothing says yet what its group works with.
+            // An input or a block input: its group has no exponent yet.
             settle(&mut solution, &mut groups, &bounds, value, &|_| 0);
         }
         for output in floats(editor, id) {
             let natural = natural(editor, id, role, &solution);
             let (low, high) = weight_room(editor, id, role);
             let wish = |bounds: Bounds| match (role, natural) {
-                // A weight brings values back to what they are without costs, as far as it can.
+                // A weight can bring values back to an exponent of 0 at no cost, within its limits.
                 (Role::Weight { .. }, Some(natural)) => {
                     natural + (bounds.nearest(0) - natural).clamp(low, high)
                 }
@@ -153,7 +154,7 @@ pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
     solution
 }
 
-/// The exponent with which a value would come about without further ado.
+/// The exponent that a value has without scaling.
 fn natural(editor: &Editor<'_>, id: OpId, role: &Role, solution: &Solution) -> Option<i32> {
     let own = |name: &str| editor.argument(id, name).map_or(0, |value| solution.own(value));
     match role {
@@ -165,7 +166,7 @@ fn natural(editor: &Editor<'_>, id: OpId, role: &Role, solution: &Solution) -> O
     }
 }
 
-/// Decides on the exponent of a value's group, if that has not been done.
+/// Sets the exponent of a value's group, unless it is already set.
 fn settle(
     solution: &mut Solution,
     groups: &mut Groups,
@@ -179,7 +180,7 @@ fn settle(
     *solution.shared.entry(group).or_insert_with(|| bounds.nearest(wish(bounds)))
 }
 
-/// The bounds of each group: of its values, and of their squares.
+/// Bounds of each group, from its values and their squares.
 fn bounds(
     editor: &Editor<'_>,
     sizes: &Sizes<'_>,
@@ -192,7 +193,7 @@ fn bounds(
         let known = bounds.entry(group).or_insert(Bounds::ANY);
         *known = known.and(by);
     };
-    // Backwards, so that squares of squares are known.
+    // In reverse order, so that squares of squares are covered.
     for &id in ops.iter().rev() {
         for output in floats(editor, id) {
             if let Some(magnitude) = sizes.of(editor, output) {
@@ -218,9 +219,9 @@ fn bounds(
     bounds
 }
 
-/// How far the exponent of a weight can move down and up.
+/// Range by which the exponent of a weight can change.
 fn weight_room(editor: &Editor<'_>, id: OpId, role: &Role) -> (i32, i32) {
-    /// Scales of weights that are stored with them.
+    /// Range for scales of quantized weights.
     const STORED: i32 = 12;
     let Role::Weight { weight, .. } = role else { return (0, 0) };
     let Some(constant) = editor.constant_argument(id, weight) else { return (-STORED, STORED) };
@@ -231,13 +232,13 @@ fn weight_room(editor: &Editor<'_>, id: OpId, role: &Role) -> (i32, i32) {
     }
     let largest = largest.log2().ceil() as i32;
     let (low, high) = (LEAST_WEIGHT - largest, MOST - largest);
-    // A divisor moves the other way.
+    // A divisor changes in the opposite direction.
     let divides =
         editor.op(id).and_then(|op| op.kind()) == Some(coremill_mil::ops::OpKind::RealDiv);
     if divides { (-high, -low) } else { (low.min(high), high) }
 }
 
-/// The results of an operation that are tensors of floats.
+/// Float tensor results of an operation.
 pub(super) fn floats(editor: &Editor<'_>, id: OpId) -> Vec<ValueId> {
     let Some(op) = editor.op(id) else { return Vec::new() };
     let is_constant = op
@@ -250,7 +251,7 @@ pub(super) fn floats(editor: &Editor<'_>, id: OpId) -> Vec<ValueId> {
     op.outputs.iter().copied().filter(floats).collect()
 }
 
-/// Sets of values, each named by one of them.
+/// Disjoint sets of values, each identified by a member.
 #[derive(Default)]
 struct Groups(HashMap<ValueId, ValueId>);
 

@@ -7,24 +7,24 @@ use serde_json::{Map, Value};
 use super::{from_json, to_json};
 use crate::error::Error;
 
-/// Which nodes of the exported graph the operations of a model come from.
+/// Maps operations of a model to nodes of the exported graph.
 ///
-/// Operations go by their symbols: the name of an output, a colon, and the kind of operation.
+/// Operations are identified by symbols of the form `output:kind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DebugInfo {
-    /// The version of the tools that made the model.
+    /// Version of the tools that created the model.
     pub version_info: String,
-    /// Where in the model each operation stands.
+    /// Path of each operation in the model.
     pub debug_symbol_to_operation_path: Map<String, Value>,
-    /// The numbers of the nodes that each operation comes from.
+    /// Numbers of the source nodes of each operation.
     pub debug_symbol_to_handles: BTreeMap<String, Vec<i64>>,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
 }
 
-/// A step on the way to an operation.
+/// A part of an operation's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPart {
     /// The whole model.
@@ -43,17 +43,17 @@ pub enum PathPart {
 }
 
 impl DebugInfo {
-    /// Reads the file.
+    /// Parses the file.
     pub fn read(bytes: &Buffer) -> Result<DebugInfo, Error> {
         from_json(bytes)
     }
 
-    /// The file.
+    /// Serializes the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         to_json(self)
     }
 
-    /// States where an operation stands, and which nodes it comes from.
+    /// Adds an operation with its path and source nodes.
     pub fn insert(&mut self, path: &[PathPart], handles: Vec<i64>) {
         let Some(PathPart::Operation { operator, output }) = path.last() else { return };
         let symbol = format!("{output}:{operator}");

@@ -1,4 +1,4 @@
-//! What a model says of its functions, read without the rest of it: the names of inputs and outputs, in order.
+//! Names of a model's functions, inputs and outputs, read without the rest of the model.
 
 use serde_json::Value;
 
@@ -7,20 +7,20 @@ use crate::ByteRope;
 use crate::error::{Error, escape_truncated};
 use crate::limits;
 
-/// What the only function of a model is called.
+/// Name of the only function of a model.
 const MAIN: &str = "main";
 
 /// The functions of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What they take and give; one that is alone is not asked for by its name.
+    /// Inputs and outputs of the functions. The name of a single function is not needed for calls.
     pub methods: Methods,
-    /// The name of the one that is meant where none is named.
+    /// Name of the default function.
     pub default: String,
 }
 
 impl Description {
-    /// That of the model in a directory, which is a package or was compiled.
+    /// Reads the description of the package or compiled model in a directory.
     pub fn of(directory: &Directory) -> Result<Description, Error> {
         let compiled = format!("{COMPILED}/coremldata.bin");
         if let Some(file) = directory.file(&compiled) {
@@ -43,7 +43,7 @@ impl Description {
     }
 }
 
-/// Where the manifest of a package says that the model lies.
+/// Path of the model file according to a package's manifest.
 fn model_file(directory: &Directory) -> Result<String, Error> {
     let path = format!("{PACKAGE}/Manifest.json");
     let Some(manifest) = directory.file(&path) else {
@@ -60,7 +60,8 @@ fn model_file(directory: &Directory) -> Result<String, Error> {
     Ok(format!("{PACKAGE}/Data/{item}"))
 }
 
-/// The description in a `coremldata.bin`: behind numbers of fixed lengths and a text, each with its length.
+/// Extracts the description from `coremldata.bin`, which starts with fixed-size numbers and a string; variable-size
+/// parts are preceded by their length.
 fn of_compiled(bytes: &[u8]) -> Result<&[u8], Error> {
     let ends = || Error::malformed(format!("it ends after {} bytes, in the middle", bytes.len()));
     let mut rest = bytes;
@@ -79,7 +80,7 @@ fn of_compiled(bytes: &[u8]) -> Result<&[u8], Error> {
     Ok(message)
 }
 
-/// A `ModelDescription`.
+/// Parses a `ModelDescription`.
 fn read(message: &[u8]) -> Result<Description, Error> {
     if message.len() > limits::DESCRIPTION_BYTES {
         let limit = limits::DESCRIPTION_BYTES;
@@ -110,7 +111,7 @@ fn read(message: &[u8]) -> Result<Description, Error> {
     Ok(Description { methods, default })
 }
 
-/// A `FunctionDescription`.
+/// Parses a `FunctionDescription`.
 fn interface(message: &[u8]) -> Result<Interface, Error> {
     let mut interface = Interface::default();
     for field in Fields(message) {
@@ -123,7 +124,7 @@ fn interface(message: &[u8]) -> Result<Interface, Error> {
     Ok(interface)
 }
 
-/// The name of a feature or a function.
+/// Name of a feature or function.
 fn name(message: &[u8]) -> Result<&str, Error> {
     let mut found = "";
     for field in Fields(message) {
@@ -138,7 +139,7 @@ fn text(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes).map_err(|_| Error::malformed("a name is not UTF-8"))
 }
 
-/// The fields of a protobuf message that have a length; others are passed over.
+/// Length-delimited fields of a protobuf message; other fields are skipped.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {
@@ -213,7 +214,7 @@ mod tests {
     }
 
     fn feature(number: u32, name: &str) -> Vec<u8> {
-        // A type stands behind the name.
+        // The type follows the name.
         field(number, &[field(1, name.as_bytes()), field(3, &[0x28, 1])].concat())
     }
 
@@ -261,7 +262,7 @@ mod tests {
     fn damage_ends_in_errors() {
         let message = [feature(1, "x"), feature(10, "y")].concat();
         for length in 0..message.len() {
-            // What is cut behind a whole field is a message, too.
+            // A message cut after a complete field is valid.
             let _ = Description::of(&package(&message[..length]));
             let mut altered = message.clone();
             altered[length] = 0xff;

@@ -9,39 +9,39 @@ use crate::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What reading the description brings in at a time.
+/// Number of bytes read per step when looking for the description.
 const CHUNK: usize = 4096;
 
-/// A directory in one run of bytes: its files one after the other, and a description of them at the end, whose
-/// last byte comes first.
+/// A directory serialized to one blob: the contents of its files, followed by a description, which is stored in
+/// reverse byte order.
 ///
-/// Paths have `/` between their parts and lead down: reading and writing refuse all others.
+/// Paths are relative with `/` as separator and must stay inside the directory; others are rejected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Directory {
-    /// What the directory itself is called.
+    /// Name of the directory itself.
     pub name: String,
     files: BTreeMap<String, ByteRope>,
-    /// Those with nothing in them; others are known from the paths of files.
+    /// Empty directories; other directories follow from the paths of files.
     empty: BTreeSet<String>,
 }
 
-/// What stands in a directory.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry<'d> {
     /// A file.
     File(&'d ByteRope),
-    /// A directory with nothing in it.
+    /// An empty directory.
     EmptyDirectory,
 }
 
-/// The description, as it stands in the bytes.
+/// The description as JSON.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
     pub(super) nodes: Vec<Node>,
 }
 
-/// A file or directory. Each stands behind all that is in it.
+/// A file or directory, listed after its children.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Node {
@@ -51,7 +51,7 @@ pub(super) struct Node {
     pub(super) name: String,
 }
 
-/// Where a file's bytes lie.
+/// Location of a file's bytes.
 #[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Region {
@@ -66,24 +66,24 @@ pub(super) mod kind {
 }
 
 impl Directory {
-    /// A directory with nothing in it.
+    /// An empty directory.
     pub fn new(name: impl Into<String>) -> Directory {
         Directory { name: name.into(), ..Directory::default() }
     }
 
-    /// What the directory is called.
+    /// Name of the directory.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads a directory. Files share the bytes' owner, and stay in the parts that they are in.
+    /// Parses a directory. Files share the data without copies.
     pub fn read(data: &ByteRope) -> Result<Directory> {
         let within = |error: Error| error.within("a directory in one piece");
         let description = describe(data).map_err(within)?;
         assemble(description, data).map_err(within)
     }
 
-    /// Adds a file, or replaces it.
+    /// Adds or replaces a file.
     pub fn insert(&mut self, path: impl Into<String>, content: impl Into<ByteRope>) -> Result<()> {
         let path = path.into();
         check_path(&path)?;
@@ -108,7 +108,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Adds a directory, if there is none.
+    /// Adds a directory unless it exists.
     pub fn insert_directory(&mut self, path: impl Into<String>) -> Result<()> {
         let path = path.into();
         check_path(&path)?;
@@ -129,7 +129,7 @@ impl Directory {
         self.files.get(path)
     }
 
-    /// All files and empty directories, sorted by their paths.
+    /// All files and empty directories, sorted by path.
     pub fn entries(&self) -> impl Iterator<Item = (&str, Entry<'_>)> {
         let files = self.files.iter().map(|(path, data)| (path.as_str(), Entry::File(data)));
         let empty = self.empty.iter().map(|path| (path.as_str(), Entry::EmptyDirectory));
@@ -138,14 +138,14 @@ impl Directory {
         all.into_iter()
     }
 
-    /// The files under a directory, by their paths from it.
+    /// Files inside a directory, by relative path.
     pub fn below(&self, path: &str) -> Vec<(&str, &ByteRope)> {
         let start = format!("{path}/");
         let found = self.files.range(start.clone()..);
         found.map_while(|(path, data)| Some((path.strip_prefix(&start)?, data))).collect()
     }
 
-    /// The empty directories under a directory, by their paths from it.
+    /// Empty directories inside a directory, by relative path.
     pub fn empty_below(&self, path: &str) -> Vec<&str> {
         let start = format!("{path}/");
         let found = self.empty.range(start.clone()..);
@@ -153,7 +153,7 @@ impl Directory {
     }
 }
 
-/// Refuses paths that are absolute, do not lead down, or are not the same on every system.
+/// Rejects paths that are absolute, leave the directory, or are not portable.
 fn check_path(path: &str) -> Result<()> {
     let parts = path.split('/').count();
     if parts > limits::DIRECTORY_DEPTH {
@@ -183,7 +183,7 @@ fn check_name(name: &str) -> Result<()> {
 fn describe(data: &ByteRope) -> Result<Description> {
     let mut end = data.len();
     let mut chunk = [0; CHUNK];
-    // Writers of large directories fill up the last page with zeros.
+    // Writers of large directories pad the last page with zeros.
     let last = loop {
         let start = end.saturating_sub(CHUNK);
         let chunk = &mut chunk[..end - start];
@@ -208,7 +208,7 @@ fn describe(data: &ByteRope) -> Result<Description> {
         .map_err(|error| Error::malformed(format!("the description is not sound: {error}")))
 }
 
-/// Reads bytes from the last one to the first.
+/// Reads bytes in reverse order.
 struct ReverseReader<'d> {
     data: &'d ByteRope,
     end: usize,
@@ -231,7 +231,7 @@ impl io::Read for ReverseReader<'_> {
     }
 }
 
-/// Makes a directory of what is described.
+/// Builds a directory from its description.
 fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     let nodes = description.nodes;
     if nodes.len() > limits::DIRECTORY_ENTRIES {
@@ -244,7 +244,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     check_name(&root.name)?;
     let mut directory = Directory::new(&*root.name);
     let mut regions = Vec::new();
-    // Each entry stands behind all that is in it, so paths are known from the last one on.
+    // Each entry follows its children, so paths are resolved from the last entry backwards.
     let mut paths: Vec<Option<String>> = vec![None; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
         let is_root = index + 1 == nodes.len();
@@ -303,7 +303,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
     Ok(directory)
 }
 
-/// Refuses files that share bytes: a few of them would make an extracted directory of any size.
+/// Rejects files that share bytes, which could expand to a directory of any size.
 fn check_apart(mut regions: Vec<(u64, u64)>) -> Result<()> {
     regions.retain(|(_, size)| *size > 0);
     regions.sort_unstable();

@@ -1,4 +1,4 @@
-//! Where the files of a directory go in one run of bytes.
+//! Placement of a directory's files in a blob.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,16 +8,16 @@ use crate::ByteRope;
 use crate::error::{Error, ErrorKind};
 use crate::limits;
 
-/// Larger directories have files at pages, so that each can be mapped by itself.
+/// In larger directories, files start at pages, so that each can be mapped separately.
 const SMALL_BYTES: u64 = 1 << 30;
 
-/// The largest pages of Apple's devices.
+/// Largest page size of Apple's devices.
 const PAGE: u64 = 16 << 10;
 
 #[derive(Default)]
 struct Tree<'d> {
     entries: BTreeMap<&'d str, Tree<'d>>,
-    /// Its path and content, if it is a file.
+    /// Path and content of a file.
     file: Option<(&'d str, &'d ByteRope)>,
 }
 
@@ -29,14 +29,14 @@ impl<'d> Tree<'d> {
         }
     }
 
-    /// The bytes of the largest file in it.
+    /// Size of the largest file inside.
     fn largest(&self) -> usize {
         let own = self.file.map_or(0, |(_, data)| data.len());
         self.entries.values().map(Tree::largest).fold(own, usize::max)
     }
 
-    /// Appends its nodes, all that is in it first. What holds the largest file comes before the rest: this file,
-    /// the weights, then lies at the very beginning, where its elements are aligned.
+    /// Appends the nodes, children first. The subtree with the largest file precedes the others, so that this file,
+    /// normally the weights, is at the start, where its elements are aligned.
     fn flatten(&self, name: &str, files: &mut Files<'d>, nodes: &mut Vec<Node>) -> usize {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(name, tree)| (std::cmp::Reverse(tree.largest()), **name));
@@ -53,7 +53,7 @@ impl<'d> Tree<'d> {
     }
 }
 
-/// The files so far.
+/// Files placed so far.
 struct Files<'d> {
     placed: Vec<(u64, &'d str, &'d ByteRope)>,
     end: u64,
@@ -69,7 +69,7 @@ impl<'d> Files<'d> {
     }
 }
 
-/// The bytes, and by the path of each file its place in them.
+/// The blob, and the byte range of each file by path.
 fn to_data(directory: &Directory) -> Result<(ByteRope, BTreeMap<&str, Range<usize>>), Error> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     let mut tree = Tree::default();
@@ -114,12 +114,12 @@ fn to_data(directory: &Directory) -> Result<(ByteRope, BTreeMap<&str, Range<usiz
 }
 
 impl Directory {
-    /// The directory in one piece; files are not copied. The same directory always gives the same bytes.
+    /// Serializes the directory without copying files. Output is deterministic.
     pub fn to_data(&self) -> Result<ByteRope, Error> {
         to_data(self).map(|(data, _)| data)
     }
 
-    /// The same, and by the path of each file its place in it.
+    /// Like [`to_data`](Self::to_data); also returns the byte range of each file by path.
     pub fn to_data_with_places(&self) -> Result<(ByteRope, BTreeMap<&str, Range<usize>>), Error> {
         to_data(self)
     }

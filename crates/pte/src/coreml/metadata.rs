@@ -5,32 +5,32 @@ use serde_json::{Map, Value};
 use super::{from_json, to_json};
 use crate::error::{Error, escape_truncated};
 
-/// What a model in a directory is called, and its inputs and outputs.
+/// Identifier, inputs and outputs of a model in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// By which devices keep what they have compiled.
+    /// Identifier by which devices cache compiled models.
     pub identifier: String,
-    /// Of the only function, or of each method by its name.
+    /// Interface of the only function, or of each method by name.
     pub methods: Methods,
-    /// What newer writers may have said.
+    /// Unknown fields of newer writers.
     pub unknown: Map<String, Value>,
 }
 
-/// For how many methods a model is.
+/// Interfaces of one or several methods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Methods {
-    /// For one, which has no name.
+    /// A single unnamed method.
     One(Interface),
-    /// For several, by their names.
+    /// Several named methods.
     Several(Vec<(String, Interface)>),
 }
 
-/// The names of inputs and outputs, in the order in which the delegate is given them.
+/// Names of inputs and outputs, in the order of the delegate's arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Of the inputs. States are not among them.
+    /// Names of the inputs, without states.
     pub inputs: Vec<String>,
-    /// Of the outputs.
+    /// Names of the outputs.
     pub outputs: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ const INPUTS: &str = "inputNames";
 const OUTPUTS: &str = "outputNames";
 
 impl Metadata {
-    /// Reads the file.
+    /// Parses the file.
     pub fn read(bytes: &Buffer) -> Result<Metadata, Error> {
         let mut object: Map<String, Value> = from_json(bytes)?;
         let identifier = match object.shift_remove(IDENTIFIER) {
@@ -67,7 +67,7 @@ impl Metadata {
         Ok(Metadata { identifier, methods, unknown: object })
     }
 
-    /// The file.
+    /// Serializes the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut object = Map::new();
         match &self.methods {
@@ -90,7 +90,7 @@ impl Metadata {
         to_json(&object)
     }
 
-    /// The inputs and outputs of a method; none is the only one.
+    /// Inputs and outputs of a method; `None` selects the only one.
     pub fn interface(&self, method: Option<&str>) -> Result<&Interface, Error> {
         match (&self.methods, method) {
             (Methods::One(interface), _) => Ok(interface),

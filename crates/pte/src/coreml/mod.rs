@@ -1,14 +1,14 @@
-//! What ExecuTorch's Core ML backend is given: a model in a directory, in one run of bytes.
+//! Payload of ExecuTorch's Core ML backend: a directory with a model, serialized to one blob.
 //!
 //! | path | holds |
 //! |---|---|
-//! | `metadata.json` | [`Metadata`]: the names of inputs and outputs, in order, and an identifier |
-//! | `model.mlpackage/…` or `model.mlmodelc/…` | the model, to be compiled or compiled already |
-//! | `debug_info.json` | [`DebugInfo`]: which nodes of the exported graph an operation comes from; may be absent |
+//! | `metadata.json` | [`Metadata`]: names of inputs and outputs, in order, and an identifier |
+//! | `model.mlpackage/…` or `model.mlmodelc/…` | the model as a package or compiled |
+//! | `debug_info.json` | [`DebugInfo`]: source nodes of each operation; optional |
 //!
-//! [`Directory`] is the form of the directory. Where several methods share one model, the directory is named data
-//! of the program, and each delegate is given a [`Reference`] to a function of it. A [`Description`] is what a model
-//! itself says of its functions, where there is no `metadata.json`.
+//! [`Directory`] implements the directory. If several methods share a model, the directory is stored as named data
+//! of the program, and each delegate's payload is a [`Reference`] to a function of it. A [`Description`] contains
+//! the interfaces that a model itself declares, for directories without `metadata.json`.
 
 mod debug_info;
 mod description;
@@ -29,34 +29,34 @@ use crate::ByteRope;
 use crate::error::{Error, escape_truncated};
 use crate::program::{Delegate, Program};
 
-/// What delegates are called that the backend runs.
+/// Backend id of the delegates.
 pub const BACKEND: &str = "CoreMLBackend";
 
-/// The directory of a model that is to be compiled.
+/// Directory of a package.
 pub const PACKAGE: &str = "model.mlpackage";
 
-/// The directory of a compiled model; the backend takes it if both are there.
+/// Directory of a compiled model, which takes precedence over a package.
 pub const COMPILED: &str = "model.mlmodelc";
 
-/// The file that holds [`Metadata`].
+/// File with the [`Metadata`].
 pub const METADATA: &str = "metadata.json";
 
-/// The file that holds [`DebugInfo`].
+/// File with the [`DebugInfo`].
 pub const DEBUG_INFO: &str = "debug_info.json";
 
-/// A model that a delegate is given.
+/// Payload of a delegate.
 #[derive(Clone, Debug)]
 pub struct Payload {
     /// All files.
     pub directory: Directory,
-    /// What `metadata.json` says.
+    /// Contents of `metadata.json`.
     pub metadata: Metadata,
-    /// The named data that the directory was found in, and the function of the model that is meant.
+    /// For a shared model: the named data with the directory, and the selected function.
     pub reference: Option<Reference>,
 }
 
 impl Payload {
-    /// The model that a delegate of a program is given.
+    /// The payload of a delegate.
     pub fn of(program: &Program, delegate: &Delegate) -> Result<Payload, Error> {
         let data = program.delegate_data.get(delegate.data as usize).ok_or_else(|| {
             let count = program.delegate_data.len();
@@ -77,7 +77,7 @@ impl Payload {
         Ok(Payload { reference: Some(reference), ..payload })
     }
 
-    /// The model in a directory in one piece.
+    /// Parses the payload in a serialized directory.
     pub fn read(data: &ByteRope) -> Result<Payload, Error> {
         let directory = Directory::read(data)?;
         let Some(metadata) = directory.file(METADATA) else {
@@ -88,17 +88,17 @@ impl Payload {
         Ok(Payload { directory, metadata, reference: None })
     }
 
-    /// The names of inputs and outputs.
+    /// Names of inputs and outputs.
     pub fn interface(&self) -> Result<&Interface, Error> {
         self.metadata.interface(self.reference.as_ref().map(|reference| &*reference.function))
     }
 
-    /// The function of the model that the delegate calls; none is the only one.
+    /// The selected function of the model; `None` for the only one.
     pub fn function(&self) -> Option<&str> {
         self.reference.as_ref().map(|reference| &*reference.function)
     }
 
-    /// The files of the model, by their paths in it, and whether it is compiled.
+    /// The model's files by relative path, and whether the model is compiled.
     pub fn model(&self) -> Result<(bool, Vec<(String, Buffer)>), Error> {
         for (compiled, root) in [(true, COMPILED), (false, PACKAGE)] {
             let files = self.directory.below(root);
@@ -110,7 +110,7 @@ impl Payload {
         Err(Error::malformed(format!("the directory holds neither `{PACKAGE}` nor `{COMPILED}`")))
     }
 
-    /// What `debug_info.json` says, if it is there.
+    /// Contents of `debug_info.json`, if present.
     pub fn debug_info(&self) -> Result<Option<DebugInfo>, Error> {
         let Some(file) = self.directory.file(DEBUG_INFO) else { return Ok(None) };
         let info = DebugInfo::read(&file.to_buffer());
@@ -118,14 +118,14 @@ impl Payload {
     }
 }
 
-/// An identifier of content, by which devices keep what they have compiled. Equal content has equal identifiers.
+/// Identifier derived from content, by which devices cache compiled models. Equal content has equal identifiers.
 ///
-/// It has the form of those that ExecuTorch makes up.
+/// It has the format of ExecuTorch's random identifiers.
 pub fn identifier(content: &[u8]) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("coremill Core ML delegate identifier");
     let mut bytes = [0; 16];
     hasher.update(content).finalize_xof().fill(&mut bytes);
-    // A UUID of version 8, which leaves the other bits to whoever makes it.
+    // A version 8 UUID, whose remaining bits are application-defined.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -133,7 +133,7 @@ pub fn identifier(content: &[u8]) -> String {
     format!("executorch_{}", parts.join("-"))
 }
 
-/// Reads a JSON file of a type.
+/// Parses JSON.
 fn from_json<T: serde::de::DeserializeOwned>(bytes: &Buffer) -> Result<T, Error> {
     if bytes.len() > crate::limits::JSON_BYTES {
         let limit = crate::limits::JSON_BYTES;
@@ -143,7 +143,7 @@ fn from_json<T: serde::de::DeserializeOwned>(bytes: &Buffer) -> Result<T, Error>
         .map_err(|error| Error::malformed(format!("the JSON is not sound: {error}")))
 }
 
-/// Prints JSON as Python does: a space after each comma and colon, and nothing but ASCII.
+/// Serializes JSON like Python: a space after each comma and colon, ASCII only.
 fn to_json(value: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Python);

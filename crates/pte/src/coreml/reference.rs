@@ -4,22 +4,22 @@ use serde::{Deserialize, Serialize};
 use super::to_json;
 use crate::error::Error;
 
-/// What a delegate is given instead of a directory: which named data holds it.
+/// Payload of a delegate with a shared model: a reference to named data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The name of the data.
+    /// Key of the named data.
     pub key: String,
-    /// The function of the model.
+    /// Function of the model.
     pub function: String,
 }
 
-/// What a reference begins with.
+/// Signature of a reference.
 const MAGIC: &[u8; 4] = b"CMJR";
 
-/// The only version.
+/// The only format version.
 const VERSION: u64 = 1;
 
-/// Far more than any reference takes.
+/// Size limit, far above any valid reference.
 const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize, Serialize)]
@@ -31,7 +31,7 @@ struct Document {
 }
 
 impl Reference {
-    /// Reads a reference, if the data is one.
+    /// Parses a reference; `None` if the data is not a reference.
     pub fn read(data: &Buffer) -> Result<Option<Reference>, Error> {
         let mut magic = [0; 4];
         if data.read_at(0, &mut magic).is_err() || magic != *MAGIC {
@@ -51,7 +51,7 @@ impl Reference {
         Ok(Some(Reference { key: document.key, function: document.function_name }))
     }
 
-    /// The data.
+    /// Serializes the reference.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Reference { key, function } = self.clone();
         let mut bytes = MAGIC.to_vec();

@@ -1,11 +1,11 @@
-//! The parts of the FlatBuffers format that programs use.
+//! The subset of the FlatBuffers format that programs use.
 //!
-//! A file begins with the offset of its root table. A table begins with the distance back to its vtable, which
-//! says where in the table each field lies; fields are numbers in place, or offsets forward to strings, vectors
-//! and other tables. Absent fields have a default.
+//! A file starts with the offset of its root table. A table starts with the backward offset to its vtable, which
+//! contains the offsets of its fields. Fields are numbers in place, or forward offsets to strings, vectors and other
+//! tables. Absent fields have a default.
 //!
-//! The usual crate is not used: its accessors trust what a verifier of a generated schema has seen, the verifier
-//! knows nothing of tables that many offsets lead to, and fields beyond the schema are lost.
+//! The `flatbuffers` crate is not used: its accessors trust its verifier, which does not account for tables that are
+//! referenced many times, and it drops unknown fields.
 
 mod read;
 mod write;

@@ -6,16 +6,16 @@ use crate::program::{Unknown, UnknownField};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What a table costs of the memory that reading may take, its values aside.
+/// Memory charged per table, without its values.
 const TABLE_COST: u64 = 128;
 
-/// The bytes of the widest numbers.
+/// Size of the widest numbers.
 const WIDEST: usize = 8;
 
-/// A file's bytes, none of which are trusted.
+/// Bytes of an untrusted file.
 pub(crate) struct Bytes<'b> {
     bytes: &'b [u8],
-    /// What reading may still take of memory.
+    /// Remaining memory allowance.
     left: Cell<u64>,
 }
 
@@ -27,7 +27,7 @@ impl<'b> Bytes<'b> {
         Bytes { bytes, left: Cell::new(left) }
     }
 
-    /// The table that the file begins with the offset of.
+    /// The root table, whose offset starts the file.
     pub(crate) fn root(&self) -> Result<Table<'_>> {
         let offset = self.u32_at(0)?;
         self.table_at(u64::from(offset))
@@ -77,7 +77,7 @@ impl<'b> Bytes<'b> {
             return Err(Error::malformed(message).at(vtable));
         }
         let slots = (layout_length - 4) / 2;
-        // Whether all of both lies in the file, so that only fields are to be checked from now on.
+        // Checks the bounds of both, so that later only field offsets must be checked.
         for (start, length) in [(vtable, layout_length), (at, length)] {
             if start + u64::from(length) > self.bytes.len() as u64 {
                 let message = format!("a table of {length} bytes ends outside the file");
@@ -87,12 +87,12 @@ impl<'b> Bytes<'b> {
         Ok(Table { bytes: self, at, vtable, slots, length })
     }
 
-    /// Where a vector's elements begin, and how many there are.
+    /// Start and length of a vector.
     fn vector_at(&self, at: u64, size: u64) -> Result<(usize, usize)> {
         let count = u64::from(self.u32_at(at)?);
         let start = at + 4;
         let length = self.bytes.len() as u64;
-        // Fewer than 2^32 elements of at most 8 bytes do not overflow.
+        // Fewer than 2^32 elements of at most 8 bytes cannot overflow.
         if start + count * size > length {
             let message = format!("{count} elements of {size} bytes end outside the file");
             return Err(Error::malformed(message).at(at));
@@ -101,7 +101,7 @@ impl<'b> Bytes<'b> {
     }
 }
 
-/// A table, which lies in the file with its layout.
+/// A table, which is in bounds together with its vtable.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'b> {
     bytes: &'b Bytes<'b>,
@@ -149,7 +149,7 @@ impl<'b> Table<'b> {
         f64s: f64;
     }
 
-    /// The first byte, for messages.
+    /// Start offset, for messages.
     pub(crate) fn offset(&self) -> u64 {
         self.at
     }
@@ -167,7 +167,7 @@ impl<'b> Table<'b> {
         Ok(self.byte_range(slot)?.map(|range| &self.bytes.bytes[range]))
     }
 
-    /// Where in the file the elements of a vector of bytes lie.
+    /// Byte range of a vector of bytes.
     pub(crate) fn byte_range(&self, slot: u16) -> Result<Option<std::ops::Range<usize>>> {
         Ok(self.vector(slot, 1)?.map(|(start, count)| start..start + count))
     }
@@ -191,7 +191,7 @@ impl<'b> Table<'b> {
         }
     }
 
-    /// Reads the tables of a vector, one after the other; an absent vector has none.
+    /// Reads the tables of a vector in order; an absent vector is empty.
     pub(crate) fn tables<T>(
         &self,
         slot: u16,
@@ -208,12 +208,12 @@ impl<'b> Table<'b> {
         Ok(tables)
     }
 
-    /// Fields from a slot on, which the schema that this crate knows does not have.
+    /// Fields from slot `first` on, which this crate's schema does not know.
     pub(crate) fn unknown(&self, first: u16) -> Result<Unknown> {
         let mut fields = Vec::new();
         for slot in first..self.slots {
             let Some(place) = self.place(slot)? else { continue };
-            // What a field takes is not stated: it may reach to the next one.
+            // The size of a field is not stored; it may extend to the next one.
             let mut end = self.length;
             for other in 0..self.slots {
                 if let Some(other) = self.place(other)?.filter(|other| *other > place) {
@@ -222,7 +222,7 @@ impl<'b> Table<'b> {
             }
             let start = self.at as usize + usize::from(place);
             let mut bytes = self.bytes.bytes[start..self.at as usize + usize::from(end)].to_vec();
-            // Zeros fill the room to the next field. A number reads the same from a wider field.
+            // Zeros pad the gap to the next field. A number has the same value in a wider field.
             while bytes.len() > WIDEST && bytes.last() == Some(&0) {
                 bytes.pop();
             }
@@ -239,7 +239,7 @@ impl<'b> Table<'b> {
         Ok(Unknown(fields))
     }
 
-    /// Refuses fields that the schema does not have, where they would change what the rest means.
+    /// Rejects unknown fields that could change the meaning of known ones.
     pub(crate) fn expect_known(&self, first: u16, what: &str) -> Result<()> {
         for slot in first..self.slots {
             if self.place(slot)?.is_some() {
@@ -250,7 +250,7 @@ impl<'b> Table<'b> {
         Ok(())
     }
 
-    /// Where in the table a field lies.
+    /// Offset of a field in its table.
     fn place(&self, slot: u16) -> Result<Option<u16>> {
         if slot >= self.slots {
             return Ok(None);
@@ -272,7 +272,7 @@ impl<'b> Table<'b> {
         self.bytes.part(self.at + u64::from(place)).map(Some)
     }
 
-    /// Where the offset of a field leads.
+    /// Target of an offset field.
     fn target(&self, slot: u16) -> Result<Option<u64>> {
         let Some(offset) = self.scalar(slot)? else { return Ok(None) };
         let place = self.place(slot)?.map_or(0, u64::from);

@@ -2,24 +2,24 @@ use std::collections::HashMap;
 
 use crate::program::Unknown;
 
-/// Something written, by its distance from the end of the file.
+/// A written object, as distance from the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Offset(u32);
 
-/// Writes a file from its end to its beginning, so that all that something refers to stands there already.
+/// Writes a file from end to start, so that the targets of all offsets already exist.
 ///
-/// What is equal is written once, where that is cheap to know: strings and layouts.
+/// Equal strings and vtables are written once.
 #[derive(Default)]
 pub(crate) struct Builder {
-    /// The bytes, the last one first.
+    /// The bytes in reverse order.
     reversed: Vec<u8>,
     strings: HashMap<String, Offset>,
     layouts: HashMap<Vec<u16>, u32>,
 }
 
-/// Numbers that are fields or elements.
+/// A number in a field or vector.
 pub(crate) trait Scalar: Copy + PartialEq + Default {
-    /// The bytes, in the order of the file.
+    /// Appends the bytes in reverse file order.
     fn push_reversed(self, to: &mut Vec<u8>);
 }
 
@@ -41,7 +41,7 @@ impl Scalar for bool {
     }
 }
 
-/// What is in a field.
+/// A field of a table.
 enum Field {
     Scalar { slot: u16, bytes: Vec<u8> },
     Offset { slot: u16, target: Offset },
@@ -62,12 +62,12 @@ impl Field {
     }
 }
 
-/// The fields of a table that is to be written.
+/// Fields of a table to be written.
 #[derive(Default)]
 pub(crate) struct Fields(Vec<Field>);
 
 impl Fields {
-    /// A number. Zeros, which readers take for absent ones, are left out.
+    /// Adds a number. Zeros are omitted, because they are the default of absent fields.
     pub(crate) fn scalar<T: Scalar>(&mut self, slot: u16, value: T) -> &mut Fields {
         if value != T::default() {
             self.scalar_even_if_default(slot, value);
@@ -90,7 +90,7 @@ impl Fields {
         self
     }
 
-    /// What a newer writer said; whoever writes has made sure that nothing of it refers to anything.
+    /// Adds unknown fields. The caller has checked that they contain no offsets.
     pub(crate) fn unknown(&mut self, unknown: &Unknown) -> &mut Fields {
         for field in &unknown.0 {
             self.0.push(Field::Scalar { slot: field.slot, bytes: field.bytes.clone() });
@@ -100,18 +100,18 @@ impl Fields {
 }
 
 impl Builder {
-    /// The bytes so far; none where offsets cannot count them.
+    /// Number of bytes written; `None` above the range of offsets.
     pub(crate) fn len(&self) -> Option<u32> {
-        // Distances back to layouts are signed.
+        // Offsets to vtables are signed.
         u32::try_from(self.reversed.len()).ok().filter(|length| *length < 1 << 31)
     }
 
-    /// Where what is written now begins. Whether it can be counted is seen at the end.
+    /// Current position. Overflow is detected at the end.
     fn here(&self) -> Offset {
         Offset(self.reversed.len() as u32)
     }
 
-    /// Makes the file's end lie at a multiple of `alignment` after `size` more bytes.
+    /// Pads so that the end of the next `size` bytes is aligned.
     fn align(&mut self, size: usize, alignment: usize) {
         let end = self.reversed.len() + size;
         let padded = end.next_multiple_of(alignment) - size;
@@ -155,18 +155,18 @@ impl Builder {
     }
 
     fn count(&mut self, count: usize) {
-        // A vector of more elements takes more bytes than offsets count, which is seen at the end.
+        // A vector with more elements exceeds the range of offsets, which is detected at the end.
         (count as u32).push_reversed(&mut self.reversed);
     }
 
-    /// Writes the offset of something from the place of the offset itself.
+    /// Writes an offset relative to its own position.
     fn refer(&mut self, target: Offset) {
         let place = self.reversed.len() as u32 + 4;
         place.wrapping_sub(target.0).push_reversed(&mut self.reversed);
     }
 
     pub(crate) fn table(&mut self, fields: &mut Fields) -> Offset {
-        // Large fields lie together, so that little is lost between them.
+        // Fields are sorted by size to reduce padding.
         let mut fields = std::mem::take(&mut fields.0);
         fields.sort_by_key(|field| (field.size(), std::cmp::Reverse(field.slot())));
         let end = self.reversed.len();
@@ -189,7 +189,7 @@ impl Builder {
         for (field, place) in fields.iter().zip(places) {
             layout[2 + usize::from(field.slot())] = (start - place) as u16;
         }
-        // The distance is that from the layout to the table, whichever comes first.
+        // The offset is the distance from the vtable to the table, in either direction.
         let known = self.layouts.get(&layout).copied();
         let layout_at = known.unwrap_or((start + 2 * layout.len()) as u32);
         layout_at.wrapping_sub(start as u32).push_reversed(&mut self.reversed);
@@ -202,8 +202,8 @@ impl Builder {
         Offset(start as u32)
     }
 
-    /// Begins the file: the offset of the root, the identifier, and room of `header` bytes. The file's length is
-    /// a multiple of `alignment`. None where the file is longer than offsets can count.
+    /// Writes the start of the file: the offset of the root, the identifier, and a header. The length of the file is
+    /// a multiple of `alignment`. Returns `None` if the file exceeds the range of offsets.
     pub(crate) fn finish(
         mut self,
         root: Offset,

@@ -1,4 +1,4 @@
-//! From bytes to a [`Program`].
+//! Reader of programs.
 
 mod plan;
 
@@ -18,30 +18,29 @@ use crate::segments::{self, UsedSegments};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What every program begins with, behind the offset of its root table.
+/// File identifier, which follows the offset of the root table.
 pub(crate) const IDENTIFIER: [u8; 4] = *b"ET12";
 
-/// What the header behind it begins with.
+/// Signature of the header, which follows the identifier.
 pub(crate) const HEADER_MAGIC: [u8; 4] = *b"eh00";
 
-/// The bytes of the header: all that is known, and without the last number, which came later.
+/// Size of the header with all known fields, and without the last one, which was added later.
 pub(crate) const HEADER_BYTES: u32 = 32;
 const SHORT_HEADER_BYTES: u32 = 24;
 
-/// Reads a program. Constants and what delegates are given stay in the file, which must not be shortened while
-/// the program is in memory.
+/// Reads a program. Constants and payloads are mapped; the file must not be truncated while the program is in use.
 pub fn read(path: &Path) -> Result<Program> {
     let mapped = Buffer::map(path);
     let mapped = mapped.map_err(|error| Error::io(format!("map {}", path.display()), error))?;
     from_buffer(&mapped)
 }
 
-/// Whether bytes are the beginning of a program, whatever its version; 8 are enough.
+/// Whether a file that starts with `start` is a program of any version. 8 bytes suffice.
 pub fn is_program(start: &[u8]) -> bool {
     start.get(4..).is_some_and(|start| start.starts_with(b"ET"))
 }
 
-/// Reads a program whose file is in memory or mapped.
+/// Parses a program in memory or mapped.
 pub fn from_buffer(file: &Buffer) -> Result<Program> {
     let whole = file.as_bytes();
     if whole.get(4..8) != Some(&IDENTIFIER) {
@@ -60,7 +59,7 @@ pub fn from_buffer(file: &Buffer) -> Result<Program> {
     Ok(program)
 }
 
-/// What the header says; a file of one piece has none.
+/// Contents of the header; a file without segments has none.
 struct Header {
     program_size: u64,
     segment_base: Option<u64>,
@@ -136,7 +135,7 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
             let message = "constants lie in the tables and in a segment; one of them is right";
             return Err(Error::malformed(message).at(table.offset()));
         }
-        // The first one stands for "none".
+        // The first entry is reserved for "none".
         program.constants = inline.into_iter().skip(1).collect();
     }
 
@@ -166,22 +165,22 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
     Ok(program)
 }
 
-/// The bytes that a table holds itself.
+/// Data stored inside a table.
 fn inline_data(table: &Table<'_>, file: &Buffer) -> Result<ByteRope> {
     table.expect_known(schema::single::COUNT, "data in the tables")?;
     let range = table.byte_range(schema::single::VALUE)?.unwrap_or_default();
     Ok(file.slice(range).map(ByteRope::from).unwrap_or_default())
 }
 
-/// What delegates are given, each once.
+/// Payloads of delegates, deduplicated.
 struct DelegateData {
     inline: Vec<ByteRope>,
-    /// Whether it lies in the tables, and its index there or among the segments.
+    /// Whether each payload is stored in the tables, and its index there or among the segments.
     found: Vec<(bool, usize)>,
 }
 
 impl DelegateData {
-    /// The index in [`Program::delegate_data`] of what a reference speaks of.
+    /// Index in [`Program::delegate_data`] of the target of a reference.
     fn index(&mut self, reference: &Table<'_>, segments: &mut UsedSegments) -> Result<u32> {
         use schema::data_reference as slot;
         reference.expect_known(slot::COUNT, "a reference to data")?;
@@ -210,7 +209,7 @@ impl DelegateData {
     }
 }
 
-/// The bytes that tensors need of each piece of data, which the file does not state.
+/// Size of each piece of data, which follows from the tensors that use it, as the file does not contain it.
 fn lengths_of(program: &Program, which: impl Fn(Placement) -> Option<u32>) -> BTreeMap<u32, u64> {
     let mut lengths = BTreeMap::new();
     for value in program.plans.iter().flat_map(|plan| &plan.values) {
@@ -223,7 +222,7 @@ fn lengths_of(program: &Program, which: impl Fn(Placement) -> Option<u32>) -> BT
     lengths
 }
 
-/// Takes a segment apart. The first offset stands for "none".
+/// Splits a segment into subsegments. The first offset is reserved for "none".
 fn subsegments(
     table: &Table<'_>,
     segments: &mut UsedSegments,
@@ -234,7 +233,7 @@ fn subsegments(
     let offsets = table.u64s(slot::OFFSETS)?.unwrap_or_default();
     let index = table.u32(slot::SEGMENT, 0)?;
     if offsets.len() < 2 {
-        // Nothing is in the segment, which is not even there in some files.
+        // An empty segment, which some files omit.
         let _ = segments.get(index, table.offset());
         return Ok(Vec::new());
     }
@@ -244,7 +243,7 @@ fn subsegments(
     sorted.sort_unstable();
     let mut parts = Vec::with_capacity(offsets.len() - 1);
     for (index, &start) in offsets.iter().skip(1).enumerate() {
-        // What no tensor needs reaches to what comes next.
+        // Data that no tensor uses extends to the next offset.
         let next = || sorted.get(sorted.partition_point(|offset| *offset <= start)).copied();
         let needed = lengths.get(&(index as u32));
         let end = match needed {

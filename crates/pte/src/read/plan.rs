@@ -9,7 +9,7 @@ use crate::schema;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Reads a method. `data` gives the index of what a reference to a delegate's data speaks of.
+/// Reads a method. `data` resolves a reference to the index of a payload.
 pub(super) fn plan(
     table: &Table<'_>,
     data: &mut dyn FnMut(&Table<'_>) -> Result<u32>,
@@ -64,7 +64,7 @@ pub(super) fn plan(
     })
 }
 
-/// The sizes of arenas; the first number in the file stands for none.
+/// Sizes of arenas; the first entry in the file is reserved for "none".
 fn arenas(table: &Table<'_>) -> Result<Vec<u64>> {
     let sizes = table.i64s(schema::plan::BUFFER_SIZES)?.unwrap_or_default();
     let size = |size: &i64| {
@@ -85,7 +85,7 @@ fn ids(table: &Table<'_>, slot: u16) -> Result<Vec<ValueId>> {
     numbers.into_iter().map(|number| id(number, table)).collect()
 }
 
-/// An index of something but a value.
+/// An index into a list other than values.
 fn index(table: &Table<'_>, slot: u16, what: &str) -> Result<u32> {
     let number = table.i32(slot, 0)?;
     let index = u32::try_from(number);
@@ -93,7 +93,7 @@ fn index(table: &Table<'_>, slot: u16, what: &str) -> Result<u32> {
         .map_err(|_| Error::malformed(format!("{what} {number} is referred to")).at(table.offset()))
 }
 
-/// The table of a union, whose type says what it is.
+/// Type and table of a union.
 fn member<'b>(table: &Table<'b>, what: &str) -> Result<(u8, Table<'b>)> {
     table.expect_known(schema::union::COUNT, what)?;
     let kind = table.u8(schema::union::TYPE, 0)?;
@@ -301,7 +301,7 @@ fn place(table: &Table<'_>) -> Result<Place> {
     Ok(Place { arena, offset: high << 32 | low })
 }
 
-/// What few tensors say.
+/// Optional tensor fields that are rarely set.
 #[derive(Default)]
 struct Extra {
     name: Option<String>,
