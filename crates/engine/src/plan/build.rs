@@ -1,4 +1,4 @@
-//! From a function and the shapes of its inputs to a graph, operation by operation.
+//! Builds the graph of a function for given input shapes, one node per operation.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use super::source::FunctionContext;
 use crate::error::{Error, Result};
 use crate::reference;
 
-/// A function as a graph, and what is known of its shapes.
+/// A function's graph, and whether its shapes are known.
 pub(super) struct BuiltGraph {
     pub(super) graph: Graph,
-    /// Whether inference agrees with the shapes of the inputs. Where it does not, some operation cannot stand
-    /// with them: no slot has a shape then, and every operation checks its own operands when it runs.
+    /// Whether inference succeeds for these input shapes. If not, no slot has a shape, and every
+    /// operation checks its operands at run time.
     pub(super) sound: bool,
 }
 
-/// The graph of a function for inputs of given shapes, by the order of those that are no states.
+/// Builds a function's graph. `shapes` are the shapes of its inputs, without states.
 pub(super) fn build(source: &FunctionContext, shapes: &[Vec<usize>]) -> Result<BuiltGraph> {
     let function = &source.function;
     let is_state = |value: &&ValueId| matches!(function.value(**value).ty, Type::State(_));
@@ -38,8 +38,8 @@ pub(super) fn build(source: &FunctionContext, shapes: &[Vec<usize>]) -> Result<B
     Ok(BuiltGraph { graph: builder.graph, sound })
 }
 
-/// What inference finds for inputs of just these shapes, if any of their dimensions is open, and whether all
-/// operations can stand with them. Where some cannot, the run says so, if it comes to these.
+/// Infers types for these input shapes, if an input has an unknown dimension. The flag is false if
+/// inference rejects an operation; the run then reports the error if it reaches the operation.
 fn analyze_for(
     source: &FunctionContext,
     inputs: &[ValueId],
@@ -65,11 +65,11 @@ fn analyze_for(
 struct Builder<'s> {
     source: &'s FunctionContext,
     analysis: &'s Analysis,
-    /// Whether the shapes of the analysis are those of this run.
+    /// Whether the shapes of the analysis apply to this run.
     sound: bool,
-    /// The states that the function takes.
+    /// The function's states.
     states: Vec<ValueId>,
-    /// The shapes of its other inputs.
+    /// Shapes of the other inputs.
     extents: HashMap<ValueId, Vec<usize>>,
     graph: Graph,
     slots: HashMap<ValueId, SlotId>,
@@ -89,7 +89,7 @@ impl Builder<'_> {
         Ok(Region { inputs, nodes, outputs, releases: Vec::new() })
     }
 
-    /// The node of an operation; none if what it gives is known before the run.
+    /// Builds the node of an operation. Returns `None` if its outputs are constant.
     fn node(&mut self, id: OpId) -> Result<Option<Node>> {
         let function = &self.source.function;
         let op = function.op(id);
@@ -141,7 +141,8 @@ impl Builder<'_> {
         Ok(Some(Node { op: id, kind, inputs, outputs }))
     }
 
-    /// Whether an operation only gives its tensor another shape, one that is known.
+    /// Returns true if the operation's result has a known shape. A reshape of it then needs no
+    /// copy.
     fn is_alias(&self, op: &Op) -> bool {
         let [output] = op.outputs[..] else { return false };
         self.ty(output).as_tensor().is_some() && self.shape(output).is_some()
@@ -201,7 +202,7 @@ impl Builder<'_> {
         Ok(Operand::Slot(*slot))
     }
 
-    /// Gives a value a slot.
+    /// Adds a slot for a value.
     fn define(&mut self, value: ValueId) -> SlotId {
         let ty = self.ty(value);
         let holds = match ty {
@@ -221,7 +222,7 @@ impl Builder<'_> {
         inferred.unwrap_or(&self.source.function.value(value).ty)
     }
 
-    /// The shape of a value, if it is known before the run.
+    /// The shape of a value, `None` if it is unknown before the run.
     fn shape(&self, value: ValueId) -> Option<Vec<usize>> {
         if let Some(shape) = self.extents.get(&value) {
             return Some(shape.clone());

@@ -1,5 +1,3 @@
-//! A constant tensor.
-
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -8,30 +6,29 @@ use coremill_tensor::DType;
 
 use crate::array::Array;
 
-/// A constant tensor. Weights stay where they are until [`ConstantTensor::array`] is called.
+/// A constant tensor. Its elements stay in the program or in its weight file until
+/// [`ConstantTensor::array`] decodes them.
 pub(crate) struct ConstantTensor {
-    /// The element type.
     pub(crate) dtype: DType,
-    /// The shape.
     pub(crate) shape: Vec<usize>,
-    /// The value that it is; none for a literal and for what a pass made.
+    /// The program's value. `None` for literals and for constants created by passes.
     pub(crate) value: Option<ValueId>,
     pub(super) array: OnceLock<Array>,
 }
 
 impl ConstantTensor {
-    /// A constant whose elements are at hand.
+    /// Creates a constant from its elements.
     pub(crate) fn new(array: Array) -> ConstantTensor {
         let (dtype, shape) = (array.dtype(), array.shape().to_vec());
         ConstantTensor { dtype, shape, value: None, array: OnceLock::from(array) }
     }
 
-    /// A constant of the program, whose elements are yet to be computed.
+    /// Creates a constant of the program whose elements are computed later.
     pub(super) fn of_value(value: ValueId, dtype: DType, shape: Vec<usize>) -> ConstantTensor {
         ConstantTensor { dtype, shape, value: Some(value), array: OnceLock::new() }
     }
 
-    /// The elements, if they have been computed.
+    /// The elements, `None` before they are computed.
     pub(crate) fn expanded(&self) -> Option<&Array> {
         self.array.get()
     }

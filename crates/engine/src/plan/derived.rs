@@ -1,8 +1,9 @@
-//! What kernels hold of constants, made again when these get other elements.
+//! Data that kernels derive from constants, recomputed when the constants change.
 //!
-//! A plan may take over new constants as long as nothing about it was decided by the old ones. What a kernel computes of a
-//! constant, packed weights for instance, it holds as [`Memoized`]; elements that are looked at in any other way while a plan
-//! is made are noted ([`FunctionContext::note`]), and plans that looked are made anew.
+//! A plan can keep running with new constants unless the old ones decided its structure. Data that
+//! a kernel derives from a constant, such as packed weights, is stored as [`Memoized`]. Any other
+//! access to the elements during planning is recorded ([`FunctionContext::note`]), and plans that
+//! depend on it are rebuilt.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -15,7 +16,7 @@ use super::source::{ChangedConstants, Dependents, FunctionContext, Recompute};
 use super::{Plan, PlanKey};
 use crate::error::Result;
 
-/// Something that a kernel holds and that is computed of constants alone.
+/// Data of a kernel, derived from constants alone.
 pub(crate) struct Memoized<T>(Arc<CacheEntry<T>>);
 
 struct CacheEntry<T> {
@@ -28,22 +29,22 @@ type Make<T> = Box<
     dyn Fn(&FunctionContext, &CpuContext, &[Arc<ConstantTensor>]) -> Result<Arc<T>> + Send + Sync,
 >;
 
-/// A constant that something is made of.
+/// A constant from which data is derived.
 enum Origin {
     Value(ValueId),
-    /// A literal, or what a pass made.
+    /// A literal, or a constant created by a pass.
     Fixed(Arc<ConstantTensor>),
 }
 
 impl<T> Memoized<T> {
-    /// What is there now.
+    /// The current data.
     pub(crate) fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl<T: Send + Sync + 'static> Memoized<T> {
-    /// What depends on no constant of the program.
+    /// Data that depends on no constant of the program.
     pub(crate) fn fixed(value: T) -> Memoized<T> {
         let now = Arc::new(value);
         let kept = Arc::clone(&now);
@@ -69,7 +70,7 @@ impl<T: Send + Sync> Recompute for CacheEntry<T> {
 }
 
 impl ChangedConstants {
-    /// What operations that were changed give, and what depends on it.
+    /// The outputs of changed operations, and all constants that depend on them.
     fn of(source: &FunctionContext, function: &Function, ops: &[OpId]) -> ChangedConstants {
         let mut changed = vec![false; function.value_count()];
         let given = ops.iter().flat_map(|&op| &function.op(op).outputs);
@@ -89,7 +90,7 @@ impl ChangedConstants {
 }
 
 impl FunctionContext {
-    /// Has something made of constants now, and again whenever they change.
+    /// Derives data from constants. It is derived again whenever one of them changes.
     pub(crate) fn derived<T: Send + Sync + 'static>(
         &self,
         machine: &CpuContext,
@@ -108,7 +109,7 @@ impl FunctionContext {
         let made = Arc::new(CacheEntry { of: of.collect(), make: Box::new(make), now });
         let remake: Arc<dyn Recompute> = Arc::<CacheEntry<T>>::clone(&made);
         let mut all = self.dependents.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those of plans that are gone go, too, before there is no more room.
+        // Drop entries of deleted plans before the vector grows.
         if all.len() == all.capacity() {
             all.retain(|one| one.strong_count() > 0);
         }
@@ -116,8 +117,9 @@ impl FunctionContext {
         Ok(Memoized(made))
     }
 
-    /// Takes operations that state other constants of the same types, and has plans follow: those that nobody runs at
-    /// the moment keep all that is not made of these constants, the others are let go.
+    /// Replaces operations by operations with other constants of the same types, and updates the
+    /// plans. Plans that are in use are dropped. The others keep all data that does not depend on
+    /// the changed constants. If a planning decision depends on them, all plans are dropped.
     pub(crate) fn update_constants(
         &mut self,
         machine: &CpuContext,
@@ -141,7 +143,7 @@ impl FunctionContext {
             .into_iter()
             .filter_map(|(key, plan)| Some((key, Arc::into_inner(plan)?)))
             .collect();
-        // Whoever plans anew learns what is wrong.
+        // Planning again reports the error.
         match self.follow(machine, &mut kept, &changed) {
             Ok(()) => kept,
             Err(_) => self.without_plans(),
@@ -168,7 +170,7 @@ impl FunctionContext {
         Vec::new()
     }
 
-    /// Has the nodes of a region read constants as they are now.
+    /// Replaces changed constants in the operands of a region's nodes.
     fn replace(&self, region: &mut Region, changed: &ChangedConstants) -> Result<()> {
         let anew = |operand: &mut Operand| -> Result<()> {
             if let Operand::Constant(known) = operand

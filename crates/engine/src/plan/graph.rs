@@ -1,9 +1,9 @@
-//! What a plan is made of: nodes that read and write slots.
+//! The graph of a plan: nodes that read and write slots.
 //!
-//! A graph is built from a function for given input shapes, one node an operation, then rewritten:
-//! passes replace nodes of kind [`NodeKind::ReferenceOp`] by ones that they know better, and several by
-//! one. A slot is written by one node, once (block inputs by whoever runs the block), and lives in the
-//! whole function: blocks see the slots around them.
+//! A graph is built from a function for given input shapes, one node per operation. Passes then
+//! replace [`NodeKind::Reference`] nodes by specialized kernels and fuse several nodes into one.
+//! Each slot has a single writer: a node, or for inputs of a block the node that runs the block.
+//! Slots are visible in the whole function, so blocks can read the slots around them.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,30 +20,29 @@ use crate::call::{Call, Results};
 /// The nodes of a function for given input shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// Everything that is computed.
+    /// All slots, of the body and of nested regions.
     pub(crate) slots: Vec<Slot>,
-    /// The function's body; its inputs are those that are no states, in the function's order.
+    /// The function's body. Its inputs are the function's inputs without the states.
     pub(crate) body: Region,
 }
 
-/// Names a slot of one graph.
+/// Index of a slot in its graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SlotId(u32);
 
-/// A place for a value.
+/// A run-time value.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
-    /// What it holds.
     pub(crate) holds: SlotKind,
-    /// The element type; `string` for lists and dictionaries.
+    /// Element type; `string` for lists and dictionaries.
     pub(crate) dtype: DType,
-    /// The shape, if it is known before the run.
+    /// The shape, `None` if it is unknown before the run.
     pub(crate) shape: Option<Vec<usize>>,
-    /// The value of the function that stands here; none for what a pass came up with.
+    /// The function's value. `None` for slots added by passes.
     pub(crate) value: Option<ValueId>,
 }
 
-/// What a slot holds.
+/// Kind of a slot's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     Tensor,
@@ -51,81 +50,77 @@ pub(crate) enum SlotKind {
     Dictionary,
 }
 
-/// Nodes in the order in which they run.
+/// Nodes in execution order.
 #[derive(Debug, Default)]
 pub(crate) struct Region {
-    /// What whoever runs the region writes first.
+    /// Slots that are written before the region runs.
     pub(crate) inputs: Vec<SlotId>,
-    /// The nodes.
     pub(crate) nodes: Vec<Node>,
-    /// What running it gives.
+    /// Results of the region.
     pub(crate) outputs: Vec<Operand>,
-    /// The slots that nothing reads any more after each node. Filled when the graph is done.
+    /// For each node, the slots whose last reader it is. Filled when planning ends.
     pub(crate) releases: Vec<Vec<SlotId>>,
 }
 
-/// One step.
+/// One step of a region.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The operation that it performs, or the last of several.
+    /// The operation; the last one if several are fused.
     pub(crate) op: OpId,
-    /// What it does.
     pub(crate) kind: NodeKind,
-    /// What it reads.
     pub(crate) inputs: Vec<Operand>,
-    /// What it writes.
     pub(crate) outputs: Vec<SlotId>,
 }
 
-/// Something that a node reads.
+/// An argument of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand {
-    /// What another node wrote.
+    /// Output of another node, or an input of a region.
     Slot(SlotId),
-    /// What is known before the run.
+    /// A value known before the run.
     Constant(Arc<ConstantTensor>),
 }
 
-/// What a node does.
+/// The action of a node.
 pub(crate) enum NodeKind {
-    /// One operation, by its reference kernel.
+    /// Calls the reference kernel of one operation.
     Reference(ReferenceOp),
-    /// The input's elements under the shape of the output.
+    /// Reinterprets the input with the shape of the output.
     Alias,
-    /// Reads a state, by its position among the function's states.
+    /// Reads a state, by its index among the function's states.
     ReadState(usize),
     /// Writes its input to a state.
     WriteState(usize),
-    /// Changes part of a state, by a `slice_update` without its `x`.
+    /// Updates part of a state in place, by a `slice_update` without its `x`.
     UpdateState(usize, ReferenceOp),
-    /// An operation on lists; inputs in the order of `parameters`.
+    /// A list operation. The inputs have the order of `parameters`.
     List(ReferenceOp, OpKind),
     /// Runs the first region if the input is true, else the second.
     Cond(Box<[Region; 2]>),
-    /// Runs the second region as long as the first gives true.
+    /// Runs the second region as long as the first returns true.
     Loop(Box<[Region; 2]>),
-    /// A kernel for these shapes.
+    /// A kernel specialized for these shapes.
     Kernel(Box<dyn Kernel>),
 }
 
 /// An operation with its arguments by name.
 #[derive(Clone)]
 pub(crate) struct ReferenceOp {
-    /// The kernel; none if the executor performs the operation.
+    /// The reference kernel. `None` if the executor itself implements the operation.
     pub(crate) function: Option<fn(&Call) -> Results>,
-    /// The definition that holds.
+    /// The operation's definition in the opset of the function.
     pub(crate) row: &'static OpRow,
-    /// Parameters, and the positions among the node's inputs of what is bound to them.
+    /// Parameter names, with the range of their operands among the node's inputs.
     pub(crate) parameters: Vec<(String, Range<usize>)>,
 }
 
 impl SlotId {
-    /// The slot at a position.
+    /// The slot with an index.
     pub(crate) fn at(index: usize) -> SlotId {
         SlotId(u32::try_from(index).expect("fewer than 2^32 slots"))
     }
 
-    /// The position, for side tables.
+    /// Index for side tables.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
@@ -138,18 +133,16 @@ impl fmt::Debug for SlotId {
 }
 
 impl Graph {
-    /// Adds a slot.
     pub(crate) fn add_slot(&mut self, slot: Slot) -> SlotId {
         self.slots.push(slot);
         SlotId::at(self.slots.len() - 1)
     }
 
-    /// A slot.
     pub(crate) fn slot(&self, id: SlotId) -> &Slot {
         &self.slots[id.index()]
     }
 
-    /// The shape of what an operand holds, if it is known before the run.
+    /// The shape of an operand, `None` if it is unknown before the run.
     pub(crate) fn shape<'g>(&'g self, operand: &'g Operand) -> Option<&'g [usize]> {
         match operand {
             Operand::Slot(slot) => self.slot(*slot).shape.as_deref(),
@@ -157,7 +150,7 @@ impl Graph {
         }
     }
 
-    /// The element type of what an operand holds.
+    /// The element type of an operand.
     pub(crate) fn dtype(&self, operand: &Operand) -> DType {
         match operand {
             Operand::Slot(slot) => self.slot(*slot).dtype,
@@ -167,7 +160,7 @@ impl Graph {
 }
 
 impl Operand {
-    /// The slot, if it is one.
+    /// The slot, `None` for a constant.
     pub(crate) fn slot(&self) -> Option<SlotId> {
         match self {
             Operand::Slot(slot) => Some(*slot),
@@ -175,7 +168,7 @@ impl Operand {
         }
     }
 
-    /// The constant, if it is one.
+    /// The constant, `None` for a slot.
     pub(crate) fn constant(&self) -> Option<&Arc<ConstantTensor>> {
         match self {
             Operand::Slot(_) => None,
@@ -185,8 +178,8 @@ impl Operand {
 }
 
 impl Node {
-    /// What is bound to a parameter of an operation that is still performed as such; empty for a
-    /// parameter that has its default.
+    /// The operands bound to a parameter. Empty if the parameter has its default, or if a pass has
+    /// replaced the operation.
     pub(crate) fn bound(&self, parameter: &str) -> &[Operand] {
         let (NodeKind::Reference(reference) | NodeKind::List(reference, _)) = &self.kind else {
             return &[];
@@ -195,7 +188,7 @@ impl Node {
         found.map_or(&[], |(_, range)| &self.inputs[range.clone()])
     }
 
-    /// The operation, if it is still performed as such.
+    /// The operation, `None` if a pass has replaced it.
     pub(crate) fn operation(&self) -> Option<OpKind> {
         match &self.kind {
             NodeKind::Reference(reference) => Some(reference.row.kind),
@@ -203,7 +196,7 @@ impl Node {
         }
     }
 
-    /// The regions that it runs.
+    /// The nested regions.
     pub(crate) fn regions(&self) -> &[Region] {
         match &self.kind {
             NodeKind::Cond(regions) | NodeKind::Loop(regions) => &**regions,
@@ -213,7 +206,7 @@ impl Node {
 }
 
 impl Region {
-    /// Every slot that the region reads, those of regions inside included, whoever writes it.
+    /// Visits all slots that the region or its nested regions read.
     pub(crate) fn reads(&self, visit: &mut dyn FnMut(SlotId)) {
         let outputs = self.outputs.iter();
         for slot in outputs.chain(self.nodes.iter().flat_map(|node| &node.inputs)) {

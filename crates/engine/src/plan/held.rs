@@ -1,18 +1,18 @@
-//! What others hold, to be found again as long as they do.
+//! A map of weak references.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-/// Shared values by key. Keys of values that nobody holds any more are let go each time that there are twice as
-/// many, so that adding one takes constant time.
+/// Shared values by key, kept alive by their users. Dead entries are removed each time the map has
+/// doubled, so that insertion takes amortized constant time.
 pub(super) struct WeakMap<K, V: ?Sized> {
     values: HashMap<K, Weak<V>>,
     sweep_at: usize,
 }
 
-/// How many keys there are before any is let go.
+/// Number of keys before the first removal of dead entries.
 const FEW: usize = 64;
 
 impl<K, V: ?Sized> Default for WeakMap<K, V> {
@@ -22,7 +22,7 @@ impl<K, V: ?Sized> Default for WeakMap<K, V> {
 }
 
 impl<K: Eq + Hash, V: ?Sized> WeakMap<K, V> {
-    /// The value of a key, if somebody holds it.
+    /// The value of a key, if it is still alive.
     pub(super) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<Arc<V>>
     where
         K: Borrow<Q>,
@@ -30,7 +30,7 @@ impl<K: Eq + Hash, V: ?Sized> WeakMap<K, V> {
         self.values.get(key)?.upgrade()
     }
 
-    /// Takes over the values of keys that are to be kept.
+    /// Copies the entries whose keys are selected from another map.
     pub(super) fn inherit(&mut self, other: &Self, is_kept: impl Fn(&K) -> bool)
     where
         K: Clone,
@@ -39,17 +39,17 @@ impl<K: Eq + Hash, V: ?Sized> WeakMap<K, V> {
         self.values.extend(kept.map(|(key, value)| (key.clone(), Weak::clone(value))));
     }
 
-    /// How many keys there are.
+    /// Number of keys, including dead entries.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The values that somebody holds.
+    /// The values that are alive.
     pub(super) fn all(&self) -> Vec<Arc<V>> {
         self.values.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets go of the values of some keys.
+    /// Removes selected keys.
     pub(super) fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
         self.values.retain(|key, _| !is_gone(key));
     }

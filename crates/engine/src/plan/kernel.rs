@@ -6,10 +6,10 @@ use coremill_simd::Isa;
 use crate::array::View;
 use crate::error::Result;
 
-/// Work on tensors whose shapes were known when the plan was made.
+/// A computation on tensors whose shapes are known at planning time.
 pub(crate) trait Kernel: Send + Sync {
-    /// Reads the inputs and writes every element of the outputs, tensors of floats all; what the
-    /// outputs hold before is arbitrary. The scratch is as long as [`Kernel::scratch`] says.
+    /// Reads the inputs and writes every element of the outputs, which are all floats. The initial
+    /// contents of the outputs are arbitrary. `scratch` has the length of [`Kernel::scratch`].
     fn run(
         &self,
         machine: &CpuContext,
@@ -18,42 +18,40 @@ pub(crate) trait Kernel: Send + Sync {
         scratch: &mut [f32],
     ) -> Result<()>;
 
-    /// What it does, for profiles: `conv+relu`.
+    /// Name for profiles, such as `conv+relu`.
     fn label(&self) -> String;
 
-    /// What it takes.
+    /// Estimated cost of one run.
     fn cost(&self) -> Cost;
 
-    /// Whether it does something beside writing its outputs.
+    /// Returns true if the kernel does more than write its outputs.
     fn has_side_effects(&self) -> bool {
         false
     }
 
-    /// How many floats of memory it needs beside its outputs.
+    /// Number of floats of temporary memory.
     fn scratch(&self) -> usize {
         0
     }
 }
 
-/// What a kernel takes each time that it runs.
+/// Cost of one run of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Floating-point operations; a multiply-add counts two.
+    /// Floating-point operations; a multiply-add counts as two.
     pub(crate) operations: u64,
-    /// Bytes read and written, weights as they lie in memory.
+    /// Bytes read and written. Weights count at their size in memory.
     pub(crate) bytes: u64,
 }
 
-/// What kernels run on.
+/// The threads and instruction set that kernels use.
 pub(crate) struct CpuContext {
-    /// The threads.
     pub(crate) pool: Pool,
-    /// The vector instructions.
     pub(crate) isa: Isa,
 }
 
 impl CpuContext {
-    /// Gives each part to a thread, with its position.
+    /// Runs `body` on each part, with its index, in the thread pool.
     pub(crate) fn share<P: Send>(
         &self,
         parts: impl Iterator<Item = P>,

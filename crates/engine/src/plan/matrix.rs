@@ -1,4 +1,4 @@
-//! Constants as matrices, and what else kernels make of them once for every plan that is alive.
+//! Constant matrices and other data derived from constants, shared by all live plans.
 
 use std::any::Any;
 use std::sync::{Arc, PoisonError};
@@ -17,12 +17,12 @@ use crate::call::count_within;
 use crate::error::Result;
 use crate::weights::{WeightPanels, Weights};
 
-/// Packing takes about as long as two runs, so a fourth of the matrices is packed by the second run, another by the third
-/// and so on.
+/// Packing takes about as long as two runs. To spread the cost, a quarter of the matrices is packed
+/// in the second run, another in the third, and so on.
 const RUNS: usize = 4;
 
 impl FunctionContext {
-    /// A constant as a matrix from inputs to outputs.
+    /// A constant as an `inputs` × `outputs` matrix.
     pub(crate) fn matrix(
         &self,
         machine: &CpuContext,
@@ -57,8 +57,8 @@ impl FunctionContext {
         Ok(matrix)
     }
 
-    /// The matrix of a compressed constant: as it lies in memory if kernels know its form, else packed
-    /// without ever being expanded as a whole.
+    /// The matrix of a compressed constant. If kernels support its encoding, they read it directly.
+    /// Otherwise it is packed without expanding the whole constant.
     fn compressed(
         &self,
         machine: &CpuContext,
@@ -68,7 +68,7 @@ impl FunctionContext {
         order: Order,
     ) -> Option<Matrix> {
         let weights = self.weights(known).filter(Weights::is_compressed)?;
-        // Tables of vectors stand for far more elements than they take bytes.
+        // A vector palette expands to far more elements than it has bytes.
         count_within(&[inputs, outputs], &self.limits).ok()?;
         let rows = if order == Order::InputsFirst { inputs } else { outputs };
         let isa = machine.isa;
@@ -83,7 +83,7 @@ impl FunctionContext {
         Some(Matrix::new(machine, [inputs, outputs], precision, Arc::new(panels), None))
     }
 
-    /// What is made of a constant, under a name that says how.
+    /// Data derived from a constant. `form` identifies the derivation; live data is shared.
     pub(crate) fn made<T: Any + Send + Sync>(
         &self,
         known: &ConstantTensor,
@@ -103,8 +103,8 @@ impl FunctionContext {
         Ok(made)
     }
 
-    /// The floats of a constant as they lie in the program or in its weight file; of one that is computed,
-    /// what was computed.
+    /// The elements of a constant as stored in the program or its weight file, or as computed if it
+    /// is not stored.
     pub(crate) fn stored(&self, known: &ConstantTensor) -> Result<(Buffer, DType)> {
         if let Some(value) = known.value
             && let Definition::Output(op, _) = self.function.value(value).definition

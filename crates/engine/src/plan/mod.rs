@@ -1,12 +1,12 @@
-//! Plans: how a function is run for inputs of given shapes.
+//! Plans: the steps that run a function for given input shapes.
 //!
 //! | step | module |
 //! |---|---|
-//! | the function becomes a graph, one node an operation, constants set apart | `build`, `source` |
-//! | weights are packed as kernels take them | `packed`, `matrix` |
-//! | what kernels hold of constants is made again when these change | `derived` |
-//! | nodes that run often get kernels for their shapes, several become one | `passes` |
-//! | tensors share one arena, memory is let go | `place` |
+//! || build the graph, one node per operation, and separate constants | `build`, `source` |
+//! || pack weights for the kernels | `packed`, `matrix` |
+//! || recompute data derived from constants that change | `derived` |
+//! || select kernels for the shapes and fuse operations | `passes` |
+//! || allocate tensors in one arena and find their last use | `place` |
 
 mod build;
 mod constant;
@@ -34,29 +34,29 @@ use coremill_mil::ir::Definition;
 use crate::call::count_within;
 use crate::error::{Error, Result};
 
-/// How a function is run for inputs of given shapes.
+/// The steps that run a function for given input shapes.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) graph: Graph,
     pub(crate) places: MemoryPlan,
-    /// The slots whose elements slots of the body show under other shapes.
+    /// Maps a slot to the slot whose memory it aliases under another shape.
     pub(crate) shown: HashMap<SlotId, SlotId>,
 }
 
-/// What a plan is made for.
+/// Cache key of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
-    /// The shapes of the inputs that are no states.
+    /// Shapes of the inputs, without states.
     pub(crate) shapes: Vec<Vec<usize>>,
-    /// Whether every value of the program must come about as such, for an observer.
+    /// Whether the run is observed. Every value of the program must then be computed.
     pub(crate) observed: bool,
 }
 
-/// Makes a plan.
+/// Plans a function for given input shapes.
 pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey) -> Result<Plan> {
     let build::BuiltGraph { mut graph, sound } = build::build(source, &key.shapes)?;
     check_extents(source, &graph)?;
-    // Passes rely on what inference found. Where it does not hold for these shapes there is nothing to rely on.
+    // Passes rely on inferred shapes, which are unknown if inference fails.
     if sound && !key.observed {
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
@@ -84,7 +84,7 @@ fn shown(body: &Region) -> HashMap<SlotId, SlotId> {
     shown
 }
 
-/// Refuses values that are too large before anything is computed of their shapes, or put in memory.
+/// Rejects values that exceed the limits before their sizes are used.
 fn check_extents(source: &FunctionContext, graph: &Graph) -> Result<()> {
     for slot in &graph.slots {
         let Some(shape) = &slot.shape else { continue };
@@ -99,7 +99,7 @@ fn check_extents(source: &FunctionContext, graph: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// Computes the constants that nodes read as they are.
+/// Decodes the constants that nodes read directly.
 fn expand_constants(source: &FunctionContext, region: &Region) -> Result<()> {
     for node in &region.nodes {
         for known in node.inputs.iter().filter_map(Operand::constant) {

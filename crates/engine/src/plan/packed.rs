@@ -1,4 +1,4 @@
-//! Weights as kernels take them, made once and shared by every plan that is alive.
+//! Packed weights, shared by all live plans.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,22 +18,22 @@ pub(crate) struct PackedConstants {
     pub(super) others: Mutex<WeakMap<(ValueId, String), dyn Any + Send + Sync>>,
 }
 
-/// A constant matrix. The first product goes through it where it lies, which is hardly slower; packing it takes as long as
-/// reading it several times, and is for matrices that are used again.
+/// A constant matrix. The first products read it in its stored layout, which is hardly slower.
+/// Packing takes as long as several reads, so it only pays off for matrices that are used again.
 pub(crate) struct Matrix {
-    /// As it lies.
+    /// The matrix in its stored layout.
     plain: PackedWeights,
-    /// How many more products go through it so.
+    /// Number of further products in the stored layout.
     left: AtomicUsize,
-    /// What it is packed of, and in which precision; none if it is to stay as it is.
+    /// Source and precision for packing. `None` if the matrix stays in its stored layout.
     source: Option<(Arc<dyn PanelSource>, Precision)>,
-    /// The stored elements, whose pages need not stay in memory beside the packed ones.
+    /// The stored elements. Their pages are released after packing.
     data: Option<Buffer>,
     packed: OnceLock<PackedWeights>,
 }
 
 impl Matrix {
-    /// One that is packed when it is used again.
+    /// A matrix that is packed when it is used again.
     pub(super) fn new(
         machine: &CpuContext,
         [inputs, outputs]: [usize; 2],
@@ -46,18 +46,18 @@ impl Matrix {
         Matrix { source, data, ..Matrix::kept(plain) }
     }
 
-    /// One that stays as it is.
+    /// A matrix that stays in its stored layout.
     pub(super) fn kept(plain: PackedWeights) -> Matrix {
         let (left, packed) = Default::default();
         Matrix { plain, left, source: None, data: None, packed }
     }
 
-    /// The same, packed after so many products.
+    /// Sets the number of products before packing.
     pub(super) fn packed_after(self, products: usize) -> Matrix {
         Matrix { left: AtomicUsize::new(products), ..self }
     }
 
-    /// For one more product.
+    /// The weights for one more product. Packs the matrix when its unpacked products are used up.
     pub(crate) fn for_use(&self, machine: &CpuContext) -> &PackedWeights {
         match self.packed.get() {
             Some(packed) => packed,
@@ -71,24 +71,24 @@ impl Matrix {
         }
     }
 
-    /// As kernels read it fastest; as it lies, if it is to stay so.
+    /// The packed weights, or the stored ones if this matrix is never packed.
     pub(crate) fn packed(&self, machine: &CpuContext) -> &PackedWeights {
         let Some((source, precision)) = &self.source else { return &self.plain };
         self.packed.get_or_init(|| {
             let (inputs, outputs) = (self.plain.inputs(), self.plain.outputs());
             let (pool, isa) = (&machine.pool, machine.isa);
             let packed = PackedWeights::pack(pool, isa, inputs, outputs, *precision, &**source);
-            // Who reads the pages of the file again brings them back.
+            // Later reads of the file load the pages again.
             self.data.iter().for_each(Buffer::release_pages);
             packed
         })
     }
 }
 
-/// Which weights, and as what matrix.
+/// The constant and its interpretation as a matrix.
 pub(super) type Key = (ValueId, usize, usize, OrderKey);
 
-/// [`Order`], to be looked up.
+/// A hashable [`Order`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::enum_variant_names, reason = "the names are those of `Order`")]
 pub(super) enum OrderKey {
@@ -108,7 +108,7 @@ impl OrderKey {
 }
 
 impl PackedConstants {
-    /// Takes over what was made of values that are the same.
+    /// Shares data derived from equal constants.
     pub(super) fn inherit(&self, other: &PackedConstants, is_same: impl Fn(ValueId) -> bool) {
         let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = other.matrices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ impl PackedConstants {
         others.inherit(&theirs, |(value, _)| is_same(*value));
     }
 
-    /// Packs what is to be used.
+    /// Packs all matrices.
     pub(crate) fn prepare(&self, machine: &CpuContext) {
         let matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner).all();
         for matrix in matrices {
@@ -126,7 +126,7 @@ impl PackedConstants {
         }
     }
 
-    /// Lets go of what was made of some values.
+    /// Drops data derived from some values.
     pub(super) fn forget(&self, is_gone: impl Fn(ValueId) -> bool) {
         let mut matrices = self.matrices.lock().unwrap_or_else(PoisonError::into_inner);
         matrices.forget(|(value, ..)| is_gone(*value));

@@ -1,4 +1,4 @@
-//! Where values lie: which share a part of the arena, and when those outside it are let go.
+//! Memory planning: offsets in the arena, and the last use of values outside it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -8,20 +8,20 @@ use coremill_kernels::FLOATS_PER_LINE;
 
 use super::graph::{Graph, Node, NodeKind, Operand, Region, SlotId, SlotKind};
 
-/// Where the values of a graph lie.
+/// Memory of a graph's values.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPlan {
-    /// The part of the arena that a slot has, by [`SlotId::index`]; none for slots on the heap.
+    /// Range of each slot in the arena, by [`SlotId::index`]. `None` for slots on the heap.
     pub(crate) slots: Vec<Option<Range<usize>>>,
-    /// The part that each node of the body has as its scratch.
+    /// Range of each node's scratch memory in the arena.
     pub(crate) scratch: Vec<Range<usize>>,
-    /// How many floats the arena needs.
+    /// Size of the arena in floats.
     pub(crate) length: usize,
 }
 
-/// Something that takes part of the arena for a while.
+/// A range of the arena with a limited lifetime.
 struct Allocation {
-    /// The nodes of the body from the first that writes it to the last that reads it.
+    /// Lifetime, as a range of nodes of the body: from the first writer to the last reader.
     life: Range<usize>,
     length: usize,
     place: Range<usize>,
@@ -33,17 +33,18 @@ enum Owner {
     Scratch(usize),
 }
 
-/// Places what kernels of the body write, tensors that are known in shape, side by side in an arena so
-/// that those alive at the same time do not overlap: the largest first, each as low as it fits.
+/// Assigns arena offsets to the outputs of kernels in the body that have known shapes. Allocations
+/// with overlapping lifetimes do not overlap in memory. The largest are placed first, at the lowest
+/// free offset.
 ///
-/// Slots that nothing reads later are noted in each region's `releases`.
+/// Also fills each region's `releases` with the slots that are not read later.
 pub(super) fn place(graph: &mut Graph) -> MemoryPlan {
     let mut body = std::mem::take(&mut graph.body);
     note_releases(&mut body, graph.slots.len());
 
     let given = given(&body, graph.slots.len());
     let mut tenants: Vec<Allocation> = Vec::new();
-    // The tenant whose elements a slot shows.
+    // The allocation that holds a slot's elements, also for aliases.
     let mut shown: Vec<Option<usize>> = vec![None; graph.slots.len()];
     for (index, node) in body.nodes.iter().enumerate() {
         node_reads(node, &mut |slot| {
@@ -92,8 +93,8 @@ pub(super) fn place(graph: &mut Graph) -> MemoryPlan {
     places
 }
 
-/// Whether the elements of a slot, by [`SlotId::index`], are among the results. These are written where the
-/// caller gets them.
+/// Marks the slots, by [`SlotId::index`], whose elements are results. Results are written to memory
+/// of their own.
 fn given(body: &Region, slots: usize) -> Vec<bool> {
     let mut given = vec![false; slots];
     for slot in body.outputs.iter().filter_map(Operand::slot) {
@@ -109,15 +110,15 @@ fn given(body: &Region, slots: usize) -> Vec<bool> {
     given
 }
 
-/// The most tenants that are compared with each other. More of them are placed in one sweep.
+/// Maximum number of allocations for the quadratic algorithm.
 const FEW: usize = 4096;
 
-/// Finds a place for each tenant; how much they need in all.
+/// Sets the offset of each allocation. Returns the size of the arena.
 fn settle(tenants: &mut [Allocation]) -> usize {
     if tenants.len() <= FEW { settle_largest_first(tenants) } else { settle_in_time(tenants) }
 }
 
-/// The largest first, each as low as it fits. The time grows with the square of their number.
+/// Places the largest allocation first, at the lowest free offset. Takes quadratic time.
 fn settle_largest_first(tenants: &mut [Allocation]) -> usize {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
     order.sort_by_key(|&at| (Reverse(tenants[at].length), at));
@@ -148,7 +149,7 @@ fn settle_largest_first(tenants: &mut [Allocation]) -> usize {
     total
 }
 
-/// In the order in which they come, each where the smallest gap is that it fits into.
+/// Places allocations in the order of their start, each in the smallest gap that is large enough.
 fn settle_in_time(tenants: &mut [Allocation]) -> usize {
     let mut order: Vec<usize> = (0..tenants.len()).collect();
     order.sort_by_key(|&at| (tenants[at].life.start, Reverse(tenants[at].length), at));
@@ -169,7 +170,7 @@ fn settle_in_time(tenants: &mut [Allocation]) -> usize {
         }
         let needed = length.next_multiple_of(FLOATS_PER_LINE);
         let start = gaps.take(needed).unwrap_or_else(|| {
-            // What is free at the end grows.
+            // Extend the free range at the end of the arena.
             let start = gaps.take_last(total).unwrap_or(total);
             total = start + needed;
             start
@@ -180,17 +181,17 @@ fn settle_in_time(tenants: &mut [Allocation]) -> usize {
     total
 }
 
-/// Parts of the arena that nobody has.
+/// Free ranges of the arena.
 #[derive(Default)]
 struct FreeList {
-    /// The end of each by its start.
+    /// The end of each range, by its start.
     by_start: BTreeMap<usize, usize>,
-    /// Lengths and starts.
+    /// Length and start of each range.
     by_length: BTreeSet<(usize, usize)>,
 }
 
 impl FreeList {
-    /// Adds a part, which becomes one with its neighbours.
+    /// Adds a range and merges it with adjacent ones.
     fn add(&mut self, part: Range<usize>) {
         let Range { mut start, mut end } = part;
         if let Some((&before, &before_end)) = self.by_start.range(..start).next_back()
@@ -207,7 +208,7 @@ impl FreeList {
         self.by_length.insert((end - start, start));
     }
 
-    /// The start of so much of the smallest part that has it.
+    /// Takes `length` from the smallest range that is large enough. Returns the start.
     fn take(&mut self, length: usize) -> Option<usize> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;
         self.remove(start, start + found);
@@ -217,7 +218,7 @@ impl FreeList {
         Some(start)
     }
 
-    /// The start of the part that ends at `end`, which is taken.
+    /// Takes the range that ends at `end`. Returns its start.
     fn take_last(&mut self, end: usize) -> Option<usize> {
         let (&start, &found) = self.by_start.last_key_value()?;
         (found == end).then(|| self.remove(start, found))?;
@@ -230,7 +231,7 @@ impl FreeList {
     }
 }
 
-/// Calls `visit` with every slot that a node reads, itself or in the regions that it runs.
+/// Visits all slots that a node reads, including its nested regions.
 fn node_reads(node: &Node, visit: &mut dyn FnMut(SlotId)) {
     node.inputs.iter().filter_map(Operand::slot).for_each(&mut *visit);
     for region in node.regions() {
@@ -238,7 +239,7 @@ fn node_reads(node: &Node, visit: &mut dyn FnMut(SlotId)) {
     }
 }
 
-/// Notes after which node nothing reads a slot that the region writes.
+/// Records for each node the slots that are not read after it.
 fn note_releases(region: &mut Region, slots: usize) {
     let mut seen = vec![false; slots];
     let mut mine = vec![false; slots];
@@ -273,7 +274,8 @@ mod tests {
         Allocation { life, length, place: 0..0, owner: Owner::Scratch(0) }
     }
 
-    /// How much they need in all, once none that live together overlap.
+    /// Checks that allocations alive at the same time do not overlap. Returns the size of the
+    /// arena.
     fn checked(tenants: &mut [Allocation], settle: fn(&mut [Allocation]) -> usize) -> usize {
         let total = settle(tenants);
         for (index, one) in tenants.iter().enumerate() {

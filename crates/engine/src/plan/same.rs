@@ -1,4 +1,5 @@
-//! Which constants of two versions of a function are the same, so that what was made of them serves both.
+//! Comparison of the constants of two versions of a function, to share data derived from equal
+//! ones.
 
 use std::sync::PoisonError;
 
@@ -6,12 +7,12 @@ use coremill_mil::ir::{Binding, Constant, ConstantData, Definition, Function, Op
 
 use super::source::FunctionContext;
 
-/// Constants of at most so many bytes are compared by them, larger ones by where they lie or how they come about.
+/// Constants up to this size are compared by value, larger ones by storage location or definition.
 const FEW_BYTES: usize = 1 << 12;
 
 impl FunctionContext {
-    /// Takes over what was made of constants that another version of the function has, too: packed weights, and elements that
-    /// were expanded.
+    /// Shares packed weights and expanded constants with another version of the function if
+    /// the constants are equal.
     pub(crate) fn inherit(&self, before: &FunctionContext) {
         if self.numerics != before.numerics || self.limits != before.limits {
             return;
@@ -26,8 +27,8 @@ impl FunctionContext {
 }
 
 impl FunctionContext {
-    /// The operations that state other constants in another version of the function, which differs in nothing else; none
-    /// if it does.
+    /// The operations whose constants differ in another version of the function. Returns `None` if
+    /// the versions differ in anything else.
     pub(crate) fn diff_constants(&self, version: &Function) -> Option<Vec<(OpId, Op)>> {
         let function = &self.function;
         let (values, blocks) = (function.value_count(), function.blocks_in_order());
@@ -58,7 +59,8 @@ impl FunctionContext {
                     return None;
                 }
                 if !same_stated(op, twin) {
-                    // What is not constant may have been planned by what it states.
+                    // Planning may have depended on the constants of an operation that is not
+                    // constant itself.
                     let constant = op.outputs.iter().all(|&output| self.is_constant(output));
                     if !constant {
                         return None;
@@ -71,7 +73,7 @@ impl FunctionContext {
     }
 }
 
-/// Whether operations differ in constants at most.
+/// Returns true if the operations are equal apart from constants.
 fn same_shape(op: &Op, twin: &Op) -> bool {
     let same_binding = |(one, two): (&Binding, &Binding)| match (one, two) {
         (Binding::Value(one), Binding::Value(two)) => one == two,
@@ -93,7 +95,7 @@ fn same_shape(op: &Op, twin: &Op) -> bool {
         })
 }
 
-/// Whether the constants of operations that differ in nothing else are the same.
+/// Returns true if the constants of otherwise equal operations are equal.
 fn same_stated(op: &Op, twin: &Op) -> bool {
     let same_binding = |(one, two): (&Binding, &Binding)| match (one, two) {
         (Binding::Literal(one), Binding::Literal(two)) => same_constant(one, two),
@@ -108,7 +110,7 @@ fn same_stated(op: &Op, twin: &Op) -> bool {
         })
 }
 
-/// By [`ValueId::index`], whether a value is constant and the same in both.
+/// Marks values, by [`ValueId::index`], that are constant and equal in both versions.
 fn same_values(source: &FunctionContext, before: &FunctionContext) -> Vec<bool> {
     let (function, other) = (&source.function, &before.function);
     let mut same = vec![false; function.value_count()];
@@ -140,7 +142,8 @@ fn same_definition(function: &Function, other: &Function, value: ValueId) -> boo
     definition == other.value(value).definition && matches!(definition, Definition::Output(..))
 }
 
-/// Whether an operation is the one that gives the same values in another version, on the same constants.
+/// Returns true if the other version computes the operation's outputs by the same operation on
+/// equal constants.
 fn same_op(op: &Op, other: &Function, same: &[bool]) -> bool {
     let Some(&output) = op.outputs.first() else { return false };
     let Definition::Output(id, _) = other.value(output).definition else { return false };

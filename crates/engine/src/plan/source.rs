@@ -1,4 +1,4 @@
-//! A function that is to be run, and its constants, which are expanded when somebody needs them.
+//! A function prepared for planning, with constants that are expanded on demand.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,54 +23,55 @@ use crate::options::Numerics;
 use crate::reference;
 use crate::weights::Weights;
 
-/// A function that is to be run, and what is known about it before any input.
+/// A function, with everything known about it independent of inputs.
 pub(crate) struct FunctionContext {
     pub(crate) function: Function,
     pub(crate) analysis: Analysis,
     pub(crate) numerics: Numerics,
     pub(crate) limits: Limits,
-    /// Whether a value depends on constants alone, by [`ValueId::index`].
+    /// Whether a value is constant, by [`ValueId::index`].
     constant: Vec<bool>,
     pub(super) known: Mutex<WeakMap<ValueId, ConstantTensor>>,
     pub(crate) packed: PackedConstants,
     pub(super) dependents: Dependents,
 }
 
-/// What was computed of constants while plans were made, and which constants plans looked at.
+/// Data derived from constants during planning, and the constants that decided plans.
 #[derive(Default)]
 pub(super) struct Dependents {
     pub(super) derived: Mutex<Vec<Weak<dyn Recompute>>>,
     pub(super) looked: Mutex<HashSet<ValueId>>,
 }
 
-/// Something that is computed of constants, again when these change.
+/// Data that is recomputed when its constants change.
 pub(super) trait Recompute: Send + Sync {
     fn is_of(&self, changed: &ChangedConstants) -> bool;
 
     fn remake(&self, source: &FunctionContext, machine: &CpuContext) -> Result<()>;
 }
 
-/// By [`ValueId::index`], which constants have other elements than before.
+/// Constants with changed elements, by [`ValueId::index`].
 pub(super) struct ChangedConstants(pub(super) Vec<bool>);
 
 impl ChangedConstants {
-    /// Whether a value is one of them.
+    /// Returns true if a value is among them.
     pub(super) fn has(&self, value: ValueId) -> bool {
         self.0.get(value.index()) == Some(&true)
     }
 }
 
-/// Elements of a large constant.
+/// Minimum number of elements of a large constant.
 const LARGE: usize = 1 << 16;
 
 impl ConstantTensor {
-    /// The elements, computed on first use, for whoever decides by them how something is done.
+    /// The elements, computed on first use. Records that planning depends on them.
     pub(crate) fn array(&self, source: &FunctionContext) -> Result<&Array> {
         source.note(self);
         self.expand(source)
     }
 
-    /// The elements, computed on first use, for nodes that read them, and what is [`Memoized`](super::derived::Derived).
+    /// The elements, computed on first use, for nodes that read them and for
+    /// [`Memoized`](super::derived::Memoized) data.
     pub(crate) fn expand(&self, source: &FunctionContext) -> Result<&Array> {
         if let Some(array) = self.array.get() {
             return Ok(array);
@@ -79,7 +80,7 @@ impl ConstantTensor {
         Ok(self.array.get_or_init(|| array))
     }
 
-    /// The same, computed unless they were before, and not kept.
+    /// The elements. They are not stored if they were not yet computed.
     pub(crate) fn elements(&self, source: &FunctionContext) -> Result<Array> {
         if let Some(array) = self.array.get() {
             return Ok(array.clone());
@@ -113,12 +114,12 @@ impl FunctionContext {
         }
     }
 
-    /// Whether a value depends on constants alone and can be computed before the run.
+    /// Returns true if a value depends on constants alone and can be computed before the run.
     pub(crate) fn is_constant(&self, value: ValueId) -> bool {
         self.constant[value.index()]
     }
 
-    /// The constant that a value is. Plans that live at the same time share it.
+    /// The constant of a value. Live plans share it.
     pub(crate) fn known(&self, value: ValueId) -> Result<Arc<ConstantTensor>> {
         let all = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all().get(&value) {
@@ -130,7 +131,7 @@ impl FunctionContext {
         });
         let known = match shape {
             Some((dtype, shape)) => ConstantTensor::of_value(value, dtype, shape),
-            // How large it is depends on elements.
+            // The shape depends on elements.
             None => {
                 let known = ConstantTensor {
                     value: Some(value),
@@ -145,14 +146,15 @@ impl FunctionContext {
         Ok(known)
     }
 
-    /// Notes that a plan depends on the elements of a constant otherwise than through what is derived of them.
+    /// Records that a plan depends on a constant's elements in another way than through derived
+    /// data.
     pub(crate) fn note(&self, known: &ConstantTensor) {
         if let Some(value) = known.value {
             self.dependents.looked.lock().unwrap_or_else(PoisonError::into_inner).insert(value);
         }
     }
 
-    /// The constant that a binding states; none if it is computed.
+    /// The constant of a binding, `None` if it is computed at run time.
     pub(crate) fn known_binding(&self, binding: &Binding) -> Result<Option<Arc<ConstantTensor>>> {
         match binding {
             Binding::Literal(constant) => {
@@ -163,21 +165,21 @@ impl FunctionContext {
         }
     }
 
-    /// What a constant is, if it lies in the program or above compressed data that does.
+    /// The stored or compressed form of a constant, if the program contains it.
     pub(crate) fn weights(&self, known: &ConstantTensor) -> Option<Weights> {
         Weights::of(&self.function, known.value?, self.numerics)
     }
 
-    /// The same of a constant that is compressed, and so large that the integers that reference kernels
-    /// make of its codes would be in the way.
+    /// The compressed form of a large constant. The reference kernel would expand all its codes to
+    /// 32-bit integers.
     fn large_weights(&self, known: &ConstantTensor) -> Option<Weights> {
         let count = count_within(&known.shape, &self.limits).ok()?;
         let weights = if count >= LARGE { self.weights(known)? } else { return None };
         (weights.is_compressed() && weights.shape == known.shape).then_some(weights)
     }
 
-    /// Computes a constant, and whatever it depends on, without recursion: a program may state a chain
-    /// of any length.
+    /// Computes a constant and its dependencies. Iterative, since a program may contain a chain of
+    /// any length.
     fn expand(&self, wanted: ValueId) -> Result<Array> {
         let mut done: HashMap<ValueId, Array> = HashMap::new();
         let mut pending = vec![wanted];
@@ -256,14 +258,14 @@ impl FunctionContext {
         fold().map_err(|error| self.place(id, error))
     }
 
-    /// The error, as one of an operation.
+    /// Adds the operation to an error.
     pub(crate) fn place(&self, op: OpId, error: Error) -> Error {
         let op = self.function.op(op);
         let value = op.outputs.first().map_or("", |&value| &self.function.value(value).name);
         error.of_operation(op.type_name(), value)
     }
 
-    /// The element types of what an operation gives; `string` for what is not a tensor.
+    /// Element types of an operation's outputs; `string` for outputs that are not tensors.
     pub(crate) fn output_dtypes(&self, op: OpId) -> Vec<DType> {
         let outputs = self.function.op(op).outputs.iter();
         let dtype = |&value| {
@@ -275,7 +277,7 @@ impl FunctionContext {
 }
 
 impl ReferenceOp {
-    /// The operation about to be performed.
+    /// The call of the operation's kernel.
     pub(crate) fn as_call<'a>(
         &'a self,
         source: &'a FunctionContext,
@@ -294,7 +296,7 @@ impl ReferenceOp {
         }
     }
 
-    /// Performs the operation.
+    /// Runs the reference kernel.
     pub(crate) fn call(
         &self,
         source: &FunctionContext,
@@ -322,7 +324,7 @@ impl ReferenceOp {
     }
 }
 
-/// The elements of a constant: of a tensor, or of a list of scalars.
+/// The elements of a tensor constant, or of a list of scalar constants.
 pub(crate) fn literal(constant: &Constant) -> Result<Array> {
     let ConstantData::Sequence(elements) = &constant.data else {
         return Array::from_constant(constant);
@@ -346,14 +348,14 @@ pub(crate) fn literal(constant: &Constant) -> Result<Array> {
     }
 }
 
-/// Which values depend on constants alone.
+/// Marks the values that depend on constants alone.
 fn constant_values(function: &Function) -> Vec<bool> {
     let mut constant = vec![false; function.value_count()];
     let is_constant = |constant: &[bool], binding: &Binding| match binding {
         Binding::Literal(_) => true,
         Binding::Value(value) => constant[value.index()],
     };
-    // Definitions come before uses, and a block's before those of the operations after it.
+    // Definitions precede uses, and a block's operations precede the operations after it.
     let mut pending: Vec<_> = function.block(function.body).ops.iter().rev().copied().collect();
     while let Some(id) = pending.pop() {
         let op = function.op(id);
@@ -361,7 +363,7 @@ fn constant_values(function: &Function) -> Vec<bool> {
             pending.extend(function.block(block).ops.iter().rev());
         }
         let folds = match op.kind() {
-            // Constant lists are operands of `classify`; other lists are made at run time.
+            // Constant lists are operands of `classify`. Other lists are built at run time.
             Some(OpKind::Const) => op.attributes.get("val").is_some(),
             Some(OpKind::Classify) | None => false,
             Some(kind) => {

@@ -6,7 +6,7 @@ use super::parameters::parameters;
 use crate::error::fail;
 use crate::plan::FunctionContext;
 
-/// The activation that an operation is, and what it is applied to; none if it is none.
+/// The activation that an operation computes, and its input. `None` for other operations.
 pub(crate) fn activation<'n>(
     source: &FunctionContext,
     graph: &Graph,
@@ -14,7 +14,7 @@ pub(crate) fn activation<'n>(
 ) -> Option<(Activation, &'n Operand)> {
     let kind = node.operation()?;
     let activation = parameters(source, graph, node, |call| {
-        // Kernels choose among numbers; what a parameter that is none does is left to the definition.
+        // Kernels compare with the parameters. NaN parameters are left to the reference kernel.
         let number = |name| match call.float(name)? {
             number if number.is_nan() => fail!("`{name}` is not a number"),
             number => Ok(number),

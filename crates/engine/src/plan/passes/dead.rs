@@ -1,4 +1,4 @@
-//! Removes nodes whose values nobody reads.
+//! Dead code elimination: removes nodes whose outputs are unused.
 //!
 //! ```text
 //! y = exp(x = x)
@@ -8,7 +8,7 @@
 
 use super::super::graph::{Graph, Node, NodeKind, Operand, Region};
 
-/// Removes what nobody reads, from the end, in every region. Writes to states stay.
+/// Removes unused nodes of all regions, last to first. Writes to states stay.
 pub(super) fn remove(graph: &mut Graph) {
     let mut read = vec![false; graph.slots.len()];
     let mut body = std::mem::take(&mut graph.body);
@@ -38,7 +38,7 @@ fn sweep(region: &mut Region, read: &mut [bool]) {
     region.nodes = kept;
 }
 
-/// Whether a node does something beside writing its outputs.
+/// Returns true if a node does more than write its outputs.
 fn has_side_effects(node: &Node) -> bool {
     match &node.kind {
         NodeKind::WriteState(_) | NodeKind::UpdateState(..) => true,

@@ -1,27 +1,28 @@
 use super::super::graph::{Graph, Node, Operand, Region, SlotId};
 
-/// The nodes of a region while a pass rewrites them: who writes and who reads each slot.
+/// Edits the nodes of a region, with the writer and the readers of each slot.
 ///
-/// A node that stands for several goes to the place of the last of them, where everything that they read
-/// has been written.
+/// A node that replaces several is inserted at the index of the last one, so that all inputs have
+/// been written.
 pub(crate) struct Editor {
     inputs: Vec<SlotId>,
     outputs: Vec<Operand>,
     nodes: Vec<Option<Node>>,
-    /// The node that writes a slot, by [`SlotId::index`].
+    /// Index of the node that writes each slot, by [`SlotId::index`].
     writers: Vec<Option<usize>>,
-    /// The nodes that read a slot, once for each time that they do.
+    /// Indices of the nodes that read each slot, one entry per use.
     readers: Vec<Vec<usize>>,
-    /// Which of its inputs each of these readers reads the slot by.
+    /// For each entry of `readers`, the index of the input that reads the slot.
     ports: Vec<Vec<usize>>,
-    /// Where each input of a node stands among the readers of its slot, so that one of many is found at once.
+    /// For each input of a node, its index in `readers` of its slot. Makes removal of a use take
+    /// constant time.
     seats: Vec<Vec<usize>>,
-    /// Whether a slot is read by the region's outputs or by regions inside.
+    /// Whether the region's outputs or nested regions read a slot.
     escapes: Vec<bool>,
 }
 
 impl Editor {
-    /// Takes a region apart.
+    /// Starts editing a region.
     pub(crate) fn new(graph: &Graph, region: Region) -> Editor {
         let mut editor = Editor {
             inputs: region.inputs,
@@ -44,7 +45,7 @@ impl Editor {
         editor
     }
 
-    /// The region, put together again.
+    /// Returns the edited region.
     pub(crate) fn finish(self) -> Region {
         Region {
             inputs: self.inputs,
@@ -54,38 +55,39 @@ impl Editor {
         }
     }
 
-    /// How many places there are, empty ones included.
+    /// Number of indices, including removed nodes.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The node at a place; none if it was taken.
+    /// The node at an index, `None` if it was removed.
     pub(crate) fn node(&self, index: usize) -> Option<&Node> {
         self.nodes.get(index)?.as_ref()
     }
 
-    /// The place of the node that writes a slot; none for inputs and slots of regions around.
+    /// Index of the node that writes a slot. `None` for inputs and slots of outer regions.
     pub(crate) fn writer(&self, slot: SlotId) -> Option<usize> {
         *self.writers.get(slot.index())?
     }
 
-    /// The node that writes what an operand reads.
+    /// The node that writes an operand.
     pub(crate) fn writer_of(&self, operand: &Operand) -> Option<(usize, &Node)> {
         let index = self.writer(operand.slot()?)?;
         Some((index, self.node(index)?))
     }
 
-    /// The places of the nodes that read a slot, once for each time that they do.
+    /// Indices of the nodes that read a slot, one entry per use.
     pub(crate) fn readers(&self, slot: SlotId) -> &[usize] {
         self.readers.get(slot.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a slot is read by the region's outputs or by regions inside, so that it must be written.
+    /// Returns true if the region's outputs or nested regions read a slot, so that it must be
+    /// written.
     pub(crate) fn escapes(&self, slot: SlotId) -> bool {
         self.escapes.get(slot.index()).is_some_and(|&escapes| escapes)
     }
 
-    /// The one node that reads a slot, if one does, once, and nobody else.
+    /// The only node that reads a slot. `None` if there are more uses.
     pub(crate) fn sole_reader(&self, slot: SlotId) -> Option<(usize, &Node)> {
         if self.escapes(slot) {
             return None;
@@ -96,7 +98,7 @@ impl Editor {
         }
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub(crate) fn take(&mut self, index: usize) -> Option<Node> {
         let node = self.nodes.get_mut(index)?.take()?;
         for slot in &node.outputs {
@@ -114,7 +116,7 @@ impl Editor {
         Some(node)
     }
 
-    /// Puts a node at a place that is empty, after nodes were added to the graph's slots perhaps.
+    /// Inserts a node at the index of a removed one. The graph may have new slots.
     pub(crate) fn put(&mut self, graph: &Graph, index: usize, node: Node) {
         debug_assert!(self.nodes[index].is_none());
         self.reserve(graph);
@@ -122,7 +124,7 @@ impl Editor {
         self.nodes[index] = Some(node);
     }
 
-    /// Puts a node right before the one at a place; places from there on move up by one.
+    /// Inserts a node before an index. Indices from there on grow by one.
     pub(crate) fn insert(&mut self, graph: &Graph, index: usize, node: Node) {
         for place in self.writers.iter_mut().flatten().chain(self.readers.iter_mut().flatten()) {
             if *place >= index {
@@ -160,7 +162,7 @@ impl Editor {
     }
 }
 
-/// The inputs of a node that read slots, and the indices of these.
+/// Indices of a node's inputs that read slots, with the slot indices.
 fn read_slots(node: &Node) -> impl Iterator<Item = (usize, usize)> {
     let slots = node.inputs.iter().map(Operand::slot).enumerate();
     slots.filter_map(|(input, slot)| Some((input, slot?.index())))

@@ -1,12 +1,13 @@
-//! Chains of elementwise operations become one kernel, which goes through memory once.
+//! Fuses chains of elementwise operations into one kernel, which reads and writes memory once.
 //!
 //! ```text
 //! a = add(x = x, y = y)
 //! b = tanh(x = a)             b = map[add, tanh](x, y)
 //! ```
 //!
-//! An operation joins those that read its result if nobody else does and shapes agree. Even one alone
-//! becomes a kernel. Inside, bools are floats; one that is read outside is left to its reference kernel.
+//! An operation is fused with the readers of its result if it has no other readers and the shapes
+//! are equal. A single operation becomes a kernel, too. Kernels represent bools as floats, so an
+//! operation whose bool result is used outside keeps its reference kernel.
 
 use coremill_kernels::Activation;
 use coremill_kernels::map::{Binary, MapInput, MapProgram, MapValue, broadcast_strides, map};
@@ -26,7 +27,8 @@ use crate::geometry::strides as dense_strides;
 use crate::options::Numerics;
 use crate::plan::FunctionContext;
 
-/// The most operations in one kernel: a program with more would keep more tiles than the first cache has.
+/// Maximum number of operations in a kernel. The tiles of a longer program would exceed the L1
+/// cache.
 const MAX_OPERATIONS: usize = 24;
 
 /// Fuses the elementwise operations of a region.
@@ -52,7 +54,7 @@ pub(super) fn fuse(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The places of nodes that become one, in order, group by group.
+/// Indices of the nodes to fuse, in order, by group.
 fn group(work: &Work<'_>, editor: &Editor) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut member_of: Vec<Option<usize>> = vec![None; editor.len()];
@@ -70,7 +72,7 @@ fn group(work: &Work<'_>, editor: &Editor) -> Vec<Vec<usize>> {
             }
             _ => None,
         };
-        // Kernels give floats.
+        // The output of a kernel must be a float.
         let group = match joined {
             Some(group) => group,
             None if mapped.gives_bool => continue,
@@ -86,10 +88,10 @@ fn group(work: &Work<'_>, editor: &Editor) -> Vec<Vec<usize>> {
     groups
 }
 
-/// What an elementwise operation is.
+/// An elementwise operation.
 struct ElementwiseOp {
     function: Function,
-    /// Whether it gives a bool rather than a float.
+    /// Whether the result is a bool rather than a float.
     gives_bool: bool,
 }
 
@@ -97,11 +99,11 @@ struct ElementwiseOp {
 enum Function {
     Activation(Activation),
     Unary(Unary),
-    /// A function of the input and a number that is added first.
+    /// A function of the input plus a constant.
     Shifted(Unary, f32),
     Not,
     Binary(Binary),
-    /// The greater of the input and a number.
+    /// The maximum of the input and a constant.
     AtLeast(f32),
     ClampedRelu {
         alpha: f32,
@@ -111,7 +113,7 @@ enum Function {
     Cast,
 }
 
-/// The function that a node is of each element, if it is one, of known shape.
+/// Classifies an elementwise operation of known shape.
 fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<ElementwiseOp> {
     let kind = node.operation()?;
     let [output] = node.outputs[..] else { return None };
@@ -136,7 +138,7 @@ fn classify(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Elem
     Some(ElementwiseOp { function, gives_bool })
 }
 
-/// The tensors that an elementwise operation takes, in the order of its function's arguments.
+/// The tensor operands of an elementwise operation, in the order of its function's arguments.
 fn tensor_operands(node: &Node) -> Vec<&Operand> {
     let names: &[&str] = match node.operation() {
         Some(OpKind::Select) => &["cond", "a", "b"],
@@ -205,7 +207,7 @@ fn shifted(source: &FunctionContext, graph: &Graph, node: &Node, unary: Unary) -
     parameters(source, graph, node, |call| Ok(Function::Shifted(unary, call.float("epsilon")?)))
 }
 
-/// The kernel that computes nodes, the last of which gives the result, and what it reads.
+/// Builds the kernel of a group and its inputs. The last node computes the result.
 fn build(
     source: &FunctionContext,
     graph: &Graph,
@@ -252,7 +254,7 @@ fn build(
     (chain.inputs.into_iter().map(|input| input.operand).collect(), kernel)
 }
 
-/// The strides of a view that is broadcast to a shape.
+/// Strides of a view that is broadcast to a shape.
 fn broadcast_view(view: &StridedSlice, shape: &[usize]) -> Vec<usize> {
     let missing = shape.len() - view.shape.len();
     (0..shape.len())
@@ -263,14 +265,14 @@ fn broadcast_view(view: &StridedSlice, shape: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// A program that grows node by node.
+/// A kernel program under construction.
 struct Chain<'c> {
     source: &'c FunctionContext,
     graph: &'c Graph,
     editor: &'c Editor,
     program: MapProgram,
     inputs: Vec<StridedSlice>,
-    /// The values that inputs are loaded to.
+    /// The values that the inputs are loaded to.
     loaded: Vec<MapValue>,
     computed: Vec<(super::super::graph::SlotId, MapValue)>,
 }
@@ -340,7 +342,8 @@ impl Chain<'_> {
         value
     }
 
-    /// How an operand is read: where it came from, as long as neighbours stay neighbours.
+    /// The view of an operand: the tensor behind its movements if the innermost stride is 1, else
+    /// the operand itself.
     fn view(&self, operand: &Operand) -> StridedSlice {
         let shape = self.graph.shape(operand).unwrap_or_default();
         let look = strided(self.source, self.graph, self.editor, operand);
@@ -361,7 +364,7 @@ impl Chain<'_> {
         self.constant(node.bound(parameter).first()?)
     }
 
-    /// The number that a constant of one element is.
+    /// The value of a constant with one element.
     fn constant(&self, operand: &Operand) -> Option<f32> {
         let known = operand.constant()?;
         if known.shape.iter().product::<usize>() != 1 {
@@ -376,16 +379,16 @@ impl Chain<'_> {
     }
 }
 
-/// Inputs that are put together on the stack, as many as most programs have.
+/// Number of inputs for which the arguments fit on the stack. Most programs have no more.
 const FEW: usize = 8;
 
 struct MapKernel {
     program: MapProgram,
     shape: Vec<usize>,
-    /// Where each input begins, and its strides.
+    /// Offset of each input, and its strides.
     offsets: Vec<usize>,
     strides: Vec<Vec<usize>>,
-    /// How many integers come in, to be made floats.
+    /// Number of integer elements to convert to floats.
     scratch: usize,
     label: String,
     cost: Cost,

@@ -1,4 +1,5 @@
-//! Rows of a constant, an embedding mostly, are read where they lie, the others never expanded.
+//! Reads rows of a constant, usually an embedding, directly from the stored data. The other rows
+//! are never expanded.
 //!
 //! ```text
 //! a = gather(x = table, indices = i, axis = 0)
@@ -18,7 +19,7 @@ use crate::error::{Error, Result, fail};
 use crate::reference::GatherAxis;
 use crate::weights::Weights;
 
-/// Makes kernels of lookups in constant tables.
+/// Replaces lookups in constant tables by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -89,7 +90,7 @@ impl Kernel for Lookup {
     }
 
     fn cost(&self) -> Cost {
-        // How many rows are read, only the indices know.
+        // The number of rows depends on the indices; count one.
         Cost { operations: 0, bytes: 4 * self.weights.get().columns() as u64 }
     }
 }

@@ -1,4 +1,4 @@
-//! Products with constant matrices become one kernel with what is done to their results.
+//! Fuses products with constant matrices and the operations on their results.
 //!
 //! ```text
 //! a = linear(x = x, weight = w, bias = b)
@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::options::Numerics;
 use crate::plan::{ConstantTensor, FunctionContext};
 
-/// Makes kernels of the linear layers of a region, and of products with constant matrices.
+/// Replaces linear layers and products with constant matrices by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -67,27 +67,27 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// What the results of an operation that gives a slot are rounded to.
+/// Rounding of an operation's result.
 pub(crate) fn rounding(source: &FunctionContext, graph: &Graph, slot: SlotId) -> Rounding {
     let is_fp16 = graph.slot(slot).dtype == DType::Fp16;
     if source.numerics == Numerics::Rounded && is_fp16 { Rounding::Fp16 } else { Rounding::None }
 }
 
-/// What is done to the result of a node and can be done before it is written.
+/// Operations that are fused into the node before them.
 #[derive(Default)]
 pub(crate) struct Tail {
-    /// The nodes that do it, in order.
+    /// Indices of the fused nodes, in order.
     pub(crate) absorbed: Vec<usize>,
-    /// Their operations.
+    /// Names of the fused operations.
     pub(crate) label: Vec<&'static str>,
     pub(crate) activation: Activation,
-    /// What is added, as many elements in the same order.
+    /// A residual of the same shape or an alias of it.
     pub(crate) residual: Option<Operand>,
     pub(crate) residual_after_activation: bool,
 }
 
 impl Tail {
-    /// Follows the result of a node as long as nobody else reads it.
+    /// Follows a node's result as long as it has a single reader.
     pub(crate) fn after(
         source: &FunctionContext,
         graph: &Graph,
@@ -97,11 +97,11 @@ impl Tail {
         let mut tail = Tail::default();
         let Some(mut slot) = editor.node(index).map(|node| node.outputs[0]) else { return tail };
         let dtype = graph.slot(slot).dtype;
-        // Aliases only count once something is done after them.
+        // Aliases are fused only if another fused operation follows.
         let mut passed = Vec::new();
         while let Some((reader, node)) = editor.sole_reader(slot) {
             let Some(&output) = node.outputs.first() else { break };
-            // A kernel writes where there is room for it, which takes a known shape.
+            // The output's memory is allocated before the run, so its shape must be known.
             if graph.slot(output).dtype != dtype || graph.slot(output).shape.is_none() {
                 break;
             }
@@ -132,7 +132,7 @@ impl Tail {
     }
 }
 
-/// What an addition of two tensors of one shape adds to a slot.
+/// The other operand of an addition of two tensors of equal shape.
 fn addend(graph: &Graph, node: &Node, slot: SlotId) -> Option<Operand> {
     if node.operation()? != OpKind::Add {
         return None;
@@ -154,7 +154,7 @@ pub(super) struct Product {
     pub(super) order: Order,
 }
 
-/// The product with a constant matrix that a node is.
+/// Recognizes a product with a constant matrix.
 pub(super) fn recognise(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<Product> {
     let kind = node.operation()?;
     let [x] = node.bound("x") else { return None };
@@ -190,7 +190,7 @@ pub(super) fn recognise(source: &FunctionContext, graph: &Graph, node: &Node) ->
         }
         _ => return None,
     };
-    // Releases that let factors differ in type let one of them be of integers; the reference kernel takes these.
+    // In later opsets one factor may be an integer tensor. The reference kernel handles these.
     if !weights.dtype.is_float() || bias.as_ref().is_some_and(|bias| !bias.dtype.is_float()) {
         return None;
     }
@@ -203,14 +203,15 @@ pub(super) fn recognise(source: &FunctionContext, graph: &Graph, node: &Node) ->
     Some(Product { x: x.clone(), weights, bias, rows, inputs, outputs, order })
 }
 
-/// A constant matrix as kernels take it.
+/// A constant matrix, prepared for kernels.
 enum Factor {
     Matrix(Arc<Weights>),
-    /// As it lies in memory, for few rows: they are multiplied by it as fast as it can be read.
+    /// Compressed weights for few rows. Memory bandwidth limits such products, so the kernel reads
+    /// the compressed form.
     Stored(QuantizedMatrix),
 }
 
-/// Up to so many rows are multiplied by weights where they lie.
+/// Maximum number of rows that are multiplied by compressed weights.
 const FEW_ROWS: usize = 8;
 
 fn factor(work: &Work<'_>, product: &Product) -> Result<Memoized<Factor>> {
@@ -229,10 +230,10 @@ fn factor(work: &Work<'_>, product: &Product) -> Result<Memoized<Factor>> {
     })
 }
 
-/// What a constant vector adds, if it is not 0 everywhere.
+/// A constant bias, `None` if all elements are 0.
 pub(super) type Bias = Memoized<Option<Vec<f32>>>;
 
-/// The bias that a constant is.
+/// The bias of a constant.
 pub(super) fn bias(work: &Work<'_>, known: &Arc<ConstantTensor>) -> Result<Bias> {
     work.source.derived(work.machine, &[known], |source, _, known| {
         let array = known[0].elements(source)?;
@@ -248,11 +249,12 @@ struct Linear {
     bias: Bias,
     rows: usize,
     activation: Activation,
-    /// Whether the residual, the second input, is added after the activation; none if there is none.
+    /// `None` without a residual, the second input. Otherwise true if it is added after the
+    /// activation.
     residual: Option<bool>,
     rounding: Rounding,
     label: String,
-    /// Bytes of each weight.
+    /// Bytes per weight.
     weight_bytes: usize,
 }
 

@@ -1,8 +1,8 @@
-//! Passes over graphs: nodes that run often get kernels for their shapes, several become one.
+//! Passes that select kernels for the given shapes and fuse operations.
 //!
-//! A pass takes each region apart with an [`Editor`], looks for the operations that it knows among the
-//! nodes that are still performed by reference kernels, and puts kernels in their place. Whatever no pass
-//! knows stays as it is. In faithful mode a kernel rounds wherever the operations that it stands for do.
+//! A pass edits each region with an [`Editor`]. It recognizes operations that still use reference
+//! kernels and replaces them by specialized kernels. All other operations keep their reference
+//! kernels. In rounded mode a fused kernel rounds wherever the original operations do.
 
 mod activation;
 mod attention;
@@ -29,7 +29,7 @@ use crate::plan::FunctionContext;
 
 pub(super) use editor::Editor;
 
-/// What passes work on.
+/// Context of a pass.
 pub(super) struct Work<'w> {
     pub(super) source: &'w FunctionContext,
     pub(super) machine: &'w CpuContext,
@@ -57,7 +57,7 @@ pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a pass over every region, inner ones first.
+/// Runs a pass on every region, nested regions first.
 fn each_region(work: &mut Work<'_>, pass: &mut Pass<'_>) -> Result<()> {
     let body = std::mem::take(&mut work.graph.body);
     work.graph.body = rewrite(work, body, pass)?;

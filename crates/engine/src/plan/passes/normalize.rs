@@ -1,5 +1,4 @@
-//! Normalizations, softmax and reductions become kernels, the root mean square norm that programs write out
-//! among them.
+//! Replaces normalizations, softmax and reductions by kernels, including decomposed RMS norms.
 //!
 //! ```text
 //! a = pow(x = x, y = 2)
@@ -10,7 +9,7 @@
 //! f = mul(x = e, y = gamma)                            f = rms_norm(x)
 //! ```
 //!
-//! In faithful mode fp16 norms that are written out stay so: they round in between.
+//! In rounded mode decomposed fp16 norms stay as they are, since intermediate results are rounded.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ use crate::array::View;
 use crate::error::Result;
 use crate::plan::{ConstantTensor, FunctionContext};
 
-/// Makes kernels of the normalizations of a region.
+/// Replaces the normalizations of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -53,9 +52,9 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// What is computed, in terms of the input as a dense tensor.
+/// The computation, on the input as a dense tensor.
 enum Form {
-    /// Each row of so many elements by itself.
+    /// Normalizes each row of `length` elements.
     Rows {
         norm: Norm,
         length: usize,
@@ -63,14 +62,14 @@ enum Form {
         beta: Option<Vector>,
         epsilon: f32,
     },
-    /// Each channel of each image by itself.
+    /// Normalizes each channel of each image.
     Instance {
         extents: [usize; 3],
         gamma: Option<Vector>,
         beta: Option<Vector>,
         epsilon: f32,
     },
-    /// Along the middle one of three axes.
+    /// Softmax along the middle one of three axes.
     Softmax {
         extents: [usize; 3],
     },
@@ -82,7 +81,7 @@ enum Form {
 
 type Match = (Vec<usize>, Operand, Form);
 
-/// What a constant says of each channel.
+/// A constant with one element per channel.
 type Vector = Memoized<Vec<f32>>;
 
 fn vector(work: &Work<'_>, known: &Arc<ConstantTensor>) -> Option<Vector> {
@@ -95,7 +94,7 @@ fn vector(work: &Work<'_>, known: &Arc<ConstantTensor>) -> Option<Vector> {
     made.ok()
 }
 
-/// A node that is a normalization by itself.
+/// Recognizes a normalization operation.
 fn one(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> {
     let (source, graph) = (work.source, &*work.graph);
     let node = editor.node(index)?;
@@ -107,7 +106,7 @@ fn one(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> {
     }
     graph.slot(*node.outputs.first()?).shape.as_ref()?;
     let rank = shape.len();
-    // One element for each of so many.
+    // A constant vector, of the given length if there is one.
     let floats = |name: &str, length: Option<usize>| -> Option<Option<Vector>> {
         match node.bound(name) {
             [] => Some(None),
@@ -166,7 +165,7 @@ fn reduction(kind: OpKind) -> Option<Reduction> {
     })
 }
 
-/// The root mean square norm whose mean of squares a node is.
+/// Recognizes the decomposed RMS norm around a mean of squares.
 fn written_out(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> {
     let (source, graph) = (work.source, &*work.graph);
     let mean = editor.node(index)?;
@@ -246,7 +245,7 @@ fn written_out(work: &Work<'_>, editor: &Editor, index: usize) -> Option<Match> 
     Some((nodes, x, Form::Rows { norm: Norm::Rms, length, gamma, beta: None, epsilon }))
 }
 
-/// The number that a constant of one element is.
+/// The value of a constant with one element.
 fn number(source: &FunctionContext, operand: &Operand) -> Option<f32> {
     match operand.constant()?.array(source).ok()?.as_floats() {
         Some([number]) => Some(*number),

@@ -6,9 +6,10 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::plan::FunctionContext;
 
-/// Reads the parameters of an operation that is still performed as such, with their defaults. Tensors that
-/// are computed have their type and shape, as far as they are known, but no elements; none if the node is
-/// no such operation, or a constant that `read` needs, large ones aside, cannot be computed.
+/// Reads the parameters of an operation that still uses its reference kernel, with defaults.
+/// Tensors computed at run time have their type and known shape, but no elements. Returns `None` if
+/// the node is no such operation, or if `read` requires a constant that cannot be computed or is
+/// large.
 pub(crate) fn parameters<R>(
     source: &FunctionContext,
     graph: &Graph,
@@ -34,7 +35,7 @@ pub(crate) fn parameters<R>(
         });
     }
     let dtypes: Vec<_> = node.outputs.iter().map(|&slot| graph.slot(slot).dtype).collect();
-    // Plans depend on what is looked at, no more.
+    // Plans depend only on the constants that are read here.
     let note = |range: Range<usize>| {
         let constants = node.inputs[range].iter().filter_map(Operand::constant);
         constants.for_each(|known| source.note(known));
@@ -51,5 +52,6 @@ pub(crate) fn parameters<R>(
     read(&call).ok()
 }
 
-/// Larger constants are weights, which stay where they are until a kernel is made of them.
+/// Maximum number of elements that are read. Larger constants are weights, decoded only for
+/// kernels.
 const MAX_ELEMENTS: usize = 4096;

@@ -1,4 +1,4 @@
-//! Products of two computed matrices, read where they lie.
+//! Replaces products of two computed matrices by kernels that read strided operands.
 //!
 //! ```text
 //! a = transpose(x = x, perm = [0, 2, 1])
@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::geometry::broadcast;
 use crate::plan::FunctionContext;
 
-/// Makes kernels of the products of computed matrices of a region.
+/// Replaces the products of computed matrices in a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -81,7 +81,7 @@ fn recognise(
         return None;
     }
     graph.slot(output).shape.as_ref()?;
-    // The batch as two axes, merged from the inside where strides allow it.
+    // Merge the batch to two axes, innermost first, if strides allow it.
     let strides = [&left, &right].map(|view| batch_strides(view, &batch));
     let (batch, strides) = two_axes(&batch, strides)?;
     let ends = |view: &StridedSlice| {
@@ -97,7 +97,8 @@ fn recognise(
     Some((left, right, product))
 }
 
-/// Both operands with axes of their own for what repeats the right matrices, if anything does.
+/// Splits the batch axes of both operands so that repeated right matrices get their own axes.
+/// `None` if none are repeated.
 fn repeated(right: &StridedView, left: &StridedSlice) -> Option<(StridedSlice, StridedSlice)> {
     let shape = right.shape();
     let batch = shape.len().checked_sub(2)?;
@@ -110,7 +111,7 @@ fn repeated(right: &StridedView, left: &StridedSlice) -> Option<(StridedSlice, S
     Some((left.clone().reshaped(&shape)?, right))
 }
 
-/// The strides along the axes of a batch: 0 where the tensor repeats.
+/// Strides along the batch axes; 0 along repeated axes.
 fn batch_strides(view: &StridedSlice, batch: &[usize]) -> Vec<usize> {
     let own = view.shape.len() - 2;
     let missing = batch.len() - own;
@@ -122,7 +123,7 @@ fn batch_strides(view: &StridedSlice, batch: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// A batch of any rank as one of two axes, if strides allow it.
+/// Merges the batch to two axes, if strides allow it.
 fn two_axes(batch: &[usize], strides: [Vec<usize>; 2]) -> Option<([usize; 2], [[usize; 2]; 2])> {
     let mut axes: Vec<(usize, [usize; 2])> = Vec::new();
     for (axis, &extent) in batch.iter().enumerate() {
@@ -152,7 +153,7 @@ fn two_axes(batch: &[usize], strides: [Vec<usize>; 2]) -> Option<([usize; 2], [[
     }
 }
 
-/// Where matrices lie: the first one, the strides along the batch, and those of rows and columns.
+/// Memory layout of matrices: offset, strides of the batch, strides of rows and columns.
 type Place = (usize, [usize; 2], [usize; 2]);
 
 struct Product {

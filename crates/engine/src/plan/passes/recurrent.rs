@@ -1,5 +1,5 @@
-//! Recurrent layers become kernels: the inputs of all steps are multiplied at once, and what is left of a
-//! step is one product with the state.
+//! Replaces recurrent layers by kernels. One product covers the inputs of all time steps; each step
+//! then needs only the product with the state.
 //!
 //! ```text
 //! y, h, c = lstm(x = x, weight_ih = v, weight_hh = w, …)      y, h, c = lstm(x, h0, c0)
@@ -23,7 +23,7 @@ use crate::array::View;
 use crate::call::Call;
 use crate::error::{Result, fail};
 
-/// Makes kernels of the recurrent layers of a region.
+/// Replaces the recurrent layers of a region by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -46,14 +46,15 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The weights of one direction.
+/// Weights of one direction.
 struct Pass {
-    /// From the input to all gates, in the order in which kernels take them.
+    /// From the input to all gates, in the kernels' order.
     projection: PackedWeights,
     bias: Option<Vec<f32>>,
-    /// Of an LSTM all gates, of a GRU the first two, of a plain layer the one.
+    /// The gates that depend on the state: all for an LSTM, the first two for a GRU, one for a
+    /// plain RNN.
     gates: RecurrentWeights,
-    /// The candidate of a GRU.
+    /// The candidate gate of a GRU.
     candidate: Option<RecurrentWeights>,
     reset_after: Option<Vec<f32>>,
     peephole: Option<Vec<f32>>,
@@ -66,7 +67,8 @@ struct Layer {
     batch: usize,
     input: usize,
     hidden: usize,
-    /// Whether steps go from the last to the first, and what the last gives comes first.
+    /// Whether time steps are processed in reverse. The output of the last processed step comes
+    /// first.
     reverse: bool,
     sequence: bool,
     recurrent: Activation,
@@ -96,7 +98,7 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
     for &output in &node.outputs {
         graph.slot(output).shape.as_ref()?;
     }
-    // Large constants are expanded here, where they are repacked.
+    // Large constants are expanded here, since they are repacked.
     let floats = |name: &str| -> Option<Option<Vec<f32>>> {
         match node.bound(name) {
             [] => Some(None),
@@ -141,7 +143,8 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
             }
         }
         if kind == OpKind::Gru {
-            // Programs have reset, output, update; kernels reset, update, output.
+            // MIL's gate order is reset, output, update; the kernels' order is reset, update,
+            // output.
             swap_last(&mut of_input, hidden * input);
             swap_last(&mut of_hidden, hidden * hidden);
             for vector in [&mut bias, &mut input_bias].into_iter().flatten() {
@@ -149,7 +152,7 @@ fn recognise(work: &Work<'_>, node: &Node) -> Option<Layer> {
             }
         }
         let after = (kind == OpKind::Gru && reset_after).then(|| match &mut bias {
-            // This part is reset with the product that it belongs to.
+            // The reset gate also scales this part of the bias.
             Some(bias) => {
                 let part = bias[2 * hidden..].to_vec();
                 bias[2 * hidden..].fill(0.0);
@@ -211,7 +214,7 @@ fn activation(call: &Call<'_>, name: &str) -> Result<Activation> {
     })
 }
 
-/// Swaps the second and the third of three parts.
+/// Swaps the second and the third of three equal parts.
 fn swap_last(parts: &mut [f32], length: usize) {
     let (second, third) = parts[length..].split_at_mut(length);
     second.swap_with_slice(third);
@@ -349,7 +352,7 @@ impl Kernel for Layer {
     }
 }
 
-/// `[batch, directions, hidden]` to `[directions, batch, hidden]`.
+/// Converts `[batch, directions, hidden]` to `[directions, batch, hidden]`.
 fn columns(from: &[f32], to: &mut [f32], batch: usize, hidden: usize, width: usize) {
     for (index, row) in to.chunks_exact_mut(hidden).enumerate() {
         let (direction, item) = (index / batch, index % batch);
@@ -357,7 +360,7 @@ fn columns(from: &[f32], to: &mut [f32], batch: usize, hidden: usize, width: usi
     }
 }
 
-/// `[directions, batch, hidden]` to `[batch, directions, hidden]`.
+/// Converts `[directions, batch, hidden]` to `[batch, directions, hidden]`.
 fn rows(from: &[f32], to: &mut [f32], batch: usize, hidden: usize, width: usize) {
     for (index, row) in from.chunks_exact(hidden).enumerate() {
         let (direction, item) = (index / batch, index % batch);

@@ -1,4 +1,4 @@
-//! States that are changed in part are changed where they are.
+//! Updates parts of states in place.
 //!
 //! ```text
 //! a = read_state(input = s)
@@ -12,7 +12,7 @@ use super::super::graph::{Node, NodeKind, ReferenceOp, Region};
 use super::{Editor, Work};
 use crate::error::Result;
 
-/// Finds the states of a region that are changed in part.
+/// Replaces partial updates of states in a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -36,7 +36,8 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The places of the nodes that read and write the state which the node at `index` changes a part of.
+/// Indices of the nodes that read and write the state, and the state's index, for the update at
+/// `index`.
 fn recognise(editor: &Editor, index: usize) -> Option<(usize, usize, usize)> {
     let node = editor.node(index)?;
     if node.operation()? != OpKind::SliceUpdate {

@@ -1,4 +1,4 @@
-//! Tensors read through strides: what operations that only move elements give, without moving them.
+//! Strided views: results of operations that only move elements, without a copy.
 //!
 //! ```text
 //! a = reshape(x = x)              x [1, 128, 1024]
@@ -14,35 +14,35 @@ use crate::error::fail;
 use crate::geometry::strides as dense_strides;
 use crate::plan::FunctionContext;
 
-/// A tensor of floats as part of another, dense one.
+/// A float tensor as a strided view of a dense tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct StridedSlice {
-    /// The other one.
+    /// The dense tensor.
     pub(crate) operand: Operand,
-    /// Where the first element is.
+    /// Offset of the first element.
     pub(crate) offset: usize,
-    /// The extents.
     pub(crate) shape: Vec<usize>,
-    /// The elements from one to the next along each axis.
+    /// Strides in elements.
     pub(crate) strides: Vec<usize>,
 }
 
-/// A tensor of floats as part of another, dense one, whose axes may each be several of the other's: what repeats a
-/// tensor and merges the copies with it, for instance.
+/// A strided view of a dense tensor whose axes may each combine several axes of the dense tensor.
+/// An example is the merge of a repeated axis with another.
 #[derive(Clone, Debug)]
 pub(crate) struct StridedView {
-    /// The other one.
+    /// The dense tensor.
     operand: Operand,
-    /// Where the first element is.
+    /// Offset of the first element.
     offset: usize,
-    /// By axis, extents and strides from the outside in; those of one element are left out.
+    /// Sizes and strides of the parts of each axis, outermost first. Parts of size 1 are omitted.
     axes: Vec<Vec<(usize, usize)>>,
 }
 
-/// How many operations are looked through.
+/// Maximum number of operations between a view and its tensor.
 const MAX_DEPTH: usize = 12;
 
-/// What an operand is part of, as far as operations that only move elements lead; at least itself.
+/// The view of an operand through all operations that only move elements. Without such operations,
+/// the operand itself.
 pub(crate) fn strided(
     source: &FunctionContext,
     graph: &Graph,
@@ -52,7 +52,7 @@ pub(crate) fn strided(
     look(&ViewTracer { source, graph, editor, composite: false }, operand, MAX_DEPTH)?.plain()
 }
 
-/// The same, through axes that are several of the other's, too.
+/// Like [`strided`], with axes that combine several axes.
 pub(crate) fn seen(
     source: &FunctionContext,
     graph: &Graph,
@@ -66,7 +66,7 @@ struct ViewTracer<'l> {
     source: &'l FunctionContext,
     graph: &'l Graph,
     editor: &'l Editor,
-    /// Whether an axis may be several of another tensor's.
+    /// Whether an axis may combine several axes.
     composite: bool,
 }
 
@@ -95,7 +95,7 @@ fn look(look_with: &ViewTracer<'_>, operand: &Operand, depth: usize) -> Option<S
     Some(through().unwrap_or_else(|| StridedView::whole(operand.clone(), shape)))
 }
 
-/// What a node that only moves elements gives, of a tensor of shape `from` that `inner` sees.
+/// The result of a node that only moves elements of a tensor of shape `from`, viewed as `inner`.
 fn moved(
     source: &FunctionContext,
     graph: &Graph,
@@ -121,7 +121,7 @@ fn moved(
                 }
                 end += graph.slot(output).shape.as_ref()?.get(axis)?;
             }
-            // An extent that was open may contradict the sizes: the reference kernel says so.
+            // Unknown dimensions may contradict the sizes. The reference kernel reports that.
             let fits = end == from[axis]
                 && shape.len() == from.len()
                 && (0..from.len()).all(|at| at == axis || shape[at] == from[at]);
@@ -183,10 +183,10 @@ fn known_ints(known: bool) -> crate::error::Result<()> {
     if known { Ok(()) } else { fail!("is computed") }
 }
 
-/// What a slice takes of one axis.
+/// The part of an axis that a slice selects.
 struct AxisSlice {
     start: usize,
-    /// The extent and the step; none for an axis that vanishes.
+    /// Size and step, `None` if the axis is removed.
     kept: Option<(usize, usize)>,
 }
 
@@ -231,7 +231,7 @@ fn slice_by_index(
 }
 
 impl StridedSlice {
-    /// Whether elements lie side by side in order.
+    /// Returns true if elements are contiguous and in order.
     pub(crate) fn is_dense(&self) -> bool {
         let mut expected = 1;
         self.shape.iter().zip(&self.strides).rev().all(|(&extent, &stride)| {
@@ -241,14 +241,14 @@ impl StridedSlice {
         })
     }
 
-    /// The same elements in order under another shape, if strides can say so.
+    /// The same elements under another shape, `None` if strides cannot express it.
     pub(crate) fn reshaped(self, shape: &[usize]) -> Option<StridedSlice> {
         let axis = |(&extent, &stride): (&usize, &usize)| part(extent, stride);
         let axes = self.shape.iter().zip(&self.strides).map(axis).collect();
         StridedView { operand: self.operand, offset: self.offset, axes }.reshaped(shape)?.plain()
     }
 
-    /// Gives axes of extent 1 the stride that dense ones would have.
+    /// Sets the strides of axes of size 1 as in a dense tensor.
     fn fill_units(&mut self) {
         let mut inner = 1;
         for (stride, &extent) in self.strides.iter_mut().zip(&self.shape).rev() {
@@ -260,7 +260,7 @@ impl StridedSlice {
     }
 }
 
-/// An axis that is one of another tensor's.
+/// An axis with one part.
 fn part(extent: usize, stride: usize) -> Vec<(usize, usize)> {
     if extent == 1 { Vec::new() } else { vec![(extent, stride)] }
 }
@@ -272,13 +272,12 @@ impl StridedView {
         StridedView { operand, offset: 0, axes: axes.collect() }
     }
 
-    /// The extents.
     pub(crate) fn shape(&self) -> Vec<usize> {
         let extent = |axis: &Vec<(usize, usize)>| axis.iter().map(|part| part.0).product();
         self.axes.iter().map(extent).collect()
     }
 
-    /// With one stride for each axis, if that says it all.
+    /// Converts to a view with one stride per axis. `None` if an axis has several parts.
     pub(crate) fn plain(self) -> Option<StridedSlice> {
         let shape = self.shape();
         let mut strides = Vec::with_capacity(shape.len());
@@ -294,7 +293,8 @@ impl StridedView {
         Some(plain)
     }
 
-    /// Without the innermost part of an axis, if that repeats the others; and how often it does.
+    /// Removes the innermost part of an axis if it only repeats elements. Also returns the number
+    /// of repetitions.
     pub(crate) fn once(mut self, axis: usize) -> Option<(StridedSlice, usize)> {
         let times = match self.axes.get_mut(axis)?.pop_if(|part| part.1 == 0) {
             Some((times, _)) => times,
@@ -303,14 +303,14 @@ impl StridedView {
         Some((self.plain()?, times))
     }
 
-    /// With an axis for each part of those before `from`.
+    /// Splits the axes before `from` to one axis per part.
     pub(crate) fn apart(mut self, from: usize) -> Option<StridedSlice> {
         let rest = self.axes.split_off(from);
         self.axes = self.axes.into_iter().flatten().map(|part| vec![part]).chain(rest).collect();
         self.plain()
     }
 
-    /// Some of an axis, each so many elements apart; all of one that is several.
+    /// Selects part of an axis. An axis with several parts can only be selected as a whole.
     fn sliced(
         mut self,
         axis: usize,
@@ -334,7 +334,7 @@ impl StridedView {
         Some(self)
     }
 
-    /// The same elements in order under another shape.
+    /// The same elements under another shape.
     fn reshaped(self, shape: &[usize]) -> Option<StridedView> {
         let from = self.shape();
         if from.contains(&0) || from.iter().product::<usize>() != shape.iter().product::<usize>() {
@@ -343,7 +343,7 @@ impl StridedView {
         let mut parts: Vec<(usize, usize)> = self.axes.into_iter().flatten().collect();
         let mut axes = Vec::with_capacity(shape.len());
         for &extent in shape.iter().rev() {
-            // From the inside out.
+            // Innermost parts first.
             let mut axis: Vec<(usize, usize)> = Vec::new();
             let mut left = extent;
             while left > 1 {

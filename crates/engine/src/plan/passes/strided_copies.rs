@@ -1,4 +1,4 @@
-//! Operations that only move floats become copies through strides, or nothing where elements stay in order.
+//! Replaces operations that only move floats by strided copies, or by aliases if the order stays.
 //!
 //! ```text
 //! a = reshape(x = x)
@@ -20,7 +20,7 @@ use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
 use crate::plan::FunctionContext;
 
-/// Makes copies of the operations of a region that move floats.
+/// Replaces the operations of a region that move floats.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     let mut index = 0;
@@ -40,7 +40,8 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The nodes that do what a node does; none if it does not just move floats, or nobody reads it.
+/// The nodes that replace a node. `None` if it does not just move floats, or if its result is
+/// unused.
 fn replacement(
     source: &FunctionContext,
     graph: &Graph,
@@ -91,7 +92,7 @@ fn replacement(
                 if kind == OpKind::Stack {
                     extents.insert(axis, 1);
                 }
-                // Extents that were open may contradict each other: the reference kernel says so.
+                // Unknown dimensions may contradict each other. The reference kernel reports that.
                 let fits = extents.len() == rank
                     && (0..rank).all(|at| at == axis || extents[at] == shape[at]);
                 if !fits || extents.contains(&0) {
@@ -116,13 +117,13 @@ fn is_float(graph: &Graph, slot: super::super::graph::SlotId) -> bool {
     matches!(graph.slot(slot).dtype, DType::Fp16 | DType::Fp32)
 }
 
-/// Whether a view is all of the other tensor, in order.
+/// Returns true if a view covers its tensor in order.
 fn is_whole(graph: &Graph, view: &StridedSlice) -> bool {
     let whole = graph.shape(&view.operand).map(|shape| shape.iter().product::<usize>());
     view.offset == 0 && view.is_dense() && whole == Some(view.shape.iter().product())
 }
 
-/// The kernel that writes views behind each other along an axis.
+/// Creates the kernel that concatenates views along an axis.
 fn copy_of(
     kind: OpKind,
     views: &[StridedSlice],
@@ -149,7 +150,7 @@ fn copy_of(
 }
 
 struct Copy {
-    /// One for each input.
+    /// One part per input.
     parts: Vec<Part>,
     label: &'static str,
     count: usize,

@@ -1,5 +1,5 @@
-//! Keys and values that are joined for an attention of few queries are joined by it, head by head: those of a
-//! head are still in the cache then.
+//! Fuses the concatenation of new keys and values into an attention with few queries. The attention
+//! concatenates them head by head, so that each head is still in the cache when it is used.
 //!
 //! ```text
 //! k = concat(values = (past_k, new_k), axis = 2)
@@ -20,20 +20,22 @@ use crate::array::View;
 use crate::error::{Result, fail};
 use crate::plan::FunctionContext;
 
-/// The most queries that go over keys and values as they come. More of them have these packed first.
+/// Maximum number of queries that read keys and values in their stored layout. For more queries
+/// they are packed first.
 const FEW: usize = 4;
 
-/// Keys or values that a node joins.
+/// Keys or values that a node concatenates.
 pub(super) struct ConcatenatedKv {
-    /// The node.
+    /// Index of the node.
     pub(super) node: usize,
     pub(super) slot: SlotId,
-    /// What it joins, as `[batch, heads, rows, depth]`.
+    /// The concatenated tensors, as `[batch, heads, rows, depth]`.
     pub(super) pieces: Vec<StridedSlice>,
 }
 
 impl ConcatenatedKv {
-    /// What a node joins along the axis of the rows, if only `nodes` read it before the place of the last.
+    /// Recognizes a concatenation along the rows whose result is read only by `nodes` and unused
+    /// after `place`.
     pub(super) fn of(
         source: &FunctionContext,
         graph: &Graph,
@@ -66,7 +68,7 @@ impl ConcatenatedKv {
         let mut rows = 0;
         for operand in node.bound("values") {
             let piece = strided(source, graph, editor, operand)?;
-            // Extents that were open may contradict each other: the reference kernel says so.
+            // Unknown dimensions may contradict each other. The reference kernel reports that.
             let extents = &piece.shape;
             let fits = extents.len() == rank
                 && (0..rank).all(|at| at == axis || extents[at] == shape[at])
@@ -81,30 +83,30 @@ impl ConcatenatedKv {
     }
 }
 
-/// Whether an attention can join its keys and values itself.
+/// Returns true if the attention can concatenate its keys and values itself.
 pub(super) fn may_join(attention: &Attention) -> bool {
     let AttentionShape { heads, queries, value_depth, group, .. } = attention.shape;
     let each = queries * value_depth;
     queries <= FEW && group == 1 && attention.output == [heads * each, each, value_depth]
 }
 
-/// An attention that joins its keys and values.
+/// An attention that concatenates its keys and values.
 pub(super) struct AttentionWithKvConcat {
     attention: Attention,
     keys: Vec<Piece>,
     values: Vec<Piece>,
 }
 
-/// Some rows of each head.
+/// Some rows of every head.
 struct Piece {
     rows: usize,
     offset: usize,
-    /// From one set, head and row to the next.
+    /// Strides of batch, head and row.
     strides: [usize; 3],
 }
 
 impl AttentionWithKvConcat {
-    /// Inputs are the query, the pieces of the keys, those of the values, and the mask.
+    /// The inputs are the query, the pieces of the keys, the pieces of the values, and the mask.
     pub(super) fn new(
         attention: Attention,
         keys: &ConcatenatedKv,
@@ -123,7 +125,7 @@ impl AttentionWithKvConcat {
 }
 
 impl Piece {
-    /// Copies the rows of a head; what is left of the target.
+    /// Copies the rows of a head. Returns the rest of the target.
     fn write<'t>(
         &self,
         source: &[f32],

@@ -1,5 +1,5 @@
-//! Attention becomes one kernel, which reads queries, keys and values where their projections left them
-//! and writes results where the next projection takes them.
+//! Fuses attention into one kernel. It reads queries, keys and values in the layout of their
+//! projections, and writes results in the layout of the next projection.
 //!
 //! ```text
 //! s = matmul(x = q, y = k, transpose_y = true)
@@ -10,7 +10,8 @@
 //! o = transpose(x = m, perm = [0, 2, 1, 3])         o = attention(q, k, v, mask)
 //! ```
 //!
-//! In faithful mode only `scaled_dot_product_attention` of fp16 does: the others round in between.
+//! With [`Numerics::Rounded`](crate::Numerics::Rounded) only the fp16
+//! `scaled_dot_product_attention` is fused, since other forms round intermediate results.
 
 mod grown;
 
@@ -31,7 +32,7 @@ use crate::error::Result;
 use crate::geometry::{broadcast_strides, strides as dense_strides};
 use crate::plan::{ConstantTensor, FunctionContext};
 
-/// Makes kernels of the attentions of a region.
+/// Fuses the attentions of a region.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let mut editor = Editor::new(work.graph, region);
     for index in 0..editor.len() {
@@ -80,8 +81,8 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(editor.finish())
 }
 
-/// The keys and values, if they are joined for the attention alone and it can do that itself; and the nodes that
-/// repeat what is joined.
+/// The keys and values, if they are concatenated only for this attention and it can do so itself.
+/// Also returns the nodes that repeat the concatenated tensors.
 fn joined(
     work: &Work<'_>,
     editor: &Editor,
@@ -104,8 +105,8 @@ fn joined(
     Some(([grown(key)?, grown(value)?], between))
 }
 
-/// The nodes that lead from what a view shows to an operand, if the attention alone reads what they give, and what is
-/// shown lies in order.
+/// The nodes between the viewed tensor and the operand, if only the attention reads their outputs
+/// and the view is dense.
 fn repeating(
     graph: &Graph,
     editor: &Editor,
@@ -132,16 +133,16 @@ fn repeating(
     (nodes.is_empty() || in_order).then_some(nodes)
 }
 
-/// Nodes that together are an attention.
+/// Nodes that form an attention.
 struct AttentionMatch {
     query: Operand,
     key: Operand,
-    /// Whether the keys' last two axes change places.
+    /// Whether the last two axes of the keys are swapped.
     key_is_transposed: bool,
     value: Operand,
     mask: Option<Operand>,
     scale: f32,
-    /// The nodes, in order.
+    /// Indices of the nodes, in order.
     nodes: Vec<usize>,
     last: usize,
     output: SlotId,
@@ -176,7 +177,7 @@ fn recognise(
     }
 }
 
-/// The attention whose softmax a node is.
+/// The attention around a softmax node.
 fn written_out(
     source: &FunctionContext,
     graph: &Graph,
@@ -231,7 +232,7 @@ fn written_out(
                     output: product.outputs[0],
                 });
             }
-            // The mask is added to scores that are scaled.
+            // The mask is added after scaling.
             OpKind::Add if mask.is_none() && scale == 1.0 => {
                 let computed = |operand: &Operand| {
                     let shape = graph.shape(operand);
@@ -255,7 +256,7 @@ fn written_out(
     }
 }
 
-/// Whether an operand comes from a product, scaled perhaps.
+/// Returns true if an operand is a matrix product, possibly scaled.
 fn leads_to_product(graph: &Graph, editor: &Editor, operand: &Operand) -> bool {
     let Some((_, node)) = editor.writer_of(operand) else { return false };
     match node.operation() {
@@ -278,7 +279,7 @@ fn transposes(source: &FunctionContext, graph: &Graph, node: &Node) -> Option<(b
     })
 }
 
-/// The number that a constant of one element is.
+/// The value of a constant with one element.
 fn number(source: &FunctionContext, operand: &Operand) -> Option<f32> {
     match operand.constant()?.array(source).ok()?.as_floats() {
         Some([number]) => Some(*number),
@@ -286,7 +287,7 @@ fn number(source: &FunctionContext, operand: &Operand) -> Option<f32> {
     }
 }
 
-/// Where an attention's vectors lie.
+/// Memory layout of an attention's operands.
 struct Layout {
     shape: AttentionShape,
     /// As `[batch, heads, rows, depth]`.
@@ -294,9 +295,9 @@ struct Layout {
     key: StridedSlice,
     value: StridedSlice,
     mask: Option<(Operand, [usize; 4])>,
-    /// The strides of results by set, head and query.
+    /// Strides of the result by batch, head and query.
     output: [usize; 3],
-    /// The nodes after it that only move its results, which it writes where they would.
+    /// Later nodes that only move the result. The kernel writes directly in their layout.
     moved: Vec<usize>,
 }
 
@@ -362,7 +363,7 @@ impl Layout {
         Some(layout)
     }
 
-    /// Makes queries of heads that share keys rows of one head, where each has one.
+    /// With one query per head, treats the query heads that share a key head as rows of one head.
     fn stack(&mut self) {
         let AttentionShape { heads, group, queries, .. } = self.shape;
         if group == 1 || queries != 1 {
@@ -380,8 +381,8 @@ impl Layout {
     }
 }
 
-/// Keys or values as `[batch, heads, rows, depth]`, and how many heads of queries share one of them: what a program
-/// repeats for each is read where it lies.
+/// Keys or values as `[batch, heads, rows, depth]`, and the number of query heads that share each
+/// head. Repeated heads are read from the tensor before the repetition.
 fn shared(
     source: &FunctionContext,
     graph: &Graph,
@@ -395,7 +396,7 @@ fn shared(
     Some((view?, group))
 }
 
-/// A tensor as sets of heads of vectors, whose elements lie side by side.
+/// A tensor as `[batch, heads, rows, depth]`, with stride 1 along the depth.
 pub(super) fn four_axes(view: StridedSlice) -> Option<StridedSlice> {
     let shape = match view.shape[..] {
         [rows, depth] => [1, 1, rows, depth],
@@ -410,7 +411,7 @@ pub(super) fn four_axes(view: StridedSlice) -> Option<StridedSlice> {
     (view.strides[3] == 1).then_some(view)
 }
 
-/// A tensor with its last two axes changed, as sets of heads of vectors.
+/// A tensor with its last two axes swapped, as `[batch, heads, rows, depth]`.
 fn swapped(mut view: StridedSlice) -> Option<StridedSlice> {
     let rank = view.shape.len();
     if rank < 2 {
@@ -425,7 +426,7 @@ fn head_strides(view: &StridedSlice) -> [usize; 3] {
     [view.strides[0], view.strides[1], view.strides[2]]
 }
 
-/// What is added to scores, as floats, and its strides.
+/// The operand added to the scores, as floats, and its strides.
 fn mask_layout(
     source: &FunctionContext,
     graph: &Graph,
@@ -443,7 +444,7 @@ fn mask_layout(
         operand = Operand::Constant(std::sync::Arc::new(ConstantTensor::new(array)));
     }
     let from = graph.shape(mask)?;
-    // The sets are what the axes before the heads make together.
+    // The axes before the heads are merged to the batch.
     let query = graph.shape(&found.query)?;
     let rank = query.len();
     let mut scores = query.to_vec();
@@ -475,7 +476,8 @@ fn mask_layout(
     (four[3] <= 1).then_some((view.operand, four))
 }
 
-/// The nodes that only move the results, and the strides with which writing them gives what these would.
+/// The later nodes that only move the result, and the strides that write the result in their
+/// layout.
 fn follow(
     source: &FunctionContext,
     graph: &Graph,
@@ -499,7 +501,7 @@ fn follow(
         if view.operand.slot() != Some(output) {
             break;
         }
-        // In the order of the results' own axes, with the strides that the moved tensor has.
+        // The result's axes in order, with the strides of the moved tensor.
         let dense = dense_strides(&view.shape);
         let mut axes: Vec<usize> =
             (0..view.shape.len()).filter(|&axis| view.shape[axis] != 1).collect();
@@ -521,7 +523,7 @@ fn follow(
 pub(super) struct Attention {
     pub(super) shape: AttentionShape,
     pub(super) scale: f32,
-    /// Where the first vector is, and how far apart they are.
+    /// Offset of the first vector, and strides.
     pub(super) query: (usize, [usize; 3]),
     key: (usize, [usize; 3]),
     value: (usize, [usize; 3]),
@@ -531,7 +533,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Rounds results as the operation does.
+    /// Rounds results to the operation's type.
     pub(super) fn round(&self, machine: &CpuContext, results: &mut [f32]) {
         if self.rounding == Rounding::Fp16 {
             round_to_fp16(machine.isa, results);

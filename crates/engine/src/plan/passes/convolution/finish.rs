@@ -8,7 +8,7 @@ use super::super::linear::Bias;
 use crate::array::View;
 use crate::error::Result;
 
-/// What a convolution does to its sums.
+/// The epilogue of a convolution: operations on the sums.
 pub(super) struct EpilogueSpec {
     pub(super) bias: Bias,
     pub(super) activation: Activation,
@@ -19,7 +19,7 @@ pub(super) struct EpilogueSpec {
 }
 
 impl EpilogueSpec {
-    /// What is added to each channel now.
+    /// The current bias of each channel.
     pub(super) fn bias(&self) -> Arc<Option<Vec<f32>>> {
         self.bias.get()
     }

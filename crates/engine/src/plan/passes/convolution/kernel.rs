@@ -13,14 +13,14 @@ use super::transposed::TransposedConvolution;
 use crate::array::View;
 use crate::error::Result;
 
-/// Makes kernels of convolutions; tables of equal windows are shared.
+/// Creates kernels of convolutions. Equal windows share an indirection table.
 #[derive(Default)]
 pub(in super::super) struct Kernels {
     tables: Vec<Arc<IndirectionTable>>,
 }
 
 impl Kernels {
-    /// The kernel of a convolution whose tensors have their channels last.
+    /// Creates the kernel of a convolution on channels-last tensors.
     pub(in super::super) fn make(
         &mut self,
         work: &Work<'_>,
@@ -41,7 +41,7 @@ impl Kernels {
             label: convolution.label.clone(),
             cost: cost(&convolution),
         };
-        // What is made of the weights, by them and all else that there is to know.
+        // The packed weights depend on the constant and on the description captured here.
         let of = [&convolution.weight];
         let described = convolution.clone();
         if convolution.transposed {
@@ -74,7 +74,7 @@ impl Kernels {
     }
 }
 
-/// The extents of a convolution of each channel by itself, over one or two dimensions.
+/// The sizes of a depthwise convolution over one or two dimensions.
 fn depthwise(convolution: &Convolution) -> Option<Depthwise> {
     let Convolution { channels, groups, outputs, .. } = *convolution;
     if groups != channels
@@ -114,7 +114,7 @@ fn cost(convolution: &Convolution) -> Cost {
     }
 }
 
-/// A product with what is under the window.
+/// A matrix product of the inputs under the window and the weights.
 struct Direct {
     table: Arc<IndirectionTable>,
     weights: Memoized<Vec<PackedWeights>>,
@@ -147,7 +147,7 @@ impl Kernel for Direct {
     }
 }
 
-/// Each channel by itself.
+/// A depthwise convolution.
 struct Channelwise {
     extents: Depthwise,
     weights: Memoized<Vec<f32>>,

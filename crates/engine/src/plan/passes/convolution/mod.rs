@@ -1,4 +1,4 @@
-//! Convolutions with constant weights, and what is done to their results.
+//! Convolutions with constant weights, fused with the operations on their results.
 //!
 //! ```text
 //! p = pad(x = x, pad = [1, 1, 1, 1])
@@ -8,8 +8,8 @@
 //! y = relu(x = s)                                 y = conv+batch_norm+add+relu(x, r)
 //! ```
 //!
-//! [`absorb`] takes out of a region what a convolution can do by the way and describes each; the layout
-//! pass, which knows how tensors lie in memory, makes kernels of the descriptions.
+//! [`absorb`] removes the operations that a convolution can include from a region and describes
+//! each convolution. The layout pass then chooses memory layouts and creates the kernels.
 
 mod finish;
 mod kernel;
@@ -35,12 +35,11 @@ use crate::error::fail;
 use crate::plan::{ConstantTensor, FunctionContext};
 use crate::reference::{conv, window};
 
-/// A convolution, or a transposed one, with constant weights, and what is done to its results.
+/// A convolution or transposed convolution with constant weights, and its epilogue.
 ///
-/// Spatial extents are those of three dimensions; the first ones of a convolution that has fewer are 1.
+/// Spatial sizes have three dimensions. Leading dimensions that the operation lacks are 1.
 #[derive(Clone)]
 pub(super) struct Convolution {
-    /// Whether each element of the input is spread over the result, rather than gathered for it.
     pub(super) transposed: bool,
     pub(super) images: usize,
     pub(super) input: [usize; 3],
@@ -48,29 +47,31 @@ pub(super) struct Convolution {
     pub(super) kernel: [usize; 3],
     pub(super) stride: [usize; 3],
     pub(super) dilation: [usize; 3],
-    /// The padding before the input; of a transposed one what is cut off before the output.
+    /// Padding before the input. For a transposed convolution, the number of elements cropped at
+    /// the start of the output.
     pub(super) padding: [usize; 3],
     pub(super) groups: usize,
-    /// The channels of the input.
+    /// Number of input channels.
     pub(super) channels: usize,
-    /// The channels of the output.
+    /// Number of output channels.
     pub(super) outputs: usize,
-    /// As the operation has it.
+    /// The weight in the operation's layout.
     pub(super) weight: Arc<ConstantTensor>,
-    /// What the weights of each output are multiplied by.
+    /// Factor of each output channel's weights.
     pub(super) scale: Option<Vec<f32>>,
     pub(super) bias: Option<Vec<f32>>,
-    /// The constant that the bias is, as long as nothing is added to it.
+    /// The constant that holds the bias, unless a fused operation has changed the bias.
     pub(super) bias_of: Option<Arc<ConstantTensor>>,
     pub(super) activation: Activation,
-    /// Whether the node's second input is added after the activation; none if it has only one.
+    /// `None` without a residual input. Otherwise true if the residual is added after the
+    /// activation.
     pub(super) residual: Option<bool>,
     pub(super) rounding: Rounding,
     pub(super) label: String,
 }
 
-/// Describes the convolutions of a region by the slots that they write, and takes out the nodes that they
-/// stand for too. Their nodes are left with their input and perhaps a residual.
+/// Finds the convolutions of a region and fuses the operations around them. Returns descriptions by
+/// output slot. The node of a convolution keeps its input and an optional residual.
 pub(super) fn absorb(
     work: &mut Work<'_>,
     region: Region,
@@ -200,24 +201,25 @@ pub(super) fn recognise(
         rounding: rounding(source, graph, node.outputs[0]),
         label: kind.name().to_owned(),
     };
-    // Tables of pieces have 31 bits for each place in an image.
+    // Indirection tables store offsets within an image in 31 bits.
     let pixels = convolution.input.iter().try_fold(1usize, |all, &one| all.checked_mul(one))?;
     (pixels.checked_mul(channels)? < 1 << 31).then(|| (convolution, x.clone()))
 }
 
-/// The numbers as extents; none if one is negative.
+/// Converts numbers to sizes. Returns `None` if one is negative.
 fn to_extents(values: &[i64]) -> Option<Vec<usize>> {
     values.iter().map(|&value| usize::try_from(value).ok()).collect()
 }
 
-/// The extents of up to three dimensions, after as many others as are missing.
+/// Sizes of up to three dimensions, with `missing` for the leading dimensions that are absent.
 fn spatial(extents: &[usize], missing: usize) -> Option<[usize; 3]> {
     let mut all = [missing; 3];
     all.get_mut(3usize.checked_sub(extents.len())?..)?.copy_from_slice(extents);
     Some(all)
 }
 
-/// Takes zeros that are padded around the input into the padding of the convolution; what it reads then.
+/// Adds a zero padding of the input to the convolution's own padding. Returns the input of the
+/// padding.
 pub(super) fn absorb_pad(
     source: &FunctionContext,
     graph: &Graph,

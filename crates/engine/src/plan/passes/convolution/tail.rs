@@ -9,8 +9,8 @@ use super::super::parameters::parameters;
 use super::Convolution;
 use crate::plan::FunctionContext;
 
-/// Takes what is done to the results of a convolution into its description, as long as nobody else reads
-/// them. The nodes that do it, in order, and what is added to the results.
+/// Fuses the operations on a convolution's result, as long as each result has a single reader.
+/// Returns the fused nodes in order, and the residual.
 pub(super) fn absorb(
     source: &FunctionContext,
     graph: &Graph,
@@ -56,9 +56,9 @@ pub(super) fn absorb(
     (absorbed, residual)
 }
 
-/// Something that is done to the results.
+/// An operation on the result.
 enum Step {
-    /// Each channel is multiplied and added to.
+    /// A factor and an addend per channel.
     Affine {
         scale: Vec<f32>,
         shift: Vec<f32>,
@@ -87,7 +87,7 @@ impl Convolution {
     }
 }
 
-/// The end of what a convolution does so far.
+/// The state of the epilogue so far.
 struct FusedTail<'t> {
     source: &'t FunctionContext,
     graph: &'t Graph,
@@ -97,12 +97,12 @@ struct FusedTail<'t> {
 }
 
 impl FusedTail<'_> {
-    /// What is done next, and by which nodes.
+    /// The next operation of the epilogue, and its nodes.
     fn next(&self) -> Option<(Step, Vec<usize>)> {
         let is_linear =
             self.convolution.activation == Activation::None && self.convolution.residual.is_none();
         if let Some((index, node)) = self.editor.sole_reader(self.slot) {
-            // Folded weights give other results where each operation rounds its own.
+            // Folding into the weights would change the results if every operation rounds.
             if is_linear
                 && self.convolution.rounding == Rounding::None
                 && let Some(step) = self.affine(node)
@@ -124,7 +124,7 @@ impl FusedTail<'_> {
         None
     }
 
-    /// What multiplies each channel and adds to it.
+    /// Recognizes a factor and an addend per channel.
     fn affine(&self, node: &Node) -> Option<Step> {
         let kind = node.operation()?;
         let channels = self.convolution.outputs;
@@ -165,7 +165,7 @@ impl FusedTail<'_> {
         Some(Step::Affine { scale, shift })
     }
 
-    /// The elements of a constant that has one for each channel, or one for all.
+    /// The elements of a constant with one element per channel, or one for all channels.
     fn per_channel(&self, operand: &Operand) -> Option<Vec<f32>> {
         let known = operand.constant()?;
         let channels = self.convolution.outputs;
@@ -185,7 +185,7 @@ impl FusedTail<'_> {
         }
     }
 
-    /// What is added that is a tensor of the same shape.
+    /// The other operand of an addition, if its shape is the same.
     fn addend(&self, node: &Node) -> Option<Operand> {
         if node.operation()? != OpKind::Add {
             return None;
@@ -199,13 +199,13 @@ impl FusedTail<'_> {
         same.then(|| other.clone())
     }
 
-    /// The activation that follows, one operation or several.
+    /// The next activation, which may consist of several operations.
     fn activation(&self) -> Option<(Activation, Vec<usize>)> {
         if let Some((index, node)) = self.editor.sole_reader(self.slot) {
             if let Some((activation, _)) = activation(self.source, self.graph, node) {
                 return Some((activation, vec![index]));
             }
-            // hardswish(x): t = x > a ? x : 0; t · hard_sigmoid(t), which is 0 below a
+            // hardswish(x) as t = x > a ? x : 0 and t · hard_sigmoid(t), which is 0 below a.
             let cut = node.outputs[0];
             if node.operation()? == OpKind::ThresholdedRelu {
                 let bound = parameters(self.source, self.graph, node, |call| call.float("alpha"))?;
@@ -222,7 +222,7 @@ impl FusedTail<'_> {
         self.gate(self.slot)
     }
 
-    /// `x · sigmoid(x)` or `x · hard_sigmoid(x)`, in two operations.
+    /// Recognizes `x · sigmoid(x)` or `x · hard_sigmoid(x)`.
     fn gate(&self, x: SlotId) -> Option<(Activation, Vec<usize>)> {
         if self.convolution.rounding != Rounding::None || self.editor.escapes(x) {
             return None;

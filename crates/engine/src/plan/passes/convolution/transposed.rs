@@ -10,8 +10,8 @@ use super::finish::EpilogueSpec;
 use crate::array::{View, round_floats};
 use crate::error::Result;
 
-/// A transposed convolution: every pixel is multiplied by the weights of the whole window, then each pixel
-/// of the result gathers what falls on it.
+/// A transposed convolution. A matrix product multiplies every input pixel by the weights of the
+/// whole window. Each output pixel then sums the products that overlap it.
 pub(super) struct TransposedConvolution {
     images: usize,
     input: [usize; 3],
@@ -20,8 +20,8 @@ pub(super) struct TransposedConvolution {
     channels: usize,
     outputs: usize,
     taps: usize,
-    /// For each axis and each place along the output: the places along the input and the window that
-    /// meet there.
+    /// For each axis and output index: the pairs of input index and window index that contribute to
+    /// it.
     meetings: [Vec<Vec<(usize, usize)>>; 3],
     kernel: [usize; 3],
     weights: Memoized<Vec<PackedWeights>>,
@@ -66,7 +66,7 @@ impl TransposedConvolution {
         self.images * self.input.iter().product::<usize>()
     }
 
-    /// One line of the result along the last axis.
+    /// Computes one line of the output along the last axis.
     fn line(
         &self,
         isa: Isa,

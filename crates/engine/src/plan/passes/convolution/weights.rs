@@ -1,4 +1,4 @@
-//! Weights of convolutions as their kernels take them.
+//! Convolution weights, packed for the kernels.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -13,12 +13,12 @@ use super::Convolution;
 use crate::error::Result;
 use crate::plan::{ConstantTensor, FunctionContext};
 
-/// The outputs that the narrowest tile of any instruction set computes anyway, so that small groups are
-/// taken together up to so many.
+/// Number of outputs in the narrowest tile of any instruction set. Small groups are merged up to
+/// this size, at no cost.
 const LEAST_OUTPUTS: usize = 16;
 
 impl Convolution {
-    /// How many groups are taken together.
+    /// Number of groups that are merged to one.
     fn joined(&self) -> usize {
         let outputs = self.outputs / self.groups;
         let fits = |&joined: &usize| {
@@ -27,12 +27,12 @@ impl Convolution {
         (1..=self.groups.min(LEAST_OUTPUTS)).rev().find(fits).unwrap_or(1)
     }
 
-    /// The groups that the kernel goes through.
+    /// Number of groups of the kernel, after merging.
     pub(super) fn kernel_groups(&self) -> usize {
         self.groups / self.joined()
     }
 
-    /// What a kernel slides over the images, with the channels of one of so many groups.
+    /// The window of a kernel with this number of groups.
     pub(in super::super) fn window(&self, groups: usize) -> Window {
         Window {
             images: self.images,
@@ -52,7 +52,7 @@ impl Convolution {
         self.kernel.iter().product()
     }
 
-    /// What makes weights differ that are made of the same constant.
+    /// Identifies packed weights that are derived from the same constant.
     fn form(&self, kind: &str) -> String {
         let mut hasher = DefaultHasher::new();
         for value in self.scale.iter().flatten() {
@@ -62,7 +62,7 @@ impl Convolution {
         format!("{kind} {} {scaled:x}", self.groups)
     }
 
-    /// The weights as floats, multiplied.
+    /// The weights as floats, with `scale` applied.
     fn floats(&self, source: &FunctionContext, weight: &ConstantTensor) -> Result<Vec<f32>> {
         let array = weight.elements(source)?;
         let mut floats = array.as_floats().unwrap_or_default().to_vec();
@@ -90,7 +90,7 @@ impl Convolution {
         Ok(floats)
     }
 
-    /// Weights of each group, from the pieces under the window to the outputs.
+    /// Weights of each group, as matrices from the elements under the window to the outputs.
     pub(super) fn packed(
         &self,
         source: &FunctionContext,
@@ -124,8 +124,8 @@ impl Convolution {
         })
     }
 
-    /// Weights in which groups are taken together: from the inputs of all of them, zeros from those of
-    /// others than the output's own.
+    /// Merges groups: an output's row covers the inputs of all merged groups, with zeros for the
+    /// other groups.
     fn join(&self, weights: &[f32]) -> Vec<f32> {
         let joined = self.joined();
         if joined == 1 {
@@ -141,7 +141,7 @@ impl Convolution {
         all
     }
 
-    /// Weights of a convolution of each channel by itself.
+    /// Packed weights of a depthwise convolution.
     pub(super) fn packed_depthwise(
         &self,
         source: &FunctionContext,
@@ -153,8 +153,8 @@ impl Convolution {
         })
     }
 
-    /// Weights of each group of a transposed convolution: from the inputs to the outputs under each
-    /// element of the window.
+    /// Weights of each group of a transposed convolution, as matrices from the input channels to
+    /// the outputs at each window position.
     pub(super) fn packed_transposed(
         &self,
         source: &FunctionContext,

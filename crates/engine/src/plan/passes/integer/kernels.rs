@@ -1,4 +1,4 @@
-//! Kernels of codes that are not products.
+//! Integer kernels other than products.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::numbers::{Affine, Bounds};
 use crate::array::View;
 use crate::error::Result;
 
-/// A kernel that reads codes and writes codes, with its label and the bytes of each.
+/// Implements a kernel from codes to codes, with its label and memory traffic in bytes.
 macro_rules! kernel {
     ($name:ident, $label:literal, ($own:ident, $machine:ident, $inputs:ident, $output:ident) $body:block,
      $bytes:expr) => {
@@ -38,10 +38,10 @@ macro_rules! kernel {
     };
 }
 
-/// Floats in their own order to codes.
+/// Quantizes floats.
 pub(super) struct Quantize {
     steps: Steps,
-    /// Images, channels and pixels, if channels are to be last.
+    /// Images, channels and pixels, if the codes are channels-last.
     last: Option<[usize; 3]>,
     count: usize,
 }
@@ -65,7 +65,7 @@ kernel!(Quantize, "quantize", (own, machine, inputs, output) {
     }
 }, |own| 5 * own.count);
 
-/// Codes to floats.
+/// Dequantizes codes.
 pub(super) struct Dequantize {
     pub(super) count: usize,
     pub(super) scale: f32,
@@ -77,7 +77,7 @@ kernel!(Dequantize, "dequantize", (own, machine, inputs, output) {
     integer::dequantize(machine.isa, &machine.pool, own.scale, own.zero, source, output);
 }, |own| 5 * own.count);
 
-/// Codes with their axes in another order.
+/// Permutes axes.
 pub(super) struct Permute {
     pub(super) shape: Vec<usize>,
     pub(super) axes: Vec<usize>,
@@ -88,7 +88,7 @@ kernel!(Permute, "permute int8", (own, machine, inputs, output) {
     integer::permute(&machine.pool, source, &own.shape, &own.axes, codes_mut(output));
 }, |own| 2 * own.shape.iter().product::<usize>());
 
-/// A function of each code.
+/// Applies a function through a table of all codes.
 pub(super) struct LookUp {
     pub(super) count: usize,
     pub(super) table: Table,
@@ -99,7 +99,7 @@ kernel!(LookUp, "look up int8", (own, machine, inputs, output) {
     integer::look_up(&machine.pool, &own.table, source, codes_mut(output));
 }, |own| 2 * own.count);
 
-/// The sum of two tensors.
+/// Adds two tensors.
 pub(super) struct Add {
     pub(super) count: usize,
     pub(super) left_zero: u8,
@@ -115,7 +115,7 @@ kernel!(Add, "add int8", (own, machine, inputs, output) {
     integer::add(machine.isa, &machine.pool, left, right, &own.sum, target, own.zero);
 }, |own| 3 * own.count);
 
-/// The products of two tensors, or of each pixel and its image.
+/// Multiplies two tensors, or the pixels of an image by a factor per channel.
 pub(super) struct Multiply {
     /// Images, pixels and channels.
     pub(super) extents: [usize; 3],
@@ -134,10 +134,11 @@ kernel!(Multiply, "mul int8", (own, machine, inputs, output) {
     integer::times(isa, pool, own.extents, left, right, &own.scaling, target, own.zero);
 }, |own| 3 * own.extents.iter().product::<usize>());
 
-/// Several tensors, one behind the other along an axis.
+/// Concatenates tensors along an axis.
 pub(super) struct Join {
     pub(super) rows: usize,
-    /// How many codes of each make a row, and what becomes of them where scales differ.
+    /// For each tensor, the number of codes per row, and a table that converts its scale if it
+    /// differs.
     pub(super) parts: Vec<(usize, Option<Box<Table>>)>,
 }
 
@@ -149,7 +150,7 @@ kernel!(Join, "concat int8", (own, machine, inputs, output) {
     integer::join(&machine.pool, own.rows, &sources, codes_mut(output));
 }, |own| 2 * own.rows * own.parts.iter().map(|(run, _)| run).sum::<usize>());
 
-/// The largest code under each window.
+/// Max pooling.
 pub(super) struct Maximum {
     images: usize,
     input: [usize; 3],
@@ -158,7 +159,7 @@ pub(super) struct Maximum {
 }
 
 impl Maximum {
-    /// For an input `[batch, channels, ...]`, whose channels are last here.
+    /// Creates the kernel for an input of shape `[batch, channels, ...]`, stored channels-last.
     pub(super) fn new(shape: &[usize], windows: [Vec<Range<usize>>; 3]) -> Maximum {
         let mut input = [1; 3];
         input[5 - shape.len()..].copy_from_slice(&shape[2..]);
@@ -177,7 +178,7 @@ kernel!(Maximum, "max_pool int8", (own, machine, inputs, output) {
     own.images * own.channels * (own.input.iter().product::<usize>() + results)
 });
 
-/// The mean of each channel of each image, quantized.
+/// Mean over the pixels of each channel, quantized.
 pub(super) struct Mean {
     extents: [usize; 3],
     from: Affine,
@@ -186,7 +187,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// For images, pixels and channels.
+    /// Creates the kernel for `[images, pixels, channels]`.
     pub(super) fn new(extents: [usize; 3], from: Affine, bounds: Bounds, to: Affine) -> Mean {
         Mean { extents, from, bounds, to }
     }
@@ -198,7 +199,7 @@ kernel!(Mean, "reduce_mean int8", (own, machine, inputs, output) {
     let (source, from) = (codes(inputs[0].floats()?), (own.from.scale, own.from.zero));
     integer::mean(machine.isa, &machine.pool, own.extents, from, source, &mut means);
     for (to, mean) in codes_mut(output).iter_mut().zip(means) {
-        // What is not bounded has infinite bounds.
+        // Unbounded results have infinite bounds.
         *to = own.to.code(mean.max(own.bounds.low).min(own.bounds.high));
     }
 }, |own| own.extents.iter().product());

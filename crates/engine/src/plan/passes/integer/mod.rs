@@ -1,4 +1,4 @@
-//! Runs what stands between `dequantize` and `quantize` on the integers.
+//! Replaces operations between `dequantize` and `quantize` by integer kernels.
 //!
 //! ```text
 //! a = dequantize(input = p, scale = s, zero_point = z)
@@ -8,16 +8,16 @@
 //! q = quantize(input = r, scale = u, zero_point = y)      q = integer conv(p)
 //! ```
 //!
-//! A tensor of codes takes a byte an element, in memory that a slot of floats stands for, and has its channels
-//! last where convolutions read it. Codes are scaled as the definition in floats says, so that a result is at most
-//! one step from it. Whatever reads floats, or integers of one scale for each channel, gets them as before: the
-//! floats are computed from the codes, and what nobody reads is removed.
+//! A tensor of codes has one byte per element, in the memory of a float slot, and is channels-last
+//! if convolutions read it. Kernels rescale as the float definition specifies, so that a result
+//! differs by at most one step. Readers of floats, or of integers with a scale per channel, get the
+//! same values as before: the floats are computed from the codes, and unused ones are removed.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
 //! | `products` | convolutions and linear layers, from the operation to the kernel |
 //! | `numbers` | scales and zero points, and weights as integers |
-//! | `several` | concatenations and products of elements |
+//! || `several` | concatenation and elementwise products |
 //! | `kernels` | the other kernels |
 
 mod kernels;
@@ -47,10 +47,10 @@ use kernels::{Add, Dequantize, LookUp, Maximum, Mean, Permute, Quantize};
 use numbers::{Affine, Bounds};
 use products::{Product, ProductKernel, Products, Source as Left};
 
-/// Runs a region on integers where it is quantized.
+/// Replaces quantized operations of a region by integer kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     let quantizes = |node: &Node| node.operation() == Some(OpKind::Quantize);
-    // Where each result is rounded to its type, that of the floats in between is, too.
+    // In rounded mode the intermediate floats are rounded, too, and integer kernels cannot reproduce that.
     if work.source.numerics == Numerics::Rounded || !region.nodes.iter().any(quantizes) {
         return Ok(region);
     }
@@ -68,40 +68,40 @@ pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {
     Ok(Region { inputs, nodes, outputs, releases: Vec::new() })
 }
 
-/// A tensor of codes, by the orders in which it has been written.
+/// A tensor of codes, in one or two memory layouts.
 struct Tensor {
     op: OpId,
     shape: Vec<usize>,
-    /// In its own order.
+    /// The slot in the tensor's own layout.
     own: Option<SlotId>,
-    /// With its channels last.
+    /// The slot in channels-last layout.
     last: Option<SlotId>,
-    /// The results of `quantize` that it is.
+    /// Outputs of `quantize` that these codes represent.
     quantized: Vec<SlotId>,
 }
 
-/// A tensor of codes and what they stand for.
+/// A tensor of codes, with its scale and zero point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct QuantizedTensor {
     tensor: usize,
     affine: Affine,
 }
 
-/// What has been found of a value of floats that may yet be quantized.
+/// A float value whose computation is delayed, since it may yet be quantized.
 enum PendingValue {
-    /// A product that has not been written.
+    /// A product that is not emitted yet.
     Product(Box<Product>),
     Sum(QuantizedTensor, QuantizedTensor, Bounds),
     Times(QuantizedTensor, QuantizedTensor, Bounds),
-    /// Tensors, and the axis along which they lie behind one another.
+    /// The tensors and the axis of a concatenation.
     Join(Vec<QuantizedTensor>, usize, Bounds),
     Mean(QuantizedTensor, Bounds),
-    /// A function of a code, by its value for each.
+    /// A function of a code, as a table of its values.
     Function(QuantizedTensor, Box<Array>),
 }
 
 impl PendingValue {
-    /// This, with results within bounds.
+    /// Applies bounds to the results.
     fn within(self, next: Bounds) -> PendingValue {
         match self {
             PendingValue::Product(mut product) => {
@@ -123,10 +123,10 @@ impl PendingValue {
     }
 }
 
-/// A node to be.
+/// A node to be emitted.
 enum PendingNode {
     Node(Node),
-    /// A product whose results are codes, to which others may yet be added.
+    /// A product with codes as results. A residual may still be fused.
     Product(OpId, Box<ProductKernel>, Vec<Operand>, SlotId),
 }
 
@@ -145,14 +145,14 @@ struct Lowering<'l, 'w> {
     work: &'l mut Work<'w>,
     draft: Vec<Option<PendingNode>>,
     tensors: Vec<Tensor>,
-    /// The codes of results of `quantize`.
+    /// Codes of the outputs of `quantize`.
     quantized: HashMap<SlotId, QuantizedTensor>,
-    /// The codes of values of floats, and whether the floats have been written.
+    /// Codes of float values, and whether the floats are written.
     floats: HashMap<SlotId, (QuantizedTensor, bool)>,
     pending: HashMap<SlotId, PendingValue>,
-    /// Where the product is that writes a slot of codes.
+    /// Index of the product that writes a slot of codes.
     products: HashMap<SlotId, usize>,
-    /// How often a slot is read, by [`SlotId::index`].
+    /// Number of reads of each slot, by [`SlotId::index`].
     reads: Vec<usize>,
     made: Products,
 }
@@ -175,7 +175,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         }
     }
 
-    /// Writes a node, on codes if that is possible.
+    /// Emits a node, with an integer kernel if possible.
     fn visit(&mut self, editor: &mut Editor, index: usize) -> Result<()> {
         if let Some(node) = editor.node(index)
             && self.on_codes(editor, index, node)?
@@ -197,7 +197,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             _ => None,
         };
         let node = match copy {
-            // Others may look at it yet.
+            // Other nodes may still inspect the original.
             Some(kind) => Some(Node {
                 op: node.op,
                 kind,
@@ -210,7 +210,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Ok(())
     }
 
-    /// Takes a node over; whether nothing else needs to be written for it.
+    /// Handles a node in integer arithmetic. Returns true if nothing else has to be emitted for it.
     fn on_codes(&mut self, editor: &Editor, index: usize, node: &Node) -> Result<bool> {
         let Some(&output) = node.outputs.first() else { return Ok(false) };
         match node.operation() {
@@ -262,7 +262,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Ok(false)
     }
 
-    /// A sum of two tensors of codes that is quantized.
+    /// Recognizes a quantized sum of two tensors of codes.
     fn sum(&self, editor: &Editor, node: &Node, output: SlotId) -> Option<PendingValue> {
         if node.operation()? != OpKind::Add {
             return None;
@@ -274,7 +274,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             .then(|| PendingValue::Sum(left, right, Bounds::default()))
     }
 
-    /// A function of the elements of a tensor of codes.
+    /// Recognizes an elementwise function of a tensor of codes.
     fn elementwise(&self, node: &Node, output: SlotId) -> Option<PendingValue> {
         let kind = node.operation()?;
         let graph = &*self.work.graph;
@@ -301,7 +301,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             });
         }
         let coded = found?;
-        // The shape must not come from anything but the codes.
+        // The shape must be the shape of the codes.
         if self.tensors[coded.tensor].shape != *graph.slot(output).shape.as_ref()? {
             return None;
         }
@@ -321,7 +321,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Some((coded, Array::floats(dtype, [256], values)))
     }
 
-    /// The codes that the one operand of a parameter stands for.
+    /// The codes of a parameter's only operand.
     fn coded(&self, operands: &[Operand]) -> Option<QuantizedTensor> {
         let [operand] = operands else { return None };
         self.floats.get(&operand.slot()?).map(|(coded, _)| *coded)
@@ -374,7 +374,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Ok(true)
     }
 
-    /// Codes of floats that nothing is known of.
+    /// Quantizes floats that are not derived from codes.
     fn write_codes(
         &mut self,
         editor: &Editor,
@@ -383,7 +383,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         output: SlotId,
         affine: Affine,
     ) -> QuantizedTensor {
-        // A cast between floats changes nothing here.
+        // A cast between float types does not change the codes.
         let cast = editor.writer(input).and_then(|at| editor.node(at));
         let cast = cast.filter(|cast| cast.operation() == Some(OpKind::Cast));
         let before = cast.and_then(|cast| cast.bound("x").first()?.slot());
@@ -415,7 +415,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
             let shift = -factor(other) * f32::from(other.zero);
             Sum { factor: factor(own), other_factor: factor(other), shift, low, high }
         };
-        // A product that nobody else reads adds while it writes.
+        // A product with a single reader can add while it writes.
         for [own, other] in [[0, 1], [1, 0]].map(|order| order.map(|at| terms[at])) {
             let tensor = &self.tensors[own.tensor];
             let (last, slot) = match (tensor.own, tensor.last) {
@@ -455,7 +455,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         self.add_tensor(op, shape, slot, last, affine)
     }
 
-    /// How many operations read the floats that a tensor of codes stands for.
+    /// Number of operations that read the dequantized floats of a tensor.
     fn readers(&self, editor: &Editor, tensor: usize) -> usize {
         let quantized = self.tensors[tensor].quantized.iter();
         let nodes =
@@ -478,7 +478,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         let kernel = Mean::new([extents[0], pixels, extents[1]], coded.affine, bounds, affine);
         let slot = self.add_codes(&shape);
         self.push(op, Box::new(kernel), vec![Operand::Slot(input)], slot);
-        // One pixel is the same in either order.
+        // With one pixel, both layouts are the same.
         let coded = self.add_tensor(op, shape, slot, false, affine);
         if self.tensors[coded.tensor].shape.len() >= 3 {
             self.tensors[coded.tensor].last = Some(slot);
@@ -510,7 +510,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         self.add_tensor(op, shape, slot, last, affine)
     }
 
-    /// A convolution or a linear layer of codes: it waits for the end of what is done to its results.
+    /// Delays a convolution or linear layer on codes until its epilogue is complete.
     fn product(
         &mut self,
         editor: &Editor,
@@ -548,7 +548,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Ok(self.add_tensor(op, shape, slot, last, affine))
     }
 
-    /// A product whose results nobody quantizes.
+    /// Emits a product whose results stay floats.
     fn write_floats(&mut self, op: OpId, output: SlotId, product: Product) -> Result<()> {
         let (input, last) = self.left(&product);
         let kernel = Box::new(self.made.kernel(self.work, product, None)?);
@@ -568,7 +568,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         Ok(())
     }
 
-    /// What a product reads, and whether its channels are last.
+    /// The input of a product, and whether it is channels-last.
     fn left(&mut self, product: &Product) -> (SlotId, bool) {
         match product.left {
             Left::Rows(coded) => (self.own(coded.tensor), false),
@@ -609,7 +609,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         true
     }
 
-    /// Another shape of codes, or of a mean that is still to be written.
+    /// Reshapes codes, or a mean that is not emitted yet.
     fn alias(&mut self, node: &Node, output: SlotId) -> bool {
         let Some(Operand::Slot(input)) = node.inputs.first() else { return false };
         match self.pending.get(input) {
@@ -629,7 +629,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         true
     }
 
-    /// Makes sure that a slot holds its floats.
+    /// Ensures that the floats of a slot are written.
     fn give_floats(&mut self, slot: SlotId) {
         let Some((coded, written)) = self.floats.get_mut(&slot) else { return };
         if std::mem::replace(written, true) {
@@ -644,7 +644,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         self.push(op, Box::new(kernel), vec![Operand::Slot(input)], slot);
     }
 
-    /// The slot of a tensor in its own order.
+    /// The slot of a tensor in its own layout.
     fn own(&mut self, tensor: usize) -> SlotId {
         let Tensor { op, shape, own, last, .. } = &self.tensors[tensor];
         if let (Some(slot), _) | (None, Some(slot)) = (*own, last.filter(|_| same_orders(shape))) {
@@ -659,7 +659,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         slot
     }
 
-    /// The slot of a tensor of rank 3 to 5 with its channels last.
+    /// The slot of a tensor of rank 3 to 5 in channels-last layout.
     fn last(&mut self, tensor: usize) -> SlotId {
         let Tensor { op, shape, own, last, .. } = &self.tensors[tensor];
         if let (Some(slot), _) | (None, Some(slot)) = (*last, own.filter(|_| same_orders(shape))) {
@@ -684,7 +684,7 @@ impl<'l, 'w> Lowering<'l, 'w> {
         self.draft.push(Some(PendingNode::Node(Node { op, kind, inputs, outputs: vec![output] })));
     }
 
-    /// A slot for the codes of a tensor.
+    /// Adds a slot for the codes of a tensor.
     fn add_codes(&mut self, shape: &[usize]) -> SlotId {
         let floats = floats_for(shape.iter().product());
         let (holds, shape) = (SlotKind::Tensor, Some(vec![floats]));
@@ -705,12 +705,13 @@ impl<'l, 'w> Lowering<'l, 'w> {
     }
 }
 
-/// Whether the elements of a tensor lie the same with its channels last.
+/// Returns true if the layout is the same with channels last.
 fn same_orders(shape: &[usize]) -> bool {
     shape.len() < 3 || shape[1] == 1 || shape[2..].iter().all(|&extent| extent == 1)
 }
 
-/// Whether something slides windows over what a result of `quantize` stands for.
+/// Returns true if a dequantized output of `quantize` is read by a convolution, a pooling or a
+/// mean.
 fn windowed(editor: &Editor, slot: SlotId) -> bool {
     let read_by = |slot: SlotId| editor.readers(slot).iter().filter_map(|&at| editor.node(at));
     read_by(slot).flat_map(|node| &node.outputs).any(|&floats| {
@@ -720,7 +721,7 @@ fn windowed(editor: &Editor, slot: SlotId) -> bool {
     })
 }
 
-/// The bounds that an activation keeps its input in, if that is all that it does.
+/// The bounds of an activation that only clamps.
 fn clamp<'n>(work: &Work<'_>, node: &'n Node) -> Option<(Bounds, &'n Operand)> {
     let (activation, x) = activation(work.source, work.graph, node)?;
     let bounds = match activation {
@@ -731,7 +732,7 @@ fn clamp<'n>(work: &Work<'_>, node: &'n Node) -> Option<(Bounds, &'n Operand)> {
     Some((bounds, x))
 }
 
-/// The codes that a `quantize` gives, if one scale holds for all of them and whoever reads them wants floats.
+/// Scale and zero point of a `quantize`, if all codes share them and all readers dequantize.
 fn claimed(work: &Work<'_>, editor: &Editor, node: &Node) -> Option<Affine> {
     let graph = &*work.graph;
     let output = *node.outputs.first()?;
@@ -756,7 +757,7 @@ fn claimed(work: &Work<'_>, editor: &Editor, node: &Node) -> Option<Affine> {
     if !wanted { None } else { Affine::of(work, node, signed) }
 }
 
-/// Whether a value is quantized after at most some activations, and nobody else reads it.
+/// Returns true if a value is read only by a `quantize`, possibly after clamping activations.
 fn ends_in_codes(work: &Work<'_>, editor: &Editor, mut slot: SlotId) -> bool {
     let shape = &work.graph.slot(slot).shape;
     while let Some((_, node)) = editor.sole_reader(slot) {

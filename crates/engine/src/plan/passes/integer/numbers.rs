@@ -1,4 +1,4 @@
-//! Scales and zero points of codes, and weights as integers.
+//! Scales and zero points, and weights as integers.
 
 use coremill_kernels::matmul::Order;
 
@@ -10,19 +10,19 @@ use crate::error::fail;
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
 
-/// What codes stand for: `scale · (code - zero)`.
+/// Represents floats as `scale · (code - zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Affine {
     pub(super) scale: f32,
-    /// As codes are held: unsigned.
+    /// Zero point in unsigned storage.
     pub(super) zero: u8,
-    /// Whether the program counts them from -128.
+    /// Whether the program's codes are signed, so that -128 is stored as 0.
     pub(super) signed: bool,
 }
 
 impl Affine {
-    /// Those of a `quantize` or `dequantize`, if there is one scale for all codes, which are of a type that
-    /// is signed or not.
+    /// The scale and zero point of a `quantize` or `dequantize`. Returns `None` if they differ per
+    /// channel. `signed` is true if the type of the codes is signed.
     pub(super) fn of(work: &Work<'_>, node: &Node, signed: bool) -> Option<Affine> {
         let (scale, zero) = parameters(work.source, work.graph, node, |call| {
             let (scale, zero) = (call.tensor("scale")?, call.optional("zero_point"));
@@ -40,22 +40,22 @@ impl Affine {
         (scale.is_normal() && scale > 0.0).then_some(Affine { scale, zero, signed })
     }
 
-    /// What a code stands for.
+    /// Dequantizes a code.
     pub(super) fn value(self, code: u8) -> f32 {
         self.scale * (f32::from(code) - f32::from(self.zero))
     }
 
-    /// The code of a float.
+    /// Quantizes a float.
     pub(super) fn code(self, value: f32) -> u8 {
         let low = if self.signed { -128.0 } else { 0.0 };
         let steps = (value / self.scale).round_ties_even() + (f32::from(self.zero) + low);
-        // NaN becomes 0, as the program counts.
+        // NaN becomes a code of 0 in the program's type.
         let code = if steps.is_nan() { 0.0 } else { steps.clamp(low, low + 255.0) };
         (code - low) as u8
     }
 }
 
-/// What results are kept within before they are quantized.
+/// Bounds that clamp results before quantization.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bounds {
     pub(super) low: f32,
@@ -69,13 +69,13 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// These, then others.
+    /// Applies `next` after these bounds.
     pub(super) fn then(self, next: Bounds) -> Bounds {
         let within = |bound: f32| bound.clamp(next.low, next.high);
         Bounds { low: within(self.low), high: within(self.high) }
     }
 
-    /// The bounds in steps from zero, once codes end where they do.
+    /// The bounds in steps relative to the zero point, within the range of codes.
     pub(super) fn codes(self, affine: Affine) -> (f32, f32) {
         let zero = f32::from(affine.zero);
         let step = |bound: f32| (bound / affine.scale).round_ties_even().clamp(-zero, 255.0 - zero);
@@ -83,7 +83,8 @@ impl Bounds {
     }
 }
 
-/// The integers of a constant matrix, those of each output with one scale and zero point; none if they are not.
+/// The integers of a constant matrix with one scale and zero point per output. `None` for other
+/// constants.
 pub(super) fn integers(work: &Work<'_>, known: &ConstantTensor, order: Order) -> Option<Integers> {
     work.source.note(known);
     let along_rows = order != Order::InputsFirst;

@@ -1,4 +1,4 @@
-//! Convolutions and linear layers of codes.
+//! Convolutions and linear layers on codes.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::error::{Error, Result};
 use crate::plan::ConstantTensor;
 use crate::weights::Integers;
 
-/// What a product reads.
+/// Input of a product.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
-    /// The rows of a matrix.
+    /// Rows of a matrix.
     Rows(QuantizedTensor),
-    /// Images with their channels last.
+    /// Images in channels-last layout.
     Pixels(QuantizedTensor),
 }
 
-/// A product of codes with constant integers.
+/// A product of codes and constant integers.
 pub(super) struct Product {
     pub(super) left: Source,
     pub(super) bounds: Bounds,
@@ -46,7 +46,7 @@ enum Shape {
 }
 
 impl Product {
-    /// The product that a node is of what stands for codes.
+    /// Recognizes a product whose input is dequantized codes.
     pub(super) fn recognise(
         work: &Work<'_>,
         editor: &Editor,
@@ -110,10 +110,11 @@ impl Product {
         }
     }
 
-    /// How the sums of some outputs become results: floats, or steps of codes.
+    /// Factors and bounds that convert the integer sums of some outputs to floats, or to steps of
+    /// the result's codes.
     fn scaling(&self, first: usize, count: usize, to: Option<Affine>) -> Scaling {
         let step = to.map_or(1.0, |to| to.scale);
-        // Kernels read whole vectors.
+        // Kernels read whole vectors, so pad to the vector length.
         let mut scale = vec![0.0; count.next_multiple_of(LANES)];
         let mut shift = scale.clone();
         for at in 0..count {
@@ -126,21 +127,21 @@ impl Product {
     }
 }
 
-/// The most lanes of any vector.
+/// Maximum number of vector lanes.
 const LANES: usize = 16;
 
 fn finite(product: Product) -> Option<Product> {
     product.bias.iter().all(|bias| bias.is_finite()).then_some(product)
 }
 
-/// Makes kernels of products; tables of equal windows are shared.
+/// Creates kernels of products. Equal windows share an indirection table.
 #[derive(Default)]
 pub(super) struct Products {
     pieces: Vec<(u8, bool, Arc<IndirectionTable>)>,
 }
 
 impl Products {
-    /// The kernel of a product whose results are codes, or floats.
+    /// Creates the kernel of a product. The results are codes if `to` is set, else floats.
     pub(super) fn kernel(
         &mut self,
         work: &Work<'_>,
@@ -238,7 +239,7 @@ pub(super) struct ProductKernel {
     part: Part,
     rows: usize,
     outputs: usize,
-    /// The code of zero in the results; none if they are floats.
+    /// Zero point of the results, `None` if they are floats.
     zero: Option<u8>,
     label: &'static str,
     operations: u64,
@@ -255,7 +256,7 @@ enum Part {
         pieces: Arc<IndirectionTable>,
         weights: Arc<Vec<IntegerWeights>>,
         scaling: Vec<Scaling>,
-        /// The channels of a group.
+        /// Number of input channels per group.
         inputs: usize,
         sum: Option<Sum>,
     },
@@ -266,12 +267,12 @@ enum Part {
 }
 
 impl ProductKernel {
-    /// Whether it can add other codes to its own.
+    /// Returns true if the kernel can add a residual of codes.
     pub(super) fn may_add(&self) -> bool {
         self.zero.is_some() && !matches!(self.part, Part::Channels { .. })
     }
 
-    /// Adds the codes of a second input, and gives codes of another zero.
+    /// Adds a residual of codes and sets the zero point of the results.
     pub(super) fn add(&mut self, added: Sum, to: Affine) {
         self.zero = Some(to.zero);
         match &mut self.part {
@@ -280,7 +281,7 @@ impl ProductKernel {
         }
     }
 
-    /// The pieces that need a padded copy of the input.
+    /// The indirection table, if the kernel needs a padded copy of the input.
     fn padded(&self) -> Option<&IndirectionTable> {
         match &self.part {
             Part::Pieces { pieces, .. } => Some(&**pieces).filter(|pieces| pieces.scratch() > 0),
@@ -305,7 +306,7 @@ impl Kernel for ProductKernel {
             None => None,
         };
         let stride = self.outputs;
-        // Results of each group start at its first output.
+        // Results of a group start at its first output.
         let target = |floats: &mut [f32],
                       first: usize,
                       sum: &Option<Sum>,

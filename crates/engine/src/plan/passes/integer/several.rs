@@ -1,4 +1,4 @@
-//! Operations of several tensors of codes: concatenations, and products of elements.
+//! Integer operations on several tensors: concatenation and elementwise products.
 
 use coremill_kernels::integer::Multiple;
 use coremill_mil::ir::OpId;
@@ -13,8 +13,8 @@ use super::{Lowering, PendingValue, QuantizedTensor, ends_in_codes};
 use crate::error::fail;
 
 impl Lowering<'_, '_> {
-    /// A product of elements of two tensors of codes, or of pixels and a number for each channel of their image, that
-    /// is quantized.
+    /// Recognizes a quantized elementwise product of two tensors of codes. The second may have one
+    /// element per channel and image.
     pub(super) fn times(
         &self,
         editor: &Editor,
@@ -32,7 +32,7 @@ impl Lowering<'_, '_> {
         };
         let of = |one: QuantizedTensor| &self.tensors[one.tensor].shape;
         let fits = *of(left) == *shape && (*of(right) == *shape || is_gate(of(right), shape));
-        // A square is a function.
+        // A square is a function of one tensor.
         (fits && left.tensor != right.tensor && ends_in_codes(self.work, editor, output))
             .then(|| PendingValue::Times(left, right, Bounds::default()))
     }
@@ -69,7 +69,7 @@ impl Lowering<'_, '_> {
         self.add_tensor(op, shape, slot, last, affine)
     }
 
-    /// A concatenation of tensors of codes that is quantized.
+    /// Recognizes a quantized concatenation of tensors of codes.
     pub(super) fn join(
         &self,
         editor: &Editor,
@@ -104,7 +104,7 @@ impl Lowering<'_, '_> {
         let shape = self.work.graph.slot(output).shape.clone().unwrap_or_default();
         let has_last = |one: &QuantizedTensor| self.tensors[one.tensor].last.is_some();
         let last = shape.len() >= 3 && parts.iter().any(has_last);
-        // The axes as they lie, and which of them is the one that grows.
+        // Sizes in the memory layout, and the index of the concatenation axis in it.
         let (extents, axis) = match last {
             true => {
                 let order = super::to_last(shape.len());
@@ -135,7 +135,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Whether a tensor has one pixel for each image of another.
+/// Returns true if a tensor has one element per channel and image of another.
 fn is_gate(shape: &[usize], of: &[usize]) -> bool {
     shape.len() == of.len()
         && (3..=5).contains(&shape.len())

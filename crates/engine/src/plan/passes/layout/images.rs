@@ -1,4 +1,4 @@
-//! Kernels of whole images with their channels last.
+//! Kernels on channels-last images.
 
 use coremill_kernels::matmul::Rounding;
 use coremill_tensor::DType;
@@ -8,20 +8,20 @@ use crate::array::{View, round_floats};
 use crate::error::Result;
 use crate::reference::image_resizing::Tap;
 
-/// Resizes images along their rows and columns.
+/// Resizes images along rows and columns.
 pub(super) struct Resize {
     label: &'static str,
     images: usize,
     channels: usize,
-    /// Rows and columns; one row where there is one axis.
+    /// Rows and columns; one row for images with one axis.
     input: [usize; 2],
-    /// What each row of the result is made of, and each column.
+    /// Source pixels and weights of each row and each column of the result.
     taps: [Vec<Tap>; 2],
     rounding: Rounding,
 }
 
 impl Resize {
-    /// For images of one axis or two.
+    /// Creates the kernel for images with one or two axes.
     pub(super) fn new(
         label: &'static str,
         images: usize,
@@ -38,7 +38,7 @@ impl Resize {
         Resize { label, images, channels, input, taps: [rows, columns], rounding }
     }
 
-    /// One row of the result.
+    /// Computes one row of the result.
     fn row(&self, index: usize, source: &[f32], target: &mut [f32]) {
         let ([height, width], channels) = (self.input, self.channels);
         let [rows, columns] = &self.taps;
@@ -97,7 +97,7 @@ impl Kernel for Resize {
     }
 }
 
-/// Shifts and scales each channel of each image to a mean of 0 and a variance of 1, then to what is given.
+/// Instance normalization, followed by a factor and an addend per channel.
 pub(super) struct InstanceNorm {
     images: usize,
     pixels: usize,
@@ -108,7 +108,7 @@ pub(super) struct InstanceNorm {
 }
 
 impl InstanceNorm {
-    /// For an input `[batch, ..., channels]`.
+    /// Creates the kernel for an input of shape `[batch, ..., channels]`.
     pub(super) fn new(
         shape: &[usize],
         gamma: Vec<f32>,
@@ -120,11 +120,11 @@ impl InstanceNorm {
         InstanceNorm { images: shape[0], pixels, gamma, beta, epsilon, rounding }
     }
 
-    /// What a function of the elements of each channel adds up to, divided by their number.
+    /// Mean of a function of each channel's elements.
     fn mean(&self, image: &[f32], function: impl Fn(usize, f32) -> f32) -> Vec<f64> {
         let channels = self.gamma.len();
         let mut sums = vec![0.0; channels];
-        // Few elements are added up in single numerics, which is exact enough.
+        // Short sums in fp32 are accurate enough.
         let mut block = vec![0.0f32; channels];
         for pixels in image.chunks(16 * channels) {
             block.fill(0.0);

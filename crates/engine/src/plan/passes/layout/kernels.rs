@@ -1,4 +1,4 @@
-//! Kernels of tensors with their channels last.
+//! Kernels on channels-last tensors.
 
 use coremill_kernels::map::{Binary, MapInput, MapProgram, broadcast_strides, map};
 use coremill_kernels::matmul::Rounding;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::reference::pool::reach;
 use crate::reference::window::Window;
 
-/// A pool over up to three axes.
+/// Pooling over up to three axes.
 pub(super) struct Pools {
     pooling: Pooling,
     images: usize,
@@ -24,7 +24,7 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// For an input `[batch, channels, ...]`, whose channels will come last, and its windows.
+    /// Creates the kernel for an input of shape `[batch, channels, ...]`, stored channels-last.
     pub(super) fn new(
         pooling: Pooling,
         shape: &[usize],
@@ -85,7 +85,7 @@ impl Kernel for Pools {
     }
 }
 
-/// The mean of each channel of each image.
+/// Mean over the pixels of each channel.
 pub(super) struct GlobalMean {
     images: usize,
     pixels: usize,
@@ -94,7 +94,7 @@ pub(super) struct GlobalMean {
 }
 
 impl GlobalMean {
-    /// For an input `[batch, ..., channels]`.
+    /// Creates the kernel for an input of shape `[batch, ..., channels]`.
     pub(super) fn new(shape: &[usize], rounding: Rounding) -> GlobalMean {
         let pixels = shape[1..shape.len() - 1].iter().product();
         GlobalMean { images: shape[0], pixels, channels: shape[shape.len() - 1], rounding }
@@ -128,7 +128,7 @@ impl Kernel for GlobalMean {
     }
 }
 
-/// Multiplies each channel and adds to it, and rounds the result to half numerics.
+/// A factor and an addend per channel, with results rounded to fp16.
 pub(super) struct ChannelAffine {
     program: MapProgram,
     shape: Vec<usize>,
@@ -136,7 +136,7 @@ pub(super) struct ChannelAffine {
 }
 
 impl ChannelAffine {
-    /// For an input `[batch, ..., channels]`, factors and addends.
+    /// Creates the kernel for an input of shape `[batch, ..., channels]`, with factors and addends.
     pub(super) fn new(shape: Vec<usize>) -> ChannelAffine {
         let mut program = MapProgram::new();
         let [x, scale, shift] = [0, 1, 2].map(|input| program.input(input));

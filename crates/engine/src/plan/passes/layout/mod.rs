@@ -1,4 +1,4 @@
-//! Lays tensors out with their channels last where convolutions and pools compute them.
+//! Selects channels-last layout for convolutions, pooling and the operations between them.
 //!
 //! ```text
 //! a = conv(x = x, weight = w)             x' = permute(x)
@@ -8,9 +8,10 @@
 //!                                         return permute(c')
 //! ```
 //!
-//! A slot `[batch, channels, ...]` gets a twin `[batch, ..., channels]` where one is wanted. Operations whose
-//! operands have twins work on these if they can; whoever cannot gets its tensors back in their own order.
-//! Nobody permutes twice: twins are kept, and a tensor is put back in order once, where it is first needed.
+//! A slot `[batch, channels, ...]` gets a twin `[batch, ..., channels]` on demand. Operations that
+//! can run on twins do so if their operands have them. Other operations read the original layout.
+//! Each tensor is permuted at most once in each direction: twins are kept, and the original is
+//! computed where it is first needed.
 
 mod images;
 mod kernels;
@@ -35,7 +36,7 @@ pub(super) use permute::Permute;
 pub(super) use rules::{is_elementwise, max_pool_ranges, spatial_mean};
 use shuffles::Shuffle;
 
-/// Lays out a whole graph.
+/// Runs the pass on a graph.
 pub(super) fn run(work: &mut Work<'_>) -> Result<()> {
     let body = std::mem::take(&mut work.graph.body);
     let mut layout = Layout { work, kernels: Kernels::default(), scope: Scope::default() };
@@ -50,31 +51,31 @@ struct Layout<'l, 'w> {
     scope: Scope,
 }
 
-/// What is known inside a region.
+/// The layouts available within a region.
 #[derive(Clone, Default)]
 struct Scope {
-    /// The twins of slots.
+    /// Maps a slot to its channels-last twin.
     twins: HashMap<SlotId, SlotId>,
-    /// Slots that have been computed only as their twins, and by which operation.
+    /// Slots of which only the twin is computed, with the operation.
     pending: HashMap<SlotId, OpId>,
 }
 
-/// Nodes that stand for several, by the slots that they write.
+/// Fused nodes, by output slot.
 struct FusedNodes {
     convolutions: HashMap<SlotId, Convolution>,
     shuffles: HashMap<SlotId, Shuffle>,
 }
 
-/// A region while it is written anew.
+/// A region under construction.
 struct RegionBuilder {
     nodes: Vec<Node>,
     known: FusedNodes,
-    /// Whether a slot is used by what computes with channels last, perhaps after functions that can do
-    /// either, by [`SlotId::index`].
+    /// Whether a channels-last operation uses a slot, possibly after elementwise operations, by
+    /// [`SlotId::index`].
     wanted: Vec<bool>,
 }
 
-/// For a tensor of so many axes, the axes of its own order that those of its twin are.
+/// The permutation from a tensor of this rank to its twin.
 pub(super) fn to_last(rank: usize) -> Vec<usize> {
     let mut axes = vec![0];
     axes.extend(2..rank);
@@ -93,7 +94,7 @@ fn permuted<T: Clone>(extents: &[T], axes: &[usize]) -> Vec<T> {
     axes.iter().map(|&axis| extents[axis].clone()).collect()
 }
 
-/// Whether permuting axes leaves elements where they are.
+/// Returns true if a permutation does not change the order of elements in memory.
 fn keeps_order(shape: &[usize], axes: &[usize]) -> bool {
     axes.iter().filter(|&&axis| shape[axis] != 1).is_sorted()
 }
@@ -117,7 +118,7 @@ impl Layout<'_, '_> {
         Ok(Region { inputs, nodes: draft.nodes, outputs, releases: Vec::new() })
     }
 
-    /// Writes a node, on twins if that is better.
+    /// Emits a node, on twins if that is better.
     fn convert(&mut self, draft: &mut RegionBuilder, node: Node) -> Result<()> {
         let Some(mut node) = rules::apply(self, draft, node)? else { return Ok(()) };
         for slot in node.inputs.iter().filter_map(Operand::slot) {
@@ -141,7 +142,7 @@ impl Layout<'_, '_> {
         Ok(())
     }
 
-    /// Makes sure that a slot holds its tensor in its own order.
+    /// Ensures that a slot is written in its original layout.
     fn put_back(&mut self, draft: &mut RegionBuilder, slot: SlotId) {
         let Some(op) = self.scope.pending.remove(&slot) else { return };
         let Some(&twin) = self.scope.twins.get(&slot) else { return };
@@ -153,7 +154,7 @@ impl Layout<'_, '_> {
         self.work.graph.slot(slot).shape.clone().unwrap_or_default()
     }
 
-    /// Writes one slot with the axes of another in a given order.
+    /// Emits a permutation from one slot to another.
     fn permute(
         &self,
         draft: &mut RegionBuilder,
@@ -171,14 +172,14 @@ impl Layout<'_, '_> {
         draft.nodes.push(Node { op, kind, inputs: vec![Operand::Slot(from)], outputs: vec![to] });
     }
 
-    /// A new slot for floats like those of another.
+    /// Adds a slot with the element type of another.
     fn add_slot(&mut self, like: SlotId, shape: Vec<usize>) -> SlotId {
         let dtype = self.work.graph.slot(like).dtype;
         let slot = Slot { holds: SlotKind::Tensor, dtype, shape: Some(shape), value: None };
         self.work.graph.add_slot(slot)
     }
 
-    /// The twin that a node is to write for a slot.
+    /// Adds the twin of an output slot.
     fn twin_to_write(&mut self, slot: SlotId, op: OpId) -> SlotId {
         let shape = self.shape_of(slot);
         let twin = self.add_slot(slot, permuted(&shape, &to_last(shape.len())));
@@ -187,7 +188,7 @@ impl Layout<'_, '_> {
         twin
     }
 
-    /// An operand with its channels last, for an operation that broadcasts its operands to a rank.
+    /// A channels-last operand of an operation that broadcasts its operands to `rank`.
     fn last(
         &mut self,
         draft: &mut RegionBuilder,
@@ -228,7 +229,7 @@ impl Layout<'_, '_> {
         }
     }
 
-    /// The twin of a slot.
+    /// The twin of a slot. Emits a permutation if the twin does not exist.
     fn channels_last_of(&mut self, draft: &mut RegionBuilder, op: OpId, slot: SlotId) -> SlotId {
         if let Some(&twin) = self.scope.twins.get(&slot) {
             return twin;
@@ -242,7 +243,7 @@ impl Layout<'_, '_> {
     }
 }
 
-/// Whether a slot may have a twin.
+/// Returns true if a slot may have a twin.
 fn may_have_twin(graph: &Graph, slot: SlotId) -> bool {
     let slot = graph.slot(slot);
     let rank = slot.shape.as_ref().map(Vec::len);
@@ -251,7 +252,7 @@ fn may_have_twin(graph: &Graph, slot: SlotId) -> bool {
         && rank.is_some_and(|rank| (3..=5).contains(&rank))
 }
 
-/// An array, under a shape that holds as many elements, with its axes in another order.
+/// Reshapes an array to a shape of equal size and permutes its axes.
 fn permuted_array(array: &Array, shape: &[usize], axes: &[usize]) -> Result<Array> {
     let floats = array.as_floats().ok_or_else(|| Error::new("expects floats"))?;
     let result = permuted(shape, axes);

@@ -4,14 +4,14 @@ use super::super::super::kernel::{Cost, CpuContext, Kernel};
 use crate::array::View;
 use crate::error::Result;
 
-/// Writes the elements of a tensor with its axes in another order.
+/// Permutes the axes of a tensor.
 pub(in super::super) struct Permute {
     shape: Vec<usize>,
     axes: Vec<usize>,
 }
 
 impl Permute {
-    /// For tensors of a shape; axis `n` of the result is axis `axes[n]` of the input.
+    /// Creates the kernel. Axis `n` of the result is axis `axes[n]` of the input.
     pub(in super::super) fn new(shape: Vec<usize>, axes: Vec<usize>) -> Permute {
         Permute { shape, axes }
     }

@@ -1,4 +1,4 @@
-//! What each operation does to have its channels last.
+//! Channels-last implementations of each operation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,48 +28,48 @@ use crate::reference::image_resizing::{self, Tap};
 use crate::reference::pool::reach;
 use crate::reference::{self, window};
 
-/// How an operation is performed with channels last.
+/// Channels-last implementation of an operation.
 enum Rule {
-    /// One that was described before.
+    /// A convolution that [`absorb`](super::super::convolution::absorb) described.
     Convolution,
     Pool(Pools),
-    /// What a kernel computes of `x` alone.
+    /// A kernel that reads only `x`.
     Kernel(Box<dyn Kernel>),
-    /// The same function of elements, of operands at these positions among the inputs.
+    /// The same elementwise operation, on the twins of the operands at these indices.
     Elementwise(Vec<usize>),
     BatchNorm {
         scale: Vec<f32>,
         shift: Vec<f32>,
     },
     Prelu,
-    /// The same operation with another constant in the place of some that count axes.
+    /// The same operation on the twins of `operands`. Constants that refer to axes are replaced.
     Moved {
         operands: Vec<usize>,
         constants: Vec<(usize, Array)>,
     },
-    /// The mean over all spatial axes.
+    /// Mean over all spatial axes.
     Mean,
-    /// Any other reduction over all spatial axes, whose result has no more axes than batch and channels.
+    /// Any other reduction over all spatial axes, with a result of shape `[batch, channels]`.
     Flattened(Array, usize),
-    /// The input seen under a shape, its axes in another order.
+    /// A reshape to a shape and a permutation of its axes.
     Shuffled {
         shape: Vec<usize>,
         axes: Vec<usize>,
     },
-    /// Another shape of the spatial axes.
+    /// A reshape of the spatial axes.
     Reshaped,
-    /// The axes in another order.
+    /// A permutation of axes.
     Transposed(Vec<usize>),
 }
 
 impl Rule {
-    /// Whether it is worth to permute tensors for it.
+    /// Returns true if the operation alone justifies permuting its input.
     fn is_anchor(&self) -> bool {
         matches!(self, Rule::Convolution | Rule::Pool(_))
     }
 }
 
-/// Which slots are used with channels last.
+/// Marks the slots that channels-last operations use.
 pub(super) fn wanted(work: &Work<'_>, region: &Region, known: &FusedNodes) -> Vec<bool> {
     let mut wanted = vec![false; work.graph.slots.len()];
     for node in region.nodes.iter().rev() {
@@ -84,7 +84,7 @@ pub(super) fn wanted(work: &Work<'_>, region: &Region, known: &FusedNodes) -> Ve
     wanted
 }
 
-/// Writes a node on twins, if it can and it is worth it; else gives it back.
+/// Emits a node on twins, if that is possible and worthwhile. Otherwise returns the node.
 pub(super) fn apply(
     layout: &mut Layout<'_, '_>,
     draft: &mut RegionBuilder,
@@ -173,7 +173,7 @@ fn write(
             }
         }
         Rule::Prelu => {
-            // One of the two addends is 0, so that the sum is rounded no further.
+            // One of the addends is 0, so that the sum needs no further rounding.
             let x = layout.last(draft, op, &inputs[at], rank)?;
             let Some(alpha) = inputs[alpha].constant() else { return Ok(()) };
             let alpha = alpha.array(layout.work.source)?.as_floats().unwrap_or_default().to_vec();
@@ -248,8 +248,8 @@ fn write(
     Ok(())
 }
 
-/// A transposition reads the twin if its input has nothing else yet; one that puts channels second is
-/// what a twin would be made of.
+/// Replaces a transposition by its input's twin if only the twin exists. A transposition that moves
+/// the channels from last to second defines a twin: its input.
 fn transpose(
     layout: &mut Layout<'_, '_>,
     draft: &mut RegionBuilder,
@@ -271,7 +271,8 @@ fn transpose(
     Some(node)
 }
 
-/// Batch normalization that stays in its own order, as what can be fused with its neighbours.
+/// Replaces a batch normalization in the original layout by elementwise operations, which can be
+/// fused with its neighbours.
 fn in_own_order(
     layout: &mut Layout<'_, '_>,
     draft: &mut RegionBuilder,
@@ -306,7 +307,7 @@ fn channel_constant(floats: Vec<f32>, shape: &[usize]) -> Operand {
     constant(Array::floats(DType::Fp32, shape, floats))
 }
 
-/// A node that performs an operation on two operands.
+/// Creates a node for an operation on two operands.
 fn binary(
     layout: &Layout<'_, '_>,
     kind: OpKind,
@@ -321,7 +322,7 @@ fn binary(
     Some(Node { op, kind, inputs: operands.to_vec(), outputs: vec![output] })
 }
 
-/// Where the one operand bound to a parameter stands among the inputs.
+/// Index of a parameter's only operand among the inputs.
 fn position(node: &Node, name: &str) -> Option<usize> {
     let NodeKind::Reference(reference) = &node.kind else { return None };
     let (_, range) = reference.parameters.iter().find(|(parameter, _)| parameter == name)?;
@@ -390,7 +391,7 @@ fn rule(work: &Work<'_>, node: &Node, known: &FusedNodes) -> Option<Rule> {
     }
 }
 
-/// The shape of `x`, a tensor of floats that is computed.
+/// The shape of a computed float tensor `x`.
 fn single<'g>(graph: &'g Graph, node: &Node) -> Option<&'g [usize]> {
     let [Operand::Slot(x)] = node.bound("x") else { return None };
     may_have_twin(graph, *x).then(|| graph.slot(*x).shape.as_deref())?
@@ -535,7 +536,7 @@ fn reduction(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
     is_spatial.then_some(Rule::Flattened(moved, at))
 }
 
-/// Whether a reduction goes over the spatial axes, and these alone.
+/// Returns true if a reduction covers exactly the spatial axes.
 pub(in super::super) fn spatial_mean(work: &Work<'_>, node: &Node) -> bool {
     let Some(rank) = single(work.graph, node).map(<[usize]>::len).filter(|&rank| rank >= 3) else {
         return false;
@@ -548,7 +549,8 @@ pub(in super::super) fn spatial_mean(work: &Work<'_>, node: &Node) -> bool {
     })
 }
 
-/// What each window of a `max_pool` covers, along up to three axes; none if one covers nothing.
+/// The ranges that the windows of a `max_pool` cover along up to three axes. `None` if a window
+/// covers no element.
 pub(in super::super) fn max_pool_ranges(
     work: &Work<'_>,
     node: &Node,
@@ -574,7 +576,7 @@ fn pool(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
     Some(Rule::Pool(Pools::new(pooling, single(work.graph, node)?, &windows, rounding)))
 }
 
-/// The windows of a pool, and whether padding does not count.
+/// The windows of a pooling, and whether padding is excluded from the mean.
 fn pool_windows(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<(Vec<window::Window>, bool)> {
     let graph = &*work.graph;
     let input = single(graph, node)?;
@@ -631,7 +633,7 @@ fn resize(work: &Work<'_>, node: &Node, kind: OpKind) -> Option<Rule> {
     let input = single(graph, node)?;
     let output = graph.slot(node.outputs[0]).shape.as_deref()?;
     let rank = input.len();
-    // Axes before the last two are images, as long as they stay as they are.
+    // Axes before the last two are batch axes, as long as the operation keeps their sizes.
     let kept = rank.saturating_sub(2).max(2);
     if output.len() != rank
         || output[..kept] != input[..kept]
@@ -678,7 +680,7 @@ fn instance_norm(work: &Work<'_>, node: &Node) -> Option<Rule> {
     Some(Rule::Kernel(Box::new(InstanceNorm::new(&shape, gamma, beta, epsilon, rounding))))
 }
 
-/// Whether an operation is a function of the elements of `x`, and of `y` if it has one.
+/// Returns true for elementwise functions of `x`, or of `x` and `y`.
 pub(in super::super) fn is_elementwise(kind: OpKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Finds channels that are shuffled between groups.
+//! Recognizes channel shuffles.
 //!
 //! ```text
 //! a = reshape(x = x, shape = [n, g, c, h, w])
@@ -16,14 +16,15 @@ use super::super::{Editor, Work};
 use super::may_have_twin;
 use super::permute::Permute;
 
-/// How a tensor with its channels last is shuffled: seen under a shape, its axes in another order.
+/// A channel shuffle of a channels-last tensor: a reshape and a permutation of axes.
 #[derive(Clone)]
 pub(super) struct Shuffle {
     pub(super) shape: Vec<usize>,
     pub(super) axes: Vec<usize>,
 }
 
-/// Makes one node of each shuffle of a region; how they are done with channels last.
+/// Merges each shuffle of a region to one node. Returns their channels-last implementations by
+/// output slot.
 pub(super) fn absorb(work: &mut Work<'_>, region: Region) -> (Region, HashMap<SlotId, Shuffle>) {
     let mut editor = Editor::new(work.graph, region);
     let mut found = HashMap::new();
@@ -53,7 +54,7 @@ pub(super) fn absorb(work: &mut Work<'_>, region: Region) -> (Region, HashMap<Sl
     (editor.finish(), found)
 }
 
-/// The three nodes that a transposition is the middle of, and the number of groups.
+/// The three nodes around a transposition that form a shuffle, and the number of groups.
 fn recognise(work: &Work<'_>, editor: &Editor, index: usize) -> Option<([usize; 3], usize)> {
     let graph = &*work.graph;
     let node = editor.node(index)?;
