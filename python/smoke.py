@@ -1,6 +1,6 @@
 """Tries an installed wheel without torch: reads an archive, converts, predicts, lowers, saves, reads again.
 
-    python python/smoke.py
+    python -I python/smoke.py
 """
 
 import sys

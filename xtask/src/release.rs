@@ -197,7 +197,12 @@ fn build_wheel(root: &Path, output: &Path) -> Result<PathBuf, String> {
     };
     execute(pip(&["install", "numpy"]).arg(wheel), "installing the wheel")?;
     let mut example = Command::new(&python);
-    example.arg(root.join("python/smoke.py")).current_dir(output).env_remove("PYTHONPATH");
+    // Isolated, as the sources of the package lie beside the example.
+    example
+        .arg("-I")
+        .arg(root.join("python/smoke.py"))
+        .current_dir(output)
+        .env_remove("PYTHONPATH");
     execute(&mut example, "the example of the wheel")?;
     Ok(wheel.clone())
 }
