@@ -17,28 +17,28 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// The most dimensions of a tensor.
+// Maximum rank of a tensor.
 #define COREMILL_MAX_RANK 16
 
-// How a call went.
+// Result of a call.
 enum CoremillStatus
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // It did what it was asked to.
+    // Success.
     COREMILL_STATUS_OK = 0,
-    // An argument is null, out of range, or of the wrong form.
+    // An argument is null, out of range, or malformed.
     COREMILL_STATUS_INVALID_ARGUMENT = 1,
-    // A handle was never given out, or has been freed.
+    // A handle is invalid or was freed.
     COREMILL_STATUS_INVALID_HANDLE = 2,
-    // What was to be loaded cannot be read or run.
+    // The model or program cannot be read or run.
     COREMILL_STATUS_INVALID_MODEL = 3,
-    // There is no method, port, state or data of that name or index.
+    // No method, port, state or data has this name or index.
     COREMILL_STATUS_NOT_FOUND = 4,
     // The run failed.
     COREMILL_STATUS_EXECUTION_FAILED = 5,
-    // A defect of this library: it stopped before it could do harm.
+    // Internal error: a defect of this library.
     COREMILL_STATUS_INTERNAL = 6,
 };
 #ifndef __cplusplus
@@ -49,17 +49,17 @@ typedef int32_t CoremillStatus;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What a method has.
+// Kind of a port.
 enum CoremillPortKind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // What it reads.
+    // Read by a run.
     COREMILL_PORT_KIND_INPUT = 0,
-    // What it writes.
+    // Written by a run.
     COREMILL_PORT_KIND_OUTPUT = 1,
-    // What it keeps from run to run.
+    // Kept between runs.
     COREMILL_PORT_KIND_STATE = 2,
 };
 #ifndef __cplusplus
@@ -70,102 +70,101 @@ typedef int32_t CoremillPortKind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A model that is loaded, or a program. Any number of threads may use it.
+// A loaded model or program. Threads may use it concurrently.
 typedef struct CoremillModel {
-    // A number that the library has given out.
+    // A number assigned by the library.
     uint64_t id;
 } CoremillModel;
 
-// An instance of a method: it has its own states. Several threads may use it; they run it one after the other.
+// An instance of a method, with its own states. Threads may share an instance; its runs are serialized.
 typedef struct CoremillMethod {
-    // A number that the library has given out.
+    // A number assigned by the library.
     uint64_t id;
 } CoremillMethod;
 
 // An input, an output or a state of a method.
 typedef struct CoremillPort {
-    // The name; it belongs to the library and stays until the method is freed.
+    // Name. It belongs to the library and is valid until the method is freed.
     const char *name;
-    // The type of the elements in the model, by the numbers of [`CoremillTensor`]. Tensors of other types are
-    // converted where no element is changed by it.
+    // Element type in the model, by the numbers of [`CoremillTensor`]. Tensors of other types are converted if no
+    // element is changed by it.
     int32_t scalar_type;
-    // The number of dimensions.
+    // Number of dimensions.
     uint32_t rank;
-    // The least extent of each dimension; 0 in programs, which do not say more of sizes that vary.
+    // Minimum size of each dimension; 0 in programs, which do not declare minimum sizes.
     uint64_t least[COREMILL_MAX_RANK];
-    // The largest extent of each dimension; `UINT64_MAX` where there is no bound.
+    // Maximum size of each dimension; `UINT64_MAX` if unbounded.
     uint64_t largest[COREMILL_MAX_RANK];
 } CoremillPort;
 
-// A tensor in the caller's memory, its elements side by side.
+// A dense tensor in the caller's memory.
 //
-// Set to zero what you do not need: a `dim_order` of zeros stands for the order of the dimensions.
+// Set unused fields to zero: a `dim_order` of zeros means the standard dimension order.
 typedef struct CoremillTensor {
-    // The elements. They may begin at any address; they are used where they lie if that is a multiple of an
-    // element's bytes.
+    // The elements, at any address. They are used in place if the address is aligned to the element size.
     void *data;
-    // The bytes of memory at `data`, of which an output may leave some unused.
+    // Bytes of memory at `data`. An output may use fewer.
     size_t length;
-    // The type of the elements, by the numbers of PyTorch and ExecuTorch: 0 uint8, 1 int8, 2 int16, 3 int32,
-    // 4 int64, 5 float16, 6 float32, 7 float64, 11 bool, 15 bfloat16.
+    // Element type, by PyTorch's and ExecuTorch's numbers: 0 uint8, 1 int8, 2 int16, 3 int32, 4 int64, 5 float16, 6
+    // float32, 7 float64, 11 bool, 15 bfloat16.
     int32_t scalar_type;
-    // The number of dimensions, 0 for a scalar.
+    // Number of dimensions; 0 for a scalar.
     uint32_t rank;
-    // The dimensions, `rank` of them. Of an output they are what it has at most, and are set to what it has.
+    // Sizes of the `rank` dimensions. For an output, the maximum sizes; the run sets the actual ones.
     uint64_t sizes[COREMILL_MAX_RANK];
-    // The dimensions in the order in which they lie in memory, the outermost first.
+    // Dimensions in memory order, outermost first.
     uint8_t dim_order[COREMILL_MAX_RANK];
 } CoremillTensor;
 
-// An operation that ran. All of it belongs to the library and goes when the callback returns.
+// An operation that ran. All data belongs to the library and is valid until the callback returns.
 typedef struct CoremillOperation {
-    // What was done: an operation of Core ML, or several of them in one.
+    // Kind of the operation: a Core ML operation, or several fused ones.
     const char *kind;
-    // The value that came about.
+    // Name of the computed value.
     const char *name;
-    // How the debug information of the model calls it: `name:operation`.
+    // Symbol of the operation in the model's debug information: `name:operation`.
     const char *symbol;
-    // The nodes of the exported graph that it comes from, if the model tells.
+    // Numbers of the exported graph's nodes that the operation comes from, if the model contains them.
     const int64_t *debug_handles;
-    // How many.
+    // Number of debug handles.
     size_t debug_handle_count;
-    // Nanoseconds from the begin of the run to that of the operation.
+    // Start of the operation in nanoseconds since the start of the run.
     uint64_t start;
-    // Nanoseconds that it took.
+    // Duration in nanoseconds.
     uint64_t duration;
-    // Floating-point operations, a multiply-add counted as two; 0 where nobody counts them.
+    // Floating-point operations; a multiply-add counts as two. 0 if unknown.
     uint64_t floating_point_operations;
-    // Bytes read and written; 0 where nobody counts them.
+    // Bytes read and written; 0 if unknown.
     uint64_t bytes;
-    // Whether the time holds that of operations that were reported before: of a branch or a loop.
+    // Whether the duration includes operations that were reported before, as for a branch or a loop.
     bool nested;
 } CoremillOperation;
 
-// Who looks on while a method runs. Callbacks come from the thread that runs the method, which must not run it again
-// meanwhile; they must not throw. Those that are null are not called.
+// Observer of a run. Callbacks are called by the thread that runs the method. They must not run the method again,
+// and must not throw. Callbacks that are null are not called.
 typedef struct CoremillHooks {
     // Passed to each callback.
     void *context;
-    // Called for each operation once the run is over, in order.
+    // Called for each operation after the run, in order.
     void (*operation)(void *context, const struct CoremillOperation *operation);
-    // Called with each value of the model when it is computed, and with its inputs, whose `kind` is `input`.
-    // Operations run one by one then, which takes longer. Floats are shown in 32 bits.
+    // Called with each computed value of the model, and with its inputs, whose `kind` is `input`. Each operation is
+    // then executed separately, so the run takes longer. Floats are passed in 32 bits.
     void (*value)(void *context,
                   const struct CoremillOperation *operation,
                   const struct CoremillTensor *value);
-    // Called before an output is written whose sizes differ from those given, with the sizes that it will have. It sets
-    // `data` and `length` to memory for them, and gives a `CoremillStatus`.
+    // Called before an output is written whose sizes differ from the given ones; `tensor` has the new sizes. The
+    // callback sets `data` and `length` to sufficient memory, and returns a `CoremillStatus`.
     int32_t (*resize)(void *context, size_t output, struct CoremillTensor *tensor);
 } CoremillHooks;
 
-// A setting of what is loaded. Both texts belong to the caller and are not kept.
+// A setting for loading. Both strings belong to the caller and are copied.
 //
 // | key | value | |
 // |---|---|---|
-// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | what Core ML may use; the engine for other systems runs on the CPU in any case |
-// | `cache_dir` | a directory | where Core ML keeps what it has compiled; the engine compiles nothing |
-// | `threads` | a number | how many threads share the work; 0, the default, stands for one for each processor |
-// | `precision` | `fast`, `faithful` | whether floats are computed in 32 bits, or each result is rounded as on a device |
+// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | devices that Core ML may use; the engine for other systems always uses the CPU |
+// | `cache_dir` | a directory | cache of models compiled by Core ML; not used by the engine |
+// | `threads` | a number | number of threads; 0, the default, selects one per processor |
+// | `precision` | `fast`, `faithful` | whether to compute floats in 32 bits, or to round each result like a device |
 typedef struct CoremillOption {
     // The name.
     const char *key;
@@ -173,24 +172,25 @@ typedef struct CoremillOption {
     const char *value;
 } CoremillOption;
 
-// Bytes that the caller keeps until `release` is called.
+// Bytes that the caller keeps valid until `release` is called.
 typedef struct CoremillBytes {
     // The bytes.
     const void *data;
-    // How many.
+    // Number of bytes.
     size_t length;
-    // Called once, from any thread, when the bytes are no longer needed, be it that loading fails; may be null for
-    // bytes that stay for as long as the process.
+    // Called exactly once, from any thread, when the bytes are no longer needed, also if loading fails. May be null
+    // for bytes that are valid until the process ends.
     void (*release)(void *context, const void *data, size_t length);
     // Passed to `release`.
     void *context;
 } CoremillBytes;
 
-// Finds what a program holds under a name.
+// Lookup of a program's named data.
 typedef struct CoremillLookup {
     // Passed to `find`.
     void *context;
-    // Sets `found` to the bytes under a key, and gives a `CoremillStatus`. Called while a model is loaded, from the same thread.
+    // Sets `found` to the bytes with a key, and returns a `CoremillStatus`. Called while a model is loaded, by the
+    // same thread.
     int32_t (*find)(void *context, const char *key, struct CoremillBytes *found);
 } CoremillLookup;
 
@@ -198,62 +198,62 @@ typedef struct CoremillLookup {
 extern "C" {
 #endif // __cplusplus
 
-// The C++ source of the ExecuTorch backend, to be compiled against the runtime that is there. The text is static.
+// The C++ source of the ExecuTorch backend, to be compiled against an installed runtime. The text is static.
 const char *coremill_delegate_source(void);
 
 // This header, which the source of the backend includes. The text is static.
 const char *coremill_delegate_header(void);
 
-// What went wrong in the last call of this thread that failed, in UTF-8.
+// Message of this thread's last failed call, in UTF-8.
 //
-// The text belongs to the library, and stays until the next call of this thread fails.
+// The text belongs to the library and is valid until the next failed call of this thread.
 const char *coremill_error_message(void);
 
-// Suggested fix for the last call of this thread that failed, in UTF-8; null if there is none.
+// Suggested fix for this thread's last failed call, in UTF-8; null if there is none.
 //
-// The text belongs to the library, and stays until the next call of this thread fails.
+// The text belongs to the library and is valid until the next failed call of this thread.
 const char *coremill_error_hint(void);
 
-// The version of the library, as `1.2.3`. The text is static.
+// Version of the library, such as `1.2.3`. The text is static.
 const char *coremill_version(void);
 
-// Loads a method. A null `name` stands for the only one, for `forward`, or for a package's default function. Free it
-// with `coremill_method_free`.
+// Loads a method. A null `name` selects the only method, `forward`, or a package's default function. Free the
+// method with `coremill_method_free`.
 //
 // # Safety
-// The name is null or ends in a zero; `method` leads to memory for a handle.
+// `name` is null or NUL-terminated; `method` points to memory for a handle.
 CoremillStatus coremill_method_load(struct CoremillModel model,
                                     const char *name,
                                     struct CoremillMethod *method);
 
-// Frees a method. A run that another thread has begun ends first.
+// Frees a method. A run of another thread completes first.
 CoremillStatus coremill_method_free(struct CoremillMethod method);
 
-// How many inputs, outputs or states a method has.
+// Number of inputs, outputs or states of a method; `kind` is a `CoremillPortKind`.
 //
 // # Safety
-// `count` leads to memory for a number.
+// `count` points to memory for a number.
 CoremillStatus coremill_method_port_count(struct CoremillMethod method,
                                           int32_t kind,
                                           size_t *count);
 
-// An input, an output or a state of a method: `kind` is a `CoremillPortKind`.
+// Describes an input, output or state of a method; `kind` is a `CoremillPortKind`.
 //
 // # Safety
-// `port` leads to memory for a port.
+// `port` points to memory for a port.
 CoremillStatus coremill_method_port(struct CoremillMethod method,
                                     int32_t kind,
                                     size_t index,
                                     struct CoremillPort *port);
 
-// Runs a method: reads the inputs where they lie, writes the outputs to their memory, and sets their sizes.
+// Runs a method: reads the inputs in place, writes the outputs to their memory, and sets their sizes.
 //
-// Tensors go in the order of the ports. Elements are converted to the model's type and back where the types differ;
-// an integer that does not fit is an error, and a float that becomes a half is rounded. An output may share memory
-// with inputs, which are copied then, not with another output. `hooks` may be null.
+// Tensors are in the order of the ports. Elements are converted if their type differs from the model's. An integer
+// that does not fit is an error; floats are rounded. An output may share memory with inputs, which are then copied,
+// but not with another output. `hooks` may be null.
 //
 // # Safety
-// The arrays are as long as said; the tensors' memory is there, and nobody writes to it meanwhile.
+// The arrays have the given lengths; the tensors' memory is valid and not modified by others during the run.
 CoremillStatus coremill_method_execute(struct CoremillMethod method,
                                        const struct CoremillTensor *inputs,
                                        size_t input_count,
@@ -261,49 +261,49 @@ CoremillStatus coremill_method_execute(struct CoremillMethod method,
                                        size_t output_count,
                                        const struct CoremillHooks *hooks);
 
-// Copies what a state holds to a tensor of its type, and sets the sizes.
+// Copies a state to a tensor of its type, and sets the sizes.
 //
 // # Safety
-// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+// `name` is NUL-terminated; `tensor` points to a valid tensor with writable memory.
 CoremillStatus coremill_method_state_read(struct CoremillMethod method,
                                           const char *name,
                                           struct CoremillTensor *tensor);
 
-// Sets what a state holds, to a tensor of its type and sizes, which is copied.
+// Sets a state to a copy of a tensor of its type and sizes.
 //
 // # Safety
-// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+// `name` is NUL-terminated; `tensor` points to a valid tensor with readable data.
 CoremillStatus coremill_method_state_write(struct CoremillMethod method,
                                            const char *name,
                                            const struct CoremillTensor *tensor);
 
-// Sets all states back to what they were when the method was loaded.
+// Resets all states to their initial values.
 CoremillStatus coremill_method_states_reset(struct CoremillMethod method);
 
-// Copies all states of one instance to another of the same method.
+// Copies all states from one instance to another instance of the same method.
 CoremillStatus coremill_method_states_copy(struct CoremillMethod from, struct CoremillMethod to);
 
-// Loads what a file holds: an ExecuTorch program (`.pte`), or a package or compiled model, which are directories.
+// Loads an ExecuTorch program (`.pte`), or a package or compiled model, which are directories.
 //
-// The path is UTF-8. Files are mapped: they must not be shortened while the model is in use. Free the model with
+// The path is UTF-8. Files are mapped and must not be truncated while the model is in use. Free the model with
 // `coremill_model_free`.
 //
 // # Safety
-// The texts end in a zero; `options` leads to `option_count` options, or is null if there are none; `model` leads to
-// memory for a handle.
+// Strings are NUL-terminated; `options` points to `option_count` options, or is null if there are none; `model`
+// points to memory for a handle.
 CoremillStatus coremill_model_load_file(const char *path,
                                         const struct CoremillOption *options,
                                         size_t option_count,
                                         struct CoremillModel *model);
 
-// Loads what bytes hold: an ExecuTorch program, what an ExecuTorch delegate is given, or a reference to that, which
-// `lookup` finds; it may be null where there is none.
+// Loads an ExecuTorch program, the payload of an ExecuTorch delegate, or a reference to a payload, which `lookup`
+// resolves. `lookup` may be null if no references occur.
 //
-// The library takes the bytes over, whether it can load them or not, and calls their `release` when they are no
-// longer needed. Free the model with `coremill_model_free`.
+// The library takes ownership of the bytes, also on errors, and calls `release` when they are no longer needed.
+// Free the model with `coremill_model_free`.
 //
 // # Safety
-// The bytes stay until they are released; `lookup` is null or leads to a lookup; for the rest see
+// The bytes are valid until they are released; `lookup` is null or points to a lookup; other requirements as for
 // `coremill_model_load_file`.
 CoremillStatus coremill_model_load_bytes(struct CoremillBytes bytes,
                                          const struct CoremillLookup *lookup,
@@ -311,27 +311,27 @@ CoremillStatus coremill_model_load_bytes(struct CoremillBytes bytes,
                                          size_t option_count,
                                          struct CoremillModel *model);
 
-// Frees a model. Its methods that were loaded can still be used.
+// Frees a model. Methods that were loaded from it stay valid.
 CoremillStatus coremill_model_free(struct CoremillModel model);
 
-// How many methods there are.
+// Number of methods.
 //
 // # Safety
-// `count` leads to memory for a number.
+// `count` points to memory for a number.
 CoremillStatus coremill_model_method_count(struct CoremillModel model, size_t *count);
 
-// The name of a method, which belongs to the library and stays until the model is freed.
+// Name of a method. It belongs to the library and is valid until the model is freed.
 //
 // # Safety
-// `name` leads to memory for a pointer.
+// `name` points to memory for a pointer.
 CoremillStatus coremill_model_method_name(struct CoremillModel model,
                                           size_t index,
                                           const char **name);
 
-// Whether options are accepted, without loading anything.
+// Checks options without loading anything.
 //
 // # Safety
-// `options` leads to `option_count` options, whose texts end in a zero, or is null if there are none.
+// `options` points to `option_count` options with NUL-terminated strings, or is null if there are none.
 CoremillStatus coremill_options_check(const struct CoremillOption *options,
                                       size_t option_count);
 

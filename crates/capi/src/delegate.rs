@@ -1,10 +1,10 @@
-//! The sources of the ExecuTorch backend, for those who build it against the runtime that they have.
+//! Sources of the ExecuTorch backend, for builds against the user's runtime.
 
 #![expect(unsafe_code, reason = "entries of a C interface")]
 
 use std::ffi::c_char;
 
-/// The C++ source of the ExecuTorch backend, to be compiled against the runtime that is there. The text is static.
+/// The C++ source of the ExecuTorch backend, to be compiled against an installed runtime. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_delegate_source() -> *const c_char {
     const TEXT: &str = concat!(include_str!("../delegate/coremill_delegate.cpp"), "\0");

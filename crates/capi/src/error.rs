@@ -1,4 +1,4 @@
-//! Status codes, messages, and the guard around each entry.
+//! Status codes, error messages, and the guard around each entry point.
 #![expect(unsafe_code, reason = "entries of a C interface")]
 
 use std::cell::RefCell;
@@ -6,23 +6,23 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// How a call went.
+/// Result of a call.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoremillStatus {
-    /// It did what it was asked to.
+    /// Success.
     Ok = 0,
-    /// An argument is null, out of range, or of the wrong form.
+    /// An argument is null, out of range, or malformed.
     InvalidArgument = 1,
-    /// A handle was never given out, or has been freed.
+    /// A handle is invalid or was freed.
     InvalidHandle = 2,
-    /// What was to be loaded cannot be read or run.
+    /// The model or program cannot be read or run.
     InvalidModel = 3,
-    /// There is no method, port, state or data of that name or index.
+    /// No method, port, state or data has this name or index.
     NotFound = 4,
     /// The run failed.
     ExecutionFailed = 5,
-    /// A defect of this library: it stopped before it could do harm.
+    /// Internal error: a defect of this library.
     Internal = 6,
 }
 
@@ -78,7 +78,7 @@ impl Failure {
         Failure::of(CoremillStatus::InvalidModel, &error)
     }
 
-    /// An error of the file or directory at a path.
+    /// Error for a file or directory.
     pub(crate) fn file(path: &Path, error: &dyn HasHint) -> Failure {
         let failure = Failure::of(CoremillStatus::InvalidModel, error);
         Failure { message: format!("{}: {}", path.display(), failure.message), ..failure }
@@ -100,17 +100,17 @@ impl std::fmt::Display for Failure {
 }
 
 thread_local! {
-    /// The message and the hint of the last failure.
+    /// Message and hint of the last failure.
     static LAST: RefCell<(CString, Option<CString>)> = RefCell::default();
 }
 
-/// Text for C, which ends at the first zero.
+/// Converts text to a C string, truncated at the first NUL.
 pub(crate) fn c_text(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
 }
 
-/// Runs what an entry does. Failures and panics become a status and a message; nothing unwinds into C.
+/// Runs the body of an entry point. Errors and panics become a status and a message; nothing unwinds into C.
 pub(crate) fn guard(body: impl FnOnce() -> Result) -> CoremillStatus {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return CoremillStatus::Ok,
@@ -124,23 +124,23 @@ pub(crate) fn guard(body: impl FnOnce() -> Result) -> CoremillStatus {
             Failure { status: CoremillStatus::Internal, message, hint }
         }
     };
-    // The memory of a thread that ends may be gone.
+    // Thread-local memory may already be destroyed when a thread ends.
     let told = (c_text(&failure.message), failure.hint.as_deref().map(c_text));
     let _ = LAST.try_with(|last| last.replace(told));
     failure.status
 }
 
-/// What went wrong in the last call of this thread that failed, in UTF-8.
+/// Message of this thread's last failed call, in UTF-8.
 ///
-/// The text belongs to the library, and stays until the next call of this thread fails.
+/// The text belongs to the library and is valid until the next failed call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_error_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Suggested fix for the last call of this thread that failed, in UTF-8; null if there is none.
+/// Suggested fix for this thread's last failed call, in UTF-8; null if there is none.
 ///
-/// The text belongs to the library, and stays until the next call of this thread fails.
+/// The text belongs to the library and is valid until the next failed call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_error_hint() -> *const c_char {
     let hint = |last: &RefCell<(CString, Option<CString>)>| {
@@ -149,7 +149,7 @@ pub extern "C" fn coremill_error_hint() -> *const c_char {
     LAST.try_with(hint).unwrap_or(std::ptr::null())
 }
 
-/// The version of the library, as `1.2.3`. The text is static.
+/// Version of the library, such as `1.2.3`. The text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

@@ -1,4 +1,4 @@
-//! What stands behind handles: numbers that are given out once.
+//! Handles: unique numbers that identify objects.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::error::{CoremillStatus, Failure, Result};
 
-/// Things by their handles.
+/// Objects by handle.
 pub(crate) struct Table<T> {
     what: &'static str,
     entries: OnceLock<RwLock<HashMap<u64, Arc<T>>>>,
 }
 
-/// No number is given out twice, of whatever table: a handle that was freed never means something else.
+/// The next handle. Handles are unique across all tables, so a freed one is never reused.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl<T> Table<T> {
@@ -31,7 +31,7 @@ impl<T> Table<T> {
         id
     }
 
-    /// What a handle stands for. It lives on while somebody uses it, freed or not.
+    /// The object of a handle. It stays alive while in use, even if the handle is freed.
     pub(crate) fn get(&self, id: u64) -> Result<Arc<T>> {
         let entries = self.entries().read().unwrap_or_else(PoisonError::into_inner);
         entries.get(&id).cloned().ok_or_else(|| self.unknown(id))
@@ -40,7 +40,7 @@ impl<T> Table<T> {
     pub(crate) fn remove(&self, id: u64) -> Result {
         let mut entries = self.entries().write().unwrap_or_else(PoisonError::into_inner);
         let removed = entries.remove(&id).ok_or_else(|| self.unknown(id))?;
-        // Not under the lock: this may take a while.
+        // Outside the lock, as dropping may take a while.
         drop(entries);
         drop(removed);
         Ok(())

@@ -8,43 +8,43 @@ use coremill_pte::coreml::DebugInfo;
 use crate::error::c_text;
 use crate::tensor::CoremillTensor;
 
-/// An operation that ran. All of it belongs to the library and goes when the callback returns.
+/// An operation that ran. All data belongs to the library and is valid until the callback returns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillOperation {
-    /// What was done: an operation of Core ML, or several of them in one.
+    /// Kind of the operation: a Core ML operation, or several fused ones.
     pub kind: *const c_char,
-    /// The value that came about.
+    /// Name of the computed value.
     pub name: *const c_char,
-    /// How the debug information of the model calls it: `name:operation`.
+    /// Symbol of the operation in the model's debug information: `name:operation`.
     pub symbol: *const c_char,
-    /// The nodes of the exported graph that it comes from, if the model tells.
+    /// Numbers of the exported graph's nodes that the operation comes from, if the model contains them.
     pub debug_handles: *const i64,
-    /// How many.
+    /// Number of debug handles.
     pub debug_handle_count: usize,
-    /// Nanoseconds from the begin of the run to that of the operation.
+    /// Start of the operation in nanoseconds since the start of the run.
     pub start: u64,
-    /// Nanoseconds that it took.
+    /// Duration in nanoseconds.
     pub duration: u64,
-    /// Floating-point operations, a multiply-add counted as two; 0 where nobody counts them.
+    /// Floating-point operations; a multiply-add counts as two. 0 if unknown.
     pub floating_point_operations: u64,
-    /// Bytes read and written; 0 where nobody counts them.
+    /// Bytes read and written; 0 if unknown.
     pub bytes: u64,
-    /// Whether the time holds that of operations that were reported before: of a branch or a loop.
+    /// Whether the duration includes operations that were reported before, as for a branch or a loop.
     pub nested: bool,
 }
 
-/// Who looks on while a method runs. Callbacks come from the thread that runs the method, which must not run it again
-/// meanwhile; they must not throw. Those that are null are not called.
+/// Observer of a run. Callbacks are called by the thread that runs the method. They must not run the method again,
+/// and must not throw. Callbacks that are null are not called.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillHooks {
     /// Passed to each callback.
     pub context: *mut c_void,
-    /// Called for each operation once the run is over, in order.
+    /// Called for each operation after the run, in order.
     pub operation: Option<extern "C" fn(context: *mut c_void, operation: *const CoremillOperation)>,
-    /// Called with each value of the model when it is computed, and with its inputs, whose `kind` is `input`.
-    /// Operations run one by one then, which takes longer. Floats are shown in 32 bits.
+    /// Called with each computed value of the model, and with its inputs, whose `kind` is `input`. Each operation is
+    /// then executed separately, so the run takes longer. Floats are passed in 32 bits.
     pub value: Option<
         extern "C" fn(
             context: *mut c_void,
@@ -52,14 +52,14 @@ pub struct CoremillHooks {
             value: *const CoremillTensor,
         ),
     >,
-    /// Called before an output is written whose sizes differ from those given, with the sizes that it will have. It sets
-    /// `data` and `length` to memory for them, and gives a `CoremillStatus`.
+    /// Called before an output is written whose sizes differ from the given ones; `tensor` has the new sizes. The
+    /// callback sets `data` and `length` to sufficient memory, and returns a `CoremillStatus`.
     pub resize: Option<
         extern "C" fn(context: *mut c_void, output: usize, tensor: *mut CoremillTensor) -> i32,
     >,
 }
 
-/// How the debug information of a model calls what its operations give.
+/// Symbols of a model's operations in its debug information, by value name.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols(HashMap<String, (CString, Vec<i64>)>);
 

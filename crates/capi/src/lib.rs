@@ -1,20 +1,20 @@
-//! The C interface of coremill, declared in `include/coremill.h`: load models and ExecuTorch programs, run their
-//! methods on the caller's memory, look at what happens meanwhile.
+//! C interface of coremill, declared in `include/coremill.h`: loads models and ExecuTorch programs, runs their
+//! methods on the caller's memory, and reports on runs.
 //!
-//! `delegate/` holds the ExecuTorch backend in C++ that stands on it; [`delegate`] hands its source to those who
-//! build it on the user's machine, against the ExecuTorch that is there.
+//! `delegate/` contains the ExecuTorch backend in C++ that uses this interface. [`delegate`] exports its source,
+//! which is built on the user's machine against the installed ExecuTorch.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`model`], [`method`] | what is loaded, and an instance of a method with its states: the entry points |
-//! | `tensor` | the caller's memory, checked, as what runs reads and writes |
+//! | [`model`], [`method`] | entry points for loaded models, and for instances of methods with their states |
+//! | `tensor` | checked tensors in the caller's memory |
 //! | `hooks` | callbacks of a run |
 //! | `options` | settings by name |
-//! | `handle` | what stands behind handles |
-//! | [`error`] | status codes, messages, and the guard around each entry |
+//! | `handle` | objects by handle |
+//! | [`error`] | status codes, error messages, and the guard around each entry point |
 //!
-//! Nothing here trusts a handle: a handle is a number that is looked up, never an address. Pointers that a caller
-//! passes are trusted to be what the header asks for.
+//! Handles are not trusted: a handle is a number that is looked up, never an address. Pointers are trusted to
+//! satisfy the requirements in the header.
 
 pub mod delegate;
 pub mod error;

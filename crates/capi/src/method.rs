@@ -1,4 +1,4 @@
-//! Instances of methods, which keep states and run.
+//! Instances of methods, with states.
 #![expect(unsafe_code, reason = "entries of a C interface")]
 
 use std::borrow::Cow;
@@ -30,11 +30,11 @@ use crate::tensor::{
     COREMILL_MAX_RANK, CheckedTensor, CoremillPort, CoremillPortKind, CoremillTensor, overlap,
 };
 
-/// An instance of a method: it has its own states. Several threads may use it; they run it one after the other.
+/// An instance of a method, with its own states. Threads may share an instance; its runs are serialized.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillMethod {
-    /// A number that the library has given out.
+    /// A number assigned by the library.
     pub id: u64,
 }
 
@@ -44,7 +44,7 @@ struct Method {
     model: Arc<Model>,
     name: String,
     instance: Mutex<Instance>,
-    /// The thread that uses the instance, by [`this_thread`]; 0 for none.
+    /// The thread that uses the instance, by [`this_thread`]; 0 if unused.
     user: AtomicUsize,
     ports: [Vec<NamedTensor>; 3],
     symbols: Arc<Symbols>,
@@ -60,7 +60,7 @@ struct NamedTensor {
     port: CoremillPort,
 }
 
-/// The instance, for as long as this thread uses it.
+/// Exclusive use of the instance by this thread.
 struct InUse<'m> {
     instance: MutexGuard<'m, Instance>,
     user: &'m AtomicUsize,
@@ -72,7 +72,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// A number that no other running thread has.
+/// A number that is unique among running threads.
 fn this_thread() -> usize {
     thread_local!(static MARK: Cell<u8> = const { Cell::new(0) });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
@@ -188,20 +188,20 @@ impl NamedTensor {
     }
 }
 
-// SAFETY: the pointer in a port leads to the text beside it, which nobody changes.
+// SAFETY: the pointer in a port refers to the text in the same struct, which is never modified.
 unsafe impl Send for NamedTensor {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for NamedTensor {}
 
-/// The caller's memory, for a program that uses inputs where they lie: it is taken back after the run.
+/// The caller's memory, lent to a program that uses inputs in place. It is returned after the run.
 struct BorrowedMemory {
     data: *const u8,
     length: AtomicUsize,
 }
 
-// SAFETY: whoever lends does so for a run, takes the memory back behind it, and nobody writes to it meanwhile.
+// SAFETY: the lender lends the memory for a run and takes it back afterwards. Nothing writes to it in the meantime.
 unsafe impl Send for BorrowedMemory {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for BorrowedMemory {}
 
 struct LentRef(Arc<BorrowedMemory>);
@@ -210,13 +210,13 @@ impl AsRef<[u8]> for LentRef {
     fn as_ref(&self) -> &[u8] {
         match self.0.length.load(Ordering::Acquire) {
             0 => &[],
-            // SAFETY: the memory is there until the length is set to 0, behind the run.
+            // SAFETY: the memory is valid until the length is set to 0, after the run.
             length => unsafe { std::slice::from_raw_parts(self.0.data, length) },
         }
     }
 }
 
-/// Takes memory back when the run is over, however it ends.
+/// Returns lent memory at the end of a run, also on errors.
 struct TakeBack(Vec<Arc<BorrowedMemory>>);
 
 impl Drop for TakeBack {
@@ -227,17 +227,17 @@ impl Drop for TakeBack {
     }
 }
 
-/// The memory of a run: it must not be shared by what is written and anything else.
+/// Memory of a run. Memory that is written must not be shared with other tensors.
 struct Memory {
-    /// Where the outputs lie, then the inputs.
+    /// Address ranges of the outputs, then of the inputs.
     places: RefCell<Vec<Range<usize>>>,
 }
 
 impl Memory {
-    /// Copies of inputs that share memory with outputs are made first.
+    /// Copies inputs that share memory with outputs.
     ///
     /// # Safety
-    /// The memory of the inputs is there for `'g`, and nobody writes to it but this run to outputs.
+    /// The memory of the inputs is valid for `'g`, and only this run writes to it, through outputs.
     unsafe fn of<'g>(
         inputs: &'g [CheckedTensor],
         outputs: &[CheckedTensor],
@@ -251,7 +251,8 @@ impl Memory {
         }
         let mut bytes = Vec::with_capacity(inputs.len());
         for input in inputs {
-            // SAFETY: as the caller vouches; what an output shares is copied before anything is written.
+            // SAFETY: guaranteed by the caller; inputs that share memory with an output are copied before anything
+            // is written.
             let found = unsafe { input.bytes()? };
             let shared = places[..outputs.len()].iter().any(|place| overlap(&input.place(), place));
             places.push(if shared { 0..0 } else { input.place() });
@@ -260,7 +261,7 @@ impl Memory {
         Ok((Memory { places: RefCell::new(places) }, bytes))
     }
 
-    /// Asks the caller for memory for an output of other sizes.
+    /// Requests memory from the caller for an output of other sizes.
     fn grow(
         &self,
         hooks: &CoremillHooks,
@@ -329,7 +330,7 @@ impl Method {
             }
         }
         let (inputs, checked) = (check_all(inputs, "input")?, check_all(outputs, "output")?);
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let (memory, bytes) = unsafe { Memory::of(&inputs, &checked)? };
         let views = views(&inputs, &bytes)?;
         let none = CoremillHooks {
@@ -436,7 +437,7 @@ fn run_program(
                 let tensor = Tensor::with_order(view.scalar_type(), sizes, order, data);
                 Value::Tensor(tensor.map_err(Failure::execution)?)
             }
-            // Programs are made for one value of what is not a tensor.
+            // Non-tensor inputs are compiled into the program.
             ValueSpec::Fixed(PlannedValue::Null) => Value::None,
             ValueSpec::Fixed(PlannedValue::Int(value)) => Value::Int(value),
             ValueSpec::Fixed(PlannedValue::Bool(value)) => Value::Bool(value),
@@ -468,9 +469,9 @@ fn run_program(
             return Err(fail(format!("the result takes {needed} bytes; there are {found}")));
         }
         place.sizes = view.sizes().to_vec();
-        // SAFETY: as the caller of the entry vouches; nothing else that the run uses shares the memory.
+        // SAFETY: guaranteed by the caller; nothing else in the run uses the memory.
         let room = unsafe { place.memory() };
-        // The order in which dimensions lie is the caller's.
+        // The caller determines the dimension order.
         let out =
             OutTensor::new(place.scalar_type, place.sizes.clone(), &place.order, room, false, None);
         let mut out = out.map_err(|error| fail(error.message().to_owned()))?;
@@ -480,7 +481,7 @@ fn run_program(
     Ok(written)
 }
 
-/// Shows a value of a model: floats in 32 bits, truth values in bytes, integers in 32 bits.
+/// Reports a value of a model: floats in 32 bits, booleans in bytes, integers in 32 bits.
 #[cfg(feature = "host")]
 fn show_value(
     symbols: &Symbols,
@@ -506,11 +507,11 @@ fn bytes_of<T: Copy>(elements: &[T], bytes: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
     elements.iter().flat_map(|element| bytes(*element)).collect()
 }
 
-/// Loads a method. A null `name` stands for the only one, for `forward`, or for a package's default function. Free it
-/// with `coremill_method_free`.
+/// Loads a method. A null `name` selects the only method, `forward`, or a package's default function. Free the
+/// method with `coremill_method_free`.
 ///
 /// # Safety
-/// The name is null or ends in a zero; `method` leads to memory for a handle.
+/// `name` is null or NUL-terminated; `method` points to memory for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_load(
     model: CoremillModel,
@@ -521,25 +522,25 @@ pub unsafe extern "C" fn coremill_method_load(
         let model = MODELS.get(model.id)?;
         let name = match name.is_null() {
             true => None,
-            // SAFETY: as the caller vouches.
+            // SAFETY: guaranteed by the caller.
             false => Some(unsafe { text(name, "name")? }),
         };
         let loaded = Method::load(model, name)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(method, || CoremillMethod { id: METHODS.insert(loaded) }, "method") }
     })
 }
 
-/// Frees a method. A run that another thread has begun ends first.
+/// Frees a method. A run of another thread completes first.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_method_free(method: CoremillMethod) -> CoremillStatus {
     guard(|| METHODS.remove(method.id))
 }
 
-/// How many inputs, outputs or states a method has.
+/// Number of inputs, outputs or states of a method; `kind` is a `CoremillPortKind`.
 ///
 /// # Safety
-/// `count` leads to memory for a number.
+/// `count` points to memory for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_port_count(
     method: CoremillMethod,
@@ -549,15 +550,15 @@ pub unsafe extern "C" fn coremill_method_port_count(
     guard(|| {
         let method = METHODS.get(method.id)?;
         let ports = method.ports_of(kind)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(count, || ports.len(), "count") }
     })
 }
 
-/// An input, an output or a state of a method: `kind` is a `CoremillPortKind`.
+/// Describes an input, output or state of a method; `kind` is a `CoremillPortKind`.
 ///
 /// # Safety
-/// `port` leads to memory for a port.
+/// `port` points to memory for a port.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_port(
     method: CoremillMethod,
@@ -574,7 +575,7 @@ pub unsafe extern "C" fn coremill_method_port(
                 ports.len()
             ))
         })?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(port, || found.port, "port") }
     })
 }
@@ -587,14 +588,14 @@ impl Method {
     }
 }
 
-/// Runs a method: reads the inputs where they lie, writes the outputs to their memory, and sets their sizes.
+/// Runs a method: reads the inputs in place, writes the outputs to their memory, and sets their sizes.
 ///
-/// Tensors go in the order of the ports. Elements are converted to the model's type and back where the types differ;
-/// an integer that does not fit is an error, and a float that becomes a half is rounded. An output may share memory
-/// with inputs, which are copied then, not with another output. `hooks` may be null.
+/// Tensors are in the order of the ports. Elements are converted if their type differs from the model's. An integer
+/// that does not fit is an error; floats are rounded. An output may share memory with inputs, which are then copied,
+/// but not with another output. `hooks` may be null.
 ///
 /// # Safety
-/// The arrays are as long as said; the tensors' memory is there, and nobody writes to it meanwhile.
+/// The arrays have the given lengths; the tensors' memory is valid and not modified by others during the run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_execute(
     method: CoremillMethod,
@@ -606,7 +607,7 @@ pub unsafe extern "C" fn coremill_method_execute(
 ) -> CoremillStatus {
     guard(|| {
         let method = METHODS.get(method.id)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let inputs = array(inputs, input_count, "inputs")?;
             array(outputs.cast_const(), output_count, "outputs")?;
@@ -619,10 +620,10 @@ pub unsafe extern "C" fn coremill_method_execute(
     })
 }
 
-/// Copies what a state holds to a tensor of its type, and sets the sizes.
+/// Copies a state to a tensor of its type, and sets the sizes.
 ///
 /// # Safety
-/// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+/// `name` is NUL-terminated; `tensor` points to a valid tensor with writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_state_read(
     method: CoremillMethod,
@@ -631,7 +632,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
 ) -> CoremillStatus {
     guard(|| {
         let method = METHODS.get(method.id)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_mut()) };
         let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
         let mut place = CheckedTensor::of(tensor)?;
@@ -650,7 +651,7 @@ pub unsafe extern "C" fn coremill_method_state_read(
         if place.order.len() != state.sizes().len() {
             place.order = (0..state.sizes().len()).map(|axis| axis as u8).collect();
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let room = unsafe { place.memory() };
         let sizes = state.sizes().to_vec();
         let out = OutTensor::new(place.scalar_type, sizes, &place.order, room, false, None);
@@ -661,10 +662,10 @@ pub unsafe extern "C" fn coremill_method_state_read(
     })
 }
 
-/// Sets what a state holds, to a tensor of its type and sizes, which is copied.
+/// Sets a state to a copy of a tensor of its type and sizes.
 ///
 /// # Safety
-/// The name ends in a zero; `tensor` leads to a tensor, whose memory is there.
+/// `name` is NUL-terminated; `tensor` points to a valid tensor with readable data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_method_state_write(
     method: CoremillMethod,
@@ -673,11 +674,11 @@ pub unsafe extern "C" fn coremill_method_state_write(
 ) -> CoremillStatus {
     guard(|| {
         let method = METHODS.get(method.id)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let (name, tensor) = unsafe { (text(name, "name")?, tensor.as_ref()) };
         let tensor = tensor.ok_or_else(|| Failure::argument("`tensor` is null"))?;
         let checked = CheckedTensor::of(tensor)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { checked.bytes()? };
         let view = checked.view(bytes)?;
         let data = Buffer::from(view.bytes().to_vec());
@@ -697,7 +698,7 @@ fn no_state(name: &str, states: &[(String, Tensor)]) -> Failure {
     Failure::missing(unknown_name("state", name, states.iter().map(|(name, _)| name)))
 }
 
-/// Sets all states back to what they were when the method was loaded.
+/// Resets all states to their initial values.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_method_states_reset(method: CoremillMethod) -> CoremillStatus {
     guard(|| {
@@ -713,7 +714,7 @@ pub extern "C" fn coremill_method_states_reset(method: CoremillMethod) -> Coremi
     })
 }
 
-/// Copies all states of one instance to another of the same method.
+/// Copies all states from one instance to another instance of the same method.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_method_states_copy(
     from: CoremillMethod,
@@ -721,7 +722,7 @@ pub extern "C" fn coremill_method_states_copy(
 ) -> CoremillStatus {
     guard(|| {
         let (from, to) = (METHODS.get(from.id)?, METHODS.get(to.id)?);
-        // One is let go before the other is taken: two threads may copy in opposite directions.
+        // The first lock is released before the second is acquired, as two threads may copy in opposite directions.
         let states = from.lock()?.instance.states()?;
         let mut instance = to.lock()?;
         states.iter().try_for_each(|(name, value)| instance.instance.set_state(name, value))

@@ -1,4 +1,4 @@
-//! Models and programs that are loaded.
+//! Loaded models and programs.
 #![expect(unsafe_code, reason = "entries of a C interface")]
 
 use std::collections::HashMap;
@@ -18,36 +18,37 @@ use crate::handle::Table;
 use crate::hooks::Symbols;
 use crate::options::{CoremillOption, Options, text};
 
-/// A model that is loaded, or a program. Any number of threads may use it.
+/// A loaded model or program. Threads may use it concurrently.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillModel {
-    /// A number that the library has given out.
+    /// A number assigned by the library.
     pub id: u64,
 }
 
-/// Bytes that the caller keeps until `release` is called.
+/// Bytes that the caller keeps valid until `release` is called.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillBytes {
     /// The bytes.
     pub data: *const c_void,
-    /// How many.
+    /// Number of bytes.
     pub length: usize,
-    /// Called once, from any thread, when the bytes are no longer needed, be it that loading fails; may be null for
-    /// bytes that stay for as long as the process.
+    /// Called exactly once, from any thread, when the bytes are no longer needed, also if loading fails. May be null
+    /// for bytes that are valid until the process ends.
     pub release: Option<extern "C" fn(context: *mut c_void, data: *const c_void, length: usize)>,
     /// Passed to `release`.
     pub context: *mut c_void,
 }
 
-/// Finds what a program holds under a name.
+/// Lookup of a program's named data.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillLookup {
     /// Passed to `find`.
     pub context: *mut c_void,
-    /// Sets `found` to the bytes under a key, and gives a `CoremillStatus`. Called while a model is loaded, from the same thread.
+    /// Sets `found` to the bytes with a key, and returns a `CoremillStatus`. Called while a model is loaded, by the
+    /// same thread.
     pub find: Option<
         extern "C" fn(context: *mut c_void, key: *const c_char, found: *mut CoremillBytes) -> i32,
     >,
@@ -55,45 +56,45 @@ pub struct CoremillLookup {
 
 pub(crate) static MODELS: Table<Model> = Table::new("model");
 
-/// What stands behind a handle.
+/// The object of a model handle.
 pub(crate) struct Model {
     pub(crate) what: Artifact,
     options: Options,
     methods: Vec<(String, CString)>,
-    /// The method that is meant where none is named.
+    /// The default method, if there is one.
     default: Option<String>,
-    /// How operations are called: by all methods alike, or by the methods of a program.
+    /// Symbols of operations: one entry for all methods, or one per method of a program.
     symbols: Vec<Arc<Symbols>>,
 }
 
 pub(crate) enum Artifact {
-    /// A model of Core ML.
+    /// A Core ML model.
     Model(Arc<SharedModel>),
-    /// A program of ExecuTorch.
+    /// An ExecuTorch program.
     Program(Program),
 }
 
-/// A model that several handles may share, each for another of its methods.
+/// A model shared by several handles, for different methods.
 pub(crate) struct SharedModel {
     directory: ByteRope,
     backend: Arc<dyn Backend>,
-    /// Whether a method has to be named.
+    /// Whether the model has several methods, so that a name is required.
     several: bool,
 }
 
-/// Models that programs refer to by name, by the hash of their content and options: several methods have the weights
-/// once.
+/// Models that programs refer to by name, by hash of content and options. Methods that share a model share its
+/// weights.
 static SHARED: Mutex<Option<HashMap<[u8; 32], Weak<SharedModel>>>> = Mutex::new(None);
 
-/// What hashing looks at in a step.
+/// Bytes hashed per step.
 const WINDOW: usize = 1 << 20;
 
-/// Memory of the caller's, with whoever is told when it is no longer needed.
+/// The caller's memory, with the callback that releases it.
 struct Foreign(CoremillBytes);
 
-// SAFETY: the bytes do not change, and the header says that `release` may be called from any thread.
+// SAFETY: the bytes are not modified, and the header states that `release` may be called from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for Foreign {}
 
 impl AsRef<[u8]> for Foreign {
@@ -101,8 +102,8 @@ impl AsRef<[u8]> for Foreign {
         if self.0.length == 0 {
             return &[];
         }
-        // SAFETY: `Foreign::new` has seen that the pointer is not null and the length possible; the caller keeps
-        // the bytes until they are released, in `drop`.
+        // SAFETY: `Foreign::new` has checked that the pointer is not null and the length valid. The caller keeps the
+        // bytes valid until `drop` releases them.
         unsafe { std::slice::from_raw_parts(self.0.data.cast(), self.0.length) }
     }
 }
@@ -116,7 +117,7 @@ impl Drop for Foreign {
 }
 
 impl Foreign {
-    /// Takes the bytes over, or lets go of them at once.
+    /// Takes ownership of the bytes, or releases them on error.
     fn buffer(bytes: CoremillBytes) -> Result<Buffer> {
         let foreign = Foreign(bytes);
         let CoremillBytes { data, length, .. } = bytes;
@@ -128,7 +129,7 @@ impl Foreign {
 }
 
 impl Model {
-    /// What was found to be a program, a reference or a directory in one piece, by its content.
+    /// Loads a program, a reference or a serialized directory, detected by content.
     fn from_bytes(
         bytes: Buffer,
         find: impl FnOnce(&str) -> Result<Buffer>,
@@ -183,7 +184,7 @@ impl Model {
         let symbols = payload.debug_info().map_err(Failure::model)?;
         let symbols = symbols.as_ref().map(Symbols::new).unwrap_or_default();
         let symbols = vec![Arc::new(symbols)];
-        // A reference goes to a function, whatever methods the metadata tells apart.
+        // A reference selects a single function, independent of the methods in the metadata.
         if let Some(function) = function {
             payload.metadata.interface(Some(&function)).map_err(Failure::model)?;
             let methods = vec![function.clone()];
@@ -208,7 +209,7 @@ impl Model {
                 delegate.compile_specs.splice(0..0, options.specs());
             }
         }
-        // Methods are exported one by one: each counts nodes, and names values, anew.
+        // Methods are exported separately, each with its own node numbers and value names.
         let mut symbols = Vec::with_capacity(program.plans.len());
         for plan in &program.plans {
             let mut of_plan = DebugInfo::default();
@@ -242,7 +243,7 @@ impl Model {
             let directory = directory.to_data().map_err(|error| fault(&error))?;
             let shared = || SharedModel::new(directory.clone(), false);
             let mut model = Model::from_payload(&directory, shared, None, options)?;
-            // Its only function has a name, unlike a delegate's.
+            // Unlike the only function of a delegate, the only function of a package has a name.
             if let [only] = &mut model.methods[..] {
                 *only = (default.clone(), c_text(&default));
             }
@@ -269,7 +270,7 @@ impl Model {
         Model { what, options, methods, default, symbols }
     }
 
-    /// The method of a name, or the one that is meant where there is none.
+    /// The method with a name, or the default method.
     pub(crate) fn method<'m>(&'m self, name: Option<&'m str>) -> Result<&'m str> {
         let names = || self.methods.iter().map(|(name, _)| name);
         match name.or(self.default.as_deref()) {
@@ -286,7 +287,7 @@ impl Model {
         }
     }
 
-    /// How the operations of a method are called.
+    /// Symbols of a method's operations.
     pub(crate) fn symbols(&self, method: &str) -> Arc<Symbols> {
         let at = match self.symbols.len() {
             1 => Some(0),
@@ -295,7 +296,7 @@ impl Model {
         at.and_then(|at| self.symbols.get(at)).cloned().unwrap_or_default()
     }
 
-    /// An instance of a method of a model, with states of its own.
+    /// An instance of a method, with its own states.
     pub(crate) fn prepare(&self, shared: &SharedModel, method: &str) -> Result<Box<dyn Delegate>> {
         const KEY: &str = "model";
         let mut program = Source::default();
@@ -337,20 +338,20 @@ fn no_data() -> Failure {
     }
 }
 
-/// Whether the bytes are a program: the format has a mark behind the first offset.
+/// Whether the bytes are a program, which has a signature after the first offset.
 fn is_program(bytes: &Buffer) -> bool {
     let mut mark = [0; 2];
     bytes.read_at(4, &mut mark).is_ok() && mark == *b"ET"
 }
 
-/// Loads what a file holds: an ExecuTorch program (`.pte`), or a package or compiled model, which are directories.
+/// Loads an ExecuTorch program (`.pte`), or a package or compiled model, which are directories.
 ///
-/// The path is UTF-8. Files are mapped: they must not be shortened while the model is in use. Free the model with
+/// The path is UTF-8. Files are mapped and must not be truncated while the model is in use. Free the model with
 /// `coremill_model_free`.
 ///
 /// # Safety
-/// The texts end in a zero; `options` leads to `option_count` options, or is null if there are none; `model` leads to
-/// memory for a handle.
+/// Strings are NUL-terminated; `options` points to `option_count` options, or is null if there are none; `model`
+/// points to memory for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_model_load_file(
     path: *const c_char,
@@ -359,23 +360,23 @@ pub unsafe extern "C" fn coremill_model_load_file(
     model: *mut CoremillModel,
 ) -> CoremillStatus {
     guard(|| {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let (path, options) =
             unsafe { (text(path, "path")?, Options::read(options, option_count)?) };
         let loaded = Model::from_file(Path::new(path), options)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(model, || CoremillModel { id: MODELS.insert(loaded) }, "model") }
     })
 }
 
-/// Loads what bytes hold: an ExecuTorch program, what an ExecuTorch delegate is given, or a reference to that, which
-/// `lookup` finds; it may be null where there is none.
+/// Loads an ExecuTorch program, the payload of an ExecuTorch delegate, or a reference to a payload, which `lookup`
+/// resolves. `lookup` may be null if no references occur.
 ///
-/// The library takes the bytes over, whether it can load them or not, and calls their `release` when they are no
-/// longer needed. Free the model with `coremill_model_free`.
+/// The library takes ownership of the bytes, also on errors, and calls `release` when they are no longer needed.
+/// Free the model with `coremill_model_free`.
 ///
 /// # Safety
-/// The bytes stay until they are released; `lookup` is null or leads to a lookup; for the rest see
+/// The bytes are valid until they are released; `lookup` is null or points to a lookup; other requirements as for
 /// `coremill_model_load_file`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_model_load_bytes(
@@ -387,7 +388,7 @@ pub unsafe extern "C" fn coremill_model_load_bytes(
 ) -> CoremillStatus {
     guard(|| {
         let bytes = Foreign::buffer(bytes)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         let (lookup, options) = unsafe { (lookup.as_ref(), Options::read(options, option_count)?) };
         let find = |key: &str| {
             let Some((lookup, find)) = lookup.and_then(|lookup| Some((lookup, lookup.find?)))
@@ -408,21 +409,21 @@ pub unsafe extern "C" fn coremill_model_load_bytes(
             Foreign::buffer(found)
         };
         let loaded = Model::from_bytes(bytes, find, options)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(model, || CoremillModel { id: MODELS.insert(loaded) }, "model") }
     })
 }
 
-/// Frees a model. Its methods that were loaded can still be used.
+/// Frees a model. Methods that were loaded from it stay valid.
 #[unsafe(no_mangle)]
 pub extern "C" fn coremill_model_free(model: CoremillModel) -> CoremillStatus {
     guard(|| MODELS.remove(model.id))
 }
 
-/// How many methods there are.
+/// Number of methods.
 ///
 /// # Safety
-/// `count` leads to memory for a number.
+/// `count` points to memory for a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_model_method_count(
     model: CoremillModel,
@@ -430,15 +431,15 @@ pub unsafe extern "C" fn coremill_model_method_count(
 ) -> CoremillStatus {
     guard(|| {
         let model = MODELS.get(model.id)?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(count, || model.methods.len(), "count") }
     })
 }
 
-/// The name of a method, which belongs to the library and stays until the model is freed.
+/// Name of a method. It belongs to the library and is valid until the model is freed.
 ///
 /// # Safety
-/// `name` leads to memory for a pointer.
+/// `name` points to memory for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_model_method_name(
     model: CoremillModel,
@@ -452,25 +453,25 @@ pub unsafe extern "C" fn coremill_model_method_name(
         let method = method.ok_or_else(|| {
             Failure::missing(format!("method {index} is out of range; the model has {count}"))
         })?;
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { put(name, || method.1.as_ptr(), "name") }
     })
 }
 
-/// Writes what an entry gives.
+/// Writes the result of an entry point.
 ///
 /// # Safety
-/// The pointer is null or leads to memory for a value.
+/// The pointer is null or points to memory for a value.
 pub(crate) unsafe fn put<T>(target: *mut T, value: impl FnOnce() -> T, what: &str) -> Result {
     if target.is_null() || !target.is_aligned() {
         return Err(Failure::argument(format!("`{what}` is null or misaligned")));
     }
-    // SAFETY: not null and aligned; the caller vouches for the rest.
+    // SAFETY: not null and aligned; the rest is guaranteed by the caller.
     unsafe { target.write(value()) };
     Ok(())
 }
 
-/// Packages and compiled models on disk, as what delegates are given.
+/// Packages and compiled models on disk, converted to payloads.
 mod directory {
     use std::path::Path;
 
@@ -479,10 +480,10 @@ mod directory {
 
     use crate::error::{Failure, HasHint, Result};
 
-    /// Deeper than any model.
+    /// Maximum directory depth, above any model's.
     const MAX_DEPTH: usize = 16;
 
-    /// The directory, and the function that is meant where none is named. The model's files are mapped, not read.
+    /// The directory, and the name of the default function. The model's files are mapped, not read.
     pub(super) fn read(path: &Path) -> Result<(Directory, String)> {
         let fault = |error: &dyn HasHint| Failure::file(path, error);
         let has = |name: &str| path.join(name).exists();

@@ -8,14 +8,14 @@ use coremill_pte::program::CompileSpec;
 
 use crate::error::{CoremillStatus, Failure, Result, guard};
 
-/// A setting of what is loaded. Both texts belong to the caller and are not kept.
+/// A setting for loading. Both strings belong to the caller and are copied.
 ///
 /// | key | value | |
 /// |---|---|---|
-/// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | what Core ML may use; the engine for other systems runs on the CPU in any case |
-/// | `cache_dir` | a directory | where Core ML keeps what it has compiled; the engine compiles nothing |
-/// | `threads` | a number | how many threads share the work; 0, the default, stands for one for each processor |
-/// | `precision` | `fast`, `faithful` | whether floats are computed in 32 bits, or each result is rounded as on a device |
+/// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | devices that Core ML may use; the engine for other systems always uses the CPU |
+/// | `cache_dir` | a directory | cache of models compiled by Core ML; not used by the engine |
+/// | `threads` | a number | number of threads; 0, the default, selects one per processor |
+/// | `precision` | `fast`, `faithful` | whether to compute floats in 32 bits, or to round each result like a device |
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillOption {
@@ -25,7 +25,7 @@ pub struct CoremillOption {
     pub value: *const c_char,
 }
 
-/// How to load.
+/// Options for loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Options {
     pub(crate) threads: usize,
@@ -36,26 +36,26 @@ pub(crate) struct Options {
 
 const COMPUTE_UNITS: [&str; 4] = ["cpu_only", "cpu_and_gpu", "cpu_and_ne", "all"];
 
-/// Far more threads than any machine has processors.
+/// Maximum number of threads, above any machine's processors.
 const MAX_THREADS: usize = 4096;
 
-/// The text at a pointer.
+/// Borrows a C string.
 ///
 /// # Safety
-/// The pointer is null or leads to text that ends in a zero and stays for `'a`.
+/// The pointer is null or points to a NUL-terminated string that is valid for `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
     if pointer.is_null() {
         return Err(Failure::argument(format!("`{what}` is null")));
     }
-    // SAFETY: the pointer is not null; the caller vouches for the rest.
+    // SAFETY: the pointer is not null; the rest is guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map_err(|_| Failure::argument(format!("`{what}` is not UTF-8")))
 }
 
-/// A C array.
+/// Borrows a C array.
 ///
 /// # Safety
-/// The pointer is null, or leads to so many elements that stay, unchanged, for `'a`.
+/// The pointer is null, or points to `count` elements that are valid and unmodified for `'a`.
 pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -> Result<&'a [T]> {
     let fits =
         count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
@@ -65,19 +65,19 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -
         (false, _) if !fits || !pointer.is_aligned() => {
             Err(Failure::argument(format!("`{what}` is not an array of {count} elements")))
         }
-        // SAFETY: it is not null, aligned and of a length that memory may have; the caller vouches for the rest.
+        // SAFETY: not null, aligned, and of a valid length; the rest is guaranteed by the caller.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
     }
 }
 
 impl Options {
     /// # Safety
-    /// The pointer leads to so many options, whose texts end in a zero.
+    /// The pointer points to `count` options, whose strings are NUL-terminated.
     pub(crate) unsafe fn read(options: *const CoremillOption, count: usize) -> Result<Options> {
         let mut read = Options::default();
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         for option in unsafe { array(options, count, "options") }? {
-            // SAFETY: as the caller vouches.
+            // SAFETY: guaranteed by the caller.
             let (key, value) = unsafe { (text(option.key, "key")?, text(option.value, "value")?) };
             read.set(key, value)?;
         }
@@ -115,8 +115,7 @@ impl Options {
         Ok(())
     }
 
-    /// What backends are told, in the form in which programs tell them. Settings of the run go before those of the
-    /// program.
+    /// The settings as compile specs for backends. They take precedence over the program's.
     pub(crate) fn specs(&self) -> Vec<CompileSpec> {
         let named = [("compute_units", &self.compute_unit), ("cache_dir", &self.cache_dir)];
         let spec = |(key, value): (&str, &Option<String>)| {
@@ -127,17 +126,17 @@ impl Options {
     }
 }
 
-/// Whether options are accepted, without loading anything.
+/// Checks options without loading anything.
 ///
 /// # Safety
-/// `options` leads to `option_count` options, whose texts end in a zero, or is null if there are none.
+/// `options` points to `option_count` options with NUL-terminated strings, or is null if there are none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn coremill_options_check(
     options: *const CoremillOption,
     option_count: usize,
 ) -> CoremillStatus {
     guard(|| {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { Options::read(options, option_count) }.map(|_| ())
     })
 }

@@ -1,4 +1,4 @@
-//! The caller's memory, checked, as what runs reads and writes.
+//! Checked tensors in the caller's memory.
 #![expect(unsafe_code, reason = "memory comes from C")]
 
 use std::ffi::{c_char, c_void};
@@ -9,42 +9,41 @@ use coremill_runtime::{MAX_RANK, ScalarType, View};
 use crate::error::{Failure, Result};
 use crate::options::array;
 
-/// The most dimensions of a tensor.
+/// Maximum rank of a tensor.
 pub const COREMILL_MAX_RANK: usize = 16;
 
 const _: () = assert!(COREMILL_MAX_RANK == MAX_RANK);
 
-/// A tensor in the caller's memory, its elements side by side.
+/// A dense tensor in the caller's memory.
 ///
-/// Set to zero what you do not need: a `dim_order` of zeros stands for the order of the dimensions.
+/// Set unused fields to zero: a `dim_order` of zeros means the standard dimension order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillTensor {
-    /// The elements. They may begin at any address; they are used where they lie if that is a multiple of an
-    /// element's bytes.
+    /// The elements, at any address. They are used in place if the address is aligned to the element size.
     pub data: *mut c_void,
-    /// The bytes of memory at `data`, of which an output may leave some unused.
+    /// Bytes of memory at `data`. An output may use fewer.
     pub length: usize,
-    /// The type of the elements, by the numbers of PyTorch and ExecuTorch: 0 uint8, 1 int8, 2 int16, 3 int32,
-    /// 4 int64, 5 float16, 6 float32, 7 float64, 11 bool, 15 bfloat16.
+    /// Element type, by PyTorch's and ExecuTorch's numbers: 0 uint8, 1 int8, 2 int16, 3 int32, 4 int64, 5 float16, 6
+    /// float32, 7 float64, 11 bool, 15 bfloat16.
     pub scalar_type: i32,
-    /// The number of dimensions, 0 for a scalar.
+    /// Number of dimensions; 0 for a scalar.
     pub rank: u32,
-    /// The dimensions, `rank` of them. Of an output they are what it has at most, and are set to what it has.
+    /// Sizes of the `rank` dimensions. For an output, the maximum sizes; the run sets the actual ones.
     pub sizes: [u64; COREMILL_MAX_RANK],
-    /// The dimensions in the order in which they lie in memory, the outermost first.
+    /// Dimensions in memory order, outermost first.
     pub dim_order: [u8; COREMILL_MAX_RANK],
 }
 
-/// What a method has.
+/// Kind of a port.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoremillPortKind {
-    /// What it reads.
+    /// Read by a run.
     Input = 0,
-    /// What it writes.
+    /// Written by a run.
     Output = 1,
-    /// What it keeps from run to run.
+    /// Kept between runs.
     State = 2,
 }
 
@@ -52,20 +51,20 @@ pub enum CoremillPortKind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillPort {
-    /// The name; it belongs to the library and stays until the method is freed.
+    /// Name. It belongs to the library and is valid until the method is freed.
     pub name: *const c_char,
-    /// The type of the elements in the model, by the numbers of [`CoremillTensor`]. Tensors of other types are
-    /// converted where no element is changed by it.
+    /// Element type in the model, by the numbers of [`CoremillTensor`]. Tensors of other types are converted if no
+    /// element is changed by it.
     pub scalar_type: i32,
-    /// The number of dimensions.
+    /// Number of dimensions.
     pub rank: u32,
-    /// The least extent of each dimension; 0 in programs, which do not say more of sizes that vary.
+    /// Minimum size of each dimension; 0 in programs, which do not declare minimum sizes.
     pub least: [u64; COREMILL_MAX_RANK],
-    /// The largest extent of each dimension; `UINT64_MAX` where there is no bound.
+    /// Maximum size of each dimension; `UINT64_MAX` if unbounded.
     pub largest: [u64; COREMILL_MAX_RANK],
 }
 
-/// Memory for a port that the library is to describe.
+/// An empty description, to be filled by the library.
 impl Default for CoremillPort {
     fn default() -> CoremillPort {
         let (least, largest) = ([0; COREMILL_MAX_RANK], [0; COREMILL_MAX_RANK]);
@@ -73,16 +72,16 @@ impl Default for CoremillPort {
     }
 }
 
-/// A tensor of the caller's that was checked.
+/// A validated tensor of the caller.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedTensor {
     pub(crate) scalar_type: ScalarType,
     pub(crate) sizes: Vec<usize>,
     pub(crate) order: Vec<u8>,
     pub(crate) data: *mut u8,
-    /// The bytes of memory.
+    /// Size of the memory in bytes.
     pub(crate) length: usize,
-    /// The bytes that the sizes ask for.
+    /// Number of bytes that the sizes require.
     pub(crate) needed: usize,
 }
 
@@ -119,34 +118,34 @@ impl CheckedTensor {
         Ok(CheckedTensor { scalar_type, sizes, order, data, length: tensor.length, needed })
     }
 
-    /// Where its memory lies.
+    /// Address range of the memory.
     pub(crate) fn place(&self) -> Range<usize> {
         self.data.addr()..self.data.addr() + self.length
     }
 
-    /// The memory, to read.
+    /// The memory, for reading.
     ///
     /// # Safety
-    /// The tensor's memory is there and nobody writes to it for `'a`.
+    /// The tensor's memory is valid and not modified for `'a`.
     pub(crate) unsafe fn bytes<'a>(&self) -> Result<&'a [u8]> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { array(self.data.cast_const(), self.length, "data") }
     }
 
-    /// The memory, to write.
+    /// The memory, for writing.
     ///
     /// # Safety
-    /// The tensor's memory is there, and nobody else uses it for `'a`.
+    /// The tensor's memory is valid and exclusive for `'a`.
     pub(crate) unsafe fn memory<'a>(&self) -> &'a mut [u8] {
         if self.length == 0 {
             return &mut [];
         }
-        // SAFETY: the pointer is not null, as was checked, nor the length more than memory has; the caller vouches
-        // for the rest.
+        // SAFETY: the pointer was checked not to be null, and the length is valid; the rest is guaranteed by the
+        // caller.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.length) }
     }
 
-    /// What it holds, in bytes that may be a copy.
+    /// A view of the tensor in `bytes`, which may be a copy of its memory.
     pub(crate) fn view<'a>(&'a self, bytes: &'a [u8]) -> Result<View<'a>> {
         let found = bytes.get(..self.needed).ok_or_else(|| {
             let CheckedTensor { scalar_type, sizes, .. } = self;
@@ -161,13 +160,13 @@ impl CheckedTensor {
     }
 }
 
-/// Whether two places share a byte.
+/// Whether two address ranges overlap.
 pub(crate) fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
     left.start.max(right.start) < left.end.min(right.end)
 }
 
 impl CoremillTensor {
-    /// Notes the sizes that an output has.
+    /// Sets the sizes of an output.
     pub(crate) fn set_sizes(&mut self, sizes: &[usize]) {
         self.rank = sizes.len() as u32;
         self.sizes = [0; COREMILL_MAX_RANK];
@@ -176,7 +175,7 @@ impl CoremillTensor {
         }
     }
 
-    /// A tensor of the library's, for a callback to look at.
+    /// A tensor in the library's memory, passed to a callback.
     #[cfg(feature = "host")]
     pub(crate) fn shown(scalar_type: ScalarType, sizes: &[usize], bytes: &[u8]) -> CoremillTensor {
         let mut tensor = CoremillTensor {

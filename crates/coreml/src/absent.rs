@@ -1,4 +1,4 @@
-//! What there is where Core ML is not: the same functions, which say so.
+//! Substitute for systems without Core ML: the same functions, which return errors.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,45 +8,45 @@ use crate::interface::{ArrayFeature, Chip, Device, Plan};
 use crate::options::LoadOptions;
 use crate::tensor::{Output, OwnedTensor, Tensor};
 
-/// Cannot be made here.
+/// An uninhabited type.
 enum Never {}
 
-/// A model that is loaded.
+/// A loaded model.
 pub struct Model(Never);
 
-/// What a model keeps from one prediction to the next.
+/// States of a model, kept between predictions.
 pub struct State(Never);
 
 /// A model that is being loaded.
 pub struct PendingModel(Never);
 
-/// Whether Core ML can be used, and why not.
+/// Whether Core ML is available. The error contains the reason.
 pub fn availability() -> Result {
     Err(Error::new(ErrorKind::Unavailable, "this system has no Core ML")
         .with_hint("run models on this machine's processor with coremill's engine"))
 }
 
-/// Compiles a package or a model file into a directory that does not exist yet.
+/// Compiles a package or a model file into a new directory.
 pub fn compile(_model: &Path, _to: &Path, _options: &LoadOptions) -> Result {
     availability()
 }
 
-/// What computes models here.
+/// The compute devices of this machine.
 pub fn devices() -> Result<Vec<Device>> {
     availability().map(|()| Vec::new())
 }
 
-/// The machine.
+/// Information on the machine.
 pub fn chip_info() -> Result<Chip> {
     availability().map(|()| Chip::default())
 }
 
-/// The build of the system.
+/// Build of the operating system.
 pub fn system_build() -> Result<String> {
     availability().map(|()| String::new())
 }
 
-/// Which devices Core ML means to run a compiled model's operations on.
+/// The devices on which Core ML plans to run the operations of a compiled model.
 pub fn plan(_compiled: &Path, _options: &LoadOptions) -> Result<Plan> {
     availability().map(|()| Plan::default())
 }
@@ -57,7 +57,7 @@ impl Model {
         Err(availability().expect_err("Core ML is unavailable"))
     }
 
-    /// Begins to load a compiled model.
+    /// Starts loading a compiled model.
     pub fn load_async(_compiled: &Path, _options: &LoadOptions) -> Result<PendingModel> {
         Err(availability().expect_err("Core ML is unavailable"))
     }
@@ -95,7 +95,7 @@ impl Model {
         match self.0 {}
     }
 
-    /// A state whose arrays are zero.
+    /// A state with zeroed arrays.
     pub fn new_state(&self) -> Result<State> {
         match self.0 {}
     }
@@ -124,7 +124,7 @@ impl PendingModel {
         match self.0 {}
     }
 
-    /// The model if it is loaded within this time.
+    /// Returns the model if it is loaded within the given time.
     pub fn wait_for(&mut self, _time: Duration) -> Option<Result<Model>> {
         match self.0 {}
     }

@@ -1,4 +1,4 @@
-//! Models are compiled once for each machine.
+//! Cache of compiled models, which are compiled once per machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,38 +10,39 @@ use crate::machine::{Model, compile, system_build};
 use crate::options::LoadOptions;
 use crate::tree::{copy_tree, visit};
 
-/// The directory of a compiled model in its entry.
+/// Directory of the compiled model inside its entry.
 const COMPILED: &str = "model.mlmodelc";
 
-/// What entries are called that are compiled models.
+/// Kind of entries that are compiled models.
 const KIND: &str = "model";
 
-/// Compiled models in a store. A key is the model's content, the compute units, and the build of the system.
+/// Compiled models in a store. The key consists of the model's content, the compute units, and the build of the
+/// system.
 pub struct Cache<'s> {
     store: &'s Store,
 }
 
-/// A compiled model in a store, which stays while this is held.
+/// A compiled model in a store, which is not evicted while this is held.
 #[derive(Debug)]
 pub struct CompiledModel {
     entry: Entry,
 }
 
 impl<'s> Cache<'s> {
-    /// Compiled models in a store.
+    /// Opens the cache in a store.
     pub fn new(store: &'s Store) -> Cache<'s> {
         Cache { store }
     }
 
-    /// The compiled form of a package, a model file, or a compiled model, by its content.
+    /// The compiled form of a package, a model file or a compiled model, identified by content.
     pub fn compiled(&self, model: &Path, options: &LoadOptions) -> Result<CompiledModel> {
         let content = hash_tree(model)?;
         let label = model.file_name().unwrap_or(model.as_os_str()).to_string_lossy();
         self.compiled_as(&content, &label, options, |_| Ok(model.to_owned()))
     }
 
-    /// The same for a model that is known by other things than its files. If it was not compiled yet, `files` writes it
-    /// into the directory that it is given, or says where it is.
+    /// The compiled form of a model identified by `content`. If it is not cached, `files` writes the model to the
+    /// given directory, or returns its location.
     pub fn compiled_as(
         &self,
         content: &[u8],
@@ -75,13 +76,13 @@ impl CompiledModel {
         self.entry.path().join(COMPILED)
     }
 
-    /// Loads it. The model keeps what it needs; it need not be held any longer than its files are to stay.
+    /// Loads the compiled model. Keep `self` only as long as its files must stay on disk.
     pub fn load(&self, options: &LoadOptions) -> Result<Model> {
         Model::load(&self.path(), options)
     }
 }
 
-/// An error of the store; one of ours that went through it comes out as it was.
+/// Converts an error of the store. An error of this crate that passed through it is returned unchanged.
 fn of_store(error: coremill_cache::Error) -> Error {
     use std::error::Error as _;
     let ours = error.source().and_then(|source| source.downcast_ref::<Error>());
@@ -98,12 +99,12 @@ fn is_compiled(model: &Path) -> bool {
     model.join("coremldata.bin").exists() || model.join("model.mil").exists()
 }
 
-/// The hash of all files under a path and their names.
+/// Hash of all files under a path and their names.
 fn hash_tree(path: &Path) -> Result<Vec<u8>> {
     let mut hashes = Vec::new();
     visit(path, Path::new(""), &mut |file, relative| {
         let hash = hash_file(file).map_err(|error| Error::of_files("read", file, &error))?;
-        // In a form that is the same everywhere.
+        // In a platform-independent form.
         let name: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
         hashes.push((name.join("/"), hash));
         Ok(())

@@ -1,4 +1,4 @@
-//! Elements on their way from one layout and type to another. One that does not fit is an error, never cut off.
+//! Conversion of elements between layouts and types. An element that does not fit is an error, never truncated.
 
 use coremill_tensor::DType;
 use half::f16;
@@ -6,7 +6,7 @@ use half::f16;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, TensorMut};
 
-/// A number of any type, exactly.
+/// A number of any type, without loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Number {
     Int(i64),
@@ -54,7 +54,7 @@ pub(crate) fn copy(from: Tensor<'_>, to: &mut TensorMut<'_>) -> Result {
                 }
             }
         }
-        // The next row; the last one is followed by the first.
+        // Advances to the next row.
         let mut axis = outer.len();
         loop {
             if axis == 0 {
@@ -103,17 +103,18 @@ fn load(dtype: DType, bytes: &[u8]) -> Number {
         DType::Fp16 => Number::Float(f16::from_le_bytes(array(bytes)).to_f64()),
         DType::Fp32 => Number::Float(f64::from(f32::from_le_bytes(array(bytes)))),
         DType::Fp64 => Number::Float(f64::from_le_bytes(array(bytes))),
-        // `Layout::width` lets no others through.
+        // `Layout::width` rejects other types.
         _ => Number::Int(0),
     }
 }
 
-/// Writes a number, and says whether it fits. Floats are rounded; only those that would become infinite do not fit.
+/// Writes a number, and returns whether it fits. Floats are rounded; a float that would become infinite does not
+/// fit.
 fn put(number: Number, dtype: DType, room: &mut [u8]) -> bool {
     fn whole(number: Number) -> Option<i64> {
         match number {
             Number::Int(value) => Some(value),
-            // -2^63 is a float, 2^63 - 1 is none.
+            // -2^63 is representable as a float, 2^63 - 1 is not.
             Number::Float(value) => {
                 let fits =
                     value.fract() == 0.0 && (-(2f64.powi(63))..2f64.powi(63)).contains(&value);
@@ -178,7 +179,7 @@ mod tests {
         let mut to = TensorMut::contiguous(DType::Fp32, &[2, 3], &mut dense).expect("fits");
         copy(from, &mut to).expect("copied");
         assert_eq!(dense, floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
-        // Transposed, and into another type.
+        // Transposed and converted to another type.
         let from = Tensor::strided(DType::Fp32, &[3, 2], &[1, 4], &padded).expect("fits");
         let mut wide = vec![0; 48];
         let mut to = TensorMut::contiguous(DType::Int64, &[3, 2], &mut wide).expect("fits");
@@ -186,7 +187,7 @@ mod tests {
         let expected: Vec<u8> =
             [1i64, 4, 2, 5, 3, 6].iter().flat_map(|value| value.to_le_bytes()).collect();
         assert_eq!(wide, expected);
-        // A scalar is one element.
+        // A scalar has one element.
         let from = Tensor::contiguous(DType::Fp32, &[], &padded[..4]).expect("fits");
         let mut byte = [0];
         let mut to = TensorMut::contiguous(DType::Bool, &[], &mut byte).expect("fits");

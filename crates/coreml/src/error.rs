@@ -18,19 +18,19 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// This system has no Core ML, or one that is too old.
+    /// Core ML is missing or too old.
     Unavailable,
-    /// The model does not compile.
+    /// The model cannot be compiled.
     Compile,
-    /// The model does not load.
+    /// The model cannot be loaded.
     Load,
     /// A prediction failed.
     Predict,
-    /// A tensor or a name that the model does not take.
+    /// The model has no such input or output, or does not support the tensor.
     Input,
-    /// It took longer than was allowed.
+    /// The operation timed out.
     Timeout,
-    /// Nobody wanted it any more.
+    /// The operation was cancelled.
     Cancelled,
     /// Core ML raised an exception.
     Exception,
@@ -54,7 +54,7 @@ impl Error {
         self
     }
 
-    /// An error of the file system.
+    /// Error for a file system operation.
     pub fn of_files(action: &str, path: &Path, error: &io::Error) -> Error {
         Error::new(ErrorKind::Io, format!("cannot {action} `{}`: {error}", path.display()))
     }

@@ -1,37 +1,37 @@
-//! What Core ML says about a model and a machine.
+//! Descriptions of models and machines, from Core ML.
 
 use std::ops::RangeInclusive;
 
 use coremill_tensor::DType;
 
-/// An input, an output or a state of a model that is an array.
+/// An array input, output or state of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayFeature {
     /// The name.
     pub name: String,
-    /// The type of the elements.
+    /// Element type.
     pub dtype: DType,
-    /// The default shape; empty where Core ML does not say.
+    /// Default shape; empty if Core ML does not specify it.
     pub shape: Vec<usize>,
-    /// Which others there may be.
+    /// Allowed shapes.
     pub shapes: Shapes,
-    /// Whether it may be left out.
+    /// Whether the feature is optional.
     pub optional: bool,
 }
 
-/// The shapes that an array may have.
+/// The allowed shapes of an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shapes {
-    /// The default one.
+    /// Only the default shape.
     Fixed,
-    /// One of several.
+    /// A list of shapes.
     Enumerated(Vec<Vec<usize>>),
-    /// Each dimension within its range.
+    /// A range of sizes for each dimension.
     Ranges(Vec<RangeInclusive<usize>>),
 }
 
 impl ArrayFeature {
-    /// Whether it may have a shape.
+    /// Whether a shape is allowed.
     pub fn allows(&self, shape: &[usize]) -> bool {
         match &self.shapes {
             Shapes::Fixed => self.shape.is_empty() || self.shape == shape,
@@ -44,7 +44,7 @@ impl ArrayFeature {
         }
     }
 
-    /// The shapes that it may have, for people.
+    /// The allowed shapes, for messages.
     pub(crate) fn accepted(&self) -> String {
         match &self.shapes {
             Shapes::Fixed => format!("{:?}", self.shape),
@@ -65,32 +65,32 @@ impl ArrayFeature {
     }
 }
 
-/// Something that computes models.
+/// A compute device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// What it is.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// How many cores it has, where Core ML says so: of the Neural Engine.
+    /// Number of cores, if known; Core ML reports it for the Neural Engine.
     pub cores: Option<usize>,
 }
 
-/// What computes models.
+/// Kind of a compute device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// The processor.
+    /// The CPU.
     Cpu,
-    /// The graphics processor.
+    /// The GPU.
     Gpu,
     /// The Neural Engine.
     NeuralEngine,
-    /// One that is newer than this crate.
+    /// A kind that is newer than this crate.
     Other,
 }
 
-/// Which devices Core ML means to run a model's operations on.
+/// The devices on which Core ML plans to run a model's operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The operations of all functions, in order, those of inner blocks behind the operation that they belong to.
+    /// Operations of all functions in order; operations of nested blocks follow the operation that contains them.
     pub operations: Vec<PlannedOperation>,
 }
 
@@ -99,27 +99,27 @@ pub struct Plan {
 pub struct PlannedOperation {
     /// The function.
     pub function: String,
-    /// The operator, as in `ios17.conv`.
+    /// The operator, such as `ios17.conv`.
     pub operator: String,
-    /// The names of its results.
+    /// Names of its results.
     pub outputs: Vec<String>,
-    /// The share of the whole cost that Core ML estimates; none for constants.
+    /// Estimated share of the total cost; `None` for constants.
     pub cost: Option<f64>,
-    /// Where it is to run; none for constants.
+    /// Preferred device; `None` for constants.
     pub preferred: Option<DeviceKind>,
-    /// Where it could run.
+    /// Supported devices.
     pub supported: Vec<DeviceKind>,
 }
 
-/// The machine.
+/// Information on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chip {
-    /// The processor's name, as in `Apple M3 Pro`; the machine's on iOS, as in `iPhone16,1`.
+    /// Name of the processor, such as `Apple M3 Pro`; on iOS the machine's, such as `iPhone16,1`.
     pub name: String,
-    /// The machine's model, as in `Mac15,6`.
+    /// Model of the machine, such as `Mac15,6`.
     pub model: String,
-    /// The build of the system, as in `24A335`.
+    /// Build of the operating system, such as `24A335`.
     pub build: String,
-    /// Cores of the Neural Engine; 0 if there is none.
+    /// Number of Neural Engine cores; 0 if there is none.
     pub neural_engine_cores: usize,
 }

@@ -1,4 +1,4 @@
-//! Apple's Core ML from safe Rust: compile, load, predict, states, plans, devices.
+//! Safe Rust bindings of Apple's Core ML: compilation, loading, prediction, states, compute plans, devices.
 //!
 //! ```no_run
 //! use coremill_cache::Store;
@@ -15,18 +15,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Tensors are read and written where they lie if their types are the model's; otherwise elements are converted, and one
-//! that does not fit is an error. Results that Core ML pads are copied by their strides. Objective-C exceptions become
-//! errors. On other systems everything compiles, and [`availability`] says why nothing can be loaded.
+//! Tensors are used in place if their types are the model's. Otherwise elements are converted, and an element that
+//! does not fit is an error. Padded results of Core ML are copied by their strides. Objective-C exceptions become
+//! errors. On other systems the crate compiles, and [`availability`] returns the reason why nothing can be loaded.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `options` | [`ComputeUnits`], [`LoadOptions`], [`Cancel`] |
-//! | `interface` | [`ArrayFeature`], [`Plan`], [`Device`]: what Core ML says about a model and a machine |
-//! | `tensor`, `convert` | [`Tensor`], [`TensorMut`], [`Output`]: elements where they lie, and on their way |
-//! | `cache` | [`Cache`]: models are compiled once; the feature of that name |
-//! | `apple` | Core ML itself |
-//! | `absent` | the same for systems without it |
+//! | `interface` | [`ArrayFeature`], [`Plan`], [`Device`]: descriptions of models and machines |
+//! | `tensor`, `convert` | [`Tensor`], [`TensorMut`], [`Output`]: borrowed elements, and their conversion |
+//! | `cache` | [`Cache`] of compiled models; requires the feature `cache` |
+//! | `apple` | bindings of Core ML |
+//! | `absent` | substitute for systems without Core ML |
 
 #![cfg_attr(
     any(target_vendor = "apple", coremill_standin),
@@ -63,7 +63,7 @@ pub use machine::{
 pub use options::{Cancel, ComputeUnits, LoadOptions, Reshapes, Specialization};
 pub use tensor::{Output, OwnedTensor, Tensor, TensorMut};
 
-/// Whether this machine has a Neural Engine that models may use.
+/// Whether models can use a Neural Engine on this machine.
 pub fn ane_available() -> bool {
     let is_engine = |device: &Device| device.kind == DeviceKind::NeuralEngine;
     devices().is_ok_and(|devices| devices.iter().any(is_engine))

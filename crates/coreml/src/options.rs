@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// What may compute a model.
+/// The devices that may run a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ComputeUnits {
-    /// Everything there is.
+    /// All devices.
     #[default]
     All,
-    /// The processor alone.
+    /// CPU only.
     CpuOnly,
-    /// The processor and the graphics processor.
+    /// CPU and GPU.
     CpuAndGpu,
-    /// The processor and the Neural Engine.
+    /// CPU and Neural Engine.
     CpuAndNeuralEngine,
 }
 
 impl ComputeUnits {
-    /// The name that ExecuTorch's compile specs and options have for it.
+    /// Name in ExecuTorch's compile specs and options.
     pub fn name(self) -> &'static str {
         match self {
             ComputeUnits::All => "all",
@@ -55,40 +55,40 @@ impl FromStr for ComputeUnits {
     }
 }
 
-/// How often the shapes of inputs change, from iOS 17.4 and macOS 14.4 on.
+/// Expected frequency of changes of input shapes; from iOS 17.4 and macOS 14.4 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reshapes {
-    /// Often: a change of shape should be quick.
+    /// Frequent: optimizes changes of shape.
     Frequent,
-    /// Seldom: predictions should be quick.
+    /// Infrequent: optimizes predictions.
     Infrequent,
 }
 
-/// What loading prepares for, from iOS 18 and macOS 15 on.
+/// Optimization while loading; from iOS 18 and macOS 15 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specialization {
-    /// What Core ML does without being told.
+    /// Core ML's default.
     Default,
-    /// Predictions are quick, loading takes longer.
+    /// Faster predictions, slower loading.
     FastPrediction,
 }
 
-/// How a model is compiled and loaded.
+/// Options for compiling and loading models.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// What may compute it.
+    /// The devices that may run the model.
     pub compute_units: ComputeUnits,
-    /// The function, of a model that has several; needs iOS 18 or macOS 15.
+    /// Function of a multifunction model; needs iOS 18 or macOS 15.
     pub function: Option<String>,
-    /// How often shapes change.
+    /// Expected frequency of changes of input shapes.
     pub reshapes: Option<Reshapes>,
-    /// What loading prepares for.
+    /// Optimization while loading.
     pub specialization: Option<Specialization>,
-    /// Whether the graphics processor may sum in fp16.
+    /// Whether the GPU may accumulate in fp16.
     pub low_precision_gpu: bool,
-    /// The longest that compiling may take, and the longest that loading may.
+    /// Timeout for compiling, and for loading.
     pub timeout: Duration,
-    /// Ends waiting early.
+    /// Cancels waiting.
     pub cancel: Option<Cancel>,
 }
 
@@ -106,18 +106,17 @@ impl Default for LoadOptions {
     }
 }
 
-/// Ends waiting for Core ML from another thread. Core ML itself goes on to the end of what it is doing; nobody sees the
-/// result.
+/// Cancels waiting for Core ML from another thread. Core ML itself completes its operation; the result is discarded.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Ends what waits, now and from now on.
+    /// Cancels current and later waits.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was called.
+    /// Whether [`Cancel::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,43 +1,43 @@
-//! Elements where they lie.
+//! Tensors in borrowed memory.
 
 use coremill_tensor::DType;
 
 use crate::error::{Error, Result};
 
-/// Elements that are read.
+/// A tensor to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     pub(crate) layout: Layout<'a>,
     pub(crate) bytes: &'a [u8],
 }
 
-/// Elements that are written.
+/// A tensor to write.
 #[derive(Debug)]
 pub struct TensorMut<'a> {
     pub(crate) layout: Layout<'a>,
     pub(crate) bytes: &'a mut [u8],
 }
 
-/// Of what type elements are, and where they lie.
+/// Type, shape and strides of elements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,
     pub(crate) shape: &'a [usize],
-    /// How many elements lie between neighbours along each dimension; none for contiguous ones.
+    /// Strides in elements; `None` for a contiguous tensor.
     pub(crate) strides: Option<&'a [usize]>,
 }
 
 impl Copy for Layout<'_> {}
 
 impl<'a> Tensor<'a> {
-    /// Elements one after the other.
+    /// A contiguous tensor.
     pub fn contiguous(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> Result<Tensor<'a>> {
         let layout = Layout { dtype, shape, strides: None };
         layout.check(bytes.len())?;
         Ok(Tensor { layout, bytes })
     }
 
-    /// Elements with distances between neighbours along each dimension.
+    /// A tensor with strides in elements.
     pub fn strided(
         dtype: DType,
         shape: &'a [usize],
@@ -49,7 +49,7 @@ impl<'a> Tensor<'a> {
         Ok(Tensor { layout, bytes })
     }
 
-    /// The type of the elements.
+    /// Element type.
     pub fn dtype(&self) -> DType {
         self.layout.dtype
     }
@@ -61,7 +61,7 @@ impl<'a> Tensor<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// Elements one after the other.
+    /// A contiguous tensor.
     pub fn contiguous(
         dtype: DType,
         shape: &'a [usize],
@@ -72,7 +72,7 @@ impl<'a> TensorMut<'a> {
         Ok(TensorMut { layout, bytes })
     }
 
-    /// Elements with distances between neighbours along each dimension, which do not overlap.
+    /// A tensor with strides in elements, which must not overlap.
     pub fn strided(
         dtype: DType,
         shape: &'a [usize],
@@ -86,7 +86,7 @@ impl<'a> TensorMut<'a> {
 }
 
 impl Layout<'_> {
-    /// Bytes of an element, of types that arrays have.
+    /// Size of an element in bytes. Types that arrays cannot have are an error.
     pub(crate) fn width(&self) -> Result<usize> {
         match self.dtype {
             DType::Bool | DType::Int8 | DType::UInt8 => Ok(1),
@@ -112,7 +112,7 @@ impl Layout<'_> {
         axes.all(|((size, stride), dense)| *size <= 1 || stride == dense)
     }
 
-    /// Refuses memory that is too short.
+    /// Checks that the memory is large enough.
     pub(crate) fn check(&self, bytes: usize) -> Result {
         let (shape, width) = (self.shape, self.width()?);
         let strides = self.strides();
@@ -143,7 +143,7 @@ impl Layout<'_> {
     }
 }
 
-/// The strides of contiguous elements.
+/// Strides of a contiguous tensor.
 pub(crate) fn dense(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -152,39 +152,39 @@ pub(crate) fn dense(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Where a result goes.
+/// Receiver of a result.
 pub trait Output {
-    /// The output's name.
+    /// Name of the output.
     fn name(&self) -> &str;
 
-    /// The type in which it is wanted.
+    /// Requested element type.
     fn dtype(&self) -> DType;
 
-    /// Memory for a result of this shape. Where it is contiguous and of the model's type, Core ML writes to it directly.
-    /// It is asked for before the prediction if the shape is known, and after it otherwise.
+    /// Memory for a result of this shape. If it is contiguous and of the model's type, Core ML writes to it
+    /// directly. Called before the prediction if the shape is known, otherwise afterwards.
     fn memory(&mut self, shape: &[usize]) -> std::result::Result<TensorMut<'_>, String>;
 }
 
-/// A result with memory of its own, of whatever shape it has.
+/// A result with its own memory, of any shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnedTensor {
-    /// The output's or state's name.
+    /// Name of the output or state.
     pub name: String,
-    /// The type of the elements.
+    /// Element type.
     pub dtype: DType,
-    /// The shape; known after a prediction.
+    /// Shape, set by a prediction.
     pub shape: Vec<usize>,
-    /// The elements, one after the other.
+    /// Elements of the contiguous tensor.
     pub bytes: Vec<u8>,
 }
 
 impl OwnedTensor {
-    /// An output that nothing was written to.
+    /// An output without contents.
     pub fn new(name: impl Into<String>, dtype: DType) -> OwnedTensor {
         OwnedTensor { name: name.into(), dtype, shape: Vec::new(), bytes: Vec::new() }
     }
 
-    /// The elements, to give them to a model.
+    /// Borrows the tensor, for example as an input.
     pub fn tensor(&self) -> Result<Tensor<'_>> {
         Tensor::contiguous(self.dtype, &self.shape, &self.bytes)
     }

@@ -1,11 +1,11 @@
-//! Models that are directories.
+//! Models stored as directories.
 
 use std::fs;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Copies a file or directory. Where the file system can, files are cloned and share their bytes.
+/// Copies a file or directory. Files are cloned if the file system supports it.
 pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result {
     visit(from, Path::new(""), &mut |file, relative| {
         let target =
@@ -18,7 +18,8 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result {
     })
 }
 
-/// Calls `act` with all files under a path and their paths from it. Links are followed: packages may consist of them.
+/// Calls `act` with all files under a path and their relative paths. Links are followed, as packages may contain
+/// them.
 pub(crate) fn visit(
     path: &Path,
     relative: &Path,

@@ -1,8 +1,8 @@
-//! How work is stopped that somebody no longer wants.
+//! Cancellation of work that is no longer needed.
 //!
-//! Whoever starts work runs it with [`CancellationToken::during`]; loops over calls, operations and windows of files call [`point`],
-//! which unwinds once the token was [cancelled](Token::cancel), so that what was being written is cleaned up on the way.
-//! Where nobody set a token, `point` costs a look at a thread-local.
+//! The caller runs work with [`CancellationToken::during`]. Loops over calls, operations and file windows call
+//! [`point`], which unwinds once the token was [cancelled](CancellationToken::cancel), so that unfinished output is
+//! cleaned up. Without a token, `point` only reads a thread-local variable.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,27 +14,28 @@ thread_local! {
     static CURRENT: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
-/// Stops work, from any thread.
+/// Cancels work from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct CancellationToken(Arc<AtomicBool>);
 
-/// What unwinds.
+/// Payload of the unwinding.
 struct CancellationUnwind;
 
 impl CancellationToken {
-    /// Has the work end at its next [`point`].
+    /// Cancels the work at its next [`point`].
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work is to end.
+    /// Whether the work was cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Does work on this thread that the token can stop. It then unwinds with what [`is_cancellation`] knows.
+    /// Runs work on this thread that the token can cancel. Cancelled work unwinds with a payload that
+    /// [`is_cancellation`] recognizes.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        /// Puts the token back that was there before, on the way of an unwinding, too.
+        /// Restores the previous token, also while unwinding.
         struct Restore(Option<CancellationToken>);
         impl Drop for Restore {
             fn drop(&mut self) {
@@ -46,12 +47,12 @@ impl CancellationToken {
     }
 }
 
-/// The token of the work that this thread does, for other threads that share in it.
+/// The token of this thread's work, for other threads that share the work.
 pub(crate) fn current() -> Option<CancellationToken> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// A place at which work may end.
+/// A point at which work can be cancelled.
 pub fn point() {
     let is_cancelled = CURRENT
         .with_borrow(|current| current.as_ref().is_some_and(CancellationToken::is_cancelled));
@@ -60,7 +61,7 @@ pub fn point() {
     }
 }
 
-/// Whether what was caught is the end of cancelled work, and no panic.
+/// Whether a caught panic payload is a cancellation.
 pub fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
     payload.is::<CancellationUnwind>()
 }

@@ -1,8 +1,8 @@
-//! Destinations of output: what a path stands for, and how it is written.
+//! Output destinations: the meaning of a path, and how it is written.
 //!
-//! A regular file is written under another name beside its path, and renamed to it: at any moment either the old or the
-//! new content is there, whole. A symbolic link stays, and the file that it leads to is replaced. Devices, pipes and
-//! sockets are written to, as are open descriptors of a process (`/dev/stdout`): they stay what they are.
+//! A regular file is written under a temporary name in the same directory and renamed, so that the path always has
+//! either the complete old or the complete new content. For a symbolic link, the file it refers to is replaced.
+//! Devices, pipes, sockets and open descriptors of a process (`/dev/stdout`) are written to directly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek};
@@ -13,18 +13,18 @@ use crate::mapped::unchanged;
 use crate::staged::{Temporary, uninterrupted};
 
 const PREFIX: &str = ".coremill-";
-/// Age at which leftovers of killed writers are removed by later writers.
+/// Age at which later writers remove leftovers of killed writers.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Where bytes for a path go.
+/// Destination of the bytes for a path.
 enum Destination {
     /// A regular file, which is replaced.
     Replaced(PathBuf),
-    /// Something that is written to as it is.
+    /// A file, device or pipe that is written to directly.
     Written(File),
 }
 
-/// Writes the content of a path anew. `durable` waits until it is on the disk.
+/// Writes the new content of a path. `durable` waits until it is on disk.
 pub fn write_anew(
     path: &Path,
     durable: bool,
@@ -34,12 +34,12 @@ pub fn write_anew(
         Destination::Replaced(path) => {
             let directory = directory_of(&path);
             sweep(&directory);
-            // The file is dropped, and so removed, before it is forgotten.
+            // Drop order: the file is removed before it is unregistered.
             let (_temporary, mut staged) = uninterrupted(|| {
                 let staged = builder().tempfile_in(&directory)?;
                 io::Result::Ok((Temporary::new(staged.path()), staged))
             })?;
-            // Other writers do not sweep files that are locked.
+            // Other writers do not remove locked files.
             let _ = staged.as_file().try_lock();
             write(staged.as_file_mut())?;
             unchanged()?;
@@ -82,18 +82,18 @@ fn destination(path: &Path) -> io::Result<Destination> {
     }
 }
 
-/// Whether bytes are written to what stands at a path, instead of replacing it: a device, a pipe, a socket, or an open
+/// Whether a path is written to directly instead of being replaced: a device, a pipe, a socket, or an open
 /// descriptor.
 pub fn is_stream(path: &Path) -> bool {
     fs::metadata(path)
         .is_ok_and(|found| !found.is_dir() && (!found.is_file() || descriptor(path).is_some()))
 }
 
-/// The open descriptor that a path leads to, if one: `/dev/stdout`, `/dev/fd/3`, `/proc/self/fd/3`. The file behind it
-/// may be a regular one; replacing that would take it away from whoever has it open.
+/// The open descriptor of a path such as `/dev/stdout`, `/dev/fd/3` or `/proc/self/fd/3`, if it is one. The
+/// descriptor may refer to a regular file, which must not be replaced, because other processes have it open.
 fn descriptor(path: &Path) -> Option<Descriptor> {
     let mut path = path.to_owned();
-    // As many links as the system follows.
+    // The system's limit for links.
     for _ in 0..40 {
         let directory = fs::canonicalize(directory_of(&path)).ok()?;
         let name = path.file_name()?.to_str()?.to_owned();
@@ -110,12 +110,12 @@ fn descriptor(path: &Path) -> Option<Descriptor> {
 /// An open descriptor of a process.
 struct Descriptor {
     number: i32,
-    /// Whether the process is this one.
+    /// Whether it belongs to this process.
     is_own: bool,
 }
 
-/// Whether a directory, without links in its path, lists open descriptors, and if so whether they are this process's:
-/// `/proc/PID/fd`, `/proc/PID/task/TID/fd`, `/dev/fd`.
+/// Whether a directory, given by a path without links, lists open descriptors. If so, whether they belong to this
+/// process: `/proc/PID/fd`, `/proc/PID/task/TID/fd`, `/dev/fd`.
 fn holds_descriptors(directory: &Path) -> Option<bool> {
     if directory == Path::new("/dev/fd") {
         return Some(true);
@@ -128,8 +128,8 @@ fn holds_descriptors(directory: &Path) -> Option<bool> {
     is_known.then(|| process == std::process::id().to_string())
 }
 
-/// The process's own standard output or error, if the path leads to it. Opening it by its path would start at the
-/// beginning of a file that it was redirected to.
+/// This process's standard output or error, if the path refers to it. Opening the path would start at the beginning
+/// of a redirected file.
 #[cfg(unix)]
 fn own_stream(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd;
@@ -147,19 +147,19 @@ fn own_stream(_: &Path) -> Option<io::Result<File>> {
     None
 }
 
-/// A directory for files on their way to the directory that it stands in. It is removed when this is dropped; later
-/// writers remove what a killed process left.
+/// A temporary directory for files that are then moved to its parent. It is removed on drop; later writers remove
+/// leftovers of killed processes.
 pub struct AtomicDirectory {
     directory: tempfile::TempDir,
     _lock: File,
     _temporary: Temporary,
 }
 
-/// The file in a staged directory that its writer has locked.
+/// Name of the file in a staged directory that its writer locks.
 const LOCK: &str = ".lock";
 
 impl AtomicDirectory {
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     pub fn new(beside: &Path) -> io::Result<AtomicDirectory> {
         sweep(beside);
         let (temporary, directory) = uninterrupted(|| {
@@ -167,7 +167,7 @@ impl AtomicDirectory {
             io::Result::Ok((Temporary::new(directory.path()), directory))
         })?;
         let lock = File::create_new(directory.path().join(LOCK))?;
-        // Other writers do not sweep directories that are locked.
+        // Other writers do not remove locked directories.
         let _ = lock.try_lock();
         Ok(AtomicDirectory { directory, _lock: lock, _temporary: temporary })
     }
@@ -202,11 +202,11 @@ fn sweep(directory: &Path) {
 fn builder() -> tempfile::Builder<'static, 'static> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX);
-    // A file of the owner's alone, as temporary files are, would surprise whoever is to read it.
+    // Temporary files are private to the owner, which would be unexpected for an output.
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // The process's mask takes away from these.
+        // The process's umask applies to these permissions.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
     builder
@@ -219,7 +219,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 #[cfg(not(unix))]
 fn sync_directory(_: &Path) -> io::Result<()> {
-    // Directories cannot be opened as files there.
+    // Directories cannot be opened as files on this system.
     Ok(())
 }
 
@@ -262,7 +262,7 @@ mod tests {
         assert!(write(Path::new("/dev/full"), b"no").is_err(), "the disk is full");
     }
 
-    /// Files in a directory of devices, or reached through a directory of processes, are files all the same.
+    /// Files in `/dev/shm`, and files reached through `/proc`, are regular files.
     #[cfg(target_os = "linux")]
     #[test]
     fn files_are_told_by_their_type() {
@@ -270,7 +270,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a directory");
         let in_memory = tempfile::tempdir_in(if shared.is_dir() { shared } else { scratch.path() });
         let in_memory = in_memory.expect("a directory");
-        // The directory of a process, under the name that its descriptor has.
+        // The path of a directory through the process's descriptor.
         let held = File::open(scratch.path()).expect("a directory");
         let number = std::os::fd::AsRawFd::as_raw_fd(&held);
         let through_process = PathBuf::from(format!("/proc/self/fd/{number}"));
@@ -308,7 +308,7 @@ mod tests {
         let path = scratch.path().join("pipe");
         let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL");
         #[expect(unsafe_code, reason = "the standard library makes no pipes with names")]
-        // SAFETY: the name ends in a NUL byte.
+        // SAFETY: the name is NUL-terminated.
         let made = unsafe { libc::mkfifo(name.as_ptr(), 0o600) };
         assert_eq!(made, 0);
         let reader = std::thread::spawn({

@@ -1,4 +1,4 @@
-//! What errors consist of, and how messages name things.
+//! Contents of errors, and names in messages.
 
 mod unknown;
 
@@ -26,9 +26,9 @@ pub use unknown::{quoted_choice, quoted_list, unknown_among, unknown_name, unsup
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ErrorDetail<L = ()> {
-    /// Description of the fault, without its location.
+    /// Description of the error, without its location.
     pub message: String,
-    /// Location of the fault.
+    /// Location of the error.
     pub location: L,
     /// Suggested fix.
     pub hint: Option<String>,
@@ -43,22 +43,22 @@ impl<L: Default> ErrorDetail<L> {
         ErrorDetail { message, location: L::default(), hint: None, source: None }
     }
 
-    /// A failed access to a file: `cannot read model.pte: permission denied`.
+    /// Error for a file operation, such as `cannot read model.pte: permission denied`.
     pub fn of_io(action: &str, path: &Path, error: &io::Error) -> ErrorDetail<L> {
         ErrorDetail::new(format!("cannot {action} {}: {error}", path.display()))
     }
 
-    /// A path at which nothing exists.
+    /// Error for a path that does not exist.
     pub fn not_found(path: &Path) -> ErrorDetail<L> {
         ErrorDetail::new(format!("{}: no such file or directory", path.display()))
     }
 
-    /// A path to write to whose directory does not exist.
+    /// Error for an output path whose directory does not exist.
     pub fn directory_not_found(directory: &Path) -> ErrorDetail<L> {
         ErrorDetail::new(format!("{}: no such directory", directory.display()))
     }
 
-    /// An error of another crate, with its message and hint.
+    /// Wraps an error of another crate, with its message and hint.
     pub fn of_source(
         source: impl StdError + Send + Sync + 'static,
         hint: Option<String>,
@@ -74,7 +74,7 @@ impl<L> ErrorDetail<L> {
         self
     }
 
-    /// Sets the hint to that of another error, which may have none.
+    /// Sets the hint of another error, if it has one.
     pub fn with_hint_of(mut self, hint: Option<&str>) -> ErrorDetail<L> {
         self.hint = hint.map(|hint| printable(hint).into_owned());
         self
@@ -86,7 +86,7 @@ impl<L> ErrorDetail<L> {
         self
     }
 
-    /// Puts a path before the message, unless the message names the path already.
+    /// Prefixes the message with a path, unless the message contains it.
     pub fn within(mut self, path: &Path) -> ErrorDetail<L> {
         let path = path.display().to_string();
         if !self.message.contains(&path) {
@@ -95,7 +95,7 @@ impl<L> ErrorDetail<L> {
         self
     }
 
-    /// Names the array that the error is about: `` `x`: ... ``.
+    /// Prefixes the message with the name of an array: `` `x`: ... ``.
     pub fn of_array(mut self, name: &str) -> ErrorDetail<L> {
         self.message = format!("`{}`: {}", name.escape_debug(), self.message);
         self

@@ -1,13 +1,13 @@
-//! Text out of files, fit for a message or a terminal whoever wrote it.
+//! Escaping of untrusted text from files for messages and terminals.
 
 use std::borrow::Cow;
 
-/// What stands for a character that is not shown.
+/// Replacement for characters that are not shown.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Whether a terminal obeys a character instead of showing it, or shows others in another order or not at all: control
-/// characters (C0, DEL, C1), separators of lines, and Unicode's invisible formatting characters, which include those for
-/// the direction of text. Joiners that scripts and emoji need are none of them.
+/// Whether a terminal shows a character as such. Control characters (C0, DEL, C1), line separators, and Unicode's
+/// invisible formatting characters, including text direction marks, are not printable. Joiners required by scripts
+/// and emoji are.
 pub fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(
@@ -25,12 +25,12 @@ pub fn is_printable(c: char) -> bool {
         )
 }
 
-/// The text with a replacement character for each one that is not [printable](is_printable). Ends of lines and tabs stay.
+/// Replaces characters that are not [printable](is_printable). Line breaks and tabs are kept.
 pub fn printable(text: &str) -> Cow<'_, str> {
     replaced(text, |c| if matches!(c, '\n' | '\t') || is_printable(c) { c } else { REPLACEMENT })
 }
 
-/// The same on one line: ends of lines and tabs become spaces.
+/// Like [`printable`], on a single line: line breaks and tabs become spaces.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     replaced(text, |c| match c {
         '\n' | '\t' => ' ',
@@ -46,8 +46,8 @@ fn replaced(text: &str, replace: impl Fn(char) -> char) -> Cow<'_, str> {
     }
 }
 
-/// Text out of a file for a message: on one line, and of at most so many characters, behind which an ellipsis stands for
-/// the rest. Characters that are not [printable](is_printable), ends of lines among them, are replaced.
+/// Text from a file for a message: on a single line, with at most `most` characters, followed by an ellipsis if
+/// truncated. Characters that are not [printable](is_printable), including line breaks, are replaced.
 pub fn escape_truncated(text: &str, most: usize) -> String {
     let plain = |c: char| if is_printable(c) { c } else { REPLACEMENT };
     let mut shown: String = text.chars().take(most).map(plain).collect();

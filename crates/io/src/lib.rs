@@ -1,15 +1,15 @@
-//! Files and memory as every crate uses them: mapped files, atomic replacement, windows of bytes on their way to a file,
-//! cancellation, and text from files in messages.
+//! Files and memory: mapped files, atomic replacement, parallel writes, cancellation, and escaping of text in
+//! messages.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`cancel`] | how work is stopped that somebody no longer wants |
-//! | `mapped` | [`guard`], [`changed`]: files that change while they are mapped |
-//! | `error` | [`ErrorDetail`]: the message, location, hint and source of an error; [`unknown_name`]: messages about names that do not exist |
-//! | `pages` | the pages of new memory |
+//! | [`cancel`] | cancellation of work |
+//! | `mapped` | [`guard`], [`changed`]: detection of changes to mapped files |
+//! | `error` | [`ErrorDetail`]: message, location, hint and source of an error; [`unknown_name`]: messages about unknown names |
+//! | `pages` | allocation of pages of new memory |
 //! | `shown` | [`shown`], [`printable`]: text out of files in messages and at terminals |
-//! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: files beside an output that signals must not leave behind |
-//! | `windows` | [`for_each_window`], [`share`], [`PositionedWriter`]: bytes on their way into a file, on several threads |
+//! | `staged` | [`Temporary`], [`remove_staged_on_signals`]: temporary files, removed on signals |
+//! | `windows` | [`for_each_window`], [`share`], [`PositionedWriter`]: parallel writes to a file |
 
 pub mod cancel;
 mod destination;

@@ -1,8 +1,8 @@
-//! Files that are mapped, and whether they are still what they were when they were opened.
+//! Mapped files, and detection of changes to them.
 //!
-//! The system ends a process that touches a page of a mapping whose file was shortened. A handler puts zeros there
-//! instead, and the mapping remembers it: whoever has read from it asks [`Mapping::check`]. A process that calls
-//! [`guard`] also learns of files that were rewritten, from [`changed`].
+//! The system terminates a process that accesses a page of a mapping beyond the end of a truncated file. A signal
+//! handler maps zeros there instead and marks the mapping; readers call [`Mapping::check`]. A process that calls
+//! [`guard`] can also detect rewritten files with [`changed`].
 
 use std::fs::{self, File};
 use std::io;
@@ -15,29 +15,29 @@ use memmap2::Mmap;
 
 /// A file, mapped as a whole.
 pub struct Mapping {
-    /// The path under which it was opened.
+    /// Path under which the file was opened.
     pub path: PathBuf,
     /// The open file.
     pub file: File,
     /// Its bytes.
     pub map: Mmap,
-    /// How many bytes were looked at, to know when pages are given back.
+    /// Number of bytes read, which determines when pages are released.
     pub released: AtomicUsize,
-    /// The length and the time of the last change when it was mapped.
+    /// Length and modification time when it was mapped.
     stamp: (u64, Option<SystemTime>),
     guarded: Option<&'static Slot>,
 }
 
-/// A mapping that the handler of faults knows.
+/// A mapping registered with the signal handler.
 struct Slot {
-    /// The addresses; 0 where the slot is free.
+    /// Address range; 0 if the slot is free.
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Whether a page that the file no longer has was touched.
+    /// Whether a page beyond the end of the file was accessed.
     is_short: AtomicBool,
 }
 
-/// More mappings than any model has files.
+/// Maximum number of registered mappings, above any model's number of files.
 const SLOTS: usize = 4096;
 
 static SLOT: [Slot; SLOTS] = [const {
@@ -47,10 +47,10 @@ static SLOT: [Slot; SLOTS] = [const {
 static GUARDED: AtomicBool = AtomicBool::new(false);
 static KNOWN: Mutex<GuardState> = Mutex::new(GuardState { live: Vec::new(), changed: None });
 
-/// What a process that guards its mappings knows of them.
+/// Mappings of a process that detects changes.
 struct GuardState {
     live: Vec<Weak<Mapping>>,
-    /// The first that changed.
+    /// The first changed file.
     changed: Option<PathBuf>,
 }
 
@@ -59,9 +59,9 @@ fn known() -> MutexGuard<'static, GuardState> {
 }
 
 impl Mapping {
-    /// Maps a file; none if it is empty.
+    /// Maps a file; `None` if it is empty.
     pub fn new(path: &Path) -> io::Result<Option<Arc<Mapping>>> {
-        // Opening a pipe waits for somebody who writes to it.
+        // Opening a pipe would wait for a writer.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
@@ -70,8 +70,8 @@ impl Mapping {
         if metadata.len() == 0 {
             return Ok(None);
         }
-        // SAFETY: the mapping is private and read-only, and lives as long as the `File` beside it.
-        // Another process may still change or shorten the file; the documentation of `Buffer` says so.
+        // SAFETY: the mapping is private and read-only, and is dropped together with its `File`. Another process may
+        // still change or truncate the file, which the documentation of `Buffer` states.
         #[expect(unsafe_code, reason = "mapping a file is the purpose of this type")]
         let map = unsafe { Mmap::map(&file)? };
         let stamp = (metadata.len(), metadata.modified().ok());
@@ -88,7 +88,7 @@ impl Mapping {
         Ok(Some(mapping))
     }
 
-    /// Fails if a page was read that the file no longer has.
+    /// Fails if a page beyond the end of a truncated file was read.
     pub fn check(&self) -> io::Result<()> {
         match self.guarded {
             Some(slot) if slot.is_short.load(Ordering::Acquire) => {
@@ -118,7 +118,7 @@ impl Drop for Mapping {
 }
 
 impl Slot {
-    /// Takes a free slot for a mapping; none if all are taken.
+    /// Registers a mapping; `None` if all slots are in use.
     fn of(map: &Mmap) -> Option<&'static Slot> {
         let start = map.as_ptr().addr();
         let take = |slot: &&Slot| {
@@ -132,8 +132,8 @@ impl Slot {
     }
 }
 
-/// A file that changed since it was mapped, if one did. Nothing is known of files that were mapped before
-/// [`guard`] was called, or without it.
+/// A file that changed since it was mapped, if there is one. Only files mapped after a call of [`guard`] are
+/// detected.
 pub fn changed() -> Option<PathBuf> {
     let live: Vec<_> = known().live.iter().filter_map(Weak::upgrade).collect();
     let changed = live.iter().find(|mapping| mapping.is_changed());
@@ -144,7 +144,7 @@ pub fn changed() -> Option<PathBuf> {
     known.changed.clone()
 }
 
-/// Fails if a file changed since it was mapped, as what was made of it may be nothing.
+/// Fails if a file changed since it was mapped, because results computed from it may be invalid.
 pub fn unchanged() -> io::Result<()> {
     match changed() {
         None => Ok(()),
@@ -155,12 +155,12 @@ pub fn unchanged() -> io::Result<()> {
     }
 }
 
-/// Has this process notice files that change while they are mapped: for programs that end when their work is done.
+/// Enables the detection of changed files in this process. Intended for short-lived programs.
 pub fn guard() {
     GUARDED.store(true, Ordering::Release);
 }
 
-/// What the system calls when a page cannot be had.
+/// Signal handler for inaccessible pages.
 #[cfg(unix)]
 mod fault {
     #![expect(unsafe_code, reason = "the system's interface for signals is C's")]
@@ -173,14 +173,14 @@ mod fault {
 
     type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-    /// What the process did about the signal before.
+    /// Previous action for the signal.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
     pub(super) fn catch() {
         BEFORE.get_or_init(|| {
-            // SAFETY: an action of zeros is one without flags and mask, both fields are set before it is used, and
-            // the handler has the signature that `SA_SIGINFO` asks for. It does only what a handler may: it reads
-            // atomics, calls the system, and hands over to the handler that was there.
+            // SAFETY: a zeroed action has no flags and mask, both fields are set before use, and the handler has the
+            // signature that `SA_SIGINFO` requires. It is async-signal-safe: it reads atomics, makes system calls,
+            // and calls the previous handler.
             unsafe {
                 let mut before: libc::sigaction = std::mem::zeroed();
                 let mut action: libc::sigaction = std::mem::zeroed();
@@ -193,26 +193,26 @@ mod fault {
         });
     }
 
-    /// Hands a fault that is not ours over to whoever took care of them before.
+    /// Forwards an unrelated fault to the previous handler.
     fn hand_over(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         let before = BEFORE.get().filter(|before| before.sa_flags & libc::SA_SIGINFO != 0);
         match before {
             Some(before) => {
-                // SAFETY: with `SA_SIGINFO` the field holds a function of this signature.
+                // SAFETY: with `SA_SIGINFO` the field contains a function of this signature.
                 let handler: Handler = unsafe { std::mem::transmute(before.sa_sigaction) };
                 handler(signal, info, context);
             }
             None => {
-                // The fault happens again, and is treated as it would have been.
+                // The fault recurs, and is then handled by the restored action.
                 let action = BEFORE.get().map_or(libc::SIG_DFL, |before| before.sa_sigaction);
-                // SAFETY: the action was valid before, and the default one always is.
+                // SAFETY: the previous action was valid, and the default one always is.
                 unsafe { libc::signal(signal, action) };
             }
         }
     }
 
     extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-        // SAFETY: the system passes what it knows of the fault.
+        // SAFETY: the system passes valid information on the fault.
         let address = unsafe { (*info).si_addr() }.addr();
         let found = SLOT.iter().find(|slot| {
             let start = slot.start.load(Ordering::Acquire);
@@ -220,13 +220,13 @@ mod fault {
         });
         let replaced = found.is_some_and(|slot| {
             slot.is_short.store(true, Ordering::Release);
-            // SAFETY: `sysconf` has no conditions.
+            // SAFETY: `sysconf` has no preconditions.
             let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
             let page = usize::try_from(page).unwrap_or(4096).max(1);
             let first = address - address % page;
             let length = slot.end.load(Ordering::Acquire) - first;
-            // SAFETY: these pages belong to a mapping of ours that is alive, as somebody reads it. What comes in
-            // their place can be read, as before, and goes when the mapping does.
+            // SAFETY: these pages belong to one of our live mappings, as they are being read. The replacement is
+            // also readable and is unmapped together with the mapping.
             let mapped = unsafe {
                 libc::mmap(
                     std::ptr::with_exposed_provenance_mut(first),

@@ -1,17 +1,17 @@
-//! Pages of new memory, which come from the system when they are first written to.
+//! Pages of new memory, which the system allocates on first write.
 
 #[cfg(target_os = "linux")]
 use std::ops::Range;
 
-/// The bytes of a large page on most processors.
+/// Size of a large page on most processors.
 #[cfg(target_os = "linux")]
 const LARGE: usize = 2 << 20;
 
-/// Brings in the pages of memory that is about to be filled, and that nobody else uses.
+/// Allocates the pages of memory that is about to be filled. The memory must not be in use elsewhere.
 ///
-/// Many pages in one call take a fraction of what they take one by one, when each is first written to, and those that
-/// are filled soon after are still in the cache. The pages are small ones: memory that is filled once gains little from
-/// large ones, for which a virtual machine may have to ask its host, at a hundred times what they take otherwise.
+/// Allocating many pages in one call takes a fraction of the time of allocating each on first write, and pages
+/// filled soon after are still in the cache. Small pages are used: memory that is filled once gains little from
+/// large ones, and a virtual machine may have to request them from its host, which can take a hundred times longer.
 pub fn bring_pages(memory: &mut [u8]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     advise(addresses(memory), libc::MADV_POPULATE_WRITE);
@@ -19,8 +19,8 @@ pub fn bring_pages(memory: &mut [u8]) {
     let _ = memory;
 }
 
-/// Asks for large pages for memory that lives long. They may be slow to come by where memory is in pieces, but every run
-/// reads and writes it: with small pages those of a convolutional network take a third longer.
+/// Requests large pages for long-lived memory. They may be slow to allocate if memory is fragmented, but every run
+/// accesses this memory: with small pages, convolutional networks take a third longer.
 #[cfg(target_os = "linux")]
 pub fn prefer_large(memory: &mut [u8]) {
     let Range { start, end } = addresses(memory);
@@ -30,24 +30,24 @@ pub fn prefer_large(memory: &mut [u8]) {
     }
 }
 
-/// Where memory lies.
+/// Address range of memory.
 #[cfg(target_os = "linux")]
 fn addresses(memory: &[u8]) -> Range<usize> {
     let start = memory.as_ptr().addr();
     start..start + memory.len()
 }
 
-/// Gives advice about the whole pages in a range, which the system may ignore.
+/// Advises the system about the whole pages in a range.
 #[cfg(target_os = "linux")]
 fn advise(range: Range<usize>, advice: libc::c_int) {
-    // SAFETY: `sysconf` has no conditions.
+    // SAFETY: `sysconf` has no preconditions.
     #[expect(unsafe_code, reason = "the size of pages has no safe interface")]
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).unwrap_or(LARGE).max(1);
     let start = range.start.next_multiple_of(page);
     let end = range.end - range.end % page;
     if start < end {
-        // SAFETY: neither piece of advice that is given here changes what memory holds.
+        // SAFETY: the advice used here does not change the contents of memory.
         #[expect(unsafe_code, reason = "advice is given to the system by address")]
         let _ =
             unsafe { libc::madvise(std::ptr::without_provenance_mut(start), end - start, advice) };

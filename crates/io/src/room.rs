@@ -1,6 +1,6 @@
-//! Room for files, asked for ahead of the bytes that are written.
+//! Preallocation of disk space for files.
 //!
-//! A file system that finds room page by page, as they are written, takes half as long again.
+//! Without preallocation, file systems allocate page by page, which takes 50 % longer.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) use linux::Preallocation;
@@ -13,18 +13,19 @@ mod linux {
     use std::fs::File;
     use std::ops::Range;
 
-    /// The bytes that room is asked for at once. A piece of the file without a byte to write gets none: it stays a hole.
+    /// Number of bytes allocated at once. A piece of the file without written bytes is not allocated and stays a
+    /// hole.
     const PIECE: u64 = 1 << 20;
 
-    /// The pieces of a file that have room.
+    /// The preallocated pieces of a file.
     pub(crate) struct Preallocation {
-        /// The file's length, or 0 where no room is asked for.
+        /// Length of the file; 0 if preallocation is disabled.
         length: u64,
         pieces: HashSet<u64>,
     }
 
     impl Preallocation {
-        /// That of a file that is as long as it is to be.
+        /// Preallocation for a file that already has its final length.
         pub(crate) fn of(file: &File) -> Preallocation {
             let length = file.metadata().map_or(0, |metadata| metadata.len());
             Preallocation {
@@ -33,8 +34,8 @@ mod linux {
             }
         }
 
-        /// Asks for the room of the pieces that bytes lie in, where the file system has it ahead. Where there is none
-        /// left, writing the bytes says so.
+        /// Preallocates the pieces that contain the given bytes, if the file system supports it. If the disk is
+        /// full, the write reports the error.
         pub(crate) fn reserve(&mut self, file: &File, bytes: Range<u64>) {
             for piece in bytes.start / PIECE..bytes.end.min(self.length).div_ceil(PIECE) {
                 if self.pieces.insert(piece) {
@@ -71,7 +72,7 @@ mod linux {
                 "it is no longer than it was"
             );
             let held = file.metadata().expect("a file").blocks() * 512;
-            // File systems that give no room ahead give none.
+            // File systems without preallocation allocate nothing.
             let expected = 2 * PIECE..=2 * PIECE + (64 << 10);
             assert!(room.length == 0 || expected.contains(&held), "{held}");
             assert!(room.length == 0 || room.pieces == HashSet::from([0, 1, 5]));
@@ -84,7 +85,7 @@ mod other {
     use std::fs::File;
     use std::ops::Range;
 
-    /// Nothing is known of room here.
+    /// Preallocation is not supported on this system.
     pub(crate) struct Preallocation;
 
     impl Preallocation {

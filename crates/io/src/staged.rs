@@ -1,35 +1,35 @@
-//! Files and directories that exist only while a writer works, and signals that must not leave them behind.
+//! Temporary files and directories of writers, and their removal on signals.
 //!
-//! A writer makes a [`Temporary`] for each path that it puts beside its output. A process that calls
-//! [`remove_staged_on_signals`] removes all of them when it is interrupted or asked to end, and only then ends, by the
-//! same signal. The steps of a writer that belong together, such as making a file and registering it, run in
+//! A writer creates a [`Temporary`] for each path that it writes next to its output. A process that calls
+//! [`remove_staged_on_signals`] removes all of them when it receives a termination signal, and then ends by the same
+//! signal. Steps of a writer that must not be interrupted, such as creating a file and registering it, run in
 //! [`uninterrupted`].
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Paths to remove, in the order of their creation.
+/// Paths to remove, in order of creation.
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Held by steps that belong together, and for good once the process is about to end by a signal.
+/// Held during uninterrupted steps, and permanently once the process is about to end by a signal.
 static GATE: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// Calls of [`uninterrupted`] that this thread is in.
+    /// Depth of nested calls of [`uninterrupted`] in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A path that is registered for removal while this lives.
+/// A path that is registered for removal until this is dropped.
 #[derive(Debug)]
 pub struct Temporary {
     path: PathBuf,
 }
 
 impl Temporary {
-    /// Registers a path. Call it together with what makes the file, within [`uninterrupted`].
+    /// Registers a path. Call it within [`uninterrupted`], together with the creation of the file.
     pub fn new(path: &Path) -> Temporary {
-        // The current directory may be another one when the path is removed.
+        // The current directory may change before the path is removed.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         lock(&PATHS).push(path.clone());
         Temporary { path }
@@ -45,7 +45,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Runs steps between which no signal removes temporary files. They must be short: a signal waits for them.
+/// Runs steps during which no signal removes temporary files. They must be short, as signals wait for them.
 pub fn uninterrupted<T>(steps: impl FnOnce() -> T) -> T {
     struct Deeper;
     impl Drop for Deeper {
@@ -63,16 +63,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has SIGINT, SIGTERM and SIGHUP remove the temporary files before they end this process. Signals that the process was
-/// started to ignore stay ignored.
+/// Makes SIGINT, SIGTERM and SIGHUP remove the temporary files before they end this process. Signals that the
+/// process inherited as ignored stay ignored.
 ///
-/// Call it before any other thread starts: threads inherit which signals they leave to the one that waits for them.
+/// Call it before any other thread starts, because threads inherit the set of blocked signals.
 #[cfg(unix)]
 pub fn remove_staged_on_signals() {
     signals::wait_in_a_thread();
 }
 
-/// Does nothing: later writers remove what an interrupted one left.
+/// Has no effect on this system: later writers remove leftovers of interrupted ones.
 #[cfg(not(unix))]
 pub fn remove_staged_on_signals() {}
 
@@ -88,7 +88,7 @@ mod signals {
 
     use super::{GATE, PATHS, lock};
 
-    /// Attempts to remove a directory in which other threads still make files.
+    /// Number of attempts to remove a directory in which other threads still create files.
     const ATTEMPTS: usize = 100;
     const PAUSE: Duration = Duration::from_millis(1);
 
@@ -97,7 +97,7 @@ mod signals {
         let waiting = std::thread::Builder::new().name("signals".to_owned());
         let spawned = waiting.spawn(move || {
             if let Some(signal) = wait(&signals) {
-                // Nothing may be made or put in place from here on.
+                // From here on, nothing may be created or renamed.
                 let _gate = lock(&GATE);
                 remove_all();
                 end_by(signal);
@@ -108,10 +108,10 @@ mod signals {
         }
     }
 
-    /// The signals that end the process and are not ignored; no thread but one that waits for them gets them any more.
+    /// Blocks the termination signals that are not ignored, so that only the waiting thread receives them.
     fn block() -> Option<libc::sigset_t> {
-        // SAFETY: `sigemptyset` initializes the set before anything reads it, an action of zeros is a valid place for
-        // the system to write the current one to, and all pointers are to locals.
+        // SAFETY: `sigemptyset` initializes the set before it is read, a zeroed action is valid memory for the
+        // current one, and all pointers are to locals.
         unsafe {
             let mut signals: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut signals);
@@ -129,7 +129,7 @@ mod signals {
     }
 
     fn unblock(signals: &libc::sigset_t) {
-        // SAFETY: the set is initialized, and the old one is not asked for.
+        // SAFETY: the set is initialized, and the previous set is not requested.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut()) };
     }
 
@@ -142,7 +142,7 @@ mod signals {
 
     fn remove_all() {
         for _ in 0..ATTEMPTS {
-            // The lock of a directory, made before it, goes last.
+            // A directory's lock, which is created first, is removed last.
             let paths: Vec<_> = lock(&PATHS).iter().rev().cloned().collect();
             if paths.iter().map(|path| remove(path)).fold(true, |all, gone| all & gone) {
                 break;
@@ -151,7 +151,7 @@ mod signals {
         }
     }
 
-    /// Whether nothing stands at the path any more.
+    /// Whether the path no longer exists.
     fn remove(path: &Path) -> bool {
         let removed = match fs::symlink_metadata(path) {
             Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -161,16 +161,16 @@ mod signals {
         removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Ends the process as the signal does by default, so that shells and callers see which one it was.
+    /// Ends the process by the signal's default action, so that shells and callers see the signal.
     fn end_by(signal: c_int) -> ! {
-        // SAFETY: the set is initialized before it is read; raising a signal and exiting have no conditions.
+        // SAFETY: the set is initialized before it is read; raising a signal and exiting have no preconditions.
         unsafe {
             let mut own: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut own);
             libc::sigaddset(&raw mut own, signal);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut());
             libc::raise(signal);
-            // Somebody handles the signal after all.
+            // The signal was handled after all.
             libc::_exit(128 + signal)
         }
     }

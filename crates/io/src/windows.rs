@@ -1,4 +1,4 @@
-//! Bytes on their way into a file, window by window, on all processors: bytes may have to be computed.
+//! Parallel writes of files in windows. The bytes may have to be computed.
 
 use std::fs::File;
 use std::io;
@@ -9,24 +9,23 @@ use crate::cancel::{self, CancellationToken};
 use crate::pages::bring_pages;
 use crate::room::Preallocation;
 
-/// More threads than this wait for the file system.
+/// Maximum number of threads; more would wait for the file system.
 const MAX_THREADS: usize = 8;
 
-/// More windows than this do not wait to be written.
+/// Maximum number of windows waiting to be written.
 const MAX_WAITING: usize = 2;
 
-/// The windows of new memory that a thread fills in turn: large pages are its own then.
+/// Number of consecutive windows of new memory filled by one thread, so that it does not share large pages.
 const GROUP: usize = 8;
 
-/// What a copy is made in: a piece stays in the cache of the thread that brings in its pages.
+/// Bytes copied per step: small enough to stay in the cache of the thread that allocates the pages.
 const COPIED: usize = 256 << 10;
 
-/// Fewer bytes than this are copied by one thread.
+/// Copies of fewer bytes use a single thread.
 const SHARED: usize = 4 << 20;
 
-/// Calls `visit` for each window of `length` bytes, on several threads: with its offset, and with room for its
-/// bytes, in which those of an earlier window may stand. The room may be exchanged for any other. The first failure
-/// ends it.
+/// Calls `visit` for each window of `length` bytes on several threads, with its offset and a buffer for its bytes.
+/// The buffer may contain bytes of an earlier window and may be replaced. The first error stops the iteration.
 pub fn for_each_window(
     length: u64,
     window: usize,
@@ -43,8 +42,8 @@ pub fn for_each_window(
     })
 }
 
-/// Calls `visit` with each number below `count` on as many threads as there are processors, and no more than
-/// `most`, each with its own `scratch`. The first failure ends it.
+/// Calls `visit` with each number below `count`, on one thread per processor but at most `most`, each with its own
+/// `scratch`. The first error stops the iteration.
 pub fn share<S>(
     count: usize,
     most: usize,
@@ -64,13 +63,13 @@ pub fn share<S>(
                 return Ok(());
             }
             if let Err(error) = visit(&mut scratch, index) {
-                // Nobody needs what is left.
+                // Skips the remaining numbers.
                 next.store(count, Ordering::Relaxed);
                 return Err(error);
             }
         }
     };
-    // Counting processors takes longer than most small pieces of work.
+    // Querying the number of processors takes longer than most small pieces of work.
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if count > 1 { processors().min(most).min(count) } else { count };
     let outcome = std::thread::scope(|scope| {
@@ -81,13 +80,13 @@ pub fn share<S>(
             result.and(other.join().unwrap_or_else(|_| failed()))
         })
     });
-    // What was not visited then is not there.
+    // After a cancellation, some numbers were not visited.
     cancel::point();
     outcome
 }
 
-/// Fills new memory, window by window, on several threads: `visit` gets each window with its offset. The first failure
-/// ends it.
+/// Fills new memory on several threads: `visit` receives each window with its offset. The first error stops the
+/// iteration.
 pub fn fill_windows(
     target: &mut [u8],
     window: usize,
@@ -108,8 +107,8 @@ pub fn fill_windows(
     })
 }
 
-/// A copy of bytes. Several threads make it if there are many: it takes the system longer to find new memory than it
-/// takes a processor to fill it.
+/// Copies bytes, with several threads if there are many, because the system takes longer to allocate new memory than
+/// a processor takes to fill it.
 pub fn copied(bytes: &[u8]) -> Vec<u8> {
     if bytes.len() < SHARED {
         return bytes.to_vec();
@@ -125,14 +124,14 @@ pub fn copied(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A file that several threads write parts of.
+/// A file that several threads write to.
 ///
-/// File systems let one thread write to a file at a time: that one also writes what others have ready meanwhile.
+/// File systems allow one writing thread at a time, so that thread also writes windows that others have completed.
 pub struct PositionedWriter<'f> {
     file: &'f File,
     room: Mutex<Preallocation>,
     queue: Mutex<Queue>,
-    /// Told when a window was written.
+    /// Notified when a window was written.
     written: Condvar,
 }
 
@@ -140,16 +139,16 @@ pub struct PositionedWriter<'f> {
 struct Queue {
     /// Whether a thread is writing.
     busy: bool,
-    /// Windows that wait to be written, and where they go.
+    /// Windows waiting to be written, with their offsets.
     waiting: Vec<(u64, Vec<u8>)>,
-    /// Windows that were written, whose room serves again.
+    /// Buffers of written windows, for reuse.
     free: Vec<Vec<u8>>,
-    /// How many windows wait, are being written or are free.
+    /// Number of buffers that are waiting, being written, or free.
     windows: usize,
 }
 
 impl<'f> PositionedWriter<'f> {
-    /// A file that nobody writes to otherwise, and that is as long as it is to be.
+    /// Wraps a file that already has its final length and no other writers.
     pub fn new(file: &'f File) -> PositionedWriter<'f> {
         PositionedWriter {
             file,
@@ -159,8 +158,8 @@ impl<'f> PositionedWriter<'f> {
         }
     }
 
-    /// Writes all of a window to its place in the file, or leaves that to the thread that is writing and gives the
-    /// window another room: everything is written when all threads are back.
+    /// Writes a window at its offset. If another thread is writing, the window is left to it and replaced by another
+    /// buffer; everything is written when all threads have returned.
     pub fn write_at(&self, offset: u64, window: &mut Vec<u8>) -> io::Result<()> {
         let mut queue = self.queue();
         while queue.busy {
@@ -178,7 +177,7 @@ impl<'f> PositionedWriter<'f> {
         self.write_all(queue, offset, window)
     }
 
-    /// Writes bytes, and then what others have left meanwhile.
+    /// Writes bytes, then the windows that others have queued.
     fn write_all(
         &self,
         mut queue: MutexGuard<'_, Queue>,
@@ -265,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_failure_ends_it() {
-        // Nobody would live to see all of them.
+        // Visiting all windows would take forever.
         let error = for_each_window(u64::MAX >> 1, 64, |offset, _| match offset {
             640 => Err(io::Error::other("the disk is gone")),
             _ => Ok(()),

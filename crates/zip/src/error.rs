@@ -9,18 +9,18 @@ pub struct Error(Box<Inner>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
     kind: ErrorKind,
-    /// The location is the entry.
+    /// The location is the name of the entry.
     detail: ErrorDetail<Option<String>>,
 }
 
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The bytes do not follow their format: cut short, altered, or made to harm.
+    /// The data is malformed: truncated, corrupted or malicious.
     Malformed,
-    /// The bytes may be right, but this version does not read them.
+    /// The data may be valid, but this version does not support it.
     Unsupported,
-    /// A limit was passed: one of [`crate::limits`], or the caller's.
+    /// A limit was exceeded: one of [`crate::limits`], or the caller's.
     Limit,
 }
 
@@ -56,12 +56,12 @@ impl Error {
         self.0.kind
     }
 
-    /// The entry at fault.
+    /// Name of the entry.
     pub fn entry(&self) -> Option<&str> {
         self.0.detail.location.as_deref()
     }
 
-    /// Description of the fault, without the entry.
+    /// Description of the error, without the entry.
     pub fn message(&self) -> &str {
         &self.0.detail.message
     }
@@ -87,7 +87,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Text out of a file, fit for a message.
+/// Escapes and truncates text from a file for a message.
 pub(crate) fn escape_truncated(text: &str) -> String {
     coremill_io::escape_truncated(text, 120)
 }

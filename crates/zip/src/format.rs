@@ -1,4 +1,4 @@
-//! The records of the format, as section 4.3 of APPNOTE.TXT has them.
+//! Records of the format, as in section 4.3 of APPNOTE.TXT.
 
 pub(crate) const END: u32 = 0x0605_4b50;
 pub(crate) const END_BYTES: usize = 22;
@@ -10,7 +10,7 @@ pub(crate) const CENTRAL: u32 = 0x0201_4b50;
 pub(crate) const CENTRAL_BYTES: usize = 46;
 pub(crate) const LOCAL: u32 = 0x0403_4b50;
 pub(crate) const LOCAL_BYTES: usize = 30;
-/// The comment after the end record has a 16-bit length.
+/// Maximum length of the comment after the end record, which has a 16-bit length field.
 pub(crate) const MAX_COMMENT: usize = 0xffff;
 pub(crate) const FLAG_ENCRYPTED: u16 = 1;
 pub(crate) const FLAG_UTF8: u16 = 1 << 11;

@@ -1,8 +1,8 @@
-//! Zip archives: read where they lie, and written.
+//! Reader and writer of zip archives.
 //!
-//! The usual crate is not used. torch writes dates with month 0 and local headers without sizes, and weights
-//! have to stay mapped: this reader goes by the central directory alone, zip64 included, and gives the bytes of
-//! a stored entry as a part of the file. Archives may be hostile: [`limits`] bounds what they can ask for.
+//! The `zip` crate is not used: torch writes dates with month 0 and local headers without sizes, and weights must
+//! stay mapped. This reader relies on the central directory only, including zip64, and returns stored entries as
+//! slices of the file. Archives may be malicious; [`limits`] bounds the reader's resources.
 //!
 //! ```
 //! use coremill_tensor::Buffer;
@@ -10,7 +10,7 @@
 //!
 //! let mut writer = Writer::new(Vec::new());
 //! writer.add("x.npy", &[b"some ", b"bytes"])?;
-//! let archive = Archive::open(Buffer::from(writer.finish()?)).expect("what was written");
+//! let archive = Archive::open(Buffer::from(writer.finish()?)).expect("a valid archive");
 //! assert_eq!(archive.read("x.npy", 100).expect("few bytes").as_bytes(), b"some bytes");
 //! # Ok::<(), std::io::Error>(())
 //! ```

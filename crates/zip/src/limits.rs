@@ -1,7 +1,7 @@
-//! How much a hostile archive can make the reader do.
+//! Limits of the reader, against malicious archives.
 
-/// Entries of an archive. A program of 100,000 weights is far beyond what is exported.
+/// Maximum number of entries. Exported programs have far fewer than 100,000 weights.
 pub const MAX_ENTRIES: u64 = 1 << 20;
 
-/// Bytes of one name.
+/// Maximum length of a name in bytes.
 pub const MAX_NAME_BYTES: usize = 4096;

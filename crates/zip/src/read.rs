@@ -7,10 +7,10 @@ use crate::error::{Error, escape_truncated};
 use crate::format::*;
 use crate::limits::{MAX_ENTRIES, MAX_NAME_BYTES};
 
-/// How many bytes are compared with their checksum at a time.
+/// Number of bytes per step of a checksum.
 const WINDOW: usize = 4 << 20;
 
-/// An opened archive: names, and where their bytes are.
+/// An opened archive: names, and locations of their data.
 #[derive(Debug)]
 pub struct Archive {
     bytes: Buffer,
@@ -36,29 +36,29 @@ impl Archive {
         Ok(Archive { bytes, entries, by_name })
     }
 
-    /// The names in the order of the directory.
+    /// Names of the entries, in directory order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// Whether there is an entry of this name.
+    /// Whether an entry with this name exists.
     pub fn contains(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// How many bytes an entry has, as the directory says; none if there is no such entry.
+    /// Size of an entry according to the directory; `None` if there is no such entry.
     pub fn size(&self, name: &str) -> Option<u64> {
         self.by_name.get(name).map(|&index| self.entries[index].size)
     }
 
-    /// Whether an entry is there as it is, neither compressed nor encrypted.
+    /// Whether an entry is stored without compression.
     pub fn is_stored(&self, name: &str) -> bool {
         self.by_name.get(name).is_some_and(|&index| self.entries[index].method == METHOD_STORED)
     }
 
-    /// The bytes of a stored entry, a part of the archive's, once they were compared with their checksum.
+    /// The bytes of a stored entry as a slice of the archive, after verifying their checksum.
     ///
-    /// The comparison reads a mapped archive in windows, whose pages it gives back: it takes time, but no memory.
+    /// Verification reads a mapped archive in windows and releases their pages, so it does not increase memory use.
     pub fn stored(&self, name: &str) -> Result<Buffer, Error> {
         let entry = self.entry(name)?;
         if entry.method != METHOD_STORED {
@@ -75,8 +75,8 @@ impl Archive {
         read().map_err(|error: Error| error.in_entry(name))
     }
 
-    /// The first bytes of an entry, at most `most`, inflated if they are compressed. They are not compared with the
-    /// checksum, which is of the whole entry.
+    /// The first bytes of an entry, at most `most`, decompressed if necessary. They are not verified, because the
+    /// checksum covers the whole entry.
     pub fn read_start(&self, name: &str, most: usize) -> Result<Buffer, Error> {
         let entry = self.entry(name)?;
         let read = || {
@@ -98,8 +98,7 @@ impl Archive {
         read().map_err(|error| error.in_entry(name))
     }
 
-    /// The bytes of an entry, inflated if they are compressed, at most so many, compared with their
-    /// checksum.
+    /// The bytes of an entry, at most `most`, decompressed if necessary. The checksum is verified.
     pub fn read(&self, name: &str, most: u64) -> Result<Buffer, Error> {
         let entry = self.entry(name)?;
         let read = || {
@@ -127,7 +126,7 @@ impl Archive {
         }
     }
 
-    /// What lies behind the entry's header.
+    /// The data after the entry's local header.
     fn run(&self, entry: &Entry) -> Result<Buffer, Error> {
         if entry.flags & FLAG_ENCRYPTED != 0 {
             return Err(Error::unsupported("encrypted entries are not supported"));
@@ -145,7 +144,8 @@ impl Archive {
         if local.u32(0) != LOCAL {
             return Err(Error::malformed(format!("no entry starts at {}", entry.header)));
         }
-        // Only the lengths are taken from the local header: its sizes are 0 where a descriptor follows.
+        // Only the lengths of variable fields are read from the local header, as its sizes are 0 if a descriptor
+        // follows.
         let start = header + LOCAL_BYTES + usize::from(local.u16(26)) + usize::from(local.u16(28));
         let size = usize::try_from(entry.compressed).map_err(|_| outside())?;
         let end = start.checked_add(size).ok_or_else(outside)?;
@@ -169,7 +169,7 @@ impl Entry {
     }
 }
 
-/// The run of a stored entry, if it is as long as the directory says.
+/// The data of a stored entry, if it has the size stated in the directory.
 fn whole(entry: &Entry, run: Buffer) -> Result<Buffer, Error> {
     if entry.size != entry.compressed {
         return Err(Error::malformed(format!(
@@ -180,7 +180,7 @@ fn whole(entry: &Entry, run: Buffer) -> Result<Buffer, Error> {
     Ok(run)
 }
 
-/// Compares bytes with the checksum that the directory has for them.
+/// Verifies the checksum of an entry.
 fn check(entry: &Entry, bytes: &Buffer) -> Result<(), Error> {
     let mut crc = crc32fast::Hasher::new();
     let read = bytes.for_each_window(0..bytes.len(), WINDOW, &mut |window| {
@@ -196,7 +196,7 @@ fn check(entry: &Entry, bytes: &Buffer) -> Result<(), Error> {
     Err(Error::malformed(message).with_hint("the file is damaged; copy or export it anew"))
 }
 
-/// Memory is taken as bytes come out, never because the directory says that there are many.
+/// Decompresses an entry. Memory is allocated as data is produced, not by the size stated in the directory.
 fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
     if entry.size > most {
         return Err(too_long(entry, most));
@@ -225,7 +225,7 @@ fn too_long(entry: &Entry, most: u64) -> Error {
     Error::limit(format!("the entry must have at most {most} bytes, got {}", entry.size))
 }
 
-/// A run of bytes whose length was checked.
+/// Bytes whose length was checked.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -252,7 +252,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Where the central directory is.
+/// Location of the central directory.
 struct End {
     entries: u64,
     size: u64,
@@ -303,7 +303,7 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
     let found = last.and_then(|last| {
         (least..=last).rev().find(|&at| {
             let fields = Fields(&bytes[at..]);
-            // A comment that reaches to the very end tells a record from bytes that look like one.
+            // A comment that ends exactly at the end of the file distinguishes a record from similar bytes.
             fields.u32(0) == END && at + END_BYTES + usize::from(fields.u16(20)) == bytes.len()
         })
     });
@@ -335,7 +335,7 @@ fn end(bytes: &[u8]) -> Result<End, Error> {
     }
 }
 
-/// One record of the directory, and where the next starts.
+/// Parses a directory record, and returns the offset of the next one.
 fn central(directory: &[u8], at: usize) -> Result<(Entry, usize), &'static str> {
     let fields = Fields::at(directory, at, CENTRAL_BYTES).ok_or("is cut short")?;
     if fields.u32(0) != CENTRAL {
@@ -365,7 +365,7 @@ fn central(directory: &[u8], at: usize) -> Result<(Entry, usize), &'static str> 
     Ok((entry, extra_at + extra_bytes + comment_bytes))
 }
 
-/// Replaces what did not fit 32 bits by the zip64 field: only such values are there, in this order.
+/// Reads the values that do not fit in 32 bits from the zip64 field, which contains only these, in this order.
 fn widen(entry: &mut Entry, mut extra: &[u8]) -> Result<(), &'static str> {
     while let Some(fields) = Fields::at(extra, 0, 4) {
         let length = usize::from(fields.u16(2));

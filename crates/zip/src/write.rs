@@ -3,31 +3,31 @@ use std::io::{self, Write};
 
 use crate::format::*;
 
-/// The date of every entry, 1 January 1980, the first that the format has: the same entries give the same bytes.
+/// Date of every entry: 1 January 1980, the first valid date, so that output is deterministic.
 const DATE: u16 = 0x0021;
-/// The version of the format that a reader must know: 2.0, and 4.5 for zip64.
+/// Format version required of readers: 2.0, or 4.5 for zip64.
 const VERSION: u16 = 20;
 const VERSION_64: u16 = 45;
 
-/// Writes an archive whose entries are stored.
+/// Writes an archive of stored entries.
 #[derive(Debug)]
 pub struct Writer<W> {
     to: W,
     offset: u64,
     directory: Vec<u8>,
     names: HashSet<String>,
-    /// Sizes and offsets from here on stand in zip64 fields.
+    /// Sizes and offsets from this value on are written to zip64 fields.
     wide: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// An archive without entries.
+    /// Starts an empty archive.
     pub fn new(to: W) -> Writer<W> {
         let wide = u64::from(u32::MAX);
         Writer { to, offset: 0, directory: Vec::new(), names: HashSet::new(), wide }
     }
 
-    /// Adds an entry that holds some parts one behind the other.
+    /// Adds an entry with the concatenation of some parts.
     pub fn add(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let invalid = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         let Ok(name_bytes) = u16::try_from(name.len()) else {
@@ -67,7 +67,7 @@ impl<W: Write> Writer<W> {
         central.u16s([version, version, flags, METHOD_STORED, 0, DATE]);
         central.u32(crc).u32(narrow).u32(narrow);
         central.u16(name_bytes).u16(if extra > 0 { extra + 4 } else { 0 });
-        // No comment, the first disk, no attributes.
+        // No comment, first disk, no attributes.
         central.u16s([0; 3]).u32(0);
         central.u32(if wide_offset { u32::MAX } else { at as u32 });
         central.bytes(name.as_bytes());
@@ -84,7 +84,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the directory; gives back what was written to.
+    /// Writes the directory, and returns the writer.
     pub fn finish(mut self) -> io::Result<W> {
         let (at, size) = (self.offset, self.directory.len() as u64);
         let count = self.names.len() as u64;
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A record as it grows, little-endian.
+/// A little-endian record under construction.
 struct Record(Vec<u8>);
 
 impl Record {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        // Wide fields from 0 on stand for archives of more than 4 GB.
+        // With a threshold of 0, all fields are wide, as in archives above 4 GB.
         for wide in [u64::from(u32::MAX), 10, 0] {
             let mut writer = Writer { wide, ..Writer::new(Vec::new()) };
             writer.add("one", &[b"first ", b"part"]).expect("memory");

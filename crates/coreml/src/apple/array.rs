@@ -1,4 +1,4 @@
-//! Core ML's arrays, over memory of ours and of its own.
+//! Core ML's arrays, in our memory or its own.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ use crate::convert;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::{Layout, Tensor, TensorMut};
 
-/// What Core ML calls a type.
+/// Core ML's equivalent of a type.
 pub(super) fn data_type(dtype: DType) -> Option<MLMultiArrayDataType> {
     match dtype {
         DType::Fp16 => Some(MLMultiArrayDataType::Float16),
@@ -29,7 +29,7 @@ pub(super) fn data_type(dtype: DType) -> Option<MLMultiArrayDataType> {
     }
 }
 
-/// The type that Core ML means.
+/// The equivalent of Core ML's type.
 pub(super) fn dtype_of(data_type: MLMultiArrayDataType) -> Result<DType> {
     let known = [DType::Fp16, DType::Fp32, DType::Fp64, DType::Int8, DType::Int32];
     let found = known.into_iter().find(|dtype| self::data_type(*dtype) == Some(data_type));
@@ -48,11 +48,11 @@ pub(super) fn sizes(numbers: &NSArray<NSNumber>) -> Vec<usize> {
     numbers.iter().map(|number| number.as_usize()).collect()
 }
 
-/// An array over memory that outlives it, if Core ML can use it as it is.
+/// An array over existing memory, if Core ML can use it in place.
 ///
 /// # Safety
-/// The memory holds what the layout says, and is neither freed nor, if Core ML reads it, changed nor, if Core ML writes
-/// it, used otherwise, before the array is released.
+/// The memory matches the layout. Until the array is released, it is not freed, not modified if Core ML reads it,
+/// and not accessed if Core ML writes it.
 pub(super) unsafe fn over(
     layout: &Layout<'_>,
     memory: *mut u8,
@@ -64,12 +64,12 @@ pub(super) unsafe fn over(
         return Ok(None);
     }
     let Some(pointer) = NonNull::new(memory.cast::<c_void>()) else { return Ok(None) };
-    // Core ML has no scalars at its edge.
+    // Core ML's interface has no scalars.
     let (shape, strides) = match layout.shape {
         [] => (vec![1], vec![1]),
         shape => (shape.to_vec(), layout.strides()),
     };
-    // SAFETY: the memory is as the layout says, by the contract above; the types are Core ML's.
+    // SAFETY: the memory matches the layout by the contract above; the types are Core ML's.
     let array = unsafe {
         MLMultiArray::initWithDataPointer_shape_dataType_strides_deallocator_error(
             MLMultiArray::alloc(),
@@ -83,7 +83,7 @@ pub(super) unsafe fn over(
     array.map(Some).map_err(|error| error_of(ErrorKind::Input, "use an array", &error))
 }
 
-/// An array of Core ML's own that holds the elements of a tensor, converted.
+/// A new array that contains the converted elements of a tensor.
 pub(super) fn converted(tensor: &Tensor<'_>, dtype: DType) -> Result<Retained<MLMultiArray>> {
     let Some(data_type) = data_type(dtype) else {
         return Err(Error::input(format!("Core ML has no arrays of `{dtype}`")));
@@ -99,7 +99,7 @@ pub(super) fn converted(tensor: &Tensor<'_>, dtype: DType) -> Result<Retained<ML
     };
     let array = array.map_err(|error| error_of(ErrorKind::Input, "make an array", &error))?;
     let source = Tensor { layout: Layout { shape, ..tensor.layout }, ..*tensor };
-    // A scalar with strides has none.
+    // A scalar with strides becomes a vector without.
     let source = match tensor.shape() {
         [] => Tensor { layout: Layout { strides: None, ..source.layout }, ..source },
         _ => source,
@@ -108,7 +108,7 @@ pub(super) fn converted(tensor: &Tensor<'_>, dtype: DType) -> Result<Retained<ML
     Ok(array)
 }
 
-/// Shows the elements of an array.
+/// Calls `act` with the elements of an array.
 pub(super) fn with_elements<T>(
     array: &MLMultiArray,
     act: impl FnOnce(Tensor<'_>) -> Result<T>,
@@ -119,7 +119,7 @@ pub(super) fn with_elements<T>(
     let (act, outcome) = (RefCell::new(Some(act)), RefCell::new(None));
     let handler = RcBlock::new(|pointer: NonNull<c_void>, bytes: NSInteger| {
         let bytes = usize::try_from(bytes).unwrap_or(0);
-        // SAFETY: Core ML shows so many bytes until the handler returns.
+        // SAFETY: Core ML provides this number of bytes until the handler returns.
         let bytes = unsafe { slice::from_raw_parts(pointer.as_ptr().cast::<u8>(), bytes) };
         let tensor = Tensor::strided(dtype, &shape, &strides, bytes);
         if let Some(act) = act.take() {
@@ -132,7 +132,7 @@ pub(super) fn with_elements<T>(
     outcome.into_inner().unwrap_or_else(|| Err(silent()))
 }
 
-/// Shows the elements of an array, to change them.
+/// Calls `act` with the mutable elements of an array.
 pub(super) fn with_elements_mut<T>(
     array: &MLMultiArray,
     act: impl FnOnce(&mut TensorMut<'_>) -> Result<T>,
@@ -143,7 +143,7 @@ pub(super) fn with_elements_mut<T>(
     let handler = RcBlock::new(
         |pointer: NonNull<c_void>, bytes: NSInteger, strides: NonNull<NSArray<NSNumber>>| {
             let bytes = usize::try_from(bytes).unwrap_or(0);
-            // SAFETY: Core ML lends so many bytes and the strides until the handler returns.
+            // SAFETY: Core ML provides this number of bytes and the strides until the handler returns.
             let (bytes, strides) = unsafe {
                 let bytes = slice::from_raw_parts_mut(pointer.as_ptr().cast::<u8>(), bytes);
                 (bytes, sizes(strides.as_ref()))

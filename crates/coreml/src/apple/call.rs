@@ -1,4 +1,4 @@
-//! How Core ML is called: in an autorelease pool, with exceptions caught and answers waited for.
+//! Calls of Core ML: in an autorelease pool, with exceptions caught and asynchronous answers awaited.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use objc2_foundation::{NSError, NSString, NSURL};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Cancel;
 
-/// How long nobody looks whether waiting was cancelled.
+/// Polling interval for cancellation.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Something that may go to another thread, whatever its type says.
+/// Marks a value as sendable to another thread.
 pub(super) struct Sendable<T>(pub(super) T);
 
-// SAFETY: it is made only of models and compute plans right after Core ML has made them on a thread of its own for us;
-// nobody else has them.
+// SAFETY: only created for models and compute plans that Core ML has just created on its own thread. There are no
+// other references to them.
 unsafe impl<T> Send for Sendable<T> {}
 
-/// Whether Core ML can be used, and why not.
+/// Whether Core ML is available. The error contains the reason.
 pub fn availability() -> Result {
     class("MLModel", "macOS 13 or iOS 16").map(|_| ())
 }
 
-/// Performs calls of Objective-C. Objects that they autorelease are released at the end, and an exception is an error.
+/// Runs Objective-C calls in an autorelease pool, and converts exceptions to errors.
 pub(super) fn call<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     autoreleasepool(|_| match objc2::exception::catch(AssertUnwindSafe(act)) {
         Ok(outcome) => outcome,
@@ -41,19 +41,19 @@ pub(super) fn call<T>(act: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// A class that older systems do not have.
+/// A class that older systems lack.
 pub(super) fn class(name: &str, since: &str) -> Result<&'static AnyClass> {
     let terminated = std::ffi::CString::new(name).unwrap_or_default();
     AnyClass::get(&terminated).ok_or_else(|| needs(since))
 }
 
-/// Refuses a method of a class that this system does not have.
+/// Checks that the system has an instance method.
 pub(super) fn has_method(name: &str, method: Sel, since: &str) -> Result {
     let found = class(name, since)?.instance_method(method);
     found.map(|_| ()).ok_or_else(|| needs(since))
 }
 
-/// Refuses a method of a class itself that this system does not have.
+/// Checks that the system has a class method.
 pub(super) fn has_class_method(name: &str, method: Sel, since: &str) -> Result {
     let found = class(name, since)?.class_method(method);
     found.map(|_| ()).ok_or_else(|| needs(since))
@@ -64,7 +64,7 @@ fn needs(since: &str) -> Error {
         .with_hint("leave the option out, or update the system")
 }
 
-/// The error that Core ML gives.
+/// Converts an error of Core ML.
 pub(super) fn error_of(kind: ErrorKind, action: &str, error: &NSError) -> Error {
     let description = error.localizedDescription();
     let (domain, code) = (error.domain(), error.code());
@@ -77,7 +77,7 @@ pub(super) fn error_of(kind: ErrorKind, action: &str, error: &NSError) -> Error 
     Error::new(kind, message)
 }
 
-/// The error of an answer that holds an error, or nothing at all.
+/// Converts an error that may be null.
 ///
 /// # Safety
 /// `error` is null or points to an error that lives until the end of the call.
@@ -89,7 +89,7 @@ pub(super) unsafe fn error_at(kind: ErrorKind, action: &str, error: *mut NSError
     }
 }
 
-/// A path as Core ML takes it.
+/// A path as a URL.
 pub(super) fn url_of(path: &Path) -> Result<Retained<NSURL>> {
     let absolute = std::path::absolute(path);
     let absolute = absolute.map_err(|error| Error::of_files("find", path, &error))?;
@@ -100,12 +100,12 @@ pub(super) fn url_of(path: &Path) -> Result<Retained<NSURL>> {
     Ok(NSURL::fileURLWithPath(&NSString::from_str(text)))
 }
 
-/// A path that Core ML gives.
+/// The path of a URL.
 pub(super) fn path_of(url: &NSURL) -> Option<PathBuf> {
     url.path().map(|path| PathBuf::from(path.to_string()))
 }
 
-/// Waits for an answer that comes on another thread.
+/// Waits for the answer of another thread.
 pub(super) fn wait<T>(
     answer: &Receiver<Result<T>>,
     timeout: Duration,

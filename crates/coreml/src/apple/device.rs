@@ -21,28 +21,28 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What computes models here; needs macOS 14 or iOS 17.
+/// The compute devices of this machine; needs macOS 14 or iOS 17.
 pub fn devices() -> Result<Vec<Device>> {
     call(|| {
         has_class_method("MLModel", sel!(availableComputeDevices), "macOS 14 or iOS 17")?;
-        // SAFETY: the method is there.
+        // SAFETY: the method exists.
         let devices = unsafe { MLModel::availableComputeDevices() };
         Ok(devices.iter().map(|device| describe(&device)).collect())
     })
 }
 
-/// The machine.
+/// Information on the machine.
 pub fn chip_info() -> Result<Chip> {
     let model = text_of(c"hw.model").or_else(|| text_of(c"hw.machine")).unwrap_or_default();
     let name = text_of(c"machdep.cpu.brand_string").or_else(|| text_of(c"hw.machine"));
-    // Systems that do not list devices do not say how many cores there are, either.
+    // Systems that do not list devices do not report the number of cores, either.
     let devices = devices().unwrap_or_default();
     let engine = devices.iter().find(|device| device.kind == DeviceKind::NeuralEngine);
     let neural_engine_cores = engine.and_then(|device| device.cores).unwrap_or(0);
     Ok(Chip { name: name.unwrap_or_default(), model, build: system_build()?, neural_engine_cores })
 }
 
-/// The build of the system.
+/// Build of the operating system.
 pub fn system_build() -> Result<String> {
     static BUILD: OnceLock<Option<String>> = OnceLock::new();
     let build = BUILD.get_or_init(|| text_of(c"kern.osversion"));
@@ -51,7 +51,7 @@ pub fn system_build() -> Result<String> {
     })
 }
 
-/// What kind of device an object is.
+/// Kind of a device.
 pub(super) fn kind_of(device: &ProtocolObject<dyn MLComputeDeviceProtocol>) -> DeviceKind {
     let known = [
         ("MLCPUComputeDevice", DeviceKind::Cpu),
@@ -65,7 +65,7 @@ pub(super) fn kind_of(device: &ProtocolObject<dyn MLComputeDeviceProtocol>) -> D
 fn describe(device: &ProtocolObject<dyn MLComputeDeviceProtocol>) -> Device {
     let kind = kind_of(device);
     let object: &AnyObject = device.as_ref();
-    // Asked only of what is one, for the class is not there on older systems.
+    // Only for Neural Engines, as the class does not exist on older systems.
     let engine = (kind == DeviceKind::NeuralEngine)
         .then(|| object.retain().downcast::<MLNeuralEngineComputeDevice>().ok())
         .flatten();
@@ -74,11 +74,11 @@ fn describe(device: &ProtocolObject<dyn MLComputeDeviceProtocol>) -> Device {
     Device { kind, cores: cores.and_then(|cores| usize::try_from(cores).ok()) }
 }
 
-/// A text that the system tells about itself.
+/// A string property of the system.
 fn text_of(name: &CStr) -> Option<String> {
     let mut bytes = [0u8; 256];
     let mut length = bytes.len();
-    // SAFETY: the name ends in a zero, and the system writes at most `length` bytes.
+    // SAFETY: the name is NUL-terminated, and the system writes at most `length` bytes.
     let status = unsafe {
         let room = bytes.as_mut_ptr().cast::<c_void>();
         sysctlbyname(name.as_ptr(), room, &mut length, std::ptr::null(), 0)

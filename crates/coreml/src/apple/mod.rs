@@ -1,4 +1,4 @@
-//! Core ML itself, through its Objective-C interface.
+//! Bindings of Core ML through its Objective-C interface.
 
 mod array;
 mod call;

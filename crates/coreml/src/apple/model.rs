@@ -1,4 +1,4 @@
-//! Models: how they are compiled and loaded, and what they say about themselves.
+//! Compilation, loading and description of models.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use crate::tree::copy_tree;
 
 const LOAD: &str = "load the model";
 
-/// A model that is loaded. Predictions of one model wait for each other.
+/// A loaded model. Its predictions are serialized.
 pub struct Model {
     pub(super) inner: Mutex<Retained<MLModel>>,
     inputs: Vec<ArrayFeature>,
     outputs: Vec<ArrayFeature>,
     states: Vec<ArrayFeature>,
-    /// Whether Core ML writes to memory of ours; not if it has refused to.
+    /// Whether Core ML writes to our memory; false after it has failed to.
     pub(super) writes_ours: AtomicBool,
 }
 
@@ -40,7 +40,7 @@ unsafe impl Send for Model {}
 // SAFETY: as above.
 unsafe impl Sync for Model {}
 
-/// A model that is being loaded. Dropped, it is not waited for, and what comes is released.
+/// A model that is being loaded. If this is dropped, the loaded model is released.
 pub struct PendingModel {
     answer: mpsc::Receiver<Result<Sendable<Retained<MLModel>>>>,
     until: Instant,
@@ -48,7 +48,7 @@ pub struct PendingModel {
     cancel: Option<Cancel>,
 }
 
-/// Compiles a package or a model file into a directory that does not exist yet.
+/// Compiles a package or a model file into a new directory.
 pub fn compile(model: &Path, to: &Path, options: &LoadOptions) -> Result {
     const ACTION: &str = "compile the model";
     fs::metadata(model).map_err(|error| Error::of_files("read", model, &error))?;
@@ -62,18 +62,18 @@ pub fn compile(model: &Path, to: &Path, options: &LoadOptions) -> Result {
         let method = sel!(compileModelAtURL:completionHandler:);
         has_class_method("MLModel", method, "macOS 13 or iOS 16")?;
         let handler = RcBlock::new(move |url: *mut NSURL, error: *mut NSError| {
-            // SAFETY: Core ML gives a place or an error, alive for the time of this call.
+            // SAFETY: Core ML passes a URL or an error, valid during this call.
             let outcome = call(|| unsafe {
                 let path = url.as_ref().and_then(path_of);
                 path.ok_or_else(|| error_at(ErrorKind::Compile, ACTION, error))
             });
-            // Nobody waits any more, perhaps; then nobody would remove it, either.
+            // If the receiver is gone, nothing else would remove the result.
             if let Err(mpsc::SendError(Ok(path))) = sender.send(outcome) {
                 let _: std::io::Result<()> = fs::remove_dir_all::<PathBuf>(path);
             }
         });
         let url = url_of(model)?;
-        // SAFETY: the method is there, and Core ML copies the handler.
+        // SAFETY: the method exists, and Core ML copies the handler.
         unsafe { MLModel::compileModelAtURL_completionHandler(&url, &handler) };
         Ok(())
     })?;
@@ -81,15 +81,15 @@ pub fn compile(model: &Path, to: &Path, options: &LoadOptions) -> Result {
     if fs::rename(&compiled, to).is_ok() {
         return Ok(());
     }
-    // It lies in another file system.
+    // The target is on another file system.
     let copied = copy_tree(&compiled, to);
     let _ = fs::remove_dir_all(&compiled);
     copied
 }
 
-/// Options as Core ML takes them.
+/// Options as Core ML's configuration.
 pub(super) fn configuration(options: &LoadOptions) -> Result<Retained<MLModelConfiguration>> {
-    // SAFETY: plain setters, of which each that older systems lack is asked for first.
+    // SAFETY: plain setters; setters that older systems lack are checked first.
     unsafe {
         let configuration = MLModelConfiguration::new();
         configuration.setComputeUnits(match options.compute_units {
@@ -134,24 +134,24 @@ impl Model {
         Model::load_async(compiled, options)?.wait()
     }
 
-    /// Begins to load a compiled model.
+    /// Starts loading a compiled model.
     pub fn load_async(compiled: &Path, options: &LoadOptions) -> Result<PendingModel> {
         fs::metadata(compiled).map_err(|error| Error::of_files("read", compiled, &error))?;
         let (sender, answer) = mpsc::channel();
         call(|| {
             let handler = RcBlock::new(move |model: *mut MLModel, error: *mut NSError| {
-                // SAFETY: Core ML gives a model or an error, alive for the time of this call.
+                // SAFETY: Core ML passes a model or an error, valid during this call.
                 let outcome = call(|| unsafe {
                     let model = Retained::retain(model).map(Sendable);
                     model.ok_or_else(|| error_at(ErrorKind::Load, LOAD, error))
                 });
-                // Nobody waits any more, perhaps; the model is released then.
+                // If the receiver is gone, the model is released.
                 let _ = sender.send(outcome);
             });
             let method = sel!(loadContentsOfURL:configuration:completionHandler:);
             has_class_method("MLModel", method, "macOS 11 or iOS 14")?;
             let (url, configuration) = (url_of(compiled)?, configuration(options)?);
-            // SAFETY: the method is there, and Core ML copies the handler.
+            // SAFETY: the method exists, and Core ML copies the handler.
             unsafe {
                 MLModel::loadContentsOfURL_configuration_completionHandler(
                     &url,
@@ -184,17 +184,17 @@ impl Model {
         Ok(Model { inner, inputs, outputs, states, writes_ours })
     }
 
-    /// The inputs that are arrays, by name.
+    /// The array inputs, sorted by name.
     pub fn inputs(&self) -> &[ArrayFeature] {
         &self.inputs
     }
 
-    /// The outputs that are arrays, by name.
+    /// The array outputs, sorted by name.
     pub fn outputs(&self) -> &[ArrayFeature] {
         &self.outputs
     }
 
-    /// The states, by name.
+    /// The states, sorted by name.
     pub fn states(&self) -> &[ArrayFeature] {
         &self.states
     }
@@ -206,7 +206,7 @@ impl PendingModel {
         let left = self.until.saturating_duration_since(Instant::now());
         let answer = wait(&self.answer, left, self.cancel.as_ref(), LOAD);
         let Sendable(model) = answer.map_err(|error| match error.kind() {
-            // Of the whole time, not of what was left of it.
+            // Reports the total time instead of the remaining one.
             ErrorKind::Timeout => {
                 let seconds = self.timeout.as_secs_f64();
                 let message = format!("Core ML took longer than {seconds} s to {LOAD}");
@@ -218,7 +218,7 @@ impl PendingModel {
         Model::new(model)
     }
 
-    /// The model if it is loaded within this time.
+    /// Returns the model if it is loaded within the given time.
     pub fn wait_for(&mut self, time: Duration) -> Option<Result<Model>> {
         match wait(&self.answer, time, self.cancel.as_ref(), LOAD) {
             Err(error) if error.kind() == ErrorKind::Timeout => None,
@@ -227,7 +227,7 @@ impl PendingModel {
     }
 }
 
-/// The arrays among features, by name.
+/// The arrays among features, sorted by name.
 fn ports(features: &NSDictionary<NSString, MLFeatureDescription>) -> Result<Vec<ArrayFeature>> {
     let (names, features) = features.to_vecs();
     let mut ports = Vec::with_capacity(names.len());
@@ -240,7 +240,7 @@ fn ports(features: &NSDictionary<NSString, MLFeatureDescription>) -> Result<Vec<
 
 /// A feature, if it is an array.
 fn port(name: String, feature: &MLFeatureDescription) -> Result<Option<ArrayFeature>> {
-    // SAFETY: these only read the description; states are asked for where there are some.
+    // SAFETY: these only read the description; states are accessed only if supported.
     unsafe {
         let optional = feature.isOptional();
         if let Some(constraint) = feature.multiArrayConstraint() {
@@ -255,7 +255,7 @@ fn port(name: String, feature: &MLFeatureDescription) -> Result<Option<ArrayFeat
                     let ranges = others.sizeRangeForDimension();
                     let range = |range: Retained<objc2_foundation::NSValue>| {
                         let range = range.rangeValue();
-                        // Unbounded ones are as long as there are numbers.
+                        // The length of an unbounded range is the largest integer.
                         let end = match range.length {
                             length if length >= isize::MAX as usize => usize::MAX,
                             length => range.location.saturating_add(length).saturating_sub(1),

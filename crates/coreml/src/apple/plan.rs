@@ -1,4 +1,4 @@
-//! Which devices Core ML means to run operations on.
+//! Compute plans: the devices on which Core ML plans to run operations.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -17,26 +17,26 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::interface::{Plan, PlannedOperation};
 use crate::options::LoadOptions;
 
-/// Blocks are nested at most so deep.
+/// Maximum nesting of blocks.
 const MAX_DEPTH: usize = 64;
 
-/// Which devices Core ML means to run a compiled model's operations on; needs macOS 14.4 or iOS 17.4.
+/// The devices on which Core ML plans to run the operations of a compiled model; needs macOS 14.4 or iOS 17.4.
 pub fn plan(compiled: &Path, options: &LoadOptions) -> Result<Plan> {
     const ACTION: &str = "plan the model";
     let (sender, answer) = mpsc::channel();
     call(|| {
         class("MLComputePlan", "macOS 14.4 or iOS 17.4")?;
         let handler = RcBlock::new(move |plan: *mut MLComputePlan, error: *mut NSError| {
-            // SAFETY: Core ML gives a plan or an error, alive for the time of this call.
+            // SAFETY: Core ML passes a plan or an error, valid during this call.
             let outcome = call(|| unsafe {
                 let plan = Retained::retain(plan).map(Sendable);
                 plan.ok_or_else(|| error_at(ErrorKind::Load, ACTION, error))
             });
-            // Nobody waits any more, perhaps.
+            // The receiver may be gone.
             let _ = sender.send(outcome);
         });
         let (url, configuration) = (url_of(compiled)?, configuration(options)?);
-        // SAFETY: the class is there, and Core ML copies the handler.
+        // SAFETY: the class exists, and Core ML copies the handler.
         unsafe {
             MLComputePlan::loadContentsOfURL_configuration_completionHandler(
                 &url,
@@ -48,7 +48,7 @@ pub fn plan(compiled: &Path, options: &LoadOptions) -> Result<Plan> {
     })?;
     let Sendable(plan) = wait(&answer, options.timeout, options.cancel.as_ref(), ACTION)?;
     call(|| {
-        // SAFETY: these only read what the plan holds.
+        // SAFETY: these only read the plan.
         let program = unsafe { plan.modelStructure().program() };
         let Some(program) = program else {
             let message = "the model is not a ML Program; only those have a plan by operation";
@@ -78,7 +78,7 @@ fn collect(
     depth: usize,
     found: &mut Plan,
 ) {
-    // SAFETY: these only read what the plan holds.
+    // SAFETY: these only read the plan.
     for operation in unsafe { block.operations() }.iter() {
         found.operations.push(describe(plan, function, &operation));
         if depth < MAX_DEPTH {
@@ -95,7 +95,7 @@ fn describe(
     function: &str,
     operation: &MLModelStructureProgramOperation,
 ) -> PlannedOperation {
-    // SAFETY: these only read what the plan holds.
+    // SAFETY: these only read the plan.
     unsafe {
         let usage = plan.computeDeviceUsageForMLProgramOperation(operation);
         let supported = usage.as_ref().map(|usage| usage.supportedComputeDevices());

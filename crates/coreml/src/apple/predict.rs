@@ -1,4 +1,4 @@
-//! Predictions, and what is kept between them.
+//! Predictions and states.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -25,16 +25,16 @@ use crate::tensor::{Layout, Output, OwnedTensor, Tensor};
 
 type Features = ProtocolObject<dyn MLFeatureProvider>;
 
-/// What a model keeps from one prediction to the next. Each is an instance of its own.
+/// States of a model, kept between predictions. Each `State` is independent.
 pub struct State {
     inner: Retained<MLState>,
     ports: Vec<ArrayFeature>,
 }
 
-// SAFETY: Core ML says that states may go from thread to thread, and whoever changes one has it to himself.
+// SAFETY: Core ML allows states to move between threads, and mutation requires exclusive access.
 unsafe impl Send for State {}
 
-/// Memory of ours that Core ML is to write a result to.
+/// Our memory, to which Core ML writes a result directly.
 struct OutputBacking {
     output: usize,
     name: Retained<NSString>,
@@ -43,9 +43,9 @@ struct OutputBacking {
 }
 
 impl Model {
-    /// Runs the model. Each input is given by its name; outputs may be some of those that there are.
+    /// Runs the model. Inputs are given by name; outputs may be a subset of the model's.
     ///
-    /// Inputs are read, and outputs written, where they lie, if their types are the model's.
+    /// Inputs are read, and outputs written, in place if their types are the model's.
     pub fn predict(
         &self,
         inputs: &[(&str, Tensor<'_>)],
@@ -64,8 +64,8 @@ impl Model {
                 backings = self.backings(outputs)?;
             }
             let results = match run(&model, &features, &backings, state) {
-                // Whether it was the memory's fault shows without it. A state may have changed by now, so
-                // that a second try would count twice: the next call goes without.
+                // Running without our memory shows whether it was the cause. If a state may have changed, a second
+                // run would count twice, so only the next call goes without.
                 Err(error) if !backings.is_empty() => {
                     if state.is_some() {
                         self.writes_ours.store(false, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Model {
         })
     }
 
-    /// Runs the model on several sets of inputs at once. Gives all outputs that are arrays, in the order of
+    /// Runs the model on several sets of inputs at once. Returns all array outputs, in the order of
     /// [`Model::outputs`].
     pub fn predict_batch(
         &self,
@@ -101,7 +101,7 @@ impl Model {
             let features: Vec<_> =
                 features.into_iter().map(ProtocolObject::from_retained).collect();
             let model = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the objects are of the classes that the methods take.
+            // SAFETY: the objects have the classes that the methods expect.
             let results = unsafe {
                 let array = NSArray::<Features>::from_retained_slice(&features);
                 let batch = MLArrayBatchProvider::initWithFeatureProviderArray(
@@ -116,7 +116,7 @@ impl Model {
                 results.map_err(|error| error_of(ErrorKind::Predict, "run the model", &error))?;
             let mut items = Vec::with_capacity(batch.len());
             for index in 0..batch.len() {
-                // SAFETY: there are as many results as were asked for.
+                // SAFETY: there is one result per set of inputs.
                 let results = unsafe { results.featuresAtIndex(index as isize) };
                 let mut item = Vec::with_capacity(self.outputs().len());
                 for port in self.outputs() {
@@ -130,19 +130,19 @@ impl Model {
         })
     }
 
-    /// A state whose arrays are zero; needs macOS 15 or iOS 18.
+    /// A state with zeroed arrays; needs macOS 15 or iOS 18.
     pub fn new_state(&self) -> Result<State> {
         call(|| {
             class("MLState", "macOS 15 or iOS 18")?;
             has_method("MLModel", sel!(newState), "macOS 15 or iOS 18")?;
             let model = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the method is there.
+            // SAFETY: the method exists.
             let inner = unsafe { model.newState() };
             Ok(State { inner, ports: self.states().to_vec() })
         })
     }
 
-    /// Inputs as Core ML takes them. They refer to the tensors' memory.
+    /// Inputs for Core ML, which refer to the tensors' memory.
     fn features(
         &self,
         inputs: &[(&str, Tensor<'_>)],
@@ -165,7 +165,7 @@ impl Model {
         }
         let names: Vec<&NSString> = names.iter().map(|name| &**name).collect();
         let values = NSDictionary::from_retained_objects(&names, &values);
-        // SAFETY: feature values are objects, and the provider takes these.
+        // SAFETY: feature values are objects of the type that the provider expects.
         unsafe {
             let values: &NSDictionary<NSString, AnyObject> = values.cast_unchecked();
             let provider = MLDictionaryFeatureProvider::initWithDictionary_error(
@@ -176,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Where Core ML may write results to directly.
+    /// Memory to which Core ML can write results directly.
     fn backings(&self, outputs: &mut [&mut dyn Output]) -> Result<Vec<OutputBacking>> {
         let mut backings = Vec::new();
         for (index, output) in outputs.iter_mut().enumerate() {
@@ -191,8 +191,8 @@ impl Model {
                 continue;
             }
             let (layout, memory) = (memory.layout, memory.bytes.as_mut_ptr());
-            // SAFETY: the outputs are borrowed until the prediction is over, and nobody asks for this memory again before
-            // the array is released.
+            // SAFETY: the outputs are borrowed until the prediction is complete, and their memory is not accessed
+            // again before the array is released.
             if let Some(array) = unsafe { over(&layout, memory)? } {
                 backings.push(OutputBacking { output: index, name, array, memory });
             }
@@ -201,7 +201,7 @@ impl Model {
     }
 }
 
-/// Asks Core ML for a prediction.
+/// Runs a prediction.
 fn run(
     model: &MLModel,
     features: &MLDictionaryFeatureProvider,
@@ -209,8 +209,8 @@ fn run(
     state: Option<&MLState>,
 ) -> Result<Retained<Features>> {
     let features = ProtocolObject::from_ref(features);
-    // SAFETY: the objects are of the classes that the methods take; the memory of backings and inputs is borrowed by
-    // whoever calls.
+    // SAFETY: the objects have the classes that the methods expect; the callers borrow the memory of inputs and
+    // backings.
     let results = unsafe {
         let options = MLPredictionOptions::new();
         if !backings.is_empty() {
@@ -229,17 +229,17 @@ fn run(
     results.map_err(|error| error_of(ErrorKind::Predict, "run the model", &error))
 }
 
-/// An input as an array, over its own memory if Core ML can use that.
+/// An input as an array, in place if Core ML can use its memory.
 fn input(tensor: &Tensor<'_>, port: &ArrayFeature) -> Result<Retained<MLMultiArray>> {
     let shape = if tensor.shape().is_empty() { &[1][..] } else { tensor.shape() };
-    // Whether a shape lies in ranges is for Core ML to say.
+    // Core ML itself checks shapes against ranges.
     if !matches!(port.shapes, Shapes::Ranges(_)) && !port.allows(shape) {
         let message = format!("the shape must be {}, got {shape:?}", port.accepted());
         return Err(Error::input(message));
     }
     if tensor.dtype() == port.dtype {
         let memory = tensor.bytes.as_ptr().cast_mut();
-        // SAFETY: the memory is borrowed until the prediction is over, and Core ML only reads inputs.
+        // SAFETY: the memory is borrowed until the prediction is complete, and Core ML only reads inputs.
         if let Some(array) = unsafe { over(&tensor.layout, memory)? } {
             return Ok(array);
         }
@@ -247,7 +247,7 @@ fn input(tensor: &Tensor<'_>, port: &ArrayFeature) -> Result<Retained<MLMultiArr
     converted(tensor, port.dtype)
 }
 
-/// Hands a result out, unless it was written to its place already.
+/// Passes a result to the output, unless it was written in place.
 fn take(array: &MLMultiArray, output: &mut dyn Output, written: Option<*const u8>) -> Result {
     let name = output.name().to_owned();
     let taken = with_elements(array, |result| {
@@ -255,7 +255,7 @@ fn take(array: &MLMultiArray, output: &mut dyn Output, written: Option<*const u8
             return Ok(());
         }
         let mut room = memory_of(output, result.shape())?;
-        // One element may lie in a scalar.
+        // An array of one element may belong to a scalar.
         if room.layout.shape.is_empty() && result.shape().iter().product::<usize>() == 1 {
             room.layout = Layout { shape: result.shape(), strides: None, ..room.layout };
         }
@@ -330,12 +330,12 @@ impl State {
             let (act, outcome) = (RefCell::new(Some(act)), RefCell::new(None));
             let handler = RcBlock::new(|array: NonNull<MLMultiArray>| {
                 if let Some(act) = act.take() {
-                    // SAFETY: Core ML lends the array until the handler returns.
+                    // SAFETY: Core ML provides the array until the handler returns.
                     *outcome.borrow_mut() = Some(act(unsafe { array.as_ref() }));
                 }
             });
             let name_of = NSString::from_str(name);
-            // SAFETY: the state has an array of this name, and the handler is called before this returns.
+            // SAFETY: the state has an array with this name, and the handler is called before this returns.
             unsafe { self.inner.getMultiArrayForStateNamed_handler(&name_of, &handler) };
             drop(handler);
             let silent =

@@ -11,7 +11,7 @@ const MAX_CHARS: usize = 80;
 /// Maximum length in bytes of names that are compared.
 const MAX_COMPARED: usize = 128;
 
-/// A message about a name that does not exist: the known names of that kind, and the one that was probably meant.
+/// Message for an unknown name: lists the known names of that kind, and suggests a similar one.
 ///
 /// ```
 /// use coremill_io::unknown_name;
@@ -49,7 +49,7 @@ pub fn unknown_name<N: AsRef<str>>(
     message
 }
 
-/// A message about a name that does not exist among too many to list, with the one that was probably meant.
+/// Message for an unknown name of a kind with too many names to list; suggests a similar one.
 ///
 /// ```
 /// use coremill_io::unknown_among;
@@ -73,7 +73,7 @@ pub fn unknown_among<'n>(
     }
 }
 
-/// Names for a message: "`x`, `y` and `z`". From the ninth on they are counted: "`a`, … and 3 more".
+/// Joins names for a message: "`x`, `y` and `z`". Further names from the ninth on are counted: "`a`, … and 3 more".
 ///
 /// ```
 /// assert_eq!(coremill_io::quoted_list(&["x", "y", "z"]), "`x`, `y` and `z`");
@@ -82,7 +82,7 @@ pub fn quoted_list<N: AsRef<str>>(names: &[N]) -> String {
     joined(names, "and")
 }
 
-/// Names to choose from, for a message: "`x`, `y` or `z`".
+/// Joins alternatives for a message: "`x`, `y` or `z`".
 ///
 /// ```
 /// assert_eq!(coremill_io::quoted_choice(&["x", "y", "z"]), "`x`, `y` or `z`");
@@ -91,7 +91,7 @@ pub fn quoted_choice<N: AsRef<str>>(names: &[N]) -> String {
     joined(names, "or")
 }
 
-/// A message about a path that ends in none of the supported extensions.
+/// Message for a path with an unsupported extension.
 ///
 /// ```
 /// use std::path::Path;
@@ -125,10 +125,10 @@ fn joined<N: AsRef<str>>(names: &[N], conjunction: &str) -> String {
     }
 }
 
-/// The known name with the fewest edits from a name, if they are few enough that it was probably meant.
+/// The known name with the fewest edits, if it is similar enough for a suggestion.
 fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let length = name.chars().count();
-    // One edit makes any letter another.
+    // A single edit turns any letter into another, so short names have no suggestion.
     let bound = (length / 3).min(3);
     if bound == 0 || name.len() > MAX_COMPARED {
         return None;
@@ -145,7 +145,7 @@ fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&
 /// Number of insertions, deletions, replacements and swaps of neighbors between two strings.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
-    // Rows of the matrix of distances between prefixes: the one before the last, the last and the next.
+    // Rows of the distance matrix of prefixes: the second to last, the last and the next one.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     let mut last_char = None;
