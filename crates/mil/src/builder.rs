@@ -1,7 +1,7 @@
-//! Builds a function operation by operation, each inferred as it is appended.
+//! Builds a function operation by operation and infers the type of each operation when it is appended.
 //!
-//! A [`FunctionBuilder`] serves every front end. It names values, keeps the stack of open blocks, and folds
-//! constants with a hook, because evaluation belongs to the engine, which depends on this crate.
+//! All front ends use a [`FunctionBuilder`]. It names values, keeps the stack of open blocks, and folds
+//! constants. Folding is a hook, because constants are evaluated by the engine, which depends on this crate.
 //!
 //! ```
 //! use coremill_mil::builder::{FunctionBuilder, no_folding};
@@ -22,10 +22,11 @@ use crate::infer::{Analysis, InferError, InferredValue};
 use crate::ir::{BlockId, Constant, Definition, Function, Op, OpId, Opset, Type, ValueId};
 use crate::text::identifier;
 
-/// Evaluates an operation at build time: the constants that it gives, or `None` if the program computes them.
+/// Evaluates an operation at build time. Returns the resulting constants, or `None` if the program must
+/// compute them.
 pub type Fold = fn(&Function, &Op, &[InferredValue]) -> Result<Option<Vec<Constant>>, InferError>;
 
-/// The hook of a builder that leaves every operation in the program.
+/// A [`Fold`] hook that never folds.
 pub fn no_folding(
     _: &Function,
     _: &Op,
@@ -34,26 +35,26 @@ pub fn no_folding(
     Ok(None)
 }
 
-/// A function that grows at the end of its innermost open block.
+/// A function under construction. Operations are appended to the innermost open block.
 ///
-/// Names are [identifiers](identifier); a name that is taken gets a number.
+/// Names are [identifiers](identifier); a name that is already used gets a numeric suffix.
 #[derive(Clone, Debug)]
 pub struct FunctionBuilder {
     /// The function.
     pub function: Function,
-    /// What inference knows about its values.
+    /// Inference results of its values.
     pub analysis: Analysis,
     fold: Fold,
-    /// The open blocks, the innermost last; the body is never closed.
+    /// The open blocks, the innermost last. The body is never closed.
     blocks: Vec<BlockId>,
-    /// By [`OpId::index`], the block that holds the operation.
+    /// Maps an [`OpId::index`] to the block that contains the operation.
     block_of: Vec<BlockId>,
-    /// Taken names, each with the last number that was added to it.
+    /// Names in use, each with the last suffix that was appended to it.
     names: HashMap<String, u32>,
 }
 
 impl FunctionBuilder {
-    /// A builder of a function with an empty body.
+    /// Returns a builder of a function with an empty body.
     pub fn new(name: impl Into<String>, opset: Opset, fold: Fold) -> FunctionBuilder {
         let function = Function::new(name, opset);
         FunctionBuilder {
@@ -66,7 +67,7 @@ impl FunctionBuilder {
         }
     }
 
-    /// Takes a name if it is free.
+    /// Reserves a name; returns whether it was free.
     pub fn reserve(&mut self, name: &str) -> bool {
         let free = !self.names.contains_key(name);
         if free {
@@ -75,7 +76,7 @@ impl FunctionBuilder {
         free
     }
 
-    /// Takes the identifier of `wanted`, followed by a number if it is taken.
+    /// Converts `wanted` to an identifier and reserves it, with a numeric suffix if it is already used.
     pub fn fresh_name(&mut self, wanted: &str) -> String {
         let wanted = identifier(wanted);
         if self.reserve(&wanted) {
@@ -93,7 +94,7 @@ impl FunctionBuilder {
         name
     }
 
-    /// Takes a name that callers of the function use. If a value has it, that value is renamed.
+    /// Reserves a name of the function's interface. A value that already has the name is renamed.
     pub fn claim_name(&mut self, name: &str) {
         if self.reserve(name) {
             return;
@@ -104,14 +105,15 @@ impl FunctionBuilder {
         }
     }
 
-    /// Adds an input to the function under a name that was reserved or claimed.
+    /// Adds an input to the function. The name must have been reserved or claimed.
     pub fn input(&mut self, name: impl Into<String>, ty: Type) -> ValueId {
         let value = self.function.add_input(self.function.body, name, ty);
         self.analysis.enter_input(&self.function, value);
         value
     }
 
-    /// Opens a block inside the innermost one; operations go there until [`FunctionBuilder::close_block`].
+    /// Opens a block inside the innermost one. Operations are appended to it until
+    /// [`FunctionBuilder::close_block`].
     pub fn open_block(&mut self, inputs: &[(String, Type)]) -> Vec<ValueId> {
         let block = self.function.add_block();
         for (name, ty) in inputs {
@@ -142,13 +144,13 @@ impl FunctionBuilder {
         self.blocks.len() > 1
     }
 
-    /// Whether operations of the innermost block can use a value.
+    /// Whether operations in the innermost block can use a value.
     pub fn is_in_scope(&self, value: ValueId) -> bool {
         self.blocks.contains(&self.block_of(value))
     }
 
-    /// Whether a value is the result of an operation of the innermost block other than a constant. Such a value can
-    /// be an output of the block; any other needs a copy.
+    /// Whether a value is the result of a non-constant operation in the innermost block. Such a value can be
+    /// an output of the block; other values need a copy.
     pub fn is_computed_here(&self, value: ValueId) -> bool {
         matches!(self.function.value(value).definition, Definition::Output(..))
             && self.block_of(value) == self.block()
@@ -163,8 +165,8 @@ impl FunctionBuilder {
         }
     }
 
-    /// Adds a constant. It stands in the body, where every block can use it: the operation that will hold the
-    /// innermost block is appended after it.
+    /// Adds a constant to the body, so that every block can use it. The operation that will own the innermost
+    /// block is appended after the constant.
     pub fn constant(&mut self, name: &str, constant: Constant) -> ValueId {
         let outcomes = vec![InferredValue::of_constant(&constant)];
         let op = self.insert(self.function.body, Op::constant(constant), outcomes, name);
@@ -176,7 +178,7 @@ impl FunctionBuilder {
         self.analysis.infer_op(&self.function, op)
     }
 
-    /// Adds the constants that an operation gives, if they can be computed now.
+    /// Folds an operation and adds the resulting constants if its operands are constant.
     pub fn fold(
         &mut self,
         op: &Op,
@@ -188,7 +190,7 @@ impl FunctionBuilder {
         Ok(constants.map(|constants| constants.into_iter().map(add).collect()))
     }
 
-    /// Appends an operation, or adds the constants that it gives.
+    /// Appends an operation, or adds the resulting constants if it can be folded.
     pub fn append(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<InferError>> {
         let outcomes = self.infer(&op)?;
         match self.fold(&op, &outcomes, name).map_err(|refusal| vec![refusal])? {
@@ -197,13 +199,13 @@ impl FunctionBuilder {
         }
     }
 
-    /// Appends an operation even if its results can be computed now.
+    /// Appends an operation without folding it.
     pub fn append_unfolded(&mut self, op: Op, name: &str) -> Result<Vec<ValueId>, Vec<InferError>> {
         let outcomes = self.infer(&op)?;
         Ok(self.append_inferred(op, outcomes, name))
     }
 
-    /// Appends an operation with results that are known already.
+    /// Appends an operation whose results were already inferred.
     pub fn append_inferred(
         &mut self,
         op: Op,

@@ -13,16 +13,17 @@
 //! assert!(verify::verify(&model).is_ok());
 //! ```
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
 //! | [`ops`] | the op table: one declaration for each definition of each operation |
-//! | [`limits`] | how much of anything a file may hold |
-//! | [`model`] | programs with what callers are told about them |
+//! | [`limits`] | limits on the contents of files |
+//! | [`model`] | programs with the description that callers see |
 //! | [`builder`] | functions built operation by operation |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
-//! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
+//! | [`verify`] | diagnostics for everything that Core ML would reject, and the proof of validity that
+//! writers require |
 
 pub mod builder;
 pub mod infer;

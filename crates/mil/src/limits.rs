@@ -1,70 +1,71 @@
-//! What readers of packages refuse as too much.
+//! Limits that readers of packages enforce.
 //!
-//! Each limit is far above what converters write and Core ML takes, and low enough that no file makes
-//! a reader use memory or time out of proportion to its size.
+//! Each limit is far above what converters write and Core ML accepts. It is low enough that no file makes a
+//! reader use memory or time out of proportion to the file's size.
 
-/// Bytes of a model file: what protobuf itself allows in one message.
+/// Maximum size of a model file in bytes: the limit of protobuf for one message.
 pub const MODEL_BYTES: u64 = i32::MAX as u64;
 
-/// Messages inside messages; protobuf's own readers stop at the same depth.
+/// Maximum nesting depth of messages. Protobuf's own readers have the same limit.
 pub const MESSAGE_DEPTH: u32 = 100;
 
-/// Blocks inside blocks. Each takes two messages, so [`MESSAGE_DEPTH`] leaves room for a few more.
+/// Maximum nesting depth of blocks. Each block needs two messages, so [`MESSAGE_DEPTH`] leaves room for a few
+/// more.
 pub const BLOCK_DEPTH: u32 = 40;
 
-/// Types inside types, and values inside values.
+/// Maximum nesting depth of types and of values.
 pub const TYPE_DEPTH: u32 = 16;
 
-/// Dimensions of a tensor. Core ML takes 5 in general; tables of palettized weights have more.
+/// Maximum rank of a tensor. Core ML supports rank 5 in general; lookup tables of palettized weights have a
+/// higher rank.
 pub const RANK: usize = 32;
 
-/// Functions of a program.
+/// Maximum number of functions in a program.
 pub const FUNCTIONS: usize = 4096;
 
-/// Stages of a pipeline.
+/// Maximum number of stages in a pipeline.
 pub const PIPELINE_STAGES: usize = 256;
 
-/// Operations of a program, all functions and blocks together.
+/// Maximum number of operations in a program, in all functions and blocks together.
 pub const OPS: usize = 1 << 20;
 
-/// Values of a program, all functions and blocks together.
+/// Maximum number of values in a program, in all functions and blocks together.
 pub const VALUES: usize = 1 << 22;
 
-/// Blocks of a program.
+/// Maximum number of blocks in a program.
 pub const BLOCKS: usize = 1 << 18;
 
-/// Arguments, attributes or entries of one holder.
+/// Maximum number of arguments, attributes or entries in one message.
 pub const ENTRIES: usize = 1 << 16;
 
-/// Bytes of a name.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 1 << 16;
 
-/// A model may take this much memory for each of its bytes, and [`MEMORY_FLOOR`] besides. Real models
-/// take about 4 times their size.
+/// Memory that a model may use for each byte of its file, in addition to [`MEMORY_FLOOR`]. Real models need
+/// about 4 times the size of the file.
 pub const MEMORY_FACTOR: u64 = 32;
 
-/// Bytes of memory that any model may take.
+/// Memory in bytes that any model may use.
 pub const MEMORY_FLOOR: u64 = 1 << 24;
 
-/// Bytes of `Manifest.json`.
+/// Maximum size of `Manifest.json` in bytes.
 pub const MANIFEST_BYTES: u64 = 1 << 20;
 
-/// Entries of `Manifest.json`.
+/// Maximum number of entries in `Manifest.json`.
 pub const MANIFEST_ITEMS: usize = 1024;
 
-/// Files and directories of a package.
+/// Maximum number of files and directories in a package.
 pub const PACKAGE_ENTRIES: usize = 4096;
 
-/// Directories inside directories of a package.
+/// Maximum nesting depth of directories in a package.
 pub const PACKAGE_DEPTH: usize = 16;
 
-/// Weight files of a program. Each stays open while the program is in memory.
+/// Maximum number of weight files of a program. Each file stays open while the program is in memory.
 pub const WEIGHT_FILES: usize = 128;
 
-/// Files that a program does not refer to are read into memory up to this size each, and mapped
-/// beyond.
+/// Size up to which a file that the program does not refer to is read into memory. Larger files are mapped.
 pub const SMALL_FILE_BYTES: u64 = 1 << 16;
 
-/// Files beyond [`SMALL_FILE_BYTES`] that a program does not refer to. Each stays open while the model
-/// is in memory.
+/// Maximum number of files above [`SMALL_FILE_BYTES`] that the program does not refer to. Each file stays
+/// open while the model is in memory.
 pub const LARGE_EXTRA_FILES: usize = 128;

@@ -1,12 +1,12 @@
-//! Models: a program, and what callers are told about it.
+//! Models: a program with the description that callers see.
 //!
-//! Packages and compiled models both hold a [`Model`]; `package` reads and writes it as
-//! `.mlpackage`. The description says in terms of features (images, arrays, class labels) what the
-//! program's functions take and give in terms of tensors.
+//! Packages and compiled models both contain a [`Model`]; `package` reads and writes it as `.mlpackage`. The
+//! description declares the inputs and outputs of the program's functions as features (images, arrays, class
+//! labels), while the program declares them as tensors.
 //!
-//! A description has one of two forms. With one function, inputs and outputs stand in
-//! [`ModelDescription`] itself; with several, in [`ModelDescription::functions`]. Use
-//! [`Model::signature`] rather than either.
+//! A description has one of two forms. With one function, inputs and outputs are in [`ModelDescription`]
+//! itself; with several functions, they are in [`ModelDescription::functions`]. Use [`Model::signature`],
+//! which handles both forms.
 
 mod describe;
 mod feature;
@@ -25,21 +25,21 @@ use crate::ir::{Program, UnknownFields};
 /// A model whose body is an ML Program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
-    /// The version of the format, 9 for iOS 18 for instance.
+    /// The version of the format, for instance 9 for iOS 18.
     pub specification_version: i32,
-    /// Whether it can be trained on the device; no ML Program can, but the field exists.
+    /// Whether the model can be trained on the device. No ML Program can, but the format has the field.
     pub is_updatable: bool,
-    /// What callers are told.
+    /// The description that callers see.
     pub description: ModelDescription,
-    /// What is run.
+    /// The program that is run.
     pub program: Program,
-    /// What else the package holds.
+    /// Other contents of the package.
     pub extra: Extra,
-    /// What the model file holds that this crate does not know.
+    /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// What callers of a model are told.
+/// Description of a model for its callers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelDescription {
     /// The inputs of the only function; empty if [`ModelDescription::functions`] is used.
@@ -48,58 +48,57 @@ pub struct ModelDescription {
     pub outputs: Vec<FeatureDescription>,
     /// The states of the only function.
     pub states: Vec<FeatureDescription>,
-    /// The output of a classifier that holds the label; empty for other models.
+    /// Name of the output with a classifier's label; empty for other models.
     pub predicted_feature_name: String,
-    /// The output of a classifier that holds the probabilities; empty for other models.
+    /// Name of the output with a classifier's probabilities; empty for other models.
     pub predicted_probabilities_name: String,
-    /// The functions of a model with several.
+    /// Descriptions of the functions; empty for a model with one function.
     pub functions: Vec<FunctionDescription>,
-    /// The function that is run when the caller names none; empty for a model with one.
+    /// The function that runs by default; empty for a model with one function.
     pub default_function: String,
-    /// Notes for people.
+    /// Author, license and other notes.
     pub metadata: Option<Metadata>,
-    /// What the model file holds that this crate does not know.
+    /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// What callers are told about one function of several.
+/// Description of one function of a multifunction model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FunctionDescription {
-    /// The function of the program.
+    /// Name of the function in the program.
     pub name: String,
-    /// What it takes.
+    /// The inputs.
     pub inputs: Vec<FeatureDescription>,
-    /// What it gives.
+    /// The outputs.
     pub outputs: Vec<FeatureDescription>,
-    /// What it keeps between predictions.
+    /// The states, which persist between predictions.
     pub states: Vec<FeatureDescription>,
-    /// The output of a classifier that holds the label; empty for other functions.
+    /// Name of the output with a classifier's label; empty for other functions.
     pub predicted_feature_name: String,
-    /// The output of a classifier that holds the probabilities; empty for other functions.
+    /// Name of the output with a classifier's probabilities; empty for other functions.
     pub predicted_probabilities_name: String,
-    /// What the model file holds that this crate does not know.
+    /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// Notes for people.
+/// Notes about a model for its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// What the model does.
+    /// Short description of the model's purpose.
     pub short_description: String,
-    /// The model's version, in its author's counting.
+    /// The author's version number of the model.
     pub version: String,
-    /// Who made it.
+    /// The author.
     pub author: String,
-    /// Under which terms it may be used.
+    /// The license.
     pub license: String,
-    /// Notes under names of their own, `com.github.apple.coremltools.version` for instance, sorted
-    /// by name.
+    /// User-defined entries such as `com.github.apple.coremltools.version`, sorted by name.
     pub user_defined: Vec<(String, String)>,
-    /// What the model file holds that this crate does not know.
+    /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// What a package holds beside the model and its weights, kept as it was found.
+/// Contents of a package other than the model and its weights, preserved unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
     /// Files that the program does not refer to, sorted by path.
@@ -126,34 +125,34 @@ pub struct ManifestItem {
     pub path: String,
     /// A short name.
     pub name: String,
-    /// Who made the item, in the form of a reversed domain name.
+    /// Creator of the item, as a reversed domain name.
     pub author: String,
-    /// What the item is.
+    /// Description of the item.
     pub description: String,
 }
 
-/// What a function takes and gives, whichever form the description has.
+/// Inputs, outputs and states of a function, independent of the form of the description.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Signature<'m> {
-    /// The function of the program.
+    /// Name of the function in the program.
     pub name: &'m str,
-    /// What it takes.
+    /// The inputs.
     pub inputs: &'m [FeatureDescription],
-    /// What it gives.
+    /// The outputs.
     pub outputs: &'m [FeatureDescription],
-    /// What it keeps between predictions.
+    /// The states, which persist between predictions.
     pub states: &'m [FeatureDescription],
-    /// The output of a classifier that holds the label.
+    /// Name of the output with a classifier's label.
     pub predicted_feature_name: Option<&'m str>,
-    /// The output of a classifier that holds the probabilities.
+    /// Name of the output with a classifier's probabilities.
     pub predicted_probabilities_name: Option<&'m str>,
 }
 
-/// The function that a description without functions describes, if the program has several.
+/// The function that a description without functions refers to if the program has several functions.
 const MAIN_FUNCTION: &str = "main";
 
 impl Model {
-    /// The function that is run when the caller names none.
+    /// Name of the function that runs by default.
     pub fn default_function_name(&self) -> &str {
         if !self.description.default_function.is_empty() {
             return &self.description.default_function;
@@ -164,7 +163,7 @@ impl Model {
         }
     }
 
-    /// What the function of that name takes and gives; none if the description does not tell.
+    /// Inputs, outputs and states of a function; `None` if the description has no such function.
     pub fn signature(&self, function: &str) -> Option<Signature<'_>> {
         if self.description.functions.is_empty() {
             let name = self.default_function_name();
@@ -174,7 +173,7 @@ impl Model {
         found.map(FunctionDescription::signature)
     }
 
-    /// What each described function takes and gives, in the order of the description.
+    /// Inputs, outputs and states of each described function, in the order of the description.
     pub fn signatures(&self) -> Vec<Signature<'_>> {
         if self.description.functions.is_empty() {
             return vec![self.description.own_signature(self.default_function_name())];
@@ -184,7 +183,8 @@ impl Model {
 }
 
 impl ModelDescription {
-    /// The inputs, outputs and states that stand in the description itself, as a function's of this name.
+    /// The inputs, outputs and states in the description itself, as the signature of a function with this
+    /// name.
     pub fn own_signature<'m>(&'m self, name: &'m str) -> Signature<'m> {
         Signature {
             name,
@@ -211,30 +211,30 @@ impl FunctionDescription {
 }
 
 impl Signature<'_> {
-    /// The input of that name.
+    /// Returns the input with this name.
     pub fn input(&self, name: &str) -> Option<&FeatureDescription> {
         self.inputs.iter().find(|feature| feature.name == name)
     }
 
-    /// The output of that name.
+    /// Returns the output with this name.
     pub fn output(&self, name: &str) -> Option<&FeatureDescription> {
         self.outputs.iter().find(|feature| feature.name == name)
     }
 
-    /// The state of that name.
+    /// Returns the state with this name.
     pub fn state(&self, name: &str) -> Option<&FeatureDescription> {
         self.states.iter().find(|feature| feature.name == name)
     }
 }
 
 impl Metadata {
-    /// The note under a name.
+    /// Returns the user-defined entry with this name.
     pub fn user_defined(&self, name: &str) -> Option<&str> {
         let found = self.user_defined.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Sets the note under a name.
+    /// Sets a user-defined entry.
     pub fn set_user_defined(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
         match self.user_defined.binary_search_by(|(key, _)| key.cmp(&name)) {

@@ -1,9 +1,9 @@
-//! Models made of text alone.
+//! Models derived from MIL text.
 
 use coremill_mil::model::{self, Model};
 use coremill_mil::text::{self, NoWeights, PrintOptions};
 
-/// The model of a program, after checking that its text with the shapes attached is the one given.
+/// Describes a program, and checks that its text with the attached shapes equals the input.
 fn described(text: &str) -> Model {
     let program =
         text::parse(text, &NoWeights).unwrap_or_else(|error| panic!("{}", error.render("")));
@@ -23,7 +23,7 @@ fn refused(text: &str) -> String {
     format!("{}; {}", error, error.hint().expect("there is a hint"))
 }
 
-/// The features, one a line.
+/// Formats the features, one per line.
 fn shown(features: &[model::FeatureDescription]) -> Vec<String> {
     let show = |feature: &model::FeatureDescription| {
         let ty = match &feature.ty {
@@ -82,7 +82,7 @@ fn ranges_come_from_the_attribute() {
 
 #[test]
 fn enumerated_shapes_belong_together() {
-    // The keys are this crate's; Apple's are others and are read all the same.
+    // Apple's compiler writes other keys, but they are read as well.
     let model = described(
         r#"program(1.3)
 {

@@ -1,9 +1,10 @@
-//! Type inference against coremltools.
+//! Compares type inference with coremltools.
 //!
-//! `oracle/inference` generates small programs of one operation each and records in `inference/*.json` what
-//! coremltools infers for them, or that it refuses. Here the same programs are built and must give the
-//! same: element types, dimensions (symbolic ones by value, at three assignments of the symbols), known
-//! elements, refusals. Where coremltools is wrong the instance says why and what is right instead.
+//! `oracle/inference` generates small programs with one operation each and records in `inference/*.json` the
+//! types that coremltools infers, or that it rejects the program. This test builds the same programs and
+//! compares element types, dimensions (symbolic ones by value, at three assignments of the symbols), known
+//! elements, and rejections. If coremltools is wrong, the instance contains the reason and the correct
+//! result.
 //!
 //! `cargo test -p coremill-mil --test inference -- --nocapture` prints the counts.
 
@@ -26,21 +27,20 @@ use coremill_mil::ir::{Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
 use serde_json::Value as Json;
 
-/// Definitions that hold in no program of coremltools, with the reason.
+/// Definitions that no coremltools program contains, with the reason.
 const NEVER_JUDGED: &[(&str, &str)] = &[
     ("_const_symbolic", "coremltools' own tests use it; no file can hold it"),
     ("conv_quantized", "of the neural network format; ML Programs never had it"),
 ];
 
-/// Operations on whose elements no type can depend in a program that makes sense, so that inference does
-/// not compute them.
+/// Operations whose elements no type depends on in a realistic program. Inference does not compute them.
 const NOT_FOLDED: &[&str] = &["l2_norm", "layer_norm", "prelu", "softmax", "softplus_parametric"];
 
-/// What each definition must show at least.
+/// Minimum number of accepted signatures for each definition.
 const ACCEPTED_SIGNATURES: usize = 3;
 const REFUSED_INSTANCES: usize = 2;
 
-/// How many outputs an operation may have that a refused instance is tried with.
+/// Maximum number of outputs with which a rejected instance is tried.
 const MAX_OUTPUTS: usize = 16;
 
 struct Family {
@@ -120,8 +120,8 @@ fn every_operation_is_judged() {
     }
 }
 
-/// What is inferred for open dimensions must hold for every extent that they can have: with the
-/// symbols of an instance replaced by numbers, inference must give what the expressions come to.
+/// Results for unknown dimensions must hold for every size. If the symbols of an instance are replaced by
+/// numbers, inference must return the values of the expressions.
 #[test]
 fn open_dimensions_agree_with_fixed_ones() {
     let mut failures = Vec::new();
@@ -135,7 +135,7 @@ fn open_dimensions_agree_with_fixed_ones() {
             };
             let Ok((fixed, fixed_function, fixed_op)) = analyzed(&fixed_instance, outputs.len())
             else {
-                // Open dimensions may turn out not to fit.
+                // Unknown dimensions may be incompatible once they are fixed.
                 refused += 1;
                 continue;
             };
@@ -155,7 +155,7 @@ fn open_dimensions_agree_with_fixed_ones() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Whether our inference gives what is expected.
+/// Compares our inference with the expected result.
 fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
     if let Some(outputs) = expected.get("outputs") {
         let outputs = outputs.as_array().expect("a list");
@@ -167,7 +167,7 @@ fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
         }
         return Ok(());
     }
-    // Refused whatever the number of outputs, not for naming the wrong number of them.
+    // It must be rejected for every number of outputs, not because the number is wrong.
     let accepted = (0..MAX_OUTPUTS).find(|&count| analyzed(instance, count).is_ok());
     match accepted {
         None => Ok(()),
@@ -179,7 +179,7 @@ fn judge(instance: &Json, expected: &Json) -> Result<(), String> {
     }
 }
 
-/// The instance's program with what inference finds out; an error if it refuses.
+/// The instance's program with its inference results; an error if it is rejected.
 fn analyzed(instance: &Json, outputs: usize) -> Result<(Analysis, Function, OpId), String> {
     let (function, op) = build::function(instance, outputs);
     let (analysis, problems) = analyze(&function);
@@ -194,7 +194,7 @@ fn analyzed(instance: &Json, outputs: usize) -> Result<(Analysis, Function, OpId
     }
 }
 
-/// The definitions of which a file shows too little, or which it wrongly excuses.
+/// Definitions with too few instances in a file, or with an unnecessary exception.
 fn thin_rows(family: &Family, shown: &BTreeMap<(String, String), Row>) -> Vec<String> {
     let mut failures = Vec::new();
     for (definition, row) in shown {
@@ -214,7 +214,7 @@ fn thin_rows(family: &Family, shown: &BTreeMap<(String, String), Row>) -> Vec<St
     failures
 }
 
-/// What an accepted instance shows: element type, rank and openness of each operand.
+/// Signature of an accepted instance: element type, rank and dynamic dimensions of each operand.
 fn signature(instance: &Json) -> String {
     fn of(operand: &Json) -> String {
         if let Some(values) = operand.get("values") {

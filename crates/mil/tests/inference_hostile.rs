@@ -1,5 +1,5 @@
-//! Inference of programs that nobody in their right mind would write: it may refuse them, but it neither
-//! panics nor takes long nor fills memory, whatever the shapes and constants.
+//! Type inference on hostile programs. Inference may reject them, but must not panic, take long, or use much
+//! memory, for any shapes and constants.
 
 #[path = "support/random.rs"]
 mod random;
@@ -13,7 +13,7 @@ use coremill_tensor::DType;
 
 use self::random::Draw;
 
-/// Programs of each operation in each opset.
+/// Number of programs for each operation in each opset.
 const ROUNDS: usize = 60;
 
 const EXTENTS: [u64; 12] = [0, 1, 1, 2, 3, 4, 5, 16, 1 << 31, 1 << 40, i64::MAX as u64, u64::MAX];
@@ -63,12 +63,11 @@ fn no_program_makes_inference_panic() {
             }
         }
     }
-    // Programs that are refused at once would show nothing.
+    // The test is useful only if enough programs are accepted.
     assert!(accepted > 1000, "{accepted}");
 }
 
-/// Loops in loops whose bodies change every dimension: finding out takes no more than a few walks of
-/// each level.
+/// Nested loops whose bodies change every dimension are walked only a few times per level.
 #[test]
 fn nested_loops_do_not_multiply() {
     let mut function = Function::new("main", Opset::Ios18);
@@ -112,7 +111,7 @@ fn program(kind: OpKind, opset: Opset, draw: &mut Draw) -> Function {
     let mut op = Op::new(kind);
     let row = kind.rows().last().expect("a definition");
     let row = kind.row(opset).unwrap_or(row);
-    // Operands of one rank make more sense than any.
+    // Operands with a common rank are more often valid.
     let rank = draw.below(7);
     for parameter in row.parameters {
         if !parameter.required && draw.below(3) == 0 {
@@ -178,7 +177,7 @@ fn binding(
         }
         Accepts::State => Type::State(Box::new(Type::Tensor(tensor(dtype, rank, draw)))),
         _ if parameter.constant || dtype == DType::String || draw.below(3) == 0 => {
-            // Settings are scalars and vectors; weights have the rank of what they weigh.
+            // Parameters are scalars and vectors; weights have the rank of their operand.
             let rank = match draw.below(4) {
                 _ if dtype == DType::String => draw.below(8) / 7,
                 0 => rank,
@@ -194,7 +193,7 @@ fn binding(
 
 fn tensor(dtype: DType, rank: usize, draw: &mut Draw) -> TensorType {
     let rank = if draw.below(8) == 0 { draw.below(8) } else { rank };
-    // Half of the tensors are small, so that some programs stand.
+    // Half of the tensors are small, so that some programs are valid.
     let known = if draw.below(2) == 0 { &EXTENTS[1..7] } else { &EXTENTS[..] };
     let mut dim = || match draw.below(8) {
         0 => Dim::Unknown,
@@ -218,7 +217,7 @@ fn constant(dtype: DType, rank: usize, draw: &mut Draw) -> Constant {
         let shape: Vec<u64> = (0..rank).map(|_| draw.of(&EXTENTS)).collect();
         let data = match draw.below(3) {
             0 => ConstantData::Weight(Weight { data: None, place: None }),
-            // Lying about how many elements there are.
+            // The number of elements does not match the shape.
             _ => return Constant::bytes(dtype, &shape, vec![0xa5; draw.below(40)]),
         };
         return Constant { ty: Type::tensor(dtype, &shape), data };

@@ -1,11 +1,12 @@
-//! Shapes through chains of operations: what inference knows beyond coremltools, and constants that an
-//! attacker would choose. What coremltools knows is judged in `inference.rs`.
+//! Shapes through chains of operations, beyond coremltools' inference, and hostile constants. `inference.rs`
+//! compares with coremltools.
 
 use coremill_mil::infer::{MAX_KEPT, MAX_RANK, Scalar, analyze};
 use coremill_mil::ir::Program;
 use coremill_mil::text::{self, NoWeights};
 
-/// A program whose main function has these inputs and operations, one a line; the last gives its output.
+/// Parses a program whose main function has these inputs and operations, one per line. The output is the
+/// output of the last operation.
 fn program(opset: &str, inputs: &str, body: &str) -> Program {
     let operations: String = body.lines().map(|line| format!("{line};\n")).collect();
     let last = body.lines().last().expect("an operation");
@@ -17,7 +18,7 @@ fn program(opset: &str, inputs: &str, body: &str) -> Program {
     text::parse(&text, &NoWeights).unwrap_or_else(|error| panic!("{}\n{text}", error.render("")))
 }
 
-/// The type of what the last operation gives, and the known elements; or the first refusal.
+/// The type and the known elements of the last operation's output, or the first error.
 fn inferred(opset: &str, inputs: &str, body: &str) -> String {
     let program = program(opset, inputs, body);
     let function = &program.functions[0];

@@ -1,9 +1,9 @@
 //! Every file of `tests/text` is a test.
 //!
-//! A file holds a program, or a text that is none. What must come of it stands at its end, in comments
-//! under a line `// prints` (the text that printing it again gives) or `// fails` (the rendered error);
-//! a file without either must be printed just as it is, comments at its beginning aside. Whatever parses must parse to the same program
-//! again after it is printed in either dialect. `BLESS=1 cargo test --test text` writes the ends anew.
+//! A file contains MIL text, valid or not. The expected result follows at the end in comments, under a line
+//! `// prints` (the printed program) or `// fails` (the rendered error). A file with neither must be printed
+//! unchanged, except for comments at its beginning. A program must be unchanged after it is printed and
+//! parsed, in both dialects. `BLESS=1 cargo test --test text` updates the expected results.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn files() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// What stands at the end of a file.
+/// The expected result at the end of a file.
 fn outcome(name: &str, source: &str) -> String {
     let program = match text::parse(source, &NoWeights) {
         Ok(program) => program,
@@ -111,7 +111,7 @@ fn hostile_texts_are_refused_quickly() {
     let many = "x();".repeat((1 << 20) + 1);
     let error = parse(&format!("program(1.3){{func f<ios15>() {{ {many}"));
     assert_eq!(error.message(), "the program has more than 1048576 operations");
-    // Deep in the text, and much of it on the one line.
+    // The error is near the end of one long line.
     let mut long = String::from("program(1.3)[a = tensor<int32, [4000000]>([1");
     long.push_str(&", 1".repeat(3_999_998));
     let error = parse(&format!("{long}])]"));
@@ -129,7 +129,7 @@ fn every_cut_and_every_changed_byte_of_a_program_is_no_panic() {
             let _ = text::parse(&text[..end], &NoWeights);
         }
         let mut bytes = text.into_bytes();
-        // A prime step keeps the time short and still visits every kind of place.
+        // A prime step keeps the test short but visits all kinds of positions.
         for at in (0..bytes.len()).step_by(7) {
             for replacement in *b"([{<)]}>,;=?`\"\\-1a \n" {
                 let original = std::mem::replace(&mut bytes[at], replacement);

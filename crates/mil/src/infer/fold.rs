@@ -1,9 +1,9 @@
 //! Arithmetic on known elements.
 //!
-//! Integers wrap around as they do in the element type; floats are computed in double precision and
-//! rounded to it. Integers that are expressions stay expressions as far as [`Expr`] can follow. An
-//! fp32 element may be an expression too: programs scale dimensions in floats, and fp32 holds every
-//! dimension that memory can.
+//! Integers wrap around in their element type. Floats are computed in double precision and rounded to the
+//! element type. Symbolic integers stay symbolic as long as [`Expr`] supports the operation. An fp32 element
+//! may be symbolic too: programs scale dimensions in floats, and fp32 represents every realistic dimension
+//! exactly.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use coremill_tensor::DType;
 use super::folded::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar, round_to};
 use crate::ir::Expr;
 
-/// The elements, each mapped; none if nothing would be known of any.
+/// Maps the elements; `None` if no element of the result would be known.
 pub(crate) fn map(
     x: &KnownElements,
     dtype: DType,
@@ -25,8 +25,8 @@ pub(crate) fn map(
     })
 }
 
-/// Pairs of elements, broadcast to a shape to which both do; none if it is too large, or if nothing
-/// would be known of any.
+/// Combines pairs of elements of two tensors, broadcast to `shape`. Returns `None` if the shape is too large,
+/// or if no element of the result would be known.
 pub(crate) fn zip(
     x: &KnownElements,
     y: &KnownElements,
@@ -39,8 +39,7 @@ pub(crate) fn zip(
     known(KnownElements { dtype, shape: shape.to_vec(), elements })
 }
 
-/// The elements repeated as broadcasting to the shape does; none if the shape is too large, or if the
-/// elements do not broadcast to it.
+/// Broadcasts the elements to a shape; `None` if the shape is too large or not compatible.
 pub(crate) fn expand(x: &KnownElements, shape: &[u64]) -> Option<KnownElements> {
     let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
     if count > MAX_FOLDED_ELEMENTS {
@@ -52,7 +51,7 @@ pub(crate) fn expand(x: &KnownElements, shape: &[u64]) -> Option<KnownElements> 
         return None;
     }
     let element = |mut index: u64| {
-        // From the last axis to the first; axes of extent 1 do not move.
+        // Go from the last axis to the first; axes of size 1 are broadcast.
         let (mut source, mut stride) = (0, 1);
         for (axis, &extent) in shape.iter().enumerate().rev() {
             let position = index % extent;
@@ -73,12 +72,12 @@ fn known(folded: KnownElements) -> Option<KnownElements> {
     (!unknown || folded.elements.is_empty()).then_some(folded)
 }
 
-/// A float of an element type.
+/// A float rounded to an element type.
 pub(crate) fn float(dtype: DType, value: f64) -> Scalar {
     Scalar::Float(round_to(dtype, value))
 }
 
-/// An integer of an element type, wrapped around if it does not fit.
+/// An integer in an element type, wrapped around on overflow.
 pub(crate) fn integer(dtype: DType, value: Option<i64>) -> Scalar {
     let (Some(value), Some(bits)) = (value, dtype.bits()) else { return Scalar::Unknown };
     if bits >= 64 {
@@ -89,8 +88,8 @@ pub(crate) fn integer(dtype: DType, value: Option<i64>) -> Scalar {
     Scalar::Int(if negative { low - (1 << bits) } else { low })
 }
 
-/// A float as an integer of an element type, its fraction cut off. What one that does not fit becomes
-/// is up to the machine.
+/// A float converted to an integer type by truncation. The result is unknown if the value does not fit,
+/// because it depends on the machine.
 pub(crate) fn truncated(dtype: DType, value: f64) -> Scalar {
     let whole = value.trunc();
     let fits = dtype.integer_range().is_some_and(|(low, high)| {
@@ -99,7 +98,7 @@ pub(crate) fn truncated(dtype: DType, value: f64) -> Scalar {
     if fits { Scalar::Int(whole as i64) } else { Scalar::Unknown }
 }
 
-/// The element for an expression in an element type.
+/// Converts an expression to an element.
 pub(crate) fn expression(dtype: DType, expr: Option<Expr>) -> Scalar {
     match Scalar::from_expr(expr) {
         Scalar::Int(value) if dtype.is_float() => float(dtype, value as f64),
@@ -108,7 +107,7 @@ pub(crate) fn expression(dtype: DType, expr: Option<Expr>) -> Scalar {
     }
 }
 
-/// The element as an expression, where its type holds expressions exactly.
+/// Converts an element to an expression if the element type represents it exactly.
 pub(crate) fn as_expr(dtype: DType, element: &Scalar) -> Option<Expr> {
     match element {
         Scalar::Float(value) if dtype == DType::Fp32 && value.fract() == 0.0 => {
@@ -120,7 +119,7 @@ pub(crate) fn as_expr(dtype: DType, element: &Scalar) -> Option<Expr> {
     }
 }
 
-/// How two elements compare, where that can be told.
+/// Compares two elements; `None` if the order is unknown.
 pub(crate) fn compare(dtype: DType, left: &Scalar, right: &Scalar) -> Option<Ordering> {
     match (left, right) {
         (Scalar::Float(left), Scalar::Float(right)) => left.partial_cmp(right),
@@ -131,7 +130,7 @@ pub(crate) fn compare(dtype: DType, left: &Scalar, right: &Scalar) -> Option<Ord
     }
 }
 
-/// The element in another type, as `cast` makes it.
+/// Converts an element to another type, as `cast` does.
 pub(crate) fn cast(element: &Scalar, to: DType) -> Scalar {
     let target = |value: i64| match to {
         DType::Bool => Scalar::Bool(value != 0),

@@ -5,15 +5,15 @@ use half::{bf16, f16};
 
 use crate::ir::{Constant, ConstantData, Dim, Expr};
 
-/// The elements of a small tensor as far as inference knows them.
+/// Elements of a small tensor, as far as inference knows them.
 ///
-/// Shapes, axes, pads and scales are computed by programs themselves, from constants and from the
-/// dimensions of inputs; the types of later operations depend on them.
+/// Programs compute shapes, axes, pads and scales from constants and from the dimensions of inputs. The types
+/// of later operations depend on these values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownElements {
     /// The element type.
     pub dtype: DType,
-    /// The shape; its product is the number of elements.
+    /// The shape; the product of the dimensions is the number of elements.
     pub shape: Vec<u64>,
     /// The elements in row-major order.
     pub elements: Vec<Scalar>,
@@ -30,17 +30,18 @@ pub enum Scalar {
     Float(f64),
     /// A string.
     Text(Arc<str>),
-    /// An integer that is an expression of unknown dimensions, never a constant one.
+    /// An integer that is a non-constant expression of unknown dimensions.
     Symbolic(Expr),
-    /// Nothing is known.
+    /// An unknown element.
     Unknown,
 }
 
-/// Tensors with more elements are not folded: no type depends on one, and a hostile program could
-/// otherwise make inference compute for ever.
+/// Maximum number of elements of a folded tensor. No type depends on larger tensors, and a hostile program
+/// could otherwise make inference run forever.
 pub const MAX_FOLDED_ELEMENTS: u64 = 4096;
 
-/// Constants of more floats are not looked into: these are weights, and models have thousands of them.
+/// Maximum number of elements of a folded float constant. Larger float constants are weights, of which models
+/// have thousands.
 const MAX_FOLDED_FLOATS: u64 = 64;
 
 impl KnownElements {
@@ -54,14 +55,15 @@ impl KnownElements {
         KnownElements { dtype, shape: vec![elements.len() as u64], elements }
     }
 
-    /// A tensor; none if the shape does not hold just these elements, or too many.
+    /// Returns a tensor; `None` if the shape does not match the number of elements, or if there are too many
+    /// elements.
     pub fn new(dtype: DType, shape: Vec<u64>, elements: Vec<Scalar>) -> Option<KnownElements> {
         let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
         let fits = count == elements.len() as u64 && count <= MAX_FOLDED_ELEMENTS;
         fits.then_some(KnownElements { dtype, shape, elements })
     }
 
-    /// The elements of a constant tensor, if it is small and its bytes are at hand.
+    /// The elements of a small constant tensor; `None` if its bytes were not read.
     pub fn from_constant(constant: &Constant) -> Option<KnownElements> {
         let tensor = constant.tensor_type()?;
         let shape = tensor.known_shape()?;
@@ -81,7 +83,7 @@ impl KnownElements {
         KnownElements::new(tensor.dtype, shape, elements)
     }
 
-    /// The constant with these elements, if every one is known.
+    /// The constant with these elements, if all of them are known.
     pub fn to_constant(&self) -> Option<Constant> {
         if self.dtype == DType::String {
             let text = |element: &Scalar| match element {
@@ -96,7 +98,7 @@ impl KnownElements {
         Some(Constant::bytes(self.dtype, &self.shape, Buffer::from(bytes)))
     }
 
-    /// The only element of a scalar or of a tensor with one element.
+    /// The element of a tensor with exactly one element.
     pub fn only(&self) -> Option<&Scalar> {
         match self.elements.as_slice() {
             [element] => Some(element),
@@ -109,14 +111,14 @@ impl KnownElements {
         self.elements.iter().map(Scalar::int).collect()
     }
 
-    /// The elements as expressions; unknown ones are none.
+    /// The elements as expressions; `None` for unknown elements.
     pub fn exprs(&self) -> Vec<Option<Expr>> {
         self.elements.iter().map(Scalar::expr).collect()
     }
 }
 
 impl Scalar {
-    /// The element for an expression: an integer if it is constant.
+    /// Converts an expression to an element; a constant expression becomes an integer.
     pub fn from_expr(expr: Option<Expr>) -> Scalar {
         match expr {
             None => Scalar::Unknown,
@@ -127,12 +129,12 @@ impl Scalar {
         }
     }
 
-    /// The element for a dimension.
+    /// Converts a dimension to an element.
     pub fn from_dim(dim: &Dim) -> Scalar {
         Scalar::from_expr(dim.expr())
     }
 
-    /// The integer; a `bool` counts as 0 or 1.
+    /// The value as an integer; a `bool` is 0 or 1.
     pub fn int(&self) -> Option<i64> {
         match self {
             Scalar::Bool(value) => Some(i64::from(*value)),
@@ -141,7 +143,7 @@ impl Scalar {
         }
     }
 
-    /// The integer as an expression.
+    /// The value as an expression, if it is an integer.
     pub fn expr(&self) -> Option<Expr> {
         match self {
             Scalar::Symbolic(expr) => Some(expr.clone()),
@@ -149,7 +151,7 @@ impl Scalar {
         }
     }
 
-    /// The number as a float.
+    /// The value as a float.
     pub fn float(&self) -> Option<f64> {
         match self {
             Scalar::Float(value) => Some(*value),
@@ -157,7 +159,7 @@ impl Scalar {
         }
     }
 
-    /// The `bool`.
+    /// The value of a `bool`.
     pub fn bool(&self) -> Option<bool> {
         match self {
             Scalar::Bool(value) => Some(*value),
@@ -166,7 +168,7 @@ impl Scalar {
     }
 }
 
-/// A float as a float element type would hold it.
+/// Rounds a float to a float element type.
 pub(crate) fn round_to(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::Fp16 => f16::from_f64(value).to_f64(),

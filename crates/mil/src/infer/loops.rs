@@ -1,4 +1,4 @@
-//! What the blocks of a loop take: the types of the loop's variables, as far as its body keeps them.
+//! Types of a loop's block inputs: the types of the loop's variables, as far as the body preserves them.
 
 use std::collections::HashSet;
 
@@ -6,28 +6,29 @@ use super::site::InferredValue;
 use super::{Analysis, Problem};
 use crate::ir::{Dim, Function, Op, Type, ValueId};
 
-/// Loops that are nested deeper take their blocks' declared types as they are: finding out what a body
-/// keeps walks it up to three times, and so the innermost of `n` loops `3^n` times.
+/// Maximum nesting depth of refined loops; deeper loops use the declared types of their blocks. Refinement
+/// walks a body up to three times, and therefore the innermost of `n` loops `3^n` times.
 const MAX_REFINED_LOOPS: usize = 3;
 
-/// The place of a list's length among the axes of its elements.
+/// Axis index that represents the length of a list.
 const LENGTH: usize = usize::MAX;
 
-/// What a loop does with the dimensions of its variables.
+/// Dimensions of loop variables that the body preserves.
 #[derive(Default)]
 struct LoopInvariants {
-    /// Dimensions, by variable and axis, that the body changes.
+    /// Dimensions that the body changes, by variable and axis.
     changed: HashSet<(usize, usize)>,
-    /// Whether all may change.
+    /// Whether no dimension is preserved.
     none: bool,
 }
 
 impl Analysis {
     /// Walks the blocks of a `while_loop`.
     ///
-    /// Files declare what the blocks take, but with every open dimension as unknown. So a block is
-    /// first walked as if the loop kept its variables' dimensions; those that the body then changes
-    /// are open in a second walk. Should even that change dimensions, every one is open in a third.
+    /// Files declare the types of block inputs, but every dynamic dimension as unknown. The first walk
+    /// therefore assumes that the loop preserves the dimensions of its variables. Dimensions that the body
+    /// changes are unknown in a second walk. If the second walk still finds changes, all dimensions are
+    /// unknown in a third walk.
     pub(super) fn walk_loop(
         &mut self,
         function: &Function,
@@ -85,7 +86,7 @@ impl Analysis {
         }
     }
 
-    /// The dimensions that the body does not give as it takes them.
+    /// The dimensions that differ between the body's inputs and outputs.
     fn changed_dimensions(
         &self,
         function: &Function,
@@ -104,7 +105,7 @@ impl Analysis {
             };
             let (taken_shape, given_shape) = (shape_of(taken), shape_of(given));
             let pairs = taken_shape.iter().zip(given_shape).enumerate();
-            // A fixed dimension is declared, so that the body has to keep it.
+            // A fixed dimension is part of the declaration, so the body must preserve it.
             let declared = shape_of(&function.value(input).ty);
             for (axis, (taken, given)) in pairs {
                 let open = declared.get(axis).is_none_or(|dim| dim.known().is_none());
@@ -122,7 +123,7 @@ impl Analysis {
     }
 }
 
-/// Whether the body of a loop hands a variable on as it is.
+/// Whether the body of a loop returns a variable unchanged.
 fn is_invariant(function: &Function, op: &Op, index: usize) -> bool {
     let Some(&body) = op.blocks.get(1) else { return false };
     let body = function.block(body);
@@ -132,9 +133,9 @@ fn is_invariant(function: &Function, op: &Op, index: usize) -> bool {
     )
 }
 
-/// The declared type with the dimensions of a variable where it leaves them open and the loop keeps
-/// them. What a list declares for its length is not believed: lists grow, and converters write down
-/// how long a list is at first.
+/// The declared type with the variable's dimensions filled in, if the declaration leaves them unknown and the
+/// loop preserves them. The declared length of a list is ignored: lists grow, and converters declare the
+/// initial length.
 fn refine(declared: &Type, variable: &Type, keeps: &dyn Fn(usize) -> bool) -> Type {
     match (declared, variable) {
         (Type::Tensor(open), Type::Tensor(given)) if open.rank() == given.rank() => {
@@ -154,7 +155,7 @@ fn refine(declared: &Type, variable: &Type, keeps: &dyn Fn(usize) -> bool) -> Ty
     }
 }
 
-/// The dimensions of a tensor or of a list's elements.
+/// The dimensions of a tensor, or of the elements of a list.
 fn shape_of(ty: &Type) -> &[Dim] {
     match ty {
         Type::Tensor(tensor) => &tensor.shape,

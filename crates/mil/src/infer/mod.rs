@@ -1,14 +1,14 @@
-//! Type inference: what every operation gives, from what it takes.
+//! Type inference: computes the types of an operation's outputs from its arguments.
 //!
-//! [`analyze`] walks a function once, in order. Each operation is first checked against its row of the
-//! [op table](crate::ops), then its rule infers the types of its outputs. Rules are plain functions of an
-//! `InferContext`, one file for each family, dispatched from the list in `ops/dispatch.rs`. Dimensions that the
-//! function's inputs leave open become symbols; rules compute with them, so that most dimensions are expressions of
-//! those symbols.
-//! Elements of small integer tensors are carried along ([`KnownElements`]), since shapes depend on them.
+//! [`analyze`] walks a function once, in order. It checks each operation against its row in the [op
+//! table](crate::ops), and then calls the rule of the operation, which infers the types of the outputs. Rules
+//! are plain functions of an `InferContext`, one file for each family, dispatched by the list in
+//! `ops/dispatch.rs`. Unknown dimensions of the function's inputs become symbols. Rules compute with them, so
+//! most dimensions are expressions of these symbols. Elements of small integer tensors are tracked as well
+//! ([`KnownElements`]), because shapes depend on them.
 //!
-//! An operation that cannot stand is a [`Problem`]; the walk goes on with the types that the program
-//! declares for its outputs, so that one mistake is reported once and all mistakes are reported.
+//! An invalid operation is reported as a [`Problem`]. The walk then continues with the declared types of its
+//! outputs, so that each error is reported exactly once.
 
 mod fold;
 mod folded;
@@ -34,45 +34,45 @@ use crate::ir::{
 };
 use crate::ops::{Accepts, OpKind, OpRow};
 
-/// What inference found out about a function.
+/// Inference results of a function.
 #[derive(Clone, Debug, Default)]
 pub struct Analysis {
-    /// What is known about each value, by [`ValueId::index`]; none for values that no block defines.
+    /// Result for each value, by [`ValueId::index`]; `None` for values that no block defines.
     outcomes: Vec<Option<InferredValue>>,
-    /// The input dimension that each symbol stands for; none for ones that depend on data.
+    /// The input dimension of each symbol. Symbols that depend on data have no entry.
     symbols: HashMap<Symbol, (ValueId, usize)>,
     next_symbol: u32,
-    /// How many loops enclose the operation at hand.
+    /// Number of loops around the current operation.
     loop_depth: usize,
-    /// How much is kept in all outcomes, in elements and atoms of expressions.
+    /// Total size of all results, in elements and atoms of expressions.
     kept: usize,
 }
 
-/// An operation that cannot stand as it does.
+/// An invalid operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The operation.
     pub op: OpId,
-    /// Why.
+    /// The reason.
     pub refusal: InferError,
 }
 
-/// What further operations give is known by its type alone once so much is kept about others, in
-/// elements and atoms of expressions. A program needs a few for each operation; a hostile one could ask
-/// for thousands with each.
+/// Maximum total size of the results, in elements and atoms of expressions. Above it, only the types of
+/// further results are tracked. A program needs a few elements for each operation; a hostile program could
+/// require thousands for each.
 pub const MAX_KEPT: usize = 1 << 24;
 
-/// Tensors with more elements that are expressions are not folded: no shape has so many.
+/// Maximum number of elements of a folded tensor with symbolic elements; real shapes are much smaller.
 pub const MAX_SYMBOLIC_ELEMENTS: usize = 256;
 
-/// Tensors of a higher rank are refused, which operations could otherwise double the rank of again and
-/// again. Core ML itself takes up to 5.
+/// Maximum rank of a tensor. Without the limit, operations could double the rank again and again. Core ML
+/// itself supports rank 5.
 pub const MAX_RANK: usize = crate::limits::RANK;
 
-/// How deep blocks may nest: as deep as packages hold them.
+/// Maximum nesting depth of blocks, as in packages.
 pub const MAX_BLOCK_DEPTH: usize = crate::limits::BLOCK_DEPTH as usize;
 
-/// Infers the types of all values of a function, and says which operations cannot stand.
+/// Infers the types of all values of a function, and reports invalid operations.
 pub fn analyze(function: &Function) -> (Analysis, Vec<Problem>) {
     let mut analysis = Analysis::default();
     let mut problems = Vec::new();
@@ -82,12 +82,13 @@ pub fn analyze(function: &Function) -> (Analysis, Vec<Problem>) {
 }
 
 impl Analysis {
-    /// An analysis of a function that is made of one that was analysed: its symbols are other ones.
+    /// Returns an empty analysis for a function derived from an analyzed one. Its new symbols differ from
+    /// those in `earlier`.
     pub fn after(earlier: &Analysis) -> Analysis {
         Analysis { next_symbol: earlier.next_symbol, ..Analysis::default() }
     }
 
-    /// What is known about a value; none if no block defines it.
+    /// The result for a value; `None` if no block defines it.
     pub fn outcome(&self, value: ValueId) -> Option<&InferredValue> {
         self.outcomes.get(value.index())?.as_ref()
     }
@@ -102,21 +103,21 @@ impl Analysis {
         self.outcome(value)?.value.as_deref()
     }
 
-    /// The input and the axis that a symbol stands for; none if it depends on data.
+    /// The input and the axis of a symbol; `None` if the symbol depends on data.
     pub fn origin(&self, symbol: Symbol) -> Option<(ValueId, usize)> {
         self.symbols.get(&symbol).copied()
     }
 
-    /// Infers an operation whose arguments are known already, and records what it gives: the way to
-    /// build a function operation by operation. Blocks of the operation are walked first.
+    /// Infers an operation whose arguments were already inferred, and records the result. Use it to build a
+    /// function operation by operation. The blocks of the operation are walked first.
     pub fn extend(&mut self, function: &Function, op: OpId) -> Result<(), Vec<Problem>> {
         let mut problems = Vec::new();
         self.visit(function, op, 0, &mut problems);
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// What an operation would give if it were appended to the function; what it takes must be known,
-    /// and its blocks complete.
+    /// Infers an operation as if it were appended to the function. Its arguments must have been inferred, and
+    /// its blocks must be complete.
     pub fn infer_op(
         &mut self,
         function: &Function,
@@ -197,8 +198,8 @@ impl Analysis {
         Ok(outcomes)
     }
 
-    /// Appends an operation to a block with the outputs that [`Analysis::infer_op`] gave, named by `name`
-    /// from their position.
+    /// Appends an operation with the outputs that [`Analysis::infer_op`] returned. `name` returns the name of
+    /// each output by position.
     pub fn append(
         &mut self,
         function: &mut Function,
@@ -216,28 +217,28 @@ impl Analysis {
         id
     }
 
-    /// Records what is known now about values that were known before.
+    /// Replaces the results for values.
     pub fn replace(&mut self, values: &[ValueId], outcomes: Vec<InferredValue>) {
         for (&value, outcome) in values.iter().zip(outcomes) {
             self.record(value, outcome);
         }
     }
 
-    /// Declares an input that was added to a block whose other inputs are known.
+    /// Infers an input that was added to a block whose other inputs are already known.
     pub fn enter_input(&mut self, function: &Function, input: ValueId) {
         let ty = self.opened(&function.value(input).ty, Some(input));
         self.record(input, InferredValue::of(ty));
     }
 
-    /// Declares the inputs of a block, open dimensions as symbols.
+    /// Infers the inputs of a block; unknown dimensions become symbols.
     pub fn enter_inputs(&mut self, function: &Function, block: BlockId) {
         for &input in &function.block(block).inputs {
             self.enter_input(function, input);
         }
     }
 
-    /// States that dimensions of an input are expressions that are known from elsewhere, because the same
-    /// open dimension occurs in two inputs for instance.
+    /// Sets the dimensions of an input to known expressions, for instance because two inputs share an unknown
+    /// dimension.
     pub fn set_shape(&mut self, input: ValueId, shape: Vec<Dim>) {
         if let Some(Some(outcome)) = self.outcomes.get_mut(input.index())
             && let Type::Tensor(tensor) = &mut outcome.ty
@@ -300,7 +301,7 @@ impl Analysis {
         Ok(outcomes)
     }
 
-    /// What is known about everything that is bound to a parameter; none if something is not defined.
+    /// The results for all values bound to a parameter; `None` if one is undefined.
     fn bound(&self, bindings: &[Binding]) -> Option<Cow<'_, [InferredValue]>> {
         if let [Binding::Value(value)] = bindings {
             return self.outcome(*value).map(|outcome| std::slice::from_ref(outcome).into());
@@ -315,7 +316,7 @@ impl Analysis {
         }
     }
 
-    /// Takes the declared types for what a refused operation gives.
+    /// Uses the declared types for the outputs of an invalid operation.
     fn assume_declared(&mut self, function: &Function, op: &Op) {
         for &output in &op.outputs {
             let ty = self.opened(&function.value(output).ty, None);
@@ -341,7 +342,7 @@ impl Analysis {
         self.outcomes[value.index()] = Some(outcome);
     }
 
-    /// The type with a symbol in place of every unknown dimension.
+    /// Replaces every unknown dimension of a type by a symbol.
     fn opened(&mut self, ty: &Type, origin: Option<ValueId>) -> Type {
         match ty {
             Type::Tensor(tensor) => {
@@ -358,7 +359,7 @@ impl Analysis {
                     Dim::Unknown => self.new_symbol(None),
                     Dim::Known(_) | Dim::Symbolic(_) => length.clone(),
                 };
-                // The elements of a list need not share their open dimensions.
+                // The elements of a list may differ in their unknown dimensions.
                 Type::List(element.clone(), length)
             }
             Type::Tuple(parts) => {
@@ -369,7 +370,7 @@ impl Analysis {
         }
     }
 
-    /// Puts symbols in place of longer expressions.
+    /// Replaces larger expressions in a type by symbols.
     fn forget_expressions(&mut self, ty: &mut Type) {
         let Type::Tensor(tensor) = ty else { return };
         for dim in &mut tensor.shape {
@@ -389,7 +390,7 @@ impl Analysis {
     }
 }
 
-/// How much it takes to keep an outcome, and how many of its elements are expressions.
+/// Size of a result, and its number of symbolic elements.
 fn cost_of(outcome: &InferredValue) -> (usize, usize) {
     let dims = outcome.ty.as_tensor().map_or(&[][..], |tensor| &tensor.shape);
     let elements = outcome.value.as_ref().map_or(&[][..], |value| &value.elements);
@@ -411,7 +412,7 @@ fn expression_size(dim: &Dim) -> usize {
     }
 }
 
-/// Whether what an operation gives is known when the program is compiled.
+/// Whether the outputs of an operation are known at compile time.
 fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
     if kind.is_constant() {
         return true;
@@ -420,7 +421,7 @@ fn gives_constant(kind: OpKind, op: &Op, operands: &Operands) -> bool {
     op.blocks.is_empty() && bound.peek().is_some() && bound.all(|operand| operand.constant)
 }
 
-/// Checks the arguments of an operation against its row, as far as the row says.
+/// Checks the arguments of an operation against its row.
 fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferError> {
     let mut refusals = Vec::new();
     for (name, _) in operands {
@@ -429,7 +430,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferErro
         }
     }
     for parameter in row.parameters.iter().filter(|parameter| parameter.required) {
-        // A parameter that takes several values may be bound to an empty list of them.
+        // A parameter that accepts several values may be bound to an empty list.
         let bound = operands.iter().find(|(name, _)| *name == parameter.name);
         let missing = match bound {
             None => true,
@@ -506,7 +507,7 @@ fn check_against_row(row: &OpRow, op: &Op, operands: &Operands) -> Vec<InferErro
     refusals
 }
 
-/// What to do about an element type that a parameter does not accept.
+/// Suggests a fix for an unsupported element type of a parameter.
 fn remedy_for_dtype(row: &OpRow, name: &str, dtype: DType) -> String {
     let accepts = |newer: &&OpRow| {
         newer.since > row.since
@@ -552,7 +553,7 @@ mod tests {
     use super::*;
     use crate::ir::{Constant, Opset};
 
-    /// A function with one input, `x`, and one operation, `y`.
+    /// Returns a function with one input, `x`, and one operation, `y`.
     fn single(op: Op, x: Type, opset: Opset) -> (Function, ValueId) {
         let mut function = Function::new("main", opset);
         let body = function.body;

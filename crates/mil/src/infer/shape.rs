@@ -1,11 +1,11 @@
-//! Shapes that many rules share.
+//! Shape computations used by many rules.
 
 use super::{InferContext, InferError};
 use crate::ir::Dim;
 
-/// The shape that two shapes broadcast to: aligned at the last dimension, dimensions are equal or one of
-/// them is 1. An open dimension against a fixed one that is not 1 must be equal to it or 1, so the result
-/// is the fixed one; two different open ones give a dimension that nothing is known of.
+/// Broadcasts two shapes. The shapes are aligned at the last dimension, and dimensions must be equal or 1. If
+/// one dimension is unknown and the other is fixed and not 1, the unknown one must be equal to it or 1, so
+/// the result is the fixed one. Two different unknown dimensions result in a new unknown dimension.
 pub(crate) fn broadcast(
     site: &InferContext,
     left: &[Dim],
@@ -42,7 +42,7 @@ pub(crate) fn broadcast(
     Ok(result)
 }
 
-/// The shape with some of its axes, those that are marked, reduced to 1 or taken out.
+/// The shape with the marked axes reduced to size 1 (`keep`) or removed.
 pub(crate) fn reduced(shape: &[Dim], marked: &[bool], keep: bool) -> Vec<Dim> {
     let dims = shape.iter().zip(marked);
     dims.filter_map(|(dim, reduced)| match (reduced, keep) {
@@ -53,7 +53,7 @@ pub(crate) fn reduced(shape: &[Dim], marked: &[bool], keep: bool) -> Vec<Dim> {
     .collect()
 }
 
-/// Marks the axes that a parameter names, all of them if nothing is bound to it.
+/// Marks the axes that a parameter lists; all axes if the parameter is unbound.
 pub(crate) fn marked_axes(
     site: &InferContext,
     name: &str,
@@ -75,7 +75,7 @@ pub(crate) fn marked_axes(
     Ok(marked)
 }
 
-/// The shape as messages write it.
+/// The shape as written in messages.
 pub(crate) fn written(shape: &[Dim]) -> String {
     let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
     format!("[{}]", dims.join(", "))

@@ -10,66 +10,65 @@ use super::folded::{KnownElements, Scalar};
 use crate::ir::{Binding, Constant, Dim, Expr, Function, Op, Opset, Symbol, TensorType, Type};
 use crate::ops::{DefaultValue, OpRow, Parameter};
 
-/// What inference knows about one value.
+/// Inference result of one value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InferredValue {
-    /// The type; no dimension of it is [`Dim::Unknown`].
+    /// The type; none of its dimensions is [`Dim::Unknown`].
     pub ty: Type,
-    /// The elements, where they are few and known.
+    /// The elements, if they are few and known.
     pub value: Option<Arc<KnownElements>>,
-    /// Whether it can be computed when the program is compiled: a constant, or computed from
-    /// constants alone.
+    /// Whether the value is known at compile time: a constant, or computed only from constants.
     pub constant: bool,
 }
 
-/// Why an operation cannot stand as it does.
+/// The reason why an operation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InferError {
-    /// What is wrong: what was found, what is accepted.
+    /// The expected and the actual value.
     pub message: String,
     /// The parameter at fault.
     pub parameter: Option<String>,
-    /// What to do.
+    /// Suggested fix.
     pub hint: Option<String>,
 }
 
-/// The types, and where known the elements, that an operation gives.
+/// Types and, if known, elements of an operation's outputs.
 pub(crate) type Rule = Result<Vec<InferredValue>, InferError>;
 
-/// The bound values of each parameter. The operands that the older compressed constants state as
-/// attributes count as bound.
+/// The bound values of each parameter, including attributes that are operands of the older compressed
+/// constants.
 pub(super) type Operands<'a> = Vec<(&'a str, Cow<'a, [InferredValue]>)>;
 
-/// An operation with what is known about its arguments, as the rules of inference see it.
+/// An operation with the inference results of its arguments, passed to inference rules.
 ///
-/// The arguments were checked against the op table before: required ones are there, tensors have an
-/// element type that the parameter accepts, type variables agree, constants are constant.
+/// The arguments have already been checked against the op table: required arguments are present, tensors have
+/// a supported element type, type variables agree, and constant parameters are constant.
 pub(crate) struct InferContext<'a> {
     pub(super) function: &'a Function,
     pub(super) op: &'a Op,
     pub(super) row: &'static OpRow,
-    /// What is known about everything bound, parameter by parameter.
+    /// Inference results of all bindings, by parameter.
     pub(super) operands: Operands<'a>,
-    /// What each of the operation's blocks takes.
+    /// Inputs of each of the operation's blocks.
     pub(super) block_inputs: Vec<Vec<InferredValue>>,
-    /// What each of the operation's blocks gives.
+    /// Outputs of each of the operation's blocks.
     pub(super) block_outputs: Vec<Vec<InferredValue>>,
     pub(super) next_symbol: &'a Cell<u32>,
 }
 
 impl InferError {
-    /// A refusal of the whole operation.
+    /// Returns an error about the whole operation.
     pub fn new(message: impl Into<String>) -> InferError {
         InferError { message: message.into(), parameter: None, hint: None }
     }
 
-    /// The same, laid to a parameter.
+    /// Sets the parameter at fault.
     pub fn of(mut self, parameter: impl Into<String>) -> InferError {
         self.parameter = Some(parameter.into());
         self
     }
 
-    /// The same, with a remedy.
+    /// Sets the hint.
     pub fn hint(mut self, hint: impl Into<String>) -> InferError {
         self.hint = Some(hint.into());
         self
@@ -85,7 +84,7 @@ impl fmt::Display for InferError {
     }
 }
 
-/// Ends a rule with a [`InferError`] whose message is formatted.
+/// Returns from a rule with an [`InferError`] with a formatted message.
 macro_rules! refuse {
     ($($message:tt)*) => {
         return Err($crate::infer::InferError::new(format!($($message)*)))
@@ -94,23 +93,23 @@ macro_rules! refuse {
 pub(crate) use refuse;
 
 impl InferredValue {
-    /// A value of which only the type is known.
+    /// A value with a known type and unknown elements.
     pub fn of(ty: Type) -> InferredValue {
         InferredValue { ty, value: None, constant: false }
     }
 
-    /// A tensor of which only the type is known.
+    /// A tensor with a known type and unknown elements.
     pub fn tensor(dtype: DType, shape: Vec<Dim>) -> InferredValue {
         InferredValue::of(Type::Tensor(TensorType { dtype, shape }))
     }
 
-    /// A tensor whose elements are known, at least in part.
+    /// A tensor with at least partly known elements.
     pub fn folded(value: KnownElements) -> InferredValue {
         let ty = Type::tensor(value.dtype, &value.shape);
         InferredValue { ty, value: Some(Arc::new(value)), constant: false }
     }
 
-    /// The same value with elements that may be known. They must have the value's type.
+    /// Sets the known elements, which must match the value's type.
     pub fn with(mut self, value: Option<KnownElements>) -> InferredValue {
         debug_assert!(value.as_ref().is_none_or(|value| {
             Type::tensor(value.dtype, &value.shape).is_compatible(&self.ty)
@@ -119,7 +118,7 @@ impl InferredValue {
         self
     }
 
-    /// What a constant states.
+    /// The inference result of a constant.
     pub fn of_constant(constant: &Constant) -> InferredValue {
         let value = KnownElements::from_constant(constant).map(Arc::new);
         InferredValue { ty: constant.ty.clone(), value, constant: true }
@@ -127,7 +126,7 @@ impl InferredValue {
 }
 
 impl<'a> InferContext<'a> {
-    /// The operation's name, for messages.
+    /// Name of the operation, for messages.
     pub(crate) fn name(&self) -> &'static str {
         self.row.kind.name()
     }
@@ -137,7 +136,7 @@ impl<'a> InferContext<'a> {
         self.function.opset
     }
 
-    /// The opset that brought the definition that holds here.
+    /// The first opset that has this definition of the operation.
     pub(crate) fn since(&self) -> Opset {
         self.row.since
     }
@@ -147,38 +146,38 @@ impl<'a> InferContext<'a> {
         self.op
     }
 
-    /// The definition that holds here.
+    /// The definition of the operation in the function's opset.
     pub(crate) fn row(&self) -> &'static OpRow {
         self.row
     }
 
-    /// What the definition says of a parameter.
+    /// The declaration of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'static Parameter> {
         self.row.parameter(name)
     }
 
-    /// Everything bound to a parameter; empty if nothing is.
+    /// All values bound to a parameter; empty if it is unbound.
     pub(crate) fn all(&self, name: &str) -> &[InferredValue] {
         let found = self.operands.iter().find(|(parameter, _)| *parameter == name);
         found.map_or(&[], |(_, bound)| bound)
     }
 
-    /// What is bound to a parameter.
+    /// The first value bound to a parameter.
     pub(crate) fn operand(&self, name: &str) -> Option<&InferredValue> {
         self.all(name).first()
     }
 
-    /// Whether anything is bound to a parameter.
+    /// Whether a parameter is bound.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.operand(name).is_some()
     }
 
-    /// Whether the definition that holds here has a parameter of that name.
+    /// Whether the definition has a parameter with this name.
     pub(crate) fn row_has(&self, name: &str) -> bool {
         self.row.parameter(name).is_some()
     }
 
-    /// The bindings of a parameter as the program has them.
+    /// The bindings of a parameter in the program.
     pub(crate) fn bindings(&self, name: &str) -> &'a [Binding] {
         self.op.bindings(name)
     }
@@ -193,7 +192,7 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The type of the tensor bound to a parameter, if one is.
+    /// The type of the tensor bound to a parameter; `None` if it is unbound.
     pub(crate) fn optional_tensor(&self, name: &str) -> Option<&TensorType> {
         self.operand(name)?.ty.as_tensor()
     }
@@ -203,7 +202,7 @@ impl<'a> InferContext<'a> {
         self.operand(name)?.value.as_deref()
     }
 
-    /// The one integer that a parameter is, by its binding or by default.
+    /// The integer value of a parameter, bound or default.
     pub(crate) fn int(&self, name: &str) -> Result<i64, InferError> {
         if let Some(value) = self.known(name)? {
             return value
@@ -217,8 +216,8 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The integers that a parameter is; `spatial` is the number of spatial dimensions, for defaults
-    /// that depend on it.
+    /// The integer values of a parameter, bound or default. `spatial` is the number of spatial dimensions, on
+    /// which some defaults depend.
     pub(crate) fn ints(&self, name: &str, spatial: usize) -> Result<Vec<i64>, InferError> {
         if let Some(value) = self.known(name)? {
             return value.ints().ok_or_else(|| self.expected(name, "integers"));
@@ -232,12 +231,12 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The integers that a parameter is, if anything is bound to it.
+    /// The integer values of a parameter; `None` if it is unbound.
     pub(crate) fn optional_ints(&self, name: &str) -> Result<Option<Vec<i64>>, InferError> {
         if self.has(name) { self.ints(name, 0).map(Some) } else { Ok(None) }
     }
 
-    /// The `bool` that a parameter is.
+    /// The `bool` value of a parameter, bound or default.
     pub(crate) fn bool(&self, name: &str) -> Result<bool, InferError> {
         if let Some(value) = self.known(name)? {
             return value
@@ -251,7 +250,7 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The `bool`s that a parameter is; all false, `count` of them, if nothing is bound to it.
+    /// The `bool` values of a parameter; `count` times `false` if it is unbound.
     pub(crate) fn bools(&self, name: &str, count: usize) -> Result<Vec<bool>, InferError> {
         match self.known(name)? {
             Some(value) => {
@@ -262,8 +261,8 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The one number that a parameter is; defaults that depend on the element type are those of
-    /// fp32.
+    /// The float value of a parameter, bound or default. Defaults that depend on the element type are those
+    /// for fp32.
     pub(crate) fn float(&self, name: &str) -> Result<f64, InferError> {
         if let Some(value) = self.known(name)? {
             let number = value.only().and_then(Scalar::float);
@@ -278,7 +277,7 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The text that a parameter is.
+    /// The string value of a parameter, bound or default.
     pub(crate) fn text(&self, name: &str) -> Result<Arc<str>, InferError> {
         if let Some(value) = self.known(name)? {
             return match value.only() {
@@ -292,7 +291,7 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// The text that a parameter is, which must be one of those that the operation knows.
+    /// The string value of a parameter, which must be one of `known`.
     pub(crate) fn choice(&self, name: &str, known: &[&str]) -> Result<Arc<str>, InferError> {
         let text = self.text(name)?;
         if known.contains(&&*text) {
@@ -309,41 +308,41 @@ impl<'a> InferContext<'a> {
         text.parse().map_err(|_| message())
     }
 
-    /// An axis in `0..rank`, from one that may count from the end.
+    /// The axis value of a parameter, normalized to `0..rank`.
     pub(crate) fn axis(&self, name: &str, rank: usize) -> Result<usize, InferError> {
         normalize_axis(self.int(name)?, rank).map_err(|refusal| refusal.of(name))
     }
 
-    /// Axes in `0..rank`, from ones that may count from the end.
+    /// The axis values of a parameter, normalized to `0..rank`.
     pub(crate) fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>, InferError> {
         let axes = self.ints(name, 0)?.into_iter();
         let axes: Result<Vec<_>, _> = axes.map(|axis| normalize_axis(axis, rank)).collect();
         axes.map_err(|refusal| refusal.of(name))
     }
 
-    /// What the operation's blocks take.
+    /// Inputs of the operation's blocks.
     pub(crate) fn block_inputs(&self) -> &[Vec<InferredValue>] {
         &self.block_inputs
     }
 
-    /// What the operation's blocks give.
+    /// Outputs of the operation's blocks.
     pub(crate) fn block_outputs(&self) -> &[Vec<InferredValue>] {
         &self.block_outputs
     }
 
-    /// The function that holds the operation.
+    /// The function that contains the operation.
     pub(crate) fn function(&self) -> &'a Function {
         self.function
     }
 
-    /// A dimension of which nothing is known but that it is one.
+    /// A new unknown dimension.
     pub(crate) fn fresh(&self) -> Dim {
         let id = self.next_symbol.get();
         self.next_symbol.set(id + 1);
         Dim::Symbolic(Expr::from(Symbol(id)))
     }
 
-    /// The dimension that arithmetic gave, or a fresh one if it gave none.
+    /// The dimension of an expression, or a new unknown dimension if there is no expression.
     pub(crate) fn dim(&self, expr: Option<Expr>) -> Dim {
         match expr.map(Dim::from) {
             Some(Dim::Unknown) | None => self.fresh(),
@@ -351,7 +350,7 @@ impl<'a> InferContext<'a> {
         }
     }
 
-    /// A refusal that says what a parameter must be.
+    /// An error that states the expected value of a parameter.
     pub(crate) fn expected(&self, name: &str, what: &str) -> InferError {
         match self.operand(name) {
             Some(operand) => InferError::new(format!("expects {what}, found `{}`", operand.ty)),
@@ -360,7 +359,8 @@ impl<'a> InferContext<'a> {
         .of(name)
     }
 
-    /// The elements bound to a parameter; none if nothing is bound, an error if they are not known.
+    /// The known elements bound to a parameter; `None` if it is unbound, an error if the elements are
+    /// unknown.
     fn known(&self, name: &str) -> Result<Option<&KnownElements>, InferError> {
         match self.operand(name) {
             None => Ok(None),
@@ -381,7 +381,7 @@ impl<'a> InferContext<'a> {
     }
 }
 
-/// An axis in `0..rank`, from one that may count from the end.
+/// Normalizes an axis to `0..rank`. Negative axes count from the end.
 pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, InferError> {
     let signed_rank = rank as i64;
     let normalized = if axis < 0 { axis.checked_add(signed_rank) } else { Some(axis) };

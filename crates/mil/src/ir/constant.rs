@@ -4,10 +4,10 @@ use coremill_tensor::{Buffer, DType, LazyTensor};
 
 use super::types::{TensorType, Type};
 
-/// A value that the program states: the `val` of a `const`, an attribute, or a literal argument.
+/// A constant in a program: the `val` of a `const`, an attribute, or a literal argument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
-    /// The type; its dimensions are fixed wherever the value is a tensor.
+    /// The type. A tensor type has fixed dimensions.
     pub ty: Type,
     /// The value.
     pub data: ConstantData,
@@ -16,40 +16,40 @@ pub struct Constant {
 /// The value of a [`Constant`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConstantData {
-    /// The elements of a tensor of any type but `string`, packed, little-endian, in row-major order,
-    /// written inside the program.
+    /// Elements of a tensor of any type but `string`, stored in the program: packed, little-endian, in
+    /// row-major order.
     Bytes(Buffer),
-    /// The elements of a tensor of strings.
+    /// Elements of a string tensor.
     Strings(Vec<String>),
-    /// The elements of a tensor that live in a weight file beside the program.
+    /// Elements of a tensor, stored in a weight file.
     Weight(Weight),
-    /// The elements of a list or the parts of a tuple.
+    /// Elements of a list or parts of a tuple.
     Sequence(Vec<Constant>),
-    /// The entries of a dictionary.
+    /// Entries of a dictionary.
     Entries(Vec<(Constant, Constant)>),
 }
 
-/// Elements in a weight file: packed, little-endian, in row-major order.
+/// Elements stored in a weight file: packed, little-endian, in row-major order.
 #[derive(Clone, Debug)]
 pub struct Weight {
-    /// The elements; none if the program was read without its weight files.
+    /// The elements; `None` if the program was read without its weight files.
     pub data: Option<Buffer>,
-    /// Where they were read from; none for a weight that was made here and is yet to be laid out.
+    /// The location from which they were read; `None` for a new weight that has not been written yet.
     pub place: Option<WeightPlace>,
 }
 
-/// A place in a weight file, as programs name it.
+/// Location in a weight file, as written in the program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightPlace {
-    /// The file, `@model_path/weights/weight.bin` for instance.
+    /// The file, for instance `@model_path/weights/weight.bin`.
     pub file: Arc<str>,
-    /// The offset of the record that describes the elements.
+    /// Offset of the metadata record of the elements.
     pub offset: u64,
 }
 
 impl PartialEq for Weight {
-    /// Weights are equal if their elements are, wherever they lie; ones that were read without their
-    /// files are equal if they lie in the same place.
+    /// Weights are equal if their elements are equal. If both were read without their files, they are equal
+    /// if they have the same location.
     fn eq(&self, other: &Weight) -> bool {
         match (&self.data, &other.data) {
             (Some(left), Some(right)) => left == right,
@@ -91,12 +91,12 @@ impl Constant {
         Constant::bytes(DType::Fp16, &[], value.to_le_bytes().to_vec())
     }
 
-    /// A tensor whose packed elements are written inside the program.
+    /// A tensor whose packed elements are stored in the program.
     pub fn bytes(dtype: DType, shape: &[u64], bytes: impl Into<Buffer>) -> Constant {
         Constant { ty: Type::tensor(dtype, shape), data: ConstantData::Bytes(bytes.into()) }
     }
 
-    /// A tensor whose packed elements go to a weight file.
+    /// A tensor whose packed elements are stored in a weight file.
     pub fn weight(dtype: DType, shape: &[u64], data: impl Into<Buffer>) -> Constant {
         Constant {
             ty: Type::tensor(dtype, shape),
@@ -104,10 +104,10 @@ impl Constant {
         }
     }
 
-    /// A tensor whose packed elements stand in the program if they are few, and else in a weight file. Of
-    /// `bool` and `int32` weight files hold none.
+    /// A tensor whose packed elements are stored in the program if they are few, else in a weight file.
+    /// `bool` and `int32` tensors are always stored in the program, because weight files do not support them.
     pub fn by_size(dtype: DType, shape: &[u64], data: impl Into<Buffer>) -> Constant {
-        /// What coremltools writes into weight files.
+        /// Minimum number of elements for a weight file, as in coremltools.
         const MIN_FILE_ELEMENTS: u64 = 10;
         let few = shape.iter().product::<u64>() < MIN_FILE_ELEMENTS;
         if few || matches!(dtype, DType::Bool | DType::Int32) {
@@ -117,23 +117,23 @@ impl Constant {
         }
     }
 
-    /// A tensor whose elements are moved and computed when they are written.
+    /// A tensor whose elements are computed only when it is written.
     pub fn of_recipe(recipe: &LazyTensor) -> Constant {
         Constant::by_size(recipe.dtype(), recipe.shape(), recipe.to_buffer())
     }
 
-    /// The elements of a tensor, to be moved and computed when they are written.
+    /// The tensor as a lazy tensor, whose elements are computed only when it is written.
     pub fn recipe(&self) -> Option<LazyTensor> {
         let ty = self.tensor_type()?;
         LazyTensor::new(self.elements()?.clone(), ty.dtype, &ty.known_shape()?).ok()
     }
 
-    /// The tensor type, if it is a tensor.
+    /// The type, if it is a tensor type.
     pub fn tensor_type(&self) -> Option<&TensorType> {
         self.ty.as_tensor()
     }
 
-    /// The packed elements of a tensor of any type but `string`, if they are at hand.
+    /// The packed elements of a tensor of any type but `string`; `None` if they were not read.
     pub fn elements(&self) -> Option<&Buffer> {
         match &self.data {
             ConstantData::Bytes(bytes) => Some(bytes),
@@ -142,7 +142,7 @@ impl Constant {
         }
     }
 
-    /// The text of a scalar string.
+    /// The value of a scalar string.
     pub fn as_str(&self) -> Option<&str> {
         match &self.data {
             ConstantData::Strings(strings) => match strings.as_slice() {

@@ -1,4 +1,4 @@
-//! Dimensions, and the integer expressions that unknown ones are computed with.
+//! Dimensions, and integer expressions for unknown dimensions.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 /// One dimension of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Dim {
-    /// A fixed extent.
+    /// A fixed size.
     Known(u64),
-    /// An extent that the program does not say; written `?`. This is all that files can hold.
+    /// A size that the program does not specify, written `?`. Files have only fixed and unknown sizes.
     Unknown,
-    /// An extent that inference knows as an expression of symbols; files hold it as `?`.
+    /// A size that inference computed as an expression of symbols; files store it as `?`.
     Symbolic(Expr),
 }
 
 impl Dim {
-    /// The extent, if it is fixed.
+    /// The size if it is fixed.
     pub fn known(&self) -> Option<u64> {
         match self {
             Dim::Known(extent) => Some(*extent),
@@ -25,7 +25,7 @@ impl Dim {
         }
     }
 
-    /// The extent as an expression; none if nothing is known.
+    /// The size as an expression; `None` if it is unknown.
     pub fn expr(&self) -> Option<Expr> {
         match self {
             Dim::Known(extent) => Some(Expr::from(i64::try_from(*extent).ok()?)),
@@ -34,7 +34,7 @@ impl Dim {
         }
     }
 
-    /// Whether both could be the same extent: unknown and symbolic ones could be any.
+    /// Whether both could be equal. Unknown and symbolic sizes could have any value.
     pub fn may_equal(&self, other: &Dim) -> bool {
         match (self.known(), other.known()) {
             (Some(left), Some(right)) => left == right,
@@ -50,8 +50,7 @@ impl From<u64> for Dim {
 }
 
 impl From<Expr> for Dim {
-    /// A constant expression becomes a fixed extent; a negative one, which no extent can be,
-    /// becomes unknown.
+    /// Converts a constant expression to a fixed size, or to an unknown size if it is negative.
     fn from(expr: Expr) -> Dim {
         match expr.constant() {
             Some(value) => u64::try_from(value).map_or(Dim::Unknown, Dim::Known),
@@ -70,7 +69,7 @@ impl fmt::Display for Dim {
     }
 }
 
-/// An unknown integer: a dimension of an input, or one that depends on data.
+/// An unknown integer: a dimension of an input, or a dimension that depends on data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol(pub u32);
 
@@ -80,18 +79,17 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// An integer expression over [`Symbol`]s in a normal form: a sum of products of atoms.
+/// An integer expression over [`Symbol`]s in normal form: a sum of products of atoms.
 ///
-/// Two expressions that are equal as sums of products compare equal. Arithmetic that overflows
-/// gives none.
+/// Expressions that are equal as sums of products compare equal. Arithmetic returns `None` on overflow.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Expr(Form);
 
-/// Nearly all expressions are numbers, which need no memory of their own.
+/// Representation of an expression. Most expressions are constants, which need no allocation.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Form {
     Constant(i64),
-    /// One that has terms.
+    /// An expression with at least one term.
     Sum(Arc<Sum>),
 }
 
@@ -99,18 +97,17 @@ type Terms = BTreeMap<Vec<Atom>, i64>;
 
 static NO_TERMS: Terms = BTreeMap::new();
 
-/// `constant + Σ coefficient · Π atoms`, no coefficient zero, atoms of a product sorted.
+/// `constant + Σ coefficient · Π atoms`. Coefficients are not zero, and the atoms of each product are sorted.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Sum {
     constant: i64,
     terms: Terms,
-    /// How many atoms there are in all, nested ones counted as often as they occur. Expressions
-    /// share their parts, so that a few operations could otherwise make one that takes for ever
-    /// to walk.
+    /// Total number of atoms, counting each occurrence of a nested atom. Expressions share their parts, so a
+    /// few operations could otherwise build an expression that takes too long to traverse.
     atoms: usize,
 }
 
-/// What products are made of.
+/// A factor of a product.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Atom {
     Symbol(Symbol),
@@ -120,18 +117,18 @@ enum Atom {
     Min(Expr, Expr),
 }
 
-/// Expressions with more products than this are given up: a hostile program could multiply sums
-/// until they fill memory.
+/// Maximum number of products in an expression; larger expressions become unknown. Without the limit, a
+/// hostile program could multiply sums until they fill memory.
 const MAX_TERMS: usize = 64;
 
-/// Products and nested atoms deeper than this are given up, for the same reason.
+/// Maximum degree and nesting depth; larger expressions become unknown, for the same reason.
 const MAX_DEPTH: usize = 16;
 
-/// Expressions with more atoms than this, nested ones counted, are given up, for the same reason.
+/// Maximum number of atoms including nested ones; larger expressions become unknown, for the same reason.
 const MAX_ATOMS: usize = 1024;
 
 impl Ord for Form {
-    /// A number stands where a sum of it and no terms would.
+    /// A constant is ordered like a sum without terms.
     fn cmp(&self, other: &Form) -> Ordering {
         match (self, other) {
             (Form::Constant(left), Form::Constant(right)) => left.cmp(right),
@@ -153,7 +150,7 @@ impl PartialOrd for Form {
 }
 
 impl Expr {
-    /// The value, if no symbol occurs.
+    /// The value if the expression has no symbols.
     pub fn constant(&self) -> Option<i64> {
         match &self.0 {
             Form::Constant(value) => Some(*value),
@@ -161,7 +158,7 @@ impl Expr {
         }
     }
 
-    /// What is added to the terms.
+    /// The constant part of the sum.
     fn offset(&self) -> i64 {
         match &self.0 {
             Form::Constant(value) => *value,
@@ -176,7 +173,7 @@ impl Expr {
         }
     }
 
-    /// The number of atoms, nested ones counted.
+    /// The number of atoms, including nested ones.
     fn atoms(&self) -> usize {
         match &self.0 {
             Form::Constant(_) => 0,
@@ -184,14 +181,14 @@ impl Expr {
         }
     }
 
-    /// The products with their coefficients, the constant as a product of nothing.
+    /// The products with their coefficients; the constant is an empty product.
     fn all_terms(&self) -> impl Iterator<Item = (&[Atom], i64)> {
         let constant = (self.offset() != 0).then_some((&[][..], self.offset()));
         let terms = self.terms().iter().map(|(product, &c)| (product.as_slice(), c));
         constant.into_iter().chain(terms)
     }
 
-    /// The sum; none on overflow.
+    /// The sum; `None` on overflow.
     pub fn add(&self, other: &Expr) -> Option<Expr> {
         if let (Form::Constant(left), Form::Constant(right)) = (&self.0, &other.0) {
             return left.checked_add(*right).map(Expr::from);
@@ -204,12 +201,12 @@ impl Expr {
         sum.finish()
     }
 
-    /// The difference; none on overflow.
+    /// The difference; `None` on overflow.
     pub fn sub(&self, other: &Expr) -> Option<Expr> {
         self.add(&other.mul(&Expr::from(-1))?)
     }
 
-    /// The product; none on overflow.
+    /// The product; `None` on overflow.
     pub fn mul(&self, other: &Expr) -> Option<Expr> {
         if let (Form::Constant(left), Form::Constant(right)) = (&self.0, &other.0) {
             return left.checked_mul(*right).map(Expr::from);
@@ -229,7 +226,7 @@ impl Expr {
         sum.finish()
     }
 
-    /// The quotient rounded towards −∞; none if the divisor is zero.
+    /// The quotient rounded towards −∞; `None` if the divisor is zero.
     pub fn floor_div(&self, divisor: &Expr) -> Option<Expr> {
         if self == divisor && divisor.constant().is_none() {
             return Some(Expr::from(1));
@@ -244,7 +241,7 @@ impl Expr {
         }
     }
 
-    /// The expression that times `divisor` is this one, if there is one with integer coefficients.
+    /// The exact quotient; `None` if it has no integer coefficients.
     pub fn exact_div(&self, divisor: &Expr) -> Option<Expr> {
         if let Some(divisor) = divisor.constant() {
             return self.divide_exactly(divisor);
@@ -268,8 +265,7 @@ impl Expr {
         None
     }
 
-    /// A value that this is never below, if one can be told. Symbols stand for extents, which are
-    /// not negative.
+    /// A lower bound, if one is known. Symbols are sizes and therefore not negative.
     pub fn lower_bound(&self) -> Option<i64> {
         let not_negative = |(product, coefficient): (&Vec<Atom>, &i64)| {
             *coefficient >= 0 && product.iter().all(Atom::is_not_negative)
@@ -277,25 +273,25 @@ impl Expr {
         self.terms().iter().all(not_negative).then_some(self.offset())
     }
 
-    /// How much there is to it: products and atoms, nested ones counted.
+    /// Size of the expression: the number of products and atoms, including nested ones.
     pub(crate) fn size(&self) -> usize {
         self.terms().len() + self.atoms()
     }
 
-    /// The term of the highest degree, the last of them in the order of atoms; none for zero.
+    /// The term of the highest degree, and among those the greatest; `None` for zero.
     fn leading_term(&self) -> Option<(&[Atom], i64)> {
         self.all_terms().max_by(|(left, _), (right, _)| {
             left.len().cmp(&right.len()).then_with(|| left.cmp(right))
         })
     }
 
-    /// The quotient rounded towards +∞; none if the divisor is zero.
+    /// The quotient rounded towards +∞; `None` if the divisor is zero.
     pub fn ceil_div(&self, divisor: &Expr) -> Option<Expr> {
         let negated = self.mul(&Expr::from(-1))?;
         negated.floor_div(divisor)?.mul(&Expr::from(-1))
     }
 
-    /// What [`Expr::floor_div`] leaves, with the sign of the divisor; none if the divisor is zero.
+    /// The remainder of [`Expr::floor_div`], with the sign of the divisor; `None` if the divisor is zero.
     pub fn modulo(&self, divisor: &Expr) -> Option<Expr> {
         match (self.constant(), divisor.constant()) {
             (_, Some(0)) => None,
@@ -307,7 +303,7 @@ impl Expr {
         }
     }
 
-    /// The larger of both.
+    /// The maximum of both.
     pub fn larger(&self, other: &Expr) -> Option<Expr> {
         match self.sub(other)?.constant() {
             Some(difference) => Some(if difference >= 0 { self.clone() } else { other.clone() }),
@@ -318,7 +314,7 @@ impl Expr {
         }
     }
 
-    /// The smaller of both.
+    /// The minimum of both.
     pub fn smaller(&self, other: &Expr) -> Option<Expr> {
         match self.sub(other)?.constant() {
             Some(difference) => Some(if difference <= 0 { self.clone() } else { other.clone() }),
@@ -329,8 +325,8 @@ impl Expr {
         }
     }
 
-    /// The value when each symbol has the value that `assign` gives; none if one has none, on
-    /// overflow, or on division by zero.
+    /// Evaluates the expression with the symbol values of `assign`. Returns `None` if a symbol has no value,
+    /// on overflow, and on division by zero.
     pub fn evaluate(&self, assign: &dyn Fn(Symbol) -> Option<i64>) -> Option<i64> {
         let mut total = self.offset();
         for (product, coefficient) in self.terms() {
@@ -343,7 +339,7 @@ impl Expr {
         Some(total)
     }
 
-    /// `self / divisor` if every coefficient is a multiple of it.
+    /// `self / divisor` if every coefficient is a multiple of `divisor`.
     fn divide_exactly(&self, divisor: i64) -> Option<Expr> {
         let exact = |value: i64| (value.checked_rem(divisor)? == 0).then(|| value / divisor);
         let mut sum = Sum { constant: exact(self.offset())?, ..Sum::default() };
@@ -394,7 +390,7 @@ impl Sum {
     }
 }
 
-/// The product that times `part` is `product`.
+/// The quotient of `product` by `part`; `None` if `part` is not a factor.
 fn without(product: &[Atom], part: &[Atom]) -> Option<Vec<Atom>> {
     let mut rest = product.to_vec();
     for atom in part {

@@ -1,12 +1,12 @@
-//! Programs in memory.
+//! The in-memory representation of programs.
 //!
-//! A [`Program`] holds [`Function`]s; a function owns its values, operations and blocks in tables and
-//! names them by [`ValueId`], [`OpId`] and [`BlockId`]. Operations refer to values, values to the
-//! operation or block input that defines them; nothing holds a reference. Deleting an operation means
-//! taking it out of its block; the tables keep it until the program is written and read again.
+//! A [`Program`] contains [`Function`]s. A function owns its values, operations and blocks in tables, and
+//! refers to them by [`ValueId`], [`OpId`] and [`BlockId`]. Operations refer to values, and a value refers to
+//! the operation or block input that defines it, always by id. To delete an operation, remove it from its
+//! block; the table keeps it until the program is written and read again.
 //!
-//! Files know two kinds of dimension, fixed and unknown. Inference works with [`Expr`]essions of
-//! [`Symbol`]s in their place, so that it can tell whether two unknown dimensions are the same.
+//! Files have only fixed and unknown dimensions. Inference replaces unknown dimensions by [`Expr`]essions of
+//! [`Symbol`]s, so that it can determine whether two unknown dimensions are equal.
 
 mod constant;
 mod dim;

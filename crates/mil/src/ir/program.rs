@@ -6,31 +6,31 @@ use super::types::Type;
 use crate::ops::OpKind;
 use crate::ops::Opset;
 
-/// An ML Program: functions, and what their writer noted about them.
+/// An ML Program: functions and attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     /// The functions, in the order in which they were read or added; names are distinct.
     pub functions: Vec<Function>,
-    /// Notes about the whole program, `buildInfo` for instance.
+    /// Attributes of the program, for instance `buildInfo`.
     pub attributes: Attributes,
-    /// A text for people.
+    /// Documentation for users.
     pub documentation: String,
-    /// What the file holds that this crate does not know.
+    /// Fields of the file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// A function: one graph of operations that a caller can run.
+/// A function: a graph of operations that callers can run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
     /// The name.
     pub name: String,
-    /// The operations that it may use, and their versions.
+    /// The opset, which defines the available operations and their versions.
     pub opset: Opset,
-    /// Notes about the function, `FlexibleShapeInformation` for instance.
+    /// Attributes of the function, for instance `FlexibleShapeInformation`.
     pub attributes: Attributes,
-    /// The block that is run; its inputs are the function's.
+    /// The main block; its inputs are the function's inputs.
     pub body: BlockId,
-    /// What the file holds that this crate does not know.
+    /// Fields of the file that this crate does not know.
     pub unknown: UnknownFields,
     values: Vec<Value>,
     ops: Vec<Op>,
@@ -40,42 +40,41 @@ pub struct Function {
 /// A sequence of operations with inputs and outputs of its own.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// The values that whoever runs the block passes in.
+    /// The inputs, whose values are passed when the block runs.
     pub inputs: Vec<ValueId>,
-    /// The operations, in the order in which they run.
+    /// The operations in the order of execution.
     pub ops: Vec<OpId>,
-    /// The values that running the block gives.
+    /// The results of the block.
     pub outputs: Vec<ValueId>,
-    /// Notes about the block.
+    /// Attributes of the block.
     pub attributes: Attributes,
-    /// What the file holds that this crate does not know.
+    /// Fields of the file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
-    /// What it does.
+    /// The operator.
     pub operator: Operator,
-    /// The arguments, sorted by name; a parameter that has its default is absent.
+    /// The arguments, sorted by name. Parameters with default values are absent.
     pub inputs: Vec<Input>,
-    /// What it gives.
+    /// The results.
     pub outputs: Vec<ValueId>,
-    /// The blocks that it runs.
+    /// The nested blocks, for instance the branches of a `cond`.
     pub blocks: Vec<BlockId>,
-    /// What is stated rather than passed: `val` of a constant, `name`, and the operands of the older
-    /// compressed constants.
+    /// Attributes: the `val` of a constant, `name`, and the operands of the older compressed constants.
     pub attributes: Attributes,
-    /// What the file holds that this crate does not know.
+    /// Fields of the file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
 /// The operation that an [`Op`] performs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
-    /// One that the op table declares.
+    /// An operation in the op table.
     Known(OpKind),
-    /// One that it does not; kept, but never verified.
+    /// An unknown operation; it is preserved but never verified.
     Unknown(String),
 }
 
@@ -84,16 +83,16 @@ pub enum Operator {
 pub struct Input {
     /// The parameter.
     pub name: Name,
-    /// What is bound to it: one binding, or several for a parameter that takes a list.
+    /// The bindings: one, or several if the parameter takes a list.
     pub bindings: Vec<Binding>,
 }
 
-/// Something bound to a parameter.
+/// The binding of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Binding {
-    /// A value that was computed before.
+    /// A value that was computed earlier.
     Value(ValueId),
-    /// A value stated on the spot.
+    /// A literal.
     Literal(Constant),
 }
 
@@ -104,27 +103,27 @@ pub struct Value {
     pub name: String,
     /// The declared type.
     pub ty: Type,
-    /// Where it comes from.
+    /// The definition.
     pub definition: Definition,
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// The input of a block at an index.
+    /// An input of a block, by index.
     Input(BlockId, u32),
-    /// The output of an operation at an index.
+    /// An output of an operation, by index.
     Output(OpId, u32),
 }
 
-/// The name of a parameter; a static one wherever the op table knows it.
+/// Name of a parameter. Names in the op table are borrowed.
 pub type Name = Cow<'static, str>;
 
 /// Named constants, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes(Vec<(String, Constant)>);
 
-/// Fields of a message that this crate does not know, encoded as they were read.
+/// Unknown fields of a message, in their original encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(pub Vec<u8>);
 
@@ -135,12 +134,12 @@ macro_rules! id {
         pub struct $name(u32);
 
         impl $name {
-            /// The position among its kind, for side tables.
+            /// Index in the table of its kind, for side tables.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
 
-            /// The id at a position, for walking side tables.
+            /// Returns the id with an index, to iterate over side tables.
             pub fn from_index(index: usize) -> $name {
                 $name(u32::try_from(index).expect("a function holds fewer than 2^32 of a kind"))
             }
@@ -165,14 +164,14 @@ id!(OpId, "op", "an operation");
 id!(BlockId, "block", "a block");
 
 impl Program {
-    /// The function of that name.
+    /// Returns the function with this name.
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.name == name)
     }
 }
 
 impl Function {
-    /// A function with an empty body.
+    /// Returns a function with an empty body.
     pub fn new(name: impl Into<String>, opset: Opset) -> Function {
         Function {
             name: name.into(),
@@ -186,68 +185,68 @@ impl Function {
         }
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.index()]
     }
 
-    /// A value, to change its name or type.
+    /// Returns a value mutably, to change its name or type.
     pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
         &mut self.values[id.index()]
     }
 
-    /// An operation.
+    /// Returns an operation.
     pub fn op(&self, id: OpId) -> &Op {
         &self.ops[id.index()]
     }
 
-    /// An operation, to change it.
+    /// Returns an operation mutably.
     pub fn op_mut(&mut self, id: OpId) -> &mut Op {
         &mut self.ops[id.index()]
     }
 
-    /// A block.
+    /// Returns a block.
     pub fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id.index()]
     }
 
-    /// A block, to change it.
+    /// Returns a block mutably.
     pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id.index()]
     }
 
-    /// How many values there are, those that nothing refers to any more included.
+    /// Number of values, including unused ones.
     pub fn value_count(&self) -> usize {
         self.values.len()
     }
 
-    /// How many operations there are, those that no block holds any more included.
+    /// Number of operations, including operations removed from their blocks.
     pub fn op_count(&self) -> usize {
         self.ops.len()
     }
 
-    /// How many blocks there are, those that nothing holds any more included.
+    /// Number of blocks, including removed blocks.
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
-    /// The values that callers pass in.
+    /// The inputs of the function.
     pub fn inputs(&self) -> &[ValueId] {
         &self.block(self.body).inputs
     }
 
-    /// The values that callers get.
+    /// The outputs of the function.
     pub fn outputs(&self) -> &[ValueId] {
         &self.block(self.body).outputs
     }
 
-    /// Adds an empty block that nothing runs yet.
+    /// Adds an empty block that no operation owns yet.
     pub fn add_block(&mut self) -> BlockId {
         self.blocks.push(Block::default());
         BlockId::from_index(self.blocks.len() - 1)
     }
 
-    /// Adds an input at the end of a block's inputs.
+    /// Appends an input to a block.
     pub fn add_input(&mut self, block: BlockId, name: impl Into<String>, ty: Type) -> ValueId {
         let position = self.block(block).inputs.len() as u32;
         let id = self.add_value(name.into(), ty, Definition::Input(block, position));
@@ -255,8 +254,8 @@ impl Function {
         id
     }
 
-    /// Appends an operation to a block; its outputs are given by name and type, and whatever stands
-    /// in `op.outputs` is replaced by them.
+    /// Appends an operation to a block, with outputs of the given names and types. The outputs replace
+    /// `op.outputs`.
     pub fn add_op(
         &mut self,
         block: BlockId,
@@ -273,7 +272,7 @@ impl Function {
         id
     }
 
-    /// The constant behind a value: what its `const` operation states.
+    /// The constant that defines a value, if its operation is a `const`.
     pub fn constant(&self, id: ValueId) -> Option<&Constant> {
         match self.value(id).definition {
             Definition::Output(op, 0) => {
@@ -284,7 +283,7 @@ impl Function {
         }
     }
 
-    /// The constant that a binding states, on the spot or through a `const`.
+    /// The constant of a binding, either a literal or the output of a `const`.
     pub fn bound_constant<'f>(&'f self, binding: &'f Binding) -> Option<&'f Constant> {
         match binding {
             Binding::Value(value) => self.constant(*value),
@@ -292,8 +291,8 @@ impl Function {
         }
     }
 
-    /// Every block that runs, with its depth: the body first, then each operation's blocks before
-    /// those of the operations after it.
+    /// All reachable blocks with their depth. The body comes first; the blocks of an operation precede the
+    /// blocks of later operations.
     pub fn blocks_in_order(&self) -> Vec<(BlockId, usize)> {
         let mut found = Vec::new();
         let mut pending = vec![(self.body, 0)];
@@ -306,7 +305,7 @@ impl Function {
         found
     }
 
-    /// Every operation of every block that runs, in the order of [`Function::blocks_in_order`].
+    /// All operations of all reachable blocks, in the order of [`Function::blocks_in_order`].
     pub fn all_ops(&self) -> impl Iterator<Item = (OpId, &Op)> {
         let blocks = self.blocks_in_order().into_iter();
         blocks.flat_map(|(block, _)| self.block(block).ops.iter().map(|&op| (op, self.op(op))))
@@ -319,7 +318,7 @@ impl Function {
 }
 
 impl Op {
-    /// An operation without arguments.
+    /// Returns an operation without arguments.
     pub fn new(kind: OpKind) -> Op {
         Op {
             operator: Operator::Known(kind),
@@ -331,31 +330,31 @@ impl Op {
         }
     }
 
-    /// A `const` that states a value.
+    /// Returns a `const` operation.
     pub fn constant(value: Constant) -> Op {
         let mut op = Op::new(OpKind::Const);
         op.attributes.insert("val", value);
         op
     }
 
-    /// Whether it states a constant, as it is stored or expanded from a smaller form.
+    /// Whether the operation is a constant, either plain or compressed.
     pub fn is_constant(&self) -> bool {
         self.kind().is_some_and(OpKind::is_constant)
     }
 
-    /// The same operation with an argument more.
+    /// Adds an argument and returns the operation.
     pub fn with(mut self, name: impl Into<Name>, binding: Binding) -> Op {
         self.set_input(name.into(), vec![binding]);
         self
     }
 
-    /// The same operation with an argument more, a list of values.
+    /// Adds a list argument and returns the operation.
     pub fn with_list(mut self, name: impl Into<Name>, bindings: Vec<Binding>) -> Op {
         self.set_input(name.into(), bindings);
         self
     }
 
-    /// Binds a parameter, replacing what was bound to it.
+    /// Sets the bindings of a parameter, replacing previous ones.
     pub fn set_input(&mut self, name: Name, bindings: Vec<Binding>) {
         match self.inputs.binary_search_by(|input| input.name.cmp(&name)) {
             Ok(at) => self.inputs[at].bindings = bindings,
@@ -363,7 +362,7 @@ impl Op {
         }
     }
 
-    /// The operation, if the op table declares it.
+    /// The kind, if the op table has the operation.
     pub fn kind(&self) -> Option<OpKind> {
         match self.operator {
             Operator::Known(kind) => Some(kind),
@@ -371,7 +370,7 @@ impl Op {
         }
     }
 
-    /// The operation's name.
+    /// Name of the operation.
     pub fn type_name(&self) -> &str {
         match &self.operator {
             Operator::Known(kind) => kind.name(),
@@ -379,13 +378,13 @@ impl Op {
         }
     }
 
-    /// What is bound to a parameter; empty if nothing is.
+    /// The bindings of a parameter; empty if it is unbound.
     pub fn bindings(&self, name: &str) -> &[Binding] {
         let found = self.inputs.iter().find(|input| input.name == name);
         found.map_or(&[], |input| &input.bindings)
     }
 
-    /// The one thing bound to a parameter.
+    /// The binding of a parameter with exactly one binding.
     pub fn binding(&self, name: &str) -> Option<&Binding> {
         match self.bindings(name) {
             [binding] => Some(binding),
@@ -393,7 +392,7 @@ impl Op {
         }
     }
 
-    /// Everything bound, parameter by parameter.
+    /// All bindings with their parameter names.
     pub fn all_bindings(&self) -> impl Iterator<Item = (&str, &Binding)> {
         let inputs = self.inputs.iter();
         inputs.flat_map(|input| input.bindings.iter().map(move |b| (input.name.as_ref(), b)))
@@ -401,26 +400,26 @@ impl Op {
 }
 
 impl Operator {
-    /// The operator that files call `name`.
+    /// Returns the operator with this name in files.
     pub fn from_name(name: &str) -> Operator {
         OpKind::from_name(name).map_or_else(|| Operator::Unknown(name.to_owned()), Operator::Known)
     }
 }
 
 impl Attributes {
-    /// The constant of that name.
+    /// Returns the constant with this name.
     pub fn get(&self, name: &str) -> Option<&Constant> {
         let at = self.0.binary_search_by(|(key, _)| key.as_str().cmp(name)).ok()?;
         Some(&self.0[at].1)
     }
 
-    /// The constant of that name, to change it.
+    /// Returns the constant with this name mutably.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Constant> {
         let at = self.0.binary_search_by(|(key, _)| key.as_str().cmp(name)).ok()?;
         Some(&mut self.0[at].1)
     }
 
-    /// Sets a constant and gives back the one that had the name.
+    /// Sets a constant and returns the previous constant with the name.
     pub fn insert(&mut self, name: impl Into<String>, constant: Constant) -> Option<Constant> {
         let name = name.into();
         match self.0.binary_search_by(|(key, _)| key.cmp(&name)) {
@@ -432,28 +431,28 @@ impl Attributes {
         }
     }
 
-    /// Takes a constant out.
+    /// Removes and returns a constant.
     pub fn remove(&mut self, name: &str) -> Option<Constant> {
         let at = self.0.binary_search_by(|(key, _)| key.as_str().cmp(name)).ok()?;
         Some(self.0.remove(at).1)
     }
 
-    /// Name and constant of each, sorted by name.
+    /// Iterates over names and constants, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Constant)> {
         self.0.iter().map(|(name, constant)| (name.as_str(), constant))
     }
 
-    /// The constants, to change them.
+    /// Iterates over the constants mutably.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Constant> {
         self.0.iter_mut().map(|(_, constant)| constant)
     }
 
-    /// How many there are.
+    /// Number of attributes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

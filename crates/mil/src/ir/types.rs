@@ -7,15 +7,15 @@ use super::dim::Dim;
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// A tensor; a scalar is one of rank 0.
+    /// A tensor; a scalar is a tensor of rank 0.
     Tensor(TensorType),
-    /// A list of values of one type.
+    /// A list of values of one type, with its length.
     List(Box<Type>, Dim),
-    /// A fixed number of values, each of its own type.
+    /// A fixed number of values with individual types.
     Tuple(Vec<Type>),
     /// A map from values of the first type to values of the second.
     Dictionary(Box<Type>, Box<Type>),
-    /// A buffer that keeps its content between predictions.
+    /// A buffer that keeps its contents between predictions.
     State(Box<Type>),
 }
 
@@ -47,7 +47,7 @@ impl Type {
         }
     }
 
-    /// What a state holds; any other type itself.
+    /// The type inside a state; any other type is returned unchanged.
     pub fn unwrap_state(&self) -> &Type {
         match self {
             Type::State(held) => held,
@@ -55,8 +55,8 @@ impl Type {
         }
     }
 
-    /// Whether a value of either type could be a value of the other: the same but for dimensions
-    /// that one of both does not know.
+    /// Whether a value of one type could also have the other type: the types are equal except for dimensions
+    /// that one of them does not know.
     pub fn is_compatible(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Tensor(left), Type::Tensor(right)) => {
@@ -78,7 +78,7 @@ impl Type {
         }
     }
 
-    /// The type as files hold it: every dimension that is not fixed is unknown.
+    /// The type in files, where every dimension that is not fixed is unknown.
     pub fn erased(&self) -> Type {
         let erase = |dim: &Dim| match dim {
             Dim::Known(extent) => Dim::Known(*extent),
@@ -120,13 +120,13 @@ impl TensorType {
         self.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(dim.known()?))
     }
 
-    /// The bytes that the packed elements take, where that can be told.
+    /// Size of the packed elements in bytes; `None` if the size is unknown.
     pub fn storage_bytes(&self) -> Option<u64> {
         self.dtype.storage_bytes(self.element_count()?)
     }
 }
 
-/// As in MIL text of today: `tensor<fp16, [1, ?]>`, and bare `int32` for a scalar.
+/// Formats the type in the current dialect of MIL text: `tensor<fp16, [1, ?]>`, or `int32` for a scalar.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

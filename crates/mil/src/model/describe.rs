@@ -11,7 +11,7 @@ use super::{
 use crate::ir::{Function, Program, TensorType, Type, ValueId};
 use crate::ops::OpKind;
 
-/// Error of describing a program: an input or an output has a type that Core ML does not pass.
+/// Error of [`describe`]: Core ML does not support the type of an input or an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeError {
     kind: DescribeErrorKind,
@@ -22,9 +22,9 @@ pub struct DescribeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DescribeErrorKind {
-    /// An input or a state is at fault.
+    /// Unsupported type of an input or a state.
     Input,
-    /// An output is at fault.
+    /// Unsupported type of an output.
     Output,
 }
 
@@ -56,15 +56,15 @@ impl std::error::Error for DescribeError {
     }
 }
 
-/// The function that is run when the caller names none, if a program has several.
+/// The function that runs by default if a program has several functions.
 const DEFAULT_FUNCTION: &str = "main";
 
-/// Makes a model of a program that has no description: every input and output becomes an array, a class
-/// label or its probabilities, every state a state.
+/// Derives a model with a description from a program. Every input and output becomes an array, a class label
+/// or the probabilities of a classifier; every state remains a state.
 ///
-/// Inputs with unknown dimensions take their shapes from the function's
-/// [`FlexibleShapeInformation`](super::shapes). The specification version is the lowest that has the
-/// functions' opsets and the features' types.
+/// Inputs with unknown dimensions get their shapes from the function's
+/// [`FlexibleShapeInformation`](super::shapes). The specification version is the lowest version that supports
+/// the functions' opsets and the features' types.
 pub fn describe(program: Program) -> Result<Model, DescribeError> {
     let mut described = Vec::new();
     let mut version = 6;
@@ -212,7 +212,7 @@ fn describe_output(
         Type::Tensor(tensor) => {
             let data_type = array_type_of(tensor)
                 .ok_or_else(|| refuse(format!("holds `{}`", tensor.dtype), ARRAY_TYPES))?;
-            // An output whose shape depends on the inputs is described without one.
+            // If the shape of an output depends on the inputs, the description omits the shape.
             let shape = known_shape(tensor).unwrap_or_default();
             FeatureType::MultiArray(ArrayType::fixed(data_type, &shape))
         }
@@ -229,13 +229,12 @@ fn describe_output(
 const ARRAY_TYPES: &str = "arrays that callers see hold fp32, int32, from iOS 16 on fp16, from iOS 26 \
                            on int8: add a cast";
 
-/// The element type of the array for a tensor; `fp64` has a code, but no tensor of a program that Core
-/// ML runs has it.
+/// The array type for a tensor. `fp64` has a code, but Core ML does not run programs with `fp64` tensors.
 fn array_type_of(tensor: &TensorType) -> Option<ArrayDataType> {
     ArrayDataType::from_dtype(tensor.dtype)
 }
 
-/// The shape of the array for a tensor, if every dimension is fixed; a scalar's is `[1]`.
+/// The array shape for a tensor if all dimensions are fixed; `[1]` for a scalar.
 fn known_shape(tensor: &TensorType) -> Option<Vec<i64>> {
     if tensor.rank() == 0 {
         return Some(vec![1]);

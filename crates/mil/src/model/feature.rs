@@ -4,93 +4,93 @@ use coremill_tensor::DType;
 
 use crate::ir::UnknownFields;
 
-/// What callers are told about an input, an output or a state.
+/// Description of an input, an output or a state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeatureDescription {
-    /// The name of the program's value.
+    /// Name of the program's value.
     pub name: String,
-    /// A text for people.
+    /// Description for users.
     pub short_description: String,
-    /// What it holds.
+    /// The type.
     pub ty: FeatureType,
-    /// Whether callers may leave it out.
+    /// Whether callers may omit it.
     pub is_optional: bool,
-    /// What the model file holds that this crate does not know.
+    /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
 }
 
-/// What a feature holds.
+/// The type of a feature.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeatureType {
-    /// Nothing that the model says; Core ML refuses it.
+    /// The model does not specify a type; Core ML rejects it.
     Unspecified,
-    /// An integer.
+    /// A 64-bit integer.
     Int64,
-    /// A number.
+    /// A 64-bit float.
     Double,
-    /// A text.
+    /// A string.
     String,
     /// An image.
     Image(ImageType),
     /// An array.
     MultiArray(ArrayType),
-    /// A map to numbers, from class labels to probabilities for instance.
+    /// A map to numbers, for instance from class labels to probabilities.
     Dictionary(Option<KeyType>),
     /// A sequence.
     Sequence(SequenceType),
-    /// An array that keeps its content between predictions.
+    /// An array that keeps its contents between predictions.
     State(ArrayType),
 }
 
-/// What a dictionary is looked up by, or a sequence made of.
+/// Type of a dictionary's keys or of a sequence's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyType {
     /// Integers.
     Int64,
-    /// Texts.
+    /// Strings.
     String,
 }
 
-/// A sequence of integers or texts.
+/// A sequence of integers or strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequenceType {
-    /// What it is made of; none if the model does not say.
+    /// Type of the elements; `None` if the model does not specify it.
     pub element: Option<KeyType>,
-    /// How long it may be.
+    /// Allowed lengths.
     pub length: Option<SizeRange>,
 }
 
 /// An image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageType {
-    /// The width in pixels, the default one if there are several.
+    /// The width in pixels; the default width if several are allowed.
     pub width: i64,
-    /// The height in pixels, the default one if there are several.
+    /// The height in pixels; the default height if several are allowed.
     pub height: i64,
-    /// The meaning of the pixels.
+    /// The color space.
     pub color_space: ColorSpace,
-    /// The other sizes that are accepted.
+    /// Other allowed sizes.
     pub sizes: ImageSizes,
 }
 
-/// The sizes that an image may have.
+/// Allowed sizes of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImageSizes {
-    /// The default one.
+    /// Only the default size.
     #[default]
     Fixed,
-    /// Any of these.
+    /// One of these sizes.
     Enumerated(Vec<ImageSize>),
-    /// Any within these ranges.
+    /// Any size within these ranges.
     Ranged {
-        /// The widths.
+        /// Allowed widths.
         width: SizeRange,
-        /// The heights.
+        /// Allowed heights.
         height: SizeRange,
     },
 }
 
-/// A size in pixels.
+/// The size of an image in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ImageSize {
     /// The width.
@@ -99,48 +99,48 @@ pub struct ImageSize {
     pub height: u64,
 }
 
-/// The meaning of an image's pixels.
+/// The color space of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColorSpace {
-    /// 8 bits of grey.
+    /// 8-bit gray.
     Grayscale,
-    /// 8 bits each of red, green and blue.
+    /// 8-bit red, green and blue.
     Rgb,
-    /// 8 bits each of blue, green and red.
+    /// 8-bit blue, green and red.
     Bgr,
-    /// A 16-bit float of grey.
+    /// 16-bit float gray.
     GrayscaleFloat16,
-    /// None of these; 0 is what the format calls invalid.
+    /// An unknown code; the format uses 0 for an invalid color space.
     Other(i32),
 }
 
 /// An array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayType {
-    /// The shape, the default one if there are several; empty for an output whose shape depends on
-    /// the inputs.
+    /// The shape; the default shape if several are allowed. Empty for an output whose shape depends on the
+    /// inputs.
     pub shape: Vec<i64>,
     /// The type of the elements.
     pub data_type: ArrayDataType,
-    /// The other shapes that are accepted.
+    /// Other allowed shapes.
     pub flexibility: ShapeFlexibility,
-    /// The element that an input which was left out is filled with.
+    /// Fill value for an omitted input.
     pub default: Option<DefaultElement>,
 }
 
-/// The shapes that an array may have.
+/// Allowed shapes of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ShapeFlexibility {
-    /// The default one.
+    /// Only the default shape.
     #[default]
     Fixed,
-    /// Any of these.
+    /// One of these shapes.
     Enumerated(Vec<Vec<i64>>),
-    /// Any whose dimensions lie within these.
+    /// Any shape whose dimensions are within these ranges.
     Ranged(Vec<SizeRange>),
 }
 
-/// What an array that was left out is filled with.
+/// Fill value for an omitted array.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultElement {
     /// An integer.
@@ -160,25 +160,25 @@ pub enum ArrayDataType {
     Double,
     /// 32-bit integers.
     Int32,
-    /// 8-bit integers, from iOS 26 on.
+    /// 8-bit integers, since iOS 26.
     Int8,
-    /// 16-bit floats, from iOS 16 on.
+    /// 16-bit floats, since iOS 16.
     Float16,
-    /// None of these; 0 is what the format calls invalid.
+    /// An unknown code; the format uses 0 for an invalid type.
     Other(i32),
 }
 
-/// The extents from `lower` to `upper`, both included.
+/// The sizes from `lower` to `upper`, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SizeRange {
-    /// The smallest.
+    /// The smallest size.
     pub lower: u64,
-    /// The largest; there is none if it is negative. Writers say −1.
+    /// The largest size; negative if unbounded. Writers use −1.
     pub upper: i64,
 }
 
 impl FeatureDescription {
-    /// A feature that callers must give, without a text for people.
+    /// Returns a required feature without a description.
     pub fn new(name: impl Into<String>, ty: FeatureType) -> FeatureDescription {
         FeatureDescription {
             name: name.into(),
@@ -191,7 +191,7 @@ impl FeatureDescription {
 }
 
 impl FeatureType {
-    /// The array, if it is one, or what a state holds.
+    /// The array type of an array or a state.
     pub fn array(&self) -> Option<&ArrayType> {
         match self {
             FeatureType::MultiArray(array) | FeatureType::State(array) => Some(array),
@@ -205,7 +205,7 @@ impl FeatureType {
         }
     }
 
-    /// The image, if it is one.
+    /// The image type of an image.
     pub fn image(&self) -> Option<&ImageType> {
         match self {
             FeatureType::Image(image) => Some(image),
@@ -215,7 +215,7 @@ impl FeatureType {
 }
 
 impl ArrayType {
-    /// An array of one shape.
+    /// Returns an array type with one allowed shape.
     pub fn fixed(data_type: ArrayDataType, shape: &[i64]) -> ArrayType {
         ArrayType {
             shape: shape.to_vec(),
@@ -227,29 +227,29 @@ impl ArrayType {
 }
 
 impl SizeRange {
-    /// The range that holds one extent.
+    /// Returns the range that contains only this size.
     pub fn exactly(extent: u64) -> SizeRange {
         SizeRange { lower: extent, upper: i64::try_from(extent).unwrap_or(-1) }
     }
 
-    /// The largest extent; none if there is none.
+    /// The largest size; `None` if unbounded.
     pub fn upper_bound(self) -> Option<u64> {
         u64::try_from(self.upper).ok()
     }
 
-    /// Whether an extent lies within.
+    /// Whether the range contains a size.
     pub fn contains(self, extent: u64) -> bool {
         extent >= self.lower && self.upper_bound().is_none_or(|upper| extent <= upper)
     }
 
-    /// Whether there is one extent only.
+    /// Whether the range contains only one size.
     pub fn is_fixed(self) -> bool {
         self.upper_bound() == Some(self.lower)
     }
 }
 
 impl ColorSpace {
-    /// The number in the model file.
+    /// Code of the color space in the model file.
     pub const fn code(self) -> i32 {
         match self {
             ColorSpace::Grayscale => 10,
@@ -260,7 +260,7 @@ impl ColorSpace {
         }
     }
 
-    /// The colour space of a number in the model file.
+    /// Returns the color space with this code in the model file.
     pub const fn from_code(code: i32) -> ColorSpace {
         match code {
             10 => ColorSpace::Grayscale,
@@ -271,7 +271,7 @@ impl ColorSpace {
         }
     }
 
-    /// How many channels the tensor of such an image has.
+    /// Number of channels of the tensor for such an image.
     pub const fn channels(self) -> Option<u64> {
         match self {
             ColorSpace::Grayscale | ColorSpace::GrayscaleFloat16 => Some(1),
@@ -282,8 +282,7 @@ impl ColorSpace {
 }
 
 impl ArrayDataType {
-    /// The number in the model file: the width in bits, plus 65536 for floats or 131072 for
-    /// integers.
+    /// Code of the type in the model file: the number of bits, plus 65536 for floats or 131072 for integers.
     pub const fn code(self) -> i32 {
         match self {
             ArrayDataType::Float16 => 65552,
@@ -295,7 +294,7 @@ impl ArrayDataType {
         }
     }
 
-    /// The type of a number in the model file.
+    /// Returns the type with this code in the model file.
     pub const fn from_code(code: i32) -> ArrayDataType {
         match code {
             65552 => ArrayDataType::Float16,
@@ -307,7 +306,7 @@ impl ArrayDataType {
         }
     }
 
-    /// The element type of the program's tensor.
+    /// The element type of the corresponding tensor.
     pub const fn dtype(self) -> Option<DType> {
         match self {
             ArrayDataType::Float16 => Some(DType::Fp16),
@@ -319,7 +318,7 @@ impl ArrayDataType {
         }
     }
 
-    /// The type of an array that holds such elements; none if features have none for it.
+    /// The array type for an element type; `None` if features do not support the element type.
     pub const fn from_dtype(dtype: DType) -> Option<ArrayDataType> {
         match dtype {
             DType::Fp16 => Some(ArrayDataType::Float16),

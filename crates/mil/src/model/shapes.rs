@@ -1,16 +1,15 @@
-//! `FlexibleShapeInformation`: which shapes a function's inputs may have, as an attribute of the
-//! function.
+//! `FlexibleShapeInformation`: the attribute of a function with the allowed shapes of its inputs.
 //!
-//! A package says that in its description; Apple's compiler copies it into the text, as
+//! A package has this information in its description. Apple's compiler copies it into the text:
 //!
 //! ```text
 //! (("DefaultShapes", {{"x", [1, 4]}}), ("RangeDims", {{"x", [[1, 1], [1, 8]]}}))
 //! (("DefaultShapes", {{"x", [4]}}), ("EnumeratedShapes", {{"543d0f94", {{"x", [1]}}}, ...}))
 //! ```
 //!
-//! with the inputs of more than one shape only, sorted by name. Programs in memory that stem from a
-//! package or a compiled model do not have the attribute, since it would say the same thing twice:
-//! [`attach`] adds it for the text, [`detach`] takes it away.
+//! The attribute contains only inputs with more than one shape, sorted by name. Programs read from a package
+//! or a compiled model do not have the attribute in memory, because it would duplicate the description.
+//! [`attach`] adds it for the text, and [`detach`] removes it.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +19,26 @@ use coremill_tensor::DType;
 use super::{FeatureType, ImageSizes, Model, ModelDescription, ShapeFlexibility, Signature};
 use crate::ir::{Constant, ConstantData, Dim, Function, Program, TensorType, Type};
 
-/// The name of the attribute.
+/// Name of the attribute.
 pub const ATTRIBUTE: &str = "FlexibleShapeInformation";
 
-/// What the attribute says.
+/// Parsed value of the attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlexibleShapes {
-    /// The shape that each input has unless the caller says otherwise, sorted by name.
+    /// The default shape of each input, sorted by name.
     pub defaults: Vec<(String, Vec<i32>)>,
-    /// The lowest and the highest extent of each dimension of each input, sorted by name; the highest
-    /// is −1 if there is none.
+    /// The smallest and largest size of each dimension of each input, sorted by name. The largest size is −1
+    /// if unbounded.
     pub ranges: Vec<(String, Vec<[i32; 2]>)>,
-    /// Sets of shapes that the inputs may have together, each sorted by the names of the inputs; in the
-    /// order of the description, or of the attribute.
+    /// Enumerated shapes: each set contains one shape for each input, sorted by input name. The sets are in
+    /// the order of the description or of the attribute.
     pub enumerated: Vec<Vec<(String, Vec<i32>)>>,
 }
 
-/// The program of a model with the attribute on each function that has inputs of several shapes.
+/// Returns the program of a model, with the attribute added to each function that has inputs with several
+/// shapes.
 ///
-/// The error names the input.
+/// Errors name the input.
 pub fn attach(model: &Model) -> Result<Program, ErrorDetail> {
     let mut program = model.program.clone();
     for (name, shapes) in described(model)? {
@@ -49,9 +49,9 @@ pub fn attach(model: &Model) -> Result<Program, ErrorDetail> {
     Ok(program)
 }
 
-/// The attribute's value for each function that has inputs of several shapes.
+/// Returns the attribute's value for each function that has inputs with several shapes.
 ///
-/// The error names the input.
+/// Errors name the input.
 pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, ErrorDetail> {
     let mut all = BTreeMap::new();
     for signature in model.signatures() {
@@ -62,7 +62,7 @@ pub fn described(model: &Model) -> Result<BTreeMap<String, Constant>, ErrorDetai
     Ok(all)
 }
 
-/// Takes the attribute from the functions for which the description says the same.
+/// Removes the attribute from functions whose description contains the same shapes.
 pub fn detach(model: &mut Model) {
     let described: Vec<_> = model
         .signatures()
@@ -83,9 +83,9 @@ pub fn detach(model: &mut Model) {
 }
 
 impl FlexibleShapes {
-    /// The shapes in a description; `None` if every input has one shape.
+    /// Reads the allowed shapes from a description; `None` if every input has one shape.
     ///
-    /// The error names the input.
+    /// Errors name the input.
     pub fn of(signature: &Signature<'_>) -> Result<Option<FlexibleShapes>, ErrorDetail> {
         let mut shapes = FlexibleShapes::default();
         let mut enumerated: Vec<(String, Vec<Vec<i32>>)> = Vec::new();
@@ -106,7 +106,7 @@ impl FlexibleShapes {
                 FeatureType::MultiArray(array) => match &array.flexibility {
                     ShapeFlexibility::Fixed => {}
                     ShapeFlexibility::Ranged(ranges) => {
-                        // An array may state its ranges alone; the lower bounds are its shape then.
+                        // An array may have only ranges; the lower bounds are then its default shape.
                         let lower: Vec<i64> =
                             ranges.iter().map(|range| range.lower as i64).collect();
                         let default = if array.shape.is_empty() { &lower } else { &array.shape };
@@ -123,7 +123,7 @@ impl FlexibleShapes {
                     }
                 },
                 FeatureType::Image(image) => {
-                    // Images are tensors of one batch, channels, height and width.
+                    // Images are tensors `[1, channels, height, width]`.
                     let channels = image.color_space.channels().unwrap_or(3) as i32;
                     let whole = |height: i128, width: i128| -> Result<Vec<i32>, ErrorDetail> {
                         Ok(vec![1, channels, extent(height)?, extent(width)?])
@@ -170,7 +170,7 @@ impl FlexibleShapes {
         Ok((!shapes.defaults.is_empty()).then_some(shapes))
     }
 
-    /// What the attribute of a function says; none if there is none, or it has another form.
+    /// Reads the attribute of a function; `None` if it is missing or malformed.
     pub fn on(function: &Function) -> Option<FlexibleShapes> {
         FlexibleShapes::from_constant(function.attributes.get(ATTRIBUTE)?)
     }
@@ -241,7 +241,7 @@ impl FlexibleShapes {
         self.enumerated.iter_mut().for_each(|set| set.sort());
     }
 
-    /// Whether both allow the same, sets of shapes in any order.
+    /// Whether both allow the same shapes, ignoring the order of the enumerated sets.
     fn says_the_same(&self, other: &FlexibleShapes) -> bool {
         let sorted = |sets: &[Vec<(String, Vec<i32>)>]| {
             let mut sets = sets.to_vec();
@@ -255,9 +255,9 @@ impl FlexibleShapes {
     }
 }
 
-/// The name of a set of shapes. Apple's compiler writes eight hexadecimal digits, a hash of something
-/// that could not be found out from the one example at hand, and sorts by them. Ours are the position,
-/// so that the sets stay in the order of the description.
+/// The key of a set of shapes. Apple's compiler writes eight hexadecimal digits, a hash of unknown origin,
+/// and sorts the sets by them. This function uses the index instead, so that the sets stay in the order of
+/// the description.
 fn key_of(index: usize) -> String {
     format!("{index:08x}")
 }
@@ -289,7 +289,7 @@ fn integers(constant: &Constant) -> Option<Vec<i32>> {
 }
 
 impl ModelDescription {
-    /// Whether it describes several functions.
+    /// Whether the description has several functions.
     pub fn is_multifunction(&self) -> bool {
         !self.functions.is_empty()
     }

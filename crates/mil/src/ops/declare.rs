@@ -1,10 +1,10 @@
-//! The words that the table is written in.
+//! Constructors for the rows of the op table.
 
 use coremill_tensor::DType;
 
 use super::{Accepts, DefaultValue, OpKind, OpRow, Opset, Parameter};
 
-/// What stands for an operation in the list of them.
+/// Entry of the list of operations.
 pub(super) struct Entry {
     pub(super) kind: OpKind,
     pub(super) name: &'static str,
@@ -21,12 +21,12 @@ pub(super) const fn entry(
     Entry { kind, name, family, rows }
 }
 
-/// A definition that holds from an opset on.
+/// A definition that applies from an opset on.
 pub(super) const fn row(kind: OpKind, since: Opset, parameters: &'static [Parameter]) -> OpRow {
     OpRow { kind, since, parameters, blocks: &[] }
 }
 
-/// A definition of an operation that runs blocks.
+/// A definition of an operation with nested blocks.
 pub(super) const fn row_with_blocks(
     kind: OpKind,
     since: Opset,
@@ -36,12 +36,12 @@ pub(super) const fn row_with_blocks(
     OpRow { kind, since, parameters, blocks }
 }
 
-/// A parameter that must be bound.
+/// A required parameter.
 pub(super) const fn required(name: &'static str, accepts: Accepts) -> Parameter {
     Parameter { name, accepts, required: true, constant: false, default: DefaultValue::Absent }
 }
 
-/// A parameter that may be left out.
+/// An optional parameter.
 pub(super) const fn optional(
     name: &'static str,
     accepts: Accepts,
@@ -51,18 +51,18 @@ pub(super) const fn optional(
 }
 
 impl Parameter {
-    /// The same, and what is bound must be known when the program is compiled.
+    /// Requires the bound value to be known at compile time.
     pub(super) const fn constant(self) -> Parameter {
         Parameter { constant: true, ..self }
     }
 }
 
-/// A tensor of one of the types.
+/// A tensor with one of the element types.
 pub(super) const fn tensor(dtypes: &'static [DType]) -> Accepts {
     Accepts::Tensor { variable: None, dtypes }
 }
 
-/// A tensor of the type that the variable stands for, one of these.
+/// A tensor whose element type is a type variable with one of these types.
 pub(super) const fn typed(variable: &'static str, dtypes: &'static [DType]) -> Accepts {
     Accepts::Tensor { variable: Some(variable), dtypes }
 }

@@ -1,10 +1,11 @@
-//! The one list from which functions of an [`OpKind`](super::OpKind) are dispatched.
+//! The list that maps each [`OpKind`](super::OpKind) to its functions.
 
-/// Calls a macro with every operation and the path of its function, `Abs elementwise::abs` for instance.
+/// Calls a macro with every operation and the path of its function, for instance `Abs elementwise::abs`.
 ///
-/// Inference rules and the engine's reference kernels are functions of the same paths, below `infer::rules` here and
-/// below `ops` in the engine. Operations in `control` have no kernel: they run blocks, or touch lists or states.
-/// The macros that are called match without a wildcard, so that an operation that is missing here does not compile.
+/// Inference rules and the engine's reference kernels have the same paths, relative to `infer::rules` in this
+/// crate and to `ops` in the engine. Operations in `control` have no kernel, because they run blocks or
+/// access lists or states. The called macros match without a wildcard, so an operation that is missing here
+/// is a compile error.
 #[macro_export]
 macro_rules! for_each_operation {
     ($callback:ident) => {

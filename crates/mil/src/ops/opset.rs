@@ -1,8 +1,8 @@
 use std::fmt;
 
-/// The set of operations and their versions that a function is written in.
+/// The set of operations, with their versions, that a function may use.
 ///
-/// Named after the iOS release that brought it. It is always a field of the function, never ambient.
+/// It is named after the iOS release that introduced it. It is always a field of the function, never global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Opset {
     /// `CoreML5`: iOS 15, macOS 12.
@@ -22,7 +22,7 @@ impl Opset {
     pub const ALL: [Opset; 5] =
         [Opset::Ios15, Opset::Ios16, Opset::Ios17, Opset::Ios18, Opset::Ios26];
 
-    /// The name in the model file, `CoreML8` for instance.
+    /// Name in the model file, for instance `CoreML8`.
     pub const fn name(self) -> &'static str {
         match self {
             Opset::Ios15 => "CoreML5",
@@ -33,7 +33,7 @@ impl Opset {
         }
     }
 
-    /// The tag in MIL text, `ios18` for instance.
+    /// Tag in MIL text, for instance `ios18`.
     pub const fn tag(self) -> &'static str {
         match self {
             Opset::Ios15 => "ios15",
@@ -44,17 +44,17 @@ impl Opset {
         }
     }
 
-    /// The opset that the model file calls `name`.
+    /// Returns the opset with this name in the model file.
     pub fn from_name(name: &str) -> Option<Opset> {
         Opset::ALL.into_iter().find(|opset| opset.name() == name)
     }
 
-    /// The opset of a tag of MIL text.
+    /// Returns the opset with this tag in MIL text.
     pub fn from_tag(tag: &str) -> Option<Opset> {
         Opset::ALL.into_iter().find(|opset| opset.tag() == tag)
     }
 
-    /// The lowest specification version of a model whose functions use this opset.
+    /// The lowest specification version for models with functions in this opset.
     pub const fn specification_version(self) -> i32 {
         match self {
             Opset::Ios15 => 6,
@@ -65,13 +65,14 @@ impl Opset {
         }
     }
 
-    /// The opset that a specification version brought; none for versions without ML Programs and
-    /// for ones that are not known yet.
+    /// Returns the opset that a specification version introduced; `None` for versions before ML Programs and
+    /// for unknown versions.
     pub fn from_specification_version(version: i32) -> Option<Opset> {
         Opset::ALL.into_iter().find(|opset| opset.specification_version() == version)
     }
 
-    /// The opset of a release: `ios18`, or `macos15`, `watchos11`, `tvos18`, which came with it.
+    /// Returns the opset of a release: `ios18`, or the releases of the same year, `macos15`, `watchos11`,
+    /// `tvos18`.
     pub fn from_release(text: &str) -> Option<Opset> {
         let is = |system: &str, version: &str| {
             let major = version.split('.').next().unwrap_or(version);
@@ -83,7 +84,7 @@ impl Opset {
             .find(|opset| opset.availability().iter().any(|(system, version)| is(system, version)))
     }
 
-    /// The first release of each system that runs it, as `(system, version)`.
+    /// The first release of each system that supports it, as `(system, version)`.
     pub const fn availability(self) -> [(&'static str, &'static str); 4] {
         match self {
             Opset::Ios15 => {

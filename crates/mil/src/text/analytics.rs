@@ -1,15 +1,16 @@
-//! The dialect of `analytics.mil`, which Core ML writes beside the programs in its cache on a Mac: the program with the
-//! device that each operation runs on.
+//! The dialect of `analytics.mil`: the program with the device of each operation. Core ML on a Mac writes
+//! this file next to the programs in its cache.
 //!
 //! ```text
 //! func main<ios18>(tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]> x) {
 //!         tensor<fp16, [1, 4]> x_0 = tensor_buffer_to_tensor<ios17>(input = x)[SelectedBackend = string("ane")];
 //! ```
 //!
-//! Such a text is read as the program that it describes. A buffer is a tensor, whose layout stands in the attribute
-//! [`LAYOUTS`] of the function; an operation that turns one into the other is `identity`; the opset of an operation is its
-//! attribute [`OPSET`], if it is not the function's. What Core ML notes of each operation (`BackendSupport`,
-//! `EstimatedRuntime`, `SelectedBackend`, `ValidationMessage`) stays in its attributes.
+//! The text is read as the program that it describes. A buffer becomes a tensor; its layout is stored in the
+//! function's attribute [`LAYOUTS`]. Conversions between buffers and tensors become `identity`. If the opset
+//! of an operation differs from the function's, it is stored in the attribute [`OPSET`]. Core ML's notes
+//! about an operation (`BackendSupport`, `EstimatedRuntime`, `SelectedBackend`, `ValidationMessage`) remain
+//! attributes.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +19,18 @@ use coremill_tensor::DType;
 use super::cursor::BufferLayout;
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type};
 
-/// The attribute of functions with the layouts of buffers: for each one, numbers for each dimension by name.
+/// Function attribute with the layouts of buffers. A layout maps names to one number for each dimension.
 pub(super) const LAYOUTS: &str = "BufferLayouts";
 
-/// The attribute of operations with their opset.
+/// Operation attribute with the operation's opset.
 pub(super) const OPSET: &str = "opset";
 
-/// Whether an operation only turns a buffer into a tensor, or the reverse.
+/// Whether an operation only converts between a buffer and a tensor.
 pub(super) fn is_conversion(name: &str) -> bool {
     matches!(name, "tensor_buffer_to_tensor" | "tensor_to_tensor_buffer")
 }
 
-/// The value of [`LAYOUTS`]. An unknown number is −1.
+/// Builds the value of [`LAYOUTS`]. Unknown numbers are −1.
 pub(super) fn layouts(layouts: &BTreeMap<String, BufferLayout>) -> Constant {
     let numbers = Type::Tensor(TensorType { dtype: DType::Int64, shape: vec![Dim::Unknown] });
     let of_one = |layout: &BufferLayout| {

@@ -4,23 +4,24 @@ use super::lex::{LexError, Lexer, Token};
 use super::names::unescape;
 use super::{Error, ErrorKind};
 
-/// The place in the text that is being read, one token ahead.
+/// Parser state: a position in the text with one token of lookahead.
 pub(super) struct Cursor<'t> {
     text: &'t str,
     lexer: Lexer<'t>,
     next: (usize, Token<'t>),
-    /// Where the last token that was taken ends.
+    /// End offset of the last consumed token.
     end: usize,
     depth: usize,
-    /// The layout of the type that was taken last, if it was a buffer's.
+    /// The layout of the last parsed type, if it was a buffer.
     pub(super) layout: Option<BufferLayout>,
 }
 
-/// Types, values and blocks nested deeper than this are refused. Programs nest a few levels; the
-/// reader is recursive.
+/// Maximum nesting depth of types, values and blocks. The parser is recursive, and real programs nest only a
+/// few levels.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// The layout of a tensor's buffer: numbers for each dimension by what they mean, `None` for `?`.
+/// The layout of a tensor's buffer. Each named property has one number for each dimension; `None` is written
+/// `?`.
 pub(super) type BufferLayout = BTreeMap<String, Vec<Option<u64>>>;
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
@@ -40,22 +41,22 @@ impl<'t> Cursor<'t> {
         Ok(cursor)
     }
 
-    /// The token ahead.
+    /// The next token.
     pub(super) fn peek(&self) -> Token<'t> {
         self.next.1
     }
 
-    /// The token behind the one ahead; the end of the text if that is not a token.
+    /// The token after the next one; [`Token::End`] if it is invalid.
     pub(super) fn peek_second(&self) -> Token<'t> {
         self.lexer.clone().next().map_or(Token::End, |token| token.1)
     }
 
-    /// Where the token ahead begins.
+    /// Start offset of the next token.
     pub(super) fn offset(&self) -> usize {
         self.next.0
     }
 
-    /// Takes the token ahead.
+    /// Consumes the next token.
     pub(super) fn take(&mut self) -> Result<Token<'t>> {
         let token = self.next.1;
         self.end = self.lexer.offset();
@@ -70,7 +71,7 @@ impl<'t> Cursor<'t> {
         Ok(token)
     }
 
-    /// Where the last token that was taken ends.
+    /// End offset of the last consumed token.
     pub(super) fn end(&self) -> usize {
         self.end
     }
@@ -80,12 +81,12 @@ impl<'t> Cursor<'t> {
         self.text.get(offset..self.end).unwrap_or_default()
     }
 
-    /// The layout of the type that was taken last, if it was a buffer's.
+    /// Takes the layout of the last parsed type, if it was a buffer.
     pub(super) fn take_layout(&mut self) -> Option<BufferLayout> {
         self.layout.take()
     }
 
-    /// Takes a punctuation mark if it is ahead.
+    /// Consumes a punctuation mark if it is the next token.
     pub(super) fn accept(&mut self, mark: char) -> Result<bool> {
         let found = self.peek() == Token::Punctuation(mark);
         if found {
@@ -94,13 +95,13 @@ impl<'t> Cursor<'t> {
         Ok(found)
     }
 
-    /// Takes a punctuation mark.
+    /// Consumes a punctuation mark or returns an error.
     pub(super) fn expect(&mut self, mark: char) -> Result<()> {
         if self.accept(mark)? { Ok(()) } else { Err(self.unexpected(&format!("`{mark}`"))) }
     }
 
-    /// Takes the `;` behind a statement. If there is none, that is said of the end of the statement,
-    /// not of whatever comes next.
+    /// Consumes the `;` at the end of a statement. The error for a missing one refers to the end of the
+    /// statement, not to the next token.
     pub(super) fn expect_semicolon(&mut self) -> Result<()> {
         if self.accept(';')? {
             return Ok(());
@@ -108,7 +109,7 @@ impl<'t> Cursor<'t> {
         Err(self.error_at(self.end, self.unexpected("`;`").message().to_owned()))
     }
 
-    /// Takes a word that must be this one.
+    /// Consumes a specific word or returns an error.
     pub(super) fn expect_word(&mut self, word: &str) -> Result<()> {
         if self.peek() != Token::Word(word) {
             return Err(self.unexpected(&format!("`{word}`")));
@@ -117,7 +118,7 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    /// Takes `->`.
+    /// Consumes `->`.
     pub(super) fn expect_arrow(&mut self) -> Result<()> {
         if self.peek() != Token::Arrow {
             return Err(self.unexpected("`->`"));
@@ -126,7 +127,7 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    /// Takes what stands between two marks: pieces with `,` between them.
+    /// Parses a comma-separated list between two marks.
     pub(super) fn list(
         &mut self,
         open: char,
@@ -148,7 +149,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Runs `inner` one level deeper.
+    /// Runs `inner` one nesting level deeper.
     pub(super) fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.enter()?;
         let result = inner(self);
@@ -156,7 +157,7 @@ impl<'t> Cursor<'t> {
         result
     }
 
-    /// Goes one level deeper; [`Cursor::leave`] comes back.
+    /// Increases the nesting depth; [`Cursor::leave`] decreases it.
     pub(super) fn enter(&mut self) -> Result<()> {
         if self.depth >= MAX_DEPTH {
             return Err(self.limit(format!("nested deeper than {MAX_DEPTH} levels")));
@@ -169,7 +170,7 @@ impl<'t> Cursor<'t> {
         self.depth -= 1;
     }
 
-    /// The text of the string ahead.
+    /// Consumes a string and returns its unescaped text.
     pub(super) fn string(&mut self) -> Result<String> {
         let Token::String(escaped) = self.peek() else { return Err(self.unexpected("a string")) };
         let text = self.unescaped(escaped)?;
@@ -177,7 +178,7 @@ impl<'t> Cursor<'t> {
         Ok(text)
     }
 
-    /// The escaped text of the token ahead, decoded.
+    /// Unescapes the text of the next token.
     pub(super) fn unescaped(&self, escaped: &str) -> Result<String> {
         unescape(escaped).map_err(|at| {
             let message = "unknown escape in a string".to_owned();
@@ -187,7 +188,7 @@ impl<'t> Cursor<'t> {
         })
     }
 
-    /// An error at the token ahead: what would have been accepted.
+    /// Error: the next token is not the expected one.
     pub(super) fn unexpected(&self, accepted: &str) -> Error {
         let found = match self.peek() {
             Token::Word(word) | Token::Number(word) => format!("`{}`", shortened(word)),
@@ -200,7 +201,7 @@ impl<'t> Cursor<'t> {
         self.error(format!("expected {accepted}, found {found}"))
     }
 
-    /// An error at the token ahead.
+    /// Error at the next token.
     pub(super) fn error(&self, message: String) -> Error {
         self.error_at(self.offset(), message)
     }
@@ -210,13 +211,13 @@ impl<'t> Cursor<'t> {
         Error::new(ErrorKind::Syntax, self.text, offset, message)
     }
 
-    /// An error at the token ahead: the text passes a limit.
+    /// Error at the next token: a limit was exceeded.
     pub(super) fn limit(&self, message: String) -> Error {
         Error::new(ErrorKind::Limit, self.text, self.offset(), message)
     }
 }
 
-/// A piece of the text as messages quote it: its beginning, if it is long.
+/// Text quoted in a message, truncated if it is long.
 pub(super) fn shortened(text: &str) -> String {
     match text.char_indices().nth(48) {
         Some((at, _)) => format!("{}…", &text[..at]),

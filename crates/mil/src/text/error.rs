@@ -2,14 +2,14 @@ use std::fmt;
 
 use coremill_io::ErrorDetail;
 
-/// Error of parsing text.
+/// Error of parsing MIL text.
 ///
-/// `Display` gives one line; [`Error::render`] shows the line of the text with a mark under the place.
+/// `Display` prints one line. [`Error::render`] also shows the line of the text with the position marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The line, counted from 1.
+    /// The line, starting at 1.
     pub line: usize,
-    /// The column in characters, counted from 1.
+    /// The column in characters, starting at 1.
     pub column: usize,
     /// The offset in bytes.
     pub offset: usize,
@@ -23,13 +23,13 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text is not a program.
+    /// Invalid syntax.
     Syntax,
-    /// A limit was passed: depth, rank, number of operations.
+    /// A limit was exceeded: depth, rank, number of operations.
     Limit,
 }
 
-/// Maximum number of characters shown on either side of the fault: programs have lines of megabytes.
+/// Maximum number of characters shown on each side of the error; programs have lines of megabytes.
 const EXCERPT_SIDE: usize = 60;
 
 impl Error {
@@ -73,9 +73,9 @@ impl Error {
         self.detail.hint()
     }
 
-    /// The error with the line it is about, a mark under the place, and the hint.
+    /// Formats the error with the line of the text, a mark under the position, and the hint.
     ///
-    /// `name` says what the text is called, a path for instance.
+    /// `name` is the name of the text, for instance its path.
     pub fn render(&self, name: &str) -> String {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());

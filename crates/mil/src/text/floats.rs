@@ -1,36 +1,36 @@
-//! Floating-point literals: the hexadecimal form of C, which loses nothing.
+//! Floating-point literals in the hexadecimal notation of C, which is exact.
 //!
-//! `0x1.8p-3` is 1.5 · 2⁻³. Subnormal numbers are written normalised, zero as `0x0p+0`, and `-` keeps
-//! the sign of zero. Infinities are `inf` and `-inf`. The quiet NaN without payload is `nan`, with the
-//! sign set `-nan`; any other NaN is `nan(0x1)` with its whole mantissa field in the parentheses, which
-//! is how `strtod` spells payloads. Apple's own text has only `nan`, so a payload does not reach a
-//! device whatever we write; here it survives a round trip.
+//! `0x1.8p-3` is 1.5 · 2⁻³. Subnormal numbers are written in normalized form, zero as `0x0p+0`, and `-`
+//! preserves the sign of zero. Infinities are `inf` and `-inf`. The quiet NaN without payload is `nan`, or
+//! `-nan` if the sign bit is set. Any other NaN is `nan(0x1)` with the complete mantissa field in
+//! parentheses, as in `strtod`. Apple's text has only `nan`, so payloads never reach a device, but they
+//! survive a round trip through this module.
 
 use std::fmt::Write as _;
 
 use coremill_tensor::DType;
 
-/// How a type lays out its bits: sign, exponent, mantissa.
+/// Bit layout of a float type.
 #[derive(Clone, Copy)]
 struct Format {
     exponent_bits: u32,
     mantissa_bits: u32,
-    /// The highest exponent holds numbers too; only its last mantissa is a NaN.
+    /// Whether the highest exponent also represents numbers. Only its last mantissa is then a NaN.
     finite_only: bool,
 }
 
-/// Why a number is refused.
+/// Reason for rejecting a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is not written as a number.
+    /// Invalid syntax.
     Malformed,
-    /// It is larger than the type's largest finite number.
+    /// The number exceeds the largest finite number of the type.
     TooLarge,
-    /// The type has no infinities, or no such NaN.
+    /// The type has no infinities or no such NaN.
     NoSuchValue,
 }
 
-/// Digits beyond which a number is refused unread.
+/// Maximum length of a literal.
 const MAX_DIGITS: usize = 1100;
 
 impl Format {
@@ -63,19 +63,19 @@ impl Format {
         1 << (self.exponent_bits + self.mantissa_bits)
     }
 
-    /// The largest finite number.
+    /// Bits of the largest finite number.
     fn largest(self) -> u64 {
         let infinity = self.highest_exponent() << self.mantissa_bits;
         if self.finite_only { infinity | (self.mantissa_mask() - 1) } else { infinity - 1 }
     }
 
-    /// The mantissa of the NaN that arithmetic gives.
+    /// Mantissa of the NaN that arithmetic produces.
     fn quiet(self) -> u64 {
         if self.finite_only { self.mantissa_mask() } else { 1 << (self.mantissa_bits - 1) }
     }
 }
 
-/// Appends the number whose encoding in `dtype` is `bits`; nothing if it is not a floating-point type.
+/// Appends the number with encoding `bits` in `dtype`. Appends nothing if `dtype` is not a float type.
 pub(super) fn write(out: &mut String, dtype: DType, bits: u64) {
     let Some(format) = Format::of(dtype) else { return };
     let mantissa = bits & format.mantissa_mask();
@@ -98,7 +98,7 @@ pub(super) fn write(out: &mut String, dtype: DType, bits: u64) {
         return out.push_str("0x0p+0");
     }
     let (fraction, power) = if exponent == 0 {
-        // Shifted until the leading 1 leaves the field.
+        // Shift until the leading 1 leaves the mantissa field.
         let top = 63 - mantissa.leading_zeros();
         let shift = format.mantissa_bits - top;
         let fraction = (mantissa << shift) & format.mantissa_mask();
@@ -117,7 +117,7 @@ pub(super) fn write(out: &mut String, dtype: DType, bits: u64) {
     let _ = write!(out, "p{power:+}");
 }
 
-/// The encoding in `dtype` of the number that `text` states, rounded to the nearest.
+/// Parses a number and returns its encoding in `dtype`, rounded to nearest.
 pub(super) fn parse(text: &str, dtype: DType) -> Result<u64, Refusal> {
     let format = Format::of(dtype).ok_or(Refusal::NoSuchValue)?;
     if text.len() > MAX_DIGITS {
@@ -159,7 +159,7 @@ fn hexadecimal(text: &str, format: Format) -> Result<u64, Refusal> {
     if whole.len() + fraction.len() == 0 {
         return Err(Refusal::Malformed);
     }
-    // Sixteen significant digits fill the 64 bits; those behind them only break ties.
+    // Sixteen significant digits fill the 64 bits; further digits only break ties.
     let (mut mantissa, mut lost, mut power) = (0u64, false, i64::from(power));
     for (index, digit) in whole.bytes().chain(fraction.bytes()).enumerate() {
         let digit = char::from(digit).to_digit(16).ok_or(Refusal::Malformed)?;
@@ -188,7 +188,7 @@ fn decimal(text: &str, dtype: DType, format: Format) -> Result<u64, Refusal> {
     if !value.is_finite() {
         return Err(Refusal::TooLarge);
     }
-    // Narrower types round twice, which can only show in decimals of more than 16 digits.
+    // Narrower types are rounded twice. This affects only decimals with more than 16 digits.
     let (exponent, fraction) = ((value.to_bits() >> 52) as i64, value.to_bits() & ((1 << 52) - 1));
     match exponent {
         0 => round(fraction, -1074, false, format),
@@ -196,8 +196,8 @@ fn decimal(text: &str, dtype: DType, format: Format) -> Result<u64, Refusal> {
     }
 }
 
-/// The encoding of `mantissa · 2^power`, and a little more if something was `lost`, rounded to the
-/// nearest, ties to even.
+/// Encodes `mantissa · 2^power`, rounded to nearest with ties to even. `lost` means that nonzero digits below
+/// the mantissa were dropped.
 fn round(mantissa: u64, power: i64, lost: bool, format: Format) -> Result<u64, Refusal> {
     if mantissa == 0 {
         return Ok(0);
@@ -213,7 +213,7 @@ fn round(mantissa: u64, power: i64, lost: bool, format: Format) -> Result<u64, R
     if kept < 0 {
         return Ok(0);
     }
-    // One bit more than the 64, so that all of them can be dropped.
+    // Use 65 bits, so that all 64 bits can be dropped.
     let wide = u128::from(mantissa);
     let dropped = 64 - kept as u32;
     let mut quotient = (wide >> dropped) as u64;
@@ -251,7 +251,7 @@ mod tests {
     fn numbers_mean_what_they_say() {
         for bits in (0..0x7f80_0000u32).step_by(65_521) {
             let text = show(DType::Fp32, bits.into());
-            // The standard library has no reader for this form; wider arithmetic checks it.
+            // The standard library cannot parse this notation; check it with wider arithmetic.
             let (digits, power) = text[2..].split_once('p').expect("power");
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
             let all = u64::from_str_radix(&format!("{whole}{fraction}"), 16).expect("digits");

@@ -1,15 +1,15 @@
 use super::names::{continues_word, starts_word};
 
-/// A piece of the text.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'t> {
     /// An identifier or a reserved word.
     Word(&'t str),
-    /// A name between backticks, without them, escapes as they stand.
+    /// A name between backticks; the text excludes the backticks and is not unescaped.
     Name(&'t str),
-    /// A string, without its quotes, escapes as they stand.
+    /// A string; the text excludes the quotes and is not unescaped.
     String(&'t str),
-    /// A number, `-inf` and `-nan` included.
+    /// A number, including `-inf` and `-nan`.
     Number(&'t str),
     /// `->`
     Arrow,
@@ -19,16 +19,16 @@ pub(super) enum Token<'t> {
     End,
 }
 
-/// Why there is no token at an offset.
+/// Reason why there is no valid token at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LexError {
-    /// A character that no token begins with.
+    /// A character that cannot start a token.
     Unexpected(char),
-    /// A string or a quoted name without its end.
+    /// A string or quoted name without an end.
     Unterminated(char),
 }
 
-/// Cuts text into tokens; white space and comments (`//` to the end of the line) separate them.
+/// Splits text into tokens, separated by white space and comments (`//` to the end of the line).
 #[derive(Clone)]
 pub(super) struct Lexer<'t> {
     text: &'t str,
@@ -40,7 +40,7 @@ impl<'t> Lexer<'t> {
         Lexer { text, offset: 0 }
     }
 
-    /// The next token and where it begins.
+    /// Returns the next token and its start offset.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'t>), (usize, LexError)> {
         self.skip_blank();
         let start = self.offset;
@@ -98,12 +98,12 @@ impl<'t> Lexer<'t> {
             }
         }
         self.offset = at + 1;
-        // Quotes are ASCII, so both ends are boundaries of characters.
+        // Quotes are ASCII, so both ends are character boundaries.
         Ok(&self.text[start..at])
     }
 
-    /// A sign, then letters, digits and dots; after the letter of an exponent another sign. What it
-    /// is worth is for its reader to say.
+    /// Consumes a sign, then letters, digits and dots, with another sign after the exponent letter. The
+    /// caller parses the value.
     fn number(&mut self) -> &'t str {
         let rest = &self.text.as_bytes()[self.offset..];
         let hexadecimal = rest.strip_prefix(b"-").unwrap_or(rest).starts_with(b"0x");
@@ -125,7 +125,7 @@ impl<'t> Lexer<'t> {
         &self.text[start..self.offset]
     }
 
-    /// The offset behind the last token.
+    /// End offset of the last token.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }

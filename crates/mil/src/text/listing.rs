@@ -2,38 +2,38 @@ use std::ops::Range;
 
 use crate::ir::OpId;
 
-/// A program's text, and where in it the parts of the program stand.
+/// The text of a program with the positions of the program's parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The text.
     pub text: String,
-    /// Where what stands in it.
+    /// Positions of functions and operations.
     pub spans: Spans,
 }
 
-/// Where the parts of a program stand in a text.
+/// Positions of a program's parts in a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
-    /// The bytes from the `func` of each function to what stands before its `{`, in the order of
+    /// Byte range of each function's header, from `func` to the text before `{`, in the order of
     /// [`Program::functions`](crate::ir::Program::functions).
     pub functions: Vec<Range<usize>>,
-    /// The operations in the order of the text.
+    /// Positions of the operations, in the order of the text.
     pub ops: Vec<OpSpan>,
 }
 
-/// Where an operation stands in a text.
+/// Position of an operation in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpSpan {
-    /// The function, counted in [`Program::functions`](crate::ir::Program::functions).
+    /// Index of the function in [`Program::functions`](crate::ir::Program::functions).
     pub function: usize,
     /// The operation.
     pub op: OpId,
-    /// The bytes from its first output to its last attribute; its blocks come after.
+    /// Byte range from the first output to the last attribute. Blocks follow the range.
     pub range: Range<usize>,
 }
 
 impl Listing {
-    /// The line on which a byte stands, counted from 1.
+    /// The line of a byte offset, starting at 1.
     pub fn line(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         before.iter().filter(|&&byte| byte == b'\n').count() + 1
@@ -41,7 +41,7 @@ impl Listing {
 }
 
 impl Spans {
-    /// Where an operation stands.
+    /// Returns the position of an operation.
     pub fn op(&self, function: usize, op: OpId) -> Option<&OpSpan> {
         self.ops.iter().find(|span| span.function == function && span.op == op)
     }

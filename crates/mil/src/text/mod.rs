@@ -1,4 +1,4 @@
-//! MIL text, the form that Apple's compiler writes to `model.mil`: print and parse.
+//! MIL text, the format of `model.mil` in Apple's compiled models: printer and parser.
 //!
 //! ```text
 //! program(1.3)
@@ -11,7 +11,7 @@
 //! }
 //! ```
 //!
-//! The grammar; `x*` is any number of x with `,` between them, `x?` is x or nothing:
+//! The grammar; `x*` is a comma-separated list of x, and `x?` is an optional x:
 //!
 //! ```text
 //! program   = "program" "(" version ")" attributes? "{" function… "}"
@@ -32,14 +32,14 @@
 //! ```
 //!
 //! There are two dialects, and both are read, mixed too. `program(1.3)` writes a scalar's type as
-//! `int32`; `program(1.0)` as `tensor<int32, []>`. Floats are hexadecimal and lose nothing, decimal ones
-//! are read as well. A tensor's brackets hold exactly the elements that its type declares; without any
-//! it may be `[]`. `//` begins a comment. Names that are no identifiers, or reserved words, stand
-//! between backticks, which Apple's parser does not know: see [`is_plain`].
-//!
+//! There are two dialects; the parser accepts both, even mixed. `program(1.3)` writes the type of a scalar as
+//! `int32`, `program(1.0)` as `tensor<int32, []>`. Floats are written in hexadecimal, which is exact; decimal
+//! floats are accepted too. The brackets of a tensor contain exactly the elements that its type declares; a
+//! tensor without elements may be `[]`. `//` starts a comment. Names that are not identifiers or are reserved
+//! words are quoted with backticks, which Apple's parser does not support: see [`is_plain`].
 //! The `analytics.mil` of Core ML's cache is read as well: its buffers (`tensor_buffer<...>`) as tensors, and operations with
-//! an opset of their own (`op<ios17>(...)`).
-//!
+//! The parser also accepts the `analytics.mil` of Core ML's cache: buffers (`tensor_buffer<...>`) are read as
+//! tensors, and operations may have their own opset (`op<ios17>(...)`).
 //! ```
 //! use coremill_mil::text::{self, NoWeights, PrintOptions};
 //!
@@ -55,8 +55,8 @@
 //! # Ok::<(), text::Error>(())
 //! ```
 //!
-//! Text has no place for [`Program::documentation`](crate::ir::Program::documentation) and for unknown
-//! fields; a program without these is the same after it is printed and parsed.
+//! MIL text cannot represent [`Program::documentation`](crate::ir::Program::documentation) and unknown
+//! fields. A program without these is unchanged after it is printed and parsed.
 
 mod analytics;
 mod cursor;
@@ -83,50 +83,50 @@ pub use print::{print, write};
 
 use crate::ir::{Attributes, TensorType, Weight, WeightPlace};
 
-/// A version of the text's form.
+/// Version of the MIL text format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// What compilers before 3520 write: every type is spelled as a tensor's.
+    /// The dialect of compilers before 3520, which writes every type as a tensor type.
     V1_0,
-    /// What they write now.
+    /// The current dialect.
     #[default]
     V1_3,
 }
 
-/// Says where a weight lies.
+/// Returns the location of a weight.
 pub type Places<'p> = &'p dyn Fn(&Weight) -> Option<WeightPlace>;
 
-/// How to print.
+/// Options of the printer.
 #[derive(Clone, Copy, Default)]
 pub struct PrintOptions<'o> {
-    /// The form.
+    /// The dialect.
     pub dialect: Dialect,
-    /// Says where weights lie; one that it has no place for is printed where it was read from, and
-    /// one that was not read from anywhere at `@unplaced`.
+    /// Returns the locations of weights. A weight for which it returns `None` is printed with the location
+    /// from which it was read, or with `@unplaced` if it was not read from a file.
     pub places: Option<Places<'o>>,
-    /// Attributes that the program does not have, or has otherwise.
+    /// Attributes to print in addition to those in the program, or instead of them.
     pub added: Option<&'o AddedAttributes>,
-    /// Whether the inputs of functions are sorted by name, as Apple's compiler does.
+    /// Whether to sort the inputs of functions by name, as Apple's compiler does.
     pub sorted_inputs: bool,
 }
 
-/// Attributes that are printed without being in the program.
+/// Attributes that are printed but not part of the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AddedAttributes {
-    /// Those of the program.
+    /// Attributes of the program.
     pub program: Attributes,
-    /// Those of functions, by the functions' names.
+    /// Attributes of the functions, by function name.
     pub functions: BTreeMap<String, Attributes>,
 }
 
-/// Gives the elements of weights that text refers to.
+/// Reads the elements of weights that a text refers to.
 pub trait Weights {
-    /// The packed elements of a tensor of this type at a place; none to leave the weight where it is.
-    /// The error is a message for people.
+    /// Returns the packed elements of a tensor of type `ty` at a location, or `None` to keep only the
+    /// location. The error is a message for users.
     fn elements(&self, place: &WeightPlace, ty: &TensorType) -> Result<Option<Buffer>, String>;
 }
 
-/// Leaves every weight where it is.
+/// Keeps only the locations of weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoWeights;
 

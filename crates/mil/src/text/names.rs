@@ -1,14 +1,14 @@
 //! Names and strings.
 //!
-//! MIL's identifiers are a letter or `_`, then letters, digits, `_` and `@`. The words that begin a
-//! type or a literal are reserved; Core ML refuses to load text that uses one as the name of a value.
-//! A package may still hold any name at all. Such a name is printed between backticks, with the escapes
-//! of strings, and read back; Apple's parser does not know backticks, so
-//! [`is_plain`] tells writers of compiled models what to refuse.
+//! A MIL identifier is a letter or `_`, followed by letters, digits, `_` and `@`. Words that start a type or
+//! a literal are reserved; Core ML does not load text that uses one as the name of a value. A package,
+//! however, may contain any name. Such a name is printed between backticks, with the escapes of strings.
+//! Apple's parser does not support backticks, so writers of compiled models use [`is_plain`] to reject such
+//! names.
 
 use std::fmt::Write as _;
 
-/// The words that no value, operation or function can be called by.
+/// Words that cannot be names of values, operations or functions.
 const RESERVED: [&str; 32] = [
     "any",
     "bf16",
@@ -44,18 +44,18 @@ const RESERVED: [&str; 32] = [
     "uint8",
 ];
 
-/// Whether text of Apple's dialects can use this as the name of a value, an operation or a function.
+/// Whether Apple's dialects accept this name of a value, an operation or a function.
 pub fn is_plain(name: &str) -> bool {
     is_identifier(name) && !is_reserved(name)
 }
 
-/// Whether a word begins a type or a literal, so that no value can have it as its name.
+/// Whether a word starts a type or a literal and therefore cannot be the name of a value.
 pub fn is_reserved(word: &str) -> bool {
     RESERVED.binary_search(&word).is_ok()
 }
 
-/// The plain name that stands for any text: `_` in place of every other character, `var_` before a digit and `_value`
-/// after a reserved word.
+/// Converts any text to a plain name: other characters become `_`, `var_` is inserted before a leading digit,
+/// and `_value` is appended to a reserved word.
 pub fn identifier(text: &str) -> String {
     let valid = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let mut name: String = text.chars().map(valid).collect();
@@ -68,7 +68,7 @@ pub fn identifier(text: &str) -> String {
     name
 }
 
-/// Whether text of Apple's dialects can use this as the name of a parameter or an attribute.
+/// Whether Apple's dialects accept this name of a parameter or an attribute.
 pub fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(starts_word) && bytes.all(continues_word)
@@ -87,13 +87,13 @@ pub(super) fn write_name(out: &mut String, name: &str) {
     if is_plain(name) { out.push_str(name) } else { write_quoted(out, name, '`') }
 }
 
-/// Appends the name of a parameter or an attribute, which reserved words can be.
+/// Appends the name of a parameter or an attribute, which may be a reserved word.
 pub(super) fn write_key(out: &mut String, name: &str) {
     if is_identifier(name) { out.push_str(name) } else { write_quoted(out, name, '`') }
 }
 
-/// Appends a text between quotes, with the escapes of C; control characters as three octal digits,
-/// which unlike hexadecimal ones cannot swallow the character behind them.
+/// Appends quoted text with the escapes of C. Control characters are three octal digits, because a
+/// hexadecimal escape could include the next character.
 pub(super) fn write_quoted(out: &mut String, text: &str, quote: char) {
     out.push(quote);
     for c in text.chars() {
@@ -115,7 +115,7 @@ pub(super) fn write_quoted(out: &mut String, text: &str, quote: char) {
     out.push(quote);
 }
 
-/// The text that an escaped one stands for; the offset of an escape that is not known otherwise.
+/// Unescapes a text; the error is the offset of an unknown escape.
 pub(super) fn unescape(escaped: &str) -> Result<String, usize> {
     let mut text = String::with_capacity(escaped.len());
     let mut rest = escaped;
@@ -144,7 +144,7 @@ pub(super) fn unescape(escaped: &str) -> Result<String, usize> {
     Ok(text)
 }
 
-/// The ASCII character of a code; there is no saying what encoding a higher one would be part of.
+/// The ASCII character with this code. Higher codes are rejected, because their encoding is unknown.
 fn ascii(digits: &str, radix: u32) -> Option<char> {
     let code = u8::from_str_radix(digits, radix).ok()?;
     code.is_ascii().then_some(char::from(code))

@@ -14,15 +14,15 @@ use crate::ir::{
 use crate::limits;
 use crate::ops::OpKind;
 
-/// Reads a program.
+/// Parses a program.
 ///
-/// `weights` gives the elements of weights that lie in files; [`NoWeights`](super::NoWeights) leaves
-/// them where they are.
+/// `weights` reads the elements of weights in files; [`NoWeights`](super::NoWeights) keeps only their
+/// locations.
 pub fn parse(text: &str, weights: &dyn Weights) -> std::result::Result<Program, Error> {
     parse_with_spans(text, weights).map(|(program, _)| program)
 }
 
-/// Reads a program, and says where its functions and operations stand in the text.
+/// Parses a program, and returns the positions of its functions and operations in the text.
 pub fn parse_with_spans(
     text: &str,
     weights: &dyn Weights,
@@ -30,10 +30,11 @@ pub fn parse_with_spans(
     parse_ordered(text, weights, &|_, _| None)
 }
 
-/// The position of an input, named second, among those of a function, named first; `None` puts it last.
+/// Returns the position of an input (second argument) among the inputs of a function (first argument). Inputs
+/// with `None` come last.
 pub type InputOrder<'o> = &'o dyn Fn(&str, &str) -> Option<usize>;
 
-/// Reads a program, and puts the inputs of its functions in an order of the caller's.
+/// Parses a program, and orders the inputs of its functions by `order`.
 pub fn parse_ordered(
     text: &str,
     weights: &dyn Weights,
@@ -50,7 +51,7 @@ pub fn parse_ordered(
     };
     let program = parser.program()?;
     let mut spans = parser.spans;
-    // An operation has its id only when its blocks were read, so theirs came before it.
+    // An operation gets its id after its blocks were parsed, so the operations of its blocks come first.
     spans.ops.sort_unstable_by_key(|span| span.range.start);
     Ok((program, spans))
 }
@@ -59,16 +60,16 @@ struct Parser<'t, 'w> {
     cursor: Cursor<'t>,
     order: InputOrder<'w>,
     values: Values<'w>,
-    /// The values that can be named here: those of the blocks around, and those before in each.
+    /// Visible values: those of the enclosing blocks, and those defined earlier in each.
     names: HashMap<String, ValueId>,
     counts: Counts,
-    /// The layouts of the function's values that are buffers, by the values' names.
+    /// Layouts of the function's buffers, by value name.
     layouts: BTreeMap<String, BufferLayout>,
     spans: Spans,
 }
 
-/// How many things of the program have been read, all functions together. The limits are those of
-/// packages, so that whatever is read can be written.
+/// Number of operations, values and blocks parsed so far, in all functions. The limits are those of packages,
+/// so that every parsed program can be written.
 #[derive(Default)]
 struct Counts {
     ops: usize,
@@ -136,7 +137,7 @@ impl Parser<'_, '_> {
 
     fn opset(&mut self) -> Result<Opset> {
         let opset = match self.cursor.peek() {
-            // Before iOS 19 was renamed to iOS 26 its opset had that number.
+            // `ios19` was the name of the opset before iOS 19 was renamed to iOS 26.
             Token::Word("ios19") => Some(Opset::Ios26),
             Token::Word(tag) => Opset::from_tag(tag),
             _ => None,
@@ -225,7 +226,7 @@ impl Parser<'_, '_> {
     ) -> Result<()> {
         count(&self.cursor, &mut self.counts.ops, limits::OPS, "operations")?;
         let start = self.cursor.offset();
-        // A statement that gives nothing is a bare call; any other begins with a type.
+        // A statement without outputs is a bare call; other statements start with a type.
         let mut outputs: Vec<(String, Type)> = Vec::new();
         let mut offsets = Vec::new();
         let call = match (self.cursor.peek(), self.cursor.peek_second()) {
@@ -283,7 +284,7 @@ impl Parser<'_, '_> {
         let range = start..self.cursor.end();
         let mut blocks = Vec::new();
         while self.cursor.peek() == Token::Punctuation('(') {
-            // `nested` lends out the cursor alone, so the depth is kept by hand.
+            // `nested` borrows only the cursor, so change the depth directly.
             self.cursor.enter()?;
             blocks.push(self.block(function)?);
             self.cursor.leave();
@@ -300,7 +301,7 @@ impl Parser<'_, '_> {
             unknown: Default::default(),
         };
         let op = function.add_op(block, op, outputs);
-        // The function is pushed when it is read, its first line was before.
+        // The function is added to the list after it was parsed, but its header was added before.
         let index = self.spans.functions.len() - 1;
         self.spans.ops.push(OpSpan { function: index, op, range });
         let values = &function.op(op).outputs;
@@ -313,7 +314,7 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
-    /// Takes the arguments of an operation.
+    /// Parses the arguments of an operation.
     fn inputs(&mut self, kind: Option<OpKind>) -> Result<Vec<Input>> {
         let mut inputs: Vec<(Input, usize)> = Vec::new();
         let (cursor, values, names) = (&mut self.cursor, &mut self.values, &self.names);
@@ -342,7 +343,7 @@ impl Parser<'_, '_> {
         Ok(inputs.into_iter().map(|(input, _)| input).collect())
     }
 
-    /// Takes `[name = value, ...]` if it is there.
+    /// Parses optional attributes: `[name = value, ...]`.
     fn attributes(&mut self) -> Result<Attributes> {
         let mut attributes = Vec::new();
         if self.cursor.peek() != Token::Punctuation('[') {
@@ -356,7 +357,7 @@ impl Parser<'_, '_> {
             attributes.push((name, values.typed(cursor)?, offset));
             Ok(())
         })?;
-        // Sorted first, so that each is inserted at the end.
+        // Sort first, so that each attribute is inserted at the end.
         attributes.sort_by(|left, right| (&left.0, left.2).cmp(&(&right.0, right.2)));
         let mut sorted = Attributes::default();
         for (name, constant, offset) in attributes {
@@ -373,7 +374,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// Counts one thing more of which a program may have `limit`.
+/// Counts an item of which a program may have at most `limit`.
 fn count(cursor: &Cursor<'_>, counter: &mut usize, limit: usize, what: &str) -> Result<()> {
     *counter += 1;
     if *counter > limit {
@@ -382,7 +383,7 @@ fn count(cursor: &Cursor<'_>, counter: &mut usize, limit: usize, what: &str) -> 
     Ok(())
 }
 
-/// Takes what an argument is bound to.
+/// Parses the binding of an argument.
 fn binding(
     cursor: &mut Cursor<'_>,
     values: &mut Values<'_>,
@@ -391,14 +392,14 @@ fn binding(
     match cursor.peek() {
         Token::Word(word) if begins_type(word) => values.typed(cursor).map(Binding::Literal),
         Token::Word(_) if cursor.peek_second() == Token::Punctuation('(') => {
-            // What looks like a literal of a type that does not exist: let the type's reader say so.
+            // This looks like a literal of an unknown type; the parser of types reports it.
             values.typed(cursor).map(Binding::Literal)
         }
         _ => known_value(cursor, names).map(Binding::Value),
     }
 }
 
-/// Takes the name of a value that is defined.
+/// Parses the name of a value that must be defined.
 fn known_value(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Result<ValueId> {
     let offset = cursor.offset();
     let name = name(cursor, "a value")?;
@@ -408,7 +409,7 @@ fn known_value(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Res
     })
 }
 
-/// Takes the name of a value that is defined here, and says where it stands.
+/// Parses the name of a new value; returns its offset and the name.
 fn new_name(cursor: &mut Cursor<'_>, names: &HashMap<String, ValueId>) -> Result<(usize, String)> {
     let offset = cursor.offset();
     let name = name(cursor, "the name of a value")?;
@@ -422,7 +423,7 @@ fn second_value(cursor: &Cursor<'_>, offset: usize, name: &str) -> Error {
     cursor.error_at(offset, format!("a second value `{}`", shortened(name)))
 }
 
-/// Takes a name, which may be quoted.
+/// Parses a name, which may be quoted.
 fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
     let name = match cursor.peek() {
         Token::Word(word) if is_plain(word) => word.to_owned(),
@@ -438,7 +439,7 @@ fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
     Ok(name)
 }
 
-/// Takes the name of a parameter or an attribute.
+/// Parses the name of a parameter or an attribute.
 fn key(cursor: &mut Cursor<'_>) -> Result<String> {
     let key = match cursor.peek() {
         Token::Word(word) => word.to_owned(),
@@ -449,7 +450,7 @@ fn key(cursor: &mut Cursor<'_>) -> Result<String> {
     Ok(key)
 }
 
-/// The name of a parameter, the op table's own text if it has it.
+/// The name of a parameter, borrowed from the op table if it has the parameter.
 fn parameter_name(kind: Option<OpKind>, name: String) -> Name {
     let mut rows = kind.map_or(&[][..], OpKind::rows).iter();
     let known = rows.find_map(|row| row.parameter(&name));

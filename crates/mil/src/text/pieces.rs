@@ -1,35 +1,35 @@
-//! The parts of one statement, found again in its text.
+//! Finds the parts of a single statement in its text.
 
 use std::ops::Range;
 
 use super::lex::{Lexer, Token};
 use super::names::unescape;
 
-/// The parts of an operation's text, or of what stands before the body of a function, as byte ranges
-/// without the blanks and comments around them.
+/// Parts of an operation's text or of a function's header, as byte ranges without surrounding blanks and
+/// comments.
 #[derive(Debug, Default)]
 pub(crate) struct StatementParts<'t> {
     /// `type name`, before the operator.
     pub(crate) outputs: Vec<Piece<'t>>,
-    /// What stands before the first parenthesis: the name of the operation, or a function's name with
-    /// its opset.
+    /// Text before the first parenthesis: the name of the operation, or the name of a function with its
+    /// opset.
     pub(crate) operator: Range<usize>,
-    /// What stands between the outermost parentheses and brackets, between commas.
+    /// Comma-separated text between the outermost parentheses and brackets.
     pub(crate) arguments: Vec<Piece<'t>>,
 }
 
-/// Some of the tokens of a statement.
+/// A range of tokens in a statement.
 #[derive(Debug)]
 pub(crate) struct Piece<'t> {
     pub(crate) range: Range<usize>,
     first: Token<'t>,
     last: Token<'t>,
-    /// Where the second token stands, and what it is.
+    /// The second token and its offset.
     second: Option<(usize, Token<'t>)>,
 }
 
 impl<'t> StatementParts<'t> {
-    /// Cuts a statement into its parts; of what is none, as much as is understood.
+    /// Splits a statement into its parts. If it is not a valid statement, finds as many parts as possible.
     pub(crate) fn of(text: &'t str) -> StatementParts<'t> {
         let mut pieces = StatementParts::default();
         let mut open: Option<Piece<'t>> = None;
@@ -86,17 +86,17 @@ impl<'t> StatementParts<'t> {
 }
 
 impl Piece<'_> {
-    /// Whether it gives something to the parameter or attribute of this name.
+    /// Whether it binds this parameter or sets this attribute.
     pub(crate) fn binds(&self, name: &str) -> bool {
         matches!(self.second, Some((_, Token::Punctuation('=')))) && says(self.first, name)
     }
 
-    /// Whether it declares the value of this name.
+    /// Whether it declares a value with this name.
     pub(crate) fn declares(&self, name: &str) -> bool {
         says(self.last, name)
     }
 
-    /// Its range, without the `func` before the name of a function.
+    /// The range without the `func` before the name of a function.
     fn without_func(self) -> Range<usize> {
         match (self.first, self.second) {
             (Token::Word("func"), Some((start, _))) => start..self.range.end,
@@ -113,7 +113,7 @@ fn says(token: Token<'_>, name: &str) -> bool {
     }
 }
 
-/// How much of some tokens stands on the line of the first one, without a comment behind them.
+/// Length of the tokens on the first line, without a trailing comment.
 pub(crate) fn first_line(text: &str) -> usize {
     let Some(newline) = text.find('\n') else { return text.len() };
     let mut lexer = Lexer::new(text);
@@ -122,7 +122,7 @@ pub(crate) fn first_line(text: &str) -> usize {
         if token == Token::End || start > newline {
             break;
         }
-        // A string may go on behind the end of the line.
+        // A string may continue on the next line.
         end = lexer.offset().min(newline);
     }
     end

@@ -12,14 +12,14 @@ use crate::ir::{
     Type, ValueId, Weight, WeightPlace,
 };
 
-/// A program as text.
+/// Prints a program.
 pub fn print(program: &Program, options: &PrintOptions<'_>) -> Listing {
     let mut sink = Sink { buffer: String::new(), flushed: 0, writer: None };
     let spans = Printer { sink: &mut sink, options, spans: Spans::default() }.program(program);
     Listing { text: sink.buffer, spans: spans.unwrap_or_default() }
 }
 
-/// Writes a program as text, in pieces, so that it is never in memory as a whole.
+/// Writes the text of a program in parts, so that it is never completely in memory.
 pub fn write(
     writer: &mut dyn io::Write,
     program: &Program,
@@ -30,7 +30,7 @@ pub fn write(
     sink.flush()
 }
 
-/// Collects text, and passes it on when enough has come together.
+/// Output buffer that is flushed to the writer when it is full enough.
 struct Sink<'w> {
     buffer: String,
     flushed: usize,
@@ -39,7 +39,7 @@ struct Sink<'w> {
 
 const FLUSH_AT: usize = 1 << 16;
 
-/// Elements between two looks at how full the buffer is.
+/// Number of elements after which the buffer is checked for flushing.
 const ELEMENTS_PER_FLUSH: u64 = 1 << 10;
 
 impl Sink<'_> {
@@ -67,7 +67,7 @@ struct Printer<'s, 'w, 'o> {
     spans: Spans,
 }
 
-/// What is yet to be printed of a function.
+/// Remaining work for printing a function.
 enum Step {
     Ops { block: BlockId, next: usize, indent: usize },
     Block { block: BlockId, indent: usize },
@@ -75,8 +75,7 @@ enum Step {
     EndOp,
 }
 
-/// Blocks deeper than this are no longer indented further, or text would grow with the square of the
-/// depth.
+/// Maximum indentation. Without it, the length of the text would grow with the square of the nesting depth.
 const MAX_INDENT: usize = 12 + 8 * 32;
 
 impl Printer<'_, '_, '_> {
@@ -121,11 +120,11 @@ impl Printer<'_, '_, '_> {
         Ok(())
     }
 
-    /// Prints what the body does. Nested blocks are worked off a list, not by recursion: how deep a
-    /// program in memory nests is not limited.
+    /// Prints the body. Nested blocks are processed with an explicit stack, because programs in memory may
+    /// nest to any depth.
     ///
-    /// No text of Apple's with nested blocks is at hand. This is the form of `mlmodelc-export`, whose
-    /// authors ran it on devices: each block on a line of its own behind the operation's attributes.
+    /// No text of Apple's with nested blocks is available. The output follows `mlmodelc-export`, whose
+    /// authors tested it on devices: each block is on a line of its own after the operation's attributes.
     fn ops_of(&mut self, index: usize, function: &Function) -> io::Result<()> {
         let mut steps = vec![Step::Ops { block: function.body, next: 0, indent: 12 }];
         while let Some(step) = steps.pop() {
@@ -238,7 +237,7 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    /// Prints attributes between brackets, after a `separator`; says whether there are any.
+    /// Prints attributes between brackets after `separator`; returns whether there are any.
     fn attributes(
         &mut self,
         attributes: &Attributes,
@@ -275,8 +274,8 @@ impl Printer<'_, '_, '_> {
         Ok(())
     }
 
-    /// Prints a part of a list, tuple or dictionary, whose type says what the part's is; with its own
-    /// type if it deviates from that.
+    /// Prints a part of a list, tuple or dictionary. The part's own type is printed only if it differs from
+    /// the declared type.
     fn part(&mut self, declared: Option<&Type>, constant: &Constant) -> io::Result<()> {
         if declared.is_some_and(|declared| implies(declared, &constant.ty)) {
             self.value(constant)
@@ -390,7 +389,7 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    /// Prints the elements of a tensor whose dimensions are all fixed within the brackets of these.
+    /// Prints the elements of a tensor with fixed dimensions, with nested brackets.
     fn nest(
         &mut self,
         tensor: &TensorType,
@@ -401,8 +400,8 @@ impl Printer<'_, '_, '_> {
         let (axes, count) = match empty {
             None => (&shape[..], tensor.element_count().unwrap_or(0)),
             Some(axis) => {
-                // The rows down to the first empty dimension. There is no end to how many there can
-                // be, so beyond a number the whole is `[]`.
+                // Print the rows down to the first empty dimension. Their number is unbounded, so above a
+                // limit the whole tensor is `[]`.
                 let rows = shape[..axis].iter().try_fold(1u64, |n, &extent| n.checked_mul(extent));
                 match rows.filter(|&rows| rows <= MAX_EMPTY_ROWS) {
                     Some(rows) => (&shape[..axis], rows),
@@ -410,7 +409,7 @@ impl Printer<'_, '_, '_> {
                 }
             }
         };
-        // How many elements lie between two brackets of each dimension, innermost first.
+        // Number of elements between the brackets of each dimension, innermost first.
         let mut strides = Vec::with_capacity(axes.len());
         let mut stride = 1u64;
         for &extent in axes.iter().rev() {
@@ -434,8 +433,8 @@ impl Printer<'_, '_, '_> {
         Ok(())
     }
 
-    /// Stands for a value that does not fit its type. The verifier shows it to people; it is not
-    /// meant to be read back.
+    /// Prints a placeholder for a value that does not match its type. The verifier shows it in diagnostics;
+    /// it cannot be parsed.
     fn misfit(&mut self) -> io::Result<()> {
         self.sink.buffer.push_str("<a value that does not fit the type>");
         Ok(())
@@ -446,13 +445,13 @@ impl Printer<'_, '_, '_> {
     }
 }
 
-/// The file of weights that are not laid out.
+/// File name of weights without a location.
 const UNPLACED: &str = "@unplaced";
 
-/// Empty rows that are printed one by one.
+/// Maximum number of empty rows that are printed individually.
 const MAX_EMPTY_ROWS: u64 = 1 << 10;
 
-/// Whether a value of the declared type that is read back from its text gets the type `actual`.
+/// Whether parsing the text of a value with the declared type results in the type `actual`.
 fn implies(declared: &Type, actual: &Type) -> bool {
     match (declared, actual) {
         (Type::Tensor(declared), Type::Tensor(actual)) => {
@@ -462,7 +461,7 @@ fn implies(declared: &Type, actual: &Type) -> bool {
                 && declared.shape.iter().zip(&actual.shape).enumerate().all(|(axis, dims)| {
                     match dims {
                         (Dim::Known(left), Dim::Known(right)) => left == right,
-                        // An open dimension shows in the text unless it lies within an empty one.
+                        // The text shows an unknown dimension unless it is inside an empty one.
                         (Dim::Unknown, Dim::Known(_)) => seen(&actual.shape[..axis]),
                         _ => false,
                     }

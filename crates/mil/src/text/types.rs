@@ -1,5 +1,5 @@
-//! Types: `tensor<fp16, [1, ?]>`, `list<T, n>`, `tuple<T, U>`, `dict<K, V>`, `state<T>`, and the name
-//! of an element type alone for a scalar, which the older dialect writes `tensor<fp16, []>`.
+//! Types: `tensor<fp16, [1, ?]>`, `list<T, n>`, `tuple<T, U>`, `dict<K, V>`, `state<T>`. A scalar is just the
+//! name of its element type; the older dialect writes `tensor<fp16, []>`.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::cursor::{BufferLayout, Cursor, Result, shortened};
 use super::lex::Token;
 use crate::ir::{Dim, TensorType, Type};
 
-/// Appends a type. A dimension that is not fixed is `?`, which is all that files know.
+/// Appends a type. A dimension that is not fixed is written `?`.
 pub(super) fn write_type(out: &mut String, ty: &Type, dialect: Dialect) {
     match ty {
         Type::Tensor(tensor) if tensor.shape.is_empty() && dialect == Dialect::V1_3 => {
@@ -65,13 +65,13 @@ fn write_dim(out: &mut String, dim: &Dim) {
     }
 }
 
-/// Whether a type begins with this word.
+/// Whether a type can start with this word.
 pub(super) fn begins_type(word: &str) -> bool {
     matches!(word, "tensor" | "list" | "tuple" | "dict" | "state") || word.parse::<DType>().is_ok()
 }
 
 impl Cursor<'_> {
-    /// Takes a type.
+    /// Parses a type.
     pub(super) fn ty(&mut self) -> Result<Type> {
         let Token::Word(word) = self.peek() else { return Err(self.unexpected("a type")) };
         match word {
@@ -127,8 +127,8 @@ impl Cursor<'_> {
         }
     }
 
-    /// Takes `tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]>` as the type of the tensor in
-    /// it, and keeps the rest for [`Cursor::take_layout`].
+    /// Parses `tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]>`. Returns the
+    /// type of the tensor and stores the other properties for [`Cursor::take_layout`].
     fn buffer(&mut self) -> Result<Type> {
         self.take()?;
         self.expect('<')?;

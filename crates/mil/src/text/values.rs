@@ -1,5 +1,5 @@
-//! Values as they are read: `type(value)`, where `value` is a number, a string, `true`, nested brackets,
-//! or a reference to a weight file.
+//! Parser of values: `type(value)`, where `value` is a number, a string, `true`, nested brackets, or a
+//! reference to a weight file.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::lex::Token;
 use super::types::begins_type;
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type, Weight, WeightPlace};
 
-/// Tensors of more dimensions than this are refused; Core ML stops at five.
+/// Maximum rank of a tensor; Core ML supports rank 5.
 const MAX_RANK: usize = 32;
 
-/// Reads values, and keeps what many of them share.
+/// Parser of values with data that many values share.
 pub(super) struct Values<'w> {
     weights: &'w dyn Weights,
-    /// The weight file that was named last: most weights lie in one.
+    /// The last weight file. It is shared, since most weights are in the same file.
     file: Option<Arc<str>>,
 }
 
-/// The elements of a tensor as they come.
+/// Elements of a tensor while they are parsed.
 enum Elements {
     Strings(Vec<String>),
     Narrow(Vec<i16>),
@@ -34,7 +34,7 @@ impl<'w> Values<'w> {
         Values { weights, file: None }
     }
 
-    /// Takes `type(value)`.
+    /// Parses `type(value)`.
     pub(super) fn typed(&mut self, cursor: &mut Cursor<'_>) -> Result<Constant> {
         let ty = cursor.ty()?;
         cursor.expect('(')?;
@@ -43,7 +43,7 @@ impl<'w> Values<'w> {
         Ok(constant)
     }
 
-    /// Takes a value whose type is known; one that states its type itself is taken too.
+    /// Parses a value with a known type; the text may repeat the type.
     fn value(&mut self, cursor: &mut Cursor<'_>, ty: &Type) -> Result<Constant> {
         if matches!(cursor.peek(), Token::Word(word) if begins_type(word)) {
             return cursor.nested(|cursor| self.typed(cursor));
@@ -110,7 +110,7 @@ impl<'w> Values<'w> {
         }
     }
 
-    /// Takes `BLOBFILE(path = string("..."), offset = uint64(64))`.
+    /// Parses `BLOBFILE(path = string("..."), offset = uint64(64))`.
     fn weight(&mut self, cursor: &mut Cursor<'_>, tensor: &TensorType) -> Result<Constant> {
         let start = cursor.offset();
         cursor.expect_word("BLOBFILE")?;
@@ -168,11 +168,11 @@ fn tensor_value(cursor: &mut Cursor<'_>, declared: &TensorType) -> Result<Consta
         _ => Elements::Bytes(Vec::new()),
     };
     let start = cursor.offset();
-    // Dimensions that the type leaves open are those of the value.
+    // Unknown dimensions of the type get the sizes of the value.
     let mut shape: Vec<Option<u64>> = declared.shape.iter().map(Dim::known).collect();
     let whole_is_empty = shape.contains(&Some(0));
     level(cursor, declared.dtype, &mut shape, 0, whole_is_empty, &mut elements)?;
-    // Open dimensions inside an empty one have no extent to be seen.
+    // Unknown dimensions inside an empty dimension have size 0.
     let shape: Vec<u64> = shape.into_iter().map(Option::unwrap_or_default).collect();
 
     let data = match elements {
@@ -189,7 +189,7 @@ fn tensor_value(cursor: &mut Cursor<'_>, declared: &TensorType) -> Result<Consta
     Ok(Constant { ty: Type::tensor(declared.dtype, &shape), data })
 }
 
-/// Takes the brackets of one dimension and all within.
+/// Parses the brackets of one dimension and everything inside.
 fn level(
     cursor: &mut Cursor<'_>,
     dtype: DType,
@@ -215,7 +215,7 @@ fn level(
     match shape[axis] {
         None => shape[axis] = Some(count),
         Some(extent) if extent == count => {}
-        // A tensor without elements may be written `[]`, however many empty rows it has.
+        // A tensor without elements may be written `[]`, even if it has several empty rows.
         Some(_) if count == 0 && whole_is_empty => {}
         Some(extent) => {
             let message =
@@ -231,7 +231,7 @@ fn element(cursor: &mut Cursor<'_>, dtype: DType, elements: &mut Elements) -> Re
     match elements {
         Elements::Strings(strings) => strings.push(cursor.string()?),
         Elements::Narrow(values) => {
-            // Every type narrower than a byte fits.
+            // All types narrower than a byte fit in `i16`.
             values.push(integer(cursor, dtype)? as i16);
         }
         Elements::Bytes(bytes) if dtype == DType::Bool => {
@@ -282,7 +282,7 @@ fn bytes_of(dtype: DType) -> usize {
 
 fn integer(cursor: &mut Cursor<'_>, dtype: DType) -> Result<i128> {
     let value = match cursor.peek() {
-        // No integer type needs more digits than 20 and a sign.
+        // No integer type needs more than 20 digits and a sign.
         Token::Number(digits) if digits.len() <= 40 => digits.parse::<i128>().ok(),
         _ => None,
     };

@@ -2,21 +2,21 @@ use std::fmt;
 
 use super::severity::Severity;
 
-/// What the verifier knows about a rule.
+/// Description of a rule.
 #[derive(Debug)]
 pub struct CodeRow {
     /// The rule.
     pub code: Code,
-    /// Its name; names never change their meaning.
+    /// Name of the rule; the meaning of a name never changes.
     pub name: &'static str,
-    /// How bad it is to break it.
+    /// Severity of a violation.
     pub severity: Severity,
-    /// What is found.
+    /// The violation.
     pub what: &'static str,
-    /// Why it is wrong.
+    /// The reason why it is wrong.
     pub why: &'static str,
-    /// What to do. None if that depends on what was found; diagnostics then bring hints of their own,
-    /// or their messages say what is accepted.
+    /// Suggested fix. `None` if the fix depends on the violation; diagnostics then have their own hints or
+    /// describe the fix in the message.
     pub remedy: Option<&'static str>,
 }
 
@@ -28,7 +28,7 @@ macro_rules! codes {
             $(#[doc = concat!("`", $name, "`: ", $what, ".")] $code,)*
         }
 
-        /// Every rule, errors first.
+        /// All rules, errors first.
         pub const CODES: &[CodeRow] = &[
             $(CodeRow {
                 code: Code::$code,
@@ -127,7 +127,7 @@ codes! {
         "a weight file holds elements of a type that it cannot",
         "weight files have no code for `bool`, `string`, `fp64`, `int64` and `uint64`",
         "state the value inside the program";
-    // What callers see of a function.
+    // The interface of a function.
     Error ScalarInput "scalar-input":
         "an input is a scalar",
         "Core ML passes arrays, and refuses rank 0",
@@ -214,7 +214,7 @@ codes! {
         "callers look the label up by the names in the description",
         "name the outputs of `classify` as predicted feature and predicted probabilities";
 
-    // Warnings: oddities of the program.
+    // Warnings: questionable programs.
     Warning DuplicateOpName "duplicate-op-name":
         "two operations of a function have the same attribute `name`",
         "tools that refer to operations by name take one for the other",
@@ -231,7 +231,7 @@ codes! {
         "nothing uses a weight",
         "the package is larger than it needs to be",
         "remove the constant";
-    // Warnings: what keeps operations off the Neural Engine.
+    // Warnings: operations that leave the Neural Engine.
     Warning RangedDimension "ranged-dimension":
         "an input has a dimension with a range",
         "the Neural Engine wants fixed or enumerated shapes; a range sends the model to CPU or GPU",
@@ -264,7 +264,7 @@ codes! {
         "a loop inside the program",
         "loops are reported to stay off the Neural Engine, and where the compiler unrolls them it takes time that grows faster than the trip count",
         "let the caller loop, with states between the calls";
-    // Warnings: what runs wrongly on some engine.
+    // Warnings: known bugs of Core ML's engines.
     Warning WideKernel "wide-kernel":
         "a convolution kernel spans more than 64 elements",
         "two-dimensional kernels of such extent are reported to give wrong values without a word",
@@ -297,7 +297,7 @@ codes! {
         "a convolution followed by `sub`, division, `mul` and `add`",
         "the CPU engine is reported to crash on this chain",
         "fold the batch norm into the convolution, or multiply by the reciprocal";
-    // Warnings: numbers that fp16 cannot hold.
+    // Warnings: numbers outside the range of fp16.
     Warning NonFinite "non-finite":
         "an `fp16` constant holds infinities or NaN",
         "masks of the smallest `fp32` become -inf in `fp16`, and rows that are masked as a whole become NaN",
@@ -321,12 +321,12 @@ codes! {
 }
 
 impl Code {
-    /// What is known about the rule.
+    /// The description of the rule.
     pub fn row(self) -> &'static CodeRow {
         &CODES[self as usize]
     }
 
-    /// The name, `undefined-value` for instance.
+    /// Name of the rule, for instance `undefined-value`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -343,7 +343,7 @@ impl Code {
         )
     }
 
-    /// The rule of that name.
+    /// Returns the rule with this name.
     pub fn from_name(name: &str) -> Option<Code> {
         CODES.iter().find(|row| row.name == name).map(|row| row.code)
     }

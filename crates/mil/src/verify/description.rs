@@ -1,4 +1,4 @@
-//! The model around the program: versions, functions, and what callers are told.
+//! Checks of the model around the program: versions, functions, and the description.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ pub(super) fn check(model: &Model, findings: &mut Findings) {
     }
 }
 
-/// The release that a function is made for: what its opset and the specification version require.
+/// The minimum release for a function, according to its opset and the specification version.
 pub(super) fn target(model: &Model, function: &Function) -> Opset {
     let version = Opset::from_specification_version(model.specification_version);
     version.map_or(function.opset, |version| version.max(function.opset))
@@ -58,7 +58,7 @@ fn versions(model: &Model, findings: &mut Findings) {
     }
 }
 
-/// Program and description have the same functions.
+/// Checks that program and description have the same functions.
 fn functions(model: &Model, findings: &mut Findings) {
     let functions = &model.program.functions;
     let name = model.default_function_name();
@@ -69,7 +69,7 @@ fn functions(model: &Model, findings: &mut Findings) {
     }
     let mut described = HashSet::new();
     for signature in model.signatures() {
-        // A missing default function was reported above.
+        // A missing default function was already reported.
         if !names.contains(signature.name) && signature.name != name {
             let message = format!(
                 "the description has a function `{}`, which the program lacks",
@@ -111,7 +111,7 @@ fn check_signature(at: FunctionContext<'_>, signature: Signature<'_>, findings: 
     for (role, features, values) in &sides {
         let mut names = HashSet::new();
         for feature in *features {
-            // Inputs and states are passed under names of one space.
+            // Inputs and states share a namespace.
             let shared = *role != FeatureRole::Output && !taken.insert(feature.name.as_str());
             if !names.insert(feature.name.as_str()) || shared {
                 let location = at.place().feature(*role, &feature.name);
@@ -156,7 +156,8 @@ fn unknown_feature(
     findings.report(Code::FeatureUnknown, location, message);
 }
 
-/// Several inputs may have enumerated shapes from iOS18 on; the n-th shapes of all belong together.
+/// Since iOS18 several inputs may have enumerated shapes. The n-th shapes of all inputs belong together, so
+/// their numbers must be equal.
 fn enumerations(at: FunctionContext<'_>, inputs: &[FeatureDescription], findings: &mut Findings) {
     let counted = inputs.iter().filter_map(|input| Some((input, features::enumerated(&input.ty)?)));
     let counted: Vec<_> = counted.collect();
@@ -179,7 +180,7 @@ fn enumerations(at: FunctionContext<'_>, inputs: &[FeatureDescription], findings
     }
 }
 
-/// What a `classify` gives.
+/// Outputs of a `classify`.
 struct Classes {
     label: ValueId,
     probabilities: ValueId,
@@ -187,7 +188,7 @@ struct Classes {
 }
 
 impl Classes {
-    /// Those of the first `classify` whose label is returned.
+    /// Finds the first `classify` whose label is an output.
     fn of(at: FunctionContext<'_>, outputs: &[ValueId]) -> Option<Classes> {
         use crate::ir::Definition;
         let function = at.function;

@@ -5,32 +5,33 @@ use super::codes::Code;
 use super::severity::Severity;
 use crate::ir::{Definition, Function, Op, OpId, Opset, ValueId};
 
-/// Something that is wrong with a model.
+/// An error or a warning about a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Which rule was broken.
+    /// The violated rule.
     pub code: Code,
-    /// What was found and what is accepted.
+    /// The expected and the actual value.
     pub message: String,
-    /// Where.
+    /// The location in the model.
     pub location: Location,
-    /// What to do; [`CodeRow::remedy`](super::CodeRow::remedy) unless there is more to say. None if
-    /// the message says it all.
+    /// Suggested fix, by default [`CodeRow::remedy`](super::CodeRow::remedy). `None` if the message describes
+    /// it.
     pub hint: Option<String>,
 }
 
-/// Where in a model something is wrong. What is not concerned is none; all none is the model itself.
+/// Location in a model. Fields that do not apply are `None`; if all are `None`, the location is the whole
+/// model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// A weight file, as the program names it.
+    /// A weight file, as named in the program.
     pub file: Option<String>,
     /// A feature of the model's description.
     pub feature: Option<FeaturePlace>,
     /// A function.
     pub function: Option<FunctionPlace>,
-    /// An operation of it.
+    /// An operation of the function.
     pub op: Option<OpPlace>,
-    /// A value of it: an input of a block, or what the operation gives.
+    /// A value of the function: an input of a block, or an output of the operation.
     pub value: Option<ValuePlace>,
     /// A parameter or an attribute of the operation.
     pub parameter: Option<String>,
@@ -39,27 +40,27 @@ pub struct Location {
 /// A feature of a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeaturePlace {
-    /// What it is for the function.
+    /// Role of the feature.
     pub role: FeatureRole,
     /// The name.
     pub name: String,
 }
 
-/// What a feature is for a function.
+/// Role of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FeatureRole {
-    /// Callers pass it in.
+    /// Passed by callers.
     Input,
-    /// It keeps its content between predictions.
+    /// Keeps its contents between predictions.
     State,
-    /// Callers get it.
+    /// Returned to callers.
     Output,
 }
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionPlace {
-    /// The position in [`Program::functions`](crate::ir::Program::functions).
+    /// Index in [`Program::functions`](crate::ir::Program::functions).
     pub index: usize,
     /// The name.
     pub name: String,
@@ -70,9 +71,9 @@ pub struct FunctionPlace {
 pub struct OpPlace {
     /// The operation.
     pub id: OpId,
-    /// What it does, `conv` for instance.
+    /// Type of the operation, for instance `conv`.
     pub operator: String,
-    /// What it gives first; its attribute `name` if it gives nothing.
+    /// Name of the first output; the attribute `name` if the operation has no outputs.
     pub name: Option<String>,
 }
 
@@ -85,55 +86,55 @@ pub struct ValuePlace {
     pub name: String,
 }
 
-/// A function of a program under check.
+/// A function that is being checked.
 #[derive(Clone, Copy)]
 pub(super) struct FunctionContext<'p> {
     pub(super) index: usize,
     pub(super) function: &'p Function,
-    /// The release that it is made for.
+    /// The minimum release for the function.
     pub(super) target: Opset,
 }
 
-/// All that is wrong with a model, in the order of its program.
+/// All diagnostics of a model, in the order of its program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong: the model first, then its description, then function by function, operation by
-    /// operation. At most [`MAX_DIAGNOSTICS`] of each severity.
+    /// The diagnostics: of the model first, then of its description, then of each function in the order of
+    /// operations. At most [`MAX_DIAGNOSTICS`] of each severity.
     pub diagnostics: Vec<Diagnostic>,
-    /// Errors beyond the limit.
+    /// Number of errors above the limit.
     pub omitted_errors: usize,
-    /// Warnings beyond the limit.
+    /// Number of warnings above the limit.
     pub omitted_warnings: usize,
-    /// Whether a function is too broken to be printed: ids that lead nowhere, blocks without end.
+    /// Whether a function cannot be printed, because of invalid ids or endless blocks.
     pub(super) is_unprintable: bool,
 }
 
-/// How many diagnostics of each severity a report keeps: enough for whoever mends a model, and a
-/// bound on what a file made to be wrong can cost.
+/// Maximum number of diagnostics of each severity in a report. This is enough to fix a model and limits the
+/// cost of a hostile file.
 pub const MAX_DIAGNOSTICS: usize = 500;
 
-/// How many bytes of a message or a name a report keeps: names in files can be long.
+/// Maximum length in bytes of a message or a name in a report, because names in files can be long.
 const MAX_TEXT: usize = 1024;
 
 impl Diagnostic {
-    /// A diagnostic with the hint that its rule has.
+    /// Returns a diagnostic with the hint of its rule.
     pub fn new(code: Code, location: Location, message: impl Into<String>) -> Diagnostic {
         let hint = code.row().remedy.map(str::to_owned);
         Diagnostic { code, message: message.into(), location, hint }
     }
 
-    /// The same with another hint.
+    /// Replaces the hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Diagnostic {
         self.hint = Some(hint.into());
         self
     }
 
-    /// How bad it is.
+    /// The severity.
     pub fn severity(&self) -> Severity {
         self.code.row().severity
     }
 
-    /// Everything in it that comes from the file.
+    /// All strings that contain text from the file.
     fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         let location = &mut self.location;
         let op = location.op.as_mut();
@@ -160,7 +161,7 @@ fn shorten(text: &mut String) {
 }
 
 impl Location {
-    /// The model as a whole.
+    /// The whole model.
     pub fn model() -> Location {
         Location::default()
     }
@@ -170,13 +171,13 @@ impl Location {
         Location { file: Some(name.into()), ..Location::default() }
     }
 
-    /// The same place, of a feature of a description.
+    /// Adds a feature of the description to the location.
     pub fn feature(mut self, role: FeatureRole, name: impl Into<String>) -> Location {
         self.feature = Some(FeaturePlace { role, name: name.into() });
         self
     }
 
-    /// The same place, of a parameter or an attribute.
+    /// Adds a parameter or an attribute to the location.
     pub fn parameter(mut self, name: impl Into<String>) -> Location {
         self.parameter = Some(name.into());
         self
@@ -184,20 +185,20 @@ impl Location {
 }
 
 impl FunctionContext<'_> {
-    /// The function.
+    /// Location of the function.
     pub(super) fn place(self) -> Location {
         let function = FunctionPlace { index: self.index, name: self.function.name.clone() };
         Location { function: Some(function), ..Location::default() }
     }
 
-    /// An operation.
+    /// Location of an operation.
     pub(super) fn op(self, id: OpId) -> Location {
         let op = self.function.op(id);
         let place = OpPlace { id, operator: op.type_name().to_owned(), name: self.op_name(op) };
         Location { op: Some(place), ..self.place() }
     }
 
-    /// A value, and the operation that gives it.
+    /// Location of a value, with the operation that computes it.
     pub(super) fn value(self, id: ValueId) -> Location {
         let value = self.function.value(id);
         let location = match value.definition {
@@ -217,27 +218,27 @@ impl FunctionContext<'_> {
 }
 
 impl Report {
-    /// Whether nothing is wrong that Core ML would refuse.
+    /// Whether there are no errors, so that Core ML accepts the model.
     pub fn is_sound(&self) -> bool {
         self.error_count() == 0
     }
 
-    /// The number of errors, those beyond the limit included.
+    /// Number of errors, including those above the limit.
     pub fn error_count(&self) -> usize {
         self.of(Severity::Error).count() + self.omitted_errors
     }
 
-    /// The number of warnings, those beyond the limit included.
+    /// Number of warnings, including those above the limit.
     pub fn warning_count(&self) -> usize {
         self.of(Severity::Warning).count() + self.omitted_warnings
     }
 
-    /// The diagnostics of a severity.
+    /// The diagnostics with a severity.
     pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter().filter(move |diagnostic| diagnostic.severity() == severity)
     }
 
-    /// One line: `2 errors, 1 warning`.
+    /// One-line summary, for instance `2 errors, 1 warning`.
     pub fn summary(&self) -> String {
         let counted = |count: usize, what: &str| {
             let plural = if count == 1 { "" } else { "s" };
@@ -254,14 +255,14 @@ impl Report {
     }
 }
 
-/// What the checks find, as they find it.
+/// Diagnostics in the order in which checks report them.
 #[derive(Default)]
 pub(super) struct Findings {
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
     is_unprintable: bool,
-    /// For each function the rank of each operation in the text, by [`OpId::index`].
+    /// Position of each operation in the text by [`OpId::index`], for each function.
     order: Vec<Vec<u32>>,
 }
 
@@ -283,7 +284,7 @@ impl Findings {
         self.push(Diagnostic::new(code, location, message));
     }
 
-    /// Says in which order the operations of a function stand.
+    /// Sets the order of a function's operations.
     pub(super) fn set_order(&mut self, function: usize, ops: &[OpId], op_count: usize) {
         let mut ranks = vec![u32::MAX; op_count];
         for (rank, op) in ops.iter().enumerate() {
@@ -303,7 +304,7 @@ impl Findings {
             let ranks = order.get(function).map_or(&[][..], Vec::as_slice);
             ranks.get(op.index()).copied().unwrap_or(u32::MAX)
         };
-        // The sort is stable: what the checks found about one place stays in their order.
+        // The sort is stable, so diagnostics with the same location stay in the order of the checks.
         found.sort_by_key(|diagnostic| {
             let location = &diagnostic.location;
             let function = location.function.as_ref().map(|function| function.index);
@@ -329,11 +330,11 @@ impl fmt::Display for FeatureRole {
     }
 }
 
-/// `function \`main\`, \`conv\` \`y\`, \`weight\``; nothing for the model as a whole.
+/// Formats as `function \`main\`, \`conv\` \`y\`, \`weight\``; empty for the whole model.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        // What is wrong with a file is said where it is referred to.
+        // An error about a file has the location of the reference to it.
         if let Some(file) = self.file.as_ref().filter(|_| self.op.is_none()) {
             parts.push(format!("file `{file}`"));
         }
@@ -362,7 +363,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// One line without the hint.
+/// Formats the diagnostic on one line, without the hint.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]: ", self.severity(), self.code)?;
@@ -373,7 +374,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// A line for each diagnostic and one for the sum.
+/// Formats one line for each diagnostic, and a summary.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in &self.diagnostics {

@@ -1,4 +1,4 @@
-//! One feature of a description against the value of the function that it describes.
+//! Checks of one feature of a description against the function's value.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::model::{
     ShapeFlexibility, SizeRange,
 };
 
-/// A feature and the value of the same name.
+/// A feature and the value with the same name.
 pub(super) struct Bound<'p> {
     pub(super) at: FunctionContext<'p>,
     pub(super) role: FeatureRole,
@@ -28,7 +28,7 @@ impl Bound<'_> {
     }
 }
 
-/// How many shapes are enumerated; none if the shapes are not.
+/// Number of enumerated shapes; `None` if the shapes are not enumerated.
 pub(super) fn enumerated(ty: &FeatureType) -> Option<usize> {
     match ty {
         FeatureType::MultiArray(ArrayType {
@@ -45,7 +45,7 @@ pub(super) fn enumerated(ty: &FeatureType) -> Option<usize> {
 pub(super) fn check(bound: &Bound<'_>, findings: &mut Findings) {
     let ty = &bound.at.function.value(bound.value).ty;
     let Some(tensor) = ty.unwrap_state().as_tensor() else {
-        // The interface check has refused it.
+        // The interface check already reported it.
         return;
     };
     let mut found = Vec::new();
@@ -93,7 +93,7 @@ fn check_array(
     if let Some(default) = array.default {
         let fits = match default {
             DefaultElement::Int(_) => true,
-            // Converters state the default values of integers so too.
+            // Converters also write default values of integers as floats.
             DefaultElement::Float(value) => tensor.dtype.is_float() || value.fract() == 0.0,
             DefaultElement::Double(value) => tensor.dtype.is_float() || value.fract() == 0.0,
         };
@@ -106,7 +106,7 @@ fn check_array(
     if bound.role == FeatureRole::Output && array.shape.is_empty() {
         return;
     }
-    // Callers pass and get a scalar as an array of one element.
+    // Callers see a scalar as an array with one element.
     let scalar = [Dim::Known(1)];
     let dims = if tensor.rank() == 0 { &scalar[..] } else { &tensor.shape[..] };
     if let Err(why) = fits(&array.shape, dims) {
@@ -130,7 +130,7 @@ fn check_array(
     }
 }
 
-/// Whether a shape is one that the dimensions allow.
+/// Checks that the dimensions allow a shape.
 fn fits(shape: &[i64], dims: &[Dim]) -> Result<(), String> {
     if shape.len() != dims.len() {
         return Err(format!("rank {} is not rank {}", shape.len(), dims.len()));
@@ -170,7 +170,7 @@ fn check_enumerated(
             format!("has the default shape {}, which it does not enumerate", shown(default));
         found.push((Code::FeatureShape, message));
     }
-    // From iOS18 on the shapes of several inputs go together, and one may occur twice.
+    // Since iOS18 the shapes of several inputs belong together, so a shape may occur twice.
     let mut seen = HashSet::new();
     if let Some(twice) = shapes.iter().find(|shape| !seen.insert(*shape))
         && bound.at.target < Opset::Ios18
@@ -193,7 +193,7 @@ fn check_ranges(ranges: &[SizeRange], default: &[i64], dims: &[Dim], found: &mut
     }
 }
 
-/// What is wrong with a range, if anything is.
+/// Describes the error of a range; `None` if it is valid.
 fn range_fault(range: SizeRange, dim: &Dim, default: i64) -> Option<String> {
     let upper = range.upper_bound().map_or("any".to_owned(), |upper| upper.to_string());
     let shown = format!("ranges from {} to {upper}", range.lower);

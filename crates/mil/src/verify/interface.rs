@@ -1,4 +1,4 @@
-//! What callers see of a function: its inputs, states and outputs.
+//! Checks of a function's interface: its inputs, states and outputs.
 
 use std::collections::HashSet;
 
@@ -74,7 +74,7 @@ fn input_type(at: FunctionContext<'_>, input: ValueId, ty: &Type, findings: &mut
         let message = format!("is an input of type `{ty}`, a scalar");
         findings.report(Code::ScalarInput, at.value(input), message);
     }
-    // Grey images may arrive as bytes.
+    // Gray images may be passed as bytes.
     let is_image = tensor.rank() == 4 && tensor.shape[1].known() == Some(1);
     let is_bytes = tensor.dtype == DType::UInt8 && is_image && opset >= Opset::Ios17;
     if !passes(tensor.dtype, opset) && !is_bytes {
@@ -107,7 +107,7 @@ fn output_type(at: FunctionContext<'_>, output: ValueId, findings: &mut Findings
     }
 }
 
-/// The element types of arrays that callers pass and get, and the opset that brought each.
+/// Element types of arrays in the interface, and the opset that introduced each.
 const INTERFACE_TYPES: [(DType, Opset); 4] = [
     (DType::Fp32, Opset::Ios15),
     (DType::Int32, Opset::Ios15),

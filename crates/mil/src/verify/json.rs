@@ -2,33 +2,33 @@ use serde::Serialize;
 
 use super::diagnostic::{Diagnostic, Report};
 
-/// The version of the form of [`JsonReport`]; it rises when a field changes its meaning or goes.
+/// Version of the format of [`JsonReport`]. It is increased when a field is removed or changes its meaning.
 pub const JSON_VERSION: u32 = 1;
 
-/// A report as other programs read it.
+/// A report in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JsonReport {
     /// [`JSON_VERSION`].
     pub format_version: u32,
-    /// How many errors there are.
+    /// Number of errors.
     pub errors: usize,
-    /// How many warnings there are.
+    /// Number of warnings.
     pub warnings: usize,
     /// Errors and warnings in the order of the program, at most
     /// [`MAX_DIAGNOSTICS`](super::MAX_DIAGNOSTICS) of each.
     pub diagnostics: Vec<JsonDiagnostic>,
 }
 
-/// A diagnostic as other programs read it. Places that it does not concern are left out.
+/// A diagnostic in JSON. Fields that do not apply are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JsonDiagnostic {
     /// `error` or `warning`.
     pub severity: String,
     /// The name of the rule.
     pub code: &'static str,
-    /// What was found and what is accepted.
+    /// The expected and the actual value.
     pub message: String,
-    /// What to do, unless the message says it all.
+    /// Suggested fix, unless the message describes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The weight file.
@@ -40,13 +40,13 @@ pub struct JsonDiagnostic {
     /// The feature of the description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feature: Option<String>,
-    /// `input`, `state` or `output`: what the feature is.
+    /// Role of the feature: `input`, `state` or `output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feature_role: Option<String>,
-    /// What the operation does, `conv` for instance.
+    /// Type of the operation, for instance `conv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
-    /// What the operation gives first.
+    /// Name of the operation's first output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// The value.
@@ -58,7 +58,7 @@ pub struct JsonDiagnostic {
 }
 
 impl Report {
-    /// The report as other programs read it.
+    /// Converts the report for JSON output.
     pub fn to_json(&self) -> JsonReport {
         JsonReport {
             format_version: JSON_VERSION,

@@ -1,20 +1,22 @@
-//! Verification: everything about a model that Core ML would refuse, and what it would run badly.
+//! Verification: reports everything that Core ML would reject or run badly.
 //!
-//! [`verify`] gives a proof that a model is sound, [`Verified`], which writers require; [`check`] gives
-//! all [`Diagnostic`]s, warnings included, in the order of the program. Passes over programs alone use
-//! [`verify_program`]. Rules have names and reasons in one table, [`CODES`], which `docs/check.md`
+//! [`verify`] returns [`Verified`], a proof that the model is valid, which writers require. [`check`] returns
+//! all [`Diagnostic`]s, including warnings, in the order of the program. Passes, which have only a program,
+//! use [`verify_program`]. The table [`CODES`] contains the names and reasons of all rules; `docs/check.md`
+//! repeats it.
 //! repeats.
 //!
 //! | file | checks |
 //! |---|---|
-//! | `structure` | ids, blocks, names, scopes, operators; whatever fails here stops the other checks of its function |
+//! | `structure` | ids, blocks, names, scopes, operators; an error here stops the other checks of the
+//! function |
 //! | `types` | operations against [`infer`](crate::infer), declared against inferred types, ranks |
 //! | `values` | constants, attributes, weights |
-//! | `interface` | what callers see of a function |
+//! | `interface` | inputs, outputs and states of a function |
 //! | `description`, `features` | the model's description against its functions, versions |
-//! | `hazards` | warnings: what keeps operations off the Neural Engine, and known defects of engines |
+//! | `hazards` | warnings: operations that leave the Neural Engine, and known bugs of Core ML's engines |
 //!
-//! Nothing here panics or recurses over nested blocks, whatever the program.
+//! No function here panics or recurses over nested blocks, for any program.
 
 mod codes;
 mod description;
@@ -45,14 +47,14 @@ use crate::infer::Analysis;
 use crate::ir::{Function, Opset, Program};
 use crate::model::Model;
 
-/// A model that was found sound: only [`verify`] makes one.
+/// A verified model. Only [`verify`] creates it.
 #[derive(Clone, Debug)]
 pub struct Verified<'m> {
     model: &'m Model,
     analyses: Vec<Analysis>,
 }
 
-/// A program that was found sound: only [`verify_program`] makes one.
+/// A verified program. Only [`verify_program`] creates it.
 #[derive(Clone, Debug)]
 pub struct VerifiedProgram<'p> {
     program: &'p Program,
@@ -65,7 +67,7 @@ impl<'m> Verified<'m> {
         self.model
     }
 
-    /// What inference found out about a function, by its position in the program.
+    /// Inference results of a function, by its index in the program.
     pub fn analysis(&self, function: usize) -> &Analysis {
         &self.analyses[function]
     }
@@ -77,18 +79,18 @@ impl<'p> VerifiedProgram<'p> {
         self.program
     }
 
-    /// What inference found out about a function, by its position in the program.
+    /// Inference results of a function, by its index in the program.
     pub fn analysis(&self, function: usize) -> &Analysis {
         &self.analyses[function]
     }
 
-    /// What inference found out about every function, in the program's order.
+    /// Inference results of all functions, in the order of the program.
     pub fn into_analyses(self) -> Vec<Analysis> {
         self.analyses
     }
 }
 
-/// The proof that Core ML would accept a model, or all the errors.
+/// Verifies that Core ML accepts a model; otherwise returns all errors.
 pub fn verify(model: &Model) -> Result<Verified<'_>, Report> {
     let mut findings = Findings::default();
     let target = |function: &Function| description::target(model, function);
@@ -103,8 +105,8 @@ pub fn verify(model: &Model) -> Result<Verified<'_>, Report> {
     })
 }
 
-/// The proof that Core ML would accept a program, or all the errors. What depends on the model around
-/// it is not checked.
+/// Verifies that Core ML accepts a program; otherwise returns all errors. Rules that depend on the model
+/// around the program are not checked.
 pub fn verify_program(program: &Program) -> Result<VerifiedProgram<'_>, Report> {
     let mut findings = Findings::default();
     let checked = check_functions(program, &|function| function.opset, &mut findings);
@@ -115,7 +117,7 @@ pub fn verify_program(program: &Program) -> Result<VerifiedProgram<'_>, Report> 
     Ok(VerifiedProgram { program, analyses })
 }
 
-/// Everything that is wrong with a model, and what is known to run badly.
+/// Reports all errors and warnings of a model.
 pub fn check(model: &Model) -> Report {
     let mut findings = Findings::default();
     let target = |function: &Function| description::target(model, function);
@@ -132,7 +134,7 @@ pub fn check(model: &Model) -> Report {
     findings.into_report()
 }
 
-/// Everything that is wrong with a program, and what is known to run badly.
+/// Reports all errors and warnings of a program.
 pub fn check_program(program: &Program) -> Report {
     let mut findings = Findings::default();
     let checked = check_functions(program, &|function| function.opset, &mut findings);
@@ -146,7 +148,7 @@ pub fn check_program(program: &Program) -> Report {
     findings.into_report()
 }
 
-/// What is known about each function; none for one too broken to look into.
+/// Checks each function. The result is `None` for a function that is too broken to analyze.
 fn check_functions(
     program: &Program,
     target: &dyn Fn(&Function) -> Opset,

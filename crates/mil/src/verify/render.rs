@@ -1,4 +1,4 @@
-//! Reports inside the text of the program.
+//! Renders reports with lines of the program's text.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,15 +12,14 @@ use crate::ir::{Binding, Constant, ConstantData, OpId, Program, ValueId};
 use crate::text::pieces::{Piece, StatementParts, first_line};
 use crate::text::{self, Listing, PrintOptions};
 
-/// How to render a report.
+/// Options for rendering a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// What the text is called in front of line numbers, a path for instance.
+    /// Name of the text, printed before line numbers, for instance a path.
     pub name: String,
-    /// Whether to use the colours of terminals.
+    /// Whether to use terminal colors.
     pub color: bool,
-    /// How many columns a line of the program may take. Programs have lines of megabytes; what does
-    /// not fit is cut around the place at fault.
+    /// Maximum width of a line in columns. Programs have lines of megabytes, which are cut around the error.
     pub width: usize,
 }
 
@@ -31,9 +30,8 @@ impl Default for RenderOptions {
 }
 
 impl Report {
-    /// The report for people: each diagnostic under the line of the program that it is about, function
-    /// by function, and a line with the sum. Lines are counted in the text that
-    /// [`text::print`] gives; [`Report::render_in`] shows those of another text.
+    /// Renders the report for users: the diagnostics of each function with the line of the program, and a
+    /// summary. The lines are those of [`text::print`]; [`Report::render_in`] shows lines of another text.
     pub fn render(&self, program: &Program, options: &RenderOptions) -> String {
         let located = self.diagnostics.iter().any(|found| found.location.function.is_some());
         let shown = located && !self.is_unprintable && size_of_text(program) <= MAX_PRINTED_BYTES;
@@ -41,8 +39,8 @@ impl Report {
         self.render_lines(listing.as_ref(), options)
     }
 
-    /// The report as [`Report::render`] gives it, with the lines of a text that the program was read
-    /// from: see [`text::parse_with_spans`].
+    /// Renders the report like [`Report::render`], but with the lines of the text from which the program was
+    /// read: see [`text::parse_with_spans`].
     pub fn render_in(&self, listing: &Listing, options: &RenderOptions) -> String {
         self.render_lines(Some(listing), options)
     }
@@ -87,7 +85,7 @@ impl Diagnostic {
     ) {
         let severity = self.severity();
         let title = format!("{severity}[{}]", self.code);
-        // The function stands in the heading.
+        // The heading contains the function.
         let place = Location { function: None, ..self.location.clone() }.to_string();
         let separator = if place.is_empty() { "" } else { ": " };
         let message = format!(": {place}{separator}{}", self.message);
@@ -118,33 +116,32 @@ impl Diagnostic {
     }
 }
 
-/// A listing whose lines are looked up, mostly one after the other. What was found last is kept: lines
-/// and statements can have megabytes, and hundreds of diagnostics be about one.
+/// A listing with a cache of the last line and statement. Locations are mostly looked up in order, lines and
+/// statements can have megabytes, and hundreds of diagnostics may refer to the same one.
 struct Lines<'l> {
     listing: &'l Listing,
     ops: HashMap<(usize, OpId), Range<usize>>,
     place: Place,
-    /// Where the last statement stands, and its parts.
+    /// Range and parts of the last statement.
     statement: (Range<usize>, StatementParts<'l>),
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Debug)]
 struct Place {
     offset: usize,
-    /// Counted from 1.
+    /// Starts at 1.
     line: usize,
-    /// Counted in characters from 1.
+    /// In characters, starting at 1.
     column: usize,
-    /// The bytes of the line.
+    /// Byte range of the line.
     range: Range<usize>,
 }
 
-/// Programs whose text could be longer are not printed: a file can state a long name once and refer to it
-/// from everywhere.
+/// Maximum size of a printed program. A file can contain a long name once and refer to it from everywhere.
 const MAX_PRINTED_BYTES: usize = 256 << 20;
 
-/// About how long the text of a program can be.
+/// Estimated maximum length of a program's text.
 fn size_of_text(program: &Program) -> usize {
     let mut size = 0usize;
     for function in &program.functions {
@@ -171,7 +168,7 @@ fn size_of_text(program: &Program) -> usize {
 
 fn size_of_constant(constant: &Constant) -> usize {
     match &constant.data {
-        // A byte can hold eight elements of three characters each.
+        // A byte can contain eight elements of three characters each.
         ConstantData::Bytes(bytes) => bytes.len().saturating_mul(24),
         ConstantData::Strings(strings) => strings.iter().map(|text| text.len() + 4).sum(),
         ConstantData::Weight(_) => 128,
@@ -183,14 +180,14 @@ fn size_of_constant(constant: &Constant) -> usize {
     }
 }
 
-/// A line of the text, cut to the width.
+/// A line of the text, cut to the maximum width.
 #[derive(Debug, PartialEq, Eq)]
 struct Excerpt {
     line: usize,
-    /// Counted in characters from 1, in the whole line.
+    /// In characters of the whole line, starting at 1.
     column: usize,
     text: String,
-    /// The characters of `text` to mark.
+    /// Characters of `text` to mark.
     mark: Range<usize>,
 }
 
@@ -218,7 +215,7 @@ impl<'l> Lines<'l> {
             Some(_) => mark_in_op(pieces, location),
             None => mark_in_header(pieces, location),
         };
-        // Statements may go over several lines; the one on which the mark begins is shown.
+        // A statement may span several lines; show the line where the mark starts.
         let marked = first_line(&text[mark.clone()]);
         self.go_to(range.start + mark.start);
         let Place { offset, line: number, column, range } = self.place.clone();
@@ -226,12 +223,13 @@ impl<'l> Lines<'l> {
         let start = offset - range.start;
         let mark = start.min(line.len())..(start + marked).min(line.len());
         let (text, mark) = cut(line, mark, width.saturating_sub(number.to_string().len() + 3));
-        // Tabs would shift the mark, and a terminal obeys other control characters. One character stands for each.
+        // Tabs would shift the mark, and terminals interpret other control characters. Each is replaced by
+        // one space.
         let text = text.replace(|c| !is_printable(c), " ");
         Some(Excerpt { line: number, column, text, mark })
     }
 
-    /// Moves `place` to the byte at which a character begins.
+    /// Moves `place` to a byte offset, which must be a character boundary.
     fn go_to(&mut self, offset: usize) {
         let text = &self.listing.text;
         let last = &self.place;
@@ -256,14 +254,16 @@ impl<'l> Lines<'l> {
     }
 }
 
-/// Fewer columns than this show nothing useful.
+/// Minimum width; less is not useful.
 const MIN_WIDTH: usize = 24;
 
-/// A line without its indentation, cut to the width around a mark; the mark in characters of it.
+/// Removes a line's indentation and cuts it to the width around a mark. Returns the line and the mark in
+/// characters.
 fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
     let width = width.max(MIN_WIDTH);
     let indent = (line.len() - line.trim_start().len()).min(mark.start);
-    // No more of a line of megabytes is looked at than can be shown: characters have up to four bytes.
+    // Examine only as much of the line as can be shown, since it may have megabytes. A character has up to
+    // four bytes.
     let reach = 4 * (width + 1);
     let (mut from, mut to) = (mark.start.saturating_sub(reach), mark.start + 2 * reach);
     while !line.is_char_boundary(from) {
@@ -280,7 +280,7 @@ fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
     if length <= width {
         return (body.to_owned(), before..before + marked);
     }
-    // Some of what stands before the mark helps to read it; at the end of the line, as much as fits.
+    // Show some text before the mark as context; at the end of the line, as much as fits.
     let fits = before + marked < width;
     let skipped = if fits { 0 } else { before.saturating_sub(width / 4).min(length - width) };
     let mut shown: Vec<char> = body.chars().skip(skipped).take(width).collect();
@@ -295,7 +295,7 @@ fn cut(line: &str, mark: Range<usize>, width: usize) -> (String, Range<usize>) {
     (shown.into_iter().collect(), start..end)
 }
 
-/// The part of an operation's text that a location is about.
+/// The part of an operation's text that a location refers to.
 fn mark_in_op(pieces: &StatementParts<'_>, location: &Location) -> Range<usize> {
     let parameter = location.parameter.as_ref();
     let argument = parameter.and_then(|name| pieces.arguments.iter().find(|p| p.binds(name)));
@@ -304,7 +304,7 @@ fn mark_in_op(pieces: &StatementParts<'_>, location: &Location) -> Range<usize> 
     argument.or_else(output).map_or(pieces.operator.clone(), |piece| piece.range.clone())
 }
 
-/// The part of what stands before a function's body that a location is about.
+/// The part of a function's header that a location refers to.
 fn mark_in_header(pieces: &StatementParts<'_>, location: &Location) -> Range<usize> {
     let value = location.value.as_ref().map(|value| value.name.as_str());
     let feature = location.feature.as_ref().map(|feature| feature.name.as_str());
@@ -316,7 +316,7 @@ fn declaration<'p, 't>(pieces: &'p [Piece<'t>], name: &str) -> Option<&'p Piece<
     pieces.iter().find(|piece| piece.declares(name))
 }
 
-/// Colours, if they are wanted.
+/// Applies colors, if enabled.
 #[derive(Clone, Copy)]
 struct Paint {
     color: bool,
@@ -363,11 +363,11 @@ mod tests {
         let (text, mark) = cut("    short", 4..9, 40);
         assert_eq!((text.as_str(), mark), ("short", 0..5));
 
-        // What is far away changes nothing.
+        // Distant text does not change the result.
         let long = format!("{}ö{}", "ä".repeat(100_000), "ü".repeat(100_000));
         assert_eq!(cut(&long, 200_000..200_002, 40), cut(&long[199_000..201_002], 1000..1002, 40));
 
-        // A mark longer than the line ends with it.
+        // A mark that is longer than the line is cut at the end of the line.
         let (text, mark) = cut(&line, 4..200, 40);
         assert_eq!((text.chars().count(), mark), (40, 0..40));
         assert!(text.ends_with('…'));

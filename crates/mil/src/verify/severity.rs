@@ -1,11 +1,11 @@
 use std::fmt;
 
-/// How bad something is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Core ML would refuse the model, or run it wrongly.
+    /// Core ML would reject the model or run it incorrectly.
     Error,
-    /// It would run, but slower or less exactly than its writer may expect.
+    /// The model would run, but more slowly or less accurately than expected.
     Warning,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a function hangs together at all. Every other check relies on this one.
+//! Checks of a function's structure, on which all other checks rely.
 
 use std::collections::HashSet;
 
@@ -9,20 +9,21 @@ use crate::ir::{Binding, BlockId, Definition, Function, OpId, Operator, ValueId}
 use crate::ops::OpKind;
 use crate::text::is_plain;
 
-/// A function whose ids all hold, whose blocks form a tree, and whose operations stand once.
+/// The blocks and operations of a function with valid ids, whose blocks form a tree and contain each
+/// operation once.
 pub(super) struct Layout {
-    /// The operations in the order of the text: an operation, then those of its blocks.
+    /// The operations in the order of the text: an operation precedes the operations of its blocks.
     pub(super) ops: Vec<OpId>,
     /// The blocks in the same order, the body first.
     pub(super) blocks: Vec<BlockId>,
-    /// For each operation, by index, whether an error about it has been reported already, so that
-    /// type inference need not complain too.
+    /// Whether an error about an operation, by index, was already reported, so that type inference does not
+    /// report it again.
     pub(super) refused: Vec<bool>,
-    /// How often each value is used, by index.
+    /// Number of uses of each value, by index.
     pub(super) uses: Vec<u32>,
 }
 
-/// The layout, or none if the function is too broken to look further.
+/// Returns the layout; `None` if the function is too broken for other checks.
 pub(super) fn check(at: FunctionContext<'_>, findings: &mut Findings) -> Option<Layout> {
     let mut walk = Walk {
         at,
@@ -61,7 +62,7 @@ struct Walk<'p, 'f> {
     broken: bool,
 }
 
-/// What is yet to be visited of a block.
+/// The unvisited rest of a block.
 struct Frame {
     block: BlockId,
     next: usize,
@@ -69,7 +70,7 @@ struct Frame {
 }
 
 impl Walk<'_, '_> {
-    /// Walks the blocks with a list of its own: how deep they nest is what is being checked.
+    /// Walks the blocks with an explicit stack, because the nesting depth is still unchecked.
     fn tree(&mut self) {
         let mut block_seen = vec![false; self.function.block_count()];
         let mut frames = Vec::new();
@@ -90,7 +91,7 @@ impl Walk<'_, '_> {
                 self.broken(Code::DeepNesting, Some(op), message);
                 continue;
             }
-            // The first block is entered last, so that it is walked first.
+            // Push the first block last, so that it is walked first.
             for &block in self.function.op(op).blocks.iter().rev() {
                 self.enter(block, Some(op), &mut block_seen, &mut frames, depth + 1);
             }
@@ -129,7 +130,7 @@ impl Walk<'_, '_> {
         frames.push(Frame { block, next: 0, depth });
     }
 
-    /// Whether the operation can be looked into.
+    /// Whether the operation can be checked further.
     fn visit(&mut self, id: OpId) -> bool {
         match self.op_seen.get_mut(id.index()) {
             None => {
@@ -200,8 +201,8 @@ fn described(definition: Definition) -> String {
     }
 }
 
-/// Names are identifiers, and those of operations distinct. Those of values are told apart along the
-/// scopes that they can be seen in.
+/// Checks that names are identifiers and that the names of operations are distinct. `scopes` checks the names
+/// of values.
 fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     let function = at.function;
     if !is_plain(&function.name) {
@@ -227,8 +228,8 @@ fn names(at: FunctionContext<'_>, layout: &Layout, findings: &mut Findings) {
     }
 }
 
-/// Every value is defined before it is used, in a block around the use, and has a name that no other
-/// value has there. Blocks beside each other may use the same names, and converters do so.
+/// Checks that every value is defined before its use, in the same or an enclosing block, and that its name is
+/// unique among the visible values. Sibling blocks may use the same names, and converters do so.
 fn scopes(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let function = at.function;
     let mut scope = Scope {
@@ -288,27 +289,27 @@ fn scopes(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings)
     }
 }
 
-/// The values that can be seen from where the walk stands.
+/// The visible values at the current position of the walk.
 struct Scope<'p> {
     function: &'p Function,
     visible: Vec<bool>,
-    /// Their names.
+    /// Names of the visible values.
     names: HashSet<&'p str>,
-    /// The values in the order in which they came into sight, and whether they brought their name.
+    /// The visible values in the order of their definition, each with whether it added its name.
     stack: Vec<(ValueId, bool)>,
-    /// Values that have the name of one that could be seen where they are defined.
+    /// Values whose name was already visible at their definition.
     clashes: Vec<ValueId>,
 }
 
-/// A block that is being walked.
+/// A block on the walk's stack.
 struct OpenBlock {
     block: BlockId,
-    /// The operation that runs it.
+    /// The operation that owns the block.
     owner: Option<OpId>,
     next: usize,
-    /// The operation whose blocks are being walked, and which of them comes next.
+    /// The operation whose blocks are being walked, and the index of the next block.
     running: Option<(OpId, usize)>,
-    /// How many values were visible outside.
+    /// Number of values visible outside the block.
     outer: usize,
 }
 
@@ -343,7 +344,7 @@ impl Scope<'_> {
     }
 }
 
-/// The op table has every operation, in the function's opset.
+/// Checks that the op table has every operation in the function's opset.
 fn operators(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut Findings) {
     let opset = at.function.opset;
     for &id in &layout.ops {

@@ -1,4 +1,4 @@
-//! Operations accept their arguments, and values have the types that they are declared with.
+//! Checks that operations support their arguments, and that declared types match inferred types.
 
 use super::codes::Code;
 use super::diagnostic::{Diagnostic, Findings, FunctionContext};
@@ -6,7 +6,7 @@ use super::structure::Layout;
 use crate::infer::{Analysis, analyze};
 use crate::ir::{Binding, Definition, OpId, Type, ValueId};
 
-/// Tensors of more dimensions are refused.
+/// Maximum rank of a tensor.
 const MAX_RANK: usize = 5;
 
 pub(super) fn check(
@@ -28,7 +28,8 @@ pub(super) fn check(
             });
         }
     }
-    // Problems of one operation come together; only now may it count as refused.
+    // The problems of one operation are consecutive, so mark operations as refused only after all are
+    // reported.
     for &input in function.inputs() {
         rank_is_within(at, input, findings);
     }
@@ -69,8 +70,8 @@ fn rank_is_within(at: FunctionContext<'_>, value: ValueId, findings: &mut Findin
     }
 }
 
-/// For each value whether it is a constant that only compressed constants use: lookup tables have
-/// more dimensions than tensors may.
+/// Whether each value is a constant used only by compressed constants. Their lookup tables may exceed the
+/// maximum rank.
 fn feeds_constexpr_only(at: FunctionContext<'_>, layout: &Layout) -> Vec<bool> {
     let function = at.function;
     let is_constant = |op: OpId| function.op(op).is_constant();

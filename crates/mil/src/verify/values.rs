@@ -1,4 +1,4 @@
-//! Constants hold what their types declare, attributes are known ones, weights have their elements.
+//! Checks that constants match their types, attributes are known, and weights have elements.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::structure::Layout;
 use crate::ir::{Attributes, Binding, Constant, ConstantData, Dim, Op, Program, Type, Weight};
 use crate::ops::OpKind;
 
-/// Attributes that Core ML's own tools write to operations: the name, the engines that an operation is meant for, and the
-/// notes of `analytics.mil`, with the opset of an operation.
+/// Attributes that Core ML's own tools add to operations: the name, the intended engines, and the notes of
+/// `analytics.mil` including the opset of an operation.
 const KNOWN_ATTRIBUTES: [&str; 8] = [
     "name",
     "IntendedBackend",
@@ -23,7 +23,7 @@ const KNOWN_ATTRIBUTES: [&str; 8] = [
     "opset",
 ];
 
-/// Checks the notes about the program as a whole.
+/// Checks the attributes of the program.
 pub(super) fn check_program(program: &Program, findings: &mut Findings) {
     let mut missing = MissingWeights::default();
     for (name, constant) in program.attributes.iter() {
@@ -61,7 +61,7 @@ pub(super) fn check(at: FunctionContext<'_>, layout: &mut Layout, findings: &mut
     missing.report(findings);
 }
 
-/// Weights without elements, by file: the first that refers to it, and how many do.
+/// Weights without elements, by file: the location of the first reference, and the number of references.
 #[derive(Default)]
 struct MissingWeights(BTreeMap<String, (Location, usize)>);
 
@@ -81,7 +81,7 @@ impl MissingWeights {
     }
 }
 
-/// Checks a constant and what it is made of, with a list of its own: sequences nest.
+/// Checks a constant and its parts, with an explicit stack because sequences nest.
 fn check_constant(
     location: &dyn Fn() -> Location,
     constant: &Constant,
@@ -193,7 +193,7 @@ fn attributes_are_known(op: &Op, location: &dyn Fn() -> Location, findings: &mut
     for (name, _) in op.attributes.iter() {
         let known = KNOWN_ATTRIBUTES.contains(&name)
             || (kind == OpKind::Const && name == "val")
-            // Inference checks these as the arguments that they are.
+            // Type inference checks these as arguments.
             || (kind.is_constexpr() && kind.rows().iter().any(|row| row.parameter(name).is_some()));
         if !known {
             let message = format!("`{name}` is not an attribute of `{}`", kind.name());

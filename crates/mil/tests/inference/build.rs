@@ -1,4 +1,4 @@
-//! Builds the program of an instance. `oracle/inference/language.py` documents the form.
+//! Builds the program of an instance. `oracle/inference/language.py` documents the format.
 
 use coremill_mil::infer::{KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use coremill_mil::ir::{
@@ -10,14 +10,14 @@ use serde_json::Value as Json;
 
 use crate::{kind, opset, text};
 
-/// The symbol `s0`; inference numbers its own from 0 on.
+/// The id of the symbol `s0`; symbols created by inference start at 0.
 const FIRST_SYMBOL: u32 = 1 << 20;
 
-/// The values of `s0` to `s5` at which expressions are compared; the runner in Python knows the same.
+/// Values of `s0` to `s5` at which expressions are compared; the Python runner uses the same values.
 pub(crate) const ASSIGNMENTS: [[i64; 6]; 3] =
     [[7, 11, 13, 17, 19, 23], [12, 20, 16, 24, 28, 36], [37, 41, 43, 47, 53, 59]];
 
-/// The function of an instance, and the operation that it is about.
+/// Returns the function of an instance and the tested operation.
 pub(crate) fn function(instance: &Json, outputs: usize) -> (Function, OpId) {
     let mut builder =
         Builder { function: Function::new("main", opset(instance)), scope: Vec::new() };
@@ -46,18 +46,18 @@ pub(crate) fn function(instance: &Json, outputs: usize) -> (Function, OpId) {
     (builder.function, id)
 }
 
-/// The value of an expression at each assignment; none if it has symbols that no input has.
+/// The value of an expression at each assignment; `None` if it has symbols that no input has.
 pub(crate) fn at_assignments(expr: &Expr) -> Option<Vec<i64>> {
     (0..ASSIGNMENTS.len()).map(|assignment| at_assignment(expr, assignment)).collect()
 }
 
-/// The value of an expression at one assignment; none if it has symbols that no input has.
+/// The value of an expression at one assignment; `None` if it has symbols that no input has.
 pub(crate) fn at_assignment(expr: &Expr, assignment: usize) -> Option<i64> {
     let values = &ASSIGNMENTS[assignment];
     expr.evaluate(&|symbol| values.get(symbol.0.checked_sub(FIRST_SYMBOL)? as usize).copied())
 }
 
-/// The instance with numbers in place of the symbols in its shapes; none if it has no symbols.
+/// The instance with its symbols replaced by numbers; `None` if it has no symbols.
 pub(crate) fn with_symbols_fixed(instance: &Json, assignment: usize) -> Option<Json> {
     fn replace(value: &mut Json, inside_shape: bool, assignment: usize) -> usize {
         match value {
@@ -78,7 +78,7 @@ pub(crate) fn with_symbols_fixed(instance: &Json, assignment: usize) -> Option<J
     }
     let mut fixed = instance.clone();
     let entries = fixed.as_object_mut().expect("a map");
-    // What was recorded is not part of the program.
+    // Recorded results are not part of the program.
     entries.remove("outputs");
     entries.remove("instead");
     (replace(&mut fixed, false, assignment) > 0).then_some(fixed)
@@ -86,7 +86,7 @@ pub(crate) fn with_symbols_fixed(instance: &Json, assignment: usize) -> Option<J
 
 struct Builder {
     function: Function,
-    /// What `ref` can name.
+    /// Values that `ref` can refer to.
     scope: Vec<(String, Binding)>,
 }
 
@@ -109,7 +109,7 @@ impl Builder {
                 let bindings = self.operand(block, &format!("{path}_{name}"), operand);
                 op = op.with_list(name.clone(), bindings);
             }
-            // The runner notes how many there are.
+            // The runner records the number of outputs.
             let count = operand["outputs"].as_u64().unwrap_or(1);
             let outputs =
                 (0..count).map(|at| (format!("{path}_out{at}"), Type::scalar(DType::Fp32)));
@@ -158,7 +158,7 @@ fn placeholder(operand: &Json) -> Type {
     let shape = operand["shape"].as_array().expect("a shape").iter().map(dim).collect();
     let tensor = Type::Tensor(TensorType { dtype: dtype(operand), shape });
     if operand.get("list").is_some() {
-        // Converters write how long a list is at first, not that it may grow.
+        // Converters declare the initial length of a list, not that it may grow.
         Type::List(Box::new(tensor), Dim::Known(1))
     } else if operand.get("state").is_some() {
         Type::State(Box::new(tensor))
@@ -183,7 +183,7 @@ fn constant(operand: &Json) -> Constant {
     }
     let count: u64 = shape.iter().product();
     let elements: Vec<Json> = match operand.get("fill") {
-        // Large ones are weights, whose elements nothing looks at.
+        // Large tensors are weights, whose elements inference ignores.
         Some(_) if count > MAX_FOLDED_ELEMENTS => {
             let bytes = dtype.storage_bytes(count).expect("a fixed width");
             return Constant::bytes(dtype, &shape, vec![0; bytes as usize]);
@@ -217,7 +217,7 @@ fn constant_of_one(dtype: DType, value: &Json) -> Constant {
     KnownElements::scalar(dtype, element).to_constant().expect("an element of the type")
 }
 
-/// The type that a recorded output would have in a file.
+/// The type of a recorded output as declared in a file.
 fn declared_type(output: &Json) -> Option<Type> {
     let dim = |dim: &Json| dim.as_u64().map_or(Dim::Unknown, Dim::Known);
     let shape = output.get("shape")?.as_array()?.iter().map(dim).collect();

@@ -1,4 +1,4 @@
-//! Compares what inference found with what was recorded.
+//! Compares inference results with recorded results.
 
 use coremill_mil::infer::{InferredValue, KnownElements, Scalar};
 use coremill_mil::ir::{Dim, Expr, Symbol, TensorType, Type};
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::build::{at_assignment, at_assignments};
 use crate::text;
 
-/// Says how an outcome differs from what is expected; `folds` tells whether elements must be known.
+/// Describes the difference between a result and the expected one. `folds` is whether elements must be known.
 pub(crate) fn outcome(expected: &Json, found: &InferredValue, folds: bool) -> Result<(), String> {
     let differ = |why: &str| Err(format!("found `{}`, expected {expected}: {why}", found.ty));
     if !ty(expected, &found.ty) {
@@ -29,7 +29,8 @@ pub(crate) fn outcome(expected: &Json, found: &InferredValue, folds: bool) -> Re
     Ok(())
 }
 
-/// Says how an outcome for fixed dimensions differs from the one for open ones at an assignment.
+/// Describes the difference between the result for fixed dimensions and the result for unknown ones at an
+/// assignment.
 pub(crate) fn instantiated(
     open: &InferredValue,
     fixed: &InferredValue,
@@ -56,7 +57,7 @@ pub(crate) fn instantiated(
         let same = match open {
             Scalar::Unknown => true,
             Scalar::Symbolic(expr) => match at_assignment(expr, assignment) {
-                // An expression in a float tensor is of whole numbers.
+                // Expressions in a float tensor have integer values.
                 Some(value) => fixed.float() == Some(value as f64),
                 None => true,
             },
@@ -94,7 +95,7 @@ fn ty(expected: &Json, found: &Type) -> bool {
     found.as_tensor().is_some_and(|found| tensor(expected, found))
 }
 
-/// The elements of a list with a symbol for each open dimension, which lists keep open.
+/// Replaces each unknown dimension of a list's elements by a symbol, as inference does.
 fn opened(held: &TensorType) -> TensorType {
     let open = |dim: &Dim| match dim {
         Dim::Unknown => Dim::Symbolic(Expr::from(Symbol(u32::MAX))),
@@ -110,8 +111,8 @@ fn tensor(expected: &Json, found: &TensorType) -> bool {
         && shape.iter().zip(&found.shape).all(|(expected, found)| dim(expected, found))
 }
 
-/// A number is fixed, an object is an expression, and `?` is some dimension that coremltools cannot
-/// compute: ours may be any expression then, but not fixed.
+/// Compares a dimension. A number is fixed and an object is an expression. `?` is a dimension that
+/// coremltools cannot compute; ours may then be any expression but not fixed.
 fn dim(expected: &Json, found: &Dim) -> bool {
     match expected {
         Json::Number(extent) => found.known() == extent.as_u64(),
@@ -148,7 +149,7 @@ fn same_values(expected: &Json, found: &[i64]) -> bool {
     expected.eq(found.iter().map(|&value| Some(value)))
 }
 
-/// Whether two numbers are the same but for the rounding of one operation in the type.
+/// Whether two numbers are equal up to the rounding of one operation in the type.
 fn close(expected: f64, found: f64, dtype: DType) -> bool {
     let relative = if dtype == DType::Fp16 { 2e-3 } else { 1e-5 };
     (expected.is_nan() && found.is_nan())

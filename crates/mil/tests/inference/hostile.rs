@@ -1,5 +1,5 @@
-//! The programs of the instances with constants and extents that an attacker would choose: inference
-//! refuses them or says what they give, but neither panics nor computes for ever.
+//! Runs the instances' programs with hostile constants and sizes. Inference may reject them, but must neither
+//! panic nor run forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::random::Draw;
 use crate::{build, families, report, text};
 
-/// How many programs are made of each instance.
+/// Number of variants of each instance.
 const VARIANTS: u64 = 6;
 
 #[test]
@@ -53,7 +53,7 @@ fn hostile_numbers_neither_panic_nor_grow() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Puts extreme numbers in place of some of an operand's: elements of a constant, extents of an input.
+/// Replaces some numbers of an operand by extreme ones: elements of a constant, or sizes of an input.
 fn corrupt(operand: &mut Json, draw: &mut Draw) {
     let Some(entries) = operand.as_object_mut() else { return };
     for part in ["values", "inputs"] {

@@ -1,4 +1,4 @@
-//! Messages and hints of refusals.
+//! Messages and hints of inference errors.
 
 use coremill_mil::infer::analyze;
 

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run.
+//! Deterministic pseudorandom numbers.
 
-/// A generator of them (xorshift).
+/// Xorshift generator.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {

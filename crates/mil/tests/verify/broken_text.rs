@@ -1,4 +1,4 @@
-//! Whatever the program, the verifier comes to an end and says what it found.
+//! The verifier terminates and reports errors for any program.
 
 use coremill_mil::ir::{Binding, BlockId, Function, Op, OpId, Opset, Program, Type, ValueId};
 use coremill_mil::ops::OpKind;
@@ -44,7 +44,7 @@ fn shared_blocks_do_not_multiply() {
     assert!(report.to_string().contains("shared-block"), "{report}");
 }
 
-/// Programs put together from random ids, from a generator that repeats.
+/// Programs built from random ids, with a deterministic generator.
 #[test]
 fn random_ids_never_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -116,7 +116,7 @@ fn reports_are_capped_and_say_so() {
     assert_eq!(report.to_json().errors, MAX_DIAGNOSTICS + 7);
 }
 
-/// A name is stated once in a file and can be referred to from everywhere.
+/// A file can contain a name once and refer to it from everywhere.
 #[test]
 fn long_names_do_not_multiply() {
     let long = "n".repeat(1 << 16);

@@ -1,4 +1,4 @@
-//! Models for the tests, made from text.
+//! Test models, built from text.
 
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::{Model, describe};
@@ -6,13 +6,13 @@ use coremill_mil::text::{self, Weights};
 use coremill_mil::verify::Code;
 use coremill_tensor::Buffer;
 
-/// A rule, a model that breaks it, and one that is much the same and does not.
+/// A rule, a model that violates it, and a similar model that does not.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) code: Code,
     pub(crate) broken: Model,
     pub(crate) sound: Model,
-    /// Errors that come with it.
+    /// Other rules that the model also violates.
     pub(crate) also: Vec<Code>,
 }
 
@@ -27,7 +27,7 @@ impl Case {
     }
 }
 
-/// Gives zeros for every weight.
+/// Returns zeros for every weight.
 pub(crate) struct Zeros;
 
 impl Weights for Zeros {
@@ -41,7 +41,7 @@ pub(crate) fn parsed(source: &str) -> Program {
     text::parse(source, &Zeros).unwrap_or_else(|error| panic!("{}\n{source}", error.render("case")))
 }
 
-/// A model of a program in text, described as the program has it.
+/// Returns the model of a program in text, with the derived description.
 pub(crate) fn model(source: &str) -> Model {
     described(parsed(source))
 }
@@ -50,14 +50,14 @@ pub(crate) fn described(program: Program) -> Model {
     describe(program).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A program as a model that says nothing about it: for programs that cannot be described.
+/// Returns a program as a model without a description, for programs that cannot be described.
 pub(crate) fn undescribed(source: &str) -> Model {
     let program = parsed(source);
     let version = program.functions.iter().map(|function| function.opset.specification_version());
     Model { specification_version: version.max().unwrap_or(6), program, ..Model::default() }
 }
 
-/// The text of a program with one function, `main`.
+/// Text of a program with one function, `main`.
 pub(crate) fn main(opset: &str, inputs: &str, body: &str, outputs: &str) -> String {
     format!(
         "program(1.3)\n{{\n    func main<{opset}>({inputs}) {{\n{body}\n}} -> ({outputs});\n}}\n"

@@ -1,4 +1,4 @@
-//! Rules about the model around the program.
+//! Rules about the model description.
 
 use coremill_mil::model::{
     ArrayDataType, ArrayType, ColorSpace, DefaultElement, FeatureDescription, FeatureType,
@@ -25,7 +25,7 @@ fn array(feature: &mut FeatureDescription) -> &mut ArrayType {
     }
 }
 
-/// `x` has an open first dimension.
+/// A model in which the first dimension of `x` is dynamic.
 fn open(flexibility: ShapeFlexibility) -> Model {
     let text =
         main("ios17", "tensor<fp16, [?, 4]> x", "tensor<fp16, [?, 4]> y = relu(x = x);", "y");
@@ -45,7 +45,7 @@ fn enumerated(shapes: &[&[i64]]) -> Model {
     open(ShapeFlexibility::Enumerated(shapes.iter().map(|shape| shape.to_vec()).collect()))
 }
 
-/// Two inputs with as many enumerated shapes as given.
+/// A model with two inputs that have enumerated shapes; `second` is the number of shapes of the second.
 fn enumerated_twice(opset: &str, second: usize) -> Model {
     let text = main(
         opset,

@@ -1,8 +1,8 @@
-//! What Apple's compiler and Apple's converter wrote is sound.
+//! Models written by Apple's compiler and converter must be valid.
 //!
-//! The packages are those of `tests/packages`, and those in the folders that `COREMILL_PACKAGES` names,
-//! separated as in `PATH`: `cargo xtask zoo` makes hundreds. The compiled models and what they were made
-//! of are those of `tests/compiled`.
+//! The packages are in `tests/packages` and in the folders of the variable `COREMILL_PACKAGES`, separated as
+//! in `PATH`; `cargo xtask zoo` creates hundreds. The compiled models and their sources are in
+//! `tests/compiled`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use coremill_mlpackage::package::{self, ErrorKind};
 
 use crate::cases::Zeros;
 
-/// Every path below a folder that this accepts.
+/// All accepted paths below a folder.
 fn find(folder: PathBuf, accept: fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut folders = vec![folder];
     let mut found = Vec::new();
@@ -61,7 +61,8 @@ fn what_was_converted_is_sound() {
         assert!(!more.is_empty(), "a folder that `COREMILL_PACKAGES` names holds no package");
         paths.extend(more);
     }
-    // Weights of this one lie beside the model file, not where the file says: its tests put them there.
+    // The weights of this model are next to the model file; its tests move them to the path that the file
+    // contains.
     let elsewhere = Path::new("pipeline-weighted/input.mlmodel");
     let models = find(tests("compiled"), |path| path.ends_with("input.mlmodel"));
     paths.extend(models.into_iter().filter(|path| !path.ends_with(elsewhere)));
@@ -70,7 +71,7 @@ fn what_was_converted_is_sound() {
     for path in paths {
         let model = match package::read(&path) {
             Ok(model) => model,
-            // Pipelines are refused by name.
+            // Pipelines are rejected with an error that names them.
             Err(error) if error.kind() == ErrorKind::OtherModel => continue,
             Err(error) => panic!("{}: {error}", path.display()),
         };

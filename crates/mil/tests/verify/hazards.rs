@@ -1,4 +1,4 @@
-//! Rules whose breach is a warning.
+//! Rules that result in warnings.
 
 use coremill_mil::ir::{Constant, ConstantData};
 use coremill_mil::model::Model;
@@ -214,7 +214,7 @@ fn non_zero() -> Model {
     one("ios17", "tensor<fp16, [4]> x", "tensor<int32, [?, 1]> y = non_zero(x = x);")
 }
 
-/// The numbers of a mask that became infinite.
+/// A program with an infinite mask.
 fn masked(value: &str) -> Model {
     added("fp16", value)
 }

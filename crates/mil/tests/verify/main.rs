@@ -1,4 +1,5 @@
-//! The verifier: every rule breaks and holds on some model, and what it says reads as it did.
+//! Tests of the verifier: each rule reports a violating model and accepts a valid one, and messages match
+//! their snapshots.
 
 mod broken_text;
 mod cases;
@@ -17,7 +18,7 @@ fn all_cases() -> Vec<Case> {
     [program::cases(), description::cases(), hazards::cases()].concat()
 }
 
-/// A rule that can never be broken, or that breaks on everything, checks nothing.
+/// A rule that never reports, or that always reports, checks nothing.
 #[test]
 fn every_rule_breaks_and_holds() {
     let mut covered = BTreeSet::new();
@@ -37,7 +38,7 @@ fn every_rule_breaks_and_holds() {
         if sound.diagnostics.iter().any(|found| found.code == case.code) || !sound.is_sound() {
             failures.push(format!("{} does not hold:\n{sound}", case.code));
         }
-        // A broken model must not be found broken for other reasons.
+        // The violating model must have no other errors.
         let others = broken.diagnostics.iter().filter(|found| {
             found.severity() == Severity::Error
                 && found.code != case.code
@@ -53,7 +54,7 @@ fn every_rule_breaks_and_holds() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// `docs/check.md` holds the table of rules as it is.
+/// `docs/check.md` contains the table of rules.
 #[test]
 fn docs_list_every_rule() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md");

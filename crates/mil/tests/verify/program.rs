@@ -23,7 +23,7 @@ fn changed(mut model: Model, change: impl FnOnce(&mut Function)) -> Model {
     model
 }
 
-/// `cond` with a block of one operation on each side.
+/// A program with a `cond` whose blocks contain one operation each.
 fn branches(inner: &str, after: &str) -> String {
     let body = format!(
         r#"fp16 zero = const()[val = fp16(0x0p+0)];
@@ -46,7 +46,7 @@ fn branches(inner: &str, after: &str) -> String {
     main("ios17", "tensor<fp16, [4]> x", &body, "z")
 }
 
-/// The branches with a value called something else.
+/// The same program with a value renamed.
 fn renamed(value: &str, name: &str) -> Model {
     changed(model(&branches("x", "y")), |function| {
         let id = named(function, value);
@@ -144,7 +144,7 @@ fn structure() -> Vec<Case> {
         Case::new(Code::DuplicateFunction, twice, relu()),
         Case::new(Code::InvalidName, state_named, relu()),
         Case::new(Code::DuplicateName, same_name, chain()),
-        // Blocks beside each other may use the same names; blocks inside may not.
+        // Sibling blocks may use the same names; nested blocks may not.
         Case::new(Code::DuplicateName, renamed("inside", "r"), renamed("inside", "other")),
         Case::new(Code::DanglingId, dangling, relu()),
         Case::new(Code::SharedBlock, cyclic, model(&branches("x", "y"))),
@@ -167,7 +167,7 @@ fn structure() -> Vec<Case> {
     ]
 }
 
-/// Loops inside each other, around one `add`.
+/// Nested loops around one `add`.
 fn nested(depth: usize) -> Model {
     let ty = Type::tensor(DType::Fp16, &[4]);
     let mut function = Function::new("main", coremill_mil::ir::Opset::Ios17);
@@ -179,7 +179,7 @@ fn nested(depth: usize) -> Model {
         [("never".to_owned(), Type::scalar(DType::Bool))],
     );
     let never = function.op(never).outputs[0];
-    // Branches take no inputs, so the tree is built from outside in and outputs are set on the way out.
+    // Branches have no inputs, so build the tree from the outside in, and set the outputs on the way out.
     let mut around: Vec<(BlockId, BlockId)> = Vec::new();
     let mut outer = body;
     for _ in 0..depth {

@@ -1,9 +1,8 @@
-//! Whole rendered reports.
+//! Snapshots of rendered reports.
 //!
-//! Each `.mil` file of `tests/diagnostics` is a program; what the verifier says about it stands beside it
-//! in a `.txt` file. Reports show the program as it is printed; those of the files in `as-written` show the
-//! lines of the file. A program that can be described is checked as a model. `BLESS=1` writes the `.txt`
-//! files anew.
+//! Each `.mil` file of `tests/diagnostics` is a program, and the `.txt` file next to it is the expected
+//! report. Reports show the program as printed; for the files in `as-written` they show the lines of the
+//! file. A program that can be described is checked as a model. `BLESS=1` updates the `.txt` files.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +23,7 @@ fn reports_in_files_read_as_they_did() {
     assert!(compare("tests/diagnostics/as-written", true) >= 1, "programs are missing");
 }
 
-/// Compares the reports of a folder, and says how many there are.
+/// Compares the reports of a folder; returns their number.
 fn compare(folder: &str, as_written: bool) -> usize {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths: Vec<_> = fs::read_dir(&folder)
@@ -61,7 +60,7 @@ fn compare(folder: &str, as_written: bool) -> usize {
     paths.len()
 }
 
-/// Line breaks of other systems, and characters that would shift the mark or that a terminal obeys.
+/// Line breaks of other systems, characters that would shift the mark, and control characters.
 #[test]
 fn odd_characters_in_a_file_do_not_reach_the_terminal() {
     let source = "program(1.3) {\r\nfunc main<ios17>(tensor<fp16, [4]> x) {\r\n\
@@ -79,7 +78,7 @@ fn odd_characters_in_a_file_do_not_reach_the_terminal() {
     assert!(shown.contains(&expected.join("\n")), "{shown}");
 }
 
-/// Spans that belong to another text show nothing, and do no harm.
+/// Spans of another text show no lines and cause no errors.
 #[test]
 fn listings_that_do_not_fit_show_no_lines() {
     let program = parsed(&crate::cases::main("ios17", "tensor<fp32, [4]> x", "", "x"));
@@ -103,7 +102,7 @@ fn colours_are_only_used_on_request() {
     assert!(report.render(&program, &options).contains("\x1b[1;31merror[passed-through]\x1b[0m"));
 }
 
-/// Hundreds of mistakes in one line and one statement of megabytes cost no more than reading them.
+/// Hundreds of errors in one line and one statement of megabytes take no longer than reading them.
 #[test]
 fn long_lines_with_many_mistakes_are_shown_quickly() {
     let attributes: String = (0..500).map(|index| format!("a{index} = bool(true), ")).collect();

@@ -1,7 +1,7 @@
-//! Activation functions: the type of `x` again.
+//! Activation functions. The output has the type of `x`.
 //!
-//! coremltools lets parameters of any shape through where Core ML documents one number, and axes that
-//! `x` does not have; both are refused here.
+//! These rules are stricter than coremltools, which accepts parameters of any shape where Core ML documents
+//! one number, and axes outside the rank of `x`.
 
 use super::elementwise::{error_function, of_float, unary};
 use super::expect;
@@ -132,7 +132,7 @@ fn with_alpha_and_beta(site: &InferContext, f: impl Fn(f64, f64, f64) -> f64) ->
     })
 }
 
-/// Refuses a parameter that is not a vector with one element for each channel of `x`.
+/// Checks that a parameter is a vector with one element for each channel of `x`.
 fn one_for_each_channel(site: &InferContext, x: &TensorType, name: &str) -> Result<(), InferError> {
     let Some(channels) = x.shape[1].known() else {
         refuse!("`{}` needs a fixed number of channels, but `x` is `{x}`", site.name());

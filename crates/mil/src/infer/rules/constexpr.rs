@@ -1,4 +1,4 @@
-//! Compressed constants, and `quantize` and `dequantize`, which follow the same layout.
+//! Compressed constants, and `quantize` and `dequantize`, which use the same layout.
 
 use coremill_tensor::{Buffer, DType};
 
@@ -139,7 +139,7 @@ pub(super) fn quantize(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(dtype, input.shape.clone())])
 }
 
-/// Checks scale, zero point and axis of `quantize` and `dequantize` against each other.
+/// Checks scale, zero point and axis of `quantize` and `dequantize`.
 fn check_affine(site: &InferContext, input: &TensorType) -> Result<(), InferError> {
     let scale = expect::ranked(site, "scale", 0, 1)?;
     let zero_point = site.optional_tensor("zero_point");
@@ -167,7 +167,7 @@ fn check_affine(site: &InferContext, input: &TensorType) -> Result<(), InferErro
     Ok(())
 }
 
-/// Checks that scale, and offset if there is one, divide the elements of a tensor into blocks.
+/// Checks that the scale and the optional offset divide the elements of a tensor into blocks.
 fn check_blocks(
     site: &InferContext,
     name: &str,
@@ -188,7 +188,7 @@ fn check_blocks(
     Ok(())
 }
 
-/// Checks that every dimension is a multiple of the one that says into how many blocks it falls.
+/// Checks that every dimension is a multiple of its number of blocks.
 fn check_divides(
     parts_name: &str,
     parts: &[Dim],
@@ -207,16 +207,16 @@ fn check_divides(
     Ok(())
 }
 
-/// The vectors that a lookup table holds.
+/// Entries of a lookup table.
 struct Vector {
-    /// How many elements each has.
+    /// Number of elements of each entry.
     size: Dim,
-    /// The axis that they lie along; none for single elements.
+    /// The axis of the vectors; `None` for single elements.
     axis: Option<usize>,
 }
 
 impl Vector {
-    /// The shape when every index is replaced by its vector.
+    /// The shape after every index is replaced by its vector.
     fn expand(&self, site: &InferContext, shape: &[Dim]) -> Result<Vec<Dim>, InferError> {
         let mut shape = shape.to_vec();
         if let Some(axis) = self.axis {
@@ -226,9 +226,10 @@ impl Vector {
     }
 }
 
-/// Checks a lookup table of iOS18 against what it is looked up for.
+/// Checks a lookup table of iOS18 against its indices.
 ///
-/// Its shape is that of the blocks of the indices, the number of entries, the size of each entry.
+/// The dimensions of the table are the block counts of the indices, the number of entries, and the size of
+/// each entry.
 fn check_lut(
     site: &InferContext,
     shaping: &str,
@@ -259,7 +260,8 @@ fn check_lut(
     Ok(Vector { size, axis })
 }
 
-/// Checks that a mask sets as many bits as there are elements, and gives those.
+/// Checks that the number of bits set in a mask equals the number of elements, and returns the type of the
+/// elements.
 fn check_sparse<'s>(
     site: &'s InferContext,
     name: &str,
@@ -268,7 +270,7 @@ fn check_sparse<'s>(
     let data = expect::ranked(site, name, 1, 1)?;
     let count = site.tensor(mask)?.element_count();
     if let (Some(bits), Some(count)) = (stored(site, mask), count) {
-        // Bits after the last element are padding, whatever they are.
+        // Bits after the last element are padding and ignored.
         let padding = match (last_byte(bits), (count % 8) as u32) {
             (Some(last), used @ 1..) => u64::from((last >> used).count_ones()),
             _ => 0,
@@ -288,7 +290,7 @@ fn check_set_bits(set: u64, name: &str, data: &TensorType, mask: &str) -> Result
     Err(InferError::new(message).of(name))
 }
 
-/// Checks how many bytes elements take that older operations keep packed in a vector of bytes.
+/// Checks the length of the byte vector in which older operations pack elements.
 fn check_packed_length(
     name: &str,
     found: &TensorType,
@@ -312,7 +314,7 @@ fn check_packed_length(
     }
 }
 
-/// The shape that the older operations state, and the number of its elements.
+/// The shape in the parameter `shape` of the older operations, and its number of elements.
 fn stated_shape(site: &InferContext) -> Result<(Vec<Dim>, u64), InferError> {
     check_rank_one(site, "shape")?;
     let mut shape = Vec::new();
@@ -344,8 +346,8 @@ fn multiply(site: &InferContext, left: &Dim, right: &Dim) -> Result<Dim, InferEr
     }
 }
 
-/// Refuses constants whose elements take more or fewer bytes than their type says: those bound to
-/// compressed constants are large, and whoever expands them trusts their lengths.
+/// Checks that the elements of each constant have the size of their type. Constants bound to compressed
+/// constants are large, and the code that decompresses them relies on their lengths.
 fn check_storage(site: &InferContext) -> Result<(), InferError> {
     for parameter in site.row.parameters {
         let Some(constant) = constant(site, parameter.name) else { continue };
@@ -364,12 +366,12 @@ fn check_storage(site: &InferContext) -> Result<(), InferError> {
     Ok(())
 }
 
-/// The bytes of the elements bound to a parameter, where they are stated and at hand.
+/// The elements of the constant bound to a parameter; `None` if they were not read.
 fn stored<'s>(site: &'s InferContext, name: &str) -> Option<&'s Buffer> {
     constant(site, name)?.elements()
 }
 
-/// The constant bound to a parameter, as an argument or as an attribute.
+/// The constant bound to a parameter, either as an argument or as an attribute.
 fn constant<'s>(site: &'s InferContext, name: &str) -> Option<&'s Constant> {
     let bound: Option<&Binding> = site.bindings(name).first();
     match bound {
@@ -378,8 +380,8 @@ fn constant<'s>(site: &'s InferContext, name: &str) -> Option<&'s Constant> {
     }
 }
 
-/// The bits that are set; none if they cannot be read. Masks are as long as there are weights, so nothing
-/// is kept of them.
+/// Number of set bits; `None` if they cannot be read. A mask has as many bits as the weight has elements, so
+/// it is read in parts and not kept in memory.
 fn count_ones(bits: &Buffer) -> Option<u64> {
     const WINDOW: usize = 1 << 20;
     let mut count = 0;
@@ -407,7 +409,7 @@ mod tests {
     use crate::ir::{Function, Op, Type};
     use crate::ops::OpKind;
 
-    /// What is wrong with a compressed constant whose operands are attributes.
+    /// Errors of a compressed constant whose operands are attributes.
     fn stated(kind: OpKind, operands: &[(&str, Constant)]) -> Vec<String> {
         let mut op = Op::new(kind);
         for (name, constant) in operands {

@@ -1,4 +1,4 @@
-//! Constants, branches and loops, lists, states, and what classifiers end with.
+//! Constants, branches, loops, lists, states, and `classify`.
 
 use coremill_tensor::DType;
 
@@ -8,7 +8,7 @@ use crate::infer::shape::{broadcast, fixed};
 use crate::infer::{InferContext, InferError, InferredValue, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Constant, ConstantData, Dim, TensorType, Type};
 
-/// Core ML has lists of tensors up to this rank.
+/// Maximum rank of the elements of a list in Core ML.
 const MAX_ELEMENT_RANK: usize = 4;
 
 pub(super) fn constant_symbolic(site: &InferContext) -> Rule {
@@ -23,7 +23,7 @@ pub(super) fn constant(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::of_constant(value)])
 }
 
-/// Refuses a constant that does not hold what its type says.
+/// Checks that the data of a constant matches its type.
 fn check_constant(constant: &Constant) -> Result<(), InferError> {
     let ty = &constant.ty;
     match (&constant.data, ty) {
@@ -162,7 +162,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
             refuse!("has {} `loop_vars`, but its {what} {found} values", variables.len());
         }
     }
-    // Converters also write conditions that are tensors of one element.
+    // Converters also write conditions that are tensors with one element.
     let is_bool = |ty: &Type| {
         ty.as_tensor().is_some_and(|tensor| {
             tensor.dtype == DType::Bool && tensor.element_count().is_none_or(|count| count == 1)
@@ -194,7 +194,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
                 after.ty
             );
         }
-        // After no turn it is the variable itself, after others what the body gave.
+        // The result is the initial value after zero iterations, else the body's output.
         let outcome = InferredValue::of(common(site, found, &common(site, &before.ty, &after.ty)));
         let value = before
             .value
@@ -205,8 +205,8 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
     Ok(outcomes)
 }
 
-/// Whether a loop can carry a value of one type as the other. Lists may grow, whatever their types
-/// say of their length.
+/// Whether a loop variable of type `slot` can hold a value of type `value`. List lengths are ignored, since
+/// lists may grow.
 fn is_carried(value: &Type, slot: &Type) -> bool {
     match (value, slot) {
         (Type::List(value, _), Type::List(slot, _)) => value.is_compatible(slot),
@@ -214,7 +214,7 @@ fn is_carried(value: &Type, slot: &Type) -> bool {
     }
 }
 
-/// The type of a value that has either of two compatible types: dimensions that differ are open.
+/// The common type of two compatible types; dimensions that differ become unknown.
 fn common(site: &InferContext, left: &Type, right: &Type) -> Type {
     match (left, right) {
         (Type::Tensor(left), Type::Tensor(right)) => {
@@ -264,7 +264,7 @@ pub(super) fn list_write(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::of(written(site)?)])
 }
 
-/// The element type and the length of the list bound to `ls`.
+/// Element type and length of the list bound to `ls`.
 fn list<'s>(site: &'s InferContext) -> Result<(&'s Type, &'s Dim), InferError> {
     match site.operand("ls").map(|operand| &operand.ty) {
         Some(Type::List(element, length)) => Ok((element, length)),
@@ -278,7 +278,8 @@ fn element_tensor(element: &Type) -> Result<&TensorType, InferError> {
     })
 }
 
-/// Every open dimension as one of its own: elements of a list need not share theirs.
+/// Replaces every unknown dimension by a new one, since the elements of a list may differ in their unknown
+/// dimensions.
 fn opened(site: &InferContext, shape: &[Dim]) -> Vec<Dim> {
     let open = |dim: &Dim| match dim {
         Dim::Unknown => site.fresh(),
@@ -287,13 +288,13 @@ fn opened(site: &InferContext, shape: &[Dim]) -> Vec<Dim> {
     shape.iter().map(open).collect()
 }
 
-/// Refuses elements of that shape, and of the element type of `value`, that the list cannot hold.
+/// Checks that the list can store elements with this shape and the element type of `value`.
 fn check_fits(site: &InferContext, shape: &[Dim]) -> Result<(), InferError> {
     let (element, _) = list(site)?;
     let element = element_tensor(element)?;
     expect::check_rank(element, 0, MAX_ELEMENT_RANK).map_err(|refusal| refusal.of("ls"))?;
     let dtype = site.tensor("value")?.dtype;
-    // A list of elements of fixed shape does not take ones whose shape is open.
+    // A list with elements of a fixed shape cannot store elements of an unknown shape.
     let holds = |(found, held): (&Dim, &Dim)| found == held || held.known().is_none();
     let fits = dtype == element.dtype
         && shape.len() == element.rank()
@@ -306,7 +307,7 @@ fn check_fits(site: &InferContext, shape: &[Dim]) -> Result<(), InferError> {
     Err(InferError::new(message).of("value").hint("reshape or cast them to the type of the list"))
 }
 
-/// The type of a list after elements are written: one that can grow may have grown.
+/// The type of a list after a write; a dynamic list may have grown.
 fn written(site: &InferContext) -> Result<Type, InferError> {
     let (element, length) = list(site)?;
     let length = if length.known().is_some() { length.clone() } else { site.fresh() };
@@ -334,7 +335,7 @@ pub(super) fn make_list(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::of(Type::List(Box::new(element), length))])
 }
 
-/// One of `elem_shape`: an extent, or the name of one that only running the program tells.
+/// A dimension of `elem_shape`: a size, or the name of a size that is known only at run time.
 fn element_extent(extent: &InferredValue) -> Result<Dim, InferError> {
     let refusal = |message: String| InferError::new(message).of("elem_shape");
     match extent.value.as_deref().and_then(KnownElements::only) {
@@ -350,7 +351,7 @@ fn element_extent(extent: &InferredValue) -> Result<Dim, InferError> {
     }
 }
 
-/// The length that a list starts with, which it keeps unless it is dynamic.
+/// The initial length of a list; it is also the final length unless the list is dynamic.
 fn initial_length(site: &InferContext) -> Result<Option<Dim>, InferError> {
     if site.has("init_length") && site.value("init_length").is_none() {
         return Ok(None);
@@ -380,7 +381,7 @@ pub(super) fn write_state(site: &InferContext) -> Rule {
     Ok(Vec::new())
 }
 
-/// The tensor that the state bound to `input` holds.
+/// The type of the tensor in the state bound to `input`.
 fn held<'s>(site: &'s InferContext) -> Result<&'s TensorType, InferError> {
     let Some(Type::State(held)) = site.operand("input").map(|operand| &operand.ty) else {
         return Err(site.expected("input", "a state"));

@@ -1,5 +1,5 @@
-//! Convolutions. Weights are `[output channels, input channels of a group, window]`, those of
-//! transposed ones `[input channels, output channels of a group, window]`.
+//! Convolutions. Weights are `[output channels, input channels of a group, window]`. Weights of transposed
+//! convolutions are `[input channels, output channels of a group, window]`.
 
 use super::expect;
 use super::window::{Padding, Window, check_pad_type, effective_kernel};
@@ -113,7 +113,7 @@ pub(super) fn conv_transpose(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-/// `(input - 1) · stride + window - pads`.
+/// Output size of a transposed convolution: `(input - 1) · stride + window - pads`.
 fn spread(input: &Dim, kernel: &Dim, stride: &Expr, dilation: i64, pads: &[i64]) -> Option<Expr> {
     let pad = pads.iter().try_fold(0i64, |sum, &pad| sum.checked_add(pad))?;
     let reach = input.expr()?.sub(&Expr::from(1))?.mul(stride)?;

@@ -1,4 +1,4 @@
-//! Moving and computing known elements, for the rules of operations that shapes flow through.
+//! Helpers that move and compute known elements, for operations that programs use to compute shapes.
 
 use std::cmp::Ordering;
 
@@ -8,9 +8,9 @@ use crate::infer::shape::fixed;
 use crate::infer::{InferredValue, KnownElements, MAX_FOLDED_ELEMENTS, Scalar};
 use crate::ir::{Dim, Type};
 
-/// The number of elements of a shape, if they are few enough to be folded.
+/// The number of elements of a shape; `None` if there are too many to fold.
 pub(super) fn foldable_count(shape: &[u64]) -> Option<usize> {
-    // An extent of zero makes the product small, whatever the others are.
+    // A size of zero makes the product zero, even if the other sizes overflow.
     if shape.contains(&0) {
         return Some(0);
     }
@@ -18,10 +18,11 @@ pub(super) fn foldable_count(shape: &[u64]) -> Option<usize> {
     (count <= MAX_FOLDED_ELEMENTS).then_some(count as usize)
 }
 
-/// Unknown elements are made of a tensor that has no more: they stand for parts of a shape.
+/// Maximum number of elements of a tensor that is tracked with unknown elements; such tensors are parts of
+/// shapes.
 const MAX_UNKNOWN_ELEMENTS: usize = 10;
 
-/// What is known about the elements of an operand; unknown elements if only its small shape is.
+/// The known elements of an operand; unknown elements if only its (small) shape is known.
 pub(super) fn elements_of(operand: &InferredValue) -> Option<KnownElements> {
     if let Some(value) = &operand.value {
         return Some(KnownElements::clone(value));
@@ -32,18 +33,18 @@ pub(super) fn elements_of(operand: &InferredValue) -> Option<KnownElements> {
     KnownElements::new(tensor.dtype, shape, vec![Scalar::Unknown; count])
 }
 
-/// The tensor, unless none of its elements is known: then its type says as much.
+/// The tensor, or `None` if all of its elements are unknown and the type is equally informative.
 pub(super) fn informative(folded: KnownElements) -> Option<KnownElements> {
     let known = folded.elements.iter().any(|element| *element != Scalar::Unknown);
     (known || folded.elements.is_empty()).then_some(folded)
 }
 
-/// The same elements in another shape that holds as many.
+/// The same elements in another shape with the same number of elements.
 pub(super) fn reshaped(x: &KnownElements, shape: &[Dim]) -> Option<KnownElements> {
     KnownElements::new(x.dtype, fixed(shape)?, x.elements.clone())
 }
 
-/// A tensor whose element at an index is the one of `x` at the index that `source` makes of it.
+/// Rearranges elements: the result at an index is the element of `x` at the index computed by `source`.
 pub(super) fn rearranged(
     x: &KnownElements,
     shape: &[Dim],
@@ -57,7 +58,7 @@ pub(super) fn rearranged(
     })
 }
 
-/// A tensor whose elements are made from their indices; none if one cannot be made.
+/// Computes the elements from their indices; `None` if one cannot be computed.
 pub(super) fn tabulated(
     dtype: DType,
     shape: &[Dim],
@@ -74,7 +75,7 @@ pub(super) fn tabulated(
     KnownElements::new(dtype, shape, elements)
 }
 
-/// The place of an index in row-major order; none if it lies outside the shape.
+/// The row-major offset of an index; `None` if the index is out of bounds.
 pub(super) fn offset(shape: &[u64], index: &[u64]) -> Option<usize> {
     let mut offset = 0u64;
     for (&extent, &at) in shape.iter().zip(index) {
@@ -86,7 +87,7 @@ pub(super) fn offset(shape: &[u64], index: &[u64]) -> Option<usize> {
     usize::try_from(offset).ok()
 }
 
-/// The next index in row-major order.
+/// Advances an index in row-major order.
 fn advance(index: &mut [u64], shape: &[u64]) {
     for (at, extent) in index.iter_mut().zip(shape).rev() {
         *at += 1;
@@ -97,7 +98,7 @@ fn advance(index: &mut [u64], shape: &[u64]) {
     }
 }
 
-/// The lines of a tensor along an axis: the places of their elements, line by line.
+/// Offsets of the elements of each line along an axis, line by line.
 pub(super) fn lines(shape: &[u64], axis: usize) -> Vec<Vec<usize>> {
     let Some(count) = foldable_count(shape).filter(|&count| count > 0) else { return Vec::new() };
     let Some(&length) = shape.get(axis) else { return Vec::new() };
@@ -107,7 +108,7 @@ pub(super) fn lines(shape: &[u64], axis: usize) -> Vec<Vec<usize>> {
     starts.map(|start| (0..length).map(|step| start + step * stride).collect()).collect()
 }
 
-/// The order of two numbers, NaN last; none if it is not known.
+/// The order of two numbers with NaN last; `None` if it is unknown.
 pub(super) fn order(left: &Scalar, right: &Scalar) -> Option<Ordering> {
     match (left, right) {
         (Scalar::Float(left), Scalar::Float(right)) => {
@@ -117,7 +118,7 @@ pub(super) fn order(left: &Scalar, right: &Scalar) -> Option<Ordering> {
     }
 }
 
-/// Whether an integer dtype can hold a value; other dtypes hold any.
+/// Whether a value is within the range of an integer type; `true` for other types.
 pub(super) fn fits(dtype: DType, value: i64) -> bool {
     match dtype {
         DType::Int8 => i8::try_from(value).is_ok(),
@@ -130,7 +131,7 @@ pub(super) fn fits(dtype: DType, value: i64) -> bool {
     }
 }
 
-/// The outcome of a tensor type, with what is known about its elements.
+/// The inference result of a tensor with optional known elements.
 pub(super) fn tensor(dtype: DType, shape: Vec<Dim>, value: Option<KnownElements>) -> InferredValue {
     let outcome = InferredValue::tensor(dtype, shape);
     let value =

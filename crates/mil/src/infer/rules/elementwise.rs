@@ -1,6 +1,6 @@
-//! Operations that work element by element, alone or on two tensors that broadcast.
+//! Elementwise operations on one tensor, or on two tensors with broadcasting.
 //!
-//! Shapes, paddings and scales are computed with these, so known elements are computed for all of them.
+//! Programs use them to compute shapes, paddings and scales, so all of them compute known elements.
 
 use std::cmp::Ordering;
 
@@ -85,7 +85,7 @@ pub(super) fn abs(site: &InferContext) -> Rule {
 }
 
 pub(super) fn exp2(site: &InferContext) -> Rule {
-    // A fraction is cut off in an integer tensor.
+    // An integer tensor truncates a fraction.
     of_number(site, f64::exp2, |value| match u32::try_from(value) {
         Ok(shift) => 1i64.checked_shl(shift),
         Err(_) => (value < 0).then_some(0),
@@ -122,7 +122,7 @@ pub(super) fn clip(site: &InferContext) -> Rule {
         }
         _ => {}
     }
-    // In this order: `beta` wins if they cross, and NaN stays.
+    // The order matters: `beta` wins if the limits cross, and NaN is preserved.
     unary(site, |dtype, element| match (element, limits) {
         (Scalar::Float(value), Some((alpha, beta))) => {
             let above = if *value < alpha { alpha } else { *value };
@@ -146,7 +146,7 @@ pub(super) fn logical_not(site: &InferContext) -> Rule {
 pub(super) fn cast(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let name = site.text("dtype")?;
-    // `dtype` can name what `x` can be.
+    // `dtype` accepts the element types that `x` accepts.
     let accepted_by = |row: &OpRow| match row.parameter("x").map(|parameter| parameter.accepts) {
         Some(Accepts::Tensor { dtypes, .. }) => dtypes,
         _ => &[],
@@ -187,7 +187,7 @@ pub(super) fn mul(site: &InferContext) -> Rule {
 
 pub(super) fn floor_div(site: &InferContext) -> Rule {
     let of_integers = |x: i64, y: i64| Expr::from(x).floor_div(&Expr::from(y))?.constant();
-    // As in Python, an infinite dividend leaves an undefined rest.
+    // As in Python, the result for an infinite dividend is NaN.
     let of_floats =
         |x: f64, y: f64| if x.is_infinite() && y != 0.0 { f64::NAN } else { (x / y).floor() };
     arithmetic(site, Expr::floor_div, of_integers, of_floats)
@@ -195,7 +195,7 @@ pub(super) fn floor_div(site: &InferContext) -> Rule {
 
 pub(super) fn modulo(site: &InferContext) -> Rule {
     let of_integers = |x: i64, y: i64| Expr::from(x).modulo(&Expr::from(y))?.constant();
-    // The sign is the divisor's, as in Python.
+    // The remainder has the sign of the divisor, as in Python.
     arithmetic(site, Expr::modulo, of_integers, |x, y| {
         let rest = x % y;
         if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
@@ -203,7 +203,7 @@ pub(super) fn modulo(site: &InferContext) -> Rule {
 }
 
 pub(super) fn real_div(site: &InferContext) -> Rule {
-    // A fraction is cut off in an integer tensor.
+    // An integer tensor truncates a fraction.
     arithmetic(site, Expr::exact_div, i64::checked_div, |x, y| x / y)
 }
 
@@ -262,7 +262,7 @@ pub(super) fn logical_xor(site: &InferContext) -> Rule {
     logical(site, |x, y| x ^ y)
 }
 
-/// One output of the input's type, its known elements mapped.
+/// A rule with one output of the input's type; known elements are mapped by `f`.
 pub(super) fn unary(site: &InferContext, f: impl Fn(DType, &Scalar) -> Scalar) -> Rule {
     let x = site.tensor("x")?;
     let dtype = x.dtype;
@@ -289,7 +289,7 @@ fn of_number(
     })
 }
 
-/// Rounding, which leaves alone what is a whole number already, expressions among them.
+/// A rounding rule. Integers, including symbolic ones, are unchanged.
 fn to_whole(site: &InferContext, f: impl Fn(f64) -> f64) -> Rule {
     unary(site, |dtype, element| match element {
         Scalar::Float(value) => float(dtype, f(*value)),
@@ -306,7 +306,8 @@ fn with_epsilon(site: &InferContext, f: impl Fn(f64) -> f64) -> Rule {
     })
 }
 
-/// One output of the broadcast shape, of the inputs' element type unless another is given.
+/// A rule with one output of the broadcast shape. The element type is `dtype`, by default the inputs' element
+/// type.
 fn binary(
     site: &InferContext,
     dtype: Option<DType>,
@@ -337,7 +338,7 @@ fn arithmetic(
     })
 }
 
-/// Integers wrap around at 64 bits here and in their own type afterwards, which comes to the same.
+/// Integers wrap around at 64 bits here and later in their own type, with the same result.
 fn wrapping(f: fn(i64, i64) -> i64) -> impl Fn(i64, i64) -> Option<i64> {
     move |x, y| Some(f(x, y))
 }
@@ -362,7 +363,7 @@ fn maximum_of(dtype: DType, x: &Scalar, y: &Scalar) -> Scalar {
     }
 }
 
-/// `unordered` is what holds for NaN.
+/// `unordered` is the result if an operand is NaN.
 fn comparison(site: &InferContext, holds: fn(Ordering) -> bool, unordered: bool) -> Rule {
     binary(site, Some(DType::Bool), |dtype, x, y| match (x, y) {
         (Scalar::Float(left), Scalar::Float(right)) if left.is_nan() || right.is_nan() => {
@@ -379,7 +380,8 @@ fn logical(site: &InferContext, f: impl Fn(bool, bool) -> bool) -> Rule {
     })
 }
 
-/// The error function, by its series near zero and a continued fraction for its complement elsewhere.
+/// The error function, computed by its series near zero and by a continued fraction of its complement
+/// elsewhere.
 pub(super) fn error_function(value: f64) -> f64 {
     if value.is_nan() {
         return value;

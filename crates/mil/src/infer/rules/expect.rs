@@ -1,9 +1,9 @@
-//! Checks that many rules make of what is bound to a parameter, and the words for what they find.
+//! Common checks of parameters, with their messages.
 
 use crate::infer::{InferContext, InferError, KnownElements, Scalar};
 use crate::ir::{Dim, TensorType};
 
-/// The tensor bound to a parameter, which must have one of these ranks.
+/// The type of the tensor bound to a parameter, which must have one of these ranks.
 pub(super) fn ranked<'s>(
     site: &'s InferContext,
     name: &str,
@@ -15,7 +15,7 @@ pub(super) fn ranked<'s>(
     Ok(tensor)
 }
 
-/// Refuses a tensor whose rank is not in `least..=most`.
+/// Checks that the rank is in `least..=most`.
 pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Result<(), InferError> {
     if (least..=most).contains(&tensor.rank()) {
         return Ok(());
@@ -29,7 +29,7 @@ pub(super) fn check_rank(tensor: &TensorType, least: usize, most: usize) -> Resu
     Err(InferError::new(message))
 }
 
-/// Refuses a parameter, if it is bound, that has not just one element.
+/// Checks that a parameter has exactly one element if it is bound.
 pub(super) fn one_element(site: &InferContext, name: &str) -> Result<(), InferError> {
     match site.optional_tensor(name) {
         Some(tensor) if tensor.element_count() != Some(1) => Err(site.expected(name, "one number")),
@@ -37,13 +37,13 @@ pub(super) fn one_element(site: &InferContext, name: &str) -> Result<(), InferEr
     }
 }
 
-/// The one number that a parameter is bound to; none if nothing is, or if its element is not at hand.
+/// The value of a numeric parameter; `None` if it is unbound or its element is unknown.
 pub(super) fn number(site: &InferContext, name: &str) -> Result<Option<f64>, InferError> {
     one_element(site, name)?;
     Ok(site.value(name).and_then(KnownElements::only).and_then(Scalar::float))
 }
 
-/// Refuses a parameter one of whose dimensions certainly is not what it must be.
+/// Checks one dimension of a parameter. Unknown dimensions are valid.
 pub(super) fn dimension(
     site: &InferContext,
     name: &str,
@@ -66,7 +66,7 @@ pub(super) fn dimension(
     }
 }
 
-/// Refuses a parameter, if it is bound, that does not have just this shape.
+/// Checks the shape of a parameter if it is bound.
 pub(super) fn shape(
     site: &InferContext,
     name: &str,
@@ -87,8 +87,7 @@ pub(super) fn shape(
     Err(InferError::new(message).of(name))
 }
 
-/// The integers of a parameter, which must be as many as there are spatial dimensions, or a multiple
-/// of that.
+/// The integers of a parameter with one integer, or a fixed number of integers, for each spatial dimension.
 pub(super) fn per_spatial_dim(
     site: &InferContext,
     name: &str,
@@ -108,7 +107,7 @@ pub(super) fn per_spatial_dim(
     Err(InferError::new(message).of(name))
 }
 
-/// As [`per_spatial_dim`], every integer at least 1.
+/// Like [`per_spatial_dim`], but every integer must be at least 1.
 pub(super) fn positive_per_spatial_dim(
     site: &InferContext,
     name: &str,
@@ -124,7 +123,7 @@ pub(super) fn positive_per_spatial_dim(
     }
 }
 
-/// An integer of a parameter that is an extent.
+/// The value of a parameter that is a size.
 pub(super) fn extent(site: &InferContext, name: &str) -> Result<Dim, InferError> {
     let value = site.int(name)?;
     match u64::try_from(value) {
@@ -133,8 +132,7 @@ pub(super) fn extent(site: &InferContext, name: &str) -> Result<Dim, InferError>
     }
 }
 
-/// The text of a parameter, which must be one of those known, in whatever case, in the case in which
-/// it is known.
+/// The string value of a parameter, compared with `known` without case. Returns the spelling of `known`.
 pub(super) fn choice_in_any_case<'k>(
     site: &InferContext,
     name: &str,
@@ -144,7 +142,7 @@ pub(super) fn choice_in_any_case<'k>(
     let found = known.iter().find(|choice| choice.eq_ignore_ascii_case(&text));
     match found {
         Some(choice) => Ok(choice),
-        // The same message as for choices that depend on case.
+        // Report the same message as for case-sensitive choices.
         None => Err(site.choice(name, known).err().unwrap_or_else(|| site.expected(name, "text"))),
     }
 }

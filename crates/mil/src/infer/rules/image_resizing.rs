@@ -82,7 +82,7 @@ pub(super) fn crop_resize(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-/// Checks the boxes of `crop_resize` and which image of the batch each is cut from.
+/// Checks the boxes of `crop_resize` and the indices of their images in the batch.
 fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
     let boxes = expect::ranked(site, "boxes", 2, 2)?;
     expect::dimension(site, "boxes", 1, &Dim::Known(4), "the coordinates of a box")?;
@@ -94,7 +94,7 @@ fn check_boxes(site: &InferContext, batch: &Dim) -> Result<(), InferError> {
         return Err(InferError::new(message).of("boxes"));
     }
     if !site.has("box_indices") {
-        // Then box `i` is cut from image `i`.
+        // Without indices, box `i` is cut from image `i`.
         return match (boxes.shape[0].known(), batch.known()) {
             (Some(boxes), Some(images)) if boxes <= images => Ok(()),
             _ => {
@@ -166,7 +166,7 @@ pub(super) fn resize(site: &InferContext) -> Rule {
             targets.get(index)?.clone()
         });
         match target.as_ref().and_then(Expr::constant) {
-            // The dimension stays.
+            // The dimension is unchanged.
             Some(0) => {}
             Some(negative) if negative < 0 => {
                 let message = format!(
@@ -221,9 +221,9 @@ fn upsample(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-/// `floor(dim · factor)`, computed in fp32 as Core ML does.
+/// `floor(dim · factor)`, computed in fp32 as in Core ML.
 fn scaled(site: &InferContext, dim: &Dim, factor: f64) -> Result<Dim, InferError> {
-    // Every integer that an fp32 factor can be is exact in f64, hence so is this conversion.
+    // f64 represents every integral fp32 number exactly, so this conversion is exact.
     let whole = (factor.fract() == 0.0 && factor < f64::from(i32::MAX)).then_some(factor as i64);
     match (dim.known(), whole) {
         (_, Some(whole)) => {

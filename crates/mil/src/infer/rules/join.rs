@@ -1,4 +1,4 @@
-//! Putting tensors together and taking them apart along an axis.
+//! Joining and splitting tensors along an axis.
 
 use crate::infer::rules::elements::{
     elements_of, foldable_count, offset, rearranged, tabulated, tensor,
@@ -72,7 +72,7 @@ fn concat_elements(
     });
     let starts: Vec<u64> = starts.collect();
     tabulated(parts[0].dtype, shape, |index| {
-        // Empty parts share their start with the next one, which is the last that starts here.
+        // Empty parts have the same start as the next part; take the last part with this start.
         let part = starts.partition_point(|&start| start <= index[axis]).checked_sub(1)?;
         let mut at = index.to_vec();
         at[axis] -= starts[part];
@@ -116,7 +116,7 @@ pub(super) fn split(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
     let extent = &x.shape[axis];
-    // An operation that is about to be appended has no outputs yet: it says itself how many it will have.
+    // An operation that has not been appended yet has no outputs; derive their number from its arguments.
     let outputs = match site.op().outputs.len() {
         0 if site.has("num_splits") => site.int("num_splits")?.clamp(0, 1 << 16) as usize,
         0 => site.optional_ints("split_sizes")?.map_or(0, |sizes| sizes.len()),
@@ -189,7 +189,7 @@ pub(super) fn split(site: &InferContext) -> Rule {
     Ok(outcomes)
 }
 
-/// The types of the joined tensors, of which there is at least one, all of one element type.
+/// The types of the joined tensors. There is at least one, and all have the same element type.
 fn parts<'a>(site: &'a InferContext) -> Result<Vec<&'a TensorType>, InferError> {
     let refusal = |message: String| InferError::new(message).of("values");
     let part = |operand: &'a InferredValue| {
@@ -210,7 +210,7 @@ fn parts<'a>(site: &'a InferContext) -> Result<Vec<&'a TensorType>, InferError> 
     }
 }
 
-/// The extent that both are, the better known of both; none if they cannot be the same.
+/// The common size of two dimensions, preferring the more precise one; `None` if they cannot be equal.
 pub(super) fn agreed(left: &Dim, right: &Dim) -> Option<Dim> {
     if !left.may_equal(right) {
         return None;

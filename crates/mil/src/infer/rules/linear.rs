@@ -1,4 +1,4 @@
-//! Products of matrices, and attention, which is two of them.
+//! Matrix products, and attention.
 
 use coremill_tensor::DType;
 
@@ -31,7 +31,7 @@ pub(super) fn einsum(site: &InferContext) -> Rule {
     for tensor in [x, y] {
         expect::check_rank(tensor, rank, rank).map_err(|refusal| refusal.of("values"))?;
     }
-    // Counted from the end: `c` or `w`, `h`, `w` or `r`; before them the batch.
+    // Axes are counted from the end: `c` or `w`, `h`, `w` or `r`; batch axes precede them.
     let (contracted, rows) = (&x.shape[rank - 1], &y.shape[rank - 3]);
     if !contracted.may_equal(rows) {
         return Err(refusal(format!(
@@ -53,8 +53,8 @@ pub(super) fn einsum(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(x.dtype, shape)])
 }
 
-/// The rank of the tensors that an equation is about; none if Core ML does not know it. Its letters
-/// may be any.
+/// The rank of the tensors in an equation; `None` if Core ML does not support the equation. The letters do
+/// not matter.
 fn equation_rank(equation: &str) -> Option<usize> {
     let (inputs, output) = equation.split_once("->")?;
     let (first, second) = inputs.split_once(',')?;
@@ -112,7 +112,7 @@ fn fold_linear(site: &InferContext, shape: &[Dim]) -> Option<KnownElements> {
 
 pub(super) fn matmul(site: &InferContext) -> Rule {
     let x = expect::ranked(site, "x", 1, usize::MAX)?;
-    // A vector on the right is documented, but no compiler takes it.
+    // A vector on the right is documented, but no compiler supports it.
     let y = expect::ranked(site, "y", 2, usize::MAX).map_err(|refusal| {
         refusal.hint("add a last dimension of 1 with `expand_dims`, and remove it afterwards")
     })?;
@@ -155,7 +155,7 @@ pub(super) fn matmul(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
-/// The element type of a product: from iOS17 on that of the factor that is not a constant.
+/// The element type of a product. Since iOS17 it is the type of the factor that is not constant.
 fn product_dtype(site: &InferContext, x: &TensorType, y: &TensorType) -> Result<DType, InferError> {
     let stated = |name| {
         let mut bound = site.bindings(name).iter();
@@ -176,7 +176,7 @@ fn product_dtype(site: &InferContext, x: &TensorType, y: &TensorType) -> Result<
     }
 }
 
-/// The product of two matrices of known integers; a vector on the left is a matrix of one row.
+/// The product of two matrices of known integers. A vector on the left is a matrix with one row.
 fn fold_product(site: &InferContext, transpose_x: bool, transpose_y: bool) -> Option<Vec<Scalar>> {
     let (x, y) = (integers(site, "x")?, integers(site, "y")?);
     let matrix = |shape: &[u64]| match *shape {
@@ -198,13 +198,13 @@ fn fold_product(site: &InferContext, transpose_x: bool, transpose_y: bool) -> Op
     within_limit(count, elements)
 }
 
-/// The known integers bound to a parameter.
+/// Known integers bound to a parameter.
 struct Integers {
     shape: Vec<u64>,
     elements: Vec<i64>,
 }
 
-/// Only integers are multiplied: shapes and indices are made of them, not of floats.
+/// The known integers bound to a parameter. Floats are not folded, because shapes and indices are integers.
 fn integers(site: &InferContext, name: &str) -> Option<Integers> {
     let value = site.value(name).filter(|value| value.dtype == DType::Int32)?;
     Some(Integers { shape: value.shape.clone(), elements: value.ints()? })
@@ -214,7 +214,7 @@ fn multiply_add(sum: Option<i64>, (left, right): (i64, i64)) -> Option<i64> {
     sum?.checked_add(left.checked_mul(right)?)
 }
 
-/// An element that may have left the range of its type, and then is not known.
+/// Converts an element; it is unknown if it may have overflowed its type.
 fn integer(value: Option<i64>) -> Scalar {
     match value {
         Some(value) if i32::try_from(value).is_ok() => Scalar::Int(value),

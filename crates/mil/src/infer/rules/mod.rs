@@ -1,4 +1,4 @@
-//! The rule of each operation.
+//! Inference rules of all operations.
 
 mod activation;
 mod constexpr;
@@ -30,7 +30,7 @@ macro_rules! rules {
         kernels { $($kernel:ident $kernel_module:ident::$kernel_rule:ident,)* }
         control { $($control:ident $control_module:ident::$control_rule:ident,)* }
     ) => {
-        /// The inference rule of an operation.
+        /// Returns the inference rule of an operation.
         pub(super) fn rule(kind: OpKind) -> fn(&InferContext) -> Rule {
             match kind {
                 $(OpKind::$kernel => $kernel_module::$kernel_rule,)*

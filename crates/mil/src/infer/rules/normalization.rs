@@ -1,7 +1,7 @@
-//! Normalizations: the type of `x` again, none of whose elements are computed.
+//! Normalizations. The output has the type of `x`; its elements are not computed.
 //!
-//! coremltools checks little more than element types; ranks and the shapes of the parameters are checked
-//! here as it documents them.
+//! coremltools checks little more than element types. These rules also check the ranks and parameter shapes
+//! that it documents.
 
 use super::expect;
 use crate::infer::shape::marked_axes;
@@ -36,7 +36,7 @@ pub(super) fn l2_norm(site: &InferContext) -> Rule {
 pub(super) fn layer_norm(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axes = marked_axes(site, "axes", x.rank())?;
-    // In the order of `x`, whatever the order of `axes`.
+    // Parameters have the dimensions in the order of `x`, independent of the order of `axes`.
     let marked = x.shape.iter().zip(axes).filter(|(_, marked)| *marked);
     let normalized: Vec<Dim> = marked.map(|(dim, _)| dim.clone()).collect();
     for name in ["gamma", "beta"] {
@@ -59,7 +59,7 @@ fn same(x: &TensorType) -> Rule {
     Ok(vec![InferredValue::tensor(x.dtype, x.shape.clone())])
 }
 
-/// Refuses a parameter, if it is bound, that is not a vector with one element for each channel.
+/// Checks that a parameter is a vector with one element for each channel, if it is bound.
 fn one_for_each_channel(site: &InferContext, x: &TensorType, name: &str) -> Result<(), InferError> {
     expect::shape(site, name, &x.shape[1..=1], "one element for each channel of `x`")
 }

@@ -49,7 +49,7 @@ fn pool(site: &InferContext, most: usize) -> Rule {
         (false, true) => Padding::ByRoundedUp(pads),
         (false, false) => Padding::By(pads),
     };
-    // The kernel's extents are positive, hence their absolute values are their values.
+    // The kernel sizes are positive, so their absolute values are their values.
     let kernel = sizes.iter().map(|size| Dim::Known(size.unsigned_abs())).collect();
     let window = Window { kernel, strides, dilations: vec![1; spatial], padding };
     let mut shape = x.shape[..2].to_vec();

@@ -1,4 +1,4 @@
-//! Tensors of random elements, whose shapes are elements of other tensors.
+//! Random tensors, whose shapes are the elements of other tensors.
 
 use coremill_tensor::DType;
 
@@ -27,7 +27,7 @@ pub(super) fn random_uniform(site: &InferContext) -> Rule {
     distribution(site, "low", "high")
 }
 
-/// A distribution with two parameters, whose defaults are fp32.
+/// A distribution with two parameters, which are fp32 by default.
 fn distribution(site: &InferContext, first: &str, second: &str) -> Rule {
     let dtype = |name| site.optional_tensor(name).map_or(DType::Fp32, |bound| bound.dtype);
     let (left, right) = (dtype(first), dtype(second));
@@ -42,7 +42,7 @@ fn distribution(site: &InferContext, first: &str, second: &str) -> Rule {
     Ok(vec![InferredValue::tensor(left, stated_shape(site)?)])
 }
 
-/// The shape that the elements of `shape` are.
+/// The shape whose dimensions are the elements of `shape`.
 fn stated_shape(site: &InferContext) -> Result<Vec<Dim>, InferError> {
     let shape = expect::ranked(site, "shape", 1, 1)?;
     let refusal = |message: String| InferError::new(message).of("shape");

@@ -1,11 +1,11 @@
-//! Recurrent layers over `[sequence, batch, input]`. The rows of their weights are the gates, each as
-//! many as the hidden state has elements.
+//! Recurrent layers over `[sequence, batch, input]`. The rows of a weight are the gates, with one row of each
+//! gate for each element of the hidden state.
 
 use super::expect;
 use crate::infer::{InferContext, InferError, InferredValue, Rule};
 use crate::ir::{Dim, Expr};
 
-/// The activations of every recurrent operation; the hard sigmoid goes by two names.
+/// Activations of all recurrent operations; the hard sigmoid has two names.
 const ACTIVATIONS: [&str; 7] =
     ["tanh", "scaled_tanh", "sigmoid", "hard_sigmoid", "sigmoid_hard", "relu", "linear"];
 
@@ -56,9 +56,9 @@ pub(super) fn rnn(site: &InferContext) -> Rule {
     layer.give(site, &["initial_h"], 1)
 }
 
-/// What the three operations share.
+/// Properties that the three operations have in common.
 struct Layer {
-    /// The rows of a weight for each element of the hidden state.
+    /// Number of gates.
     gates: i64,
     hidden: Dim,
     sequence: Dim,
@@ -74,7 +74,7 @@ impl Layer {
         Ok(Layer { gates, hidden: weight.shape[1].clone(), sequence, batch, input })
     }
 
-    /// The extent of so many hidden states side by side.
+    /// The hidden size times `times`.
     fn hidden_times(&self, site: &InferContext, times: i64) -> Dim {
         site.dim(self.hidden.expr().and_then(|hidden| hidden.mul(&Expr::from(times))))
     }
@@ -100,8 +100,8 @@ impl Layer {
         expect::shape(site, name, &[extent], &why)
     }
 
-    /// The outputs: the hidden state of every step or of the last one, and one final state for each
-    /// initial one.
+    /// The outputs: the hidden state of every step or of the last step, and one final state for each initial
+    /// state.
     fn give(&self, site: &InferContext, initial: &[&str], directions: i64) -> Rule {
         let width = self.hidden_times(site, directions);
         let state = vec![self.batch.clone(), width.clone()];

@@ -1,5 +1,5 @@
-//! Reductions along axes. Programs multiply and add up dimensions with them, so sums, products, largest
-//! and smallest elements follow expressions.
+//! Reductions along axes. Programs use them to multiply and add dimensions, so sums, products, minima and
+//! maxima support symbolic elements.
 
 use coremill_tensor::DType;
 
@@ -88,7 +88,7 @@ pub(super) fn reduce_sum_square(site: &InferContext) -> Rule {
     of_numbers(site, |values| values.iter().map(|value| value * value).sum())
 }
 
-/// A reduction of numbers as a whole. In an integer tensor a fraction is cut off.
+/// A reduction that computes all known numbers at once. An integer tensor truncates a fraction.
 fn of_numbers(site: &InferContext, f: impl Fn(&[f64]) -> f64) -> Rule {
     reduce(site, |dtype, elements| {
         let Some(values) =
@@ -101,8 +101,8 @@ fn of_numbers(site: &InferContext, f: impl Fn(&[f64]) -> f64) -> Rule {
     })
 }
 
-/// A reduction that takes in one element after the other, beginning with `neutral` if there is one:
-/// expressions are followed.
+/// A reduction that combines one element after the other, starting with `neutral` if it is set. It supports
+/// symbolic elements.
 fn one_by_one(
     site: &InferContext,
     neutral: Option<i64>,
@@ -147,7 +147,7 @@ fn reduce(site: &InferContext, f: impl Fn(DType, &[&Scalar]) -> Scalar) -> Rule 
     Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
-/// The index of the element that is better than all before it, along one axis.
+/// The index of the best element along one axis; the first one if several are equal.
 fn position(site: &InferContext, better: impl Fn(f64, f64) -> bool) -> Rule {
     let x = site.tensor("x")?;
     expect::one_element(site, "axis")?;
@@ -181,8 +181,8 @@ fn position(site: &InferContext, better: impl Fn(f64, f64) -> bool) -> Rule {
     Ok(vec![InferredValue::tensor(dtype, shape).with(value)])
 }
 
-/// The elements that are reduced to one along the marked axes, for each that remains, in row-major
-/// order; none if more would remain than are folded.
+/// The elements of each reduced group, in row-major order of the results; `None` if there would be too many
+/// results to fold.
 fn groups<'f>(x: &'f KnownElements, marked: &[bool]) -> Option<Vec<Vec<&'f Scalar>>> {
     let axes: Vec<(u64, bool)> = x.shape.iter().copied().zip(marked.iter().copied()).collect();
     let kept = axes.iter().filter(|(_, reduced)| !reduced);

@@ -1,11 +1,11 @@
-//! The same elements in another shape.
+//! Operations that change only the shape.
 
 use crate::infer::rules::elements::{reshaped, tensor};
 use crate::infer::{InferContext, InferError, KnownElements, Rule, Scalar, normalize_axis, refuse};
 use crate::ir::{Dim, Expr, Opset, TensorType, Type};
 
-/// Elements of `shape` beyond 0 and -1 are extents. What is -1, unknown, or determined by all others
-/// is what the number of elements leaves.
+/// In `shape`, 0 copies a dimension and other non-negative elements are sizes. An element that is -1 or
+/// unknown is computed from the number of elements if the other sizes are known.
 pub(super) fn reshape(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let shape = match target(site, "shape")? {
@@ -16,15 +16,15 @@ pub(super) fn reshape(site: &InferContext) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-/// What is known about a vector of extents.
+/// A vector of sizes, at least partly known.
 pub(super) enum Target {
-    /// Its elements, in part perhaps.
+    /// The elements; some may be unknown.
     Elements(Vec<Scalar>),
-    /// Only how many they are.
+    /// Only the number of elements.
     Length(usize),
 }
 
-/// The extents that a parameter lists, which must be a vector of known length: a tensor's rank must
+/// The sizes that a parameter lists. It must be a vector of known length, because the rank of a tensor must
 /// be known.
 pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferError> {
     let ty = site.tensor(name)?;
@@ -49,7 +49,7 @@ pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferErr
     }
 }
 
-/// No tensor that anything computes with comes near; a file could claim any rank.
+/// Maximum rank of a target shape, far above real ranks. A file could contain any rank.
 const MAX_RANK: u64 = 4096;
 
 fn resolve(
@@ -87,7 +87,7 @@ fn resolve(
         ))
     };
 
-    // Two products that are multiples of each other are the same, or the tensor is empty.
+    // If one product divides the other with a constant quotient, they are equal, or the tensor is empty.
     let whole =
         product(target.iter().map(|element| element.expr().filter(|_| element.int() != Some(-1))));
     let mut settled = false;
@@ -147,8 +147,9 @@ fn resolve(
     Ok(shape)
 }
 
-/// Puts the extents of `x` in place of zeros: up to iOS16 those at the same place, which asks for the
-/// same rank; from iOS17 on those at the same distance from the end, and 1 beyond.
+/// Replaces zeros in the target shape by dimensions of `x`. Up to iOS16 the dimension at the same index is
+/// used, so the ranks must be equal. Since iOS17 the dimension at the same distance from the end is used, or
+/// 1 if there is none.
 fn inherit(site: &InferContext, x: &TensorType, target: &mut [Scalar]) -> Result<(), InferError> {
     if !target.iter().any(|element| element.int() == Some(0)) {
         return Ok(());
@@ -227,7 +228,7 @@ fn bound(site: &InferContext, name: &str, at: usize) -> Result<i64, InferError> 
     })
 }
 
-/// One of several values, which must be a constant scalar.
+/// An element of a list of values, which must be a constant scalar.
 fn part<T>(
     site: &InferContext,
     name: &str,
@@ -246,7 +247,7 @@ fn part<T>(
     })
 }
 
-/// A bound of a slice of axes, from one that may count from the end or lie outside.
+/// Clamps a bound of a slice of axes to `0..=rank`. Negative bounds count from the end.
 fn clamped(bound: i64, rank: usize) -> usize {
     let from_start = if bound < 0 { bound.saturating_add(rank as i64) } else { bound };
     usize::try_from(from_start).unwrap_or(0).min(rank)
@@ -274,8 +275,8 @@ pub(super) fn expand_dims(site: &InferContext) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-/// Removes axes of extent 1. As in PyTorch, listed axes of another extent stay; open ones are taken
-/// not to be 1, since the rank must be known.
+/// Removes axes of size 1. As in PyTorch, listed axes of another size are kept. Unknown sizes are assumed not
+/// to be 1, because the rank must be known.
 pub(super) fn squeeze(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let listed = match site.has("axes") {
@@ -305,7 +306,7 @@ pub(super) fn axis_list(site: &InferContext, name: &str) -> Result<Vec<i64>, Inf
     site.ints(name, 0)
 }
 
-/// Refuses sorted axes of which two are the same.
+/// Checks that sorted axes are distinct.
 pub(super) fn no_axis_twice(sorted: &[usize], name: &str) -> Result<(), InferError> {
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),

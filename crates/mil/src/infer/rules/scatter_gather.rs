@@ -1,4 +1,4 @@
-//! Reading and writing elements at indices that are data.
+//! Reading and writing elements at indices that are computed at run time.
 
 use crate::infer::rules::elements::{offset, rearranged, tabulated, tensor};
 use crate::infer::rules::join::agreed;
@@ -144,7 +144,7 @@ pub(super) fn scatter_nd(site: &InferContext) -> Rule {
     Ok(vec![InferredValue::tensor(data.dtype, data.shape.clone())])
 }
 
-/// How many leading axes `x` and `indices` share. Before iOS16 there were none.
+/// Number of leading axes shared by `x` and `indices`; always 0 before iOS16.
 fn batch_dims(
     site: &InferContext,
     x: &TensorType,
@@ -174,7 +174,7 @@ fn batch_dims(
     Ok(count)
 }
 
-/// The shape of indices into one axis of a tensor, which must be like the tensor along the others.
+/// The shape of indices into one axis of a tensor. The other axes must match the tensor.
 fn beside_axis(
     x: &TensorType,
     name: &str,
@@ -201,7 +201,7 @@ fn beside_axis(
     Err(InferError::new(message).of("indices"))
 }
 
-/// How many indices pick a place: the extent of the last axis.
+/// Number of indices that select an element: the size of the last axis.
 fn depth(indices: &TensorType) -> Result<usize, InferError> {
     let depth = indices.shape.last().and_then(Dim::known);
     depth.and_then(|depth| usize::try_from(depth).ok()).ok_or_else(|| {
@@ -235,8 +235,8 @@ fn check_updates(
     Err(InferError::new(message).of("updates"))
 }
 
-/// From iOS17 on `validate_indices` asks that indices are refused that lie outside, or that count
-/// from the end. `extent` says which axis the index at a place is for.
+/// Checks indices if `validate_indices` is set (since iOS17): negative indices and indices out of bounds are
+/// errors. `extent` returns the size and the axis for the index at a position.
 fn validate<'a>(
     site: &InferContext,
     extent: impl Fn(usize) -> Option<(&'a Dim, usize)>,
@@ -259,7 +259,7 @@ fn validate<'a>(
     Ok(())
 }
 
-/// Refuses indices outside an axis of a tensor whose elements are known.
+/// Checks that known indices are within an axis.
 fn check_indices(indices: &KnownElements, extent: u64, axis: usize) -> Result<(), InferError> {
     let known = indices.elements.iter().filter_map(|element| element.int());
     match known.into_iter().find(|&index| element_at(index, extent).is_none()) {
@@ -270,7 +270,7 @@ fn check_indices(indices: &KnownElements, extent: u64, axis: usize) -> Result<()
     }
 }
 
-/// The index at a place, counted from the start of an axis.
+/// The index at a position, counted from the start of the axis.
 fn index_at(indices: &KnownElements, place: &[u64], extent: u64) -> Option<u64> {
     let index = indices.elements.get(offset(&indices.shape, place)?)?.int()?;
     element_at(index, extent)

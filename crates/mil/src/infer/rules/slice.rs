@@ -1,27 +1,27 @@
-//! Slices, as Python and NumPy have them.
+//! Slices with the semantics of Python and NumPy.
 
 use crate::infer::rules::elements::{offset, rearranged, tensor};
 use crate::infer::{InferContext, InferError, KnownElements, Rule, Scalar, refuse};
 use crate::ir::{Dim, Expr, TensorType, Type};
 
-/// What is taken along one axis.
+/// Slice along one axis.
 #[derive(Clone, Debug)]
 struct Slice {
     begin: Bound,
     end: Bound,
     stride: i64,
-    /// Whether only the element at `begin` is taken and the axis goes.
+    /// Whether only the element at `begin` is selected and the axis is removed.
     squeezed: bool,
 }
 
-/// Where a slice begins or ends.
+/// Begin or end of a slice.
 #[derive(Clone, Debug, PartialEq)]
 enum Bound {
-    /// Where the tensor does.
+    /// The begin or end of the tensor.
     Open,
-    /// At an index, which counts from the end if it is negative.
+    /// An index; negative indices count from the end.
     At(Expr),
-    /// Nobody knows.
+    /// An unknown index.
     Unknown,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn slice_update(site: &InferContext) -> Rule {
         let (mut value, update) = (KnownElements::clone(site.value("x")?), site.value("update")?);
         let places = places(&value.shape, &slices)?;
         let mut at = vec![0; value.shape.len()];
-        // Every element of the update goes to one place, so that it is enough to walk through it.
+        // Each element of the update is written to one position, so iterate over the update.
         rearranged(update, &shape, |index, source| {
             locate(&places, &slices, index, &mut at)?;
             source.copy_from_slice(index);
@@ -70,7 +70,7 @@ pub(super) fn slice_update(site: &InferContext) -> Rule {
     Ok(vec![tensor(x.dtype, x.shape.clone(), fold())])
 }
 
-/// What is taken along each axis, by the parameters that both operations have.
+/// The slice along each axis, from the parameters that both operations have.
 fn slices(site: &InferContext, x: &TensorType) -> Result<Vec<Slice>, InferError> {
     let rank = x.rank();
     let bounds = |name: &str, mask: &str| -> Result<Vec<Bound>, InferError> {
@@ -99,7 +99,7 @@ fn slices(site: &InferContext, x: &TensorType) -> Result<Vec<Slice>, InferError>
     Ok(parts.map(slice).collect())
 }
 
-/// The elements of a vector with one for each axis.
+/// The elements of a vector with one element for each axis.
 fn vector(site: &InferContext, name: &str, rank: usize) -> Result<Vec<Scalar>, InferError> {
     let ty = site.tensor(name)?;
     if ty.rank() != 1 {
@@ -133,7 +133,7 @@ fn check_length(
     Err(InferError::new(message).of(name))
 }
 
-/// The shape of what is taken; squeezed axes are gone.
+/// The shape of the sliced tensor, without squeezed axes.
 fn shape_of(site: &InferContext, x: &TensorType, slices: &[Slice]) -> Result<Vec<Dim>, InferError> {
     let mut shape = Vec::with_capacity(slices.len());
     for (axis, (extent, slice)) in x.shape.iter().zip(slices).enumerate() {
@@ -160,13 +160,13 @@ fn check_index(slice: &Slice, extent: &Dim, axis: usize) -> Result<(), InferErro
     Err(InferError::new(message).of("begin"))
 }
 
-/// An index from the start, from one that may count from the end; none if it lies outside.
+/// Normalizes an index that may count from the end; `None` if it is out of bounds.
 pub(super) fn element_at(index: i64, extent: u64) -> Option<u64> {
     let from_start = i128::from(index) + if index < 0 { i128::from(extent) } else { 0 };
     u64::try_from(from_start).ok().filter(|&at| at < extent)
 }
 
-/// How many elements a slice takes along an axis.
+/// Number of elements of a slice along an axis.
 fn extent_of(
     site: &InferContext,
     extent: &Dim,
@@ -191,7 +191,7 @@ fn extent_of(
     {
         return Ok(Dim::Known(taken(extent, begin, end, stride).1));
     }
-    // One element stays one whatever the bounds, unless nothing is taken at all.
+    // A slice of an axis of size 1 has one element, independent of the bounds, unless it is empty.
     if *extent == Dim::Known(1) {
         return Ok(Dim::Known(1));
     }
@@ -199,7 +199,7 @@ fn extent_of(
 }
 
 impl Bound {
-    /// The bound, if it is known: none within for an open one.
+    /// The bound, if it is known; `Some(None)` for an open bound.
     fn constant(&self) -> Option<Option<i64>> {
         match self {
             Bound::Open => Some(None),
@@ -209,10 +209,10 @@ impl Bound {
     }
 }
 
-/// Where a slice starts along an axis, and how many elements it takes.
+/// The start of a slice along an axis, and its number of elements.
 fn taken(extent: u64, begin: Option<i64>, end: Option<i64>, stride: i64) -> (u64, u64) {
     let extent = i128::from(extent);
-    // A slice that runs backwards ends before the first element, at -1.
+    // A backward slice ends before the first element, at -1.
     let (low, high) = if stride > 0 { (0, extent) } else { (-1, extent - 1) };
     let clamp = |bound: i64| {
         let from_start = i128::from(bound) + if bound < 0 { extent } else { 0 };
@@ -227,18 +227,18 @@ fn taken(extent: u64, begin: Option<i64>, end: Option<i64>, stride: i64) -> (u64
         (begin - end, -i128::from(stride))
     };
     let count = if distance <= 0 { 0 } else { (distance + step - 1) / step };
-    // Both lie within the axis, whose extent fits.
+    // Both are within the axis, whose size fits.
     (u64::try_from(begin).unwrap_or(0), u64::try_from(count).unwrap_or(0))
 }
 
-/// How many elements a slice takes along an axis of which the extent is an expression.
+/// Number of elements of a slice along an axis with a symbolic size.
 fn open_extent(extent: &Expr, slice: &Slice) -> Option<Expr> {
     let zero = Expr::from(0);
     let (begin, end, stride) = (&slice.begin, &slice.end, slice.stride);
     if *begin == Bound::Open && *end == Bound::Open {
         return extent.ceil_div(&Expr::from(stride.checked_abs()?));
     }
-    // A slice from one end of the axis, or of one element, is taken to find that element there.
+    // Assume that the axis is long enough for a slice of one element or from one end of the axis.
     let known = |bound: &Bound| match bound {
         Bound::At(expr) => expr.constant(),
         Bound::Open | Bound::Unknown => None,
@@ -281,7 +281,7 @@ fn open_extent(extent: &Expr, slice: &Slice) -> Option<Expr> {
     not_negative(end.sub(&begin)?.ceil_div(&Expr::from(stride))?)
 }
 
-/// The expression, or zero where it is negative.
+/// The maximum of the expression and zero.
 pub(super) fn not_negative(expr: Expr) -> Option<Expr> {
     if expr.lower_bound().is_some_and(|bound| bound >= 0) {
         return Some(expr);
@@ -289,7 +289,7 @@ pub(super) fn not_negative(expr: Expr) -> Option<Expr> {
     expr.larger(&Expr::from(0))
 }
 
-/// Where each slice starts along its axis of a tensor whose elements are known.
+/// Start of each slice along its axis, for a tensor with known elements.
 fn places(shape: &[u64], slices: &[Slice]) -> Option<Vec<u64>> {
     let place = |(&extent, slice): (&u64, &Slice)| {
         let begin = slice.begin.constant()?;
@@ -301,7 +301,7 @@ fn places(shape: &[u64], slices: &[Slice]) -> Option<Vec<u64>> {
     shape.iter().zip(slices).map(place).collect()
 }
 
-/// Where an element of a slice stands in the tensor.
+/// Computes the index in the tensor of an element of the slice.
 fn locate(places: &[u64], slices: &[Slice], index: &[u64], at: &mut [u64]) -> Option<()> {
     let mut index = index.iter();
     for ((at, place), slice) in at.iter_mut().zip(places).zip(slices) {
@@ -321,7 +321,7 @@ pub(super) fn slice_by_size(site: &InferContext) -> Rule {
     let mut starts = Vec::with_capacity(rank);
     for (axis, ((extent, begin), size)) in x.shape.iter().zip(&begins).zip(&sizes).enumerate() {
         let start = begin.int().zip(extent.known()).map(|(begin, extent)| {
-            // Nothing is left to take at the end of an axis, but it is not a mistake to begin there.
+            // A slice may begin at the end of an axis; it is then empty.
             if u64::try_from(begin) == Ok(extent) {
                 Some(extent)
             } else {
@@ -377,7 +377,7 @@ pub(super) fn slice_by_size(site: &InferContext) -> Rule {
     Ok(vec![tensor(x.dtype, shape, value)])
 }
 
-/// What is left of an axis from an index on.
+/// Number of elements of an axis from an index on.
 fn remaining(extent: &Dim, begin: &Scalar) -> Option<Expr> {
     let (extent, begin) = (extent.expr()?, begin.expr()?);
     let bound = begin.lower_bound();

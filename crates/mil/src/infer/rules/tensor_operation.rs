@@ -1,4 +1,4 @@
-//! Making tensors, and looking through their elements.
+//! Creating tensors, and searching and sorting their elements.
 
 use coremill_tensor::DType;
 
@@ -21,7 +21,7 @@ pub(super) fn argsort(site: &InferContext) -> Rule {
     Ok(vec![tensor(DType::Int32, x.shape.clone(), value)])
 }
 
-/// The places of the elements of each line along an axis, in their order; equal ones as they stand.
+/// Sorting permutation of each line along an axis. The sort is stable.
 fn ranking(x: &KnownElements, axis: usize, ascending: bool, dtype: DType) -> Option<KnownElements> {
     let known = |element: &Scalar| element.int().is_some() || element.float().is_some();
     if !x.elements.iter().all(known) {
@@ -44,7 +44,7 @@ fn ranking(x: &KnownElements, axis: usize, ascending: bool, dtype: DType) -> Opt
     KnownElements::new(dtype, x.shape.clone(), ranks)
 }
 
-/// A `k` of -1 takes all of the axis, in order.
+/// A `k` of -1 sorts the whole axis.
 pub(super) fn topk(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let axis = site.axis("axis", x.rank())?;
@@ -134,7 +134,7 @@ fn zero(dtype: DType) -> Scalar {
     }
 }
 
-/// coremltools takes -1 for the last axis, and no other negative one.
+/// Like coremltools, accepts -1 for the last axis but no other negative axis.
 pub(super) fn cumsum(site: &InferContext) -> Rule {
     let x = site.tensor("x")?;
     let given = site.int("axis")?;
@@ -174,7 +174,7 @@ fn added(dtype: DType, left: &Scalar, right: &Scalar) -> Scalar {
     }
 }
 
-/// The expression, unless it is an integer that the dtype cannot hold.
+/// The expression; `None` if it is an integer out of the range of the element type.
 fn fitting(dtype: DType, expr: Expr) -> Option<Expr> {
     expr.constant().is_none_or(|value| fits(dtype, value)).then_some(expr)
 }
@@ -201,7 +201,7 @@ pub(super) fn fill_like(site: &InferContext) -> Rule {
     Ok(vec![filled(dtype, shape, &value)])
 }
 
-/// The element to fill with. The default is the fp32 zero.
+/// The fill value; by default the fp32 zero.
 fn filling(site: &InferContext) -> Result<(DType, Scalar), InferError> {
     let Some(given) = site.optional_tensor("value") else {
         return Ok((DType::Fp32, Scalar::Float(0.0)));
@@ -228,8 +228,8 @@ pub(super) fn identity(site: &InferContext) -> Rule {
     }
 }
 
-/// Up to iOS16 boxes are rows, there is a threshold for scores, and the number of boxes that were
-/// found is given; from iOS17 on boxes are columns.
+/// Up to iOS16, boxes are rows, there is a score threshold, and the number of found boxes is an output. Since
+/// iOS17, boxes are columns.
 pub(super) fn non_maximum_suppression(site: &InferContext) -> Rule {
     let (boxes, scores) = (site.tensor("boxes")?, site.tensor("scores")?);
     let rows = site.row_has("score_threshold");
@@ -284,7 +284,7 @@ fn non_zero_places(x: &KnownElements) -> Option<InferredValue> {
     let mut places = Vec::new();
     let mut elements = x.elements.iter();
     let shape: Vec<Dim> = x.shape.iter().copied().map(Dim::Known).collect();
-    // Walked for the indices; what it would make is not needed.
+    // Used only to iterate over the indices; the resulting tensor is discarded.
     tabulated(x.dtype, &shape, |index| {
         if elements.next()?.float()? != 0.0 {
             places.extend(index.iter().map(|&at| Scalar::Int(at as i64)));
@@ -415,7 +415,7 @@ fn filling_of(site: &InferContext, dtype: DType) -> Scalar {
     site.value("constant_val").and_then(KnownElements::only).cloned().unwrap_or(Scalar::Unknown)
 }
 
-/// The elements with others put before and after; `before` says how many along each axis.
+/// Pads the elements; `before` is the number of elements added in front along each axis.
 fn padded(
     x: &KnownElements,
     shape: &[Dim],
@@ -459,7 +459,7 @@ pub(super) fn range_1d(site: &InferContext) -> Rule {
     }
     let count = || {
         let (start, end, step) = (start.expr()?, end.expr()?, step.expr()?);
-        // The sign of the stride must be known, or steps be counted the wrong way.
+        // The count depends on the sign of the stride, so the sign must be known.
         step.constant().or_else(|| step.lower_bound().filter(|&bound| bound >= 0))?;
         not_negative(end.sub(&start)?.ceil_div(&step)?)
     };
@@ -482,7 +482,7 @@ fn float_range(site: &InferContext, dtype: DType, bounds: [Option<f64>; 3]) -> R
     if !count.is_finite() || count > u32::MAX.into() {
         refuse!("counts from {start} to {end} in steps of {step}, which takes {count} elements");
     }
-    // Nothing is below zero after this, nor has a fraction.
+    // The count is now an integer and not negative.
     let shape = vec![Dim::Known(count.max(0.0) as u64)];
     let width = round_to(dtype, round_to(dtype, start + step) - start);
     let value = tabulated(dtype, &shape, |index| {

@@ -1,4 +1,4 @@
-//! Moving elements to other places.
+//! Operations that move elements.
 
 use crate::infer::rules::elements::{rearranged, tensor};
 use crate::infer::rules::join::agreed;
@@ -42,7 +42,7 @@ pub(super) fn reverse(site: &InferContext) -> Rule {
     };
     let mut turned = vec![false; x.rank()];
     for axis in axes {
-        // An axis that stands twice is turned back.
+        // An axis that is listed twice is reversed back.
         turned[axis] = !turned[axis];
     }
     let value = site.value("x").and_then(|value| {
@@ -100,7 +100,7 @@ fn factor(site: &InferContext, name: &str) -> Result<i64, InferError> {
     Ok(factor)
 }
 
-/// Blocks of an image moved to channels, or back.
+/// Moves blocks of an image to channels (`deeper`), or back.
 fn deepened(site: &InferContext, name: &str, block: i64, deeper: bool) -> Rule {
     let x = image(site)?;
     let area = block.checked_mul(block);
@@ -128,7 +128,7 @@ fn image<'a>(site: &'a InferContext) -> Result<&'a TensorType, InferError> {
     Err(InferError::new(message).of("x"))
 }
 
-/// The extent of an axis of `x` over a divisor, which it must be a multiple of.
+/// Size of an axis of `x` divided by `divisor`; it must be a multiple.
 fn divided(
     site: &InferContext,
     x: &TensorType,
@@ -210,7 +210,7 @@ fn area_of(block: &[i64]) -> Result<i64, InferError> {
     area.ok_or_else(|| InferError::new(format!("is {block:?}, too large")).of("block_shape"))
 }
 
-/// What is added to, or cut off, each side of both spatial axes.
+/// The padding or cropping of each side of both spatial axes.
 fn margins(site: &InferContext, name: &str) -> Result<Vec<i64>, InferError> {
     let margins = site.ints(name, 0)?;
     let ty = site.tensor(name)?;

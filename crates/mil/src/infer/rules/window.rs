@@ -1,31 +1,32 @@
-//! How far a window that slides over the spatial dimensions goes: convolution and pooling.
+//! Output sizes of sliding windows over the spatial dimensions, for convolution and pooling.
 
 use crate::infer::{InferContext, InferError};
 use crate::ir::{Dim, Expr, Opset};
 
 /// A sliding window over spatial dimensions.
 pub(super) struct Window {
-    /// The extent of the window along each dimension.
+    /// Window size along each dimension.
     pub(super) kernel: Vec<Dim>,
-    /// How far the window moves at each step; positive.
+    /// Step of the window along each dimension; positive.
     pub(super) strides: Vec<i64>,
-    /// How far neighbouring elements of the window are apart; positive.
+    /// Distance between neighboring elements of the window; positive.
     pub(super) dilations: Vec<i64>,
-    /// How the input is padded.
+    /// Padding of the input.
     pub(super) padding: Padding,
 }
 
-/// How the input of a window is padded.
+/// Padding of a window's input.
 pub(super) enum Padding {
-    /// Just enough that each stride gives one element.
+    /// Pads such that the output size is `ceil(input / stride)`.
     Same,
-    /// By these numbers of elements, before and after each dimension.
+    /// Pads by these numbers of elements before and after each dimension.
     By(Vec<i64>),
-    /// The same, and a window that only partly lies inside counts too; before and after are equal.
+    /// Like `By`, but a window that is only partly inside also counts. The paddings before and after are
+    /// equal.
     ByRoundedUp(Vec<i64>),
 }
 
-/// Refuses `same_lower` where it is not known yet.
+/// Rejects `same_lower` in opsets that do not have it.
 pub(super) fn check_pad_type(site: &InferContext, pad_type: &str) -> Result<(), InferError> {
     if pad_type == "same_lower" && site.opset() < Opset::Ios16 {
         return Err(InferError::new("is `same_lower`, which needs iOS16; this function is iOS15")
@@ -36,7 +37,7 @@ pub(super) fn check_pad_type(site: &InferContext, pad_type: &str) -> Result<(), 
 }
 
 impl Window {
-    /// The extents of what the window gives for spatial dimensions.
+    /// Output sizes of the spatial dimensions.
     pub(super) fn output(
         &self,
         site: &InferContext,
@@ -60,7 +61,7 @@ impl Window {
         Ok(output)
     }
 
-    /// One extent; none if it cannot be told.
+    /// Output size of one dimension; `None` if it is unknown.
     fn extent(&self, axis: usize, input: &Dim) -> Option<Expr> {
         let input = input.expr()?;
         let stride = Expr::from(self.strides[axis]);
@@ -77,14 +78,14 @@ impl Window {
                 if before <= 0 {
                     return steps.add(&one);
                 }
-                // A last window that would start in the padding after the input does not count.
+                // A last window that would start in the trailing padding does not count.
                 let starts = input.add(&Expr::from(before))?.ceil_div(&stride)?;
                 match (steps.constant(), starts.constant()) {
                     (Some(steps), Some(starts)) => {
                         let counts = i64::from(steps < starts);
                         steps.checked_add(counts).map(Expr::from)
                     }
-                    // Only a window at least as large as its padding keeps `steps <= starts`.
+                    // `steps <= starts` holds only if the window is at least as large as the padding.
                     _ if before <= self.kernel[axis].known()?.try_into().ok()? => {
                         steps.add(&one)?.smaller(&starts)
                     }
@@ -94,7 +95,7 @@ impl Window {
         }
     }
 
-    /// How far the window can move along an axis.
+    /// Distance that the window can move along an axis.
     fn room(&self, axis: usize, input: &Expr, pads: &[i64]) -> Option<Expr> {
         let pad = pads.get(2 * axis)?.checked_add(*pads.get(2 * axis + 1)?)?;
         let kernel = effective_kernel(&self.kernel[axis], self.dilations[axis])?;
@@ -102,7 +103,7 @@ impl Window {
     }
 }
 
-/// The extent of a window whose elements lie `dilation` apart.
+/// Size of a dilated window.
 pub(super) fn effective_kernel(kernel: &Dim, dilation: i64) -> Option<Expr> {
     let gaps = kernel.expr()?.sub(&Expr::from(1))?;
     gaps.mul(&Expr::from(dilation))?.add(&Expr::from(1))

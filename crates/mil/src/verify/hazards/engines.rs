@@ -1,4 +1,4 @@
-//! What some engine is known to refuse or to get wrong.
+//! Operations that an engine rejects or computes incorrectly.
 
 use coremill_tensor::DType;
 
@@ -7,7 +7,7 @@ use crate::infer::Scalar;
 use crate::ir::{Dim, Opset};
 use crate::ops::OpKind;
 
-/// Two-dimensional convolution kernels that span more than this are computed wrongly.
+/// Maximum size of two-dimensional convolution kernels; larger kernels are computed incorrectly.
 const MAX_KERNEL_EXTENT: u64 = 64;
 
 pub(super) fn wide_kernel(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -49,7 +49,7 @@ pub(super) fn half_attention(context: &Context<'_>, subject: Subject<'_>) -> Opt
     half.then(|| Finding::of("query", "attends in `fp16`"))?
 }
 
-/// Batches from this on are computed wrongly on the GPU.
+/// Minimum batch size that is computed incorrectly on the GPU.
 const MAX_ATTENTION_BATCH: u64 = 9;
 
 pub(super) fn attention_batch(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {

@@ -1,7 +1,7 @@
-//! Warnings: what keeps operations off the Neural Engine, and what some engine is known to get wrong.
+//! Warnings: operations that leave the Neural Engine, and known bugs of Core ML's engines.
 //!
-//! Each rule is a row of [`RULES`] and a function that looks at one operation or one function. Where
-//! every model of some kind has a hazard many times over, it is reported once, with a count.
+//! Each rule is a row of [`RULES`] and a function that checks one operation or one function. Hazards that
+//! typically occur many times in a model are reported once, with a count.
 
 mod engines;
 mod numerics;
@@ -17,7 +17,7 @@ use crate::ir::{Binding, Definition, Op, OpId, TensorType, ValueId};
 use crate::model::Signature;
 use crate::ops::OpKind;
 
-/// A function with all that the rules look at.
+/// A function with the data that the rules need.
 pub(super) struct Context<'p> {
     at: FunctionContext<'p>,
     layout: &'p Layout,
@@ -25,7 +25,7 @@ pub(super) struct Context<'p> {
     signature: Option<Signature<'p>>,
 }
 
-/// An operation under a rule.
+/// An operation that is being checked.
 #[derive(Clone, Copy)]
 struct Subject<'p> {
     id: OpId,
@@ -33,25 +33,25 @@ struct Subject<'p> {
     kind: OpKind,
 }
 
-/// What a rule found about an operation.
+/// A violation by an operation.
 struct Finding {
-    /// What is found.
+    /// Message of the diagnostic.
     message: String,
-    /// The parameter that it is about.
+    /// The parameter at fault.
     parameter: Option<&'static str>,
 }
 
-/// What a rule looks at.
+/// Input of a rule.
 enum RuleInput {
-    /// Each operation.
+    /// Called for each operation.
     Op(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
-    /// Each operation; the first is reported, the others are counted.
+    /// Called for each operation; the first violation is reported, the others are counted.
     OpOnce(fn(&Context<'_>, Subject<'_>) -> Option<Finding>),
-    /// The function.
+    /// Called once for the function.
     Function(fn(&Context<'_>) -> Vec<(Location, String)>),
 }
 
-/// Every rule.
+/// All rules.
 const RULES: &[(Code, RuleInput)] = &[
     (Code::RangedDimension, RuleInput::Function(placement::ranged_dimension)),
     (Code::HighRank, RuleInput::OpOnce(placement::high_rank)),
@@ -77,7 +77,7 @@ const RULES: &[(Code, RuleInput)] = &[
     (Code::HalfIndices, RuleInput::Op(numerics::half_indices)),
 ];
 
-/// Applies every rule to a function.
+/// Applies all rules to a function.
 pub(super) fn check(
     at: FunctionContext<'_>,
     layout: &Layout,
@@ -130,7 +130,7 @@ impl<'p> Context<'p> {
         look: fn(&Context<'_>, Subject<'_>) -> Option<Finding>,
     ) -> impl Iterator<Item = (Subject<'p>, Finding)> {
         self.layout.ops.iter().filter_map(move |&id| {
-            // What inference or the structure refused is not known well enough to warn about.
+            // Do not warn about operations with errors.
             if self.layout.refused[id.index()] {
                 return None;
             }
@@ -149,7 +149,7 @@ impl<'p> Context<'p> {
         Diagnostic::new(code, location, hit.message)
     }
 
-    /// The type of what an operation gives first.
+    /// The type of an operation's first output.
     fn output(&self, subject: Subject<'_>) -> Option<&TensorType> {
         self.tensor(*subject.op.outputs.first()?)
     }
@@ -159,7 +159,7 @@ impl<'p> Context<'p> {
         self.analysis.ty(value)?.as_tensor()
     }
 
-    /// The type of what is bound to a parameter.
+    /// The type of the value bound to a parameter.
     fn operand<'a>(&'a self, subject: Subject<'a>, parameter: &str) -> Option<&'a TensorType> {
         match subject.op.binding(parameter)? {
             Binding::Value(value) => self.tensor(*value),
@@ -167,7 +167,7 @@ impl<'p> Context<'p> {
         }
     }
 
-    /// The known elements of what is bound to a parameter.
+    /// The known elements of the value bound to a parameter.
     fn known<'a>(
         &'a self,
         subject: Subject<'a>,
@@ -179,7 +179,7 @@ impl<'p> Context<'p> {
         }
     }
 
-    /// Whether what is bound to a parameter is known when the program is compiled.
+    /// Whether the value bound to a parameter is known at compile time.
     fn is_constant(&self, subject: Subject<'_>, parameter: &str) -> bool {
         match subject.op.binding(parameter) {
             Some(Binding::Value(value)) => self.is_constant_value(*value),
@@ -188,13 +188,13 @@ impl<'p> Context<'p> {
         }
     }
 
-    /// Whether a value is known when the program is compiled, or is computed from shapes alone.
+    /// Whether a value is known at compile time or depends only on shapes.
     fn is_constant_value(&self, value: ValueId) -> bool {
         let outcome = self.analysis.outcome(value);
         outcome.is_some_and(|outcome| outcome.constant || outcome.value.is_some())
     }
 
-    /// The operation that computes what is bound to a parameter.
+    /// The operation that computes the value bound to a parameter.
     fn producer(&self, subject: Subject<'_>, parameter: &str) -> Option<Subject<'p>> {
         let Binding::Value(value) = subject.op.binding(parameter)? else { return None };
         let Definition::Output(id, _) = self.at.function.value(*value).definition else {

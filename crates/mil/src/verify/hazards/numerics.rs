@@ -1,4 +1,4 @@
-//! Numbers that `fp16` cannot hold.
+//! Numbers outside the range of `fp16`.
 
 use coremill_tensor::{Buffer, DType};
 use half::f16;
@@ -8,11 +8,11 @@ use crate::infer::Scalar;
 use crate::ir::{Binding, Constant};
 use crate::ops::{DefaultValue, OpKind};
 
-/// Constants of more bytes are not searched: it would read whole weight files. Masks, which these
-/// rules are for, are smaller.
+/// Maximum size of a searched constant in bytes, so that whole weight files are not read. These rules target
+/// masks, which are smaller.
 const MAX_SEARCHED_BYTES: usize = 16 << 20;
 
-/// What is searched at a time.
+/// Number of bytes searched at a time.
 const WINDOW: usize = 1 << 20;
 
 pub(super) fn non_finite(_: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -110,7 +110,7 @@ pub(super) fn square_overflow(context: &Context<'_>, subject: Subject<'_>) -> Op
     }
 }
 
-/// Up to here `fp16` holds every integer.
+/// The largest integer up to which `fp16` represents every integer.
 const MAX_EXACT_HALF: u64 = 2048;
 
 pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
@@ -126,14 +126,14 @@ pub(super) fn half_indices(context: &Context<'_>, subject: Subject<'_>) -> Optio
     (half && long).then(|| Finding::of("indices", "takes indices that were `fp16` before"))?
 }
 
-/// The elements of a constant of that type, if they are at hand and not too many to search.
+/// The elements of a constant of this type; `None` if they were not read or exceed the limit.
 fn searched(constant: &Constant, dtype: DType) -> Option<&Buffer> {
     let elements = constant.elements()?;
     let fits = constant.tensor_type()?.dtype == dtype && elements.len() <= MAX_SEARCHED_BYTES;
     fits.then_some(elements)
 }
 
-/// A number as few digits tell it from its neighbours in `fp32`.
+/// Formats a number with as few digits as distinguish it from its neighbors in `fp32`.
 fn shown(number: f64) -> String {
     if number == 0.0 { "0".to_owned() } else { format!("{:e}", number as f32) }
 }

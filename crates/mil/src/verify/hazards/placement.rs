@@ -1,4 +1,4 @@
-//! What keeps operations off the Neural Engine, or costs for nothing.
+//! Operations that leave the Neural Engine, or are needlessly expensive.
 
 use coremill_tensor::DType;
 
@@ -36,7 +36,7 @@ pub(super) fn ranged_dimension(context: &Context<'_>) -> Vec<(Location, String)>
     found
 }
 
-/// The range of a dimension; none if it is fixed or one of several.
+/// The range of a dimension; `None` if it is fixed or enumerated.
 fn range(ty: &FeatureType, axis: usize) -> Option<SizeRange> {
     match ty {
         FeatureType::MultiArray(array) => match &array.flexibility {
@@ -59,7 +59,7 @@ pub(super) fn high_rank(context: &Context<'_>, subject: Subject<'_>) -> Option<F
 }
 
 pub(super) fn single_precision(context: &Context<'_>, subject: Subject<'_>) -> Option<Finding> {
-    // `classify` takes nothing else.
+    // `classify` supports only `fp32`.
     let exempt = matches!(subject.kind, OpKind::Cast | OpKind::Identity | OpKind::Classify);
     let output = context.output(subject)?;
     let computed = !exempt && computes(context, subject) && output.dtype == DType::Fp32;
@@ -115,7 +115,7 @@ pub(super) fn while_loop(_: &Context<'_>, subject: Subject<'_>) -> Option<Findin
     (subject.kind == OpKind::WhileLoop).then(|| Finding::new("loops inside the program"))?
 }
 
-/// The Neural Engine's rows hold multiples of this many elements.
+/// Rows on the Neural Engine are padded to a multiple of this number of elements.
 const STATE_ALIGNMENT: u64 = 32;
 
 pub(super) fn state_alignment(context: &Context<'_>) -> Vec<(Location, String)> {
@@ -136,7 +136,7 @@ pub(super) fn unused_weight(context: &Context<'_>, subject: Subject<'_>) -> Opti
     (!used).then(|| Finding::new(format!("is used by nothing, and costs {bytes} bytes")))?
 }
 
-/// Whether the operation runs when the program runs: constants and arithmetic on shapes do not.
+/// Whether the operation computes at run time; constants and arithmetic on shapes do not.
 fn computes(context: &Context<'_>, subject: Subject<'_>) -> bool {
     !subject.kind.is_constant()
         && !subject.op.outputs.iter().all(|&output| context.is_constant_value(output))
