@@ -1,9 +1,8 @@
-//! Programs of one operation, or of a few, against what torch, numpy and coremltools say that they give.
+//! Programs with one or a few operations, compared with results of torch, numpy and coremltools.
 //!
-//! `oracle/engine` writes the cases to `cases/*.jsonl`. Each runs in every way that there is to run a
-//! program, a test for each way. `COREMILL_CASES=add/iOS15` runs only those whose name holds the text;
-//! `cargo test -p coremill-engine --test cases -- --nocapture` prints how many there are of each
-//! definition.
+//! `oracle/engine` writes the cases to `cases/*.jsonl`. There is a test for each way to run a
+//! program. `COREMILL_CASES=add/iOS15` selects the cases whose name contains the text. `cargo test
+//! -p coremill-engine --test cases -- --nocapture` prints the number of cases per definition.
 
 #[path = "cases/case.rs"]
 mod case;
@@ -23,7 +22,7 @@ use coremill_mil::verify::{RenderOptions, verify};
 use coremill_mlpackage::package;
 use coremill_simd::Isa;
 
-/// Definitions that no case can show, with the reason.
+/// Definitions without a case, with the reason.
 const WITHOUT_CASES: &[(&str, &str)] = &[
     ("_const_symbolic", "coremltools' own tests use it; no file can hold it"),
     ("conv_quantized", "of the neural network format; ML Programs never had it"),
@@ -39,7 +38,7 @@ fn faithful() {
     run_all(|case| run(case, case.program()?, options(Numerics::Rounded)));
 }
 
-/// An observer wants every value as the program has it, so that nothing is fused, and sees the outputs.
+/// With an observer nothing is fused, and the observer sees the outputs.
 #[test]
 fn observed() {
     run_all(|case| {
@@ -53,7 +52,7 @@ fn observed() {
         let outputs = session.run_with(&inputs(case), &mut hooks);
         let outputs = outputs.map_err(|error| error.to_string())?;
         for (name, value) in &outputs.0 {
-            // What is folded is not computed.
+            // Folded values are not observed.
             if let Some(observed) = seen.get(name) {
                 let (shown, given) = (format!("{observed:?}"), format!("{value:?}"));
                 if shown != given {
@@ -150,7 +149,7 @@ fn every_definition_has_cases() {
     case::finish(&faults, counts.len());
 }
 
-/// Runs every case; all failures at once.
+/// Runs every case and reports all failures together.
 fn run_all(check: impl Fn(&Case) -> Result<(), String>) {
     let wanted = std::env::var("COREMILL_CASES").unwrap_or_default();
     let cases: Vec<Case> =

@@ -1,5 +1,4 @@
-//! Programs that are sound by the letter, and ask for what nobody means: every one ends, in values or in an
-//! error, never in a crash.
+//! Valid but absurd programs. Each must return values or an error, and never crash.
 
 use coremill_engine::{Array, Engine, Error, Limits, LoadOptions};
 use coremill_mil::{model, text, verify};
@@ -7,7 +6,7 @@ use coremill_tensor::DType;
 
 const LIMITS: Limits = Limits { elements: 1 << 16, bytes: 1 << 24, operations: 1 << 10 };
 
-/// Runs `y = OPERATION` of a tensor of numbers that count up.
+/// Runs `y = OPERATION` on a tensor with elements 0, 1, 2, …
 fn run(shape: &[usize], result: &[usize], operation: &str) -> Result<Vec<f32>, Error> {
     let listed =
         |shape: &[usize]| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -72,7 +71,8 @@ fn huge_results_are_refused() {
     }
 }
 
-/// Runs eight sums of 2¹⁶ numbers, each of the one before, and gives what `rest` makes of them as `outputs`.
+/// Runs eight cumulative sums of 2¹⁶ numbers, each of the one before, followed by the operations in
+/// `rest`.
 fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
     let ty = "tensor<fp32, [65536]>";
     let sums: String = (0..8)
@@ -96,7 +96,7 @@ fn run_sums(bytes: usize, rest: &str, outputs: &str) -> Result<(), Error> {
 fn values_may_take_so_many_bytes_at_a_time() {
     const EACH: usize = 65536 * 4;
     let ty = "tensor<fp32, [65536]>";
-    // A sum, and the next one.
+    // Each sum and the next one must be alive together.
     assert!(run_sums(5 * EACH / 2, "", "s7").is_ok());
     let refused = |bytes: usize, rest: &str, outputs: &str| {
         let error = run_sums(bytes, rest, outputs).expect_err("values take more");
@@ -104,7 +104,7 @@ fn values_may_take_so_many_bytes_at_a_time() {
         assert!(error.hint().is_some_and(|it| it.contains("`Limits::bytes`")), "{error:?}");
     };
     refused(3 * EACH / 2, "", "s7");
-    // Results, and what is read after the last sum, are all there at once.
+    // Results, and values read after the last sum, are all alive at once.
     let outputs = "s0, s1, s2, s3, s4, s5, s6, s7";
     assert!(run_sums(17 * EACH / 2, "", outputs).is_ok());
     refused(15 * EACH / 2, "", outputs);
@@ -135,7 +135,7 @@ fn layers_without_units_or_items_give_empty_states() {
     );
     let program = text::parse(&program, &text::NoWeights).expect("it is MIL");
     let model = model::describe(program).expect("it is complete");
-    // Whether such a program is sound is for the verifier to say; if it is, it runs.
+    // The verifier decides whether the program is valid. If it is, it must run.
     if let Ok(verified) = verify::verify(&model) {
         let engine = Engine::load(&verified, &LoadOptions::default()).expect("it loads");
         let mut session = engine.session("main").expect("a session");

@@ -1,17 +1,18 @@
-//! Operands that are data can hold anything: what leads outside is refused by name, and nothing panics.
+//! Operands computed at run time may have any value. Out-of-range operands must cause an error that
+//! names them, and never a panic.
 
 use coremill_engine::{Array, Engine, Limits, LoadOptions, Session};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
-/// A function of this opset, inputs, attributes and body, whose output is `y`.
+/// A function with this opset, inputs, attributes and body. Its output is `y`.
 fn session(opset: &str, inputs: &str, attributes: &str, body: &str) -> Session {
     let head = format!("func main<{opset}>({inputs}){attributes}");
     let text = format!("program(1.3) {{ {head} {{ {body} }} -> (y); }}");
     let program = text::parse(&text, &text::NoWeights).unwrap_or_else(|e| panic!("{text}: {e}"));
     let model = model::describe(program).unwrap_or_else(|error| panic!("{text}: {error}"));
     let verified = verify::verify(&model).unwrap_or_else(|report| panic!("{text}: {report:?}"));
-    // Few enough that a program that is not held to them is seen to take long.
+    // A low limit, so that a program that ignores it is noticeably slow.
     let limits = Limits { elements: 1 << 16, ..Limits::default() };
     let options = LoadOptions { limits, threads: 1, ..LoadOptions::default() };
     let engine = Engine::load(&verified, &options).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -27,11 +28,11 @@ fn ramp(shape: &[usize]) -> Array {
     Array::floats(DType::Fp32, shape, (0..count).map(|at| at as f32).collect())
 }
 
-/// The error of a program whose inputs are `x`, and integers `p`.
+/// The error of a program with inputs `x` and integers `p`.
 fn refusal(opset: &str, x: &[usize], p: &Array, body: &str) -> String {
     let extents = |shape: &[usize]| format!("{shape:?}");
     let inputs = format!("tensor<fp32, {}> x, tensor<int32, {}> p", extents(x), extents(p.shape()));
-    // An input that nothing uses is refused.
+    // The verifier rejects unused inputs.
     let body = format!("tensor<fp32, {}> used = identity(x = x); {body}", extents(x));
     let mut session = session(opset, &inputs, "", &body);
     match session.run(&[("x", ramp(x)), ("p", p.clone())]) {
@@ -176,7 +177,7 @@ fn huge_results_are_refused_before_they_are_made() {
     }
 }
 
-/// Numbers that look random and are the same on every machine.
+/// A random number generator that is deterministic on every machine.
 struct Random(u64);
 
 impl Random {
@@ -195,7 +196,7 @@ const INTS: &[i32] = &[0, 1, 2, 3, -1, -2, 5, 0, 1, 2, 65536, 1 << 30, i32::MAX,
 const FLOATS: &[f32] =
     &[0.0, 1.0, -1.0, 0.5, 2.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -1e9, 1e-40];
 
-/// Inputs as they are declared, with `*` for extents that are drawn, and a body that makes `y` of them.
+/// Declared inputs, with `*` for random sizes, and a body that computes `y`.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("ios15", "fp32 x[***] int32 p[3]", "tensor<fp32, [?, ?, ?]> y = reshape(x = x, shape = p);"),
     ("ios17", "fp32 x[**] int32 p[4]", "tensor<fp32, [?, ?, ?, ?]> y = reshape(x = x, shape = p);"),
@@ -484,7 +485,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// An input of a program of [`PROGRAMS`].
+/// An input of a program in [`PROGRAMS`].
 struct Input {
     dtype: DType,
     name: String,
@@ -492,7 +493,7 @@ struct Input {
 }
 
 impl Input {
-    /// `fp32 x[**3]`.
+    /// Parses `fp32 x[**3]`.
     fn all(declared: &str) -> Vec<Input> {
         let words: Vec<&str> =
             declared.split([' ', '[', ']']).filter(|word| !word.is_empty()).collect();
@@ -517,7 +518,7 @@ impl Input {
     }
 
     fn draw(&self, random: &mut Random) -> Array {
-        // Often the same extent, since many tensors must agree.
+        // Often the same size, since many tensors must agree.
         let shape: Vec<usize> = self
             .extents
             .iter()
@@ -533,7 +534,7 @@ impl Input {
     }
 }
 
-/// The attribute that lets open extents be anything.
+/// The attribute that allows any size for unknown dimensions.
 fn flexible_shapes(inputs: &[Input]) -> String {
     let open = inputs.iter().filter(|input| input.extents.contains(&None));
     let entries = |extent: fn(Option<usize>) -> String| -> String {

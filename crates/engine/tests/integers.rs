@@ -1,5 +1,5 @@
-//! Programs with `quantize` and `dequantize` give as planned, on the integers, what they give operation by
-//! operation: at most a step of the output's scale from it. `COREMILL_PROGRAMS` makes more of them.
+//! Quantized programs must compute the same results with integer kernels as operation by operation,
+//! up to one step of the output's scale. `COREMILL_PROGRAMS` sets the number of programs.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use coremill_mil::{model, text, verify};
 use coremill_simd::Isa;
 use coremill_tensor::DType;
 
-/// How many programs of each kind are made.
+/// Number of programs of each kind.
 const PROGRAMS: u64 = 24;
 
-/// Numbers that look random and are the same every time.
+/// A deterministic random number generator.
 struct Draw(u64);
 
 impl Draw {
@@ -34,11 +34,11 @@ impl Draw {
     }
 }
 
-/// A program while it is written.
+/// A program under construction.
 struct Program {
     draw: Draw,
     body: String,
-    /// The values so far, which name the next one.
+    /// Number of values so far, used to name the next one.
     count: usize,
     float: &'static str,
 }
@@ -61,7 +61,7 @@ impl Program {
         format!("v{}", self.count)
     }
 
-    /// Writes an operation; the name of its result.
+    /// Appends an operation. Returns the name of its result.
     fn op(&mut self, dtype: &str, shape: &[usize], call: &str) -> String {
         let name = self.name();
         writeln!(self.body, "        tensor<{dtype}, {shape:?}> {name} = {call};")
@@ -73,7 +73,7 @@ impl Program {
         self.op(self.float, shape, call)
     }
 
-    /// A scale and a zero point, as arguments.
+    /// Arguments for a scale and a zero point.
     fn affine(&mut self, scale: f32, signed: bool) -> String {
         let float = self.float;
         let zero = match signed {
@@ -98,7 +98,7 @@ impl Program {
         self.floats(shape, &format!("dequantize(input = {codes}, {affine})"))
     }
 
-    /// A constant of bytes that are dequantized, with a scale for each index of an axis or one.
+    /// A dequantized constant, with one scale or one per index of an axis.
     fn weights(&mut self, shape: &[usize], axis: usize) -> String {
         let float = self.float;
         let signed = self.draw.chance();
@@ -154,7 +154,7 @@ impl Program {
         self.floats(shape, &call)
     }
 
-    /// A convolution of `[batch, channels, ...]`; its result and shape.
+    /// A convolution of `[batch, channels, ...]`. Returns the name and shape of the result.
     fn convolution(&mut self, x: &str, shape: &[usize]) -> (String, Vec<usize>) {
         let spatial = shape.len() - 2;
         let channels = shape[1];
@@ -199,7 +199,7 @@ impl Program {
         (self.floats(&result, &call), result)
     }
 
-    /// The whole text.
+    /// The complete program text.
     fn finish(self, input: &[usize], output: &str) -> String {
         let Program { body, float, .. } = self;
         format!(
@@ -208,8 +208,8 @@ impl Program {
     }
 }
 
-/// Runs a program on every instruction set that there is, with one thread and with three, and compares. The labels of
-/// what ran on codes.
+/// Runs a program on every available instruction set, with one and with three threads, and compares
+/// the results. Returns the labels of the integer kernels.
 fn check(text: &str, input: &[usize], step: f32, tolerance: f32) -> Vec<String> {
     let program =
         text::parse(text, &text::NoWeights).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -287,7 +287,7 @@ fn convolutions_whose_results_are_added_or_stay_floats() {
         let x = program.steps("x", &shape, 0.03125);
         let weight = program.weights(&[channels, channels, 1, 1], 0);
         let y = program.floats(&shape, &format!("conv(x = {x}, weight = {weight})"));
-        // A result that is not quantized is exact but for rounding.
+        // Without quantization the result is exact up to rounding.
         if program.draw.below(3) == 0 {
             let y = program.floats(&shape, &format!("tanh(x = {y})"));
             check(&program.finish(&shape, &y), &shape, 1e-3, 1.0);
@@ -302,12 +302,13 @@ fn convolutions_whose_results_are_added_or_stay_floats() {
         let sum = program.floats(&shape, &format!("add(x = {}, y = {})", terms.0, terms.1));
         let sum = program.activation(&sum, &shape);
         let both = program.steps(&sum, &shape, 0.25);
-        // Somebody else may read one of them, too; the product then has steps of up to 32 of theirs.
+        // If another operation reads one of them, the product has steps of up to 32 times the step
+        // of its operand.
         let (result, step) = match program.draw.below(3) {
             0 => (program.floats(&shape, &format!("mul(x = {both}, y = {y})")), 64.0 * 0.25),
             _ => (both, 0.25),
         };
-        // The convolution's own codes may be a step off, which is half a step of the sum.
+        // The convolution's own codes may be off by one step, which is half a step of the sum.
         check(&program.finish(&shape, &result), &shape, step, 2.0);
     }
 }
@@ -354,7 +355,7 @@ fn products_and_concatenations_of_codes() {
         let mut program = Program::new(seed + 4000);
         let shape = vec![2, program.draw.one(&[1, 4, 19]), 6, 5];
         let x = program.steps("x", &shape, 0.03125);
-        // What a convolution gives has its channels last.
+        // A convolution's result is channels-last.
         let (windows, channels) = match program.draw.chance() {
             true => program.convolution(&x, &shape),
             false => (program.floats(&shape, &format!("tanh(x = {x})")), shape.clone()),

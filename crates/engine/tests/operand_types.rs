@@ -1,8 +1,9 @@
-//! Every element type that the op table allows, for every operand of every operation, computed or constant: nothing
-//! panics, and the result is the same whichever operands are constant, and the same number as in `fp32` where that is
-//! whole.
+//! Runs every operation with every element type that the operation table allows, for computed and
+//! constant operands. Nothing may panic. The result must not depend on which operands are constant,
+//! and must equal the fp32 result if that is an integer.
 //!
-//! The programs are those of `cases/*.jsonl` that hold one operation, their operands converted.
+//! The programs are the cases in `cases/*.jsonl` with a single operation, with their operands
+//! converted.
 
 #[expect(dead_code, reason = "other tests read what the cases expect")]
 #[path = "cases/case.rs"]
@@ -19,17 +20,18 @@ use coremill_mil::ops::{Accepts, OpKind, OpRow};
 use coremill_mil::verify::verify;
 use coremill_tensor::DType;
 
-/// Programs that are converted of each definition, and conversions of each.
+/// Number of programs per definition, and of conversions per program.
 const CASES_EACH: usize = 3;
 const MAX_CONVERSIONS: usize = 60;
 
-/// In parts of the largest element: `fp16` rounds operands and results.
+/// Relative to the largest element: fp16 rounds operands and results.
 const TOLERANCE: f32 = 4e-3;
 
-/// What values of a list are tried as; inference refuses some.
+/// Types to try for the values of a list. Inference rejects some.
 const VALUES: &[DType] = &[DType::Fp32, DType::Fp16, DType::Int32, DType::Int8, DType::Bool];
 
-/// Results depend on the type by definition: bits are kept, ranges are those of the type, or integers divide to integers.
+/// Operations whose result depends on the type by definition: they keep bits, use the type's range,
+/// or truncate integers.
 const BY_TYPE: &[OpKind] = &[
     OpKind::Cast,
     OpKind::ConstexprAffineDequantize,
@@ -41,7 +43,7 @@ const BY_TYPE: &[OpKind] = &[
     OpKind::RealDiv,
 ];
 
-/// The operation of a program that holds no other, its row, and the values of the program's inputs.
+/// The only operation of a program, its table row, and the values of the program's inputs.
 struct Single {
     program: Program,
     op: OpId,
@@ -77,7 +79,7 @@ impl Single {
     }
 }
 
-/// The array with small whole numbers that every type holds; indices and sizes stay.
+/// The array with small integers that every type represents. Indices and sizes stay.
 fn small(array: &Array) -> Option<Array> {
     match array.elements() {
         Elements::Floats(floats) => {
@@ -111,7 +113,8 @@ fn converted(array: &Array, dtype: DType) -> Option<Array> {
     Some(Array::ints(dtype, array.shape(), ints))
 }
 
-/// Assignments of a type to each type variable, and to each parameter that has none and several types.
+/// All assignments of types to type variables, and to parameters that allow several types without a
+/// variable.
 fn assignments(row: &OpRow) -> Vec<BTreeMap<&'static str, DType>> {
     let mut all = vec![BTreeMap::new()];
     for parameter in row.parameters {
@@ -138,7 +141,8 @@ fn assignments(row: &OpRow) -> Vec<BTreeMap<&'static str, DType>> {
     all
 }
 
-/// The program with its operands as these types, those of `constants` stated; none if a value cannot be converted.
+/// The program with operands of these types, and the `constants` inlined. `None` if a value cannot
+/// be converted.
 fn retyped(
     single: &Single,
     types: &BTreeMap<&'static str, DType>,
@@ -190,7 +194,7 @@ fn retyped(
                 bound.push(known.clone());
                 continue;
             }
-            // Functions take few types; others are cast to.
+            // Functions allow few input types; the others are cast.
             let plain = match dtype {
                 DType::Fp16 | DType::Fp32 | DType::Int32 => dtype,
                 _ => DType::Int32,
@@ -213,7 +217,7 @@ fn retyped(
         op.set_input(input.name.clone(), bound);
     }
     if given.is_empty() {
-        // A function has an input, and uses it.
+        // A function must have an input and use it.
         let input = fresh.add_input(body, "unused", Type::tensor(DType::Fp32, &[1]));
         let identity = Op::new(OpKind::Identity).with("x", Binding::Value(input));
         let outputs = [("used".to_owned(), Type::tensor(DType::Fp32, &[1]))];
@@ -254,7 +258,7 @@ fn retyped(
     Some((program, given))
 }
 
-/// The same numbers as a type that functions take.
+/// Converts to a type that function inputs allow.
 fn converted_back(array: &Array, dtype: DType) -> Option<Array> {
     match array.elements() {
         Elements::Ints(ints) if dtype == DType::Int32 => {
@@ -264,7 +268,7 @@ fn converted_back(array: &Array, dtype: DType) -> Option<Array> {
     }
 }
 
-/// What a run gives; none if the verifier refuses the program, which is not the engine's then.
+/// Runs a program. `None` if the verifier rejects it.
 fn run(
     program: Program,
     given: &[(String, Array)],
@@ -296,7 +300,8 @@ fn run(
     })
 }
 
-/// How arrays differ; whole results only, if types may round others.
+/// Describes the difference of arrays. With `whole_only`, only integer results are compared, since
+/// types may round others.
 fn difference(found: &[Array], wanted: &[Array], whole_only: bool) -> Option<String> {
     for (found, wanted) in found.iter().zip(wanted) {
         if found.shape() != wanted.shape() {
@@ -345,7 +350,7 @@ fn every_operand_type_gives_its_result_or_an_error() {
         let step = all.len().div_ceil(MAX_CONVERSIONS).max(1);
         let inputs: Vec<ValueId> = single.function().inputs().to_vec();
         let mut plain: Option<Vec<Array>> = None;
-        // The one in fp32 is what others are compared with.
+        // The fp32 result is the reference for the other types.
         let is_plain =
             |types: &BTreeMap<&str, DType>| types.values().all(|&dtype| dtype == DType::Fp32);
         let first = all.iter().filter(|types| is_plain(types));
@@ -373,7 +378,7 @@ fn every_operand_type_gives_its_result_or_an_error() {
                             *refusals.entry(format!("{}: {error}", kind.name())).or_default() += 1
                         }
                         Ok(arrays) => {
-                            // Truth is not the same number.
+                            // Bools change the numbers.
                             let keeps = !BY_TYPE.contains(&kind)
                                 && !kind.is_random()
                                 && types.values().all(|&dtype| dtype != DType::Bool);

@@ -1,6 +1,6 @@
-//! Passes change no result. The cases of `coremill-mil` give before and after what they must; random programs do so
-//! through each pass and through all of them. The fuzz target `passes` runs more of these, and so does
-//! `COREMILL_SECONDS`: as many as that time allows.
+//! Tests that passes do not change results: the cases of `coremill-mil` before and after the pass,
+//! and random programs through each pass and all of them. The fuzz target `passes` runs more, and
+//! `COREMILL_SECONDS` sets a time for this test.
 
 #[path = "../../../fuzz/src/compare.rs"]
 mod compare;
@@ -30,7 +30,7 @@ use coremill_mil::{text, verify};
 use draw::Draw;
 use passes::Outcome;
 
-/// How many programs are made.
+/// Number of programs.
 const PROGRAMS: u64 = 2000;
 
 #[test]
@@ -51,15 +51,15 @@ fn random_programs_keep_their_results() {
         outcomes.len()
     );
     println!("{said}");
-    // Programs that no pass changes would show nothing, and neither would one size.
+    // The test is only meaningful if passes change programs at several sizes.
     assert!(changed > 100 && compared > 100 && at_sizes > 400, "{said}");
 }
 
-/// Weights that a pass computes are not in the text of what it gives.
+/// The text after the pass does not contain the weights that it computed.
 const WITHOUT_WEIGHTS: &str = "weights_take_it.mil";
 
-/// How far results may lie apart, in parts of the largest, and how large what is told apart may be: passes to fp16
-/// round constants, and clamp what fp16 does not hold.
+/// Tolerance relative to the largest element, and the bound that clamps elements before the
+/// comparison. Conversion to fp16 rounds constants and saturates.
 fn tolerance(pass: &str) -> (f32, f32) {
     match pass {
         "to_fp16" | "rescale" => (1e-2, 65504.0),
@@ -105,7 +105,7 @@ fn cases_give_before_and_after_the_same() {
     assert!(count > 30, "{count} cases were run");
 }
 
-/// What the program gives for inputs that follow from their ports: three runs on the same states.
+/// Outputs of three runs on the same states, for inputs derived from the function's signature.
 fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
     let mut program = text::parse(source, &text::NoWeights).map_err(|error| error.to_string())?;
     program.functions.iter_mut().for_each(state_shapes);
@@ -132,7 +132,7 @@ fn given(source: &str) -> Result<Vec<(String, Array)>, String> {
     Ok(found)
 }
 
-/// Gives open dimensions of the inputs a default of 3.
+/// Sets the default size of unknown input dimensions to 3.
 fn state_shapes(function: &mut Function) {
     let mut shapes = FlexibleShapes::default();
     for input in function.inputs() {

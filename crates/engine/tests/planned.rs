@@ -1,6 +1,6 @@
-//! Plans give what the operations give one by one: every package at hand is run both ways.
+//! Runs packages with their plans and operation by operation, and compares the results.
 //!
-//! The golden packages always are; those in the directory that `COREMILL_PACKAGES` names, too.
+//! These are the golden packages, and the packages in the directory `COREMILL_PACKAGES`.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ fn packages() -> Vec<PathBuf> {
     found
 }
 
-/// Numbers that differ and are the same each time.
+/// A deterministic random number generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -38,7 +38,7 @@ impl Numbers {
     }
 }
 
-/// An input that the port takes; open dimensions get the extents that the description gives by default.
+/// A valid input. Unknown dimensions get the description's default size.
 fn input(port: &FeatureSpec, numbers: &mut Numbers) -> Array {
     let ty = port.ty.as_tensor().expect("inputs are tensors");
     let described = port.description.as_ref().and_then(|feature| feature.ty.array());
@@ -82,7 +82,7 @@ fn run_both_ways(path: &Path, numerics: Numerics, threads: usize) -> Result<Stri
         if function.all_ops().any(|(_, op)| draws(op)) {
             return Ok("draws numbers".to_owned());
         }
-        // Twice, so that states have something in them and memory is used again.
+        // Run twice, so that states are set and memory is reused.
         for _ in 0..2 {
             let inputs: Vec<(String, Array)> = planned
                 .inputs()
@@ -97,7 +97,7 @@ fn run_both_ways(path: &Path, numerics: Numerics, threads: usize) -> Result<Stri
             let other = observed.run_with(&inputs, &mut hooks);
             match (one, other) {
                 (Ok(one), Ok(other)) => worst = worst.max(difference(&one, &other)?),
-                // Random inputs may be refused, the same way.
+                // Both may reject random inputs, with the same error.
                 (Err(one), Err(other)) if one.to_string() == other.to_string() => {
                     return Ok(format!("both refuse: {one}"));
                 }

@@ -1,6 +1,6 @@
-//! Programs that nobody in their right mind would run: they run or end in an error, and as planned they give
-//! what they give operation by operation. The fuzz target `execute` runs more of them, and so does
-//! `COREMILL_SECONDS`: as many as that time allows.
+//! Random programs, most of them absurd. Each must run or return an error, and its plan must
+//! compute the same results as the single operations. The fuzz target `execute` runs more, and
+//! `COREMILL_SECONDS` sets a time for this test.
 
 #[path = "../../../fuzz/src/compare.rs"]
 mod compare;
@@ -19,7 +19,7 @@ mod sweep;
 
 use execute::Outcome;
 
-/// How many programs are made.
+/// Number of programs.
 const PROGRAMS: u64 = 1500;
 
 #[test]
@@ -35,6 +35,6 @@ fn no_program_panics_and_plans_change_no_result() {
     let count = |wanted| outcomes.iter().filter(|&&outcome| outcome == wanted).count();
     let (ran, compared) = (count(Outcome::Ran), count(Outcome::Compared));
     println!("{ran} ran, {compared} more were compared");
-    // Programs that are refused at once would show nothing.
+    // The test is only meaningful if enough programs run.
     assert!(ran > 300 && compared > 100, "{ran} ran, {compared} more were compared");
 }

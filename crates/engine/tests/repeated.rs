@@ -1,16 +1,16 @@
-//! Keys, values and matrices that a program repeats are read where they lie, and give what copies of them give.
+//! Tests that repeated keys, values and matrices are read without a copy, with the same results.
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Span, Value};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
-/// A program, and whether no step of its plan repeats anything.
+/// A program, and whether its plan avoids all copies of repeated tensors.
 struct Case {
     program: String,
     seen_through: bool,
 }
 
-/// Attention of 4 heads over 2 of keys that grow by one: written out or as one operation.
+/// Attention of 4 query heads and 2 key heads with a growing cache, decomposed or as one operation.
 fn attention(queries: usize, mask: &str, fused: bool, read_elsewhere: bool) -> Case {
     let keys = 6;
     let inputs = format!(
@@ -72,7 +72,7 @@ fn cases() -> Vec<Case> {
         }
     }
     let whole = |program: &str| Case { program: program.to_owned(), seen_through: true };
-    // One head for all queries; keys that are transposed first; a product by itself.
+    // One key head for all query heads, transposed keys, and a plain product.
     cases.push(whole(
         "program(1.3)\n{\n func main<ios18>(tensor<fp32, [1, 4, 1, 8]> q, tensor<fp32, [1, 1, 6, 8]> k) {\n\
          tensor<fp32, [1, 4, 6, 8]> kk = tile(x = k, reps = tensor<int32, [4]>([1, 4, 1, 1]));\n\
@@ -94,7 +94,7 @@ fn cases() -> Vec<Case> {
          tensor<fp32, [1, 4, 3, 6]> z = matmul(x = q, y = kk, transpose_x = bool(false), transpose_y = bool(false));\n\
          } -> (y, z);\n}\n",
     ));
-    // As coremltools repeats: copies beside each other, which then change places with what they are copies of.
+    // Repetition as in coremltools: concatenated copies whose axes are then transposed.
     for by_turns in [true, false] {
         let turned = if by_turns { "[1, 0, 2, 3, 4]" } else { "[0, 1, 2, 3, 4]" };
         let apart = if by_turns { "[2, 2, 1, 6, 8]" } else { "[4, 1, 1, 6, 8]" };
@@ -109,10 +109,10 @@ fn cases() -> Vec<Case> {
              tensor<fp32, [1, 4, 1, 8]> y = scaled_dot_product_attention(query = q, key = kk, value = kk);\n\
              }} -> (y);\n}}\n"
         );
-        // Heads that do not follow each other are copied.
+        // Heads that are not consecutive are copied.
         cases.push(Case { program, seen_through: by_turns });
     }
-    // A batch of as many matrices in other axes.
+    // A batch of equal size with other axes.
     cases.push(Case {
         seen_through: false,
         ..whole(
@@ -123,7 +123,7 @@ fn cases() -> Vec<Case> {
              } -> (y);\n}\n",
         )
     });
-    // Axes of several elements are copied.
+    // Repetitions within an axis are copied.
     let copied = "program(1.3)\n{\n func main<ios18>(tensor<fp32, [2, 3, 1]> x) {\n\
          tensor<fp32, [4, 3, 5]> y = tile(x = x, reps = tensor<int32, [3]>([2, 1, 5]));\n\
          tensor<fp32, [2, 9, 4]> z = tile(x = x, reps = tensor<int32, [3]>([1, 3, 4]));\n\
@@ -177,7 +177,8 @@ fn what_is_repeated_gives_what_copies_give() {
                 );
             }
             let labels: Vec<&str> = spans.iter().map(|span| span.label.as_str()).collect();
-            // In faithful mode what is written out stays so, but its products see through all the same.
+            // In rounded mode decomposed attention is not fused, but its products still read
+            // without a copy.
             assert_eq!(!labels.contains(&"tile"), seen_through, "{labels:?}\n{program}");
         }
     }

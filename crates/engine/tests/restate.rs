@@ -1,5 +1,5 @@
-//! Constants take the place of others: plans stay where nothing was decided by them, and results are those of a program
-//! that states them from the start.
+//! Tests replacing constants: plans stay if they do not depend on the constants, and the results
+//! equal a program with the new constants.
 
 use coremill_engine::{Array, Engine, LoadOptions, Numerics};
 use coremill_mil::ir::{Constant, ValueId};
@@ -7,7 +7,8 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::{text, verify};
 use coremill_tensor::{Buffer, DType};
 
-/// Layers of each kind of kernel, and constants that decide: the size of a norm, a number in a chain.
+/// Layers for each kind of kernel, and constants that decide a plan: the epsilon of a norm, a
+/// number in an elementwise chain.
 const PROGRAM: &str = "
     program(1.3) {
         func main<ios17>(tensor<fp32, [3, 70]> x) {
@@ -27,7 +28,7 @@ fn numbers(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + salt * 101 + 11) % 97) as f32 / 97.0 - 0.4).collect()
 }
 
-/// The program with weights that go by numbers.
+/// The program, with weights derived from `salts`.
 fn program(salts: [usize; 4]) -> Model {
     let list = |count: usize, salt: usize| {
         let shown: Vec<_> = numbers(count, salt).iter().map(|x| format!("{x:?}")).collect();
@@ -82,7 +83,7 @@ fn constants_are_restated_and_plans_stay() {
             (0, "w", &[70, 70], true),
             (1, "b", &[70], true),
             (2, "g", &[70], true),
-            // One number stands in the kernel's program.
+            // A scalar is part of the kernel's program.
             (3, "s", &[], false),
         ];
         for (at, name, shape, stays) in changes {

@@ -1,4 +1,4 @@
-//! Planning and running take time in proportion to the number of operations.
+//! Tests that planning and running take linear time in the number of operations.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use coremill_engine::{Array, Engine, LoadOptions};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
-/// What four times as many operations may take, in times of what some take; 16 would be quadratic.
+/// Maximum ratio of times for four times as many operations; 16 would be quadratic.
 const MOST: f64 = 9.0;
 
-/// One operation after another.
+/// A chain of operations.
 fn chain(count: usize) -> String {
     let mut body = String::new();
     let mut last = "x".to_owned();
@@ -24,7 +24,7 @@ fn chain(count: usize) -> String {
     )
 }
 
-/// Operations on the same operand, all of whose results live until they are joined.
+/// Operations on the same operand, with all results alive until they are concatenated.
 fn side_by_side(count: usize) -> String {
     let mut body = String::new();
     for at in 0..count {
@@ -41,7 +41,7 @@ fn side_by_side(count: usize) -> String {
     format!("program(1.3)\n{{\n func main<ios17>(tensor<fp32, [8]> x) {{\n{body} }} -> (y);\n}}")
 }
 
-/// Processor time of this thread, which other processes on the machine do not lengthen.
+/// CPU time of this thread, which other processes do not affect.
 #[cfg(unix)]
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -55,7 +55,8 @@ fn processor_time() -> Duration {
     START.elapsed()
 }
 
-/// Processor time to plan and run a program: the shortest of five, each on an engine of its own, as an engine keeps its plans.
+/// CPU time to plan and run a program: the minimum of five runs, each with a new engine, since
+/// engines cache plans.
 fn time(program: &str) -> Duration {
     let program = text::parse(program, &text::NoWeights).expect("it is MIL");
     let model = model::describe(program).expect("it is complete");

@@ -1,4 +1,4 @@
-//! What callers see: inputs checked, states kept, blocks run, limits held.
+//! Tests the public interface: validation of inputs, states, blocks and limits.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn an_observer_sees_every_value_and_a_profile_every_step() {
     assert!(spans.iter().any(|span| span.nested && span.elapsed > Duration::ZERO));
 }
 
-/// Attention over any length, whose result is given a shape that only four rows have.
+/// Attention over any length, whose result is reshaped to a shape that requires four rows.
 const FOUR_ROWS: &str = "
     program(1.3) {
         func main<ios17>(tensor<fp32, [1, 2, ?, 8]> x) [FlexibleShapeInformation =

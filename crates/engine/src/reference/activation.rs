@@ -1,4 +1,4 @@
-//! Reference kernels: activations. NaN stays NaN in each.
+//! Reference kernels of activations. All of them propagate NaN.
 
 use super::broadcast::map_floats;
 use super::elementwise::{error_function, larger, smaller};
@@ -124,11 +124,11 @@ fn logistic(x: f32) -> f32 {
 }
 
 fn log_one_plus_exp(x: f32) -> f32 {
-    // `exp` of a large element overflows, but adds nothing to it.
+    // `exp(x)` overflows for large `x`; this form adds nothing to them.
     (-x.abs()).exp().ln_1p() + larger(x, 0.0)
 }
 
-/// A function of each element of `x` and its channel, the index along the second axis.
+/// Applies a function of each element and its channel, the index along the second axis.
 fn by_channel(call: &Call, parameters: usize, f: impl Fn(f32, usize) -> f32) -> Results {
     let x = call.tensor("x")?;
     let inner = inner_of_channels(&x, parameters)?;
@@ -140,7 +140,7 @@ fn by_channel(call: &Call, parameters: usize, f: impl Fn(f32, usize) -> f32) -> 
     call.give_floats(x.shape, mapped.collect())
 }
 
-/// How many elements one channel of one sample has, unless there are not that many channels.
+/// Number of elements per channel and sample. Fails if `x` has another number of channels.
 pub(super) fn inner_of_channels(x: &View, channels: usize) -> Result<usize> {
     match x.shape.get(1) {
         Some(&extent) if extent == channels => Ok(x.shape[2..].iter().product()),

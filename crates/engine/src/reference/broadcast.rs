@@ -1,17 +1,17 @@
-//! Functions of elements, over one tensor and over several that broadcast together.
+//! Elementwise functions of one tensor, or of several tensors that are broadcast together.
 
 use crate::array::ElementsView;
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 use crate::geometry::{broadcast, broadcast_strides, each_offsets};
 
-/// A tensor of floats, element by element.
+/// Applies a function to each element of a float tensor.
 pub(super) fn map_floats(call: &Call, f: impl Fn(f32) -> f32) -> Results {
     let x = call.tensor("x")?;
     call.give_floats(x.shape, x.floats()?.iter().map(|&x| f(x)).collect())
 }
 
-/// The shape to which shapes broadcast, unless it is too large.
+/// The broadcast shape. Fails if it exceeds the limit.
 pub(super) fn joined(call: &Call, shapes: &[&[usize]]) -> Result<Vec<usize>> {
     let mut joined = Vec::new();
     for shape in shapes {
@@ -21,7 +21,7 @@ pub(super) fn joined(call: &Call, shapes: &[&[usize]]) -> Result<Vec<usize>> {
     Ok(joined)
 }
 
-/// `f` of each pair of elements of two tensors that broadcast to `shape`.
+/// Applies `f` to each pair of elements of two tensors, broadcast to `shape`.
 pub(super) fn zip<T: Copy, U: Copy, R>(
     shape: &[usize],
     (x, x_shape): (&[T], &[usize]),
@@ -39,7 +39,7 @@ pub(super) fn zip<T: Copy, U: Copy, R>(
     }
     let (x_strides, y_strides) =
         (broadcast_strides(x_shape, shape), broadcast_strides(y_shape, shape));
-    // Tensors without axes have the shape of the result, and came first.
+    // If the result is a scalar, both operands have its shape and were handled above.
     let Some((&width, outer)) = shape.split_last() else { return Vec::new() };
     if width == 0 {
         return Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn zip<T: Copy, U: Copy, R>(
     out
 }
 
-/// The elements of `x`, read as those of a tensor of a shape to which it broadcasts.
+/// Broadcasts the elements of `x` to `shape`.
 pub(super) fn expanded<T: Copy>(shape: &[usize], x: &[T], x_shape: &[usize]) -> Vec<T> {
     if x_shape == shape {
         return x.to_vec();
@@ -66,7 +66,7 @@ pub(super) fn expanded<T: Copy>(shape: &[usize], x: &[T], x_shape: &[usize]) -> 
     out
 }
 
-/// Arithmetic on `x` and `y`, which are of one type.
+/// An arithmetic operation on `x` and `y`, which have the same type.
 pub(super) fn arithmetic(
     call: &Call,
     of_floats: impl Fn(f32, f32) -> f32,
@@ -87,7 +87,7 @@ pub(super) fn arithmetic(
     }
 }
 
-/// A bool for each pair of elements of `x` and `y`, which are of one type.
+/// A comparison of `x` and `y`, which have the same type.
 pub(super) fn comparison(
     call: &Call,
     of_floats: impl Fn(&f32, &f32) -> bool,

@@ -1,4 +1,5 @@
-//! Compressed constants, and `quantize` and `dequantize`, which follow the same layout.
+//! Reference kernels of compressed constants, and of `quantize` and `dequantize`, which use the
+//! same layout.
 
 use coremill_mil::ir::Opset;
 use coremill_tensor::DType;
@@ -20,7 +21,8 @@ pub(super) fn dequantize(call: &Call) -> Results {
     affine(call, input, axis)
 }
 
-/// `scale · (data - zero point)`, both either one number or one for each index along an axis.
+/// Computes `scale · (data - zero point)`. Scale and zero point are scalars, or vectors along an
+/// axis.
 fn affine(call: &Call, data: View, axis: Option<usize>) -> Results {
     let scale = PerAxis::of(call, "scale", data.shape, axis)?;
     let zero_point = PerAxis::optional(call, "zero_point", data.shape, axis)?;
@@ -39,7 +41,7 @@ pub(super) fn quantize(call: &Call) -> Results {
     };
     let quantized = |(place, x): (usize, &f32)| {
         let steps = (x / scale.at(place)).round_ties_even() + zero_point.at(place);
-        // NaN becomes 0, whose bits every integer type shares.
+        // NaN becomes 0 in every integer type.
         steps.clamp(low as f32, high as f32) as i32
     };
     let ints: Vec<i32> = input.floats()?.iter().enumerate().map(quantized).collect();
@@ -50,10 +52,10 @@ fn optional_axis(call: &Call, rank: usize) -> Result<Option<usize>> {
     if call.has("axis") { call.axis("axis", rank).map(Some) } else { Ok(None) }
 }
 
-/// One number for all elements of a tensor, or one for each index along an axis.
+/// A scalar for all elements of a tensor, or a vector along an axis.
 struct PerAxis {
     numbers: Vec<f32>,
-    /// How many neighbours have the same index along the axis.
+    /// Number of consecutive elements with the same index along the axis.
     inner: usize,
 }
 
@@ -112,7 +114,7 @@ pub(super) fn constexpr_sparse_blockwise_shift_scale(call: &Call) -> Results {
     Ok(vec![mask.to_array(), Array::floats(second_dtype(call), [count], output)])
 }
 
-/// Calls `visit` with the shift and the scale of each element of a tensor, block by block the same.
+/// Calls `visit` with the shift and the scale of each element. All elements of a block share them.
 fn shift_scale(call: &Call, shape: &[usize], mut visit: impl FnMut(f32, f32)) -> Result<()> {
     let scale = call.tensor("scale")?;
     let scales = scale.floats()?;
@@ -132,8 +134,8 @@ fn shift_scale(call: &Call, shape: &[usize], mut visit: impl FnMut(f32, f32)) ->
     })
 }
 
-/// Calls `visit` with the block that each element of a tensor is in, in row-major order. A tensor of
-/// blocks has one element for each; along every axis blocks are equally long.
+/// Calls `visit` with the block index of each element, in row-major order. `blocks` is the number
+/// of blocks along each axis; the blocks of an axis have equal length.
 fn each_block(
     shape: &[usize],
     blocks: &[usize],
@@ -144,7 +146,7 @@ fn each_block(
     if shape.len() != blocks.len() || !shape.iter().zip(blocks).all(divides) {
         fail!("`{name}` has {blocks:?} blocks, which do not divide a tensor of shape {shape:?}");
     }
-    // Each axis as two: the blocks along it, and the elements of one.
+    // Split each axis into blocks and elements within a block.
     let split: Vec<usize> =
         shape.iter().zip(blocks).flat_map(|(&whole, &parts)| [parts, whole / parts]).collect();
     let moves: Vec<usize> = strides(blocks).into_iter().flat_map(|stride| [stride, 0]).collect();
@@ -243,7 +245,7 @@ pub(super) fn constexpr_sparse_to_dense(call: &Call) -> Results {
     }])
 }
 
-/// The element type of what an operation gives beside a mask.
+/// Element type of the operation's second output, which follows a mask.
 fn second_dtype(call: &Call) -> DType {
     call.dtypes.get(1).copied().unwrap_or(DType::Fp32)
 }
@@ -256,7 +258,7 @@ fn numbers(view: View) -> Result<Vec<f32>> {
     }
 }
 
-/// The elements where a mask is set, as many as it sets.
+/// The values of the elements set in a mask. Fails if their numbers differ.
 fn nonzero<'a>(call: &Call<'a>, name: &str, set: &[i32]) -> Result<View<'a>> {
     let data = call.tensor(name)?;
     let count = set.iter().filter(|&&bit| bit != 0).count();
@@ -266,20 +268,20 @@ fn nonzero<'a>(call: &Call<'a>, name: &str, set: &[i32]) -> Result<View<'a>> {
     Ok(data)
 }
 
-/// Elements one by one where a mask is set, and zero elsewhere.
+/// Expands values to the elements set in a mask; the others are `zero`.
 fn scattered<T: Copy>(set: &[i32], elements: &[T], zero: T) -> Vec<T> {
     let mut elements = elements.iter().copied();
     let mut next = |bit: &i32| if *bit != 0 { elements.next().unwrap_or(zero) } else { zero };
     set.iter().map(&mut next).collect()
 }
 
-/// The elements where a mask is set.
+/// The elements set in a mask.
 fn kept<T: Copy>(dense: Vec<T>, set: &[i32]) -> Vec<T> {
     let elements = dense.into_iter().zip(set);
     elements.filter(|(_, bit)| **bit != 0).map(|(element, _)| element).collect()
 }
 
-/// The shape that the older operations state.
+/// The `shape` parameter of the iOS 16 operations.
 fn stated_shape(call: &Call) -> Result<Vec<usize>> {
     let shape = call.ints("shape", 0)?.into_iter();
     shape
@@ -290,7 +292,7 @@ fn stated_shape(call: &Call) -> Result<Vec<usize>> {
         .collect()
 }
 
-/// Elements that the older operations keep packed in bytes.
+/// Unpacks elements of the iOS 16 operations, which are packed in bytes.
 fn unpacked(dtype: DType, bytes: &[i32], count: usize, name: &str) -> Result<Vec<i32>> {
     if dtype.storage_bytes(count as u64) != Some(bytes.len() as u64) {
         fail!(
@@ -305,15 +307,15 @@ fn unpacked(dtype: DType, bytes: &[i32], count: usize, name: &str) -> Result<Vec
     }
 }
 
-/// Lookup tables, one for each block of the indices.
+/// Lookup tables, one per block of indices.
 struct Table {
-    /// The blocks along each axis of the indices.
+    /// Number of blocks along each axis.
     blocks: Vec<usize>,
-    /// The entries of one table.
+    /// Number of entries per table.
     entries: usize,
-    /// The elements of one entry.
+    /// Number of elements per entry.
     vector: usize,
-    /// The axis that the elements of an entry lie along.
+    /// The axis along which the elements of an entry are placed.
     axis: usize,
 }
 
@@ -335,14 +337,14 @@ impl Table {
         Ok(Table { blocks: blocks.to_vec(), entries: entry[0], vector: entry[1], axis })
     }
 
-    /// The shape when every index is replaced by its entry.
+    /// The shape of the looked-up tensor.
     fn expanded_shape(&self, call: &Call, indices: &[usize]) -> Result<Vec<usize>> {
         let mut shape = indices.to_vec();
         shape[self.axis] = call.count(&[shape[self.axis], self.vector])?;
         Ok(shape)
     }
 
-    /// Every index replaced by its entry.
+    /// Replaces each index by its entry.
     fn look_up<T: Copy + Default>(
         &self,
         shape: &[usize],
@@ -368,12 +370,12 @@ impl Table {
         self.spread(shape, count, |place, element| values[entries[place] + element])
     }
 
-    /// Every element as often as an entry has elements, along the axis of the entries.
+    /// Repeats each element along the entries' axis, once per element of an entry.
     fn repeat(&self, shape: &[usize], elements: &[i32], count: usize) -> Result<Vec<i32>> {
         self.spread(shape, count, |place, _| elements[place])
     }
 
-    /// A tensor in which each place of the indices is as many elements, along the axis of the entries.
+    /// Builds a tensor with `vector` elements per index, along the entries' axis.
     fn spread<T>(
         &self,
         shape: &[usize],

@@ -1,11 +1,11 @@
-//! Reference kernels: a choice for each element, and what classifiers end with.
+//! Reference kernels of `select` and `classify`.
 
 use super::broadcast::{expanded, joined, zip};
 use crate::array::{Array, ElementsView};
 use crate::call::{Call, Results};
 use crate::error::fail;
 
-/// The class with the highest score, the first of several, and the scores of all of them.
+/// The class with the highest score, the first one of several, and all scores.
 pub(super) fn classify(call: &Call) -> Results {
     let scores = call.tensor("probabilities")?.floats()?;
     let classes = call.tensor("classes")?;

@@ -1,4 +1,4 @@
-//! Convolutions: products of the weight and of the input unfolded by windows.
+//! Reference kernels of convolutions, by im2col and a matrix product.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::array::View;
 use crate::call::{Call, Results};
 use crate::error::{Error, Result, fail};
 
-/// How many elements the unfolded part of an input has at most, unless one window has more.
+/// Maximum number of im2col elements at a time, unless a single window has more.
 const UNFOLDED: usize = 1 << 20;
 
-/// Stands for an element of a window that lies in the padding.
+/// Marks an element of a window that is in the padding.
 const PADDING: usize = usize::MAX;
 
 pub(super) fn conv(call: &Call) -> Results {
@@ -48,7 +48,7 @@ pub(super) fn conv(call: &Call) -> Results {
     let positions = call.count(&shape[2..])?;
     let depth = per_group * layer.elements;
     let rows = channels / layer.groups;
-    // A window of one element that visits every element in turn needs no unfolding.
+    // A 1×1 window with stride 1 and no padding needs no im2col.
     let pointwise = windows.iter().all(|window| {
         window.kernel == 1 && window.stride == 1 && window.before == 0 && window.after == 0
     });
@@ -175,7 +175,7 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
     call.give_floats(shape, output)
 }
 
-/// How much a transposed convolution cuts off the start of its output, along each spatial dimension.
+/// Number of elements that a transposed convolution crops at the start of each spatial dimension.
 pub(crate) fn cut_before(call: &Call) -> Result<Vec<i64>> {
     let (x, weight) = (call.tensor("x")?, call.tensor("weight")?);
     let layer = Layer::of(call, x, weight)?;
@@ -185,14 +185,14 @@ pub(crate) fn cut_before(call: &Call) -> Result<Vec<i64>> {
     Ok(spreads(call, x, &layer, channels)?.iter().map(|spread| spread.before).collect())
 }
 
-/// What both kinds of convolution share.
+/// Sizes common to both kinds of convolution.
 struct Layer {
     groups: usize,
     spatial: usize,
-    /// The elements of one channel of the input.
+    /// Number of elements per input channel.
     plane: usize,
     kernel: Vec<usize>,
-    /// The elements of the window.
+    /// Number of elements of the window.
     elements: usize,
 }
 
@@ -210,7 +210,7 @@ impl Layer {
             fail!("`groups` must be at least 1, got {groups}")
         };
         let plane = call.count(&x.shape[2..])?;
-        // The window, and what it covers of all channels: either may be large though the other is empty.
+        // Check both sizes, since one may be large while the other is 0.
         let elements = call.count(&weight.shape[2..])?;
         call.count(&weight.shape[1..])?;
         let kernel = weight.shape[2..].to_vec();
@@ -227,14 +227,14 @@ fn bias<'a>(call: &Call<'a>, channels: usize) -> Result<Option<&'a [f32]>> {
     }
 }
 
-/// Parts of so many positions, such that what `rows` elements of each come to stays within bounds.
+/// Splits positions into ranges whose im2col elements stay within the maximum.
 fn chunks(positions: usize, rows: usize) -> impl Iterator<Item = Range<usize>> {
     let width = (UNFOLDED / rows.max(1)).max(1);
     (0..positions).step_by(width).map(move |first| first..(first + width).min(positions))
 }
 
-/// Where in a channel of the input each element of a window lies, at each of some positions: all
-/// positions of the first element, then those of the next.
+/// Offsets within an input channel of the window's elements at each position: all positions of the
+/// first element, then of the second, and so on.
 fn sources(windows: &[Window], positions: Range<usize>) -> Vec<usize> {
     let steps: Vec<usize> = windows.iter().map(|window| window.output).collect();
     let inputs: Vec<usize> = windows.iter().map(|window| window.input).collect();
@@ -244,8 +244,7 @@ fn sources(windows: &[Window], positions: Range<usize>) -> Vec<usize> {
     })
 }
 
-/// Where in a channel of the output each element of a window lands, from each of some positions of the
-/// input.
+/// Offsets within an output channel to which the window's elements scatter each input position.
 fn targets(spreads: &[Spread], positions: Range<usize>) -> Vec<usize> {
     let steps: Vec<usize> = spreads.iter().map(|spread| spread.input).collect();
     let outputs: Vec<usize> = spreads.iter().map(|spread| spread.output).collect();
@@ -255,7 +254,8 @@ fn targets(spreads: &[Spread], positions: Range<usize>) -> Vec<usize> {
     })
 }
 
-/// The places in a plane where elements of a window and steps of it meet, by a rule for each axis.
+/// Offsets in a plane for each window element and position. `meet` computes the index along an
+/// axis.
 fn meetings(
     kernel: &[usize],
     steps: &[usize],
@@ -286,19 +286,19 @@ fn meetings(
     places
 }
 
-/// How the elements of an input spread along one spatial dimension.
+/// Transposed convolution along one spatial dimension.
 struct Spread {
     input: usize,
     kernel: usize,
     stride: i64,
     dilation: i64,
-    /// How much is cut off the start of the output.
+    /// Number of elements cropped at the start of the output.
     before: i64,
     output: usize,
 }
 
 impl Spread {
-    /// Where an element of the window lands; none if that is cut off.
+    /// The output index of a window element, `None` if it is cropped.
     fn target(&self, step: usize, element: usize) -> Option<usize> {
         let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
         (0..self.output as i64).contains(&at).then_some(at as usize)
@@ -347,7 +347,7 @@ fn spreads(call: &Call, x: View, layer: &Layer, channels: usize) -> Result<Vec<S
     spreads.collect()
 }
 
-/// The spatial extents that `output_shape` states.
+/// The spatial sizes of the `output_shape` parameter.
 fn stated_output(call: &Call, x: View, channels: usize) -> Result<Option<Vec<i64>>> {
     let Some(stated) = call.optional_ints("output_shape")? else { return Ok(None) };
     if stated.len() != x.rank() {

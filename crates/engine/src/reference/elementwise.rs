@@ -1,7 +1,7 @@
-//! Reference kernels: operations on each element, or on each pair of elements.
+//! Reference kernels of elementwise operations.
 //!
-//! They agree with what inference folds: integers wrap around, what does not fit an integer in a `cast`
-//! from floats becomes the nearest that does, and quotients of integers lose their fraction.
+//! The results agree with constant folding in type inference: integers wrap around, `cast` from
+//! floats saturates, and integer division truncates.
 
 use coremill_tensor::DType;
 
@@ -51,7 +51,7 @@ pub(super) fn exp(call: &Call) -> Results {
 }
 
 pub(super) fn exp2(call: &Call) -> Results {
-    // A fraction is cut off in an integer tensor.
+    // Results are truncated for integer tensors.
     map_numbers(call, f32::exp2, |x| (x as f64).exp2() as i64)
 }
 
@@ -109,7 +109,7 @@ pub(super) fn rsqrt(call: &Call) -> Results {
 
 pub(super) fn clip(call: &Call) -> Results {
     let (low, high) = (call.float("alpha")?, call.float("beta")?);
-    // `beta` wins if they cross.
+    // If the bounds cross, `beta` wins.
     map_floats(call, |x| smaller(larger(x, low), high))
 }
 
@@ -174,8 +174,8 @@ pub(super) fn real_div(call: &Call) -> Results {
     arithmetic(call, |x, y| x / y, |x, y| wrap_int(dtype, quotient(x.into(), y.into())))
 }
 
-/// As in Python: rounded down, also what an infinity divides; an infinite dividend leaves an undefined
-/// rest. Integers divided by zero give zero, as in numpy.
+/// Rounds down like Python, also for infinite divisors. An infinite dividend returns NaN. Integer
+/// division by zero returns 0, like numpy.
 pub(super) fn floor_div(call: &Call) -> Results {
     let dtype = call.dtype();
     let of_floats = |x: f32, y: f32| {
@@ -185,7 +185,7 @@ pub(super) fn floor_div(call: &Call) -> Results {
         if y.is_infinite() && x != 0.0 && (x < 0.0) != (y < 0.0) {
             return if x.is_nan() { x } else { -1.0 };
         }
-        // In `f64` no quotient is rounded up to a whole number.
+        // In `f64` no quotient is rounded up to an integer.
         (f64::from(x) / f64::from(y)).floor() as f32
     };
     let of_ints = |x: i64, y: i64| match y {
@@ -195,7 +195,7 @@ pub(super) fn floor_div(call: &Call) -> Results {
     arithmetic(call, of_floats, |x, y| wrap_int(dtype, of_ints(x.into(), y.into())))
 }
 
-/// As in Python, the sign is the divisor's. Integers modulo zero give zero, as in numpy.
+/// The result has the divisor's sign, like Python. Integers modulo zero return 0, like numpy.
 pub(super) fn modulo(call: &Call) -> Results {
     let of_floats = |x: f32, y: f32| {
         let rest = x % y;
@@ -266,7 +266,7 @@ fn logical(call: &Call, f: impl Fn(bool, bool) -> bool) -> Results {
     call.give_ints(shape, bools)
 }
 
-/// A tensor of numbers, element by element; integers are wrapped to their type.
+/// Applies a function to each element. Integer results wrap to their type.
 fn map_numbers(call: &Call, of_float: impl Fn(f32) -> f32, of_int: impl Fn(i64) -> i64) -> Results {
     let x = call.tensor("x")?;
     match x.elements {
@@ -280,17 +280,17 @@ fn map_numbers(call: &Call, of_float: impl Fn(f32) -> f32, of_int: impl Fn(i64) 
     }
 }
 
-/// Unlike `f32::max`, gives NaN if either is.
+/// The maximum. Unlike `f32::max`, returns NaN if either is NaN.
 pub(super) fn larger(x: f32, y: f32) -> f32 {
     if x.is_nan() || x > y { x } else { y }
 }
 
-/// Unlike `f32::min`, gives NaN if either is.
+/// The minimum. Unlike `f32::min`, returns NaN if either is NaN.
 pub(super) fn smaller(x: f32, y: f32) -> f32 {
     if x.is_nan() || x < y { x } else { y }
 }
 
-/// A power that wraps around; of a negative exponent, what is left when the fraction is cut off.
+/// Integer power that wraps around. Negative exponents truncate the fraction.
 fn int_pow(x: i64, y: i32) -> i64 {
     match (u32::try_from(y), x) {
         (Ok(y), _) => x.wrapping_pow(y),
@@ -300,7 +300,7 @@ fn int_pow(x: i64, y: i32) -> i64 {
     }
 }
 
-/// The error function, by its series near zero and a continued fraction for its complement elsewhere.
+/// The error function: its series near zero, else a continued fraction of the complement.
 pub(super) fn error_function(value: f64) -> f64 {
     if value.is_nan() {
         return value;

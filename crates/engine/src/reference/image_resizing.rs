@@ -1,4 +1,4 @@
-//! Reference kernels: resizing and cropping of images, and of tensors of any rank.
+//! Reference kernels that resize and crop images, and resize tensors of any rank.
 
 mod grid;
 mod sample;
@@ -40,9 +40,9 @@ pub(super) fn crop(call: &Call) -> Results {
     call.give_strided(x, &seen)
 }
 
-/// With `NEAREST_NEIGHBOR`, `DEFAULT` takes the element at the center of what an element of the result
-/// covers, as `resize_nearest_neighbor` does and `UNALIGN_CORNERS` amounts to; the other modes take the
-/// element nearest to the point that they would interpolate at.
+/// In `NEAREST_NEIGHBOR` mode, `DEFAULT` selects the element at the center of the area that a
+/// result element covers, like `resize_nearest_neighbor` and `UNALIGN_CORNERS`. The other sampling
+/// modes select the element nearest to the point of linear interpolation.
 pub(super) fn resize(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let target = call.ints("shape", 0)?;
@@ -53,7 +53,7 @@ pub(super) fn resize(call: &Call) -> Results {
     let mut shape = x.shape.to_vec();
     for (extent, &target) in shape.iter_mut().rev().zip(target.iter().rev()).take(resized) {
         match usize::try_from(target) {
-            // The dimension stays.
+            // 0 keeps the size.
             Ok(0) => {}
             Ok(target) => *extent = target,
             Err(_) => fail!(
@@ -101,8 +101,8 @@ fn upsampling_grid(call: &Call) -> Result<Grid> {
     })
 }
 
-/// What each place along an axis of the result is made of, for an operation that resizes each axis by
-/// itself, from one extent to another.
+/// Source elements and weights of each index of the result, along an axis that is resized from one
+/// size to another.
 pub(crate) fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
     let linear = |grid: Grid| grid.taps(from, to);
     let nearest = |places: Vec<usize>| {
@@ -124,7 +124,7 @@ pub(crate) fn taps(call: &Call, from: usize, to: usize) -> Result<Vec<Tap>> {
     })
 }
 
-/// Each element covers as many of the result as the extents say, which need not be the factor.
+/// Source indices. The step is the ratio of the sizes, which may differ from the scale factor.
 fn upsampled(from: usize, to: usize) -> Vec<usize> {
     (0..to).map(|at| (at as u128 * from as u128 / to as u128) as usize).collect()
 }
@@ -158,8 +158,8 @@ fn extent(call: &Call, name: &str) -> Result<usize> {
     }
 }
 
-/// The shape scaled by both factors, rounded down, computed in fp32 as Core ML does unless the factor
-/// is whole.
+/// The shape scaled by both factors and rounded down. Fractional factors are applied in fp32, as in
+/// Core ML.
 fn scaled(call: &Call, x: View) -> Result<Vec<usize>> {
     let rank = rank_of_images(x)?;
     let mut shape = x.shape.to_vec();
@@ -177,7 +177,7 @@ fn scaled(call: &Call, x: View) -> Result<Vec<usize>> {
     Ok(shape)
 }
 
-/// Interpolates along so many of the last axes.
+/// Interpolates linearly along the last `resized` axes.
 fn give_linear(call: &Call, x: View, shape: Vec<usize>, resized: usize, grid: Grid) -> Results {
     if !is_resizable(call, x, &shape)? {
         return Ok(vec![x.runs(shape, &[], 0)]);
@@ -193,7 +193,8 @@ fn give_linear(call: &Call, x: View, shape: Vec<usize>, resized: usize, grid: Gr
             call.give_floats(shape, floats)
         }
         _ => {
-            // Every 32-bit integer is exact; what lies between is cut off as a cast does.
+            // `f64` represents every 32-bit integer exactly. The results are truncated as in a
+            // cast.
             let blend = |low: f64, high: f64, share: f64| low * (1.0 - share) + high * share;
             let exact = x.ints()?.iter().copied().map(f64::from).collect();
             let blended = interpolated(call, exact, x.shape, &shape[kept..], grid, blend)?;
@@ -202,7 +203,7 @@ fn give_linear(call: &Call, x: View, shape: Vec<usize>, resized: usize, grid: Gr
     }
 }
 
-/// The elements with the last axes resized to these extents.
+/// Resizes the last axes to the sizes `to`.
 fn interpolated<T: Copy>(
     call: &Call,
     mut elements: Vec<T>,
@@ -239,7 +240,7 @@ fn interpolated<T: Copy>(
     Ok(elements)
 }
 
-/// Takes elements along so many of the last axes.
+/// Selects elements along the last `resized` axes.
 fn give_nearest(
     call: &Call,
     x: View,
@@ -258,7 +259,7 @@ fn give_nearest(
     Ok(vec![Array::from_elements(x.dtype, shape, elements)])
 }
 
-/// Of so many tensors of a shape, the elements at these places along each axis.
+/// For each of `lines` tensors, selects elements by their indices along each axis.
 fn nearest<T: Clone>(source: &[T], lines: usize, shape: &[usize], chosen: &[Vec<usize>]) -> Vec<T> {
     let Some((inner, outer)) = chosen.split_last() else { return source.to_vec() };
     let mut starts: Vec<usize> = (0..lines).map(|line| line * (source.len() / lines)).collect();
@@ -275,7 +276,7 @@ fn nearest<T: Clone>(source: &[T], lines: usize, shape: &[usize], chosen: &[Vec<
     elements
 }
 
-/// Whether there are elements to give. Axes without elements cannot be made longer.
+/// Returns true if the result has elements. Fails if `x` is empty and the result is not.
 fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
     let count = call.count(shape)?;
     if count > 0 && x.is_empty() {
@@ -284,7 +285,7 @@ fn is_resizable(call: &Call, x: View, shape: &[usize]) -> Result<bool> {
     Ok(count > 0)
 }
 
-/// Crops boxes out of images, each resized. What lies outside the image is padding.
+/// Crops boxes from images and resizes each. Outside the image the crop is padded.
 pub(super) fn crop_resize(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let &[images, channels, height, width] = x.shape else {
@@ -303,7 +304,7 @@ pub(super) fn crop_resize(call: &Call) -> Results {
     };
     let boxes = Boxes::of(call, images)?;
     let mut shape = vec![boxes.images.len(), channels, crops.target[0], crops.target[1]];
-    // Before iOS17 each crop is there for each image.
+    // Before iOS17 each box is cropped from every image.
     let repeated = call.row.parameter("roi").map(|_| images);
     if let Some(images) = repeated {
         shape.insert(1, images);
@@ -319,11 +320,11 @@ pub(super) fn crop_resize(call: &Call) -> Results {
     call.give_floats(shape, pixels)
 }
 
-/// What is cut out.
+/// The boxes to crop.
 struct Boxes {
     /// Top, left, bottom, right.
     sides: Vec<[f64; 4]>,
-    /// The image that each box is cut from; none for every image.
+    /// The image of each box, `None` for all images.
     images: Vec<Option<usize>>,
 }
 
@@ -388,7 +389,7 @@ impl Boxes {
     }
 }
 
-/// The sides of a box around a center.
+/// The sides of a box with a given center and size.
 fn centered([y, x]: [f64; 2], [height, width]: [f64; 2]) -> [f64; 4] {
     [y - height / 2.0, x - width / 2.0, y + height / 2.0, x + width / 2.0]
 }
@@ -405,7 +406,7 @@ struct Crops<'a> {
 }
 
 impl Crops<'_> {
-    /// What each pixel of a crop is made of along an axis; none for padding.
+    /// Source pixels of a crop along an axis, `None` for padding.
     fn line(&self, axis: usize, [start, end]: [f64; 2]) -> Vec<Option<Tap>> {
         let last = self.extents[axis] as f64 - 1.0;
         let length = (end - start).abs();

@@ -1,4 +1,4 @@
-//! Reference kernels: tensors laid beside each other, and taken apart.
+//! Reference kernels of concatenation and splitting.
 
 use crate::array::{Array, ElementsView, View};
 use crate::call::{Call, Results, normalize_axis};
@@ -8,7 +8,7 @@ pub(super) fn concat(call: &Call) -> Results {
     let values = call.all("values");
     let Some(first) = values.first() else { fail!("`values` is empty") };
     if values.iter().all(|value| value.rank() == 0) {
-        // Numbers make a vector.
+        // Scalars are joined to a vector.
         normalize_axis(call.int("axis")?, 1)?;
         return gather_rows(call, values, vec![values.len()], 1, |_| 1, 1);
     }
@@ -42,7 +42,7 @@ pub(super) fn stack(call: &Call) -> Results {
     }
     let mut shape = first.shape.to_vec();
     shape.insert(axis, values.len());
-    // Each tensor is what lies between the axes before and behind the new one.
+    // Each tensor contributes `inner` consecutive elements per outer index.
     let inner: usize = first.shape[axis..].iter().product();
     let outer: usize = first.shape[..axis].iter().product();
     gather_rows(call, values, shape, outer, |_| inner, 1)
@@ -85,7 +85,7 @@ pub(super) fn split(call: &Call) -> Results {
     Ok(parts.collect())
 }
 
-/// Tensors beside each other along an axis, in turns of so many indices.
+/// Concatenates tensors along an axis, or interleaves them by `turn` indices.
 fn join(call: &Call, values: &[View], axis: usize, shape: Vec<usize>, turn: usize) -> Results {
     let inner: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
@@ -94,7 +94,7 @@ fn join(call: &Call, values: &[View], axis: usize, shape: Vec<usize>, turn: usiz
     gather_rows(call, values, shape, outer, width, turns)
 }
 
-/// For each of `outer` rows, `turns` times: the next `width` elements of each tensor.
+/// For each of `outer` rows, `turns` times: copies the next `width` elements of each tensor.
 fn gather_rows(
     call: &Call,
     values: &[View],
@@ -129,7 +129,7 @@ fn rows<T: Copy>(parts: &[&[T]], widths: &[usize], count: usize, rows: usize) ->
     joined
 }
 
-/// The indices from `start` on along an axis, `size` of them.
+/// The slice of `size` indices from `start` on along an axis.
 fn part(x: &View, axis: usize, start: usize, size: usize) -> Array {
     let inner: usize = x.shape[axis + 1..].iter().product();
     let row = x.shape[axis] * inner;
@@ -144,6 +144,6 @@ fn part(x: &View, axis: usize, start: usize, size: usize) -> Array {
 }
 
 fn columns<T: Clone>(elements: &[T], row: usize, range: std::ops::Range<usize>) -> Vec<T> {
-    // Rows of no elements have no columns.
+    // The width may be 0, which `chunks` does not allow.
     elements.chunks(row.max(1)).flat_map(|row| row[range.clone()].iter().cloned()).collect()
 }

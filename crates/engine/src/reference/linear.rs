@@ -1,4 +1,4 @@
-//! Products of matrices, and attention, which is two of them.
+//! Reference kernels of matrix products and attention.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,7 @@ pub(super) fn matmul(call: &Call) -> Results {
     let mut starts = Vec::new();
     if count > 0 {
         let strides = [x_batch, y_batch].map(|of| broadcast_strides(of, &batch));
-        // The matrices are not empty here, unless they are multiplied over nothing.
+        // Empty matrices were handled above; only the inner dimension may be 0.
         each_offsets(&batch, [&strides[0], &strides[1]], |[x, y]| {
             starts.push((x * rows * depth, y * depth * columns));
         });
@@ -77,13 +77,12 @@ pub(super) fn linear(call: &Call) -> Results {
     products(call, shape, [x, weight], &starts, extents, [false, true], bias)
 }
 
-/// Rows and columns of a matrix as it is multiplied.
+/// Rows and columns of a matrix, after an optional transposition.
 fn oriented(matrix: &[usize], transposed: bool) -> (usize, usize) {
     if transposed { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) }
 }
 
-/// One product for each pair of places where matrices start, one after the other, with a bias for each
-/// column.
+/// Computes one product per pair of matrix offsets, with a bias per column.
 fn products(
     call: &Call,
     shape: Vec<usize>,
@@ -148,7 +147,7 @@ enum Numbers {
     Ints(Vec<i32>),
 }
 
-/// Gives numbers in the type of the output: that of one factor, where the factors differ.
+/// Converts results to the output type, which is the type of one of the factors.
 fn give(call: &Call, shape: Vec<usize>, numbers: Numbers) -> Results {
     match (call.dtype().is_float(), numbers) {
         (true, Numbers::Floats(floats)) => call.give_floats(shape, floats),
@@ -202,7 +201,7 @@ pub(super) fn einsum(call: &Call) -> Results {
         let mut product = Vec::new();
         for n in 0..shape[0] {
             for h in 0..shape[2] {
-                // An extent of 1 is read again for every index of the other factor.
+                // Broadcast axes of size 1.
                 let (x_n, x_h) = (n.min(xn - 1), h.min(xh - 1));
                 let (y_n, y_h) = (n.min(yn - 1), h.min(yh - 1));
                 let left = (x_n * c * xh + x_h) * w;
@@ -225,7 +224,7 @@ pub(super) fn einsum(call: &Call) -> Results {
     call.give_floats(&shape[4 - rank..], output)
 }
 
-/// The rank of the tensors that an equation is about; none if it is not one of the two.
+/// The rank of the tensors of an einsum equation. `None` if the equation is not supported.
 fn equation_rank(equation: &str) -> Option<usize> {
     let (inputs, output) = equation.split_once("->")?;
     let (first, second) = inputs.split_once(',')?;
@@ -316,7 +315,7 @@ fn split_matrix(shape: &[usize]) -> (&[usize], [usize; 2]) {
     (batch, [matrix[0], matrix[1]])
 }
 
-/// A row of nothing but minus infinity has no softmax: it becomes NaN, as by `softmax` itself.
+/// A row of -inf becomes NaN, as in `softmax`.
 fn softmax(row: &mut [f32]) {
     let most = row.iter().fold(f32::NEG_INFINITY, |most, &x| if x > most { x } else { most });
     let mut sum = 0.0f64;
@@ -327,11 +326,11 @@ fn softmax(row: &mut [f32]) {
     row.iter_mut().for_each(|x| *x = (f64::from(*x) / sum) as f32);
 }
 
-/// What is added to the scores: the elements of the mask, and where in them each batch starts.
+/// The mask of an attention: its elements, and the offset of each batch.
 struct Mask {
     terms: Vec<f32>,
     starts: Vec<usize>,
-    /// The extents of one batch of scores, and the strides of the mask along them.
+    /// Sizes of one batch of scores, and the mask's strides along them.
     matrix: [usize; 2],
     strides: [usize; 2],
 }

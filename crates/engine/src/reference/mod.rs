@@ -1,6 +1,7 @@
-//! The reference kernel of each operation: any shape, any element type, as MIL defines it.
+//! Reference kernels: the semantics of each operation, for any shape and element type, as MIL
+//! defines it.
 //!
-//! Plans use faster kernels where they have them; what those compute, these define.
+//! Plans use faster kernels where possible. These must compute the same results.
 
 mod activation;
 mod broadcast;
@@ -36,7 +37,7 @@ macro_rules! kernels {
         kernels { $($kind:ident $module:ident::$kernel:ident,)* }
         control { $($control:ident $_module:ident::$_rule:ident,)* }
     ) => {
-        /// The kernel of an operation; `None` for those that the executor performs itself.
+        /// The kernel of an operation, `None` for operations that the executor implements.
         pub(crate) fn kernel(kind: OpKind) -> Option<fn(&Call) -> Results> {
             match kind {
                 $(OpKind::$kind => Some($module::$kernel),)*
@@ -47,7 +48,7 @@ macro_rules! kernels {
 }
 coremill_mil::for_each_operation!(kernels);
 
-/// Whether the executor performs an operation itself.
+/// Returns true if the executor implements the operation.
 pub(crate) fn is_special(kind: OpKind) -> bool {
     kernel(kind).is_none()
 }

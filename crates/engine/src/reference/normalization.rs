@@ -1,4 +1,4 @@
-//! Reference kernels: normalizations. Means and variances are computed in `f64`.
+//! Reference kernels of normalizations. Means and variances are computed in `f64`.
 
 use super::activation::inner_of_channels;
 use super::reduction::{Groups, marked_axes};
@@ -72,7 +72,7 @@ pub(super) fn layer_norm(call: &Call) -> Results {
     let floats = x.floats()?;
     let marked = marked_axes(call, x.rank())?;
     let groups = Groups::new(call, x.shape, &marked, true)?;
-    // One parameter for each element of a group, in the order of `x`.
+    // One parameter per element of a group, in the order of `x`.
     let normalized: Vec<usize> = x
         .shape
         .iter()
@@ -107,9 +107,8 @@ pub(super) fn layer_norm(call: &Call) -> Results {
     call.give_floats(x.shape, out)
 }
 
-/// Each element over a power of the mean square of its neighbours in the `size` channels around it. As
-/// in torch, of an even number one more stands before it than behind, and what is outside counts as
-/// zero.
+/// Divides each element by a power of the mean square over `size` channels around it. For an even
+/// size the window has one more channel before than after, like torch. Channels outside count as 0.
 pub(super) fn local_response_norm(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let floats = x.floats()?;
@@ -134,7 +133,7 @@ pub(super) fn local_response_norm(call: &Call) -> Results {
     call.give_floats(x.shape, out)
 }
 
-/// The elements of a parameter, if it is bound.
+/// The elements of a parameter, `None` if unbound.
 fn scale<'a>(call: &Call<'a>, name: &str, count: usize) -> Result<Option<&'a [f32]>> {
     let Some(view): Option<View<'a>> = call.optional(name) else { return Ok(None) };
     let floats = view.floats()?;

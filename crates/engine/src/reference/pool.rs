@@ -1,4 +1,4 @@
-//! Pooling: one number for each window of each channel.
+//! Reference kernels of pooling.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub(super) fn avg_pool(call: &Call) -> Results {
     pool(call, |x, reach| {
         let sum: f64 = reach.places(|at| f64::from(x[at])).sum();
         let count = if exclude { reach.inside() } else { reach.padded() };
-        // A window that holds nothing has nothing to average.
+        // The mean of an empty window is 0.
         if count == 0 { 0.0 } else { (sum / count as f64) as f32 }
     })
 }
@@ -31,12 +31,12 @@ pub(super) fn max_pool(call: &Call) -> Results {
     })
 }
 
-/// What a window covers at one step, along up to three dimensions; one-element ranges stand for those
-/// that are not there.
+/// The input range of a window at one position, along up to three dimensions. Missing dimensions
+/// have a range of one element.
 struct WindowExtent {
-    /// The indices inside the input.
+    /// Indices inside the input.
     inside: [Range<usize>; 3],
-    /// How many elements are covered along each dimension, padding included.
+    /// Number of elements along each dimension, including padding.
     padded: [usize; 3],
     extents: [usize; 3],
 }
@@ -50,7 +50,7 @@ impl WindowExtent {
         self.padded.iter().fold(1, |product, &extent| product.saturating_mul(extent))
     }
 
-    /// What `element` makes of each place in the channel that is covered.
+    /// Applies `element` to each index of the channel that the window covers.
     fn places<T>(&self, element: impl Fn(usize) -> T) -> impl Iterator<Item = T> {
         let [_, height, width] = self.extents;
         let [planes, rows, columns] = self.inside.clone();
@@ -60,10 +60,10 @@ impl WindowExtent {
     }
 }
 
-/// Along one dimension: the indices inside the input, and how many elements there are with padding.
+/// Along one dimension: the indices inside the input, and the number of elements including padding.
 pub(crate) fn reach(window: &Window, step: usize) -> (Range<usize>, usize) {
     let start = step as i64 * window.stride - window.before;
-    // Rounding the extent up may take a window beyond the padding, where there is nothing to count.
+    // With `ceil_mode` the window may extend beyond the padding. Elements there are not counted.
     let end = (start + window.kernel as i64).min(window.input as i64 + window.after);
     let clamp = |at: i64| at.clamp(0, window.input as i64) as usize;
     let inside = clamp(start)..clamp(end);

@@ -1,8 +1,8 @@
-//! Reference kernels: random elements.
+//! Reference kernels of random operations.
 //!
-//! Element `i` is a function of the seed and `i` alone (SplitMix64's finalizer over a counter), so that
-//! the same seed gives the same elements on every machine and at any number of threads. Devices have
-//! other generators: distributions agree with theirs, elements do not.
+//! Element `i` is a function of the seed and `i` alone: SplitMix64's finalizer over a counter. The
+//! same seed therefore produces the same elements on every machine and for any number of threads.
+//! Devices use other generators, so only the distributions agree.
 
 use coremill_tensor::SplitMix64;
 
@@ -16,7 +16,7 @@ pub(super) fn random_bernoulli(call: &Call) -> Results {
     call.give_floats(shape, ones.collect())
 }
 
-/// Indices drawn with replacement, each with the probability that its weight has among all of its row.
+/// Draws indices with replacement. The probability of an index is its share of the row's weights.
 pub(super) fn random_categorical(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let logits = match call.text("mode")? {
@@ -46,12 +46,12 @@ pub(super) fn random_categorical(call: &Call) -> Results {
         sums.clear();
         for &weight in weights {
             let weight = match logits {
-                // Of infinite ones, all have the same chance.
+                // Infinite weights are equally likely.
                 true if largest.is_infinite() => f64::from(u8::from(weight == largest)),
                 true => f64::from(weight - largest).exp(),
                 false => f64::from(weight),
             };
-            // What is not a probability is never drawn.
+            // Invalid probabilities count as 0.
             sum += if weight > 0.0 { weight } else { 0.0 };
             sums.push(sum);
         }
@@ -68,7 +68,7 @@ pub(super) fn random_normal(call: &Call) -> Results {
     let (shape, count) = stated_shape(call)?;
     let generator = Generator::of(call)?;
     let (mean, deviation) = (f64::from(call.float("mean")?), f64::from(call.float("stddev")?));
-    // Box and Muller's transform of two uniform numbers; the logarithm wants one that is not zero.
+    // Box–Muller transform of two uniform numbers. The argument of the logarithm must not be 0.
     let normal = |at: u64| {
         let radius = (-2.0 * (1.0 - generator.unit(2 * at)).ln()).sqrt();
         radius * (std::f64::consts::TAU * generator.unit(2 * at + 1)).cos()
@@ -89,7 +89,7 @@ pub(super) fn random_uniform(call: &Call) -> Results {
     call.give_floats(shape, (0..count).map(uniform).collect())
 }
 
-/// The shape that the elements of `shape` are, and how many elements it holds.
+/// The shape from the `shape` parameter, and its number of elements.
 fn stated_shape(call: &Call) -> Result<(Vec<usize>, u64)> {
     let extents = call.ints("shape", 0)?;
     let shape: Vec<usize> = extents.iter().map_while(|&extent| extent.try_into().ok()).collect();
@@ -100,13 +100,13 @@ fn stated_shape(call: &Call) -> Result<(Vec<usize>, u64)> {
     Ok((shape, count))
 }
 
-/// A sequence of random numbers, any of which can be had at once.
+/// A counter-based random number generator.
 struct Generator {
     key: u64,
 }
 
 impl Generator {
-    /// The one with the seed that the operation states, or with one of the run's own.
+    /// Uses the operation's seed, or the run's seed if it is -1.
     fn of(call: &Call) -> Result<Generator> {
         Ok(Generator::new(match call.int("seed")? {
             -1 => call.seed,
@@ -115,11 +115,11 @@ impl Generator {
     }
 
     fn new(seed: u64) -> Generator {
-        // Neighbouring seeds would give the same numbers in turn if they were not mixed.
+        // Mixing separates the sequences of consecutive seeds.
         Generator { key: SplitMix64::nth(seed, 0) }
     }
 
-    /// A number from 0 up to, but not, 1.
+    /// A number in `[0, 1)`.
     fn unit(&self, at: u64) -> f64 {
         (SplitMix64::nth(self.key, at) >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -129,7 +129,8 @@ impl Generator {
 mod tests {
     use super::*;
 
-    /// Pearson's statistic over 64 cells: its mean is 63, and it is above 103.4 once in a thousand times.
+    /// Pearson's chi-squared statistic over 64 cells: its mean is 63, and it exceeds 103.4 with
+    /// probability 0.001.
     #[test]
     fn numbers_are_uniform_and_so_are_their_neighbours() {
         for seed in 0..8 {

@@ -1,7 +1,7 @@
-//! Recurrent layers over `[sequence, batch, input]`.
+//! Reference kernels of recurrent layers over `[sequence, batch, input]`.
 //!
-//! The rows of a weight are gates, each as many as the hidden state has elements: of `lstm` input,
-//! forget, output and cell, of `gru` reset, output and update.
+//! The rows of a weight are the gates, with `hidden` rows each. The order for `lstm` is input,
+//! forget, output, cell; for `gru` reset, output, update.
 
 use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
 
@@ -69,7 +69,7 @@ pub(super) fn lstm(call: &Call) -> Results {
     Ok(arrays)
 }
 
-/// Not `clamp`, which panics where the clip is negative; NaN stays.
+/// `clamp` would panic for a negative clip. NaN stays NaN.
 fn clipped(x: f32, clip: f32) -> f32 {
     if x > clip {
         clip
@@ -114,7 +114,7 @@ pub(super) fn gru(call: &Call) -> Results {
             *reset = recurrent.apply(both(item, unit));
         }
         if reset_after {
-            // The bias of the hidden state is reset with it.
+            // The reset gate also scales the bias of the hidden state.
             for (place, candidate) in candidates.iter_mut().enumerate() {
                 let (item, at) = (place / hidden, hidden + place % hidden);
                 let from_hidden = gate(&of_hidden, item, at) + bias_of(bias, at);
@@ -188,15 +188,15 @@ fn one_way(call: &Call) -> Result<Order> {
     }
 }
 
-/// In which order a sequence is read, and where what each step gives goes.
+/// Order in which a sequence is processed and its outputs are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// From the first to the last.
+    /// First to last.
     Forward,
-    /// From the last to the first; what the last gives comes first.
+    /// Last to first, with outputs in processing order.
     Reverse,
-    /// From the last to the first; what each gives stays in its place. Only half of a bidirectional
-    /// layer does so.
+    /// Last to first, with outputs at the index of their input. Used for the reverse direction of a
+    /// bidirectional layer.
     ReverseInPlace,
 }
 
@@ -210,7 +210,7 @@ impl Order {
     }
 }
 
-/// An activation with the parameters that it has in recurrent layers, where none are stated.
+/// An activation with the default parameters of recurrent layers.
 #[derive(Clone, Copy)]
 enum Activation {
     Tanh,
@@ -241,7 +241,7 @@ impl Activation {
             Activation::Tanh => x.tanh(),
             Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Activation::HardSigmoid => (0.2 * x + 0.5).clamp(0.0, 1.0),
-            // A comparison with NaN is false.
+            // Comparisons with NaN are false, so NaN stays NaN.
             Activation::Relu => {
                 if x <= 0.0 {
                     0.0
@@ -254,11 +254,11 @@ impl Activation {
     }
 }
 
-/// What all recurrent layers share.
+/// The input and sizes of a recurrent layer.
 struct Layer<'a> {
     x: &'a [f32],
     sequence: usize,
-    /// How many steps there are to take.
+    /// Number of time steps to compute.
     steps: usize,
     batch: usize,
     input: usize,
@@ -276,11 +276,11 @@ impl<'a> Layer<'a> {
             );
         };
         let [sequence, batch, input, hidden] = [*sequence, *batch, *input, *hidden];
-        // Each of them alone, because products with an extent of zero hide the others.
+        // Check each size separately, since a size of 0 would hide the others in a product.
         for extents in [&[batch, hidden][..], &[batch, input], &[sequence, batch], &[hidden, 8]] {
             call.count(extents)?;
         }
-        // Steps that give nothing need not be taken.
+        // Without outputs there is nothing to compute.
         let steps = if batch == 0 || hidden == 0 { 0 } else { sequence };
         Ok(Layer { x: call.floats("x")?, sequence, steps, batch, input, hidden })
     }
@@ -289,7 +289,7 @@ impl<'a> Layer<'a> {
         call.count(&[self.hidden, directions])
     }
 
-    /// The input at a step.
+    /// The input at a time step.
     fn step(&self, step: usize) -> &'a [f32] {
         let size = self.batch * self.input;
         &self.x[step * size..(step + 1) * size]
@@ -307,7 +307,7 @@ impl<'a> Layer<'a> {
         call.floats(name)
     }
 
-    /// A vector of so many gates, if one is bound.
+    /// A vector for `gates` gates, `None` if unbound.
     fn vector(&self, call: &Call<'a>, name: &str, gates: usize) -> Result<Option<&'a [f32]>> {
         if !call.has(name) {
             return Ok(None);
@@ -315,12 +315,12 @@ impl<'a> Layer<'a> {
         self.expect(call, name, &[gates * self.hidden]).map(Some)
     }
 
-    /// Room for the gates of every item of the batch.
+    /// Memory for the gates of the whole batch.
     fn gates(&self, call: &Call, gates: usize) -> Result<Vec<f32>> {
         Ok(vec![0.0; call.count(&[self.batch, gates * self.hidden])?])
     }
 
-    /// Each item of the batch with its gates.
+    /// Iterates over the batch with the gates of each item.
     fn items<'g>(
         &self,
         gates: &'g [f32],
@@ -329,7 +329,7 @@ impl<'a> Layer<'a> {
         gates.chunks_exact((count * self.hidden).max(1)).enumerate()
     }
 
-    /// Sets the products of each item of the batch with each row of a weight.
+    /// Computes the products of each batch item and each row of a weight.
     fn project(&self, from: &[f32], depth: usize, weight: &[f32], to: &mut [f32]) {
         to.fill(0.0);
         let columns = to.len().checked_div(self.batch).unwrap_or(0);
@@ -338,13 +338,13 @@ impl<'a> Layer<'a> {
         gemm_reference(to, extents, StridedMatrix::dense(from, depth), weight);
     }
 
-    /// The hidden state of one direction, out of those of all side by side.
+    /// The hidden state of one direction, from the concatenated states of all directions.
     fn part(&self, state: &[f32], width: usize, first: usize) -> Vec<f32> {
         let items = state.chunks_exact(width.max(1));
         items.flat_map(|item| &item[first..first + self.hidden]).copied().collect()
     }
 
-    /// Puts the state of one direction beside those of the others.
+    /// Stores the state of one direction in the concatenated states.
     fn put(&self, all: &mut [f32], width: usize, first: usize, state: &[f32]) {
         let items = all.chunks_exact_mut(width.max(1));
         for (to, from) in items.zip(state.chunks_exact(self.hidden.max(1))) {
@@ -353,7 +353,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The weights of one direction.
+/// Weights of one direction.
 struct Weights<'a> {
     of_input: &'a [f32],
     of_hidden: &'a [f32],
@@ -370,7 +370,7 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// The gates of each item of the batch, before their activations.
+    /// Computes the gates of the batch, before their activations.
     fn gates(&self, layer: &Layer, step: usize, h: &[f32], gates: &mut [f32]) {
         layer.project(layer.step(step), layer.input, self.of_input, gates);
         let columns = gates.len().checked_div(layer.batch).unwrap_or(0);
@@ -385,7 +385,7 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The hidden states that a layer gives: of every step or of the last one, and the final one.
+/// Hidden states that a layer returns: of every step or the last one, and the final state.
 struct Outputs {
     every: bool,
     width: usize,

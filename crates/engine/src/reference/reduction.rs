@@ -1,5 +1,5 @@
-//! Reference kernels: reductions. Integers wrap around; where a reduction of integers leaves a fraction,
-//! it is cut off. Of no elements, a sum is 0, a product 1, a largest element the smallest there is.
+//! Reference kernels of reductions. Integers wrap around, and fractions are truncated. For no
+//! elements a sum is 0, a product 1, and a maximum the smallest number.
 
 use coremill_tensor::DType;
 
@@ -36,7 +36,7 @@ pub(super) fn reduce_log_sum_exp(call: &Call) -> Results {
     let largest = groups.fold(&numbers, f64::NEG_INFINITY, |largest, &x| {
         if largest.is_nan() || x.is_nan() { f64::NAN } else { largest.max(x) }
     });
-    // The largest is subtracted so that nothing overflows; infinities would leave NaN.
+    // Subtracting the maximum avoids overflow. An infinite maximum would cause NaN.
     let shift = |group: usize| if largest[group].is_finite() { largest[group] } else { 0.0 };
     let mut sums = vec![0.0; groups.count];
     groups.each(|group, at| sums[group] += (numbers[at] - shift(group)).exp());
@@ -81,22 +81,22 @@ pub(super) fn reduce_sum_square(call: &Call) -> Results {
     of_numbers(call, |sum, x| sum + x * x, |sum, _| sum)
 }
 
-/// The elements of a tensor in groups, each of which is reduced to one.
+/// The elements of a tensor in groups, each of which is reduced to one element.
 pub(super) struct Groups {
-    /// The shape of the tensor.
     shape: Vec<usize>,
-    /// The distance between the groups of neighbours along each axis: 0 along those that are reduced.
+    /// Strides of the groups; 0 along reduced axes.
     pub(super) strides: Vec<usize>,
-    /// The shape of what remains.
+    /// Shape of the result.
     reduced: Vec<usize>,
-    /// How many groups there are.
+    /// Number of groups.
     pub(super) count: usize,
-    /// How many elements each has.
+    /// Number of elements per group.
     pub(super) size: usize,
 }
 
 impl Groups {
-    /// The groups along marked axes, which remain with an extent of one, or not at all.
+    /// Groups elements along the marked axes. If `keep` is set, the result keeps these axes with
+    /// size 1.
     pub(super) fn new(call: &Call, shape: &[usize], marked: &[bool], keep: bool) -> Result<Groups> {
         let kept: Vec<usize> = shape
             .iter()
@@ -116,7 +116,7 @@ impl Groups {
         Ok(Groups { shape: shape.to_vec(), strides, reduced, count, size })
     }
 
-    /// Calls `visit` with each element's group and its own index, in row-major order.
+    /// Calls `visit` with the group and the index of each element, in row-major order.
     pub(super) fn each(&self, mut visit: impl FnMut(usize, usize)) {
         let (width, step, outer) = match (self.shape.split_last(), self.strides.last()) {
             (Some((&width, outer)), Some(&step)) => (width, step, outer),
@@ -134,7 +134,7 @@ impl Groups {
         });
     }
 
-    /// Takes the elements of each group in, one after the other.
+    /// Folds the elements of each group, in order.
     pub(super) fn fold<T, A: Copy>(&self, x: &[T], begin: A, f: impl Fn(A, &T) -> A) -> Vec<A> {
         let mut folded = vec![begin; self.count];
         self.each(|group, at| folded[group] = f(folded[group], &x[at]));
@@ -142,7 +142,7 @@ impl Groups {
     }
 }
 
-/// The axes that `axes` names, every one if it is not bound.
+/// Marks the axes in the `axes` parameter, or all if it is unbound.
 pub(super) fn marked_axes(call: &Call, rank: usize) -> Result<Vec<bool>> {
     let mut marked = vec![false; rank];
     for axis in call.axes_or_all("axes", rank)? {
@@ -155,8 +155,8 @@ fn groups_of(call: &Call, x: &View) -> Result<Groups> {
     Groups::new(call, x.shape, &marked_axes(call, x.rank())?, call.bool("keep_dims")?)
 }
 
-/// A reduction in `f64` from zero, or one for a product, and what is made of the result and the number
-/// of elements.
+/// Reduces in `f64`, starting from 0, or from 1 for a product. `finish` takes the result and the
+/// number of elements.
 fn of_numbers(
     call: &Call,
     f: impl Fn(f64, f64) -> f64,
@@ -174,7 +174,7 @@ fn of_numbers(
     give(call, groups, folded.into_iter().map(|value| finish(value, size)).collect())
 }
 
-/// A reduction of floats in `f32`, or of integers.
+/// Reduces floats in `f32`, or integers.
 fn one_by_one(
     call: &Call,
     (first_float, of_floats): (f32, impl Fn(f32, f32) -> f32),
@@ -215,14 +215,14 @@ fn numbers(x: &View) -> Result<Vec<f64>> {
     })
 }
 
-/// Along one axis, the index of the first element that is better than all others; NaN is the best.
+/// The index along an axis of the first element that is better than all others. NaN is best.
 fn position(call: &Call, better: impl Fn(f64, f64) -> bool) -> Results {
     let x = call.tensor("x")?;
     let mut marked = vec![false; x.rank()];
     marked[call.axis("axis", x.rank())?] = true;
     let groups = Groups::new(call, x.shape, &marked, call.bool("keep_dims")?)?;
     let numbers = numbers(&x)?;
-    // The best, its index, and how many were seen.
+    // The best element, its index, and the number of elements seen.
     let best = groups.fold(&numbers, (f64::NAN, 0i64, 0i64), |(best, at, seen), &x| {
         let wins = seen == 0 || better(best, x) || (x.is_nan() && !best.is_nan());
         if wins { (x, seen, seen + 1) } else { (best, at, seen + 1) }

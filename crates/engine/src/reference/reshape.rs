@@ -1,4 +1,4 @@
-//! Reference kernels: the same elements in another shape.
+//! Reference kernels of reshaping operations.
 
 use coremill_mil::ir::Opset;
 
@@ -30,7 +30,7 @@ pub(super) fn flatten2d(call: &Call) -> Results {
     give(x, vec![call.count(before)?, call.count(after)?])
 }
 
-/// Elements of `shape` beyond 0 and -1 are extents; see the rule of inference.
+/// Elements of `shape` other than 0 and -1 are sizes. See the inference rule.
 pub(super) fn reshape(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let mut target = call.ints("shape", 0)?;
@@ -42,7 +42,8 @@ pub(super) fn reshape(call: &Call) -> Results {
     let mut inferred = None;
     for (at, element) in target.iter_mut().enumerate() {
         shape.push(match *element {
-            // From iOS17 on zeros are counted from the end, and are 1 beyond.
+            // From iOS17 on, a 0 copies the size of the axis at the same index from the end, or is
+            // 1 if there is none.
             0 => {
                 let inherited = (at + x.rank()).checked_sub(length);
                 inherited.and_then(|at| x.shape.get(at)).copied().unwrap_or(1)
@@ -85,13 +86,13 @@ pub(super) fn reshape_like(call: &Call) -> Results {
     give(x, shape)
 }
 
-/// A bound of a slice of axes, from one that may count from the end or lie outside.
+/// Clamps a bound of a slice of axes, which may be negative or out of range.
 fn clamped(bound: i32, rank: usize) -> usize {
     let from_start = i64::from(bound) + if bound < 0 { rank as i64 } else { 0 };
     usize::try_from(from_start).unwrap_or(0).min(rank)
 }
 
-/// As in PyTorch, listed axes that are longer than 1 stay.
+/// Like PyTorch, keeps listed axes that have a size other than 1.
 pub(super) fn squeeze(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let axes = call.axes_or_all("axes", x.rank())?;

@@ -1,4 +1,4 @@
-//! Reference kernels: reading and writing elements at indices that are data.
+//! Reference kernels of gather and scatter operations.
 
 use coremill_mil::ir::Opset;
 
@@ -98,11 +98,11 @@ pub(super) fn scatter_nd(call: &Call) -> Results {
     scattered(call, data, &expected, &starts, length)
 }
 
-/// An axis that indices lead along.
+/// The axis that indices refer to.
 pub(crate) struct Axis {
     name: usize,
     extent: usize,
-    /// Whether negative indices count from the end. From iOS17 on they lie outside.
+    /// Whether negative indices count from the end. From iOS17 on they are out of range.
     counts_back: bool,
 }
 
@@ -112,7 +112,7 @@ impl Axis {
         Axis { name: axis, extent: x.shape[axis], counts_back }
     }
 
-    /// Where an index leads to.
+    /// Validates an index and converts it to `0..extent`.
     pub(crate) fn place(&self, index: i32) -> Result<usize> {
         let counted = if index < 0 && self.counts_back { self.extent as i64 } else { 0 };
         match usize::try_from(i64::from(index) + counted) {
@@ -139,7 +139,7 @@ impl Axis {
     }
 }
 
-/// How many leading axes `x` and `indices` share. Before iOS16 there were none.
+/// Number of leading batch axes that `x` and `indices` share; 0 before iOS16.
 fn batch_dims(call: &Call, x: View, indices: View) -> Result<usize> {
     if call.row.parameter("batch_dims").is_none() {
         return Ok(0);
@@ -159,7 +159,7 @@ fn batch_dims(call: &Call, x: View, indices: View) -> Result<usize> {
     }
 }
 
-/// Where each index leads to that stands beside a tensor along one of its axes.
+/// Offsets in the tensor for indices of `*_along_axis` operations.
 fn along_axis(call: &Call, x: View, name: &str, indices: View, axis: usize) -> Result<Vec<usize>> {
     let same = |at: usize| at == axis || indices.shape[at] == x.shape[at];
     if indices.rank() != x.rank() || !(0..x.rank()).all(same) {
@@ -172,7 +172,7 @@ fn along_axis(call: &Call, x: View, name: &str, indices: View, axis: usize) -> R
     let target = Axis::of(call, x, axis);
     let (_, taken, length) = around(indices.shape, axis);
     let places = indices.ints()?.iter().enumerate();
-    // An index is in the line before of so many, and as far from its start.
+    // The index has the same outer and inner position as its element in the target.
     places
         .map(|(at, &index)| {
             let (line, step) = (at / length / taken, at % length);
@@ -181,7 +181,8 @@ fn along_axis(call: &Call, x: View, name: &str, indices: View, axis: usize) -> R
         .collect()
 }
 
-/// The shape of a tensor of tuples of indices, and how many each holds.
+/// Splits the shape of `indices` into the shape of tuples and the length of a tuple, at most
+/// `most`.
 fn tuples<'a>(indices: View<'a>, most: usize) -> Result<(&'a [usize], usize)> {
     match indices.shape.split_last() {
         Some((&depth, tuples)) if depth <= most => Ok((tuples, depth)),
@@ -192,7 +193,7 @@ fn tuples<'a>(indices: View<'a>, most: usize) -> Result<(&'a [usize], usize)> {
     }
 }
 
-/// Where each tuple of indices leads to, in the part of the tensor that a batch is.
+/// Offset of each tuple of indices within the part of the tensor of its batch.
 fn tuple_starts(
     call: &Call,
     x: View,
@@ -206,7 +207,7 @@ fn tuple_starts(
     }
     let strides = strides(x.shape);
     let start = |tuple: &[i32]| {
-        // Saturating, since strides of an empty tensor may be of any size.
+        // Saturate: the strides of an empty tensor may be of any size.
         let mut start = 0usize;
         for ((&index, axis), stride) in tuple.iter().zip(&axes).zip(&strides[batch..]) {
             start = start.saturating_add(axis.place(index)?.saturating_mul(*stride));
@@ -216,7 +217,7 @@ fn tuple_starts(
     indices.ints()?.chunks_exact(depth).map(start).collect()
 }
 
-/// What becomes of an element of `data` that an element of `updates` is scattered to.
+/// Combination of an element of `data` with an element of `updates`.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Add,
@@ -267,7 +268,7 @@ impl Mode {
     }
 }
 
-/// `data` with `updates`, run by run, combined into it at these places, in order.
+/// Combines runs of `updates` into `data` at these offsets, in order.
 fn scattered(
     call: &Call,
     data: View,

@@ -1,4 +1,4 @@
-//! Reference kernels: slices, as Python and NumPy have them.
+//! Reference kernels of slices, with the semantics of Python and numpy.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn slice_update(call: &Call) -> Results {
     Ok(vec![Array::from_elements(x.dtype, x.shape.to_vec(), elements)])
 }
 
-/// Changes the part of a tensor that the call names, which has no `x` of its own.
+/// Updates the slice of a state in place. The call has no `x` parameter.
 pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
     let update = call.tensor("update")?;
     let seen = slice(call, x.view())?;
@@ -44,14 +44,14 @@ pub(crate) fn update_in_place(call: &Call, x: &mut Array) -> Result<()> {
     Ok(())
 }
 
-/// The elements of `x` with others where those are seen.
+/// Replaces the elements of `x` that a view covers.
 fn replaced<T: Clone>(x: &[T], update: &[T], seen: &StridedView) -> Vec<T> {
     let mut replaced = x.to_vec();
     seen.write(update, &mut replaced);
     replaced
 }
 
-/// What is taken of a tensor.
+/// The view that a slice selects.
 fn slice(call: &Call, x: View) -> Result<StridedView> {
     let rank = x.rank();
     let begins = call.ints("begin", 0)?;
@@ -77,7 +77,7 @@ fn slice(call: &Call, x: View) -> Result<StridedView> {
             let end = (!end_mask[axis]).then_some(ends[axis]);
             let (first, count) = taken(extent, begin, end, steps[axis])?;
             seen.shape.push(count);
-            // No more than one element is taken where the step leads out of the tensor.
+            // A stride that overflows leaves the tensor after one element and is never used.
             seen.strides.push(stride.saturating_mul(steps[axis] as isize));
             first
         };
@@ -86,7 +86,7 @@ fn slice(call: &Call, x: View) -> Result<StridedView> {
     Ok(seen)
 }
 
-/// Where an index, which may count from the end, leads along an axis.
+/// Converts an index that may be negative to `0..extent`.
 fn place(index: i32, axis: usize, extent: usize) -> Result<usize> {
     let from_start = i64::from(index) + if index < 0 { extent as i64 } else { 0 };
     match usize::try_from(from_start) {
@@ -95,13 +95,13 @@ fn place(index: i32, axis: usize, extent: usize) -> Result<usize> {
     }
 }
 
-/// Where a slice starts along an axis, and how many elements it takes.
+/// First index and number of elements of a slice along an axis.
 fn taken(extent: usize, begin: Option<i32>, end: Option<i32>, step: i32) -> Result<(usize, usize)> {
     let (extent, step) = (extent as i64, i64::from(step));
     if step == 0 {
         fail!("`stride` holds 0; strides are positive or negative");
     }
-    // A slice that runs backwards ends before the first element, at -1.
+    // With a negative step the end is before the first element, at -1.
     let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
     let clamp = |bound: i32| {
         let from_start = i64::from(bound) + if bound < 0 { extent } else { 0 };
@@ -125,7 +125,7 @@ pub(super) fn slice_by_size(call: &Call) -> Results {
     let mut seen = StridedView::dense(x.shape);
     for (axis, (&begin, &size)) in begins.iter().zip(&sizes).enumerate() {
         let extent = x.shape[axis];
-        // Nothing is left to take at the end of an axis, but it is not a mistake to begin there.
+        // An empty slice may begin at the end of an axis.
         let first = match usize::try_from(begin) {
             Ok(first) if first == extent => first,
             _ => place(begin, axis, extent)?,

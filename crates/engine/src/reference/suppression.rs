@@ -1,4 +1,4 @@
-//! Reference kernel: choosing boxes that overlap none of a higher score.
+//! Reference kernel of non-maximum suppression.
 
 use std::cmp::Ordering;
 
@@ -6,13 +6,14 @@ use crate::array::{Array, View};
 use crate::call::{Call, Results};
 use crate::error::{Result, fail};
 
-/// The score of a box is the highest of its classes, and that class is its class. With
-/// `per_class_suppression` a box stands back only behind boxes of its own class. Where no box reaches
-/// the score threshold the best one is given nevertheless, as Core ML does. What is left of the outputs
-/// is 0, and -1 for indices.
+/// The score of a box is its highest class score, and its class is that class. With
+/// `per_class_suppression`, only boxes of the same class suppress each other. If no box reaches the
+/// score threshold, the best one is returned, as in Core ML. Unused outputs are 0, or -1 for
+/// indices.
 ///
-/// Up to iOS16 the coordinates of a box, and its scores, lie side by side, there is a threshold for
-/// scores, and the number of chosen boxes is given; from iOS17 on the boxes lie side by side.
+/// Up to iOS16 the coordinates and scores of each box are contiguous, there is a score threshold,
+/// and the number of selected boxes is an output. From iOS17 on, coordinate `i` of all boxes is
+/// contiguous.
 pub(in crate::reference) fn non_maximum_suppression(call: &Call) -> Results {
     let (boxes, scores) = (call.tensor("boxes")?, call.tensor("scores")?);
     let rows = call.row.parameter("score_threshold").is_some();
@@ -78,7 +79,7 @@ pub(in crate::reference) fn non_maximum_suppression(call: &Call) -> Results {
     Ok(outputs)
 }
 
-/// Rows as columns.
+/// Transposes a matrix.
 fn turned(numbers: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let column = |column: usize| (0..rows).map(move |row| numbers[row * columns + column]);
     (0..columns).flat_map(column).collect()
@@ -88,11 +89,11 @@ struct Candidate {
     index: usize,
     class: usize,
     score: f32,
-    /// The sides: left, top, right, bottom.
+    /// Left, top, right, bottom.
     sides: [f32; 4],
 }
 
-/// What boxes of (center, size) stand for, the highest score first.
+/// Converts boxes from center and size to sides, and sorts them by descending score.
 fn candidates(boxes: &[f32], scores: &[f32], classes: usize) -> Vec<Candidate> {
     let candidate =
         |(index, coordinates): (usize, &[f32])| {
@@ -106,7 +107,7 @@ fn candidates(boxes: &[f32], scores: &[f32], classes: usize) -> Vec<Candidate> {
         };
     let boxes = boxes.as_chunks::<4>().0.iter().map(<[f32; 4]>::as_slice);
     let mut candidates: Vec<Candidate> = boxes.enumerate().map(candidate).collect();
-    // Scores are not NaN: none is higher than the lowest.
+    // Scores cannot be NaN: NaN is never greater than the initial score.
     candidates.sort_by(|x, y| y.score.partial_cmp(&x.score).unwrap_or(Ordering::Equal));
     candidates
 }
@@ -119,7 +120,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// The indices of the chosen among candidates that are sorted by score.
+    /// Selects among candidates sorted by score. Returns their indices.
     fn of(&self, candidates: Vec<Candidate>) -> Vec<usize> {
         let reaches = |score: f32| self.score_threshold.is_none_or(|threshold| score >= threshold);
         let mut chosen: Vec<&Candidate> = Vec::new();
@@ -142,7 +143,7 @@ impl Choice {
     }
 }
 
-/// The area that both boxes cover over the area that either does.
+/// Intersection over union of two boxes.
 fn overlap(x: &[f32; 4], y: &[f32; 4]) -> f32 {
     let area = |sides: &[f32; 4]| (sides[2] - sides[0]) * (sides[3] - sides[1]);
     let side = |low: usize| (x[low + 2].min(y[low + 2]) - x[low].max(y[low])).max(0.0);

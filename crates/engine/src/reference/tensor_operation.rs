@@ -1,4 +1,4 @@
-//! Reference kernels: making tensors, and looking through their elements.
+//! Reference kernels that create tensors, sort them or search them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) fn argsort(call: &Call) -> Results {
     call.give_ints(x.shape, ranks)
 }
 
-/// Elements are given in order even where `sort` is false, which asks for no order.
+/// Returns elements in order even if `sort` is false, which allows any order.
 pub(super) fn topk(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let axis = call.axis("axis", x.rank())?;
@@ -54,8 +54,8 @@ pub(super) fn topk(call: &Call) -> Results {
     Ok(outputs)
 }
 
-/// The places of the first elements of each line along an axis, in their order: equal ones as they
-/// stand, NaN last.
+/// Indices of the first `count` elements of each line in sorted order. The sort is stable, with NaN
+/// last.
 fn ranked(x: View, axis: usize, count: usize, ascending: bool) -> Result<Vec<i32>> {
     let ranked = match x.elements {
         ElementsView::Floats(floats) => ranked_by(x.shape, axis, count, |left, right| {
@@ -112,7 +112,7 @@ pub(super) fn band_part(call: &Call) -> Results {
         fail!("`x` has shape {:?}; expected matrices and tensors of them", x.shape);
     };
     let (lower, upper) = (call.int("lower")?, call.int("upper")?);
-    // From which to which column each row is kept.
+    // The range of columns to keep in each row.
     let band = |row: usize| {
         let first = usize::try_from(lower).map_or(0, |lower| row.saturating_sub(lower));
         let last = usize::try_from(upper).map_or(columns, |upper| row + upper + 1);
@@ -231,7 +231,7 @@ pub(super) fn non_zero(call: &Call) -> Results {
     call.give_ints(shape, places)
 }
 
-/// An index outside the vector leaves all of it off.
+/// An index out of range leaves the whole vector off.
 pub(super) fn one_hot(call: &Call) -> Results {
     let indices = call.tensor("indices")?;
     let axis = call.axis("axis", indices.rank() + 1)?;
@@ -258,7 +258,7 @@ pub(super) fn one_hot(call: &Call) -> Results {
 struct Hot<'a> {
     indices: &'a [i32],
     size: usize,
-    /// How many elements there are after the new axis.
+    /// Number of elements after the new axis.
     inner: usize,
 }
 
@@ -320,7 +320,7 @@ pub(super) fn pad(call: &Call) -> Results {
     if count == 0 {
         return call.give_floats(shape, Vec::new());
     }
-    // One axis after the other, the innermost first, so that runs become longer.
+    // Pad one axis at a time, innermost first, so that the copied runs grow.
     let mut elements = x.floats()?.to_vec();
     let mut run = 1;
     for axis in (0..rank).rev() {
@@ -335,7 +335,7 @@ pub(super) fn pad(call: &Call) -> Results {
     call.give_floats(shape, elements)
 }
 
-/// The places that elements of a padded axis come from.
+/// Source index of each element of a padded axis.
 fn sources(mode: &str, extent: usize, [before, after]: [usize; 2]) -> Result<Vec<usize>> {
     let within = (0..extent).collect::<Vec<_>>();
     let (first, last): (Vec<usize>, Vec<usize>) = match mode {
@@ -348,7 +348,7 @@ fn sources(mode: &str, extent: usize, [before, after]: [usize; 2]) -> Result<Vec
     Ok([first, within, last].concat())
 }
 
-/// The most that can be added before or after an axis.
+/// Maximum padding before or after an axis.
 fn reach(mode: &str, extent: usize) -> usize {
     match mode {
         "reflect" => extent.saturating_sub(1),
@@ -371,13 +371,13 @@ pub(super) fn range_1d(call: &Call) -> Results {
     let (distance, width) = if step > 0 { (end - start, step) } else { (start - end, -step) };
     let count = if distance <= 0 { 0 } else { (distance - 1) / width + 1 };
     let count = call.count(&[count as usize])?;
-    // Every element lies between both ends.
+    // Every element is between the two ends, so it fits.
     let range = (0..count as i64).map(|at| (start + at * step) as i32);
     call.give_ints([count], range.collect())
 }
 
-/// As NumPy has it: each operation is rounded to the type, and the step is the distance of the first
-/// two elements.
+/// A range of floats as in numpy: each operation is rounded to the type, and the step is the
+/// difference of the first two elements.
 fn float_range(call: &Call, dtype: DType, [start, end, step]: [f64; 3]) -> Results {
     let round = |value: f64| match dtype {
         DType::Fp16 => f16::from_f64(value).to_f64(),

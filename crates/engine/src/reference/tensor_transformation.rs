@@ -1,4 +1,4 @@
-//! Reference kernels: elements moved to other places.
+//! Reference kernels that move elements.
 
 use crate::array::{Array, View};
 use crate::call::{Call, Results};
@@ -21,7 +21,7 @@ pub(super) fn reverse(call: &Call) -> Results {
     if x.is_empty() {
         return call.give_strided(x, &seen);
     }
-    // An axis that stands twice is turned back.
+    // Reversing an axis twice restores it.
     for axis in call.axes_or_all("axes", x.rank())? {
         let last = seen.start as isize + seen.strides[axis] * (x.shape[axis] as isize - 1);
         seen.start = last as usize;
@@ -49,7 +49,7 @@ pub(super) fn reverse_sequence(call: &Call) -> Results {
     };
     let lengths: Vec<usize> = lengths.iter().map(turned).collect::<Result<_>>()?;
     let (lines, _, run) = around(x.shape, sequence_axis);
-    // The batch is either among the lines or within the elements that a step of the sequence has.
+    // The batch axis is outside or inside the sequence axis.
     let (_, batches, after_batch) = around(x.shape, batch_axis);
     let piece = if batch_axis > sequence_axis { after_batch } else { run };
     let mut starts = Vec::with_capacity(x.len() / piece.max(1));
@@ -66,7 +66,7 @@ pub(super) fn reverse_sequence(call: &Call) -> Results {
     Ok(vec![x.runs(x.shape.to_vec(), &starts, piece)])
 }
 
-/// The channels hold, from the outermost in, the rows of a block, its columns, and the new channels.
+/// The channels consist of block rows, block columns and new channels, outermost first.
 pub(super) fn depth_to_space(call: &Call) -> Results {
     let x = image(call)?;
     let block = factor(call, "block_size")?;
@@ -77,7 +77,7 @@ pub(super) fn depth_to_space(call: &Call) -> Results {
     rearranged(call, x, &parts, &[0, 3, 4, 1, 5, 2], shape)
 }
 
-/// The channels hold, from the outermost in, the new channels, the rows of a block, and its columns.
+/// The channels consist of new channels, block rows and block columns, outermost first.
 pub(super) fn pixel_shuffle(call: &Call) -> Results {
     let x = image(call)?;
     let block = factor(call, "upscale_factor")?;
@@ -104,7 +104,8 @@ pub(super) fn pixel_unshuffle(call: &Call) -> Results {
     rearranged(call, x, &parts, &[0, 1, 3, 5, 2, 4], shape)
 }
 
-/// Both spatial axes split into blocks, and the shape with the blocks among the channels.
+/// Splits both spatial axes into blocks. Also returns the shape with the blocks moved to the
+/// channels.
 fn deepened(x: View, block: usize) -> Result<([usize; 6], [usize; 4])> {
     let [batch, channels, height, width] = extents(x);
     check_multiple(height, block, "rows")?;
@@ -114,7 +115,7 @@ fn deepened(x: View, block: usize) -> Result<([usize; 6], [usize; 4])> {
     Ok((parts, [batch, by(by(channels, block)?, block)?, rows, columns]))
 }
 
-/// The batch holds, from the outermost in, the rows of a block, its columns, and the new batch.
+/// The batch consists of block rows, block columns and the new batch, outermost first.
 pub(super) fn batch_to_space(call: &Call) -> Results {
     let x = image(call)?;
     let (block, crops) = (block_shape(call)?, margins(call, "crops")?);
@@ -137,7 +138,7 @@ pub(super) fn batch_to_space(call: &Call) -> Results {
     call.give_strided(spread.view(), &seen)
 }
 
-/// The inverse of `batch_to_space`, of an image with zeros around it.
+/// The inverse of `batch_to_space`, with zero padding of the image.
 pub(super) fn space_to_batch(call: &Call) -> Results {
     let x = image(call)?;
     let (block, margins) = (block_shape(call)?, margins(call, "paddings")?);
@@ -220,7 +221,7 @@ fn block_shape(call: &Call) -> Result<[usize; 2]> {
     }
 }
 
-/// What is added to, or cut off, before and after both spatial axes.
+/// Numbers of elements to pad or crop before and after both spatial axes.
 fn margins(call: &Call, name: &str) -> Result<[[usize; 2]; 2]> {
     let margins = call.ints(name, 0)?;
     match margins[..] {
@@ -231,7 +232,7 @@ fn margins(call: &Call, name: &str) -> Result<[[usize; 2]; 2]> {
     }
 }
 
-/// The axes of a tensor split into parts, the parts put in another order and joined to a shape.
+/// Splits the axes into parts, permutes the parts and reshapes the result.
 fn rearranged(
     call: &Call,
     x: View,

@@ -1,4 +1,4 @@
-//! Windows that slide over spatial dimensions, as convolutions and pools have them.
+//! Sliding windows of convolutions and pooling.
 
 use crate::call::Call;
 use crate::error::{Result, fail};
@@ -6,32 +6,33 @@ use crate::error::{Result, fail};
 /// A window along one spatial dimension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// The extent of the input.
+    /// Size of the input.
     pub(crate) input: usize,
-    /// How many elements the window has.
+    /// Number of elements of the window.
     pub(crate) kernel: usize,
-    /// How far it moves at each step; positive.
+    /// Distance between window positions; positive.
     pub(crate) stride: i64,
-    /// How far its elements are apart; positive.
+    /// Distance between elements of the window; positive.
     pub(crate) dilation: i64,
-    /// The padding before the input; a negative one cuts the input.
+    /// Padding before the input. Negative padding crops the input.
     pub(crate) before: i64,
-    /// The padding after it.
+    /// Padding after the input.
     pub(crate) after: i64,
-    /// How many steps it makes.
+    /// Number of window positions.
     pub(crate) output: usize,
 }
 
-/// What a padding is when `pad_type` leaves it to the operation.
+/// Padding mode, MIL's `pad_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PadType {
     /// No padding.
     Valid,
-    /// One step for each stride, an odd element of padding after the input.
+    /// The output has `ceil(input / stride)` elements. If the padding is odd, there is more after
+    /// the input.
     Same,
-    /// The same, an odd element of padding before the input.
+    /// Like [`PadType::Same`], but odd padding has more before the input.
     SameLower,
-    /// As `pad` says.
+    /// Padding from the `pad` parameter.
     Custom,
 }
 
@@ -52,14 +53,14 @@ impl PadType {
         }
     }
 
-    /// How a number of elements is shared out before and after the input.
+    /// Splits a total padding into the parts before and after the input.
     pub(crate) fn split(self, total: i64) -> (i64, i64) {
         let less = total / 2;
         if self == PadType::SameLower { (total - less, less) } else { (less, total - less) }
     }
 }
 
-/// The integers of a parameter, as many as there are spatial dimensions or twice that.
+/// A parameter with `times` integers per spatial dimension.
 pub(crate) fn per_dimension(
     call: &Call,
     name: &str,
@@ -73,7 +74,7 @@ pub(crate) fn per_dimension(
     Ok(values.into_iter().map(i64::from).collect())
 }
 
-/// The same, every one at least 1.
+/// A parameter with one integer per spatial dimension, all at least 1.
 pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i64>> {
     let values = per_dimension(call, name, spatial, 1)?;
     match values.iter().find(|&&value| value < 1) {
@@ -82,7 +83,7 @@ pub(crate) fn positive(call: &Call, name: &str, spatial: usize) -> Result<Vec<i6
     }
 }
 
-/// The windows over the spatial dimensions of an input, one for each.
+/// The window along each spatial dimension.
 pub(crate) fn windows(
     call: &Call,
     input: &[usize],
@@ -113,7 +114,7 @@ pub(crate) fn windows(
             let room = extent + before + after - reach;
             if rounded_up {
                 let steps = ceil_div(room, stride);
-                // A last window that would start in the padding after the input does not count.
+                // A last window that starts in the padding after the input does not count.
                 let starts = ceil_div(extent + before, stride);
                 steps + i64::from(before <= 0 || steps < starts)
             } else {
@@ -139,7 +140,7 @@ fn ceil_div(value: i64, by: i64) -> i64 {
 }
 
 impl Window {
-    /// Where in the input an element of the window lies at a step; none in the padding.
+    /// Index in the input of a window element at a position, `None` in the padding.
     pub(crate) fn source(&self, step: usize, element: usize) -> Option<usize> {
         let at = step as i64 * self.stride + element as i64 * self.dilation - self.before;
         (0..self.input as i64).contains(&at).then_some(at as usize)

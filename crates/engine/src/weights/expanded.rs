@@ -1,4 +1,4 @@
-//! Compressed constants as plain elements, for whoever writes them.
+//! Compressed constants as plain elements.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use half::f16;
 use super::Weights;
 use crate::options::Numerics;
 
-/// Elements that are expanded together.
+/// Number of elements that are expanded at a time.
 const CHUNK: usize = 1 << 14;
 
-/// The elements that a chain of `constexpr_` operations gives, in the type of its result and rounded as the device
-/// does. They are computed whenever they are read. None where the operations have no form that is known, or no floats
-/// come out.
+/// The elements of a chain of `constexpr_` operations, in the type of its result and rounded as on
+/// a device. They are computed on each read. Returns `None` if the operations are not supported, or
+/// if the result is not a float tensor.
 pub fn expanded(function: &Function, value: ValueId) -> Option<Buffer> {
     let weights = Weights::of(function, value, Numerics::Rounded)?;
     let is_known = matches!(weights.dtype, DType::Fp16 | DType::Fp32);

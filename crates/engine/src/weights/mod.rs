@@ -1,9 +1,8 @@
-//! Constant operands as they lie in a program and its weight files, compressed or not.
+//! Constant operands in their stored form, compressed or not.
 //!
-//! [`Weights::of`] describes what a `const`, or a chain of `constexpr_` operations above some, gives:
-//! nothing is copied but what is small, tables and scales that are computed themselves. Kernels take it as
-//! it is ([`Weights::stored`]), panel by panel ([`WeightPanels`]), or row by row
-//! ([`Weights::expand_rows`]).
+//! [`Weights::of`] describes a `const`, or a chain of `constexpr_` operations, without copying its
+//! data. Only small computed tables and scales are copied. Kernels read the stored form
+//! ([`Weights::stored`]), panels ([`WeightPanels`]) or rows ([`Weights::expand_rows`]).
 
 mod expanded;
 mod panels;
@@ -22,37 +21,36 @@ pub use expanded::expanded;
 pub(crate) use panels::WeightPanels;
 use parts::{Blocks, Mask, Numbers};
 
-/// A constant tensor, as a matrix whose rows lie along its first axis.
+/// A constant tensor, as a matrix with the first axis as rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Weights {
-    /// The element type.
     pub(crate) dtype: DType,
-    /// The shape.
     pub(crate) shape: Vec<usize>,
-    /// What stands for the elements: numbers, or indices into tables.
+    /// Stored values: numbers, or indices into tables.
     codes: Numbers,
-    /// Which elements have a code; none if all have. Those that have none are zero.
+    /// The elements that are stored, `None` if all are. The others are zero.
     mask: Option<Mask>,
     decode: Decode,
-    /// Whether elements are rounded to their type, as results of operations are.
+    /// Whether elements are rounded to their type, like results of operations.
     rounded: bool,
 }
 
-/// What the codes of elements mean.
+/// Conversion from stored values to elements.
 #[derive(Clone, Debug)]
 enum Decode {
-    /// Themselves.
+    /// The values themselves.
     Plain,
-    /// `scale · (code - shift)`, of the block.
+    /// `scale · (code - shift)`, with the scale and shift of the block.
     Affine { blocks: Blocks, scales: Numbers, shifts: Option<Numbers> },
-    /// Entries of the table of the block.
+    /// Table lookup.
     Table(Table),
 }
 
-/// A matrix of bytes that stand for `scale · (byte - zero)`, with a scale and a zero point for each output.
+/// A matrix of bytes that represent `scale · (byte - zero)`, with a scale and a zero point per
+/// output.
 #[derive(Clone, Debug)]
 pub(crate) struct Integers {
-    /// As the matrix has them.
+    /// In the layout of the matrix.
     pub(crate) codes: Vec<i8>,
     pub(crate) scales: Vec<f32>,
     pub(crate) zeros: Vec<i32>,
@@ -61,17 +59,18 @@ pub(crate) struct Integers {
 #[derive(Clone, Debug)]
 struct Table {
     blocks: Blocks,
-    /// The entries of one table after the other.
+    /// Entries of all tables, table by table.
     entries: Numbers,
-    /// How many entries one table has.
+    /// Number of entries per table.
     length: usize,
-    /// How many elements an entry has, each an index stands for as many.
+    /// Number of elements per entry.
     vector: usize,
-    /// The axis along which they lie.
+    /// The axis along which the elements of an entry are placed.
     axis: usize,
 }
 
-/// An element of the codes: its row and column, and which element of its entry is meant.
+/// Position of an element in the codes: row and column of the code, and the element within its
+/// entry.
 struct CodeIndex {
     row: usize,
     column: usize,
@@ -79,17 +78,17 @@ struct CodeIndex {
 }
 
 impl Weights {
-    /// The extent of the first axis; 1 for a scalar.
+    /// Size of the first axis; 1 for a scalar.
     pub(crate) fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// How many elements a row has.
+    /// Number of elements per row.
     pub(crate) fn columns(&self) -> usize {
         self.shape.get(1..).unwrap_or(&[]).iter().product()
     }
 
-    /// All elements, the same that the operations' reference kernels give.
+    /// Expands all elements. The result equals the reference kernels'.
     pub(crate) fn expand(&self) -> Array {
         let mut elements = vec![0.0; self.rows() * self.columns()];
         self.expand_rows(0..self.rows(), &mut elements);
@@ -100,21 +99,21 @@ impl Weights {
         Array::ints(self.dtype, &*self.shape, ints)
     }
 
-    /// The elements of some rows.
+    /// Expands a range of rows.
     ///
     /// # Panics
     ///
-    /// If there are not so many rows, or the target does not have just as many elements as they.
+    /// If the range exceeds the rows, or the target has another length.
     pub(crate) fn expand_rows(&self, rows: Range<usize>, target: &mut [f32]) {
         let columns = self.columns();
         self.expand_elements(rows.start * columns..rows.end * columns, target);
     }
 
-    /// Some neighbouring elements in row-major order.
+    /// Expands a range of elements in row-major order.
     ///
     /// # Panics
     ///
-    /// If there are not so many, or the target does not have just as many.
+    /// If the range exceeds the elements, or the target has another length.
     pub(crate) fn expand_elements(&self, elements: Range<usize>, target: &mut [f32]) {
         assert_eq!(target.len(), elements.len(), "{elements:?}");
         if matches!(self.decode, Decode::Plain) && self.mask.is_none() {
@@ -163,12 +162,12 @@ impl Weights {
         }
     }
 
-    /// Whether elements are anything but floats one after the other.
+    /// Returns true unless the elements are stored as plain floats.
     pub(crate) fn is_compressed(&self) -> bool {
         self.mask.is_some() || !matches!(self.decode, Decode::Plain) || !self.codes.dtype.is_float()
     }
 
-    /// Whether elements of `fp16` hold what these are.
+    /// Returns true if fp16 represents all elements exactly.
     pub(crate) fn fits_fp16(&self) -> bool {
         let of = match &self.decode {
             Decode::Plain => &self.codes,
@@ -178,8 +177,8 @@ impl Weights {
         of.dtype == DType::Fp16
     }
 
-    /// The integers of a matrix, those of each row with one scale and zero point, or those of each column; none
-    /// if they are not such, or do not fit a byte.
+    /// The integers of a matrix with one scale and zero point per row, or per column. `None` for
+    /// other weights, and if the integers do not fit a byte.
     pub(crate) fn integers(&self, along_rows: bool) -> Option<Integers> {
         let Decode::Affine { blocks, scales, shifts } = &self.decode else { return None };
         if self.mask.is_some() || self.rounded || !self.codes.dtype.is_integer() {
@@ -191,7 +190,7 @@ impl Weights {
             true => blocks.at(output, input),
             false => blocks.at(input, output),
         };
-        // Unsigned bytes are held 128 lower, as are their zero points.
+        // Unsigned bytes and their zero points are stored minus 128.
         let lower = if self.codes.dtype == DType::UInt8 { 128 } else { 0 };
         let (mut all_scales, mut zeros) = (Vec::new(), Vec::new());
         for output in 0..outputs {
@@ -211,9 +210,9 @@ impl Weights {
         Some(Integers { codes: codes.collect(), scales: all_scales, zeros })
     }
 
-    /// The weights for kernels that expand them where they use them, as a matrix of so many rows, which are
-    /// the indices of its first axis, or of the first that has more than one; none if no such kernel knows
-    /// their form.
+    /// The weights for kernels that read the compressed form. The rows of the matrix are the
+    /// indices of the first axis, or of the first axis larger than 1. `None` if no kernel supports
+    /// the form.
     pub(crate) fn stored(&self, rows: usize) -> Option<QuantizedMatrix> {
         if self.mask.is_some() || !self.dtype.is_float() {
             return None;
@@ -231,7 +230,7 @@ impl Weights {
         };
         match &self.decode {
             Decode::Plain => QuantizedMatrix::float(data, dtype, rows, columns),
-            // Those kernels do not round in between.
+            // These kernels do not round intermediate values.
             _ if self.rounded => None,
             Decode::Affine { blocks, scales, shifts } => {
                 let shape = shape_of(blocks)?;
@@ -255,7 +254,7 @@ impl Weights {
 }
 
 impl Table {
-    /// Where the code of an element lies, and the columns of the codes.
+    /// Position of an element's code, and the number of columns of the codes.
     fn coded(&self, shape: &[usize], row: usize, column: usize) -> (CodeIndex, usize) {
         let columns: usize = shape[1..].iter().product();
         if self.axis == 0 {

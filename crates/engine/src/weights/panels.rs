@@ -4,7 +4,7 @@ use coremill_kernels::matmul::{Order, PanelSource};
 
 use super::Weights;
 
-/// Weights of any form as a source of panels.
+/// A panel source for weights in any form.
 pub(crate) struct WeightPanels {
     weights: Weights,
     inputs: usize,
@@ -13,7 +13,7 @@ pub(crate) struct WeightPanels {
 }
 
 impl WeightPanels {
-    /// None if there are not just as many weights.
+    /// Returns `None` if the number of weights is not `inputs * outputs`.
     pub(crate) fn new(
         weights: Weights,
         inputs: usize,

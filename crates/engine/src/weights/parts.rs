@@ -1,28 +1,27 @@
-//! What compressed weights are made of.
+//! Parts of compressed weights.
 
 use std::ops::Range;
 
 use coremill_tensor::{Buffer, DType};
 use half::{bf16, f16};
 
-/// Numbers of one type, packed as files have them: narrow ones with the first in the lowest bits.
+/// Packed numbers of one type, in the layout of weight files. Types below 8 bits are packed
+/// starting at the lowest bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
-    /// Where they lie.
     pub(crate) data: Buffer,
-    /// Their type: a float type of 16 or 32 bits, or an integer type of at most 8.
+    /// A float type of 16 or 32 bits, or an integer type of at most 8 bits.
     pub(crate) dtype: DType,
-    /// How many there are.
     pub(crate) count: usize,
 }
 
 impl Numbers {
-    /// None if the data does not hold just as many.
+    /// Returns `None` if the data has another size.
     pub(super) fn new(data: &Buffer, dtype: DType, count: usize) -> Option<Numbers> {
         let narrow = dtype.is_integer() && dtype.bits().is_some_and(|bits| bits <= 8);
         let float = matches!(dtype, DType::Fp16 | DType::Fp32 | DType::Bf16);
         let held = dtype.storage_bytes(count as u64)? == data.len() as u64;
-        // Places of bits are counted, too.
+        // Bit offsets must not overflow.
         count.checked_mul(8)?;
         (held && (narrow || float)).then(|| Numbers { data: data.clone(), dtype, count })
     }
@@ -32,7 +31,7 @@ impl Numbers {
         Numbers { data: Buffer::from(bytes), dtype: DType::Fp32, count: floats.len() }
     }
 
-    /// A number, which a float of 32 bits holds exactly.
+    /// The number at an index. `f32` represents all types exactly.
     pub(super) fn at(&self, index: usize) -> f32 {
         let bytes = self.data.as_bytes();
         let short = || [bytes[2 * index], bytes[2 * index + 1]];
@@ -45,7 +44,7 @@ impl Numbers {
             DType::Bf16 => bf16::from_le_bytes(short()).to_f32(),
             DType::Int8 => f32::from(bytes[index] as i8),
             DType::Int4 => {
-                // Moved to the upper half of the byte, whose sign is that of the number.
+                // Move the number to the upper half of the byte to extend its sign.
                 let nibble = self.bits(index, 4) as u8;
                 f32::from((nibble << 4) as i8 >> 4)
             }
@@ -53,7 +52,7 @@ impl Numbers {
         }
     }
 
-    /// Some neighbouring numbers.
+    /// Decodes a range of numbers.
     pub(super) fn read(&self, range: Range<usize>, target: &mut [f32]) {
         let bytes = self.data.as_bytes();
         match self.dtype {
@@ -70,7 +69,7 @@ impl Numbers {
         }
     }
 
-    /// A number of an unsigned type.
+    /// The number at an index, for unsigned types.
     pub(super) fn code(&self, index: usize) -> u16 {
         self.bits(index, self.dtype.bits().unwrap_or(8) as usize)
     }
@@ -84,21 +83,21 @@ impl Numbers {
     }
 }
 
-/// Which elements of a tensor are there, a bit for each.
+/// A bit mask of the elements that are stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Mask {
     bits: Buffer,
-    /// How many bits are set before each run of [`RUN`] of them.
+    /// Number of bits set before each run of [`RUN`] bits.
     counts: Vec<usize>,
-    /// How many bits are set.
+    /// Total number of bits set.
     pub(crate) set: usize,
 }
 
-/// Bits whose sums are kept.
+/// Number of bits per entry of `counts`.
 const RUN: usize = 512;
 
 impl Mask {
-    /// None if the data does not hold just as many bits.
+    /// Returns `None` if the data has another number of bits.
     pub(super) fn new(bits: &Buffer, count: usize) -> Option<Mask> {
         if count.div_ceil(8) != bits.len() {
             return None;
@@ -109,19 +108,19 @@ impl Mask {
             counts.push(set);
             set += run.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
         }
-        // Bits after the last element are padding, whatever they are.
+        // Ignore the padding bits after the last element.
         if let (Some(last), used @ 1..) = (bits.as_bytes().last(), count % 8) {
             set -= (last >> used).count_ones() as usize;
         }
         Some(Mask { bits: bits.clone(), counts, set })
     }
 
-    /// Whether it is made of these bits.
+    /// Compares the mask with packed bits.
     pub(super) fn has_bits(&self, bits: &Buffer) -> bool {
         self.bits == *bits
     }
 
-    /// The position among those that are there; none if the element is not.
+    /// Index of an element among the stored ones, `None` if it is not stored.
     pub(super) fn rank(&self, place: usize) -> Option<usize> {
         let bytes = self.bits.as_bytes();
         let byte = bytes[place / 8];
@@ -136,24 +135,24 @@ impl Mask {
     }
 }
 
-/// How a tensor falls into blocks, as a matrix whose rows lie along its first axis.
+/// Division of a tensor into blocks, as a matrix with the first axis as rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
-    /// The blocks along each axis.
+    /// Number of blocks along each axis.
     pub(crate) shape: Vec<usize>,
-    /// The rows that share blocks.
+    /// Number of rows per block.
     rows: usize,
-    /// The blocks that a row goes through.
+    /// Number of blocks per row.
     across: usize,
-    /// Which of them each column is in; none if there is one.
+    /// The block of each column, `None` if a row has a single block.
     of_column: Option<Vec<u32>>,
 }
 
 impl Blocks {
-    /// None if blocks do not divide the tensor, along every axis, into equal parts.
+    /// Returns `None` if the blocks do not divide every axis evenly.
     pub(super) fn new(tensor: &[usize], shape: &[usize]) -> Option<Blocks> {
         let divides = |(whole, parts): (&usize, &usize)| whole.checked_rem(*parts) == Some(0);
-        // Empty tensors may be as wide as they like: there is nothing to keep compressed.
+        // The sizes of empty tensors are unbounded, and there is nothing to compress.
         let fits = tensor.len() == shape.len() && tensor.iter().zip(shape).all(divides);
         if !fits || tensor.contains(&0) {
             return None;
@@ -184,13 +183,13 @@ impl Blocks {
         of_row + self.of_column.as_ref().map_or(0, |blocks| blocks[column] as usize)
     }
 
-    /// Whether no row, or no column, is in several blocks.
+    /// Returns true if every row, or every column, is in a single block.
     pub(super) fn is_whole(&self, along_rows: bool) -> bool {
         if along_rows { self.across == 1 } else { self.shape.first().is_none_or(|&down| down == 1) }
     }
 
-    /// The blocks down and across, if columns of one block are neighbours and blocks equally wide and in
-    /// order.
+    /// Number of blocks along rows and columns, if the columns of each block are contiguous,
+    /// equally many and in order.
     pub(crate) fn of_matrix(&self, columns: usize) -> Option<[usize; 2]> {
         let in_order = |(column, &block): (usize, &u32)| {
             block as usize == column / (columns / self.across).max(1)

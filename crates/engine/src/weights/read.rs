@@ -1,4 +1,4 @@
-//! From the operations of a program to what they compress.
+//! Recognizes compressed weights in the operations of a program.
 
 use coremill_mil::ir::{Binding, Constant, Definition, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
@@ -8,12 +8,12 @@ use super::parts::{Blocks, Mask, Numbers};
 use super::{Decode, Table, Weights};
 use crate::options::Numerics;
 
-/// How many operations may stand above each other: a table whose scales are computed has three.
+/// Maximum depth of nested operations. A table with computed scales has depth 3.
 const MAX_DEPTH: usize = 4;
 
 impl Weights {
-    /// What a value is, if it is a `const`, or a chain of `constexpr_` operations of a known form. Everything
-    /// else, whatever is unsound included, is left to the reference kernels.
+    /// The weights of a `const` or of a supported chain of `constexpr_` operations. Returns `None`
+    /// for all other values, including invalid ones; the reference kernels handle these.
     pub(crate) fn of(function: &Function, value: ValueId, numerics: Numerics) -> Option<Weights> {
         Reader { function, numerics }.value(value, MAX_DEPTH)
     }
@@ -24,14 +24,14 @@ struct Reader<'f> {
     numerics: Numerics,
 }
 
-/// Something bound to a parameter.
+/// The value of a parameter.
 #[derive(Clone, Copy)]
 enum Operand<'f> {
     Stated(&'f Constant),
     Computed(ValueId),
 }
 
-/// The codes of the elements that are there.
+/// A tensor of which only some elements are stored.
 struct Sparse {
     mask: Mask,
     codes: Numbers,
@@ -52,7 +52,7 @@ impl<'f> Reader<'f> {
                 let shift = self.plain(op, "zero_point", depth)?;
                 self.affine_dequantize(op, data, Some(shift), depth)?
             }
-            // Of a constant.
+            // Only of constants.
             OpKind::Dequantize => {
                 let data = self.plain(op, "input", depth)?;
                 let shift = match self.operand(op, "zero_point") {
@@ -76,7 +76,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// What is bound to a parameter, as an argument or, of older operations, as an attribute.
+    /// The value of a parameter. Older operations store it as an attribute.
     fn operand(&self, op: &'f Op, name: &str) -> Option<Operand<'f>> {
         match op.binding(name) {
             Some(Binding::Literal(constant)) => Some(Operand::Stated(constant)),
@@ -103,7 +103,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// The same, where they need not be there: absent ones are `Some(None)`.
+    /// The weights of an optional parameter. `Some(None)` if it is unbound.
     fn optional(&self, op: &'f Op, name: &str, depth: usize) -> Option<Option<Weights>> {
         match self.operand(op, name) {
             None => Some(None),
@@ -135,14 +135,14 @@ impl<'f> Reader<'f> {
         Some(Weights { dtype: self.declared(op, 0)?.0, ..source })
     }
 
-    /// The type that an operation declares for an output.
+    /// The declared type of an output.
     fn declared(&self, op: &Op, index: usize) -> Option<(DType, Vec<usize>)> {
         let ty = &self.function.value(*op.outputs.get(index)?).ty;
         let tensor = Type::as_tensor(ty)?;
         Some((tensor.dtype, extents(&tensor.known_shape()?)?))
     }
 
-    /// `scale · (data - shift)`, both either one number or one for each index along an axis.
+    /// Computes `scale · (data - shift)`. Scale and shift are scalars, or vectors along an axis.
     fn affine_dequantize(
         &self,
         op: &'f Op,
@@ -161,7 +161,7 @@ impl<'f> Reader<'f> {
             blocks[axis] = data.shape[axis];
         }
         let count = blocks.get(axis).copied().unwrap_or(1);
-        // One number where the other has one for each row stands for as many.
+        // Repeat a scalar if the other parameter is a vector.
         let repeated = |weights: Weights| match weights.shape[..] {
             [] if count != 1 => Some(Numbers::of_floats(&vec![weights.codes.at(0); count])),
             [] => Some(weights.codes),
@@ -185,7 +185,7 @@ impl<'f> Reader<'f> {
         plain.then_some(weights)
     }
 
-    /// Numbers that may be computed themselves; there are few of them.
+    /// Decodes a small tensor that may be computed.
     fn few(&self, weights: Weights) -> Numbers {
         match (&weights.decode, &weights.mask) {
             (Decode::Plain, None) => weights.codes,
@@ -201,7 +201,7 @@ impl<'f> Reader<'f> {
         let data = self.weights(op, "data", depth)?;
         let (dtype, affine) = self.scales(op, &data.shape, depth)?;
         if data.mask.is_some() && !matches!(affine, Decode::Affine { shifts: None, .. }) {
-            // What is not there would not be zero.
+            // Elements that are not stored would not be zero.
             return None;
         }
         let decode = match &data.decode {
@@ -214,7 +214,7 @@ impl<'f> Reader<'f> {
         Some(Weights { dtype, decode, ..data })
     }
 
-    /// Scales and shifts of a tensor by its blocks, and the type that they give.
+    /// Scales and shifts of a tensor's blocks, and the type of the result.
     fn scales(&self, op: &'f Op, tensor: &[usize], depth: usize) -> Option<(DType, Decode)> {
         let scales = self.weights(op, "scale", depth)?;
         let shifts = self.optional(op, "offset", depth)?;
@@ -261,7 +261,7 @@ impl<'f> Reader<'f> {
         })
     }
 
-    /// The tables of iOS18: the blocks of the indices, the entries, the elements of each.
+    /// The tables of an iOS18 operation.
     fn table(&self, op: &'f Op, lut: Weights, indices: &[usize], dtype: DType) -> Option<Table> {
         let rank = indices.len();
         if rank == 0 || lut.shape.len() != rank + 2 || dtype.is_signed_integer() {
@@ -296,7 +296,7 @@ impl<'f> Reader<'f> {
                     let (of_mask, index) = self.definition(mask)?;
                     std::ptr::eq(of_mask, producer) && index == 0
                 }
-                // coremltools states the mask twice where its elements are not vectors.
+                // coremltools repeats the mask unless the entries are vectors.
                 Operand::Stated(mask) => {
                     tensor(mask)?.1 == sparse.shape && sparse.mask.has_bits(mask.elements()?)
                 }
@@ -324,7 +324,7 @@ impl<'f> Reader<'f> {
         })
     }
 
-    /// What an operation gives that has a mask and the elements that it sets.
+    /// The result of an operation that returns a mask and the elements set in it.
     fn sparse(&self, op: &'f Op, depth: usize) -> Option<Sparse> {
         let depth = depth.checked_sub(1)?;
         let (mask, codes) = match op.kind()? {
@@ -354,7 +354,7 @@ impl<'f> Reader<'f> {
 }
 
 impl Table {
-    /// The shape of what the indices stand for.
+    /// The shape of the looked-up tensor.
     fn expanded(&self, mut shape: Vec<usize>) -> Option<Vec<usize>> {
         if let Some(extent) = shape.get_mut(self.axis) {
             *extent = extent.checked_mul(self.vector)?;
@@ -363,8 +363,8 @@ impl Table {
         Some(shape)
     }
 
-    /// The table whose entries are scaled, block by block; none if scales and tables have blocks that do not
-    /// fit into each other.
+    /// A table with scaled entries for each block. `None` if the blocks of scales and tables do not
+    /// nest.
     fn scaled(&self, tensor: &[usize], affine: &Decode) -> Option<Table> {
         let Decode::Affine { blocks, scales, shifts } = affine else { return None };
         let finer = |(&left, &right): (&usize, &usize)| {
@@ -373,13 +373,13 @@ impl Table {
         };
         let shape: Vec<usize> =
             self.blocks.shape.iter().zip(&blocks.shape).map(finer).collect::<Option<_>>()?;
-        // In the tensor of the finer blocks, the others' are blocks themselves.
+        // Both kinds of blocks are unions of the finer blocks.
         let tables = Blocks::new(&shape, &self.blocks.shape)?;
         let factors = Blocks::new(&shape, &blocks.shape)?;
         let columns: usize = shape[1..].iter().product();
         let entry_count = count(&shape)?.checked_mul(self.length)?;
         if entry_count > count(tensor)? {
-            // Tables would be larger than what they stand for.
+            // The tables would be larger than the tensor.
             return None;
         }
         let mut entries = Vec::with_capacity(entry_count);
@@ -396,7 +396,7 @@ impl Table {
     }
 }
 
-/// The type and the shape of a constant tensor.
+/// The type and shape of a constant tensor.
 fn tensor(constant: &Constant) -> Option<(DType, Vec<usize>)> {
     let tensor = constant.tensor_type()?;
     Some((tensor.dtype, extents(&tensor.known_shape()?)?))
@@ -413,7 +413,7 @@ fn extents(shape: &[u64]) -> Option<Vec<usize>> {
     shape.iter().map(|&extent| usize::try_from(extent).ok()).collect()
 }
 
-/// How many elements a shape holds; none if any product of extents is too large to count with.
+/// Number of elements of a shape, `None` if any product of sizes overflows.
 fn count(shape: &[usize]) -> Option<usize> {
     let all = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent.max(1)))?;
     Some(if shape.contains(&0) { 0 } else { all })

@@ -16,7 +16,7 @@ use crate::limits::Limits;
 use crate::options::Numerics;
 use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
 
-/// The functions of the cases of a family, by name.
+/// Functions of a family of test cases, by name.
 fn functions(family: &str) -> Vec<(String, Function)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let lines = fs::read_to_string(folder.join(format!("{family}.jsonl"))).expect("the cases");
@@ -81,7 +81,7 @@ fn every_case_expands_to_what_the_reference_kernels_give() {
     assert!(described > 500 && taken > 150, "{described} described, {taken} taken by kernels");
 }
 
-/// Kernels may multiply before they subtract.
+/// Compares with a tolerance, since kernels may multiply before they subtract.
 fn same(left: &[f32], right: &[f32]) -> bool {
     left.iter().zip(right).all(|(left, right)| {
         left == right
@@ -237,13 +237,13 @@ fn what_does_not_fit_is_left_to_the_reference_kernels() {
     };
     let scale = || bytes(DType::Fp32, &[2, 1], 8);
     assert!(described(blockwise(bytes(DType::Int8, &[2, 3], 6), scale()), &[2, 3]));
-    // Too few bytes, blocks that do not divide, extents that no memory holds.
+    // Too few bytes, blocks that do not divide the shape, and sizes beyond the address space.
     assert!(!described(blockwise(bytes(DType::Int8, &[2, 3], 5), scale()), &[2, 3]));
     assert!(!described(blockwise(bytes(DType::Int8, &[3, 2], 6), scale()), &[3, 2]));
     let wide = [0, 1 << 40, 1 << 40];
     let empty = || bytes(DType::Fp32, &wide, 0);
     assert!(!described(blockwise(bytes(DType::Int8, &wide, 0), empty()), &wide));
-    // A mask that sets more than there is.
+    // A mask that sets more elements than there are.
     let sparse = |count: usize| {
         Op::new(OpKind::ConstexprSparseToDense)
             .with("nonzero_data", bytes(DType::Int8, &[count as u64], count))

@@ -1,4 +1,4 @@
-//! Cases as the files hold them, and the programs made of them.
+//! The test cases in the files, and their programs.
 
 use std::path::Path;
 
@@ -11,38 +11,38 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 
-/// How many failures a message shows.
+/// Maximum number of failures in a message.
 const SHOWN: usize = 60;
 
-/// A program, inputs, and what it gives.
+/// A program, its inputs and the expected outputs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) id: String,
     pub(crate) op: String,
-    /// Other operations that it shows.
+    /// Other operations that the case covers.
     #[serde(default)]
     pub(crate) also: Vec<String>,
-    /// For readers of the file; the program says it, too.
+    /// For readers of the file; the program contains it, too.
     #[serde(rename = "opset")]
     _opset: String,
     program: String,
     #[serde(rename = "inputs", deserialize_with = "named")]
     pub(crate) inputs: Vec<(String, Array)>,
-    /// What it gives, floats not rounded to their type.
+    /// Expected outputs. Floats are not rounded to their type.
     #[serde(deserialize_with = "arrays")]
     pub(crate) expected: Vec<Array>,
-    /// What further runs in the same session give.
+    /// Expected outputs of further runs in the same session.
     #[serde(default, deserialize_with = "lists_of_arrays")]
     pub(crate) again: Vec<Vec<Array>>,
-    /// What it gives if every operation rounds, where that differs from rounding `expected`.
+    /// Expected outputs if every operation rounds, if they differ from the rounded `expected`.
     #[serde(default, deserialize_with = "maybe_arrays")]
     pub(crate) faithful: Option<Vec<Array>>,
     pub(crate) rel: f32,
     pub(crate) abs: f32,
 }
 
-/// The cases of every family.
+/// The cases of all families.
 pub(crate) fn all() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -63,7 +63,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
-/// Fails with all failures at once.
+/// Fails with all failures in one message.
 pub(crate) fn finish(failures: &[String], count: usize) {
     let shown = &failures[..failures.len().min(SHOWN)];
     assert!(
@@ -75,25 +75,25 @@ pub(crate) fn finish(failures: &[String], count: usize) {
 }
 
 impl Case {
-    /// The program.
+    /// Parses the program.
     pub(crate) fn program(&self) -> Result<Program, String> {
         text::parse(&self.program, &NoWeights).map_err(|error| error.render(&self.id))
     }
 
-    /// The operations that it shows.
+    /// The operations that the case covers.
     pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.op).chain(self.also.iter().map(String::as_str))
     }
 }
 
-/// The model of a program, for a release that takes functions without inputs.
+/// The model of a program, for a release that allows functions without inputs.
 pub(crate) fn model_of(program: Program) -> Result<Model, String> {
     let mut model = describe(program).map_err(|error| error.to_string())?;
     model.specification_version = model.specification_version.max(9);
     Ok(model)
 }
 
-/// The same program with constants in place of its inputs; states stay.
+/// Replaces the inputs by constants. States stay.
 pub(crate) fn as_constants(
     mut program: Program,
     inputs: &[(String, Array)],
@@ -120,7 +120,7 @@ pub(crate) fn as_constants(
     }
     let block = function.block_mut(body);
     block.inputs = kept;
-    // They were appended, and others use them.
+    // The constants were appended, but must precede their uses.
     block.ops.rotate_right(stated.len());
     Ok(program)
 }
@@ -178,7 +178,7 @@ fn lists_of_arrays<'de, D: Deserializer<'de>>(
     lists.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
-/// The inputs of a function, which hold what their type can hold.
+/// The inputs of a function, rounded to their type.
 fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Array)>, D::Error> {
     let tensors = Vec::<Tensor>::deserialize(deserializer)?;
     let named = tensors.into_iter().map(|mut tensor| {

@@ -1,4 +1,4 @@
-//! What a run gave against what is expected.
+//! Comparison of outputs with expected values.
 
 use coremill_engine::{Array, Elements, Outputs, Value};
 use coremill_tensor::DType;
@@ -6,15 +6,15 @@ use half::f16;
 
 use super::case::Case;
 
-/// How many elements a message shows.
+/// Maximum number of elements in a message.
 const SHOWN: usize = 12;
 
-/// One rounding to fp16 at each end.
+/// Relative error of one fp16 rounding on each side.
 const HALF_RELATIVE: f32 = 1.0 / 1024.0;
-/// The distance of the smallest numbers of fp16.
+/// Distance between the smallest fp16 numbers.
 const HALF_ABSOLUTE: f32 = 6.0e-8;
 
-/// Whether the outputs are what is expected.
+/// Compares the outputs of a case.
 pub(crate) fn outputs(case: &Case, outputs: &Outputs, expected: &[Array]) -> Result<(), String> {
     if outputs.0.len() != expected.len() {
         return Err(format!("{} outputs, not {}", outputs.0.len(), expected.len()));
@@ -61,7 +61,7 @@ fn compare(case: &Case, value: &Value, expected: &Array) -> Result<(), String> {
     }
 }
 
-/// Results of fp16 may or may not have been rounded, and an infinity may be one by rounding.
+/// fp16 results may be rounded or not, and rounding may produce infinity.
 fn near(case: &Case, dtype: DType, found: f32, expected: f32) -> bool {
     if dtype == DType::Fp16 {
         let [found, expected] = [found, expected].map(|x| f16::from_f32(x).to_f32());
@@ -74,7 +74,7 @@ fn within(found: f32, expected: f32, relative: f32, absolute: f32) -> bool {
     if found.is_nan() || expected.is_nan() {
         return found.is_nan() && expected.is_nan();
     }
-    // Infinities too.
+    // Also covers infinities.
     found == expected
         || (expected.is_finite()
             && (found - expected).abs() <= absolute + relative * expected.abs())

@@ -1,7 +1,7 @@
 use super::check::check;
 
-/// Keys and values of three heads, joined from the first and the last rows of `x`, whose results are `y` with
-/// what `after` makes of them.
+/// An attention with three heads, whose keys and values are concatenated from `x` and its last
+/// rows. `after` computes the result `y`.
 fn body(queries: usize, mask: &str, after: &str) -> String {
     format!(
         r#"tensor<T, [2, 3, {queries}, 8]> q = slice_by_size(x = x, begin = tensor<int32, [4]>([0, 0, 1, 0]),
@@ -25,7 +25,7 @@ fn an_attention_joins_what_it_reads() {
         };
         for mask in ["".to_owned(), format!(", attn_mask = W[{queries}, 10]")] {
             let steps = [attends, &["concat"]].concat();
-            // The joined keys and values are read by others, too, later on.
+            // Other operations read the concatenated keys and values later.
             let after = format!(
                 "tensor<T, [2, 3, {}, 8]> y = concat(values = (o, k, v), axis = int32(2), interleave = bool(false));",
                 queries + 20

@@ -1,14 +1,14 @@
-//! Runs a program as it is planned and operation by operation.
+//! Runs a program with its plan and operation by operation.
 
 use coremill_engine::{Array, Engine, Hooks, LoadOptions, Numerics, Value};
 use coremill_mil::{model, text, verify};
 use coremill_tensor::DType;
 
-/// Numbers that look random and are the same every time.
+/// A deterministic random number generator.
 struct Numbers(u64);
 
 impl Numbers {
-    /// One between -1 and 1.
+    /// A number between -1 and 1.
     fn next(&mut self) -> f32 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -16,11 +16,12 @@ impl Numbers {
     }
 }
 
-/// Runs the body of a function of `x`, in fp32 and in fp16, fast and faithful, on one thread and on
-/// three; its steps must be `steps`, if it is fast, and its results those of its operations.
+/// Runs the body of a function of `x` in fp32 and fp16, fast and rounded, on one and three threads.
+/// In fast mode its plan must have the steps `steps`. The results must equal those of the unfused
+/// operations.
 ///
-/// In the body, `T` is the element type of tensors and scalars, `W[2, 3]` a constant of random numbers and `P[2, 3]` one of
-/// positive ones.
+/// In the body, `T` is the element type. `W[2, 3]` is a constant of random numbers, `P[2, 3]` a
+/// constant of positive ones.
 pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
     for dtype in ["fp32", "fp16"] {
         let text = program(x, body, dtype);
@@ -45,7 +46,7 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
                 let mut hooks = Hooks { observe: None, profile: Some(&mut spans) };
                 let found = session.run_with(&[("x", input())], &mut hooks).expect("it runs");
                 let what = format!("{dtype} {numerics:?} on {threads} threads");
-                // Sums in another order may be rounded to the next half.
+                // Another summation order may round to the next fp16 number.
                 let rounds = numerics == Numerics::Rounded && dtype == "fp16";
                 let tolerance = if rounds { 4e-3 } else { 1e-5 };
                 for ((name, found), (_, expected)) in found.0.iter().zip(&expected.0) {
@@ -69,7 +70,7 @@ pub(crate) fn check(x: &[usize], body: &str, steps: &[&str]) {
     }
 }
 
-/// Whether elements are equal but for rounding, relative to the largest.
+/// Compares elements with a tolerance relative to the largest.
 fn close(found: &Array, expected: &Array, tolerance: f32, what: &str) {
     let (Some(found), Some(expected)) = (found.as_floats(), expected.as_floats()) else {
         panic!("{what} holds no floats");
@@ -98,7 +99,7 @@ fn program(x: &[usize], body: &str, dtype: &str) -> String {
     )
 }
 
-/// Writes the constants out.
+/// Writes the constants.
 fn constants(body: &str, dtype: &str) -> String {
     let mut numbers = Numbers(7);
     let mut text = String::new();
@@ -124,7 +125,7 @@ fn constants(body: &str, dtype: &str) -> String {
 
 fn nested(shape: &[usize], text: &mut String, next: &mut dyn FnMut() -> f32) {
     let Some((count, inner)) = shape.split_first() else {
-        // An eighth is a number of every type.
+        // Multiples of 1/64 are exact in every type.
         text.push_str(&format!("{:?}", (next() * 64.0).round() / 64.0));
         return;
     };
@@ -138,7 +139,7 @@ fn nested(shape: &[usize], text: &mut String, next: &mut dyn FnMut() -> f32) {
     text.push(']');
 }
 
-/// The program, its long lines cut short.
+/// The program with long lines truncated.
 fn without_numbers(text: &str) -> String {
     let lines = text.lines().map(|line| line.chars().take(240).collect::<String>() + "\n");
     lines.collect()

@@ -1,13 +1,14 @@
 use super::check::check;
 
-/// One extent of what a convolution gives.
+/// Output size of a convolution along one axis.
 fn extent(input: usize, kernel: usize, stride: usize, dilation: usize, pads: [usize; 2]) -> usize {
     (input + pads[0] + pads[1] - (kernel - 1) * dilation - 1) / stride + 1
 }
 
 #[test]
 fn windows_of_every_kind() {
-    // Channels, outputs, groups, kernel, strides, dilations, pads before and after.
+    // Input channels, output channels, groups, kernel, strides, dilations, padding before and
+    // after.
     type Case = (usize, usize, usize, [usize; 2], [usize; 2], [usize; 2], [usize; 4]);
     let cases: [Case; 14] = [
         (3, 8, 1, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1]),
@@ -125,7 +126,7 @@ fn a_result_that_others_read_is_written() {
 
 #[test]
 fn activations_of_several_operations() {
-    // Faithful programs round each of them.
+    // In rounded mode each of them rounds.
     let cases = [
         ("silu(x = a)", "conv+silu"),
         ("mul(x = a, y = s)", "conv+sigmoid+mul"),
@@ -159,7 +160,7 @@ fn zeros_around_the_input_are_padding() {
 
 #[test]
 fn transposed_convolutions() {
-    // Kernel, strides, dilations, groups, output padding type and pads, extents of the result.
+    // Kernel, strides, dilations, groups, padding type and amounts, output size.
     type Case = ([usize; 2], [usize; 2], [usize; 2], usize, &'static str, [usize; 4], [usize; 2]);
     let cases: [Case; 6] = [
         ([2, 2], [2, 2], [1, 1], 1, "valid", [0, 0, 0, 0], [10, 12]),

@@ -1,5 +1,5 @@
-//! Programs whose steps are known run in these, convolutional ones with their channels last, and give what the
-//! operations give one by one.
+//! Tests that plans have the expected steps, with convolutions in channels-last layout, and compute
+//! the same results as the single operations.
 
 mod caches;
 mod check;

@@ -9,7 +9,7 @@
 //! f = mul(x = e, y = gamma)                            f = rms_norm(x)
 //! ```
 //!
-//! In rounded mode decomposed fp16 norms stay as they are, since intermediate results are rounded.
+//! In rounded mode decomposed fp16 norms are not replaced, since intermediate results are rounded.
 
 use std::sync::Arc;
 

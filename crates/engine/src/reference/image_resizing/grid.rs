@@ -1,30 +1,32 @@
-//! Where along an axis the elements of a resized tensor lie.
+//! Sampling positions of resized tensors along an axis.
 
 use crate::error::{Result, fail};
 
-/// How points are spread over an axis: what MIL calls a sampling mode.
+/// Distribution of sampling points along an axis: MIL's sampling mode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Grid {
-    /// The first and the last point lie on the first and the last element; one alone on the first.
+    /// The first and last point coincide with the first and last element. A single point is on the
+    /// first element.
     StrictAligned,
-    /// The same, but one alone lies in the middle.
+    /// Like [`Grid::StrictAligned`], but a single point is in the middle.
     Aligned,
-    /// Points stand for equal parts of the axis and lie in the middle of them.
+    /// The axis is divided into equal parts, with a point at the center of each.
     Unaligned,
-    /// Points stand for equal parts of the axis and lie at the start of them.
+    /// The axis is divided into equal parts, with a point at the start of each.
     Default,
-    /// Points lie in the middle of equal parts of what is between the first and the last element.
+    /// The range between the first and the last element is divided into equal parts, with a point
+    /// at the center of each.
     Offset,
 }
 
-/// What a point is made of: two neighbours, or one.
+/// A linear interpolation between two elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tap {
-    /// The element before.
+    /// Index of the lower element.
     pub(crate) low: usize,
-    /// The element after.
+    /// Index of the upper element.
     pub(crate) high: usize,
-    /// How much of the element after there is.
+    /// Weight of the upper element.
     pub(crate) share: f64,
 }
 
@@ -40,7 +42,7 @@ impl Grid {
         })
     }
 
-    /// Where one of `count` points lies between the first element, at 0, and the last, at `length`.
+    /// Position of point `at` of `count`, from the first element at 0 to the last at `length`.
     pub(super) fn point(self, at: usize, length: f64, count: usize) -> f64 {
         let (at, parts) = (at as f64, count as f64);
         let spread = length + 1.0;
@@ -57,7 +59,7 @@ impl Grid {
         point.max(0.0).min(length)
     }
 
-    /// What each of `to` points over `from` elements is made of.
+    /// The interpolation at each of `to` points over `from` elements.
     pub(super) fn taps(self, from: usize, to: usize) -> Vec<Tap> {
         let length = from as f64 - 1.0;
         (0..to).map(|at| Tap::at(self.point(at, length, to), from)).collect()
@@ -80,7 +82,7 @@ impl Grid {
 }
 
 impl Tap {
-    /// What a point of an axis is made of, which must lie within.
+    /// The interpolation at a point, which must be within the axis.
     pub(super) fn at(point: f64, extent: usize) -> Tap {
         let low = (point.floor() as usize).min(extent.saturating_sub(1));
         let high = (low + 1).min(extent.saturating_sub(1));
@@ -88,7 +90,7 @@ impl Tap {
         Tap { low, high, share }
     }
 
-    /// What lies at the point, of the elements before and after.
+    /// The interpolated value.
     pub(super) fn blend(&self, low: f32, high: f32) -> f32 {
         let share = self.share as f32;
         if share == 0.0 { low } else { low * (1.0 - share) + high * share }
@@ -99,7 +101,7 @@ impl Tap {
 mod tests {
     use super::*;
 
-    /// The examples of the documentation of `resize_bilinear`.
+    /// Examples from the documentation of `resize_bilinear`.
     #[test]
     fn points_lie_where_the_documentation_says() {
         let cases: [(Grid, &[f64]); 8] = [

@@ -1,23 +1,23 @@
-//! Reference kernels: images looked up at coordinates that are data.
+//! Reference kernels that sample images at computed coordinates.
 
 use crate::array::ElementsView;
 use crate::call::{Call, Results};
 use crate::error::fail;
 
-/// What stands where an image ends.
+/// Value of pixels outside the image.
 #[derive(Clone, Copy)]
 enum Padding {
-    /// This value.
+    /// A constant.
     Constant(f32),
     /// The nearest pixel.
     Border,
-    /// The image once more, mirrored at the centers of the pixels at its edges.
+    /// Mirrors the image at the centers of its border pixels.
     Reflection,
-    /// The image once more, mirrored at its edges.
+    /// Mirrors the image at its edges.
     Symmetric,
 }
 
-/// Looks up values of an image between its pixels.
+/// Samples an image between its pixels.
 #[derive(Clone, Copy)]
 struct Sampler {
     bilinear: bool,
@@ -56,7 +56,7 @@ pub(in crate::reference) fn resample(call: &Call) -> Results {
     let sampler = Sampler { bilinear, padding, height, width };
     let mode = text("coordinates_mode")?;
     let align_corners = call.bool("align_corners")?;
-    // The ends of a normalized range are the centers of the pixels at the edges, or the edges.
+    // The ends of the normalized range are the centers of the border pixels, or the image's edges.
     let place = |coordinate: f32, extent: usize| {
         let extent = extent as f32;
         match (mode.as_str(), align_corners) {
@@ -90,7 +90,8 @@ pub(in crate::reference) fn affine(call: &Call) -> Results {
     let rows = super::extent(call, "output_height")?;
     let columns = super::extent(call, "output_width")?;
     let align_corners = call.bool("align_corners")?;
-    // From -1 to 1: at the centers of the pixels at the edges, or at the edges.
+    // Normalized coordinates from -1 to 1: at the centers of the border pixels, or at the image's
+    // edges.
     let normalized = |at: usize, extent: usize| {
         let (at, extent) = (at as f32, extent as f32);
         match align_corners {
@@ -121,7 +122,7 @@ pub(in crate::reference) fn affine(call: &Call) -> Results {
     give(call, x.floats()?, channels, sampler, [rows, columns], places)
 }
 
-/// The pixels of every image, in each channel, at the places that there are for the image.
+/// Samples each image at its coordinates, in every channel.
 fn give(
     call: &Call,
     x: &[f32],
@@ -156,7 +157,7 @@ impl Sampler {
     fn value(&self, plane: &[f32], x: f32, y: f32) -> f32 {
         let (x, y) = (self.within(x, self.width), self.within(y, self.height));
         if !self.bilinear {
-            // Halves go to the even pixel, as in PyTorch.
+            // Ties round to the even pixel, as in PyTorch.
             return self.pixel(plane, x.round_ties_even(), y.round_ties_even());
         }
         let (left, top) = (x.floor(), y.floor());
@@ -168,7 +169,7 @@ impl Sampler {
         ];
         let mut value = 0.0;
         for (x, y, weight) in corners {
-            // A pixel that does not count may be infinite, or none.
+            // Skip pixels of weight 0, which may be infinite or NaN.
             if weight != 0.0 {
                 value += weight * self.pixel(plane, x, y);
             }
@@ -187,23 +188,24 @@ impl Sampler {
         }
     }
 
-    /// A coordinate of the image itself that shows what stands at one outside it.
+    /// Maps a coordinate outside the image to the coordinate inside that replaces it.
     fn within(&self, at: f32, extent: usize) -> f32 {
         let last = extent as f32 - 1.0;
         let inside = match self.padding {
-            // Nothing is far out, where neighbours would be the same number, nor where none is.
+            // Limit the coordinate: far outside, neighbours would round to the same float. Also
+            // replaces NaN.
             Padding::Constant(_) => return at.max(-2.0).min(last + 2.0),
             Padding::Border => at,
             Padding::Reflection => mirrored(at, 0.0, last),
             Padding::Symmetric => mirrored(at, -0.5, extent as f32),
         };
-        // Not `clamp`, which keeps NaN.
+        // `clamp` would keep NaN.
         inside.max(0.0).min(last)
     }
 }
 
-/// A coordinate between `low` and `low + span` that stands for one outside in an image that is
-/// repeated, every other time mirrored.
+/// Maps a coordinate to the range from `low` to `low + span`, for an image that is repeated with
+/// every other copy mirrored.
 fn mirrored(at: f32, low: f32, span: f32) -> f32 {
     if span <= 0.0 {
         return 0.0;
