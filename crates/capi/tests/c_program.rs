@@ -10,7 +10,7 @@ use common::*;
 
 fn compiled(folder: &Path) -> std::path::PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // Beside this test lies the library that it was built with.
+    // The library is in the same directory as this test.
     let test = std::env::current_exe().expect("a test has a path");
     let libraries = test.parent().expect("it lies in a folder");
     let library =

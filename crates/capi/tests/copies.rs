@@ -1,4 +1,4 @@
-//! Runs copy neither inputs nor outputs, and loads leave nothing behind: counted by what is allocated.
+//! Runs copy neither inputs nor outputs, and loads do not leak, measured by counting allocations.
 #![expect(unsafe_code, reason = "a C interface is called, and an allocator counts")]
 
 mod common;
@@ -12,10 +12,10 @@ use coremill_capi::method::*;
 use coremill_capi::model::*;
 use counting::{ASKED, HELD};
 
-/// One test at a time: they count for the process.
+/// Serializes the tests, as allocations are counted per process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A chain whose ends are of the size of the tensors, and whose middle lies in the arena.
+/// A chain of operations with large inputs, outputs and intermediate values.
 const LARGE: &str = "
     program(1.3) {
         func main<ios17>(tensor<fp32, [1024, 1024]> x) {
@@ -35,7 +35,7 @@ fn inputs_and_outputs_stay_where_they_are() {
     let mut y = vec![0.0f32; 1 << 20];
     let mut output = tensor(&mut y, FLOAT, &[1 << 20]);
     let input = tensor(&mut x, FLOAT, &[1024, 1024]);
-    // The first run makes a plan.
+    // The first run creates a plan.
     ok(run(method, &[input], std::slice::from_mut(&mut output)));
     let before = ASKED.load(Ordering::Relaxed);
     ok(run(method, &[input], std::slice::from_mut(&mut output)));

@@ -1,6 +1,6 @@
-//! Rubbish ends in errors: damaged models, handles that nobody gave out, options of any text.
+//! Invalid input results in errors: damaged models, invalid handles, arbitrary options.
 //!
-//! `COREMILL_CALLS_SECONDS` asks for more random calls than CI has time for.
+//! `COREMILL_CALLS_SECONDS` extends the random calls beyond the time available in CI.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
 mod common;
@@ -21,7 +21,7 @@ use coremill_capi::model::*;
 use coremill_capi::options::coremill_options_check;
 use coremill_capi::{CoremillOption, CoremillTensor};
 
-/// The same numbers in every run.
+/// Deterministic random numbers.
 struct Random(u64);
 
 impl Random {
@@ -46,14 +46,14 @@ fn try_load(bytes_of: &[u8]) -> Result<CoremillModel, Status> {
     if status == Status::Ok { Ok(model) } else { Err(status) }
 }
 
-/// Runs what a damaged model has become, if it can be loaded.
+/// Runs a damaged model if it can be loaded.
 fn exercise(bytes: &[u8]) -> Status {
     let model = match try_load(bytes) {
         Ok(model) => model,
         Err(status) => return status,
     };
     let mut method = CoremillMethod { id: 0 };
-    // SAFETY: a null name is accepted.
+    // SAFETY: the name may be null.
     let mut status = unsafe { coremill_method_load(model, std::ptr::null(), &mut method) };
     if status == Status::Ok {
         let (mut x, mut y) = ([1.0f32; 8], [0.0f32; 8]);
@@ -98,7 +98,7 @@ fn damaged_models_end_in_errors() {
         let mut bytes = whole.clone();
         match round % 3 {
             0 => bytes.truncate(random.next(whole.len())),
-            // The end describes the rest.
+            // The end contains the description.
             1 => {
                 let from = whole.len() - 600.min(whole.len());
                 let at = from + random.next(whole.len() - from);
@@ -143,7 +143,7 @@ fn handles_that_nobody_gave_out_are_refused() {
         }
         if id != model.id {
             let mut count = 0;
-            // SAFETY: there is memory for a number.
+            // SAFETY: the pointer refers to a number.
             let status = unsafe { coremill_model_method_count(CoremillModel { id }, &mut count) };
             fails(status, Status::InvalidHandle);
         }
@@ -151,8 +151,8 @@ fn handles_that_nobody_gave_out_are_refused() {
     ok(coremill_method_free(real));
     let said = fails(coremill_method_free(real), Status::InvalidHandle);
     assert_eq!(said, format!("{} is not the handle of a method, or it was freed", real.id));
-    // Null where something is needed.
-    // SAFETY: null is refused before it is used.
+    // Null for required arguments.
+    // SAFETY: null pointers are rejected before use.
     unsafe {
         let status = coremill_model_method_count(model, std::ptr::null_mut());
         fails(status, Status::InvalidArgument);
@@ -173,7 +173,7 @@ fn options_are_checked() {
         let (key, value) =
             (CString::new(key).expect("no zero"), CString::new(value).expect("no zero"));
         let option = CoremillOption { key: key.as_ptr(), value: value.as_ptr() };
-        // SAFETY: both texts end in a zero.
+        // SAFETY: both strings are NUL-terminated.
         unsafe { coremill_options_check(&option, 1) }
     };
     for (key, value) in [
@@ -210,7 +210,7 @@ fn options_are_checked() {
     }
     let not_text = [0xffu8, 0xfe, 0];
     let option = CoremillOption { key: not_text.as_ptr().cast(), value: c"1".as_ptr() };
-    // SAFETY: both end in a zero.
+    // SAFETY: both strings are NUL-terminated.
     let status = unsafe { coremill_options_check(&option, 1) };
     assert_eq!(fails(status, Status::InvalidArgument), "`key` is not UTF-8");
 }

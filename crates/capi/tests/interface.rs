@@ -1,4 +1,4 @@
-//! What C programs may rely on, right and wrong.
+//! Behavior of the C interface for valid and invalid calls.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
 mod common;
@@ -25,7 +25,7 @@ use coremill_tensor::Buffer;
 /// The hint of the last failure.
 fn hint() -> Option<String> {
     let hint = coremill_capi::error::coremill_error_hint();
-    // SAFETY: the text is there and ends in a zero, unless it is null.
+    // SAFETY: the text is NUL-terminated unless it is null.
     (!hint.is_null()).then(|| unsafe { CStr::from_ptr(hint) }.to_str().expect("UTF-8").to_owned())
 }
 
@@ -62,7 +62,7 @@ fn a_model_runs_on_the_callers_memory() {
     assert_eq!(y, [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
     assert_eq!((output.rank, &output.sizes[..2]), (2, &[2, 3][..]));
 
-    // Dimensions that lie in another order.
+    // Another dimension order.
     let mut columns = tensor(&mut x, FLOAT, &[2, 3]);
     columns.dim_order[..2].copy_from_slice(&[1, 0]);
     ok(run(method, &[columns], std::slice::from_mut(&mut output)));
@@ -75,14 +75,14 @@ fn packages_name_their_functions() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = load_file(&package(folder.path(), TWO));
     let mut count = 0;
-    // SAFETY: there is memory for what is asked for.
+    // SAFETY: the pointer refers to a number.
     unsafe { ok(coremill_model_method_count(model, &mut count)) };
     assert_eq!(count, 2);
     let mut results = Vec::new();
     for name in [None, Some(c"main"), Some(c"other")] {
         let mut method = CoremillMethod { id: 0 };
         let name = name.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: names end in a zero.
+        // SAFETY: names are NUL-terminated.
         ok(unsafe { coremill_method_load(model, name, &mut method) });
         let (mut x, mut y) = ([1.0f32, -2.0], [0.0f32; 2]);
         let mut output = tensor(&mut y, FLOAT, &[2]);
@@ -91,7 +91,7 @@ fn packages_name_their_functions() {
     }
     assert_eq!(results, [[2.0, -1.0], [2.0, -1.0], [10.0, -20.0]]);
     let mut method = CoremillMethod { id: 0 };
-    // SAFETY: the name ends in a zero.
+    // SAFETY: the name is NUL-terminated.
     let status = unsafe { coremill_method_load(model, c"third".as_ptr(), &mut method) };
     assert_eq!(
         fails(status, Status::NotFound),
@@ -99,7 +99,7 @@ fn packages_name_their_functions() {
     );
 }
 
-/// The names that are read without the rest of a model are those that its reader finds, in their order.
+/// Names read from the description alone equal the names found by the complete reader, in the same order.
 #[test]
 fn golden_packages_name_their_inputs_and_outputs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -115,16 +115,16 @@ fn golden_packages_name_their_inputs_and_outputs() {
         for path in [&path, &compiled] {
             let model = load_file(path);
             let mut count = 0;
-            // SAFETY: there is memory for a number.
+            // SAFETY: the pointer refers to a number.
             ok(unsafe { coremill_model_method_count(model, &mut count) });
             assert_eq!(count, source.signatures().len(), "{}", path.display());
             for signature in source.signatures() {
                 let function = CString::new(signature.name).expect("no zero");
                 let mut method = CoremillMethod { id: 0 };
-                // SAFETY: the name ends in a zero.
+                // SAFETY: the name is NUL-terminated.
                 let status = unsafe { coremill_method_load(model, function.as_ptr(), &mut method) };
                 if status != Status::Ok {
-                    // A classifier gives the name of a class.
+                    // A classifier returns the name of a class.
                     assert!(message().ends_with("expected a tensor"), "{}", message());
                     continue;
                 }
@@ -133,7 +133,7 @@ fn golden_packages_name_their_inputs_and_outputs() {
                 {
                     for (index, feature) in features.iter().enumerate() {
                         let name = port(method, kind as i32, index).name;
-                        // SAFETY: the name ends in a zero.
+                        // SAFETY: the name is NUL-terminated.
                         let name = unsafe { CStr::from_ptr(name) };
                         assert_eq!(name.to_str(), Ok(&*feature.name), "{}", path.display());
                         judged += 1;
@@ -149,13 +149,13 @@ fn golden_packages_name_their_inputs_and_outputs() {
 
 fn port(method: CoremillMethod, kind: i32, index: usize) -> CoremillPort {
     let mut port = CoremillPort::default();
-    // SAFETY: there is memory for a port.
+    // SAFETY: the pointer refers to a port.
     ok(unsafe { coremill_method_port(method, kind, index, &mut port) });
     port
 }
 
 extern "C" fn grow(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) -> i32 {
-    // SAFETY: the test passes a vector, and the library a tensor.
+    // SAFETY: the test passes a vector, and the library passes a tensor.
     let (memory, tensor) = unsafe { (&mut *context.cast::<Vec<f32>>(), &mut *tensor) };
     memory.resize((tensor.sizes[0] * tensor.sizes[1]) as usize, 0.0);
     tensor.data = memory.as_mut_ptr().cast();
@@ -177,7 +177,7 @@ fn outputs_take_the_sizes_of_the_run() {
         found.len() >= rows * 4
             && found.iter().zip(&expected[..rows * 4]).all(|(found, is)| (found - is).abs() < 1e-5)
     };
-    // Memory for the most that is expected, of which some is used.
+    // Memory for the maximum size, of which a part is used.
     let mut most = vec![0.0f32; 64 * 4];
     for rows in [3, 5, 1] {
         let mut output = tensor(&mut most, FLOAT, &[64, 4]);
@@ -186,7 +186,7 @@ fn outputs_take_the_sizes_of_the_run() {
         assert_eq!(output.sizes[..2], [rows as u64, 4]);
         assert!(near(&most, rows));
     }
-    // Memory that is found during the run.
+    // Memory that the callback allocates during the run.
     let mut memory: Vec<f32> = Vec::new();
     let hooks = CoremillHooks {
         context: std::ptr::from_mut(&mut memory).cast(),
@@ -198,7 +198,7 @@ fn outputs_take_the_sizes_of_the_run() {
     let input = tensor(&mut x, FLOAT, &[5, 4]);
     ok(run_with(method, &[input], std::slice::from_mut(&mut output), Some(&hooks)));
     assert!(near(&memory, 5) && memory.len() == 20);
-    // Too little memory, and a shape that the model does not take.
+    // Too little memory, and a shape that the model does not support.
     let mut little = [0.0f32; 8];
     let mut output = tensor(&mut little, FLOAT, &[2, 4]);
     let status = run(method, &[input], std::slice::from_mut(&mut output));
@@ -215,7 +215,7 @@ fn states_are_read_set_reset_and_copied() {
     let model = load(&payload);
     let (first, second) = (method(model), method(model));
     let step = |method, x: [f32; 2]| {
-        // Converted to halves and back.
+        // Converted to fp16 and back.
         let (mut x, mut y) = (x, [0.0f32; 2]);
         let mut output = tensor(&mut y, FLOAT, &[2]);
         ok(run(method, &[tensor(&mut x, FLOAT, &[2])], std::slice::from_mut(&mut output)));
@@ -231,20 +231,20 @@ fn states_are_read_set_reset_and_copied() {
 
     let mut halves = [0u16; 2];
     let mut state = tensor(&mut halves, HALF, &[2]);
-    // SAFETY: the name ends in a zero, and the tensor's memory is there.
+    // SAFETY: the name is NUL-terminated, and the tensor's memory is valid.
     unsafe { ok(coremill_method_state_read(second, c"total".as_ptr(), &mut state)) };
     assert_eq!(halves, [0x4000, 0x4500], "2 and 5");
     let mut halves = [0x3c00u16, 0xbc00];
     let mut state = tensor(&mut halves, HALF, &[2]);
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { ok(coremill_method_state_write(second, c"total".as_ptr(), &state)) };
     assert_eq!(step(second, [0.5, 0.5]), [1.5, -0.5], "1 and -1 were set");
 
-    // SAFETY: the same.
+    // SAFETY: as above.
     let status = unsafe { coremill_method_state_write(second, c"sum".as_ptr(), &state) };
     assert_eq!(fails(status, Status::NotFound), "unknown state `sum`; the only state is `total`");
     state.scalar_type = INT;
-    // SAFETY: the same.
+    // SAFETY: as above.
     let status = unsafe { coremill_method_state_read(second, c"total".as_ptr(), &mut state) };
     let said = fails(status, Status::InvalidArgument);
     assert!(said.contains("`total`") && said.contains("Half") && said.contains("Int"), "{said}");
@@ -263,7 +263,7 @@ fn nothing_is_truncated() {
     assert_eq!(y, [-4, 1, 8]);
     let said = fails(call(&mut [1, 1 << 31, 2], &mut y), Status::ExecutionFailed);
     assert!(said.contains("2147483648") && said.contains("int32"), "{said}");
-    // Outputs that are narrower than what comes about.
+    // Output types narrower than the results.
     let (mut x, mut y) = ([1i32, 2, 127], [0i8; 3]);
     let mut output = tensor(&mut y, 1, &[3]);
     let status = run(method, &[tensor(&mut x, INT, &[3])], std::slice::from_mut(&mut output));
@@ -276,7 +276,7 @@ fn nothing_is_truncated() {
     let status =
         run(method, &[tensor(&mut fractions, FLOAT, &[3])], std::slice::from_mut(&mut output));
     assert!(fails(status, Status::ExecutionFailed).contains("0.5 is not an integer"));
-    // Floats that come about where the caller wants integers.
+    // Float results for integer outputs.
     let floats = common::payload(TWICE);
     let method = common::method(load(&floats));
     let mut y = [0i32; 6];
@@ -300,7 +300,7 @@ fn memory_may_be_shared_where_that_is_sound() {
     let payload = payload(TWICE);
     let method = method(load(&payload));
     let mut x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
-    // The output lies where the input does, but for one element.
+    // The output overlaps the input, shifted by one element.
     let input = tensor(&mut x[..6], FLOAT, &[2, 3]);
     let mut output = tensor(&mut x[1..], FLOAT, &[2, 3]);
     ok(run(method, &[input], std::slice::from_mut(&mut output)));
@@ -342,16 +342,16 @@ fn bytes_are_released_once_nobody_needs_them() {
     let lent = CoremillBytes { release: Some(count_release), ..bytes(&payload) };
     let mut model = CoremillModel { id: 0 };
     let none = std::ptr::null();
-    // SAFETY: the bytes are there until they are released.
+    // SAFETY: the bytes are valid until they are released.
     ok(unsafe { coremill_model_load_bytes(lent, std::ptr::null(), none, 0, &mut model) });
     let method = method(model);
     ok(coremill_model_free(model));
     assert_eq!(RELEASED.load(Ordering::SeqCst), 0, "the method has them");
     ok(coremill_method_free(method));
     assert_eq!(RELEASED.load(Ordering::SeqCst), payload.len());
-    // What cannot be loaded is released, too.
+    // Bytes that cannot be loaded are released, too.
     let lent = CoremillBytes { length: 5, ..lent };
-    // SAFETY: the same.
+    // SAFETY: as above.
     let status = unsafe { coremill_model_load_bytes(lent, std::ptr::null(), none, 0, &mut model) };
     fails(status, Status::InvalidModel);
     assert_eq!(RELEASED.load(Ordering::SeqCst), payload.len() + 5);
@@ -365,7 +365,7 @@ struct ObservedRun {
 }
 
 extern "C" fn see_operation(context: *mut c_void, operation: *const CoremillOperation) {
-    // SAFETY: the test passes what it has seen; the library an operation with texts.
+    // SAFETY: the test passes an `ObservedRun`, and the library passes an operation with valid strings.
     let (seen, symbol) =
         unsafe { (&mut *context.cast::<ObservedRun>(), CStr::from_ptr((*operation).symbol)) };
     seen.operations.push(symbol.to_str().expect("UTF-8").to_owned());
@@ -376,7 +376,7 @@ extern "C" fn see_value(
     operation: *const CoremillOperation,
     value: *const CoremillTensor,
 ) {
-    // SAFETY: the same, and a tensor of floats.
+    // SAFETY: as above, and a tensor of floats.
     let (seen, symbol, floats) = unsafe {
         let floats = std::slice::from_raw_parts((*value).data.cast::<f32>(), (*value).length / 4);
         (&mut *context.cast::<ObservedRun>(), CStr::from_ptr((*operation).symbol), floats)
@@ -409,7 +409,7 @@ fn callbacks_see_operations_and_values() {
     assert_eq!(seen.values, expected);
 }
 
-/// A program of two methods whose models call a value alike, of which each comes from another node.
+/// A program of two methods whose models have a value of the same name from different nodes.
 fn two_methods() -> Vec<u8> {
     let mut program = Program::default();
     for (index, name) in ["forward", "other"].into_iter().enumerate() {
@@ -441,7 +441,7 @@ fn two_methods() -> Vec<u8> {
 }
 
 extern "C" fn see_handles(context: *mut c_void, operation: *const CoremillOperation) {
-    // SAFETY: the test passes a list; the library an operation with so many handles.
+    // SAFETY: the test passes a list, and the library passes an operation with this number of handles.
     unsafe {
         let handles =
             std::slice::from_raw_parts((*operation).debug_handles, (*operation).debug_handle_count);
@@ -462,7 +462,7 @@ fn operations_have_the_handles_of_their_method() {
     };
     for name in [c"other", c"forward"] {
         let mut method = CoremillMethod { id: 0 };
-        // SAFETY: the name ends in a zero.
+        // SAFETY: the name is NUL-terminated.
         ok(unsafe { coremill_method_load(model, name.as_ptr(), &mut method) });
         let (mut x, mut y) = ([1.0f32; 6], [0.0f32; 6]);
         let mut output = tensor(&mut y, FLOAT, &[2, 3]);
@@ -504,7 +504,7 @@ fn threads_share_models_and_methods() {
     });
     let mut halves = [0u16; 2];
     let mut state = tensor(&mut halves, HALF, &[2]);
-    // SAFETY: the name ends in a zero, and the tensor's memory is there.
+    // SAFETY: the name is NUL-terminated, and the tensor's memory is valid.
     unsafe { ok(coremill_method_state_read(sum, c"total".as_ptr(), &mut state)) };
     assert_eq!(halves, [0x5f80; 2], "480: each of the steps has counted");
 }
@@ -550,7 +550,7 @@ fn tensors_without_elements_are_refused() {
         let said = fails(status, Status::ExecutionFailed);
         assert!(said.contains("`x`") && said.contains("[0, 4]"), "{said}");
     }
-    // One that the model does not have room for, in memory that is not there.
+    // An output of another size without memory.
     let mut nowhere = tensor(&mut y, FLOAT, &[2, 4]);
     (nowhere.data, nowhere.length) = (std::ptr::null_mut(), 0);
     let mut x = [1.0f32; 8];
@@ -559,16 +559,16 @@ fn tensors_without_elements_are_refused() {
     ok(coremill_method_free(method));
 }
 
-/// The names of a method's inputs in C.
+/// Names of a method's inputs, from the C interface.
 fn input_names(method: CoremillMethod) -> Vec<String> {
     let kind = CoremillPortKind::Input as i32;
     let mut count = 0;
-    // SAFETY: there is memory for a number.
+    // SAFETY: the pointer refers to a number.
     ok(unsafe { coremill_method_port_count(method, kind, &mut count) });
     let name = |index| {
-        // SAFETY: all zeros are a port.
+        // SAFETY: a zeroed port is valid.
         let mut port: CoremillPort = unsafe { std::mem::zeroed() };
-        // SAFETY: there is memory for a port, whose name stays with the method.
+        // SAFETY: the pointer refers to a port, whose name is valid as long as the method.
         let name = unsafe {
             ok(coremill_method_port(method, kind, index, &mut port));
             std::ffi::CStr::from_ptr(port.name)

@@ -1,6 +1,6 @@
-//! What a call through the C interface costs beside the work: a model of one operation.
+//! Overhead of a call through the C interface, measured with a model of one operation.
 //!
-//! The bar is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
+//! The limit is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
 //! the figure. Builds for development do not optimise the interface, and are given ten times as long.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
@@ -20,7 +20,7 @@ fn a_call_costs_little() {
     let payload = payload(TWICE);
     let options = [CoremillOption { key: c"threads".as_ptr(), value: c"1".as_ptr() }];
     let (mut model, mut method) = (CoremillModel { id: 0 }, CoremillMethod { id: 0 });
-    // SAFETY: the bytes outlive the model, and the texts end in a zero.
+    // SAFETY: the bytes outlive the model, and the strings are NUL-terminated.
     unsafe {
         let bytes = bytes(&payload);
         ok(coremill_model_load_bytes(bytes, std::ptr::null(), options.as_ptr(), 1, &mut model));
@@ -30,7 +30,7 @@ fn a_call_costs_little() {
     let input = [tensor(&mut x, FLOAT, &[2, 3])];
     let mut output = [tensor(&mut y, FLOAT, &[2, 3])];
     let mut least = Duration::MAX;
-    // The least of many: others use the machine, too.
+    // The minimum of many runs, as other processes use the machine, too.
     for _ in 0..200 {
         let start = Instant::now();
         for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! What sessions of Rust ask the system for, once they have run: nothing for bookkeeping. Chains of elements ask for a
-//! few hundred bytes, operations without a kernel for their results.
+//! Allocations of Rust sessions after the first runs: none for bookkeeping. Elementwise chains allocate a few hundred
+//! bytes, operations without a kernel allocate their results.
 #![expect(unsafe_code, reason = "an allocator counts")]
 
 mod counting;
@@ -12,7 +12,7 @@ use coremill_graph::nn::{
 use coremill_graph::{DType, Device, Executable, Graph, Input, Precision, Session};
 use counting::ASKED;
 
-/// A model of a graph with parameters that differ from place to place.
+/// A model of a graph with varying parameters.
 fn model(graph: &Graph, precision: Precision, threads: usize) -> Executable {
     let session = Session::new(Device::Host).precision(precision).threads(threads);
     let mut model = session.compile(graph).expect("it compiles");
@@ -24,8 +24,8 @@ fn model(graph: &Graph, precision: Precision, threads: usize) -> Executable {
     model
 }
 
-/// The bytes that a run asks for after a few, the second to the fifth of which pack weights. The least of several
-/// runs: a thread asks for the memory that it keeps when it first takes part in a kernel, which may be late.
+/// Bytes allocated by a run after warm-up; the second to fifth runs pack weights. The minimum of several runs, because a
+/// thread allocates its scratch memory when it first takes part in a kernel, which may be late.
 fn asked(model: &mut Executable, inputs: &[(&str, &dyn Input)], output: &mut [f32]) -> usize {
     let mut run = || {
         let before = ASKED.load(Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn decoder() -> Graph {
     graph
 }
 
-/// One test: it counts for the process.
+/// A single test, as allocations are counted per process.
 #[test]
 fn runs_ask_for_little_memory() {
     let x = [0.25f32; 3 * 32 * 32];

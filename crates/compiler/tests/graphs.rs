@@ -1,6 +1,6 @@
-//! Small graphs that torch exported, and the MIL text that becomes of each: `graphs/NAME.pt2` and `graphs/NAME.mil`.
-//! `BLESS=1` writes the text anew. `python -m oracle.small_graphs` exports the graphs from the cases of `oracle/aten`,
-//! whose results torch judges; here the text is held, and torch is not needed.
+//! Small graphs exported by torch, and the MIL text that each is lowered to: `graphs/NAME.pt2` and `graphs/NAME.mil`.
+//! `BLESS=1` rewrites the text. `python -m oracle.small_graphs` exports the graphs from the cases of `oracle/aten`, whose
+//! results are compared with torch; this test compares the text and does not need torch.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use coremill_compiler::{Options, convert};
 use coremill_mil::text::{PrintOptions, print};
 use coremill_mil::verify::verify;
 
-/// The fewest graphs that count as a sample of all families.
+/// Minimum number of graphs for a sample of all families.
 const GRAPHS: usize = 150;
 
 #[test]
@@ -43,7 +43,7 @@ fn graphs_become_what_their_files_say() {
     assert!(count == 0, "{count} graphs:\n{}\n(BLESS=1 writes it down)", failures.join("\n"));
 }
 
-/// The text of the model with the options that callers have who set none.
+/// The text of the model with default options.
 fn lowered(graph: &Path) -> String {
     let name = graph.display();
     let program = coremill_pt2::read(graph).unwrap_or_else(|error| panic!("{name}: {error}"));

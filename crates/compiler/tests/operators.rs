@@ -1,5 +1,5 @@
-//! Calls of every operator of torch's, with arguments that are right, wrong, and absurd: each is lowered or refused, and
-//! none takes long. The fuzz target `operators` makes more of them.
+//! Calls of every torch operator with valid, invalid and absurd arguments: each is lowered or refused, without taking
+//! long. The fuzz target `operators` makes more of them.
 
 #[path = "../../../fuzz/src/draw.rs"]
 mod draw;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 use coremill_pt2::Schema;
 use draw::Draw;
 
-/// Without `COREMILL_CALLS`, which says how many calls are made of each operator, and `COREMILL_SECONDS`, which says for
-/// how long, one in so many operators is called once.
+/// Every n-th operator is called once, unless `COREMILL_CALLS` sets a number of calls per operator and `COREMILL_SECONDS`
+/// a duration.
 const SAMPLED: usize = 6;
-/// In how many tries each operator is reached.
+/// Maximum number of attempts to reach an operator.
 const TRIES: u64 = 64;
-/// Whether anything panicked, though lowering makes a refusal of it.
+/// Whether a lowering panicked, even if the panic was converted to an error.
 static PANICKED: AtomicBool = AtomicBool::new(false);
-/// Far more than any call takes.
+/// Time limit, far above the duration of any call.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What became of a call, if nothing panicked.
+/// Outcome of a call; `None` after a panic.
 fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -39,7 +39,7 @@ fn called(schema: &Schema, draw: &mut Draw<'_>) -> Option<Option<usize>> {
     outcome.ok().filter(|_| !panicked)
 }
 
-/// Every input that ever broke the fuzz target is harmless.
+/// All inputs that ever failed the fuzz target succeed.
 #[test]
 fn seeds_are_lowered_or_refused() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/operators");
@@ -57,7 +57,7 @@ fn seeds_are_lowered_or_refused() {
     assert!(count > 10, "{count} seeds");
 }
 
-/// Each operator of the schemas has calls that come to lowering, or is refused itself before.
+/// Each operator of the schemas has calls that reach its lowering, or is refused itself.
 #[test]
 fn every_operator_is_reached() {
     let unreached = |(index, schema): (usize, &Schema)| {
@@ -115,6 +115,6 @@ fn every_operator_is_lowered_or_refused() {
     let count = reached.iter().filter(|reached| **reached).count();
     println!("{read} calls of {count} of {} operators were read, {lowered} lowered", all.len());
     assert!(broken.is_empty(), "{}", broken.join("\n"));
-    // Calls that are refused at once would show nothing.
+    // Calls that are refused at once would not test anything.
     assert!(!only.is_empty() || read > 400 && lowered > 50, "{read} were read, {lowered} lowered");
 }

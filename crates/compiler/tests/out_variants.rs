@@ -1,4 +1,4 @@
-//! What stays outside delegates has kernels, whatever the rest is, and every value is there before it is used.
+//! All calls outside delegates have kernels for every division, and values are defined before use.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use coremill_compiler::out_variants::{kernel, to_out_variants};
 use coremill_pt2::{ExportedProgram, Target};
 
-/// The exports that the reader's tests have.
+/// Archives of the reader's tests.
 fn archives() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pt2/tests/archives");
     let entries = directory.read_dir().expect("the archives are there");

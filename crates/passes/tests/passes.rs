@@ -1,5 +1,5 @@
-//! Passes, case by case: a file under `passes/` named after its pass holds a program and what becomes of it,
-//! separated by a line of `// becomes`. `BLESS=1` writes the second part anew.
+//! Test cases of passes: a file in `passes/`, named after its pass, contains a program and the expected result,
+//! separated by a line `// becomes`. `BLESS=1` rewrites the second part.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,7 +11,7 @@ use coremill_passes::{self as pass, AnalyzedFunction, Editor, KeepFp32, Magnitud
 
 const SEPARATOR: &str = "// becomes\n";
 
-/// Runs the pass of that name.
+/// Runs the pass with this name.
 fn run(name: &str, mut draft: AnalyzedFunction) -> AnalyzedFunction {
     match name {
         "to_fp16" => {
@@ -23,7 +23,7 @@ fn run(name: &str, mut draft: AnalyzedFunction) -> AnalyzedFunction {
             return pass::to_fp16(&draft, &keep).expect("the program is sound");
         }
         "rescale" => {
-            // Names say how large values are.
+            // Names determine the magnitudes of values.
             let sizes = [("large", 1e6), ("huge", 1e12), ("small", 1e-8), ("sound", 1.0)];
             let magnitude = |name: &str| {
                 let (_, size) = sizes.iter().find(|(start, _)| name.starts_with(start))?;

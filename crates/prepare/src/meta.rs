@@ -38,7 +38,7 @@ fn product(left: &Size, right: &Size) -> Size {
             let expression = if short {
                 Expression::Call(Function::Mul, factors)
             } else {
-                // An unknown function stands for an unknown value.
+                // An unknown function represents an unknown value.
                 Expression::Call(Function::Other("long product".to_owned()), Vec::new())
             };
             Size::Symbolic(Arc::new(Symbolic { expression, hint: None }))

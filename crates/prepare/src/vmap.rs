@@ -505,7 +505,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Gives tensors to be joined the same hidden dimensions.
+    /// Expands tensors to be joined to the same hidden dimensions.
     fn joined(
         &mut self,
         node: &mut Node,

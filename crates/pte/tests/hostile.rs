@@ -1,4 +1,4 @@
-//! Programs that are damaged, or made to harm.
+//! Damaged and malicious programs.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn no_change_of_a_byte_does_harm() {
             let mut changed = whole.clone();
             changed[at] = value;
             match read(changed) {
-                // What was read can be written, or says why not.
+                // A program that was read can be written, or results in an error.
                 Ok(program) => drop(to_data(&program)),
                 Err(_) => refused += 1,
             }
@@ -73,7 +73,7 @@ fn headers_do_not_lie() {
     changed[12..16].copy_from_slice(&23u32.to_le_bytes());
     let error = read(changed).expect_err("the header is too short");
     assert!(error.to_string().contains("said to have 23 bytes"), "{error}");
-    // A header of the older form does not say how long the segments are.
+    // The older form of the header lacks the length of the segments.
     let mut changed = whole;
     changed[12..16].copy_from_slice(&24u32.to_le_bytes());
     assert_eq!(read(changed).expect("the older form"), sample());
@@ -87,7 +87,7 @@ fn refuse(change: impl FnOnce(&mut Program), expected: &str) {
     assert!(error.to_string().contains(expected), "{error}");
 }
 
-/// Reader and writer have one check, so what is refused here is refused there.
+/// Reader and writer share their validation, so this covers both.
 #[test]
 fn what_refers_to_nothing_is_refused() {
     let value = |index: usize, value: Value| {

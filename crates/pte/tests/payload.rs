@@ -1,4 +1,4 @@
-//! What Core ML's delegates are given: directories in one piece, references, and the files that the backend reads.
+//! Payloads of Core ML delegates: serialized directories, references, and the files that the backend reads.
 
 use coremill_pte::coreml::{
     DebugInfo, Directory, Entry, Interface, Metadata, Methods, PathPart, Payload, Reference,
@@ -45,7 +45,7 @@ fn directories_read_as_they_are_written() {
         .collect();
     assert_eq!(empty, ["model.mlpackage/Data/empty"]);
 
-    // Zeros behind the description do not matter, as writers of large directories leave them.
+    // Trailing zeros, which writers of large directories append, are ignored.
     let mut padded = data.clone();
     padded.push(vec![0; 10_000]);
     assert_eq!(Directory::read(&padded).expect("read"), written);
@@ -54,7 +54,7 @@ fn directories_read_as_they_are_written() {
 #[test]
 fn large_directories_have_files_at_pages() {
     let mut large = Directory::new("lowered_module");
-    // One buffer many times over is a large file that takes no memory.
+    // One buffer repeated many times is a large file that needs no memory.
     let part = Buffer::from(vec![1; 1 << 20]);
     large.insert("weights", std::iter::repeat_n(part, 1025).collect::<ByteRope>()).expect("sound");
     large.insert("a", b"a".to_vec()).expect("sound");

@@ -1,4 +1,4 @@
-//! Programs that say something of every kind, written and read again.
+//! Round trips of programs that contain every kind of item.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Runs the checks of the fuzz targets on the seeds in the repository, among them every input that ever broke one.
+//! Runs the checks of the fuzz targets on the seeds in the repository, including every input that ever failed one.
 
 #[path = "../../../fuzz/src/executorch.rs"]
 mod executorch;

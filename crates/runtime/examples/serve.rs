@@ -1,9 +1,9 @@
-//! Runs methods as lines on the standard input ask for it, for tests that compare with ExecuTorch.
+//! Runs methods on commands from standard input, for tests that compare with ExecuTorch.
 //!
 //! `load PROGRAM [DATA…]` loads a program, `operators` lists its kernels, `method NAME` loads a method,
 //! `run FOLDER VALUE…` executes it. A value is `none`, `int:1`, `bool:true`, `double:0.5`, or a tensor as
 //! `TYPE:SIZES:ORDER:FILE` with commas between sizes. Answers are `ok` and values, whose files are in the
-//! folder, or `error` and what is wrong.
+//! folder, or `error` and a message.
 
 use std::fs;
 use std::io::{self, BufRead, Write};

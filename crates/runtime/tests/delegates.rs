@@ -1,4 +1,4 @@
-//! Backends of others run what was delegated to them, and results are where the caller wants them.
+//! Third-party backends run their delegates, and results are written where the caller requests.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use coremill_runtime::{
     Backend, Delegate, DelegatedPart, Error, LoadOptions, OutTensor, Program, Tensor, Value, View,
 };
 
-/// Multiplies by what it was given when it was made, and adds how often it ran.
+/// Multiplies by its payload, and adds the number of runs.
 struct Scaling;
 
 struct Scale {
@@ -121,7 +121,7 @@ fn backends_of_others_run_their_parts() {
         assert_eq!((view.sizes(), view.dim_order()), (&[2, 2][..], &[0, 1][..]));
         assert_eq!(floats(view.bytes()), [1.0, 3.0, 5.0, 7.0]);
 
-        // The caller's memory may have more room, but not less, and is left alone where it does not do.
+        // The caller's memory may be larger than needed, but not smaller. It is unchanged on errors.
         let mut memory = [9u8; 20];
         assert_eq!(results.copy_to(0, &mut memory).expect("it fits"), [2, 2]);
         assert_eq!(floats(&memory[..16]), [1.0, 3.0, 5.0, 7.0]);
@@ -131,7 +131,7 @@ fn backends_of_others_run_their_parts() {
         let error = results.value(1).expect_err("there is one result");
         assert_eq!(error.message(), "result 1 is out of range; the method returned 1");
 
-        // What a method keeps is its own, and what it gave away stays as it was.
+        // Each method has its own state, and returned results do not change.
         let kept = results.value(0).expect("a tensor");
         assert_eq!(method.execute(&[input(1)]).expect("it runs").len(), 1);
         let mut other = program.method("forward").expect("it has the method");

@@ -1,8 +1,8 @@
-//! What ships in an app: with Core ML alone, the runtime and the C interface carry neither a compiler nor an engine nor MIL.
+//! Dependencies shipped in an app: with Core ML only, the runtime and the C interface contain no compiler, engine or MIL.
 
 use std::process::Command;
 
-/// The crates that another is built of for a target, with features.
+/// Dependencies of a crate for a target and features.
 fn crates(package: &str, target: &str, features: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--package", package, "--no-default-features"])
@@ -32,7 +32,7 @@ fn apps_carry_no_compiler() {
             assert!(!has(name), "`{name}` would ship with `{package}` for {target}");
         }
     }
-    // The same question about a build that has them, which shows that it finds them.
+    // A build with these crates, to test the search itself.
     let crates = crates("coremill-runtime", "aarch64-apple-ios", "coreml,host");
     for name in &LEFT_OUT[..2] {
         assert!(crates.iter().any(|found| found == name), "{crates:?}");

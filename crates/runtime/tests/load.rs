@@ -1,4 +1,4 @@
-//! Loading takes no time that grows with the weights, and what is loaded is not copied.
+//! Loading time is independent of the size of the weights, and weights are not copied.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ fn a_hundred_megabytes_are_mapped() {
         let method = program.method("forward").expect("it has the method");
         (start.elapsed(), method)
     };
-    // What else runs on the machine only makes it slower.
+    // The minimum, as other processes only make it slower.
     let fastest = (0..20).map(|_| load().0).min().expect("20 times");
     assert!(fastest < Duration::from_millis(5), "loading takes {fastest:?}");
 

@@ -1,4 +1,4 @@
-//! Weights that are rearranged once are those of the program, and of nobody else.
+//! Only weights of the program are cached in rearranged form.
 
 use coremill_pte::program::{
     Chain, ExecutionPlan, Instruction, Operator, Placement, ScalarType, Tensor as PlannedTensor,
@@ -7,7 +7,7 @@ use coremill_pte::program::{
 use coremill_pte::{ByteRope, Program as Source};
 use coremill_runtime::{Limits, LoadOptions, Program, Tensor, Value};
 
-/// A convolution of `[1, 4, 3, 3]` in groups, whose weight lies in the program; the method takes it, too, if `is_given`.
+/// A grouped convolution of `[1, 4, 3, 3]`. The weight is a constant of the program, or an input if `is_given`.
 fn method(name: &str, groups: i64, is_given: bool) -> ExecutionPlan {
     let tensor = |sizes: &[i32], placement| {
         PlannedValue::Tensor(PlannedTensor::new(ScalarType::Float, sizes.to_vec(), placement))
@@ -52,7 +52,7 @@ fn tensor(sizes: &[usize], elements: &[f32]) -> Value {
     Value::Tensor(Tensor::floats(sizes.to_vec(), elements).expect("as many as the sizes say"))
 }
 
-/// The definition.
+/// Reference implementation.
 fn convolved(input: &[f32], weight: &[f32], groups: usize) -> Vec<f32> {
     let per_group = 4 / groups;
     let mut results = Vec::new();
@@ -77,7 +77,7 @@ fn every_call_has_the_weights_that_it_should() {
     let constant = floats(64, 1);
     let mut data = ByteRope::new();
     data.push(constant.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<u8>>());
-    // They share the constant; the second one reads a part of it as another convolution's.
+    // They share the constant; the second method uses a part of it as another convolution's weight.
     let plans =
         vec![method("dense", 1, false), method("depthwise", 4, false), method("given", 1, true)];
     let source = Source { plans, constants: vec![data], ..Source::default() };

@@ -1,6 +1,6 @@
-//! Forged arrays and pictures are refused before memory is allocated for what they claim to hold.
+//! Forged arrays and images are refused before memory is allocated for their claimed size.
 //!
-//! A test writes the file and starts itself anew to read it, so that only the memory of the reader is measured.
+//! A test writes the file and restarts itself to read it, so that only the reader's memory is measured.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,13 +10,13 @@ use coremill_session::FeatureSpec;
 use coremill_session::arrays::{from_npz, from_npz_for};
 use coremill_tensor::{Buffer, DType};
 
-/// Memory that a process may take to refuse a file.
+/// Maximum memory of a process that refuses a file.
 const MAX_KILOBYTES: u64 = 64 << 10;
 
-/// Path of the file that a child reads.
+/// Environment variable with the path of the file that a child process reads.
 const FILE: &str = "COREMILL_FORGED_FILE";
 
-/// The error of reading a file, from a process that stays within the budget. `test` is the caller's name.
+/// The error of reading a file, from a process within the memory limit. `test` is the caller's name.
 fn refusal(test: &str, write: impl FnOnce() -> Vec<u8>, read: impl Fn(&Path) -> String) -> String {
     if let Some(path) = std::env::var_os(FILE) {
         println!("refused: {}", read(Path::new(&path)));
@@ -42,7 +42,7 @@ fn refusal(test: &str, write: impl FnOnce() -> Vec<u8>, read: impl Fn(&Path) -> 
     line("refused: ").unwrap_or_else(|| panic!("{printed}")).1.to_owned()
 }
 
-/// A `.npz` file of one compressed array of `size` zeros, with this type and shape.
+/// A `.npz` file with one compressed array of `size` zeros, and the given type and shape.
 fn npz(name: &str, descr: &str, shape: &str, size: usize) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let length = (header.len() as u16).to_le_bytes();
@@ -128,7 +128,7 @@ mod pictures {
 
     use super::*;
 
-    /// The start of a PNG picture with a palette.
+    /// Start of a PNG image with a palette.
     fn png(width: u32, height: u32) -> Vec<u8> {
         let chunk = |kind: &[u8], data: &[u8]| {
             let body = [kind, data].concat();

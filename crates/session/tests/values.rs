@@ -1,4 +1,4 @@
-//! Intermediate values by name, against numbers that were computed by hand.
+//! Intermediate values by name, compared with numbers computed by hand.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Models for the tests, and C's way to them.
+//! Models for the tests, and helpers that call the C interface.
 #![expect(unsafe_code, reason = "a C interface is called")]
 #![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
 
@@ -16,7 +16,7 @@ use coremill_mlpackage::package;
 mod payloads;
 pub(crate) use payloads::*;
 
-/// A package of a program.
+/// Writes a program as a package.
 pub(crate) fn package(folder: &Path, program: &str) -> PathBuf {
     let path = folder.join("model.mlpackage");
     let program = text::parse(program, &text::NoWeights).expect("it is MIL");
@@ -26,7 +26,7 @@ pub(crate) fn package(folder: &Path, program: &str) -> PathBuf {
     path
 }
 
-/// Bytes that stay.
+/// Bytes that need no release.
 pub(crate) fn bytes(of: &[u8]) -> CoremillBytes {
     CoremillBytes {
         data: of.as_ptr().cast(),
@@ -37,11 +37,11 @@ pub(crate) fn bytes(of: &[u8]) -> CoremillBytes {
 }
 
 pub(crate) fn message() -> String {
-    // SAFETY: the text is there and ends in a zero.
+    // SAFETY: the text is valid and NUL-terminated.
     unsafe { CStr::from_ptr(coremill_error_message()) }.to_str().expect("UTF-8").to_owned()
 }
 
-/// What a call says that fails.
+/// Message of a failed call.
 #[track_caller]
 pub(crate) fn fails(status: CoremillStatus, expected: CoremillStatus) -> String {
     assert_eq!(status, expected, "{}", message());
@@ -67,7 +67,7 @@ pub(crate) fn load(of: &[u8]) -> CoremillModel {
 pub(crate) fn load_file(path: &Path) -> CoremillModel {
     let path = CString::new(path.to_str().expect("UTF-8")).expect("no zero");
     let mut model = CoremillModel { id: 0 };
-    // SAFETY: the text ends in a zero.
+    // SAFETY: the text is NUL-terminated.
     ok(unsafe { coremill_model_load_file(path.as_ptr(), std::ptr::null(), 0, &mut model) });
     model
 }
@@ -75,12 +75,12 @@ pub(crate) fn load_file(path: &Path) -> CoremillModel {
 #[track_caller]
 pub(crate) fn method(model: CoremillModel) -> CoremillMethod {
     let mut method = CoremillMethod { id: 0 };
-    // SAFETY: a null name is accepted.
+    // SAFETY: the name may be null.
     ok(unsafe { coremill_method_load(model, std::ptr::null(), &mut method) });
     method
 }
 
-/// A tensor over elements.
+/// A tensor in the memory of `elements`.
 pub(crate) fn tensor<T>(elements: &mut [T], scalar_type: i32, sizes: &[u64]) -> CoremillTensor {
     let mut tensor = CoremillTensor {
         data: elements.as_mut_ptr().cast(),
@@ -114,7 +114,7 @@ pub(crate) fn run_with(
     hooks: Option<&CoremillHooks>,
 ) -> CoremillStatus {
     let hooks = hooks.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the arrays and the memory of their tensors are there.
+    // SAFETY: the arrays and the memory of their tensors are valid.
     unsafe {
         coremill_method_execute(
             method,

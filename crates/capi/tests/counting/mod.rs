@@ -1,4 +1,4 @@
-//! An allocator that counts.
+//! An allocator that counts bytes.
 #![allow(dead_code, clippy::allow_attributes, reason = "each test uses a part")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 struct Counting;
 
-/// Bytes that were ever asked for, and bytes that are held.
+/// Total number of allocated bytes, and number of bytes in use.
 pub(crate) static ASKED: AtomicUsize = AtomicUsize::new(0);
 pub(crate) static HELD: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(layout.size(), Ordering::Relaxed);

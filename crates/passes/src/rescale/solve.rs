@@ -154,7 +154,7 @@ pub(super) fn solve(editor: &Editor<'_>, sizes: &Sizes<'_>) -> Solution {
     solution
 }
 
-/// The exponent that a value has without scaling.
+/// The exponent that follows from the operands, without rescaling; `None` if it is free or fixed.
 fn natural(editor: &Editor<'_>, id: OpId, role: &Role, solution: &Solution) -> Option<i32> {
     let own = |name: &str| editor.argument(id, name).map_or(0, |value| solution.own(value));
     match role {

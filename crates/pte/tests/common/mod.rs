@@ -1,4 +1,4 @@
-//! A program that says something of every kind.
+//! A program that contains every kind of item.
 
 use coremill_pte::ByteRope;
 use coremill_pte::program::{

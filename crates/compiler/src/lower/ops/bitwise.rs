@@ -1,4 +1,4 @@
-//! Bitwise operations. Core ML has none for integers. They are composed of quotients and remainders that round down,
+//! Bitwise operations. Core ML supports none on integers. They are composed of quotients and remainders that round down,
 //! which is equivalent to two's complement for negative integers.
 
 use super::operand::{Operand, narrow_range};
