@@ -1,7 +1,7 @@
 //! Overhead of a call through the C interface, measured with a model of one operation.
 //!
 //! The limit is 20 µs, in a release build; `cargo test --release -p coremill-capi --test overhead -- --nocapture` prints
-//! the figure. Builds for development do not optimise the interface, and are given ten times as long.
+//! the figure. Builds for development do not optimize the interface, and are given ten times as long.
 #![expect(unsafe_code, reason = "a C interface is called")]
 
 mod common;

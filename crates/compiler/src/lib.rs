@@ -1,6 +1,6 @@
 //! Compiler from PyTorch programs to Core ML and ExecuTorch.
 //!
-//! [`convert`] lowers a program saved by `torch.export` to a MIL program, optimises it, and adds the model
+//! [`convert`] lowers a program saved by `torch.export` to a MIL program, optimizes it, and adds the model
 //! description. The result can be verified and written.
 //!
 //! | module | holds |

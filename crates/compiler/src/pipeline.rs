@@ -287,7 +287,7 @@ pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     if needed > target { Err(refusal()) } else { Ok(()) }
 }
 
-/// Quantizes the weights of an optimised function if requested. Returns the function and a summary.
+/// Quantizes the weights of an optimized function if requested. Returns the function and a summary.
 pub(crate) fn quantize(
     function: Function,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Recognises decomposed activations.
+//! Recognizes decomposed activations.
 //!
 //! ```text
 //! a = sigmoid(x = x);    b = mul(x = x, y = a);                        b = silu(x = x);
@@ -17,7 +17,7 @@ use coremill_mil::ops::OpKind;
 /// Relative tolerance for constants of a formula, sufficient for constants rounded to fp16.
 const TOLERANCE: f64 = 1e-3;
 
-/// Runs the pass and returns the number of recognised activations.
+/// Runs the pass and returns the number of recognized activations.
 pub(super) fn fuse_activations(editor: &mut Editor<'_>) -> usize {
     let mut found = 0;
     for id in editor.ops() {

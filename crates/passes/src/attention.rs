@@ -1,4 +1,4 @@
-//! Recognises decomposed attention, for targets from iOS 18 on.
+//! Recognizes decomposed attention, for targets from iOS 18 on.
 //!
 //! ```text
 //! a = matmul(x = q, y = k, transpose_y = true);
@@ -17,7 +17,7 @@ use coremill_mil::ops::OpKind;
 /// Relative tolerance for the scale 1/√d.
 const TOLERANCE: f64 = 1e-3;
 
-/// Runs the pass and returns the number of recognised attentions.
+/// Runs the pass and returns the number of recognized attentions.
 pub(super) fn fuse_attention(editor: &mut Editor<'_>) -> usize {
     if editor.opset() < Opset::Ios18 {
         return 0;

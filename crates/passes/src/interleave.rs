@@ -12,7 +12,7 @@ use super::noop_elimination::order_of;
 use coremill_mil::ir::{Binding, Constant, Dim, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 
-/// Runs the pass and returns the number of recognised shuffles.
+/// Runs the pass and returns the number of recognized shuffles.
 pub(super) fn interleave(editor: &mut Editor<'_>) -> usize {
     let ops = editor.ops();
     ops.into_iter().filter(|&id| shuffle(editor, id).is_some()).count()

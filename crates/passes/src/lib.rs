@@ -77,7 +77,7 @@ pub struct AnalyzedFunction {
 }
 
 impl AnalyzedFunction {
-    /// Analyses a function. Fails if an operation is invalid.
+    /// Analyzes a function. Fails if an operation is invalid.
     pub fn new(function: Function) -> Result<AnalyzedFunction, Error> {
         let (analysis, problems) = analyze(&function);
         match problems.first() {

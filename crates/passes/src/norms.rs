@@ -1,4 +1,4 @@
-//! Recognises decomposed layer norms.
+//! Recognizes decomposed layer norms.
 //!
 //! ```text
 //! m = reduce_mean(x = x, axes = A, keep_dims = true);
