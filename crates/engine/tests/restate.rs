@@ -7,7 +7,7 @@ use coremill_mil::model::{self, Model};
 use coremill_mil::{text, verify};
 use coremill_tensor::{Buffer, DType};
 
-/// Layers for each kind of kernel, and constants that decide a plan: the epsilon of a norm, a
+/// Layers for each kind of kernel, and constants that decide a plan: the axes of a norm, a
 /// number in an elementwise chain.
 const PROGRAM: &str = "
     program(1.3) {

@@ -8,22 +8,22 @@ use coremill_mlpackage::package;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A request of the caller: a name, an option, a file of another kind.
+    /// An invalid argument: a name, an option, a file of another kind.
     #[default]
     Argument,
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     File,
-    /// Content of a file that is damaged or violates its format.
+    /// A file is damaged or violates its format.
     Format,
-    /// An input of a run: a name, a shape, elements.
+    /// An input of a run is invalid: a name, a shape, elements.
     Input,
-    /// A device that this machine lacks.
+    /// The machine lacks a device.
     Device,
-    /// A failure of the engine or of a kernel at work.
+    /// The engine or a kernel failed.
     Run,
 }
 
-/// An error of summarizing, comparing or extracting models.
+/// An error of a summary, a comparison or an extraction.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -35,7 +35,7 @@ impl Error {
         Error { kind: ErrorKind::default(), detail: ErrorDetail::new(message) }
     }
 
-    /// The same error, of a kind.
+    /// Sets the kind.
     fn of_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
@@ -46,13 +46,13 @@ impl Error {
         self
     }
 
-    /// Sets the hint to that of another error, which may have none.
+    /// Copies the hint of another error, if any.
     pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
         self.detail = self.detail.with_hint_of(hint);
         self
     }
 
-    /// An error of a path at which nothing is.
+    /// The path does not exist.
     pub(crate) fn missing(path: &Path) -> Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
@@ -69,13 +69,13 @@ impl Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
-    /// The same error, in a file.
+    /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
         self.detail = self.detail.within(path);
         self
     }
 
-    /// An error of another crate, with its message and hint.
+    /// Wraps an error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
@@ -97,7 +97,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages contain names out of files.
+        // Messages may contain names from untrusted files.
         f.write_str(&printable(&self.detail.message))
     }
 }

@@ -1,10 +1,10 @@
-//! Summaries, comparisons and contents of Core ML models and ExecuTorch programs.
+//! Summaries, comparisons and extraction of Core ML models and ExecuTorch programs.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | [`summary`] | counts of a model's operations, weights and features |
-//! | [`compare`] | distances between the values of two programs |
-//! | [`executorch`] | the Core ML models inside ExecuTorch programs: found, counted, written out |
+//! || [`summary`] | summary of a model's operations, weights and features |
+//! || [`compare`] | errors between the values of two programs |
+//! || [`executorch`] | Core ML models inside ExecuTorch programs |
 
 pub mod compare;
 mod error;

@@ -1,4 +1,4 @@
-//! What a model holds, counted.
+//! Summary of a model.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -14,94 +14,95 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 use serde::Serialize;
 
-/// What a model holds. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Summary of a model. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The version of this form.
+    /// Version of the JSON form.
     pub format_version: u32,
-    /// The kind of model, always `mlProgram`.
+    /// Kind of model, always `mlProgram`.
     pub kind: &'static str,
-    /// The version of the format.
+    /// Version of the model format.
     pub specification_version: i32,
-    /// The first release of each system that runs the model.
+    /// First release of each system that runs the model.
     pub availability: Vec<Release>,
-    /// The function that is run when the caller names none.
+    /// The function that runs if the caller names none.
     pub default_function: String,
-    /// The functions.
+    /// Functions of the model.
     pub functions: Vec<FunctionSummary>,
-    /// The weights.
+    /// Weights of the model.
     pub weights: WeightSummary,
-    /// Notes for people.
+    /// Metadata of the model.
     pub metadata: MetadataSummary,
 }
 
-/// A release of a system.
+/// A release of an operating system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Release {
-    /// The system, `iOS` for instance.
+    /// Name of the system, such as `iOS`.
     pub system: &'static str,
-    /// The version.
+    /// Version of the release.
     pub version: &'static str,
 }
 
-/// What a function holds.
+/// Summary of a function.
 #[derive(Clone, Debug, Serialize)]
 pub struct FunctionSummary {
-    /// The name.
+    /// Name of the function.
     pub name: String,
-    /// The opset, `CoreML8` for instance.
+    /// Opset, such as `CoreML8`.
     pub opset: &'static str,
-    /// What it takes.
+    /// Inputs of the function.
     pub inputs: Vec<FeatureSummary>,
-    /// What it gives.
+    /// Outputs of the function.
     pub outputs: Vec<FeatureSummary>,
-    /// What it keeps between predictions.
+    /// States of the function.
     pub states: Vec<FeatureSummary>,
-    /// How many operations compute something.
+    /// Number of operations, without constants.
     pub operations: usize,
-    /// How many state a constant, compressed ones included.
+    /// Number of constants, including compressed ones.
     pub constants: usize,
-    /// How often each operation that computes something occurs, most frequent first.
+    /// Number of each operation, without constants, most frequent first.
     pub histogram: Vec<OperationCount>,
-    /// How many values that operations compute have each element type, most frequent first.
+    /// Number of computed values of each element type, most frequent first.
     pub computed_dtypes: Vec<DTypeCount>,
 }
 
-/// How often an operation occurs.
+/// Count of an operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationCount {
-    /// The operation.
+    /// Name of the operation.
     pub op: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: usize,
 }
 
-/// How many values have an element type.
+/// Count of an element type.
 #[derive(Clone, Debug, Serialize)]
 pub struct DTypeCount {
-    /// The element type.
+    /// Name of the element type.
     pub dtype: &'static str,
-    /// How many.
+    /// Number of values.
     pub count: usize,
 }
 
-/// What a caller passes in or gets.
+/// An input, output or state.
 #[derive(Clone, Debug, Serialize)]
 pub struct FeatureSummary {
-    /// The name.
+    /// Name of the feature.
     pub name: String,
-    /// What it is: `multiArray`, `image`, `string`, `int64`, `double`, `dictionary`, `sequence`,
-    /// `state`; `value` if the description does not tell.
+    /// Kind of value: `multiArray`, `image`, `string`, `int64`, `double`, `dictionary`, `sequence`,
+    /// `state`; `value` if the description does not specify it.
     pub kind: &'static str,
-    /// The element type of an array, the colour space of an image, the keys of a dictionary.
+    /// Element type of an array, color space of an image, or key type of a dictionary.
     pub dtype: Option<String>,
-    /// The shape; the default one if several are accepted.
+    /// Shape. If several are allowed, the default.
     pub shape: Option<Vec<DimensionSize>>,
-    /// The accepted shapes, if there are several.
+    /// Allowed shapes, if there are several.
     pub accepts: Option<AcceptedShapes>,
-    /// Whether callers may leave it out.
+    /// Whether the input is optional.
     pub optional: bool,
-    /// A text for people.
+    /// Description from the model.
     pub description: String,
 }
 
@@ -165,7 +166,7 @@ impl fmt::Display for AcceptedShapes {
     }
 }
 
-/// Sizes with multiplication signs.
+/// Formats sizes with multiplication signs.
 ///
 /// ```
 /// assert_eq!(coremill_inspect::summary::times(&[1, 3, 224]), "1 × 3 × 224");
@@ -174,70 +175,70 @@ pub fn times(sizes: &[impl ToString]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" × ")
 }
 
-/// What the weights are. Content that several functions share counts once.
+/// Summary of the weights. Weights that functions share count once.
 #[derive(Clone, Debug, Serialize)]
 pub struct WeightSummary {
-    /// How many elements the weights have, compressed ones counted as what they expand to.
+    /// Number of elements after decompression.
     pub parameters: u64,
-    /// The bytes that they take.
+    /// Stored bytes.
     pub bytes: u64,
-    /// The stored elements by element type, most bytes first.
+    /// Stored elements by element type, most bytes first.
     pub by_dtype: Vec<DTypeBytes>,
-    /// Every weight, largest first.
+    /// All weights, largest first.
     pub largest: Vec<WeightEntry>,
-    /// The files that they lie in.
+    /// Weight files.
     pub files: Vec<String>,
 }
 
-/// The stored elements of one type.
+/// Stored elements of one type.
 #[derive(Clone, Debug, Serialize)]
 pub struct DTypeBytes {
-    /// The element type.
+    /// Name of the element type.
     pub dtype: &'static str,
-    /// How many elements are stored.
+    /// Number of stored elements.
     pub elements: u64,
-    /// The bytes that they take.
+    /// Stored bytes.
     pub bytes: u64,
 }
 
 /// A weight.
 #[derive(Clone, Debug, Serialize)]
 pub struct WeightEntry {
-    /// The value that holds it.
+    /// Name of the value.
     pub name: String,
-    /// The function that uses it first.
+    /// First function that uses the weight.
     pub function: String,
-    /// The type of the value as MIL text.
+    /// Type of the value in MIL text.
     pub ty: String,
-    /// The element type of the value.
+    /// Element type of the value.
     pub dtype: Option<&'static str>,
-    /// The shape of the value.
+    /// Shape of the value.
     pub shape: Option<Vec<DimensionSize>>,
-    /// How it is stored: `dense`, or the operation that expands it.
+    /// `dense`, or the operation that decompresses the weight.
     pub storage: String,
-    /// The bytes that it takes.
+    /// Stored bytes.
     pub bytes: u64,
 }
 
-/// Notes for people.
+/// Metadata of a model.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MetadataSummary {
-    /// What the model does.
+    /// Description of the model.
     pub description: String,
-    /// The model's version, in its author's counting.
+    /// Version assigned by the author.
     pub version: String,
-    /// Who made it.
+    /// Author of the model.
     pub author: String,
-    /// Under which terms it may be used.
+    /// License of the model.
     pub license: String,
-    /// Notes under names of their own.
+    /// Other entries.
     pub user_defined: BTreeMap<String, String>,
 }
 
-/// Tensors with fewer elements are arguments rather than weights.
+/// Minimum number of elements of a weight. Smaller tensors are arguments.
 const SMALLEST_WEIGHT: u64 = 10;
 
-/// Counts what a model holds.
+/// Summarizes a model.
 pub fn summarize(model: &Model) -> Summary {
     let mut weights = Weights::default();
     let functions = model.program.functions.iter();
@@ -254,7 +255,7 @@ pub fn summarize(model: &Model) -> Summary {
     }
 }
 
-/// The newest of what the specification version says and what the functions need.
+/// The newer of the declared release and the release that the functions require.
 fn availability(model: &Model) -> Vec<Release> {
     let opsets = model.program.functions.iter().map(|function| function.opset);
     let declared = Opset::from_specification_version(model.specification_version);
@@ -325,7 +326,7 @@ fn summarize_function(
     }
 }
 
-/// Inputs, outputs and states as the program itself tells them.
+/// Inputs, outputs and states from the function's signature, for models without a description.
 fn undescribed(
     function: &Function,
 ) -> (Vec<FeatureSummary>, Vec<FeatureSummary>, Vec<FeatureSummary>) {
@@ -406,7 +407,7 @@ fn describe_array(array: &ArrayType, summary: &mut FeatureSummary) {
     let dtype = array.data_type.dtype();
     summary.dtype =
         Some(dtype.map_or_else(|| array.data_type.to_string(), |dtype| dtype.to_string()));
-    // Outputs whose shape depends on the inputs have none.
+    // Outputs whose shape depends on the inputs have no shape.
     summary.shape = (!array.shape.is_empty()).then(|| sizes(&array.shape));
     summary.accepts = match &array.flexibility {
         ShapeFlexibility::Fixed => None,
@@ -420,7 +421,7 @@ fn describe_array(array: &ArrayType, summary: &mut FeatureSummary) {
     };
 }
 
-/// A size of a description. Negative ones, which the verifier refuses, count as 0.
+/// A size in a description. Negative sizes, which the verifier rejects, count as 0.
 fn size(size: i64) -> u64 {
     u64::try_from(size).unwrap_or(0)
 }
@@ -457,7 +458,7 @@ fn color_space(color_space: ColorSpace) -> String {
     }
 }
 
-/// Weights as they are found.
+/// Weights found so far.
 #[derive(Default)]
 struct Weights {
     seen: HashSet<WeightPlace>,
@@ -467,14 +468,14 @@ struct Weights {
 }
 
 impl Weights {
-    /// Counts what an operation that states a constant states.
+    /// Counts the weight of an operation, if it contains one.
     fn add(&mut self, function: &Function, op: &Op, parts: &HashSet<ValueId>) {
         let Some(&output) = op.outputs.first() else { return };
         let value = function.value(output);
         let count = value.ty.as_tensor().and_then(|tensor| tensor.element_count()).unwrap_or(0);
         let is_const = op.kind() == Some(OpKind::Const);
         let bytes: u64 = stated(op).map(|constant| self.store(constant)).sum();
-        // A `const` that only feeds a compressed constant is part of that one.
+        // A `const` that only feeds a compressed constant counts as part of it.
         let part = is_const && parts.contains(&output);
         if bytes == 0 || count < SMALLEST_WEIGHT {
             return;
@@ -493,7 +494,7 @@ impl Weights {
         });
     }
 
-    /// The bytes of a constant that was not counted before.
+    /// Bytes of a constant. 0 if it was counted before.
     fn store(&mut self, constant: &Constant) -> u64 {
         let Some(tensor) = constant.tensor_type() else { return 0 };
         let (Some(count), Some(bytes)) = (tensor.element_count(), tensor.storage_bytes()) else {
@@ -535,7 +536,7 @@ impl Weights {
     }
 }
 
-/// The constants that an operation states, as attributes or as literal arguments.
+/// The constants in an operation's attributes and literal arguments.
 fn stated(op: &Op) -> impl Iterator<Item = &Constant> {
     let literals = op.all_bindings().filter_map(|(_, binding)| match binding {
         Binding::Literal(constant) => Some(constant),
@@ -544,7 +545,7 @@ fn stated(op: &Op) -> impl Iterator<Item = &Constant> {
     op.attributes.iter().map(|(_, constant)| constant).chain(literals)
 }
 
-/// The values that nothing but compressed constants takes.
+/// Values that only compressed constants use.
 fn operands_of_constexprs(function: &Function) -> HashSet<ValueId> {
     let mut taken: HashMap<ValueId, bool> = HashMap::new();
     for (_, op) in function.all_ops() {

@@ -1,4 +1,4 @@
-//! The inputs that an archive was exported with, as arrays under the names of the converted model's inputs.
+//! Sample inputs of an archive, as arrays named like the converted model's inputs.
 
 use coremill_compiler::identifier;
 use coremill_engine::{Array, Elements, FeatureSpec};
@@ -7,9 +7,10 @@ use coremill_tensor::DType;
 
 use crate::error::Error;
 
-/// The arrays for the inputs of the converted model; none if the archive holds no sample inputs.
+/// Returns arrays for the inputs of the converted model, `None` if the archive has no sample
+/// inputs.
 ///
-/// Buffers that became inputs hold what the archive says.
+/// Inputs that were buffers get the values in the archive.
 pub fn sample_inputs(
     program: &ExportedProgram,
     ports: &[FeatureSpec],
@@ -30,7 +31,7 @@ pub fn sample_inputs(
         )));
     }
     let mut given = Vec::new();
-    // The user's inputs are the model's first, in their order; their names may have been taken.
+    // The user's inputs are the model's first inputs, in the same order. Their names may differ.
     let mut of_users = ports.iter();
     for ((kind, argument), leaf) in wanted.into_iter().zip(leaves) {
         let (InputKind::User, Argument::Value(id)) = (kind, argument) else { continue };
@@ -59,16 +60,17 @@ pub fn sample_inputs(
     Ok(Some(given))
 }
 
-/// Whether an input is the buffer of this name: a number follows where another value had the name.
+/// Returns true if an input is the buffer with this name. A numeric suffix resolves name
+/// collisions.
 fn is_named(port: &str, buffer: &str) -> bool {
     port.strip_prefix(&identifier(buffer)).is_some_and(|rest| {
         rest.is_empty() || rest.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok())
     })
 }
 
-/// The leaves as torch flattens arguments: containers in order, everything else as it is.
+/// Flattens arguments like torch: the elements of containers in order, all else as leaves.
 fn flatten<'s>(value: &'s SavedValue, leaves: &mut Vec<&'s SavedValue>) {
-    // Values were read within a limit of depth.
+    // The reader limits the depth of values.
     match value {
         SavedValue::Tuple(items) | SavedValue::List(items) => {
             items.iter().for_each(|item| flatten(item, leaves));
@@ -100,8 +102,8 @@ fn tensor_array(tensor: &Tensor) -> Result<Array, Error> {
     })
 }
 
-/// An array as an input of a model takes it, where the model's type is another one than torch's: bools and narrow
-/// integers may have become floats, and scalars have a dimension.
+/// Converts an array to the type of a model's input, which may differ from torch's: bools and
+/// narrow integers may be floats, and scalars have a dimension.
 pub fn fit(array: Array, port: &FeatureSpec) -> Array {
     let Some(ty) = port.ty.as_tensor() else { return array };
     let shape = match array.shape() {

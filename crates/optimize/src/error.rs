@@ -7,26 +7,26 @@ use coremill_io::{ErrorDetail, printable};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A request of the caller: a name, an option, a file of another kind.
+    /// An invalid argument: a name, an option, a file of another kind.
     #[default]
     Argument,
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     File,
-    /// Content of a file that is damaged or violates its format.
+    /// A file is damaged or violates its format.
     Format,
-    /// Calls of a PyTorch program that cannot be lowered.
+    /// The PyTorch program contains calls that cannot be lowered.
     Unsupported,
-    /// An input of a run: a name, a shape, elements.
+    /// An input of a run is invalid: a name, a shape, elements.
     Input,
-    /// A device that this machine lacks.
+    /// The machine lacks a device.
     Device,
-    /// A failure of the engine or of a kernel at work.
+    /// The engine or a kernel failed.
     Run,
-    /// A fault of coremill.
+    /// A bug in coremill.
     Internal,
 }
 
-/// An error of compressing, quantizing or choosing a precision.
+/// An error of compression, quantization or precision search.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -43,7 +43,7 @@ impl Error {
         self
     }
 
-    /// Sets the hint to that of another error, which may have none.
+    /// Copies the hint of another error, if any.
     pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
         self.detail = self.detail.with_hint_of(hint);
         self
@@ -57,7 +57,7 @@ impl Error {
         self
     }
 
-    /// The same error, in an array of that name.
+    /// Adds the name of an array.
     #[cfg(feature = "compiler")]
     pub(crate) fn of_array(mut self, name: &str) -> Error {
         self.detail = self.detail.of_array(name);
@@ -77,13 +77,13 @@ impl Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
-    /// The same error, in a file.
+    /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
         self.detail = self.detail.within(path);
         self
     }
 
-    /// An error of another crate, with its message and hint.
+    /// Wraps an error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
@@ -105,7 +105,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Messages contain names out of files.
+        // Messages may contain names from untrusted files.
         f.write_str(&printable(&self.detail.message))
     }
 }
@@ -151,7 +151,7 @@ impl From<coremill_inspect::Error> for Error {
     }
 }
 
-/// The message names the entry of the archive and the node.
+/// The message contains the archive entry and the node.
 #[cfg(feature = "compiler")]
 impl From<coremill_pt2::Error> for Error {
     fn from(error: coremill_pt2::Error) -> Error {

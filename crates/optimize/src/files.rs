@@ -1,4 +1,4 @@
-//! Files of rules.
+//! Rule files.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// More than rules for every weight of a model take.
+/// Maximum size. Rules for every weight of a large model need less.
 const MAX_RULES_BYTES: u64 = 4 << 20;
 
-/// The text of a file of rules.
+/// Reads a rule file.
 pub(crate) fn read_rules(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     let read =

@@ -1,15 +1,16 @@
-//! Models made smaller, or kept within half precision: compression, quantization and precision search.
+//! Compression, quantization and mixed precision of models.
 //!
-//! The search parts convert a program repeatedly, run it on calibration samples and compare the outputs; they need the
-//! feature `compiler`. The encodings of compressed weights are in `coremill-compress`, which the compiler uses as well.
+//! Quantization and precision search convert a program repeatedly, run it on calibration samples
+//! and compare the outputs. They need the feature `compiler`. `coremill-compress` contains the
+//! encodings of compressed weights, since the compiler uses them as well.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | [`compress`] | compression of finished models: rules, importance of weights by samples, decompression |
-//! | `quantize` | post-training quantization with samples, and the loss of each layer |
-//! | `precision` | search for the operations that need `fp32` or rescaling, by samples |
-//! | `samples`, `archive` | calibration samples from files and folders, and those that an archive holds |
-//! | `trial` | programs that are converted and run with different options |
+//! || [`compress`] | compression of finished models: rules, importance from samples, decompression |
+//! || `quantize` | post-training quantization with samples, and the loss of each layer |
+//! || `precision` | search for operations that need `fp32` or rescaling, with samples |
+//! || `samples`, `archive` | calibration samples from files, folders and archives |
+//! || `trial` | repeated conversion and execution with different options |
 
 #[cfg(feature = "compiler")]
 mod archive;

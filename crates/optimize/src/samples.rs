@@ -1,4 +1,4 @@
-//! Samples: the inputs of calls, which calibrate and judge.
+//! Samples: inputs of calls, for calibration and comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use coremill_session::images;
 
 use crate::error::Error;
 
-/// The inputs of one call, by name.
+/// Inputs of one call, by name.
 pub type Sample = Vec<(String, Array)>;
 
-/// How pixels of pictures, brought to 0 to 1, become what the network was trained on: `(pixel − mean) / std`, by channel.
+/// Normalization of image pixels per channel: `(pixel − mean) / std`, for pixels from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pixels {
-    /// What is subtracted.
+    /// Subtrahend of each channel.
     pub mean: [f32; 3],
-    /// What is divided by.
+    /// Divisor of each channel.
     pub std: [f32; 3],
 }
 
@@ -29,7 +29,7 @@ impl Default for Pixels {
 }
 
 impl Pixels {
-    /// Refuses numbers that make no pixels.
+    /// Rejects numbers that are not finite, and divisors of 0.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let sound = |all: [f32; 3]| all.iter().all(|number| number.is_finite());
         if sound(self.mean) && sound(self.std) && !self.std.contains(&0.0) {
@@ -40,7 +40,7 @@ impl Pixels {
     }
 }
 
-/// Samples from `.npz` files and from folders of them or of pictures. `check` says what is wrong with one.
+/// Reads samples: `.npz` files, and folders of `.npz` files or images. `check` validates a sample.
 pub(crate) fn read(
     paths: &[PathBuf],
     ports: &[FeatureSpec],
@@ -60,7 +60,7 @@ pub(crate) fn read(
     Ok(samples)
 }
 
-/// Refuses samples that say nothing. Infinities can be masks.
+/// Rejects samples with NaN. Infinities may be masks.
 fn has_numbers(sample: &Sample) -> Result<(), Error> {
     let has_nan =
         |array: &Array| array.as_floats().is_some_and(|all| all.iter().any(|it| it.is_nan()));
@@ -73,7 +73,7 @@ fn has_numbers(sample: &Sample) -> Result<(), Error> {
     }
 }
 
-/// The samples of a folder, by name.
+/// Files of a folder, sorted by name.
 fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = std::fs::read_dir(path).map_err(|error| Error::io("read", path, &error))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -85,7 +85,7 @@ fn files_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
             Error::new(message).with_hint("pass PNG or JPEG files, or what `numpy.savez` wrote")
         );
     }
-    // Reading a pipe would wait for somebody who writes to it.
+    // Reading a named pipe would block.
     if let Some(file) = files.iter().find(|file| file.exists() && !file.is_file()) {
         return Err(Error::new(format!("{} is not a regular file", file.display()))
             .with_hint("keep nothing but samples in the folder"));
@@ -113,8 +113,8 @@ fn read_one(path: &Path, ports: &[FeatureSpec], pixels: &Pixels) -> Result<Sampl
     Ok(vec![(port.name.clone(), picture(port, pixels, &read)?)])
 }
 
-/// A picture as the input takes it: cropped to its size, and brought from 0 to 255 to what the network was trained on.
-/// `read` is given the input, described as an image.
+/// Converts an image to a model input: crops it to the input's size and normalizes the pixels.
+/// `read` decodes the image for an input with an image description.
 pub(crate) fn picture(
     port: &FeatureSpec,
     pixels: &Pixels,

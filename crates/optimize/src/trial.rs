@@ -1,4 +1,4 @@
-//! A program that is made again and again, each time with other changes, and run.
+//! A program that is converted repeatedly with different options, and run.
 
 use std::sync::Arc;
 
@@ -17,41 +17,40 @@ use coremill_session::{Executable, RunOptions, inputs};
 use crate::error::Error;
 use crate::samples::Sample;
 
-/// What a program becomes.
+/// Output format of a conversion.
 #[cfg(feature = "compiler")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// A Core ML model.
     #[default]
     Model,
-    /// An ExecuTorch program, of which Core ML runs what it can.
+    /// An ExecuTorch program with Core ML delegates.
     Program,
 }
 
-/// What a program became.
+/// A converted program.
 #[derive(Clone, Debug)]
 pub enum Artifact {
-    /// A model, to be verified and written.
+    /// A Core ML model, not yet verified.
     Model(Model),
-    /// An ExecuTorch program.
     Program(pte::Program),
 }
 
-/// A program to be made.
+/// A program to convert.
 #[cfg(feature = "compiler")]
 pub(crate) struct TrialCompiler(Source);
 
 #[cfg(feature = "compiler")]
 enum Source {
-    /// Lowered, so that only its last steps are done anew.
+    /// Lowered once; only the last steps are repeated.
     Model(Box<LoweredModel>),
-    /// Divided anew each time.
+    /// Partitioned in every conversion.
     Program(Box<ExportedProgram>, LowerOptions),
 }
 
 #[cfg(feature = "compiler")]
 impl TrialCompiler {
-    /// A program to be lowered for the release `floor` at the oldest.
+    /// Prepares a program for the release `floor` or newer.
     pub(crate) fn new(
         program: ExportedProgram,
         output: Output,
@@ -67,7 +66,7 @@ impl TrialCompiler {
         }))
     }
 
-    /// Makes it, and says for which release.
+    /// Converts the program. Also returns the target release.
     pub(crate) fn make(
         &self,
         options: &Options,
@@ -91,14 +90,14 @@ impl TrialCompiler {
     }
 }
 
-/// A program that was made, ready to run.
+/// A loaded program.
 pub(crate) struct Machine(Arc<dyn Executable>);
 
-/// The arrays that a run returns, by name.
+/// Arrays that a run returns, by name.
 pub(crate) type Outputs = Vec<(String, Array)>;
 
 impl Machine {
-    /// Loads the program.
+    /// Loads a program.
     pub(crate) fn new(made: Artifact, numerics: Numerics) -> Result<Machine, Error> {
         let options = RunOptions { numerics, ..RunOptions::default() };
         Ok(Machine(match made {
@@ -107,12 +106,12 @@ impl Machine {
         }))
     }
 
-    /// The inputs.
+    /// Inputs of the program.
     pub(crate) fn ports(&self) -> Result<Vec<FeatureSpec>, Error> {
         Ok(self.0.signature(self.0.default_function()?)?.inputs)
     }
 
-    /// Checks that a sample has the arrays that a run takes.
+    /// Checks that a sample has the arrays that a run needs.
     pub(crate) fn check(&self, sample: &Sample) -> Result<(), Error> {
         self.0.default_session()?.check(&inputs(sample))?;
         Ok(())
@@ -124,8 +123,8 @@ impl Machine {
         self.run_with(sample, &mut Hooks::default())
     }
 
-    /// Runs a sample from initial states, and shows every tensor that is computed in models. Operations that would run as
-    /// one run each by itself for that, and round for themselves.
+    /// Runs a sample from initial states, and passes every computed tensor to `look`. Operations
+    /// are not fused, and each rounds its result.
     pub(crate) fn run(
         &self,
         sample: &Sample,

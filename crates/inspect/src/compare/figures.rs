@@ -3,50 +3,53 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// Numbers beyond this are meant as infinities: masks of attention.
+/// Larger numbers count as infinite, as in attention masks.
 const INFINITE: f64 = 1e30;
-/// What such a number may be in `fp16`, with what was added to it.
+/// Minimum magnitude in `fp16` of an infinite number to which something was added.
 const INFINITE_IN_HALF: f64 = 32768.0;
 
-/// How far an array lies from a reference.
+/// The error of an array compared with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorMetrics {
-    /// How many elements they have.
+    /// Number of elements.
     pub elements: usize,
-    /// Whether they are integers or bools.
+    /// Whether the elements are integers or bools.
     pub integers: bool,
-    /// How many elements differ at all.
+    /// Number of elements that differ.
     pub differing: usize,
-    /// How many are NaN or infinite in one of them and not so in the other.
+    /// Number of elements that are NaN or infinite in only one array.
     pub unlike: usize,
-    /// How many of the reference are NaN, and how many of the other.
+    /// Number of NaN elements in the reference and in the other array.
     pub nan: [usize; 2],
-    /// How many of the reference are infinite, and how many of the other.
+    /// Number of infinite elements in the reference and in the other array.
     pub infinite: [usize; 2],
-    /// The largest distance of two elements; this and what follows is about elements that are finite in both.
+    /// Maximum absolute error. This and the following fields cover elements that are finite in both
+    /// arrays.
     pub max_absolute: f64,
-    /// The mean distance.
+    /// Mean absolute error.
     pub mean_absolute: f64,
-    /// The largest distance in parts of the reference's largest element.
+    /// Maximum absolute error, relative to the reference's largest element.
     pub max_relative: f64,
-    /// The cosine of the angle between them; none if one is all zeros.
+    /// Cosine similarity, `None` if an array is all zeros.
     pub cosine: Option<f64>,
-    /// The reference's power over that of the difference, in decibels; none without a difference. Compare with
-    /// [`ErrorMetrics::snr`], which knows of elements that are not finite.
+    /// SNR in decibels, `None` if nothing differs. [`ErrorMetrics::snr`] also covers elements that
+    /// are not finite.
     pub snr_db: Option<f64>,
-    /// The sums of squares of the reference and of the difference, of which several arrays have a ratio together.
+    /// Sums of squares of the reference and of the error. They allow to compute the SNR of several
+    /// arrays together.
     #[serde(skip)]
     pub powers: [f64; 2],
 }
 
 impl ErrorMetrics {
-    /// Signal to noise in decibels: infinite if nothing differs, negatively so if an element is NaN or infinite in one
-    /// alone.
+    /// SNR in decibels: infinite if nothing differs, −∞ if an element is NaN or infinite in only
+    /// one array.
     pub fn snr(&self) -> f64 {
         if self.unlike > 0 { f64::NEG_INFINITY } else { self.snr_db.unwrap_or(f64::INFINITY) }
     }
 
-    /// Whether the distance is within a bound: of floats in parts of the largest, of integers the share that differs.
+    /// Returns true if the error is within a bound: relative to the largest element for floats, the
+    /// share of differing elements for integers.
     pub fn is_within(&self, bound: f64) -> bool {
         let distance = if self.integers {
             self.differing as f64 / self.elements.max(1) as f64
@@ -57,8 +60,7 @@ impl ErrorMetrics {
     }
 }
 
-/// How far `other` lies from doubles, which no array holds as they are; an error if their elements cannot be
-/// compared.
+/// The error of `other` compared with doubles. Fails if the elements are not comparable.
 pub fn figures_of_doubles(
     shape: &[usize],
     reference: &[f64],
@@ -72,7 +74,7 @@ pub fn figures_of_doubles(
     }
 }
 
-/// Whether elements of these shapes go together: torch's scalars have no dimension, Core ML's one.
+/// Checks that shapes are comparable. Torch's scalars have no dimension, Core ML's one.
 fn fit(reference: &[usize], other: &[usize]) -> Result<(), Error> {
     let scalars = [reference, other].iter().all(|shape| matches!(shape, [] | [1]));
     match reference == other || scalars {
@@ -81,7 +83,7 @@ fn fit(reference: &[usize], other: &[usize]) -> Result<(), Error> {
     }
 }
 
-/// How far `other` lies from `reference`; an error if their elements cannot be compared.
+/// The error of `other` compared with `reference`. Fails if the elements are not comparable.
 pub fn figures(reference: &Array, other: &Array) -> Result<ErrorMetrics, Error> {
     fit(reference.shape(), other.shape())?;
     let integers = reference.as_ints().is_some() && other.as_ints().is_some();
@@ -111,8 +113,9 @@ fn pairs<X: Copy, Y: Copy>(
     x.iter().zip(y).map(move |(&x, &y)| (x_number(x), y_number(y)))
 }
 
-/// Whether two numbers are a mask, of which `fp16` has its own: −3.4e38 and −65504 do the same. A number of the
-/// reference that became infinite is none, nor is one that doubles alone can hold, the largest of them excepted.
+/// Returns true if both numbers are mask values: −3.4e38 and −65504 are equivalent. Excludes a
+/// finite reference that became infinite, and doubles beyond the range of `f32` other than the
+/// largest.
 fn is_mask(x: f64, y: f64) -> bool {
     let meant = |mask: f64| {
         let is_held = mask.abs() <= f64::from(f32::MAX) || mask.abs() == f64::MAX;
@@ -162,7 +165,7 @@ fn measure(integers: bool, pairs: impl Iterator<Item = (f64, f64)>) -> ErrorMetr
         infinite,
         max_absolute,
         mean_absolute: sum_absolute / finite.max(1) as f64,
-        // A difference from nothing but zeros is beyond every bound.
+        // Any error relative to an all-zero reference exceeds every bound.
         max_relative: if max_absolute == 0.0 { 0.0 } else { max_absolute / largest },
         cosine: (length > 0.0).then(|| (product / length).clamp(-1.0, 1.0)),
         snr_db: (noise > 0.0).then(|| 10.0 * (signal / noise).log10()),

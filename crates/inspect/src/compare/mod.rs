@@ -1,7 +1,7 @@
-//! Two models, or a model and numbers, side by side.
+//! Comparison of models with other models, or with arrays.
 //!
-//! [`figures`] says how far two arrays
-//! lie apart; [`per_op`] does so for every value that two programs share, so that one sees where they begin to.
+//! [`figures`] measures the error of an array. [`per_op`] measures the error of every value that
+//! two programs share, which shows where they diverge.
 
 mod figures;
 mod origin;

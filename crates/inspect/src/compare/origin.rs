@@ -1,4 +1,5 @@
-//! The call of an exported program that a value comes from, and the option that keeps the value in `fp32`.
+//! Origin of a value: the call in the exported program, and the name for the option that keeps it
+//! in `fp32`.
 
 #[cfg(feature = "compiler")]
 use coremill_compiler::SourceMap;
@@ -12,25 +13,26 @@ use super::per_op::base;
 /// The call that a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ValueOrigin {
-    /// The value, as the option `fp32_values` takes it.
+    /// Name of the value for the option `fp32_values`.
     pub fp32_value: String,
-    /// The operator, `aten.linear.default` for instance; `None` if a pass made the value or the program is unknown.
+    /// The operator, such as `aten.linear.default`. `None` if a pass created the value or the
+    /// program is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
-    /// The path of the module that made the call.
+    /// Path of the calling module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The file and the line of the model that made the call: `model.py:12`.
+    /// Source location of the call: `model.py:12`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The code of that line.
+    /// The source line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
 #[cfg(feature = "compiler")]
 impl ValueOrigin {
-    /// The origin of a value, which may be repeated: `NAME@1`.
+    /// Looks up the origin of a value. The name of a repeated value is `NAME@1`.
     pub fn of(value: &str, calls: Option<&SourceMap>) -> ValueOrigin {
         let name = value.split_once('@').map_or(value, |(name, _)| name);
         let call = calls.and_then(|calls| calls.of(name).or_else(|| calls.of(&base(name))));

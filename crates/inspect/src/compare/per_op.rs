@@ -1,17 +1,19 @@
-//! Two programs value by value.
+//! Compares two programs value by value.
 //!
-//! Values are the same if their names are, but for the ending that a change of precision gives them, and the same
-//! operation computes them of the same values, or both are outputs: a name alone may stand for the result of a call in
-//! one program and for a step on the way to it in the other. Casts and quantization between values make no difference.
+//! Values are paired by name, without the suffix that a change of precision adds. In addition, the
+//! same operation must compute them from the same values, or both must be outputs. The name alone
+//! is not sufficient, since it may be the result of a call in one program and an intermediate value
+//! in the other. Casts and quantization between values are ignored.
 //!
-//! In ExecuTorch programs, models have names for what they compute and for what they are given; what kernels pass on
-//! among themselves has none. What a kernel computes for a model is the result of a call, so it is paired with what is
-//! known to be the result of the call of that name, or with what the same kernel computes.
+//! In ExecuTorch programs, only the models' values and inputs have names; values between kernels
+//! have none. An input that a kernel computes is the result of a call. It is paired with the result
+//! of the call of that name, or with the output of the same kernel.
 //!
-//! Values that a model computes times a power of two, as its metadata says, are compared without it.
+//! Values that a model scales by a power of two, according to its metadata, are compared without
+//! the factor.
 //!
-//! The reference's values wait for the other's; where they are more than [`MAX_HELD_BYTES`], both programs run again for
-//! the rest.
+//! The reference's values are held until the other program computes theirs. If they exceed
+//! [`MAX_HELD_BYTES`], both programs run again for the rest.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -33,74 +35,74 @@ use super::scales::{scales, unscaled};
 use crate::error::Error;
 use crate::executorch::{DelegatedModel, models};
 
-/// A program that is ready to run, and what it runs on.
+/// A program and its inputs.
 pub struct RunningModel<'r> {
-    /// What runs.
+    /// The function to run.
     pub target: Target<'r>,
-    /// The inputs of each step; steps share the states.
+    /// Inputs of each step. The steps share the states.
     pub steps: &'r [Vec<(String, Array)>],
 }
 
-/// A function that computes values.
+/// A function to run.
 #[derive(Clone, Copy)]
 pub struct Target<'r> {
-    /// The model or program that runs.
+    /// The loaded model or program.
     pub executable: &'r dyn Executable,
-    /// The function, or the method of a program. It is run from its first state on.
+    /// The function, or the method of a program. Runs start from its initial states.
     pub function: &'r str,
-    /// The content that the executable was loaded from.
+    /// The content of the loaded model or program.
     pub contents: Contents<'r>,
 }
 
-/// The content that an executable was loaded from.
+/// The content of a loaded model or program.
 #[derive(Clone, Copy)]
 pub enum Contents<'r> {
-    /// A model.
+    /// A Core ML model.
     Model {
         /// The model.
         model: &'r Model,
-        /// The values that are results of calls of the exported program, under their names there; `None` if that program
-        /// is unknown.
+        /// Names of values that are results of calls in the exported program. `None` if that
+        /// program is unknown.
         results: Option<&'r HashSet<String>>,
     },
     /// An ExecuTorch program.
     Program(&'r Program),
 }
 
-/// The values of a program that have names, by these without the ending of a precision.
+/// Named values of a program, by name without precision suffix.
 type Names = HashMap<String, NamedValue>;
 
-/// A value that has a name of its own.
+/// A named value.
 struct NamedValue {
-    /// The whole name.
+    /// Full name.
     name: String,
-    /// What computes it.
+    /// Origin of the value.
     made: ValueSource,
-    /// The exponent of the power of two that it is computed times.
+    /// Exponent of the power of two that scales the value.
     exponent: i32,
 }
 
-/// What computes a value.
+/// Origin of a value.
 enum ValueSource {
-    /// A kernel, for the model that takes it.
+    /// Output of a kernel that is a model's input.
     Kernel(String),
-    /// An operation of a model.
+    /// Output of an operation in a model.
     Op {
-        /// Its name.
+        /// Type of the operation.
         op: String,
-        /// Of which computed values, by their names without endings; none for what another part of a method hands over,
-        /// under a name of its own.
+        /// Names of the computed operands, without suffix. `None` for inputs from another part of
+        /// the method, which have other names.
         of: Vec<Option<String>>,
-        /// Whether the function gives it.
+        /// Whether the value is an output of the function.
         is_output: bool,
-        /// Whether it is known to be the result of the call that it has the name of.
+        /// Whether the value is known to be the result of the call with its name.
         is_result: bool,
     },
 }
 
 impl PerOp {
-    /// The first value that has less signal to noise than `threshold` decibels, as an index into the steps. NaN and
-    /// infinite elements in one program alone are below every threshold.
+    /// Index in `steps` of the first value with an SNR below `threshold` decibels. Values with
+    /// elements that are NaN or infinite in only one program count as below.
     pub fn first_below(&self, threshold: f64) -> Option<usize> {
         let below = |step: &Step| step.figures.as_ref().map_or(true, |f| f.snr() < threshold);
         self.steps.iter().position(below)
@@ -114,7 +116,7 @@ impl NamedValue {
         }
     }
 
-    /// Whether two values of one name are the same.
+    /// Returns true if two values with the same name correspond to each other.
     fn is_same(&self, other: &NamedValue) -> bool {
         match (&self.made, &other.made) {
             (
@@ -127,7 +129,7 @@ impl NamedValue {
                 let operands = of.len() == other_of.len() && of.iter().zip(other_of).all(same);
                 (*is_output && *other_output) || (op == other_op && operands)
             }
-            // What a kernel computes for a model is the result of the call that it has the name of.
+            // A kernel's output that a model reads is the result of the call with its name.
             (ValueSource::Kernel(_), ValueSource::Op { is_result, .. })
             | (ValueSource::Op { is_result, .. }, ValueSource::Kernel(_)) => *is_result,
             (ValueSource::Kernel(one), ValueSource::Kernel(other)) => one == other,
@@ -135,10 +137,10 @@ impl NamedValue {
     }
 }
 
-/// Two programs, value by value.
+/// Result of a comparison, value by value.
 #[derive(Clone, Debug)]
 pub struct PerOp {
-    /// Every value that both have, in the order of the second program.
+    /// All values in both programs, in the order of the second program.
     pub steps: Vec<Step>,
     /// How many values the reference computes.
     pub in_reference: usize,
@@ -148,41 +150,41 @@ pub struct PerOp {
     pub unpaired: Vec<UnmatchedValue>,
 }
 
-/// Two values of one name that are not known to be the same.
+/// Two values with the same name that do not correspond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmatchedValue {
-    /// The name in the second program.
+    /// Name in the second program.
     pub name: String,
-    /// What computes the one in the reference.
+    /// Operation or kernel that computes the value in the reference.
     pub reference_op: String,
-    /// What computes the one in the other.
+    /// Operation or kernel that computes the value in the other program.
     pub op: String,
 }
 
-/// A value that both programs have.
+/// A value in both programs.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What computes it in the second program.
+    /// Operation or kernel in the second program.
     pub op: String,
-    /// Its name there.
+    /// Name in the second program.
     pub name: String,
-    /// Its element type there.
+    /// Element type in the second program.
     pub dtype: &'static str,
-    /// Its shape there.
+    /// Shape in the second program.
     pub shape: Vec<usize>,
-    /// How often a value of this name came about before: of an earlier step, or in a loop.
+    /// Number of earlier values with this name, from earlier steps or iterations of a loop.
     pub repeat: usize,
-    /// How far it lies from the reference's; a text if they cannot be put side by side.
+    /// Error compared with the reference. A message if the values are not comparable.
     pub figures: Result<ErrorMetrics, String>,
 }
 
-/// The most bytes of the reference's values that are held at once.
+/// Maximum bytes of reference values that are held at once.
 const MAX_HELD_BYTES: usize = 1 << 30;
 
-/// A value's name without the ending of a precision, and how often it came about before.
+/// Name without precision suffix, and number of earlier values with this name.
 type Key = (String, usize);
 
-/// Compares every value that both programs have.
+/// Compares all values that both programs compute.
 pub fn per_op(reference: &RunningModel<'_>, other: &RunningModel<'_>) -> Result<PerOp, Error> {
     per_op_within(reference, other, MAX_HELD_BYTES)
 }
@@ -249,7 +251,7 @@ fn per_op_within(
     })
 }
 
-/// The values that a program computes and that have names.
+/// The named values that a program computes.
 fn names(running: &RunningModel<'_>) -> Result<Names, Error> {
     let Target { function, contents, .. } = running.target;
     match contents {
@@ -258,8 +260,8 @@ fn names(running: &RunningModel<'_>) -> Result<Names, Error> {
     }
 }
 
-/// The values that operations compute. Where several have one name, the first does: the others are the same in another
-/// precision.
+/// The outputs of a model's operations. If several have one name, the first is used; the others are
+/// the same value in another precision.
 fn names_in_model(
     model: &Model,
     function: &str,
@@ -275,7 +277,7 @@ fn names_in_model(
     for (_, op) in found.all_ops() {
         makers.extend(op.outputs.iter().map(|&output| (output, op)));
     }
-    // The value that a conversion of types takes, as far back as there are any.
+    // Follows a chain of type conversions back to its source.
     let source = |mut value: MilValue| {
         while let Some(op) = makers.get(&value).filter(|op| is_conversion(op)) {
             match op.binding("x").or_else(|| op.binding("input")) {
@@ -323,14 +325,14 @@ fn names_in_model(
     Ok(names)
 }
 
-/// Whether an operation gives what it takes in another type.
+/// Returns true for operations that only convert the element type.
 fn is_conversion(op: &Op) -> bool {
     use OpKind::{Cast, Dequantize, Identity, Quantize};
     op.kind().is_some_and(|kind| matches!(kind, Cast | Dequantize | Identity | Quantize))
 }
 
-/// The values that the models of a method compute, and what kernels compute for these. A name that stands for
-/// something in several models stands for nothing here.
+/// The values that a method's models compute, and their inputs that kernels compute. Names that
+/// occur in several models are ambiguous and are omitted.
 fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
     let models = models(program)?;
     let model_of = |delegate: usize| {
@@ -398,8 +400,8 @@ fn names_in_method(program: &Program, method: &str) -> Result<Names, Error> {
     Ok(names)
 }
 
-/// A value's name as the graph has it: without the ending that a change of precision gives it. ExecuTorch's backend adds
-/// the operator's namespace and overload: `aten_add_tensor_1` is the graph's `add_1`.
+/// Removes the precision suffix from a value's name. ExecuTorch's backend also adds the operator's
+/// namespace and overload, so `aten_add_tensor_1` becomes the graph's `add_1`.
 pub(super) fn base(name: &str) -> Cow<'_, str> {
     let name = without_precision(name);
     match name.strip_prefix("aten_").and_then(without_overload) {
@@ -408,7 +410,7 @@ pub(super) fn base(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `view_copy_default_1` as the graph has it: `view_1`.
+/// Converts `view_copy_default_1` to the graph's `view_1`.
 fn without_overload(name: &str) -> Option<String> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = name.rsplit_once('_').filter(|(_, number)| is_number(number));
@@ -421,7 +423,7 @@ fn without_overload(name: &str) -> Option<String> {
     })
 }
 
-/// Runs all steps from the beginning, and shows each value that has a name of its own.
+/// Runs all steps from the initial states and passes each named value to `show`.
 fn observe(
     running: &RunningModel<'_>,
     names: &Names,
@@ -432,7 +434,7 @@ fn observe(
         let base = base(name);
         let Some(array) = value.as_array() else { return };
         let Some(named) = names.get(&*base).filter(|named| named.name == name) else { return };
-        // What a model is given is also shown where another one has computed it.
+        // An observer also sees a model's inputs that another model has computed; skip these.
         if matches!(named.made, ValueSource::Kernel(_)) != (op == INPUT) {
             return;
         }
@@ -463,7 +465,7 @@ mod tests {
 
     use super::*;
 
-    /// A value that is computed times a power of two is compared without it, if the metadata says so.
+    /// Scaled values are compared without the power of two that the metadata contains.
     #[test]
     fn powers_of_two_are_no_drift() {
         const SCALED: &str = "
@@ -555,7 +557,7 @@ mod tests {
             let found = found.expect("both run");
             let names: Vec<_> = found.steps.iter().map(|step| step.name.as_str()).collect();
             assert_eq!(names, ["a_fp16", "b_fp16", "y_fp16"]);
-            // 400² is beyond `fp16`.
+            // 400² overflows in `fp16`.
             let unlike = |step: &Step| step.figures.as_ref().expect("shapes agree").unlike;
             assert_eq!(found.steps.iter().map(unlike).collect::<Vec<_>>(), [0, 1, 1]);
             assert_eq!((found.in_reference, found.in_other), (4, 4));
@@ -565,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_name_alone_does_not_pair_values() {
-        // `a` is a step on the way to `b` here, and the sum that `b` is made of there.
+        // `a` is an operand of `b` in one program and an intermediate value in the other.
         let renamed = REFERENCE.replace("a = add(x = x, y = x)", "a = mul(x = x, y = x)");
         let (one, two) = (open(REFERENCE, Numerics::Fast), open(&renamed, Numerics::Fast));
         let x = Array::floats(DType::Fp32, [3], vec![0.5, 0.3, 2.0]);

@@ -1,4 +1,4 @@
-//! What lies how far apart, as JSON.
+//! Serializable results of comparisons.
 
 #[cfg(feature = "compiler")]
 use coremill_compiler::SourceMap;
@@ -6,82 +6,79 @@ use serde::Serialize;
 
 use super::{ErrorMetrics, PerOp, Step, ValueOrigin};
 
-/// An output, or a value.
+/// Comparison of an output or a value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// Its name.
     pub name: String,
     /// Operation or kernel that computes the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
-    /// Its element type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<&'static str>,
-    /// Its shape.
     pub shape: Vec<usize>,
-    /// How far it lies from the reference's.
+    /// Error compared with the reference.
     #[serde(flatten)]
     pub figures: Option<ErrorMetrics>,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
 }
 
-/// Two programs, value by value. Its JSON form is stable: fields are only added.
+/// Comparison of two programs, value by value. The JSON form is stable: fields are only added.
 #[derive(Clone, Debug, Serialize)]
 pub struct PerOpReport {
-    /// Where drift begins.
+    /// SNR in decibels below which a value drifts.
     pub threshold_db: f64,
-    /// The first value that lies below the threshold, as an index into `values`.
+    /// Index in `values` of the first value below the threshold.
     pub drift_begins_at: Option<usize>,
-    /// Where that value comes from.
+    /// Origin of that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift_origin: Option<ValueOrigin>,
-    /// The first value of the other with elements that are NaN or infinite, if some are so there alone.
+    /// The first value of the other program with elements that are NaN or infinite only there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_not_finite: Option<NotFinite>,
-    /// Where that value comes from.
+    /// Origin of that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_finite_origin: Option<ValueOrigin>,
-    /// How many values both compute.
+    /// Number of values in both programs.
     pub values_in_both: usize,
-    /// How many values the reference computes.
+    /// Number of values in the reference.
     pub values_in_reference: usize,
-    /// How many the other computes.
+    /// Number of values in the other program.
     pub values_in_other: usize,
-    /// Values of one name that are not known to be the same: another operation computes them, or of other values.
+    /// Values with the same name that do not correspond: their operations or operands differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpaired: Vec<UnpairedLine>,
-    /// A value that comes about again, in a later step or in a loop, has `@1`, `@2`, ... behind its name.
+    /// Compared values. Repeated values, in later steps or loop iterations, have the suffix `@1`,
+    /// `@2`, and so on.
     pub values: Vec<Line>,
 }
 
 /// A value with elements that are NaN or infinite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotFinite {
-    /// Its name.
     pub name: String,
     /// Operation or kernel that computes the value.
     pub op: String,
-    /// How many of its elements are NaN or infinite.
+    /// Number of elements that are NaN or infinite.
     pub count: usize,
-    /// How many elements it has.
+    /// Number of elements.
     pub elements: usize,
 }
 
-/// Two values of one name that are not known to be the same.
+/// Two values with the same name that do not correspond.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnpairedLine {
-    /// The name in the second program.
+    /// Name in the second program.
     pub name: String,
-    /// What computes the one in the reference.
+    /// Operation or kernel that computes the value in the reference.
     pub reference_op: String,
-    /// What computes the one in the other.
+    /// Operation or kernel that computes the value in the other program.
     pub op: String,
 }
 
 impl PerOpReport {
-    /// Says where values begin to have less signal to noise than `threshold` decibels.
+    /// Creates a report. `threshold` is the SNR in decibels below which a value drifts.
     pub fn new(per_op: &PerOp, threshold: f64) -> PerOpReport {
         let line = |step: &Step| Line {
             name: match step.repeat {
@@ -113,7 +110,8 @@ impl PerOpReport {
         }
     }
 
-    /// Adds where the first bad values come from. `calls` are those of the program that one side was converted from.
+    /// Adds the origins of the first bad values. `calls` is the source map of the program that one
+    /// side was converted from.
     #[cfg(feature = "compiler")]
     pub fn add_origins(&mut self, calls: Option<&SourceMap>) {
         let drifting = self.drift_begins_at.and_then(|index| self.values.get(index));

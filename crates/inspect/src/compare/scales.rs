@@ -1,7 +1,7 @@
-//! Values that a model computes times a power of two.
+//! Values that a model scales by a power of two.
 //!
-//! `--precision auto` moves powers of two from operation to operation. The metadata of the model says which values they
-//! are in, as a comparison with another model would find nothing but drift there.
+//! `--precision auto` moves powers of two between operations. The model's metadata lists the scaled
+//! values, because a comparison with another model would otherwise report them as drift.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,14 @@ use coremill_engine::Array;
 use coremill_mil::model::Model;
 use coremill_passes::without_precision;
 
-/// The key of the metadata that says which values are computed times a power of two, as JSON: an object of exponents by
-/// the names of values.
+/// Metadata key of the scaled values: a JSON object that maps names of values to exponents.
 pub const SCALES_KEY: &str = "coremill.scales";
 
-/// Exponents beyond these are of no number that a float holds.
+/// Largest valid exponent. Powers beyond it are not normal `f32` numbers.
 const MOST: i32 = 126;
 
-/// The exponents of a model's values, by their names without the endings of precisions. Metadata that says something else
-/// says nothing.
+/// The exponents of a model's scaled values, by name without precision suffix. Empty if the
+/// metadata is missing or malformed.
 pub(super) fn scales(model: &Model) -> HashMap<String, i32> {
     let metadata = model.description.metadata.as_ref();
     let told = metadata.and_then(|metadata| metadata.user_defined(SCALES_KEY));
@@ -26,7 +25,7 @@ pub(super) fn scales(model: &Model) -> HashMap<String, i32> {
     sound.map(|(name, exponent)| (without_precision(&name).to_owned(), exponent)).collect()
 }
 
-/// A value without its power of two.
+/// Divides a value by its power of two.
 pub(super) fn unscaled(array: &Array, exponent: i32) -> Array {
     let mut unscaled = array.clone();
     if let Some(elements) = unscaled.floats_mut() {

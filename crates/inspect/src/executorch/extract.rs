@@ -8,21 +8,22 @@ use coremill_session::SaveOptions;
 use super::{Use, models};
 use crate::error::Error;
 
-/// A model that was written out.
+/// An extracted model.
 #[derive(Clone, Debug)]
 pub struct ExtractedModel {
-    /// Where it stands now.
+    /// Path of the model.
     pub path: PathBuf,
-    /// Which delegates use it.
+    /// Delegates that use the model.
     pub uses: Vec<Use>,
-    /// The bytes of its files.
+    /// Total size of its files.
     pub bytes: u64,
 }
 
-/// Writes each Core ML model of a program out, byte for byte: into the directory, which is made if it is not there, as
-/// `NAME.mlpackage` or `NAME.mlmodelc`. A model that several methods share is written once.
+/// Writes each Core ML model of a program to a directory, byte for byte, as `NAME.mlpackage` or
+/// `NAME.mlmodelc`. The directory is created if needed. A model that several methods share is
+/// written once.
 ///
-/// What stood at a path is replaced in one step, if it was a model.
+/// An existing model at a path is replaced atomically.
 pub fn extract(
     program: &Program,
     directory: impl AsRef<Path>,

@@ -1,7 +1,8 @@
-//! ExecuTorch programs: the Core ML models inside them, and what they compute.
+//! ExecuTorch programs and their Core ML models.
 //!
-//! [`open`] reads a `.pte` file, [`models`] finds what is delegated to Core ML in it, [`extract`] writes these models
-//! out, and [`summarize`] counts what there is. [`coremill_session::load_program`] runs methods.
+//! [`open`] reads a `.pte` file, [`models`] lists the models delegated to Core ML, [`extract`]
+//! writes them to files, and [`summarize`] describes the program.
+//! [`coremill_session::load_program`] runs methods.
 
 mod extract;
 mod names;
@@ -29,31 +30,30 @@ pub use summary::{
 /// A Core ML model in a program. Several methods may share it.
 #[derive(Clone, Debug)]
 pub struct DelegatedModel {
-    /// A name that no other model of the program has, made from the methods that it is for.
+    /// Name that is unique in the program, derived from the methods that use the model.
     pub name: String,
-    /// Who uses it.
+    /// Delegates that use the model.
     pub uses: Vec<Use>,
-    /// All its files.
+    /// The model's files.
     pub payload: Payload,
 }
 
 /// A delegate that uses a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// The method.
     pub method: String,
-    /// Which of the method's delegates.
+    /// Index of the delegate in the method.
     pub delegate: usize,
-    /// The function of the model; none is the only one.
+    /// The function of the model. `None` if there is only one.
     pub function: Option<String>,
 }
 
-/// Whether the file at a path is an ExecuTorch program: see [`FileKind::detect`].
+/// Returns true if a file is an ExecuTorch program, see [`FileKind::detect`].
 pub fn is_program(path: impl AsRef<Path>) -> bool {
     FileKind::detect(path).is_ok_and(|kind| kind == FileKind::ExecuTorchProgram)
 }
 
-/// Reads a program. Errors name the file.
+/// Reads a program. Errors contain the path.
 pub fn open(path: impl AsRef<Path>) -> Result<Program, Error> {
     let path = path.as_ref();
     match std::fs::metadata(path) {
@@ -75,7 +75,7 @@ fn of_program(error: &pte::Error) -> Error {
     Error::new(error.to_string()).with_hint_of(error.hint())
 }
 
-/// The Core ML models of a program, in the order in which its methods use them.
+/// The Core ML models of a program, in the order of their first use.
 pub fn models(program: &Program) -> Result<Vec<DelegatedModel>, Error> {
     let mut found: Vec<(Source, DelegatedModel)> = Vec::new();
     for plan in &program.plans {
@@ -108,17 +108,17 @@ pub fn models(program: &Program) -> Result<Vec<DelegatedModel>, Error> {
     Ok(models)
 }
 
-/// Where in a program a model lies.
+/// Location of a model in the program's file.
 #[derive(PartialEq, Eq)]
 enum Source {
-    /// By its place among what delegates are given.
+    /// Index of the delegate's data.
     Data(u32),
-    /// By its name.
+    /// Name of the data.
     Named(String),
 }
 
 impl DelegatedModel {
-    /// Whether the model is compiled already.
+    /// Returns true if the model is compiled.
     pub fn is_compiled(&self) -> Result<bool, Error> {
         self.payload.model().map(|(compiled, _)| compiled).map_err(|error| self.failed(&error))
     }
@@ -133,7 +133,7 @@ impl DelegatedModel {
         model.map_err(|error| Error::of_package(Path::new(&self.name), &error))
     }
 
-    /// What the inputs are called for one of the delegates that use the model.
+    /// Names of the inputs for one of the delegates that use the model.
     pub(crate) fn inputs_of(
         &self,
         program: &Program,

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::DelegatedModel;
 
-/// Gives each model a name that can be one of a file: that of the only method that uses it, or `shared`, with a
-/// number behind it where several would have the same.
+/// Names each model so that the name is a valid file name: the only method that uses it, or
+/// `shared`, with a number if several models have the same name.
 pub(super) fn give(models: &mut [DelegatedModel]) {
     let stem = |model: &DelegatedModel| {
         let methods: BTreeSet<&str> = model.uses.iter().map(|user| &*user.method).collect();
@@ -16,7 +16,7 @@ pub(super) fn give(models: &mut [DelegatedModel]) {
     let mut taken = BTreeSet::new();
     let mut counts = BTreeMap::new();
     for (model, stem) in models.iter_mut().zip(&stems) {
-        // Not every file system tells cases apart.
+        // Some file systems ignore case.
         let same = |other: &&String| other.eq_ignore_ascii_case(stem);
         let several = stems.iter().filter(same).count() > 1;
         let count: &mut usize = counts.entry(stem.to_ascii_lowercase()).or_default();
@@ -34,7 +34,8 @@ pub(super) fn give(models: &mut [DelegatedModel]) {
     }
 }
 
-/// The name of a method, fit for a file: a program may have been made to harm.
+/// Replaces characters of a method's name that are unsafe in file names. The program may be
+/// malicious.
 fn portable(method: &str) -> String {
     const MOST: usize = 100;
     let fit = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };

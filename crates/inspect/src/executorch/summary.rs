@@ -11,83 +11,83 @@ use super::{DelegatedModel, models};
 use crate::error::Error;
 use crate::summary::{Summary, summarize as summarize_model};
 
-/// What an ExecuTorch program holds, counted. Its JSON form is stable: fields are only added while `format_version`
-/// stays.
+/// Summary of an ExecuTorch program. The JSON form is stable: for the same `format_version`, fields
+/// are only added.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramSummary {
-    /// The version of this form.
+    /// Version of the JSON form.
     pub format_version: u32,
-    /// The methods.
+    /// Methods of the program.
     pub methods: Vec<MethodSummary>,
-    /// The bytes of constants outside delegates.
+    /// Bytes of constants outside delegates.
     pub constant_bytes: u64,
-    /// The bytes of what tensors hold before the first run.
+    /// Bytes of the initial contents of mutable tensors.
     pub initial_bytes: u64,
-    /// The bytes of what delegates are given.
+    /// Bytes of delegate data.
     pub delegate_bytes: u64,
-    /// The bytes of data with names.
+    /// Bytes of named data.
     pub named_bytes: u64,
-    /// The Core ML models.
+    /// Core ML models of the program.
     pub models: Vec<ModelSummary>,
 }
 
-/// A method.
+/// Summary of a method.
 #[derive(Clone, Debug, Serialize)]
 pub struct MethodSummary {
-    /// The name.
+    /// Name of the method.
     pub name: String,
-    /// What callers give.
+    /// Inputs of the method.
     pub inputs: Vec<ValueSummary>,
-    /// What callers get.
+    /// Outputs of the method.
     pub outputs: Vec<ValueSummary>,
-    /// The number of instructions.
+    /// Number of instructions.
     pub instructions: usize,
-    /// The bytes of memory that it takes while it is loaded.
+    /// Bytes of planned memory.
     pub memory: u64,
-    /// What is delegated.
+    /// Delegates of the method.
     pub delegates: Vec<DelegateSummary>,
-    /// The kernels that are called, the most frequent first.
+    /// Kernels, most frequently called first.
     pub kernels: Vec<CallCount>,
-    /// Tensors that lie in files of their own.
+    /// Names of tensors in external files.
     pub external: Vec<String>,
 }
 
 /// An input or an output.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ValueSummary {
-    /// What it is: `tensor`, `int`, `nothing`, ...
+    /// Kind of value: `tensor`, `int`, `nothing`, ...
     pub kind: &'static str,
-    /// The type of a tensor's elements.
+    /// Element type of a tensor.
     pub dtype: Option<String>,
-    /// A tensor's dimensions; where they change, the largest.
+    /// Dimensions of a tensor; for dynamic shapes, the upper bounds.
     pub shape: Option<Vec<i32>>,
-    /// Whether the dimensions change from run to run.
+    /// Whether the shape is dynamic.
     pub dynamic: bool,
-    /// What it always is, for all but tensors and lists.
+    /// The constant value, for kinds other than tensors and lists.
     pub value: Option<String>,
 }
 
-/// What is given to a backend.
+/// Summary of a delegate.
 #[derive(Clone, Debug, Serialize)]
 pub struct DelegateSummary {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// How often it is called.
+    /// Number of calls.
     pub calls: usize,
-    /// The bytes that it is given, named data included.
+    /// Bytes of its data, including named data.
     pub bytes: u64,
-    /// The model among [`ProgramSummary::models`], for Core ML.
+    /// For Core ML, the name of the model in [`ProgramSummary::models`].
     pub model: Option<String>,
-    /// The function of the model; none is the only one.
+    /// Function of the model. `None` if there is only one.
     pub function: Option<String>,
-    /// How it is to be run.
+    /// Compile specs.
     pub compile_specs: Vec<SpecSummary>,
 }
 
 /// A compile spec.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpecSummary {
-    /// The name.
+    /// Key of the spec.
     pub key: String,
     /// The value as text.
     pub value: String,
@@ -96,22 +96,22 @@ pub struct SpecSummary {
 /// A Core ML model of a program.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelSummary {
-    /// The name, as `extract` gives it.
+    /// Name, as `extract` uses it.
     pub name: String,
-    /// What it holds.
+    /// Summary of the model.
     pub summary: Summary,
 }
 
-/// How often a kernel is called.
+/// Call count of a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallCount {
-    /// The operator.
+    /// Name of the operator.
     pub operator: String,
-    /// How often it stands among the instructions.
+    /// Number of instructions that call it.
     pub count: usize,
 }
 
-/// Counts what a program holds.
+/// Summarizes a program.
 pub fn summarize(program: &Program) -> Result<ProgramSummary, Error> {
     let models = models(program)?;
     let total =

@@ -5,8 +5,8 @@ use coremill_passes::{AnalyzedFunction, Editor};
 
 use crate::error::Error;
 
-/// Makes the compressed weights of a model plain floats again, and gives their number. The elements are computed when
-/// the model is saved.
+/// Replaces the compressed weights of a model by plain floats, which are computed when the model is
+/// saved. Returns the number of weights.
 pub fn decompress(model: &mut Model) -> Result<usize, Error> {
     let mut count = 0;
     for function in &mut model.program.functions {
@@ -26,7 +26,7 @@ pub fn decompress(model: &mut Model) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// Whether an operation gives a compressed weight that others use, not one that it is a part of.
+/// Returns true for an operation whose result is a compressed weight, not part of one.
 fn is_weight(editor: &Editor<'_>, id: OpId) -> bool {
     let Some(op) = editor.op(id) else { return false };
     let is_constexpr = |op: &Op| op.kind().is_some_and(OpKind::is_constexpr);

@@ -1,4 +1,5 @@
-//! Weights of finished models made smaller: integers, palettes, pruning, joint forms, and back to floats.
+//! Compression of the weights of finished models: integers, palettes, pruning and combinations, and
+//! decompression.
 
 mod decompress;
 mod program;
@@ -21,9 +22,10 @@ use crate::error::Error;
 pub use crate::samples::Pixels;
 pub use crate::trial::Artifact;
 
-/// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
+/// Compresses the weights of a model and returns a description of each. `watch` is called with the
+/// number of finished weights and the total.
 ///
-/// Nothing is computed but tables and scales; weights are compressed when the model is saved.
+/// Only tables and scales are computed here. The weights are compressed when the model is saved.
 pub fn compress(
     model: &mut Model,
     options: &Options,
@@ -32,8 +34,9 @@ pub fn compress(
     Ok(coremill_compress::compress(model, options, watch)?)
 }
 
-/// Which rules for some weights decided on none, from 0 on: `decided` are the [`CompressedWeight::rule`]s of all models. Where a
-/// budget decides, no rule does.
+/// Returns the indices of rules with a selector that applied to no weight. `decided` are the
+/// [`CompressedWeight::rule`]s of all models. Empty if a budget is set, since rules do not apply
+/// then.
 pub fn unused_rules(
     options: &Options,
     decided: impl IntoIterator<Item = Option<usize>>,

@@ -6,8 +6,8 @@ use coremill_pte::{ByteRope, Program};
 use crate::error::Error;
 use coremill_inspect::executorch::{DelegatedModel, models};
 
-/// Has the Core ML models inside an ExecuTorch program changed, each once, whoever shares it. Nothing is written
-/// before the program is.
+/// Changes each Core ML model in an ExecuTorch program once, even if several delegates share it.
+/// The files are only written with the program.
 pub fn for_each_model(
     program: &mut Program,
     change: &mut dyn FnMut(&str, &mut Model) -> Result<(), Error>,
@@ -38,7 +38,7 @@ pub fn for_each_model(
     Ok(found.len())
 }
 
-/// What the delegate is given: the files that it had, with another model.
+/// The delegate's files, with another model.
 fn directory(delegated: &DelegatedModel, model: &Model) -> Result<ByteRope, Error> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::new(format!("the model `{}`: {error}", delegated.name))
@@ -66,7 +66,7 @@ fn directory(delegated: &DelegatedModel, model: &Model) -> Result<ByteRope, Erro
         }
         .map_err(of_pte)?;
     }
-    // Devices keep what they compiled by this.
+    // Devices use the identifier as the key of compiled models.
     let metadata = Metadata { identifier: identifier(&tree.content), ..payload.metadata.clone() };
     directory.insert(METADATA, metadata.to_bytes()).map_err(of_pte)?;
     for file in tree.files {

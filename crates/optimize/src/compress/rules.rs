@@ -1,4 +1,4 @@
-//! Rules as text: the words of the command's options and of TOML files.
+//! Rules in text form, as in the command's options and in TOML files.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -13,51 +13,52 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// A rule in words. In a file, each stands in a table `[[rule]]`.
+/// A rule in text form. In a file, each rule is a table `[[rule]]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleText {
-    /// Patterns of names of weights, one of which has to match: `*` is any text, `?` any letter.
+    /// Patterns for the weight's name, one of which must match. `*` matches any text, `?` any
+    /// character.
     pub name: Several,
-    /// Operations, one of which has to use the weight.
+    /// Operations, one of which must use the weight.
     pub op: Several,
-    /// The type of the weight's elements.
+    /// Element type of the weight.
     pub dtype: Option<String>,
-    /// The fewest elements; 2049 if nothing is said.
+    /// Minimum number of elements, 2049 by default.
     pub min_elements: Option<u64>,
-    /// The most elements.
+    /// Maximum number of elements.
     pub max_elements: Option<u64>,
-    /// Whether the weights stay as they are.
+    /// Whether the weights stay uncompressed.
     pub keep: bool,
-    /// Integers of a type: `int8`, `uint8`, `int4` or `uint4`.
+    /// Linear quantization to `int8`, `uint8`, `int4` or `uint4`.
     pub linear: Option<String>,
-    /// What shares a scale: `tensor` or `channel`.
+    /// Granularity of scales: `tensor` or `channel`.
     pub per: Option<String>,
-    /// So many input channels share a scale.
+    /// Number of input channels per scale.
     pub block: Option<u64>,
-    /// Where zero lies: `symmetric` or `linear`.
+    /// Position of the zero point: `symmetric` or `linear`.
     pub mode: Option<String>,
-    /// Places of so many bits.
+    /// Palettization with this number of bits per index.
     pub palettize: Option<Bits>,
-    /// So many output channels share a table.
+    /// Number of output channels per lookup table.
     pub group: Option<usize>,
-    /// How tables are made: `kmeans`, `uniform` or `unique`.
+    /// Algorithm that computes the tables: `kmeans`, `uniform` or `unique`.
     pub algorithm: Option<String>,
-    /// So many output channels share a place.
+    /// Number of output channels per index.
     pub vector: Option<usize>,
-    /// Whether output channels are divided by their largest magnitude first.
+    /// Whether each output channel is first divided by its largest magnitude.
     pub channel_scale: bool,
-    /// The integers that tables are stored as: `int8` or `uint8`.
+    /// Integer type of table entries: `int8` or `uint8`.
     pub lut: Option<String>,
-    /// What becomes 0: a share (`0.5`), a ratio (`2:4`) or what is not above a threshold (`>0.01`).
+    /// Pruning: a share (`0.5`), a ratio (`2:4`), or a threshold (`>0.01`).
     pub prune: Option<Pruning>,
-    /// So many channels that follow one another become 0 together.
+    /// Number of consecutive channels that are pruned together.
     pub prune_block: Option<usize>,
-    /// The axis of channels that are pruned together: 0 for output channels, 1 for input channels.
+    /// Axis of the channels that are pruned together: 0 for output channels, 1 for input channels.
     pub prune_dim: Option<u8>,
 }
 
-/// One text, or a list of them.
+/// One string or a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "OneOrMore")]
 pub struct Several(pub Vec<String>);
@@ -78,13 +79,13 @@ impl From<OneOrMore> for Several {
     }
 }
 
-/// How many bits the places in tables have.
+/// Number of bits per table index.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "NumberOrText")]
 pub enum Bits {
-    /// So many.
+    /// A fixed number of bits.
     Some(u32),
-    /// As few as all distinct numbers take.
+    /// The smallest number of bits for all distinct values.
     Unique,
 }
 
@@ -134,7 +135,7 @@ impl FromStr for Bits {
     }
 }
 
-/// What becomes 0.
+/// Selection of the weights that become 0.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "NumberOrText")]
 pub struct Pruning(pub Prune);
@@ -199,7 +200,7 @@ pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Error> {
 }
 
 impl RuleText {
-    /// The rule.
+    /// Parses and validates the rule.
     pub fn to_rule(&self) -> Result<Rule, Error> {
         let rule = Rule { selector: self.selector()?, form: self.form()? };
         rule.form.check()?;

@@ -1,4 +1,4 @@
-//! What samples show of how much outputs depend on which weights.
+//! Importance of weights, measured with samples.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::samples::{self, Pixels};
 use crate::trial::{Artifact, Machine};
 
-/// Runs a model or a program on samples, which are `.npz` files and folders of them or of pictures, and gives the mean
-/// square of what each input channel of each weight is multiplied by: [`Options::importance`](super::Options::importance).
+/// Runs a model or program on samples: `.npz` files, and folders of `.npz` files or images. Returns
+/// the mean square of the values that multiply each input channel of each weight:
+/// [`Options::importance`](super::Options::importance).
 pub fn importance(made: Artifact, paths: &[PathBuf], pixels: &Pixels) -> Result<Importance, Error> {
     pixels.check()?;
     let mut found = Vec::new();
@@ -64,7 +65,7 @@ pub fn importance(made: Artifact, paths: &[PathBuf], pixels: &Pixels) -> Result<
     Ok(sums.into_iter().map(mean).collect())
 }
 
-/// Adds the squares of a value's channels. Whether all of them are finite.
+/// Adds the squares of a value's channels. Returns false if one is not finite.
 fn see(feed: &WeightInput, array: &Array, (sums, count): &mut (Vec<f64>, usize)) -> bool {
     let Some(elements) = array.as_floats() else { return true };
     let shape = array.shape();
@@ -107,7 +108,7 @@ mod tests {
         let even = squares(&[0, 2, 4, 6, 8, 10, 12, 14]);
         let odd = squares(&[1, 3, 5, 7, 9, 11, 13, 15]);
         assert_eq!(found(&feed(2, 0)), (vec![even, odd], 8));
-        // Two groups of two channels each.
+        // Two groups with two channels each.
         let first = squares(&[0, 1, 4, 5, 8, 9, 12, 13]);
         let second = squares(&[2, 3, 6, 7, 10, 11, 14, 15]);
         assert_eq!(found(&feed(2, 1)), (vec![first, second], 8));

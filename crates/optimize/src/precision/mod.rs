@@ -1,8 +1,9 @@
-//! Half precision for programs whose values leave it.
+//! Mixed precision for programs whose values exceed the range of fp16.
 //!
-//! [`choose`] runs a program on samples in `fp32`, and in `fp16` with each result rounded as on the device. Where outputs
-//! part, it first moves powers of two through the program and merges branches of convolutions, so that all of it stays in
-//! `fp16`; what that does not cure computes in `fp32`, in as few operations as it finds.
+//! [`choose`] runs a program on samples in `fp32`, and in `fp16` with each result rounded as on a
+//! device. If outputs differ, it first moves powers of two through the program and merges
+//! convolution branches, so that everything stays in `fp16`. If that is not enough, it moves as few
+//! operations as possible to `fp32`.
 
 mod search;
 
@@ -25,59 +26,61 @@ use crate::samples::{self, Pixels, Sample};
 pub use crate::trial::Output;
 use crate::trial::{Artifact, Machine, Outputs, TrialCompiler};
 
-/// Outputs are as they should be from so many decibels on, and a cure is looked for below.
+/// SNR in decibels that counts as sufficient. Below it, fixes are tried.
 pub const ENOUGH_DB: f64 = 40.0;
-/// So much is aimed at as long as everything stays in `fp16`: other devices add in other orders, and round other sums.
+/// SNR to aim for while everything stays in `fp16`. The margin allows for devices that sum in
+/// another order.
 const AIM_DB: f64 = ENOUGH_DB + 3.0;
-/// Numbers beyond this are meant as infinities.
+/// Larger numbers count as infinite.
 const INFINITE: f32 = 1e30;
 
-/// How a program stays within half precision.
+/// Changes that keep a program accurate in fp16.
 #[derive(Clone, Debug)]
 pub struct MixedPrecisionPlan {
-    /// What has to be done to the program; none if it is sound as it is.
+    /// Changes to the program, `None` if it needs none.
     pub rewrite: Option<Rewrite>,
-    /// What is done, in the order of the program.
+    /// The fixes, in program order.
     pub cures: Vec<PrecisionFix>,
-    /// How each output agrees with `fp32`, as the program was and as it is now.
+    /// Accuracy of each output, before and after.
     pub outputs: Vec<Outcome>,
-    /// How many samples that was measured with.
+    /// Number of samples.
     pub samples: usize,
-    /// Values that are computed times a power of two, and its exponent.
+    /// Values that are scaled by a power of two, with the exponent.
     pub scales: BTreeMap<String, i32>,
 }
 
-/// How an output agrees with `fp32`, in decibels; none where nothing differs, and −∞ where it is not finite.
+/// Accuracy of an output compared with `fp32`: SNR in decibels. `None` if nothing differs, −∞ if it
+/// is not finite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The output.
+    /// Name of the output.
     pub name: String,
-    /// In plain `fp16`.
+    /// With plain `fp16`.
     pub before: Option<f64>,
-    /// With the cures.
+    /// With the fixes.
     pub after: Option<f64>,
 }
 
-/// One place where half precision did not do.
+/// A fix for a part of the program that is inaccurate in fp16.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PrecisionFix {
-    /// The first value that it is about.
+    /// The first value of the part.
     pub name: String,
     /// The module that computes it.
     pub module: Option<String>,
-    /// Why half precision does not do.
+    /// Why fp16 is inaccurate here.
     pub reason: String,
-    /// What is done.
+    /// The change to the program.
     pub remedy: String,
-    /// What it costs.
+    /// The cost of the change.
     pub cost: String,
-    /// The operations that compute in `fp32`; none if all stays in `fp16`.
+    /// Operations computed in `fp32`, empty if all stay in `fp16`.
     pub in_fp32: Vec<String>,
 }
 
 impl MixedPrecisionPlan {
-    /// Has a conversion do what was chosen. The metadata of its models then says which values are computed times a power
-    /// of two, so that they can be compared with those of other models.
+    /// Applies the changes to the options of a conversion. The metadata of converted models then
+    /// lists the scaled values, so that they can be compared with other models.
     pub fn apply(&self, options: &mut Options) {
         options.rewrite.clone_from(&self.rewrite);
         if !self.scales.is_empty() {
@@ -86,7 +89,7 @@ impl MixedPrecisionPlan {
         }
     }
 
-    /// Whether every output is near enough to `fp32`.
+    /// Returns true if every output has a sufficient SNR.
     pub fn holds(&self) -> bool {
         self.outputs.iter().all(|output| is_enough(output.after))
     }
@@ -96,8 +99,8 @@ fn is_enough(decibels: Option<f64>) -> bool {
     decibels.is_none_or(|found| found >= ENOUGH_DB)
 }
 
-/// Finds out how a program stays within half precision. Samples are `.npz` files, and folders of them or of pictures; without
-/// them the inputs serve that the archive holds.
+/// Finds the changes that a program needs in fp16. Samples are `.npz` files, and folders of `.npz`
+/// files or images. Without samples, the archive's sample inputs are used.
 pub fn choose(
     program: &ExportedProgram,
     output: Output,
@@ -147,7 +150,7 @@ pub fn choose(
     trial.choose(&reference, graph)
 }
 
-/// The program as it is made, and its operations, with branches merged or as they are.
+/// The converted program and its operations, with or without merged branches.
 fn looked_at(
     subject: &TrialCompiler,
     options: &Options,
@@ -166,7 +169,7 @@ fn looked_at(
     Ok((made, graph))
 }
 
-/// What is tried, and judged by.
+/// The context of trial conversions.
 struct Trial {
     subject: TrialCompiler,
     in_fp32: Options,
@@ -176,29 +179,29 @@ struct Trial {
     magnitudes: Arc<HashMap<String, Magnitude>>,
 }
 
-/// How a program is changed.
+/// Changes to try.
 #[derive(Clone, Debug, Default)]
 struct Plan {
-    /// Whether branches are merged.
+    /// Whether convolution branches are merged.
     merges: bool,
     /// Whether powers of two are moved.
     rescales: bool,
-    /// What computes in `fp32` besides, by the name of what it gives.
+    /// Names of values that are computed in `fp32`.
     wide: HashSet<String>,
 }
 
-/// What a plan did.
+/// Changes that a plan made.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Sums of branches that are one convolution now.
+    /// Sums of branches that became one convolution.
     merged: Vec<String>,
     rescaled: RescaleOutcome,
 }
 
-/// Each output with its distance from `fp32`.
+/// SNR of each output compared with `fp32`.
 type Distances = Vec<(String, Option<f64>)>;
 
-/// A plan, and what comes of it.
+/// A plan and its result.
 struct PlanTrial {
     plan: Plan,
     changes: Changes,
@@ -216,7 +219,8 @@ impl PlanTrial {
         known.fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether it is worth more changes. Where values leave the range with both, those that keep more of them within.
+    /// Returns true if this plan is a better basis for more changes. If values overflow in both,
+    /// the plan that rescales is better.
     fn is_better_than(&self, known: &PlanTrial) -> bool {
         match known.worst() {
             f64::NEG_INFINITY if self.worst() == f64::NEG_INFINITY => self.plan.rescales,
@@ -229,7 +233,7 @@ impl Trial {
     fn choose(&self, reference: &Machine, mut graph: Graph) -> Result<MixedPrecisionPlan, Error> {
         let mut best = PlanTrial::of(self, Plan::default())?;
         let before = best.after.clone();
-        // Everything stays in `fp16` with these.
+        // These plans keep everything in `fp16`.
         for (merges, rescales) in [(false, true), (true, true), (true, false)] {
             if best.worst() >= AIM_DB {
                 break;
@@ -253,7 +257,7 @@ impl Trial {
         Ok(self.chosen(&PlanTrial::of(self, plan)?, &graph, &before))
     }
 
-    /// The program by a plan, and what was done to it.
+    /// Converts the program with a plan. Also returns the changes.
     fn make(&self, plan: &Plan) -> Result<(Artifact, Changes), Error> {
         let told = Arc::new(Mutex::new(Changes::default()));
         let tell = told.clone();
@@ -283,7 +287,7 @@ impl Trial {
         })
     }
 
-    /// How far the outputs of what was made lie from `fp32`: of each the worst of all samples.
+    /// SNR of each output compared with `fp32`: the minimum over all samples.
     fn judge(&self, made: Artifact) -> Result<Distances, Error> {
         let machine = Machine::new(made, Numerics::Rounded)?;
         let mut all: Distances = Vec::new();
@@ -333,7 +337,7 @@ impl Trial {
             wide_cure(&[region.as_slice()], reason, graph)
         }));
         if !rounding.is_empty() {
-            // Powers of two keep values within the range.
+            // Values are in range, since powers of two were moved.
             let regions: Vec<&[&str]> = rounding.iter().map(Vec::as_slice).collect();
             cures.push(wide_cure(&regions, reason(None), graph));
         }
@@ -348,14 +352,14 @@ impl Trial {
         }
     }
 
-    /// The first magnitude among values that half precision does not hold.
+    /// The magnitude of the first value outside the range of fp16.
     fn beyond(&self, region: &[&str]) -> Option<Magnitude> {
         let known = region.iter().filter_map(|name| self.magnitudes.get(*name));
         known.copied().find(|it| it.is_too_large() || it.is_too_small())
     }
 }
 
-/// What computing regions of operations in `fp32` is about.
+/// Describes computing regions in `fp32`.
 fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> PrecisionFix {
     let mut names = regions.concat();
     names.sort_by_key(|name| graph.place(name));
@@ -381,7 +385,7 @@ fn wide_cure(regions: &[&[&str]], reason: String, graph: &Graph) -> PrecisionFix
     }
 }
 
-/// What merging branches is about.
+/// Describes merging branches.
 fn merged_cure(merged: &[String], graph: &Graph) -> Option<PrecisionFix> {
     let first = merged.first()?;
     Some(PrecisionFix {
@@ -397,7 +401,7 @@ fn merged_cure(merged: &[String], graph: &Graph) -> Option<PrecisionFix> {
     })
 }
 
-/// What moving a power of two is about.
+/// Describes moving a power of two.
 fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
     let first = scaled.values.first().or(scaled.in_fp32.first()).cloned().unwrap_or_default();
     let about = Magnitude { max: scaled.largest, rms: scaled.smallest };
@@ -439,7 +443,7 @@ fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
     }
 }
 
-/// Why half precision does not hold values.
+/// Explains why values are inaccurate in fp16.
 fn reason(magnitude: Option<&Magnitude>) -> String {
     match magnitude {
         Some(found) if found.is_too_large() => {
@@ -458,7 +462,7 @@ fn rewrite(
     Rewrite { needs: Opset::Ios15, run: Arc::new(run) }
 }
 
-/// The smaller of two qualities; none is the best.
+/// The smaller SNR; `None` is the largest.
 fn least(left: Option<f64>, right: Option<f64>) -> Option<f64> {
     match (left, right) {
         (Some(left), Some(right)) => Some(left.min(right)),
@@ -466,7 +470,8 @@ fn least(left: Option<f64>, right: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Signal to noise; none where nothing differs. Of integers it is the share that agrees that counts.
+/// SNR in decibels, `None` if nothing differs. For integers it is computed from the share of
+/// differing elements.
 fn decibels(wanted: &Array, found: &Array) -> Option<f64> {
     let Ok(figures) = figures(wanted, found) else { return Some(f64::NEG_INFINITY) };
     if figures.integers {
@@ -480,7 +485,7 @@ fn has_no_numbers(array: &Array) -> bool {
     array.as_floats().is_some_and(|elements| elements.iter().any(|element| element.is_nan()))
 }
 
-/// What was seen of a value.
+/// Statistics of a value.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     max: f64,
@@ -494,7 +499,7 @@ impl Sums {
     }
 }
 
-/// Takes in a value. Zeros and what is meant as infinite do not count.
+/// Adds a value to the statistics. Zeros and infinite elements are ignored.
 fn see(seen: &mut HashMap<String, Sums>, name: &str, array: &Array) {
     let Some(elements) = array.as_floats() else { return };
     let sums = seen.entry(name.to_owned()).or_default();
@@ -509,7 +514,7 @@ fn see(seen: &mut HashMap<String, Sums>, name: &str, array: &Array) {
     }
 }
 
-/// What a value is multiplied by, by name.
+/// Exponents of the scaled values, by name.
 fn exponents(rescaled: &RescaleOutcome) -> BTreeMap<&str, i32> {
     let of = |scaled: &'_ pass::ScaledGroup| scaled.exponent;
     let all = rescaled

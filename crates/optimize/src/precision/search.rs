@@ -1,4 +1,4 @@
-//! The fewest operations that have to compute in `fp32`.
+//! Search for the smallest set of operations that must use `fp32`.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,9 +14,9 @@ use super::{ENOUGH_DB, Plan, Trial, exponents, is_enough};
 use crate::error::Error;
 use crate::trial::Machine;
 
-/// So many operations at the most are tried without `fp32` one by one; more go in halves.
+/// Maximum number of operations to try one by one. Larger sets are tried in halves.
 const ONE_BY_ONE: usize = 12;
-/// How often a part of the program is halved to find where noise comes from.
+/// Maximum number of bisections of the program.
 const MAX_HALVES: usize = 32;
 
 /// The operations of a program before precision is chosen.
@@ -24,7 +24,7 @@ const MAX_HALVES: usize = 32;
 pub(super) struct Graph {
     ops: Vec<Node>,
     by_name: HashMap<String, usize>,
-    /// What is wrong with a layer's weights, if something is.
+    /// The first problem in a layer's weights, such as NaN.
     pub(super) unsound: Option<String>,
 }
 
@@ -33,14 +33,14 @@ struct Node {
     name: String,
     module: Option<String>,
     inputs: Vec<String>,
-    /// Whether it computes with floats at all.
+    /// Whether the operation computes with floats.
     has_floats: bool,
-    /// Whether it only selects or moves what it is given, so that nothing is rounded.
+    /// Whether the operation only selects or moves elements, without rounding.
     is_exact: bool,
 }
 
 impl Graph {
-    /// Takes in a function.
+    /// Adds the operations of a function.
     pub(super) fn add(&mut self, draft: &AnalyzedFunction, calls: &SourceMap) {
         let function = &draft.function;
         let is_float = |value: ValueId| {
@@ -82,8 +82,8 @@ impl Graph {
         }
     }
 
-    /// What has to be in `fp32` together to gain anything, in the order of the program: operations that round, each with
-    /// those that only select or move what it gives.
+    /// Groups of operations that only help together, in program order: an operation that rounds,
+    /// and the exact operations that use its result.
     fn units(&self) -> Vec<Vec<String>> {
         let mut units: Vec<Vec<String>> = Vec::new();
         let mut unit_of: HashMap<&str, usize> = HashMap::new();
@@ -106,7 +106,7 @@ impl Graph {
         self.ops[*self.by_name.get(name)?].module.as_deref()
     }
 
-    /// Values by regions, each of operations that take what others of it give, in the order of the program.
+    /// Groups values into connected regions, in program order.
     pub(super) fn regions<'n>(&self, names: &'n HashSet<String>) -> Vec<Vec<&'n str>> {
         let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
         names.sort_by_key(|name| self.place(name));
@@ -127,30 +127,31 @@ impl Graph {
         regions
     }
 
-    /// Where in the program a value comes about.
+    /// Index of the operation that computes a value.
     pub(super) fn place(&self, name: &str) -> usize {
         self.by_name.get(name).copied().unwrap_or(usize::MAX)
     }
 }
 
-/// Looks for what has to be in `fp32`.
+/// Searches for the operations that must use `fp32`.
 pub(super) struct Search<'t> {
     pub(super) trial: &'t Trial,
     pub(super) reference: &'t Machine,
     pub(super) graph: &'t Graph,
 }
 
-/// Neighbouring units.
+/// Consecutive units.
 struct Part {
     range: Range<usize>,
-    /// How many operations these are.
+    /// Number of operations.
     ops: usize,
-    /// How much noise they make when they alone compute in `fp16`: 1 is as much as there may be.
+    /// Noise if only this part uses `fp16`, relative to the allowed noise.
     noise: f64,
 }
 
 impl Part {
-    /// The parts, the most noise for an operation first, and how many have to go until there is so little that all is well.
+    /// Sorts parts by noise per operation, noisiest first. Returns the number of parts that must
+    /// use `fp32` to keep the rest within the allowed noise.
     fn order(parts: &mut [Part]) -> usize {
         let density = |part: &Part| part.noise / part.ops as f64;
         parts.sort_by(|left, right| {
@@ -166,7 +167,7 @@ impl Part {
 }
 
 impl Search<'_> {
-    /// Adds operations to a plan until the outputs are near enough: as few as it finds.
+    /// Moves operations to `fp32` until the outputs are accurate. Tries to move few.
     pub(super) fn widen(&self, base: Plan) -> Result<Plan, Error> {
         let few = self.by_culprits(base.clone())?;
         if let Some(plan) = &few
@@ -176,7 +177,7 @@ impl Search<'_> {
         }
         let everything: HashSet<String> = self.graph.units().into_iter().flatten().collect();
         let all = |rescales| Plan { wide: everything.clone(), rescales, ..base.clone() };
-        // Where a power of two is moved there may be products in `fp16` still.
+        // If powers of two are moved, some products may still stay in `fp16`.
         let rescales = base.rescales && self.is_enough(&all(true))?;
         let many = match rescales || self.is_enough(&all(false))? {
             true => self.by_parts(&Plan { rescales, ..base })?,
@@ -191,7 +192,8 @@ impl Search<'_> {
         })
     }
 
-    /// Adds what spoils most what it is given; none if that does not come to an end.
+    /// Repeatedly moves the operations that add most noise. Returns `None` if that does not
+    /// converge.
     fn by_culprits(&self, mut plan: Plan) -> Result<Option<Plan>, Error> {
         let wanted = self.values(self.reference)?;
         let mut next = 1;
@@ -212,8 +214,8 @@ impl Search<'_> {
         }
     }
 
-    /// Measures how much noise each part of the program makes by itself, finer where there is most, and adds the parts that
-    /// make most of it for their operations. All of them together are known to be enough.
+    /// Measures the noise of each part of the program, subdividing the noisiest parts, and moves
+    /// the parts with the most noise per operation. Moving all parts is known to be sufficient.
     fn by_parts(&self, base: &Plan) -> Result<Plan, Error> {
         let units = self.graph.units();
         let part = |range: Range<usize>| -> Result<Part, Error> {
@@ -241,7 +243,7 @@ impl Search<'_> {
             let chosen = parts.iter().flat_map(|part| &units[part.range.clone()]);
             Plan { wide: chosen.flatten().cloned().collect(), ..base.clone() }
         };
-        // What parts make together is not quite the sum.
+        // Noise is not exactly additive, so find the number of parts by bisection.
         let (mut few, mut enough, mut next) = (0, parts.len(), wanted);
         while few + 1 < enough {
             match self.is_enough(&with(&parts[..next]))? {
@@ -265,7 +267,7 @@ impl Search<'_> {
         Ok(self.trial.judge(made)?.iter().all(|(_, found)| is_enough(*found)))
     }
 
-    /// Every value that comes about with the first sample, by its name in `fp32`.
+    /// All values computed for the first sample, by their name in `fp32`.
     fn values(&self, machine: &Machine) -> Result<HashMap<String, Array>, Error> {
         let mut values = HashMap::new();
         machine.run(&self.trial.samples[0], &mut |name, array| {
@@ -278,7 +280,7 @@ impl Search<'_> {
         Ok(values)
     }
 
-    /// The operations that add most to the noise of what they are given.
+    /// The operations that add most noise to their operands.
     fn error_contributors(
         &self,
         plan: &Plan,
@@ -308,12 +310,12 @@ impl Search<'_> {
             }
         }
         damage.sort_by(|left, right| right.0.total_cmp(&left.0));
-        // Infinities all have to go; of what loses digits, the worst.
+        // Move all operations with infinite results, and the worst of the others.
         let infinite = damage.iter().take_while(|(damage, _)| damage.is_infinite()).count();
         damage.iter().take(count.max(infinite)).map(|(_, name)| (*name).to_owned()).collect()
     }
 
-    /// Takes operations out of a plan that need not be in it.
+    /// Removes operations from a plan that do not need `fp32`.
     fn narrow(&self, mut plan: Plan) -> Result<Plan, Error> {
         let mut names: Vec<String> = plan.wide.iter().cloned().collect();
         names.sort_by_key(|name| std::cmp::Reverse(self.graph.place(name)));
@@ -340,7 +342,7 @@ impl Search<'_> {
     }
 }
 
-/// What is wrong with the weights of a layer; elsewhere infinities can be masks.
+/// Describes a problem in a layer's weights. Other constants may be infinite, as in masks.
 fn unsound(function: &Function, op: &Op) -> Option<String> {
     use OpKind::{BatchNorm, Conv, ConvTranspose, Gru, InstanceNorm, LayerNorm, Linear, Lstm, Rnn};
     let is_layer = matches!(
@@ -361,7 +363,7 @@ fn unsound(function: &Function, op: &Op) -> Option<String> {
     })
 }
 
-/// Whether an operation gives what it is given, only less of it or elsewhere: halves stay the halves that they are.
+/// Returns true for operations that only select or move elements, so that fp16 values stay exact.
 fn is_exact(kind: OpKind) -> bool {
     use OpKind::{
         Abs, BandPart, Cast, Clip, Concat, Crop, DepthToSpace, ExpandDims, Flatten2d, Gather,
@@ -413,13 +415,13 @@ fn is_exact(kind: OpKind) -> bool {
     )
 }
 
-/// The noise at the worst output, in parts of what there may be.
+/// Noise of the worst output, relative to the allowed noise.
 fn noise_in_all(outcome: &[(String, Option<f64>)]) -> f64 {
     let of = |found: f64| 10f64.powf((ENOUGH_DB - found) / 10.0);
     outcome.iter().filter_map(|(_, found)| found.map(of)).fold(0.0, f64::max)
 }
 
-/// The power of the difference in parts of that of the signal, where the found values are multiplied by a factor.
+/// Noise power relative to signal power. `found` is scaled by `factor`.
 fn noise(wanted: &[f32], found: &[f32], factor: f64) -> f64 {
     let (mut signal, mut noise) = (0f64, 0f64);
     for (&wanted, &found) in wanted.iter().zip(found) {

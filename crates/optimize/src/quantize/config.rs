@@ -1,4 +1,4 @@
-//! What is quantized, and how.
+//! Configuration of quantization.
 
 use std::str::FromStr;
 
@@ -13,31 +13,31 @@ use super::weights::Storage;
 use crate::error::Error;
 use crate::samples::Pixels;
 
-/// What becomes of a program; names and meaning are those of ExecuTorch's Core ML backend.
+/// Quantization recipes. Names and semantics match ExecuTorch's Core ML backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// Nothing is quantized, and floats have 32 bits.
+    /// No quantization; fp32.
     Fp32,
-    /// Nothing is quantized, and floats have 16 bits.
+    /// No quantization; fp16.
     Fp16,
-    /// Weights of convolutions and linear layers, and activations around them, have 8 bits.
+    /// 8-bit weights of convolutions and linear layers, and 8-bit activations around them.
     Int8Static,
-    /// Weights of convolutions and linear layers have 8 bits.
+    /// 8-bit weights of convolutions and linear layers.
     Int8WeightOnly,
-    /// Weights of linear layers have 4 bits, and a scale for each group.
+    /// 4-bit weights of linear layers, with a scale per group.
     Int4PerGroup,
-    /// Weights of linear layers have 4 bits, and a scale for each output channel.
+    /// 4-bit weights of linear layers, with a scale per output channel.
     Int4PerChannel,
-    /// Weights of linear layers have 8 bits, and a scale for each output channel.
+    /// 8-bit weights of linear layers, with a scale per output channel.
     Int8PerChannel,
-    /// Weights of linear layers have 8 bits, and a scale for each group.
+    /// 8-bit weights of linear layers, with a scale per group.
     Int8PerGroup,
-    /// Weights of linear layers and embeddings are indices into tables.
+    /// Palettized weights of linear layers and embeddings.
     Codebook,
 }
 
 impl Recipe {
-    /// All of them, by name.
+    /// All recipes with their names.
     pub const NAMES: [(&'static str, Recipe); 9] = [
         ("fp32", Recipe::Fp32),
         ("fp16", Recipe::Fp16),
@@ -50,18 +50,18 @@ impl Recipe {
         ("codebook", Recipe::Codebook),
     ];
 
-    /// Its name.
+    /// Name of the recipe.
     pub fn name(self) -> &'static str {
         let found = Recipe::NAMES.iter().find(|(_, recipe)| *recipe == self);
         found.map_or("", |(name, _)| name)
     }
 
-    /// Whether activations are quantized, which takes samples.
+    /// Returns true if activations are quantized, which needs samples.
     pub fn is_static(self) -> bool {
         self == Recipe::Int8Static
     }
 
-    /// Whether it is for operations of a kind where no rule says so.
+    /// Returns true if the recipe applies to this kind of operation by default.
     fn takes(self, kind: OpKind) -> bool {
         let convolves = matches!(kind, OpKind::Conv | OpKind::ConvTranspose);
         match self {
@@ -76,7 +76,7 @@ impl Recipe {
         }
     }
 
-    /// Whether it can be for operations of a kind, if a rule asks for that.
+    /// Returns true if a rule can apply the recipe to this kind of operation.
     fn can_take(self, kind: OpKind) -> bool {
         use OpKind::{Conv, ConvTranspose, Gather, Linear};
         match self {
@@ -99,21 +99,21 @@ impl FromStr for Recipe {
     }
 }
 
-/// A recipe with its sizes.
+/// A recipe with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// What is quantized, and to what.
+    /// The recipe.
     pub recipe: Recipe,
-    /// How many input channels share a scale, where groups do.
+    /// Number of input channels per scale, for recipes with groups.
     pub group_size: usize,
-    /// The bits of the indices into tables.
+    /// Bits per table index.
     pub bits: u32,
-    /// How many rows and columns share a table; 0 for all of them.
+    /// Number of rows and columns per table; 0 for all.
     pub block: (usize, usize),
 }
 
 impl Scheme {
-    /// A recipe with the usual sizes.
+    /// A recipe with default parameters.
     pub fn new(recipe: Recipe) -> Scheme {
         Scheme { recipe, group_size: 32, bits: 4, block: (16, 0) }
     }
@@ -153,27 +153,29 @@ impl Scheme {
     }
 }
 
-/// What becomes of some layers. A rule selects the layers that all its parts select.
+/// Quantization of selected layers. All conditions of a rule must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Modules by path, one of which has to hold the layer: `encoder`, or a pattern with `*` and `?`. None selects all.
+    /// Module paths or patterns with `*` and `?`, one of which must contain the layer. Empty
+    /// selects all.
     pub modules: Vec<String>,
-    /// Operations by MIL's names, one of which the layer has to be. None selects those that the recipe is for.
+    /// MIL names of operations, one of which must be the layer's. Empty selects the operations that
+    /// the recipe applies to by default.
     pub ops: Vec<String>,
-    /// The fewest elements of the weight.
+    /// Minimum number of elements of the weight.
     pub min_elements: Option<u64>,
-    /// The most elements of the weight.
+    /// Maximum number of elements of the weight.
     pub max_elements: Option<u64>,
-    /// How they are quantized; none leaves them as they are.
+    /// Quantization scheme, `None` to leave the layers unquantized.
     pub scheme: Option<Scheme>,
 }
 
-/// What rules are asked about.
+/// The properties of a layer that rules test.
 pub(super) struct Facts<'l> {
     pub(super) name: &'l str,
     pub(super) module: Option<&'l str>,
     pub(super) kind: OpKind,
-    /// How many elements the weight has; 0 where there is none.
+    /// Number of elements of the weight; 0 if there is none.
     pub(super) elements: u64,
 }
 
@@ -189,52 +191,52 @@ impl Rule {
     }
 }
 
-/// Whether a layer is that of a path or in it.
+/// Returns true if a layer is in the module with this path.
 pub(super) fn is_of(path: &str, facts: &Facts<'_>) -> bool {
     let of_module = |module| is_within(module, path) || matches(path, module);
     facts.module.is_some_and(of_module) || facts.name == coremill_compiler::identifier(path)
 }
 
-/// How to quantize.
+/// Options of quantization.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How layers are quantized that no rule selects.
+    /// Scheme of the layers that no rule selects.
     pub scheme: Scheme,
-    /// What decides on the ranges of activations.
+    /// Algorithm that chooses the ranges of activations.
     pub observer: Observer,
-    /// What is done to pixels of samples that are pictures.
+    /// Normalization of pixels in samples that are images.
     pub pixels: Pixels,
-    /// Modules, by path, that stay as they are.
+    /// Paths of modules to leave unquantized.
     pub keep: Vec<String>,
-    /// Operations, by MIL's names, that stay as they are.
+    /// MIL names of operations to leave unquantized.
     pub keep_ops: Vec<String>,
-    /// Weights of fewer elements stay as they are.
+    /// Weights with fewer elements stay unquantized.
     pub min_elements: u64,
-    /// What becomes of some layers: the first rule that selects one decides.
+    /// Rules for selected layers. The first matching rule applies.
     pub rules: Vec<Rule>,
-    /// So many of the layers that cost the outputs most stay as they are. Takes samples.
+    /// Number of layers to leave unquantized, chosen by their effect on the outputs. Needs samples.
     pub keep_worst: usize,
-    /// 0 rounds to the nearest; 1 looks for better ranges of weights, and corrects biases by what outputs are off on
-    /// average, if there are samples; 2 rounds weights so that the samples' outputs are off least. Where the samples show
-    /// that less effort is better, its roundings are taken.
+    /// Effort of rounding. 0 rounds to nearest. 1 searches better ranges of weights and, with
+    /// samples, corrects biases for the mean error. 2 rounds weights to minimize the error of the
+    /// samples' outputs. With samples, the best result of all efforts up to this one is used.
     pub effort: u8,
 }
 
-/// The most that can be done.
+/// Maximum value of `effort`.
 const MAX_EFFORT: u8 = 2;
 
-/// What is to become of a layer.
+/// Decision for a layer.
 pub(super) enum LayerAction {
-    /// It is quantized.
+    /// Quantize the layer.
     Scheme(Scheme),
-    /// It could be, and stays as it is for a reason.
+    /// Leave the layer unquantized, for this reason.
     Kept(String),
-    /// Nothing is said of it.
+    /// No rule applies.
     Nothing,
 }
 
 impl Config {
-    /// The usual for a recipe.
+    /// Default options for a recipe.
     pub fn new(recipe: Recipe) -> Config {
         Config {
             scheme: Scheme::new(recipe),
@@ -254,12 +256,12 @@ impl Config {
         ruled.chain([self.scheme])
     }
 
-    /// Whether activations of some layers are quantized, which takes samples.
+    /// Returns true if activations of some layers are quantized, which needs samples.
     pub fn is_static(&self) -> bool {
         self.schemes().any(|scheme| scheme.recipe.is_static())
     }
 
-    /// The oldest release that has what the recipes write.
+    /// The oldest release that supports all schemes.
     pub fn needs(&self) -> Opset {
         self.schemes().map(Scheme::needs).max().unwrap_or(Opset::Ios15)
     }
@@ -319,7 +321,7 @@ impl Config {
         }
     }
 
-    /// Refuses rules, paths and recipes that select no layer: they would be without effect.
+    /// Rejects rules, paths and recipes that select no layer, since they would have no effect.
     pub(super) fn check_layers(&self, layers: &[Facts<'_>]) -> Result<(), Error> {
         let known = || {
             let shown = |facts: &Facts<'_>| {

@@ -1,4 +1,4 @@
-//! What quantization changes in a program.
+//! The changes that quantization makes to a program.
 //!
 //! ```text
 //! y = conv(x = x, weight = w);                 x_q = quantize(input = x, …);      x_d = dequantize(input = x_q, …);
@@ -23,24 +23,24 @@ use super::rows::Rows;
 use super::weights::{SkipReason, compressed, fits, floats};
 use crate::error::Error;
 
-/// An operation that can be quantized, with its activation.
+/// A layer that can be quantized, with its activation.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// The name of what it gives.
+    /// Name of its output.
     pub(super) name: String,
     op: OpId,
     pub(super) kind: OpKind,
-    /// The path of the module that it belongs to.
+    /// Path of its module.
     pub(super) module: Option<String>,
-    /// What comes out behind its activation.
+    /// Output of its activation.
     end: ValueId,
-    /// The name of what it is given.
+    /// Name of its input.
     pub(super) input: String,
-    /// What of that it multiplies rows of its weight by, if that is known.
+    /// The vectors of the input that are multiplied by the weight's rows, if known.
     pub(super) rows: Option<Rows>,
-    /// How many elements its weight has; 0 where it has none.
+    /// Number of elements of the weight; 0 if there is none.
     elements: u64,
-    /// How it is quantized.
+    /// Quantization scheme.
     pub(super) scheme: Scheme,
 }
 
@@ -51,22 +51,22 @@ impl Layer {
     }
 }
 
-/// What can be quantized in a program.
+/// The quantizable layers of a program.
 #[derive(Default)]
 pub(super) struct QuantizableLayers {
-    /// Everything that some recipe could be for.
+    /// All layers that some recipe could quantize.
     pub(super) all: Vec<Layer>,
-    /// What is to be quantized.
+    /// Layers to quantize.
     pub(super) layers: Vec<Layer>,
-    /// What stays as it is, and why.
+    /// Layers to leave unquantized, with the reason.
     pub(super) kept: Vec<(Layer, String)>,
-    /// A layer whose weight cannot have the form that is wanted, and why.
+    /// Describes a layer whose weight does not support its scheme, and the reason.
     pub(super) unfit: Option<String>,
-    /// The activations whose ranges are to be observed, by name.
+    /// Names of activations to observe.
     pub(super) observed: HashSet<String>,
 }
 
-/// Looks for what a configuration is for. Weights that are no numbers are an error.
+/// Finds the layers that a configuration applies to. Fails if weights are not finite.
 pub(super) fn find(
     draft: &mut AnalyzedFunction,
     calls: &SourceMap,
@@ -98,7 +98,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Why a layer's weight cannot have the form that is wanted, if it cannot.
+/// The reason why a layer's weight does not support its scheme, `None` if it does.
 fn unfit(editor: &Editor<'_>, layer: &Layer) -> Result<Option<String>, Error> {
     let Some(storage) = layer.scheme.storage() else { return Ok(None) };
     let Some(weight) = weight(editor, layer)? else { return Ok(None) };
@@ -127,7 +127,7 @@ fn weight(editor: &Editor<'_>, layer: &Layer) -> Result<Option<Array>, Error> {
     array.map_err(|error| Error::of_engine(&error))
 }
 
-/// The operations that can be quantized.
+/// All operations that can be quantized.
 fn candidates(editor: &Editor<'_>, calls: &SourceMap, config: &Config) -> Vec<Layer> {
     let mut found = Vec::new();
     for id in editor.ops() {
@@ -167,7 +167,7 @@ fn candidates(editor: &Editor<'_>, calls: &SourceMap, config: &Config) -> Vec<La
     found
 }
 
-/// Whether an operation takes nothing but tensors that the program computes.
+/// Returns true if both operands are computed tensors.
 fn computes(editor: &Editor<'_>, id: OpId) -> bool {
     ["x", "y"].iter().all(|name| {
         editor.argument(id, name).is_some_and(|value| {
@@ -176,7 +176,7 @@ fn computes(editor: &Editor<'_>, id: OpId) -> bool {
     })
 }
 
-/// The parameter that is an operation's weight.
+/// The parameter that holds an operation's weight.
 fn weight_of(kind: OpKind) -> Option<&'static str> {
     match kind {
         OpKind::Conv | OpKind::ConvTranspose | OpKind::Linear => Some("weight"),
@@ -190,7 +190,8 @@ fn output_axis(kind: OpKind) -> usize {
     usize::from(kind == OpKind::ConvTranspose)
 }
 
-/// A value, or what its only user makes of it if that is an activation: Core ML runs both as one.
+/// The output of the activation that is the value's only user, otherwise the value itself. Core ML
+/// fuses the two.
 fn behind_activation(editor: &Editor<'_>, value: ValueId) -> ValueId {
     use OpKind::{
         Clip, Elu, Gelu, LeakyRelu, Relu, Relu6, Sigmoid, SigmoidHard, Silu, Softplus, Tanh,
@@ -216,7 +217,7 @@ fn behind_activation(editor: &Editor<'_>, value: ValueId) -> ValueId {
     user.filter(is_activation).map_or(value, |op| op.outputs[0])
 }
 
-/// The activations that a set of layers quantizes, and of what each takes its range.
+/// The activations that layers quantize, each with the value that determines its range.
 fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)> {
     let mut wanted: HashMap<ValueId, ValueId> = HashMap::new();
     let outputs: HashSet<ValueId> = editor.function().outputs().iter().copied().collect();
@@ -235,7 +236,7 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
             wanted.entry(layer.end).or_insert(layer.end);
         }
     }
-    // What only moves or selects elements has the range of what it takes.
+    // Operations that only move, select or average elements keep the range of their input.
     for id in editor.ops() {
         let Some(op) = editor.op(id) else { continue };
         let shares = matches!(op.kind(), Some(OpKind::MaxPool | OpKind::AvgPool | OpKind::Reshape));
@@ -254,23 +255,23 @@ fn activations(editor: &Editor<'_>, layers: &[&Layer]) -> Vec<(ValueId, ValueId)
     all
 }
 
-/// What samples say about a program, by name.
+/// Calibration results, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CalibratedProgram {
-    /// How hard roundings are looked for, see [`Config::effort`].
+    /// Effort of rounding, see [`Config::effort`].
     pub(super) effort: u8,
-    /// The ranges of activations.
+    /// Ranges of activations.
     pub(super) ranges: HashMap<String, Range>,
-    /// What the output channels of layers are off on average.
+    /// Mean error of each layer's output channels.
     pub(super) shifts: HashMap<String, Vec<f32>>,
-    /// The second moments of what layers are given, of each group of channels.
+    /// Second moments of layer inputs, for each group of channels.
     pub(super) moments: Arc<HashMap<(String, Rows), Vec<InputHessian>>>,
-    /// What weights became, by the names of their layers: they are looked for once.
+    /// Quantized weights by layer name, computed once.
     pub(super) made: Arc<Mutex<HashMap<String, Op>>>,
 }
 
 impl CalibratedProgram {
-    /// What it costs a layer's outputs to be off, for each group of channels.
+    /// The error metric for each group of channels.
     fn metrics(&self, layer: &Layer) -> Vec<Option<Metric>> {
         let key = layer.rows.clone().map(|rows| (layer.input.clone(), rows));
         let moments = key.and_then(|key| self.moments.get(&key));
@@ -278,7 +279,7 @@ impl CalibratedProgram {
     }
 }
 
-/// Quantizes those layers of a program that have one of these names.
+/// Quantizes the named layers of a program.
 pub(super) fn apply(
     draft: &mut AnalyzedFunction,
     calls: &SourceMap,
@@ -337,7 +338,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// A layer's bias with what its outputs are off on average.
+/// A layer's bias, corrected for the mean error of its outputs.
 fn corrected(editor: &Editor<'_>, layer: OpId, shift: &[f32]) -> Option<Constant> {
     let mut bias = match editor.constant_argument(layer, "bias") {
         Some(bias) => Array::from_constant(bias).ok()?.as_floats()?.to_vec(),
@@ -350,7 +351,7 @@ fn corrected(editor: &Editor<'_>, layer: OpId, shift: &[f32]) -> Option<Constant
     Some(floats(&[bias.len()], &bias))
 }
 
-/// Lets every operation that uses a value use what 8 bits hold of it.
+/// Replaces a value by its 8-bit quantization in all operations that use it.
 fn quantize_activation(editor: &mut Editor<'_>, value: ValueId, range: Range) -> Result<(), Error> {
     let order = editor.ops();
     let users: HashSet<OpId> = editor.uses(value).ops.iter().copied().collect();

@@ -1,12 +1,12 @@
-//! Quantizes PyTorch programs after training, without Python.
+//! Post-training quantization of PyTorch programs, without Python.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | `config`, `rules` | what is quantized, and how; rules from a file |
-//! | `observe` | the ranges of activations, from what samples make of them |
-//! | `rows`, `moments` | roundings by the second moments of what layers are given |
-//! | `weights` | weights as integers or tables |
-//! | `edit` | which operations are quantized, and how the program changes |
+//! || `config`, `rules` | options, and rules from a file |
+//! || `observe` | ranges of activations, from samples |
+//! || `rows`, `moments` | rounding with second moments of layer inputs |
+//! || `weights` | weights as integers or tables |
+//! || `edit` | quantizable operations, and changes to the program |
 
 mod config;
 mod edit;
@@ -46,46 +46,46 @@ pub use crate::samples::{Pixels, Sample};
 pub use crate::trial::{Artifact, Output};
 use crate::trial::{Machine, Outputs, TrialCompiler};
 
-/// What quantization costs at one layer.
+/// The loss that quantizing a layer causes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Loss {
-    /// The name of what the layer gives.
+    /// Name of the layer's output.
     pub name: String,
-    /// The operation, by MIL's name.
+    /// MIL name of the operation.
     pub op: &'static str,
-    /// The path of its module.
+    /// Path of the module.
     pub module: Option<String>,
-    /// The recipe that it is quantized by.
+    /// Name of the recipe.
     pub recipe: &'static str,
-    /// Why it stays as it is, if it does.
+    /// The reason if the layer stays unquantized.
     pub kept: Option<String>,
-    /// Signal to noise at its own output when it alone is quantized; none without samples.
+    /// SNR of the layer's output if only this layer is quantized, `None` without samples.
     pub layer_db: Option<f64>,
-    /// The same at the worst of the model's outputs.
+    /// SNR of the model's worst output in that case.
     pub model_db: Option<f64>,
 }
 
 /// A quantized program.
 #[derive(Clone, Debug)]
 pub struct QuantizedProgram {
-    /// What it became.
+    /// The quantized model or program.
     pub made: Artifact,
-    /// The release that it was written for.
+    /// The release that it targets.
     pub target: Opset,
-    /// Each layer that the recipe is for, the one that costs the outputs most first.
+    /// All layers that the recipe applies to, sorted by their effect on the outputs, worst first.
     pub layers: Vec<Loss>,
-    /// Signal to noise at the worst of the model's outputs, all of it quantized; none without samples.
+    /// SNR of the model's worst output with all layers quantized, `None` without samples.
     pub model_db: Option<f64>,
-    /// How many samples there were.
+    /// Number of samples.
     pub samples: usize,
-    /// The effort whose roundings it has: less than was asked for where more made outputs worse.
+    /// The effort of the result. It is less than requested if more effort made the outputs worse.
     pub effort: u8,
 }
 
-/// The most samples that losses are measured with; ranges are observed with all.
+/// Maximum number of samples for measuring losses. All samples are used for ranges.
 const MEASURED: usize = 8;
 
-/// A program that is ready to be quantized.
+/// A program prepared for quantization.
 pub struct Quantizer {
     subject: TrialCompiler,
     options: Options,
@@ -97,8 +97,8 @@ pub struct Quantizer {
 }
 
 impl Quantizer {
-    /// Lowers a program, and finds what the recipe is for. What does not fit the program or the target is refused here,
-    /// before there are samples.
+    /// Lowers a program and finds the layers to quantize. Options that do not fit the program or
+    /// the target are rejected here, before samples are read.
     pub fn new(
         program: ExportedProgram,
         output: Output,
@@ -139,23 +139,23 @@ impl Quantizer {
         Ok(Quantizer { subject, options, config, machine, inputs, found, own })
     }
 
-    /// What the model takes.
+    /// Inputs of the model.
     pub fn inputs(&self) -> &[FeatureSpec] {
         &self.inputs
     }
 
-    /// The inputs that the archive was exported with, if it holds them.
+    /// The archive's sample inputs, `None` if it has none.
     pub fn own_sample(&self) -> Option<&Sample> {
         self.own.as_ref()
     }
 
-    /// Samples from `.npz` files and from folders of them or of pictures.
+    /// Reads samples: `.npz` files, and folders of `.npz` files or images.
     pub fn read_samples(&self, paths: &[PathBuf]) -> Result<Vec<Sample>, Error> {
         let check = |sample: &Sample| self.machine.check(sample);
         samples::read(paths, &self.inputs, &self.config.pixels, &check)
     }
 
-    /// A PNG or JPEG picture in memory as a sample's input.
+    /// Converts a PNG or JPEG image in memory to a sample's input.
     #[cfg(feature = "images")]
     pub fn picture(&self, input: &str, bytes: &[u8]) -> Result<Array, Error> {
         let Some(port) = self.inputs.iter().find(|port| port.name == input) else {
@@ -194,7 +194,7 @@ impl Quantizer {
             given: outputs(&self.machine, measured, &watched)?,
             watched,
         };
-        // Samples tell whether more effort does good.
+        // With samples, every effort is tried and the best one wins.
         let least = if samples.is_empty() { self.config.effort } else { 0 };
         let mut attempts = Vec::new();
         for effort in least..=self.config.effort {
@@ -214,7 +214,8 @@ impl Quantizer {
         Ok(QuantizedProgram { made, target, layers, model_db, samples, effort })
     }
 
-    /// Measures what each layer loses with the roundings of an effort, and leaves the worst as they are.
+    /// Measures the loss of each layer with the roundings of an effort, and excludes the worst
+    /// layers.
     fn attempt(&self, mut tuning: CalibratedProgram, seen: &Measure<'_>) -> Result<Attempt, Error> {
         let layers = &self.found.layers;
         let mut losses = Vec::new();
@@ -247,8 +248,7 @@ impl Quantizer {
         Ok(Attempt { tuning, losses, chosen })
     }
 
-    /// The attempt whose outputs are nearest to the program's over all samples, the first of those that are as near, and
-    /// how near it is.
+    /// The attempt with the smallest error over all samples, and its SNR. The first one wins a tie.
     fn best(
         &self,
         mut attempts: Vec<Attempt>,
@@ -276,7 +276,7 @@ impl Quantizer {
         Ok((attempts.swap_remove(best), found))
     }
 
-    /// The program with some of its layers quantized.
+    /// Converts the program with the chosen layers quantized.
     fn quantized(
         &self,
         chosen: &HashSet<String>,
@@ -298,7 +298,7 @@ impl Quantizer {
         }
     }
 
-    /// The second moments of what layers are given, if they are asked for.
+    /// Second moments of layer inputs, if the effort requires them.
     fn moments(
         &self,
         samples: &[Sample],
@@ -333,7 +333,7 @@ impl Quantizer {
         Ok(moments.into_iter().filter_map(|(key, found)| Some((key, found?))).collect())
     }
 
-    /// The ranges of activations, by name.
+    /// Ranges of activations, by name.
     fn observe(&self, samples: &[Sample]) -> Result<HashMap<String, Range>, Error> {
         let names = &self.found.observed;
         if names.is_empty() {
@@ -365,7 +365,7 @@ impl Quantizer {
 }
 
 impl QuantizableLayers {
-    /// Takes in what was found in another part of the program, or in one that was divided anew.
+    /// Merges the layers found in another part of the program, or in a new partitioning of it.
     fn add(&mut self, other: QuantizableLayers) {
         let names: HashSet<String> = other.all.iter().map(|layer| layer.name.clone()).collect();
         self.all.retain(|layer| !names.contains(&layer.name));
@@ -379,7 +379,7 @@ impl QuantizableLayers {
     }
 }
 
-/// A change to the functions that a program becomes.
+/// A rewrite of the functions that a program is converted to.
 fn change(
     config: &Config,
     run: impl Fn(&mut AnalyzedFunction, &SourceMap) + Send + Sync + 'static,
@@ -393,7 +393,7 @@ fn in_fp32(options: &Options) -> Options {
     Options { precision: Precision::Fp32, ..options.clone() }
 }
 
-/// What a machine makes of samples: the outputs, and values by name.
+/// Outputs and watched values for each sample.
 fn outputs(
     machine: &Machine,
     samples: &[Sample],
@@ -412,31 +412,31 @@ fn outputs(
     Ok(all)
 }
 
-/// What one run gives.
+/// Result of one run.
 struct CalibrationRun {
     outputs: Outputs,
     values: HashMap<String, Array>,
 }
 
-/// What losses are measured with.
+/// Context of loss measurements.
 struct Measure<'s> {
     samples: &'s [Sample],
-    /// What the program makes of them.
+    /// Outputs of the unquantized program.
     given: Vec<CalibrationRun>,
-    /// The values that layers give, by name.
+    /// Names of layer outputs.
     watched: HashSet<String>,
 }
 
-/// A way to quantize the program.
+/// A candidate quantization of the program.
 struct Attempt {
     tuning: CalibratedProgram,
-    /// What each layer loses, the one that costs the outputs most first.
+    /// Loss of each layer, worst effect on the outputs first.
     losses: Vec<Loss>,
-    /// The layers that are quantized, by name.
+    /// Names of the quantized layers.
     chosen: HashSet<String>,
 }
 
-/// The power of each output, and that of what it is off by, over several runs.
+/// Signal power and noise power of each output, over several runs.
 #[derive(Default)]
 struct Noise(Vec<[f64; 2]>);
 
@@ -456,7 +456,7 @@ impl Noise {
         *noise += if figures.unlike > 0 { f64::INFINITY } else { figures.powers[1] };
     }
 
-    /// Signal to noise at the worst; infinite where nothing differs.
+    /// SNR of the worst output, infinite if nothing differs.
     fn decibels(&self) -> f64 {
         let of = |&[signal, noise]: &[f64; 2]| match noise {
             0.0 => f64::INFINITY,
@@ -478,7 +478,7 @@ fn loss_of(layer: &Layer, kept: Option<String>) -> Loss {
     }
 }
 
-/// Signal to noise over all samples: of a value, or of the worst output.
+/// SNR over all samples, for a value or for the worst output.
 fn decibels(
     reference: &[CalibrationRun],
     found: &[CalibrationRun],
@@ -494,7 +494,7 @@ fn decibels(
     Some(noise.decibels())
 }
 
-/// What a layer's output channels are off on average when it alone is quantized.
+/// Mean error of each output channel if only this layer is quantized.
 fn shift(
     reference: &[CalibrationRun],
     found: &[CalibrationRun],

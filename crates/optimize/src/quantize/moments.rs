@@ -1,59 +1,63 @@
-//! Roundings that cost outputs least: what one input channel is off by is made up for by the others.
+//! Rounding that minimizes output error: other channels compensate the rounding error of a channel.
 //!
-//! As in GPTQ: with the second moments `H` of a layer's inputs, the outputs are off by `(w − q) H (w − q)ᵀ`. With the factor
-//! `H = L Lᵀ` the last channel depends on no other, the one before on the last alone, and so on: channels are rounded in
-//! this order, each to what is best with those that are. Then each is looked at again with all others, until none changes.
+//! This is GPTQ. With the second moments `H` of a layer's inputs, the output error is `(w − q) H (w
+//! − q)ᵀ`. In the factorization `H = L Lᵀ`, the last channel is independent of the others, the one
+//! before depends only on the last, and so on. Channels are rounded in this order, each optimally
+//! given the ones already rounded. Then channels are revisited with all others fixed, until none
+//! changes.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use coremill_io::share;
 
-/// Layers of more input channels are rounded to the nearest: the factor takes their number to the third.
+/// Maximum number of input channels. The factorization takes cubic time, so larger layers are
+/// rounded to nearest.
 const MAX_CHANNELS: usize = 4096;
-/// What is added to the diagonal, in parts of its mean, so that channels without a signal do no harm.
+/// Damping of the diagonal, relative to its mean. Needed for channels without signal.
 const DAMPING: f64 = 0.01;
-/// How often all channels are looked at again.
+/// Maximum number of sweeps over all channels.
 const MAX_SWEEPS: usize = 8;
-/// How often codes are looked for with the scales that fit those before.
+/// Maximum number of alternations between fitting scales and codes.
 const MAX_FITS: usize = 4;
 
-/// The second moments of what a layer is given.
+/// Second moments of a layer's input.
 #[derive(Clone, Debug)]
 pub(super) struct InputHessian {
     channels: usize,
-    /// The lower triangle, row by row.
+    /// Lower triangle, in row-major order.
     sums: Vec<f64>,
 }
 
-/// What it costs to be off.
+/// Error metric of a layer's weights.
 pub(super) struct Metric {
     channels: usize,
-    /// The channels in the order in which they are kept here: the last has the strongest signal, and is rounded first.
+    /// Order of the channels in this struct. The last has the strongest signal and is rounded
+    /// first.
     order: Vec<usize>,
-    /// All of `H`, row by row.
+    /// `H`, in row-major order.
     matrix: Vec<f64>,
-    /// `Lᵀ`, row by row.
+    /// `Lᵀ`, in row-major order.
     factor: Vec<f64>,
 }
 
 /// The codes of a row of weights.
 struct RoundedRow {
-    /// By channel.
+    /// Indexed by channel.
     codes: Vec<f32>,
-    /// What each channel is off by, in the metric's order, and that times `H`.
+    /// Error of each channel in the metric's order; `slopes` is the error times `H`.
     off: Vec<f64>,
     slopes: Vec<f64>,
 }
 
 impl InputHessian {
-    /// Moments of so many channels; none if they are too many.
+    /// Creates empty moments, `None` if there are too many channels.
     pub(super) fn new(channels: usize) -> Option<InputHessian> {
         let is_sound = (1..=MAX_CHANNELS).contains(&channels);
         is_sound.then(|| InputHessian { channels, sums: vec![0.0; channels * channels] })
     }
 
-    /// Takes in one input.
+    /// Adds one input vector.
     pub(super) fn see(&mut self, row: &[f32]) {
         for (at, &left) in row.iter().enumerate() {
             if left != 0.0 {
@@ -65,7 +69,7 @@ impl InputHessian {
         }
     }
 
-    /// What it costs to be off; none if there was no signal.
+    /// The error metric, `None` if the input had no signal.
     pub(super) fn metric(&self) -> Option<Metric> {
         let size = self.channels;
         let power = |at: usize| self.sums[at * size + at];
@@ -96,7 +100,7 @@ impl InputHessian {
 }
 
 impl Metric {
-    /// What each channel's own difference costs.
+    /// Cost of each channel's own error.
     pub(super) fn powers(&self) -> Vec<f64> {
         let mut powers = vec![0.0; self.channels];
         for (at, &channel) in self.order.iter().enumerate() {
@@ -105,7 +109,7 @@ impl Metric {
         powers
     }
 
-    /// The codes of a row of weights: `code` gives the code of a number in a channel, `value` what one stands for.
+    /// Rounds a row of weights. `code` quantizes a number in a channel, `value` dequantizes it.
     pub(super) fn codes(
         &self,
         weights: &[f32],
@@ -115,7 +119,8 @@ impl Metric {
         self.rounded(weights, code, value).codes
     }
 
-    /// The codes of a row of weights by blocks of so many channels, and scales that fit them, near to those that are given.
+    /// Rounds a row of weights in blocks of `block` channels. Also returns fitted scales near
+    /// `scales`.
     pub(super) fn fitted(
         &self,
         weights: &[f32],
@@ -171,7 +176,7 @@ impl Metric {
                 let found = code(channel, best as f32);
                 if found != held {
                     let found_value = f64::from(value(channel, found));
-                    // Codes lie so far apart that both may be as near.
+                    // Keep the code if both are equally good.
                     if (found_value - best).abs() < (now - best).abs() {
                         rounded.codes[channel] = found;
                         rounded.moved(at, now - found_value, row(at));
@@ -186,7 +191,7 @@ impl Metric {
         rounded
     }
 
-    /// The scales of blocks that fit codes, one after the other.
+    /// Fits the scale of each block to the codes.
     fn scales(
         &self,
         rounded: &mut RoundedRow,
@@ -230,14 +235,14 @@ impl RoundedRow {
         dot(&self.off, &self.slopes)
     }
 
-    /// Takes in that a channel is off by so much more, with its row of the moments.
+    /// Records a change `by` of a channel's error. `row` is the channel's row of the moments.
     fn moved(&mut self, at: usize, by: f64, row: &[f64]) {
         self.off[at] += by;
         self.slopes.iter_mut().zip(row).for_each(|(slope, &moment)| *slope += by * moment);
     }
 }
 
-/// What is made of each of so many rows, on all processors.
+/// Computes `count` rows in parallel.
 pub(super) fn by_rows<T: Send>(count: usize, make: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
     let visit = |(): &mut (), row: usize| -> io::Result<()> {
@@ -245,12 +250,12 @@ pub(super) fn by_rows<T: Send>(count: usize, make: impl Fn(usize) -> T + Sync) -
         done.lock().unwrap_or_else(PoisonError::into_inner)[row] = Some(made);
         Ok(())
     };
-    // No row fails. Whoever cancels gets no result.
+    // Rows cannot fail. After cancellation the result is discarded.
     let _ = share(count, usize::MAX, || (), visit);
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
-/// The sum of products, by several sums so that they are computed at once.
+/// Dot product with several partial sums, for vectorization.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     const LANES: usize = 8;
     let ((left, left_rest), (right, right_rest)) =
@@ -265,7 +270,7 @@ fn dot(left: &[f64], right: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// The lower factor of a symmetric matrix, in its place; none if there is none.
+/// Cholesky factorization in place. `None` if the matrix is not positive definite.
 fn cholesky(matrix: &mut [f64], size: usize) -> Option<()> {
     for row in 0..size {
         let (above, rest) = matrix.split_at_mut(row * size);
@@ -288,7 +293,7 @@ fn cholesky(matrix: &mut [f64], size: usize) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// Numbers around 0.
+    /// Random numbers around 0.
     fn random(count: usize, mut state: u32) -> Vec<f32> {
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -299,7 +304,7 @@ mod tests {
 
     const SIZE: usize = 24;
 
-    /// Inputs of which each channel is nearly that before and something new.
+    /// Inputs in which each channel is strongly correlated with the one before.
     fn inputs() -> Vec<f32> {
         let new = random(400 * SIZE, 1);
         let row = |new: &[f32]| {
@@ -318,7 +323,7 @@ mod tests {
         moments.metric().expect("there is a signal")
     }
 
-    /// The power of what outputs are off by, for one row of weights.
+    /// Power of the output error for one row of weights.
     fn off(inputs: &[f32], weights: &[f32], values: &[f32]) -> f64 {
         let of = |row: &[f32]| {
             let sum: f32 = (0..SIZE).map(|at| (weights[at] - values[at]) * row[at]).sum();

@@ -1,4 +1,4 @@
-//! The ranges of activations, from what samples make of them.
+//! Ranges of activations, from samples.
 
 use std::str::FromStr;
 
@@ -6,24 +6,25 @@ use coremill_io::unknown_name;
 
 use crate::error::Error;
 
-/// What decides on the range that the 256 steps of an activation cover.
+/// Algorithm that chooses the range of an 8-bit activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Observer {
-    /// The smallest and the largest number of all samples.
+    /// The minimum and maximum over all samples.
     #[default]
     MinMax,
-    /// The smallest and the largest number of each sample, averaged as torch's observer does.
+    /// The moving average of each sample's minimum and maximum, like torch's observer.
     MovingAverage,
-    /// All but one in ten thousand numbers.
+    /// The range of 99.99 % of the values.
     Percentile,
-    /// The range whose histogram has the least divergence from that of the numbers.
+    /// The range that minimizes the divergence between the histograms before and after
+    /// quantization.
     Entropy,
-    /// The range with the least mean squared error.
+    /// The range that minimizes the mean squared error.
     Mse,
 }
 
 impl Observer {
-    /// All of them, by name.
+    /// All observers with their names.
     pub const NAMES: [(&'static str, Observer); 5] = [
         ("min-max", Observer::MinMax),
         ("moving-average", Observer::MovingAverage),
@@ -49,28 +50,28 @@ impl FromStr for Observer {
     }
 }
 
-/// Magnitudes fall into so many bins.
+/// Number of histogram bins.
 const BINS: usize = 2048;
-/// How much of a new sample goes into a moving average, as in torch.
+/// Weight of a new sample in the moving average, as in torch.
 const MOVING: f32 = 0.01;
-/// The share of numbers that lie within a percentile.
+/// Share of the values within the percentile range.
 const PERCENTILE: f64 = 0.9999;
-/// Steps of a quantized activation.
+/// Number of levels of a quantized activation.
 const STEPS: f64 = 256.0;
 
-/// What was seen of one activation.
+/// Statistics of an activation.
 #[derive(Clone, Debug)]
 pub(super) struct CalibrationStats {
     observer: Observer,
     min: f32,
     max: f32,
     samples: usize,
-    /// How many magnitudes fall into each bin, and how far the bins reach.
+    /// Histogram of magnitudes, and its upper bound.
     bins: Vec<f64>,
     reach: f32,
 }
 
-/// Scale and zero point of an activation of unsigned bytes.
+/// Scale and zero point of a `uint8` activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
     pub(super) scale: f32,
@@ -82,7 +83,7 @@ impl CalibrationStats {
         CalibrationStats { observer, min: 0.0, max: 0.0, samples: 0, bins: Vec::new(), reach: 0.0 }
     }
 
-    /// Takes in what a sample made of the activation; false if a number is not finite.
+    /// Adds a sample's values. Returns false if one is not finite.
     pub(super) fn see(&mut self, elements: &[f32]) -> bool {
         let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
         for &element in elements {
@@ -115,7 +116,7 @@ impl CalibrationStats {
             self.bins = vec![0.0; BINS];
             self.reach = most.max(f32::MIN_POSITIVE);
         }
-        // Bins that no longer reach far enough become twice as wide.
+        // Double the width of the bins until they cover the maximum.
         while self.reach < most {
             for at in 0..BINS / 2 {
                 self.bins[at] = self.bins[2 * at] + self.bins[2 * at + 1];
@@ -129,7 +130,7 @@ impl CalibrationStats {
         }
     }
 
-    /// Numbers that are never negative use all steps above zero; others lie around the middle.
+    /// The chosen range. Non-negative activations have the zero point 0, others 128.
     pub(super) fn range(&self) -> Range {
         let most = self.min.abs().max(self.max.abs());
         let limit = match self.observer {
@@ -140,7 +141,7 @@ impl CalibrationStats {
         };
         let steps = if self.min >= 0.0 { 255.0 } else { 127.5 };
         let zero_point = if self.min >= 0.0 { 0 } else { 128 };
-        // A scale of half precision that is not 0.
+        // Keep the scale within the positive range of fp16.
         Range { scale: (limit / steps).clamp(1e-7, 65504.0), zero_point }
     }
 
@@ -154,7 +155,7 @@ impl CalibrationStats {
         self.reach * (at.map_or(BINS, |at| at + 1)) as f32 / BINS as f32
     }
 
-    /// The limit, of those tried, that costs least.
+    /// The limit with the least cost among some candidates.
     fn cheapest(&self, most: f32, cost: fn(&CalibrationStats, usize) -> f64) -> f32 {
         let all = ((most / self.reach * BINS as f32).ceil() as usize).clamp(1, BINS);
         let tried =
@@ -165,7 +166,7 @@ impl CalibrationStats {
         if bins == all { most } else { self.reach * bins as f32 / BINS as f32 }
     }
 
-    /// The squared error when magnitudes beyond so many bins are cut off, in widths of a bin.
+    /// Squared error of clipping at a number of bins, in units of the bin width.
     fn squared_error(&self, bins: usize) -> f64 {
         let signed = if self.min >= 0.0 { 1.0 } else { 2.0 };
         let step = bins as f64 * signed / STEPS;
@@ -175,8 +176,8 @@ impl CalibrationStats {
         within + cut
     }
 
-    /// How far the histogram of what is left of so many bins lies from what it was. Zeros, which every range has, do not
-    /// count.
+    /// Divergence between the histogram and its quantization with a number of bins. Zeros are exact
+    /// in every range and do not count.
     fn divergence(&self, bins: usize) -> f64 {
         let steps = if self.min >= 0.0 { STEPS } else { STEPS / 2.0 };
         let total: f64 = self.bins.iter().skip(1).sum::<f64>().max(1.0);

@@ -1,23 +1,23 @@
-//! The vectors that a layer multiplies the rows of its weight by.
+//! The input vectors that a layer multiplies by the rows of its weight.
 
 use coremill_engine::Array;
 use coremill_mil::ir::{Constant, OpId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
 
-/// Of one input so many vectors are looked at that this many products of their elements are summed up.
+/// Maximum number of products per input. Limits how many vectors are sampled.
 const MAX_PRODUCTS: usize = 1 << 33;
 
-/// Where a layer's vectors lie in what it is given.
+/// The layout of a layer's input vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rows {
-    /// Along the last axis.
+    /// Vectors along the last axis.
     Last,
-    /// In windows that slide over the spatial axes.
+    /// Windows over the spatial axes.
     Windows {
-        /// How many groups the channels make, each with vectors of its own.
+        /// Number of channel groups, each with its own vectors.
         groups: usize,
-        /// The windows along each axis.
+        /// The window along each axis.
         axes: Vec<Window>,
     },
 }
@@ -33,7 +33,7 @@ pub(super) struct Window {
 }
 
 impl Rows {
-    /// Where the vectors of an operation lie; none if it has none, or they are not known.
+    /// The layout of an operation's input vectors, `None` if it has none or they are unknown.
     pub(super) fn of(editor: &Editor<'_>, id: OpId, kind: OpKind) -> Option<Rows> {
         match kind {
             OpKind::Linear => Some(Rows::Last),
@@ -74,7 +74,7 @@ impl Rows {
         }
     }
 
-    /// How many groups of vectors there are, and the length of each, for an input of a shape.
+    /// Number of groups, and length of each vector, for an input of this shape.
     pub(super) fn lengths(&self, shape: &[usize]) -> Option<(usize, usize)> {
         match self {
             Rows::Last => Some((1, *shape.last()?)),
@@ -89,7 +89,7 @@ impl Rows {
         }
     }
 
-    /// Calls `visit` with vectors of an input, each with its group.
+    /// Calls `visit` with a sample of the input's vectors and their group.
     pub(super) fn for_each(&self, input: &Array, visit: &mut dyn FnMut(usize, &[f32])) {
         let (Some(elements), Some((groups, length))) =
             (input.as_floats(), self.lengths(input.shape()))
@@ -127,7 +127,7 @@ impl Rows {
     }
 }
 
-/// Where in a plane the elements of each window are; none for those in the padding.
+/// Offset in a plane of each window element, `None` in the padding.
 fn places(axes: &[Window], extents: &[usize]) -> Vec<Vec<Option<usize>>> {
     let mut all: Vec<Vec<Option<usize>>> = vec![vec![Some(0)]];
     for (window, &extent) in axes.iter().zip(extents) {
@@ -174,7 +174,7 @@ mod tests {
         rows.for_each(&input, &mut |group, row| seen.push((group, row.to_vec())));
         assert_eq!(rows.lengths(input.shape()), Some((2, 4)));
         assert_eq!(seen.len(), 12);
-        // The first row of windows begins in the padding, the last of a row ends in it.
+        // The first row of windows starts in the padding, and the last window of a row ends in it.
         assert_eq!(seen[0], (0, vec![0.0, 0.0, 1.0, 3.0]));
         assert_eq!(seen[2], (0, vec![0.0, 0.0, 3.0, 0.0]));
         assert_eq!(seen[4], (0, vec![6.0, 8.0, 10.0, 12.0]));

@@ -15,7 +15,7 @@ struct File {
     rule: Vec<RuleText>,
 }
 
-/// A rule in words. In a file, each stands in a table `[[rule]]`.
+/// A rule in text form. In a file, each rule is a table `[[rule]]`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleText {
@@ -30,7 +30,7 @@ pub struct RuleText {
     block: Option<[i64; 2]>,
 }
 
-/// Reads the rules of a TOML file. Sizes that a rule does not name are those of `usual`.
+/// Reads rules from a TOML file. Parameters that a rule omits are taken from `usual`.
 pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
     let text = crate::files::read_rules(path)?;
     let hint = "each rule stands in a table `[[rule]]`";
@@ -48,7 +48,7 @@ const REMEDY: &str = "a rule selects by `module`, `op`, `min_elements` and `max_
      `recipe`, which may have a `group_size`, `bits` and a `block`";
 
 impl RuleText {
-    /// The rule that this says, which is the one `at` this place. Sizes that it does not name are those of `usual`.
+    /// Parses the rule with index `at`. Parameters that it omits are taken from `usual`.
     pub fn to_rule(&self, at: usize, usual: Scheme) -> Result<Rule, Error> {
         let wrong =
             |error: Error| Error::new(format!("rule {}: {error}", at + 1)).with_hint(REMEDY);

@@ -1,4 +1,4 @@
-//! Weights as integers or tables.
+//! Quantized and palettized weights.
 
 use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Constant, Op, Opset};
@@ -8,19 +8,19 @@ use coremill_tensor::packed::pack;
 
 use super::moments::{Metric, by_rows};
 
-/// How weights are stored.
+/// Storage format of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
-    /// Integers of so many bits, 4 or 8, with a scale for each output channel.
+    /// 4- or 8-bit integers with a scale per output channel.
     Channels { bits: u32 },
-    /// Integers of so many bits with a scale for each group of so many input channels.
+    /// Integers with a scale per group of `size` input channels.
     Groups { bits: u32, size: usize },
-    /// Indices of so many bits into a table for each block of so many rows and columns, 0 for all of them.
+    /// Table indices with a table per block of rows and columns; 0 for all of them.
     Tables { bits: u32, rows: usize, columns: usize },
 }
 
 impl Storage {
-    /// The oldest release that has it.
+    /// The oldest release that supports the format.
     pub(super) fn needs(self) -> Opset {
         match self {
             Storage::Channels { bits: 8 } => Opset::Ios16,
@@ -29,23 +29,23 @@ impl Storage {
     }
 }
 
-/// How hard to look for a good rounding: factors that the range of a block is tried with.
+/// Factors of a block's range to try, depending on the effort.
 fn factors(effort: u8) -> &'static [f32] {
     const FEW: &[f32] = &[1.0];
     const SOME: &[f32] = &[1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.87, 0.84, 0.8, 0.75, 0.7];
     if effort == 0 { FEW } else { SOME }
 }
 
-/// Why a weight cannot be stored in a form.
+/// The reason why a weight does not support a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SkipReason {
-    /// Its shape does not allow the form; the layer can stay as it is.
+    /// The shape is unsuitable. The layer can stay unquantized.
     Form(String),
-    /// It holds what no form can.
+    /// No format can store the elements.
     Numbers(String),
 }
 
-/// Whether a weight can be stored in a form.
+/// Checks that a format can store a weight.
 pub(super) fn fits(weight: &Array, axis: usize, storage: Storage) -> Result<(), SkipReason> {
     blocks(weight.shape(), axis, storage)?;
     elements(weight).map(drop)
@@ -63,7 +63,7 @@ fn elements(weight: &Array) -> Result<&[f32], SkipReason> {
     }
 }
 
-/// The extents of what shares a scale or a table.
+/// Sizes of the blocks that share a scale or table.
 fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, SkipReason> {
     let mut blocks = shape.to_vec();
     match storage {
@@ -98,7 +98,7 @@ fn blocks(shape: &[usize], axis: usize, storage: Storage) -> Result<Vec<usize>, 
     Ok(blocks)
 }
 
-/// What stands for a weight.
+/// The operation that computes the weight from its compressed form.
 pub(super) fn compressed(
     weight: &Array,
     axis: usize,
@@ -117,7 +117,7 @@ pub(super) fn compressed(
     }
 }
 
-/// The metric of a row of a weight, whose groups have one each.
+/// The metric of a weight's row, which depends on its channel group.
 fn metric_of(metrics: &[Option<Metric>], row: usize, rows: usize) -> Option<&Metric> {
     metrics.get(row * metrics.len() / rows.max(1)).and_then(Option::as_ref)
 }
@@ -166,7 +166,7 @@ fn integers(
         let most = &mut largest[block as usize];
         *most = most.max(element.abs());
     }
-    // As torch does: half of the range of the integers.
+    // Divides by half the range of the integers, like torch.
     let scale = |most: f32, factor: f32| rounded_to_half(most * factor / ((high - low) / 2.0));
     let code = |element: f32, scale: f32| (element / scale).round_ties_even().clamp(low, high);
     let mut scales: Vec<f32> = largest.iter().map(|&most| scale(most, 1.0)).collect();
@@ -203,7 +203,7 @@ fn integers(
                 .map(|(&element, &block)| code(element, scales[block as usize])),
         );
     } else {
-        // The blocks of a row lie in it one after the other.
+        // The blocks of a row are consecutive.
         let (each, block) = (total / rows, length * rows / total);
         let made = by_rows(rows, |row| {
             let weights = &elements[row * length..][..length];
@@ -237,7 +237,8 @@ fn integers(
     literal(op, "scale", floats(&counts, &scales))
 }
 
-/// The nearest number of half precision that is not 0: scales are stored so, and codes are made for what is stored.
+/// The nearest positive fp16 number. Scales are stored in fp16, so codes must be computed with the
+/// rounded scale.
 fn rounded_to_half(scale: f32) -> f32 {
     let half = Array::floats(DType::Fp16, [1], vec![scale.clamp(6e-8, 65504.0)]);
     let read = half.to_bytes().and_then(|bytes| Array::from_bytes(DType::Fp16, &[1], &bytes));
@@ -304,7 +305,7 @@ fn tables(
         .with("lut", Binding::Literal(lut)))
 }
 
-/// The `count` numbers that lie nearest to all members: k-means in one dimension, in ascending order.
+/// One-dimensional k-means: the `count` centers, in ascending order.
 fn means(members: &mut [f32], count: usize) -> Vec<f32> {
     const ROUNDS: usize = 30;
     members.sort_by(f32::total_cmp);
@@ -345,7 +346,7 @@ fn wide(shape: &[usize]) -> Vec<u64> {
     shape.iter().map(|&extent| extent as u64).collect()
 }
 
-/// A constant of floats.
+/// A constant of fp32 elements.
 pub(super) fn floats(shape: &[usize], elements: &[f32]) -> Constant {
     let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
     Constant::by_size(DType::Fp32, &wide(shape), bytes)
