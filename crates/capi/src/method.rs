@@ -352,7 +352,7 @@ impl Method {
             }
         };
         let profile = hooks.operation.is_some().then_some(&mut spans);
-        // The runtime has the other hooks with its host, which may be there without ours.
+        // The runtime has further hooks with its feature `host`, which may be enabled independently of ours.
         let mut inner = Hooks { profile, ..Hooks::default() };
         #[cfg(feature = "host")]
         if hooks.value.is_some() {
@@ -367,12 +367,12 @@ impl Method {
                         Box::new(move |sizes: &[usize]| {
                             let grown = memory.grow(hooks, index, tensor, sizes);
                             let grown = grown.map_err(|failure| Error::new(failure.message))?;
-                            // SAFETY: the callback gave the memory for this output; it holds nothing else that
-                            // the run uses.
+                            // SAFETY: the callback provided the memory for this output; nothing else in the run
+                            // uses it.
                             Ok(unsafe { grown.memory() })
                         }) as ResizeFn<'_>
                     });
-                    // SAFETY: as the caller vouches; no input and no other output shares the memory.
+                    // SAFETY: guaranteed by the caller; no input and no other output shares the memory.
                     let room = unsafe { output.memory() };
                     let (sizes, order) = (output.sizes.clone(), &output.order);
                     let out = OutTensor::new(output.scalar_type, sizes, order, room, true, grow);
@@ -411,7 +411,7 @@ impl Method {
     }
 }
 
-/// Runs a method of a program; the sizes of its results, which are tensors.
+/// Runs a method of a program, and returns the sizes of its results, which must be tensors.
 fn run_program(
     method: &mut Loaded,
     views: &[View<'_>],

@@ -16,7 +16,7 @@ use crate::error::{Error, LoweringError, Result, UnsupportedOp};
 use crate::lower::{Attempt, LoopedBuffer, attempt};
 use crate::options::{Options, Precision};
 
-/// A converted program.
+/// Result of a conversion.
 #[derive(Clone, Debug)]
 pub struct Conversion {
     /// The model, ready for verification and writing.

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use memmap2::Mmap;
 
-/// A file, mapped as a whole.
+/// A completely mapped file.
 pub struct Mapping {
     /// Path under which the file was opened.
     pub path: PathBuf,

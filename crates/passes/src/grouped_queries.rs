@@ -11,7 +11,7 @@
 //!
 //! Operations between two such products, such as a scale, a mask and a softmax, are computed on the grouped rows, so
 //! that nothing is reshaped in between. The queries of a `scaled_dot_product_attention` are grouped in the same way.
-//! A mask with a row per query is repeated instead, as it is much smaller than keys and values.
+//! A mask with a row per query is repeated instead, because it is much smaller than keys and values.
 
 use super::Editor;
 use super::noop_elimination::requested;

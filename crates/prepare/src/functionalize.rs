@@ -184,7 +184,7 @@ fn writes_statistics(node: &Node) -> bool {
 
 struct Alias {
     storage: usize,
-    /// The alias that it is a view of.
+    /// Source of a view, and the kind of view; `None` for a root.
     source: Option<(usize, View)>,
     value: ValueId,
     version: u32,

@@ -28,9 +28,9 @@ use coremill_pt2::{ExportedProgram, Graph, Node, Schemas};
 
 use crate::error::Error;
 
-/// Makes a program functional.
+/// Converts a program to functional form.
 ///
-/// Afterwards no call mutates its arguments, and the only nested graphs are those of control flow. New values of
+/// Afterwards no call mutates its arguments, and the only nested graphs belong to control flow. New values of
 /// buffers and inputs become outputs that precede the user's, as in torch's own functional programs. `view` then
 /// means `reshape`, because strides of computed values are not kept.
 ///

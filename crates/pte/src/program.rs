@@ -48,7 +48,7 @@ pub struct NamedData {
     pub unknown: Unknown,
 }
 
-/// A method.
+/// A method: its values, and the instructions that compute them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutionPlan {
     /// Name, mostly `forward`.

@@ -1,4 +1,4 @@
-//! torch's element types in Core ML.
+//! Core ML's equivalents of torch's element types.
 
 use coremill_pt2::ScalarType;
 use coremill_tensor::DType;

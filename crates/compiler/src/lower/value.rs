@@ -17,7 +17,7 @@ pub(crate) enum LoweredValue {
     Refused,
 }
 
-/// A tensor.
+/// A lowered tensor with its type in torch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
     /// The Core ML value.

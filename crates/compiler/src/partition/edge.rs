@@ -26,7 +26,7 @@ pub struct EdgeDivision {
     pub calls: Vec<String>,
 }
 
-/// A partition.
+/// A partition in ExecuTorch's graph.
 #[derive(Clone, Debug)]
 pub struct EdgePart {
     /// torch's names of its calls.

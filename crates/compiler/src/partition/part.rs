@@ -22,7 +22,7 @@ pub(super) struct TakeOver {
     pub(super) shares_new_values: bool,
 }
 
-/// A partition.
+/// A partition, as a program of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     /// Indices of its calls in the original graph.

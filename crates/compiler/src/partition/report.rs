@@ -25,7 +25,7 @@ pub struct Report {
     pub skipped_in_vain: Vec<String>,
 }
 
-/// A partition.
+/// Report on a partition.
 #[derive(Clone, Debug)]
 pub struct PartReport {
     /// Number of calls.

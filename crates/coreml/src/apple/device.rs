@@ -1,4 +1,4 @@
-//! The machine.
+//! Information on the machine and its compute devices.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;

@@ -59,7 +59,7 @@ pub(super) struct Region {
     pub(super) size: u64,
 }
 
-/// The kinds of nodes.
+/// Values of `Node::kind`.
 pub(super) mod kind {
     pub(crate) const FILE: u8 = 0;
     pub(crate) const DIRECTORY: u8 = 1;

@@ -36,7 +36,7 @@ impl<'d> Tree<'d> {
     }
 
     /// Appends the nodes, children first. The subtree with the largest file precedes the others, so that this file,
-    /// normally the weights, is at the start, where its elements are aligned.
+    /// normally the weights, is at the start with aligned elements.
     fn flatten(&self, name: &str, files: &mut Files<'d>, nodes: &mut Vec<Node>) -> usize {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_by_key(|(name, tree)| (std::cmp::Reverse(tree.largest()), **name));

@@ -62,7 +62,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
                        growth / below, inverse * (inverse * (sine * cosine)) / below";
         of_parts(call, formula)
     }),
-    // tan(z) = -i tanh(iz).
+    // tan(z) = -i tanh(i·z).
     (&["aten.tan"], |call| {
         let formula = "growth = tanh(y); inverse = 1 / cosh(y); cosine = cos(x); sine = sin(x); \
                        below = square(cosine) + square(growth * sine); \

@@ -30,7 +30,7 @@ pub(crate) use self::join::padded;
 pub(crate) use self::shape::in_parts;
 use super::row::Row;
 
-/// All tables.
+/// The tables of all families.
 pub(crate) const FAMILIES: &[&[Row]] = &[
     activation::ROWS,
     arithmetic::ROWS,

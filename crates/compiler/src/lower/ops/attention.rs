@@ -90,7 +90,7 @@ fn attention(call: &mut Call<'_, '_>) -> Results {
         .collect())
 }
 
-/// `softmax(query · keyᵀ · scale + mask) · value`.
+/// Computes `softmax(query · keyᵀ · scale + mask) · value`.
 fn attend(builder: &mut Builder, attention: Attention) -> Result<AttentionResult> {
     let Attention { query, key, value, mask, scale, decompose } = attention;
     let rank = builder.rank(query);
@@ -131,7 +131,7 @@ fn masked(builder: &mut Builder, scores: ValueId, mask: ValueId) -> ValueResult 
 
 /// Makes a mask suitable for softmax: it contains no minus infinity, unless it is a computed float mask.
 ///
-/// Fully masked rows then become the mean of all values, where torch returns zeros. For a constant mask these rows
+/// Fully masked rows then become the mean of all values; torch returns zeros. For a constant mask these rows
 /// are known, and the second result contains factors that zero them.
 fn bounded(
     builder: &mut Builder,

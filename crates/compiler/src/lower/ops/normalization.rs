@@ -358,7 +358,7 @@ fn rms_norm(call: &mut Call<'_, '_>) -> Results {
 }
 
 /// RMSNorm as `layer_norm(concat(x, -x))`: the mean is 0 and the variance is mean(x²), so that nothing is squared in
-/// fp16, where the square of 256 overflows.
+/// fp16, which overflows at the square of 256.
 fn beside_its_opposite(
     builder: &mut Builder,
     x: ValueId,

@@ -485,7 +485,7 @@ fn zero_point(
     builder.clip(zero_point, low, high)
 }
 
-/// The same number for each scale.
+/// A tensor of the scales' shape, filled with a number.
 fn everywhere(builder: &mut Builder, scale: ValueId, number: f32) -> ValueResult {
     calc!(builder, "scale * 0.0 + number", scale, number)
 }

@@ -71,7 +71,7 @@ fn integers(call: &mut Call<'_, '_>) -> ValueResult {
     call.cast(y, DType::Int32)
 }
 
-/// `mean + deviation · normal`.
+/// Normal distribution: `mean + deviation · normal`.
 fn distributed(call: &mut Call<'_, '_>) -> ValueResult {
     let (mean, deviation) = (call.operand("mean")?, call.operand("std")?);
     let sizes = if call.has("size") {

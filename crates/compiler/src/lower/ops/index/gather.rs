@@ -1,4 +1,4 @@
-//! Elements picked by indices along one axis.
+//! Gathers along one axis.
 
 use super::{as_numbers, gathered};
 use crate::lower::prelude::*;
