@@ -1,5 +1,5 @@
-//! Times of the kernels that are no products of matrices: `cargo bench -p coremill-tensor --bench elementwise
-//! [PART OF A NAME]`. Prints the least and the median of many runs, on one thread and on two.
+//! Benchmarks of the kernels other than matrix products: `cargo bench -p coremill-kernels --bench elementwise
+//! [PART OF A NAME]`. Prints the minimum and the median of many runs, on one thread and on two.
 
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Times the body on both pools; `bytes` are what it moves, for the rate.
+    /// Times the body on both pools. `bytes` is the number of bytes moved, for the rate.
     fn time(&self, name: &str, bytes: usize, mut body: impl FnMut(&Pool)) {
         if !name.contains(&self.filter) {
             return;
@@ -93,7 +93,7 @@ fn rows(bench: &Bench, isa: Isa) {
     });
 }
 
-/// The steps of one layer of an LSTM with a state of 256.
+/// The steps of an LSTM layer with a state of 256.
 fn lstm(bench: &Bench, isa: Isa) {
     let (units, steps) = (256, 100);
     let weights: Vec<f32> = ramp(4 * units * units).iter().map(|x| x / 100.0).collect();
@@ -191,7 +191,7 @@ fn maps(bench: &Bench, isa: Isa) {
     });
 }
 
-/// The convolutions of single channels in MobileNetV2 with an input of 224 × 224.
+/// The depthwise convolutions in MobileNetV2 with an input of 224 × 224.
 fn mobilenet(bench: &Bench, isa: Isa) {
     let layers = [
         (112, 32, 1, 1),

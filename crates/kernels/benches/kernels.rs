@@ -1,4 +1,4 @@
-//! Speed of the matrix kernels on the shapes of real models: `cargo bench -p coremill-tensor --bench
+//! Benchmarks of the matrix kernels with the shapes of real models: `cargo bench -p coremill-kernels --bench
 //! kernels [-- FILTER] [--isa NAME]`.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]
@@ -49,8 +49,8 @@ fn main() {
     stored(&pools, isa, filter);
 }
 
-/// The shortest of repeated runs: on a shared machine the others measure what else runs. With one thread
-/// it is its own time that counts, with more that of the clock on the wall.
+/// The minimum time of repeated runs, since other processes disturb longer ones. With one thread it is the
+/// thread's CPU time, with more threads the wall-clock time.
 fn measure(pool: &Pool, mut run: impl FnMut()) -> Duration {
     let clock = match pool.threads() {
         1 => ClockId::ThreadCPUTime,
@@ -110,11 +110,11 @@ fn products(pools: &[Pool], isa: Isa, filter: &str) {
     }
 }
 
-/// The weights of a decoder of 8 layers, hidden size 1024: outputs, inputs, how many times.
+/// The weights of a decoder with 8 layers and hidden size 1024: outputs, inputs, count.
 const DECODER: [(usize, usize, usize); 5] =
     [(1024, 1024, 16), (256, 1024, 16), (2816, 1024, 16), (1024, 2816, 8), (4096, 1024, 1)];
 
-/// One row through all weights of a decoder, which no cache holds.
+/// Multiplies one row by all weights of a decoder, which exceed the caches.
 fn stored(pools: &[Pool], isa: Isa, filter: &str) {
     println!(
         "{:24}{:>18}{:>20}{:>20}{:>20}",
@@ -162,12 +162,12 @@ fn stored(pools: &[Pool], isa: Isa, filter: &str) {
     }
 }
 
-/// Weights in a format, whose bytes are counted.
+/// Random weights in a format; adds their bytes to `total`.
 fn format(name: &str, outputs: usize, inputs: usize, total: &mut usize) -> QuantizedMatrix {
     let count = outputs * inputs;
     let mut noise = |bytes: usize| {
         *total += bytes;
-        // On a cache line, as in a package.
+        // Aligned to a cache line, as in a package.
         let all =
             Buffer::from((0..bytes + 64).map(|at| (at * 7919 % 61) as u8 + 1).collect::<Vec<_>>());
         let start = all.as_bytes().as_ptr().align_offset(64);

@@ -8,46 +8,46 @@ pub struct Arena {
     memory: Memory,
 }
 
-/// Parts of an [`Arena`] that start at a multiple of this are aligned.
+/// Parts of an [`Arena`] that start at a multiple of this number are aligned to a cache line.
 pub const FLOATS_PER_LINE: usize = LINE;
 
 impl Arena {
-    /// An arena of at least so many floats.
+    /// Returns an arena of at least `length` floats.
     pub fn new(length: usize) -> Arena {
         Arena { memory: Memory::zeroed(length.div_ceil(LINE)) }
     }
 
-    /// An arena of at least so many floats; none if there is not as much memory.
+    /// Returns an arena of at least `length` floats; `None` if there is not enough memory.
     pub fn reserve(length: usize) -> Option<Arena> {
         Some(Arena { memory: Memory::reserve(length.div_ceil(LINE))? })
     }
 
-    /// How many floats it holds.
+    /// Number of floats.
     pub fn len(&self) -> usize {
         self.memory.as_lines().len() * LINE
     }
 
-    /// Whether it holds none.
+    /// Whether the arena is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of it.
+    /// All floats.
     pub fn as_slice(&self) -> &[f32] {
         as_elements(self.memory.as_lines())
     }
 
-    /// All of it, to change it.
+    /// All floats, mutably.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         as_elements_mut(self.memory.as_mut_lines())
     }
 
-    /// Parts to read, which may overlap each other, and parts to write, which overlap nothing, added to vectors whose memory
-    /// the caller keeps.
+    /// Appends slices of parts of the arena to vectors of the caller: shared slices for `reads`, which may
+    /// overlap each other, and mutable slices for `writes`, which must not overlap any other part.
     ///
     /// # Panics
     ///
-    /// If a part lies outside, or one to write overlaps another.
+    /// Panics if a part is out of bounds or a written part overlaps another part.
     pub fn parts<'a>(
         &'a mut self,
         reads: &[Range<usize>],
@@ -72,15 +72,15 @@ impl Arena {
         }
         let start = all.as_mut_ptr();
         let to_read = |range: &Range<usize>| {
-            // SAFETY: the range lies inside, and no part to write overlaps it, as checked above. The
-            // borrow of the arena is exclusive for `'a`.
+            // SAFETY: the range is within the arena, and no written part overlaps it, as checked above. The
+            // arena is borrowed exclusively for `'a`.
             #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
             unsafe {
                 std::slice::from_raw_parts(start.add(range.start).cast_const(), range.len())
             }
         };
         let to_write = |range: &Range<usize>| {
-            // SAFETY: the range lies inside, and no other part overlaps it, as checked above.
+            // SAFETY: the range is within the arena, and no other part overlaps it, as checked above.
             #[expect(unsafe_code, reason = "parts that do not overlap are borrowed side by side")]
             unsafe {
                 std::slice::from_raw_parts_mut(start.add(range.start), range.len())

@@ -1,52 +1,52 @@
-//! Numbers and the small integers that stand for them in compressed weights.
+//! Conversion between floats and the small integers of compressed weights.
 
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
-/// Independent results, as many as a cache line holds.
+/// Number of independent partial results: one cache line of floats.
 const LANES: usize = 16;
 
-/// Added to small integers, the numbers that come out follow one another by their bits.
+/// Adding a small integer to this number stores the integer in the low bits of the sum.
 const INTEGERS: f32 = 12_582_912.0;
 
-/// How numbers become integers: `round(number / scale) + zero_point`, clamped.
+/// Quantization of floats to integers: `round(number / scale) + zero_point`, clamped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
-    /// What an integer counts.
+    /// Difference between the numbers of consecutive integers.
     pub scale: f32,
-    /// The integer that stands for 0.
+    /// The integer that represents 0.
     pub zero_point: f32,
 }
 
-/// How numbers become places in an even grid: `round((number - least) / extent · steps)`.
+/// Quantization of floats to indices of an even grid: `round((number - least) / extent · steps)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
-    /// The number of the first place.
+    /// The number of the first index.
     pub least: f32,
-    /// From the first to the last.
+    /// Difference between the numbers of the last and the first index.
     pub extent: f32,
 }
 
-/// The numbers that halves stand for.
+/// Converts halves to floats.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths differ.
 pub fn widen(isa: Isa, halves: &[[u8; 2]], numbers: &mut [f32]) {
     assert_eq!(halves.len(), numbers.len(), "a number for each half");
     dispatch(isa, Widen { halves, numbers });
 }
 
-/// The bits of the nearest halves.
+/// Rounds floats to the bits of the nearest halves.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths differ.
 pub fn narrow(isa: Isa, numbers: &[f32], halves: &mut [u16]) {
     assert_eq!(halves.len(), numbers.len(), "a half for each number");
     dispatch(isa, Narrow { numbers, halves });
 }
 
-/// Widens the extents of blocks to the numbers of runs, each a length and the block that it is in. Whether all
-/// numbers are finite.
+/// Extends the ranges (minimum, maximum) of blocks to include the numbers. Each run is a length and the index
+/// of its block. Returns whether all numbers are finite.
 pub fn extend(
     isa: Isa,
     numbers: &[f32],
@@ -56,11 +56,12 @@ pub fn extend(
     dispatch(isa, Extend { numbers, runs, extents })
 }
 
-/// Integers of numbers by runs, each a length and how it is converted. The integers lie within `range`; `half` says
-/// that quotients are rounded to half precision first. Signed integers are given in two's complement.
+/// Quantizes numbers to integers. Each run is a length and its conversion. The integers are clamped to
+/// `range`. With `half`, quotients are first rounded to half precision. Signed integers are stored in two's
+/// complement.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths of numbers and codes differ.
 pub fn affine(
     isa: Isa,
     numbers: &[f32],
@@ -73,11 +74,11 @@ pub fn affine(
     dispatch(isa, Quantize { numbers, runs, range, half, codes });
 }
 
-/// Places in an even grid of `steps` steps by runs, each a length and its grid. `half` says that the result of each
-/// operation is rounded to half precision.
+/// Quantizes numbers to indices of an even grid with `steps` steps. Each run is a length and its grid. With
+/// `half`, the result of each operation is rounded to half precision.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths of numbers and codes differ.
 pub fn grid(
     isa: Isa,
     numbers: &[f32],
@@ -90,10 +91,11 @@ pub fn grid(
     dispatch(isa, Place { numbers, runs, steps, half, codes });
 }
 
-/// How many limits each number is above, by runs, each a length and the first of its `count` limits.
+/// Counts, for each number, the limits below it. Each run is a length and the index of the first of its
+/// `count` limits.
 ///
 /// # Panics
-/// Where there are not as many codes as numbers, or limits are missing.
+/// Panics if the lengths of numbers and codes differ, or if limits are missing.
 pub fn bucketize(
     isa: Isa,
     numbers: &[f32],
@@ -106,10 +108,10 @@ pub fn bucketize(
     dispatch(isa, Above { numbers, runs, limits, count, codes });
 }
 
-/// The numbers that integers of runs stand for, each a length and how it was converted: what [`affine`] is undone by.
+/// Dequantizes integers; the inverse of [`affine`]. Each run is a length and its conversion.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths of codes and numbers differ.
 pub fn restore(
     isa: Isa,
     codes: &[u8],
@@ -121,25 +123,25 @@ pub fn restore(
     dispatch(isa, Restore { codes, runs, signed, numbers });
 }
 
-/// Rounds numbers to the nearest halves.
+/// Rounds numbers in place to the nearest halves.
 pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
     dispatch(isa, RoundToHalf { numbers });
 }
 
-/// The sums of the squares of numbers, and of how far others are from them.
+/// Returns the sum of the squares of the numbers, and the sum of the squared differences from `others`.
 ///
 /// # Panics
-/// Where there are not as many of both.
+/// Panics if the lengths differ.
 pub fn squared_error(isa: Isa, numbers: &[f32], others: &[f32]) -> (f64, f64) {
     assert_eq!(numbers.len(), others.len(), "a number for each other");
     dispatch(isa, Lost { numbers, others })
 }
 
-/// Packs the low bits of codes, the first code in the lowest bits, as [`packed::pack`](coremill_tensor::packed::pack) does.
-/// Where codes end within a byte, the rest of it is 0.
+/// Packs the low bits of codes, the first code in the lowest bits, like
+/// [`packed::pack`](coremill_tensor::packed::pack). Unused bits of the last byte are 0.
 ///
 /// # Panics
-/// Where the target is not as long as they take, or elements have more than 8 bits.
+/// Panics if the target does not have the packed length, or if codes have more than 8 bits.
 pub fn pack(bits: u32, codes: &[u8], target: &mut [u8]) {
     assert!((1..=8).contains(&bits), "{bits} bits");
     assert_eq!(target.len(), (codes.len() * bits as usize).div_ceil(8), "bytes of {bits} bits");
@@ -155,7 +157,7 @@ pub fn pack(bits: u32, codes: &[u8], target: &mut [u8]) {
             }
         }
         _ => {
-            // Eight codes take as many bytes as one has bits.
+            // Eight codes of `bits` bits fill `bits` bytes.
             let mask = (1u64 << bits) - 1;
             for (codes, target) in codes.chunks(8).zip(target.chunks_mut(bits as usize)) {
                 let word = codes
@@ -184,7 +186,8 @@ impl Kernel for Widen<'_> {
             for (bits, half) in bits.iter_mut().zip(halves) {
                 *bits = u16::from_le_bytes(*half);
             }
-            // SAFETY: no vector has more lanes than the array, and there are as many numbers as are stored.
+            // SAFETY: the array has at least as many elements as a vector has lanes, and only `numbers.len()`
+            // elements are stored.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
                 let loaded = V::load_f16(bits.as_ptr());
@@ -211,7 +214,8 @@ impl Kernel for Narrow<'_> {
         let numbers = self.numbers.chunks(V::LANES);
         for (numbers, halves) in numbers.zip(self.halves.chunks_mut(V::LANES)) {
             let mut bits = [0u16; MAX_LANES];
-            // SAFETY: no vector has more lanes than the array, and as many numbers are loaded as there are.
+            // SAFETY: the array has at least as many elements as a vector has lanes, and only `numbers.len()`
+            // elements are loaded.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
                 let loaded = V::load_partial(numbers.as_ptr(), numbers.len());
@@ -248,7 +252,7 @@ impl Kernel for Extend<'_> {
                         let number = line[lane];
                         low[lane] = if number < low[lane] { number } else { low[lane] };
                         high[lane] = if number > high[lane] { number } else { high[lane] };
-                        // Of what is not a number this is true, too.
+                        // This is also true for NaN.
                         strange[lane] |= !(number.abs() <= f32::MAX);
                     }
                 }
@@ -266,8 +270,8 @@ impl Kernel for Extend<'_> {
     }
 }
 
-/// Rounded to the 11 significant bits of half precision. Smaller numbers than halves have keep more bits, and larger
-/// ones stay finite: neither tells in a small integer.
+/// Rounds to the 11 significant bits of half precision. Numbers below the range of halves keep more bits, and
+/// numbers above it stay finite; neither affects a small integer.
 #[inline(always)]
 fn to_half(number: f32) -> f32 {
     let bits = number.to_bits();
@@ -298,8 +302,8 @@ impl Kernel for Quantize<'_> {
                 let steps = steps.round_ties_even() + zero_point;
                 let steps = if steps < low { low } else { steps };
                 let steps = if steps > high { high } else { steps };
-                // The low bits of the sum are the integer in two's complement. What is 0 in a block of zeros is not a
-                // number here, and becomes 0.
+                // The low bits of the sum are the integer in two's complement. In a block of zeros the
+                // quotient is NaN, which becomes 0.
                 (steps + INTEGERS).to_bits() as u8
             };
             if self.half {
@@ -311,7 +315,7 @@ impl Kernel for Quantize<'_> {
     }
 }
 
-/// Converts numbers one by one, as many at a time as a cache line holds.
+/// Converts numbers one by one, in chunks of one cache line.
 #[inline(always)]
 fn convert(numbers: &[f32], codes: &mut [u8], code: impl Fn(f32) -> u8) {
     let (lines, tail) = numbers.as_chunks::<LANES>();
@@ -367,7 +371,8 @@ impl Kernel for RoundToHalf<'_> {
     fn run<V: Vector>(self) {
         for numbers in self.numbers.chunks_mut(V::LANES) {
             let mut bits = [0u16; MAX_LANES];
-            // SAFETY: no vector has more lanes than the array, and as many numbers are loaded and stored as there are.
+            // SAFETY: the array has at least as many elements as a vector has lanes, and only `numbers.len()`
+            // elements are loaded and stored.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
                 V::load_partial(numbers.as_ptr(), numbers.len()).store_f16(bits.as_mut_ptr());
@@ -427,7 +432,7 @@ impl Kernel for Place<'_> {
             (numbers, codes) = (later, left);
             let code = |place: f32| {
                 let place = place.round_ties_even();
-                // Where all numbers are the same there is none, and the first will do.
+                // If all numbers are equal, the index is NaN and becomes the first one.
                 let place = if place > 0.0 { place } else { 0.0 };
                 let place = if place > self.steps { self.steps } else { place };
                 (place + INTEGERS).to_bits() as u8
@@ -488,7 +493,7 @@ mod tests {
     use super::*;
     use coremill_tensor::{DType, packed};
 
-    /// Numbers of all sizes and signs, halves among them, and ties.
+    /// Numbers of all sizes and signs, including halves and ties.
     fn numbers() -> Vec<f32> {
         (0..5000u32)
             .map(|at| {

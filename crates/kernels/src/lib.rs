@@ -1,8 +1,8 @@
-//! Kernels: what computes on dense row-major `f32` elements in memory.
+//! Compute kernels on dense row-major `f32` elements in memory.
 //!
-//! A kernel takes slices and extents, the [`Isa`](coremill_simd::Isa) to compute with, and the
-//! [`Pool`](crate::Pool) to share the work over; it knows nothing about programs. Extents that do not fit
-//! the slices are the caller's mistake and panic; nothing is read or written out of bounds.
+//! A kernel takes slices and sizes, the [`Isa`](coremill_simd::Isa) to use, and the [`Pool`](crate::Pool) of
+//! threads. Kernels do not depend on programs. Sizes that do not match the slices are programming errors and
+//! panic; memory is never accessed out of bounds.
 
 mod activation;
 mod arena;

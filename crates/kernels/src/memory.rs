@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use memmap2::MmapMut;
 
-/// Floats that fill a cache line.
+/// A cache line of floats.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CacheLine([f32; LINE]);
@@ -13,14 +13,14 @@ impl CacheLine {
     pub(crate) const ZEROS: CacheLine = CacheLine([0.0; LINE]);
 }
 
-/// The elements of a [`CacheLine`].
+/// Number of elements in a [`CacheLine`].
 pub(crate) const LINE: usize = 16;
 
-/// The bytes from which on memory consists of pages of its own: large ones where the system has them, which
-/// are there sooner than many small ones, and go back to the system in one piece.
+/// Minimum size in bytes of memory that is mapped separately. The system can use large pages for it, which
+/// are faster to allocate, and releases it at once.
 const LARGE: usize = 4 << 20;
 
-/// So many lines that all are zero at first.
+/// A number of cache lines, initially zero.
 pub(crate) struct Memory(Owner);
 
 enum Owner {
@@ -29,7 +29,7 @@ enum Owner {
 }
 
 impl Memory {
-    /// The same, none if there is not as much memory.
+    /// Like `zeroed`; `None` if there is not enough memory.
     pub(crate) fn reserve(lines: usize) -> Option<Memory> {
         let bytes = lines.checked_mul(size_of::<CacheLine>())?;
         if bytes >= LARGE && !cfg!(miri) {
@@ -50,8 +50,8 @@ impl Memory {
     pub(crate) fn as_lines(&self) -> &[CacheLine] {
         match &self.0 {
             Owner::Lines(lines) => lines,
-            // SAFETY: pages are aligned to more than a line, of which they hold whole ones, and any bits are
-            // floats.
+            // SAFETY: pages are aligned to more than a line and contain whole lines, and all bit patterns are
+            // valid floats.
             #[expect(unsafe_code, reason = "pages are seen as their lines")]
             Owner::Pages(pages) => unsafe {
                 std::slice::from_raw_parts(
@@ -74,12 +74,12 @@ impl Memory {
         }
     }
 
-    /// Its first byte.
+    /// Pointer to the first byte.
     pub(crate) fn as_bytes(&self) -> *const u8 {
         self.as_lines().as_ptr().cast()
     }
 
-    /// The bytes that it takes.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.as_lines())
     }

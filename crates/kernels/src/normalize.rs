@@ -1,4 +1,4 @@
-//! Softmax, and what brings elements to a common mean and size.
+//! Softmax and normalizations.
 
 use super::reduce::{
     Itself, SquareOfDifference, largest, largest_of_columns, load, sum_columns, sum_row,
@@ -10,23 +10,23 @@ use coremill_simd::Isa;
 use coremill_simd::math::lanes;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// How elements are brought to a common size.
+/// Kind of normalization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Norm {
-    /// Less their mean, over the root of their variance and epsilon.
+    /// Layer norm: subtract the mean and divide by the root of variance plus epsilon.
     Layer,
-    /// Over the root of the mean of their squares and epsilon.
+    /// RMS norm: divide by the root of the mean square plus epsilon.
     Rms,
-    /// Over the root of the sum of their squares and epsilon.
+    /// L2 norm: divide by the root of the sum of squares plus epsilon.
     L2,
 }
 
-/// What a normalization multiplies by and adds.
+/// Factors and offsets applied after a normalization.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Affine<'a> {
-    /// The factors; 1 without.
+    /// The factors, by default 1.
     pub gamma: Option<&'a [f32]>,
-    /// The addends; 0 without.
+    /// The offsets, by default 0.
     pub beta: Option<&'a [f32]>,
 }
 
@@ -37,19 +37,19 @@ impl Affine<'_> {
     }
 }
 
-/// Exponentials over their sum, along the middle one of three axes. A NaN, or nothing but minus infinity,
-/// makes NaN of all.
+/// Softmax along the middle one of three axes. If an element is NaN, or all are minus infinity, all results
+/// are NaN.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn softmax(isa: Isa, pool: &Pool, source: &[f32], extents: [usize; 3], target: &mut [f32]) {
     middle_axis(isa, pool, source, extents, target, RowOp::Softmax);
 }
 
-/// Normalizes rows, with an element of gamma and beta for each column.
+/// Normalizes rows; gamma and beta have one element for each column.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 #[expect(clippy::too_many_arguments, reason = "each is plain, and callers have all of them")]
 pub fn normalize_rows(
     isa: Isa,
@@ -71,11 +71,10 @@ pub fn normalize_rows(
     rows(isa, pool, source, length, target, work);
 }
 
-/// Normalizes each channel of each image of `[batch, channels, pixels]` by itself, with an element of gamma
-/// and beta for each channel.
+/// Instance norm of `[batch, channels, pixels]`; gamma and beta have one element for each channel.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn instance_norm_channels_first(
     isa: Isa,
     pool: &Pool,
@@ -95,11 +94,10 @@ pub fn instance_norm_channels_first(
     rows(isa, pool, source, pixels, target, work);
 }
 
-/// Normalizes each channel of each image of `[batch, pixels, channels]` by itself, with an element of gamma
-/// and beta for each channel.
+/// Instance norm of `[batch, pixels, channels]`; gamma and beta have one element for each channel.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn instance_norm_channels_last(
     isa: Isa,
     pool: &Pool,
@@ -115,11 +113,11 @@ pub fn instance_norm_channels_last(
     middle_axis(isa, pool, source, extents, target, work);
 }
 
-/// The factor and the addend of each channel that do what a normalization with known means and variances
-/// does.
+/// Returns the factor and the offset of each channel that are equivalent to a normalization with known means
+/// and variances.
 ///
 /// # Panics
-/// Where lengths differ.
+/// Panics if the lengths differ.
 pub fn batch_norm_affine(
     mean: &[f32],
     variance: &[f32],
@@ -140,11 +138,11 @@ pub fn batch_norm_affine(
     (scale, shift.collect())
 }
 
-/// Multiplies each channel by its factor and adds its addend, along the middle one of three axes: the last
-/// one's length is that of a channel, 1 where channels come last.
+/// Multiplies each channel by its factor and adds its offset. Channels are the middle one of three axes; the
+/// last axis is the size of a channel, 1 if channels are last.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn scale_shift(
     isa: Isa,
     pool: &Pool,
@@ -171,7 +169,8 @@ pub fn scale_shift(
 #[derive(Clone, Copy)]
 enum RowOp<'a> {
     Softmax,
-    /// With gamma and beta by column, or by row, whose number is modulo that of channels.
+    /// Normalization, with gamma and beta for each column or for each row. A row's channel is its index
+    /// modulo the number of channels.
     Norm {
         norm: Norm,
         epsilon: f32,
@@ -180,7 +179,7 @@ enum RowOp<'a> {
     },
 }
 
-/// How many columns a task has.
+/// Number of columns in a task.
 const COLUMNS: usize = 64;
 
 fn middle_axis(
@@ -219,7 +218,7 @@ fn rows(isa: Isa, pool: &Pool, source: &[f32], length: usize, target: &mut [f32]
     pool.run_ranges(source.len() / length, (8_192 / length).max(1), |range| {
         let place = range.start * length..range.end * length;
         let source = &source[place.clone()];
-        // SAFETY: each task has rows of its own.
+        // SAFETY: each task has its own rows.
         #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
         let target = unsafe { shared.part(place) };
         dispatch(isa, RowsKernel { source, target, length, first: range.start, work });
@@ -230,7 +229,7 @@ struct RowsKernel<'a> {
     source: &'a [f32],
     target: &'a mut [f32],
     length: usize,
-    /// The number of the first row.
+    /// Index of the first row.
     first: usize,
     work: RowOp<'a>,
 }
@@ -275,7 +274,7 @@ impl Kernel for RowsKernel<'_> {
     }
 }
 
-/// A factor or addend of a row.
+/// Factors or offsets: one for the row, or one for each column.
 #[derive(Clone, Copy)]
 enum RowFactor<'a> {
     Row(f32),
@@ -284,7 +283,7 @@ enum RowFactor<'a> {
 
 impl RowFactor<'_> {
     /// # Safety
-    /// `count` is at most `LANES`.
+    /// `count` must be at most `LANES`.
     #[inline(always)]
     #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
     unsafe fn load<V: Vector>(self, at: usize, count: usize) -> V {
@@ -297,11 +296,11 @@ impl RowFactor<'_> {
 }
 
 /// # Safety
-/// The slice has at most `LANES` elements.
+/// The slice must have at most `LANES` elements.
 #[inline(always)]
 #[expect(unsafe_code, reason = "vectors are stored by pointer")]
 unsafe fn store<V: Vector>(x: V, target: &mut [f32]) {
-    // SAFETY: the slice has as many elements.
+    // SAFETY: the slice has this many elements.
     unsafe {
         if target.len() == V::LANES {
             x.store(target.as_mut_ptr());
@@ -311,7 +310,7 @@ unsafe fn store<V: Vector>(x: V, target: &mut [f32]) {
     }
 }
 
-/// What is taken from each element, and what the rest is multiplied by.
+/// The number to subtract from each element, and the factor for the difference.
 #[inline(always)]
 fn size<V: Vector>(norm: Norm, row: &[f32], epsilon: f32) -> (f32, f32) {
     let length = row.len() as f32;
@@ -331,7 +330,7 @@ fn softmax_row<V: Vector>(source: &[f32], target: &mut [f32]) {
     let mut rest = 0.0;
     let mut at = 0;
     while at + V::LANES <= source.len() {
-        // SAFETY: the slices have `LANES` elements from there on.
+        // SAFETY: the slices have at least `LANES` elements from `at` on.
         #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
         unsafe {
             let power = lanes::exp(V::load(source.as_ptr().add(at)).sub(most));
@@ -342,7 +341,7 @@ fn softmax_row<V: Vector>(source: &[f32], target: &mut [f32]) {
     }
     if at < source.len() {
         let count = source.len() - at;
-        // SAFETY: the slices have `count` elements from there on.
+        // SAFETY: the slices have at least `count` elements from `at` on.
         #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
         unsafe {
             let power = lanes::exp(load::<V>(&source[at..]).sub(most));
@@ -366,9 +365,9 @@ fn scale_row<V: Vector>(row: &mut [f32], factor: V) {
 }
 
 struct ColumnsKernel<'a> {
-    /// A matrix of rows of `inner` elements.
+    /// A matrix whose rows have `inner` elements.
     source: &'a [f32],
-    /// As many writable elements, of whose columns this task has some.
+    /// The output, with the same number of elements. This task writes only its own columns.
     target: *mut f32,
     inner: usize,
     columns: std::ops::Range<usize>,
@@ -384,8 +383,8 @@ impl Kernel for ColumnsKernel<'_> {
         let length = (source.len() / inner) as f32;
         for column in columns.clone().step_by(V::LANES) {
             let count = V::LANES.min(columns.end - column);
-            // SAFETY: of what is loaded and stored below: the target is as long as the source, the
-            // columns are this task's own, and `count` is at most `LANES`.
+            // SAFETY: for all loads and stores below: the target is as long as the source, the columns belong
+            // to this task, and `count` is at most `LANES`.
             match work {
                 RowOp::Softmax => {
                     let most: V = largest_of_columns(source, inner, column, count);
@@ -403,7 +402,7 @@ impl Kernel for ColumnsKernel<'_> {
                     }
                     let factor = lanes::reciprocal(sum);
                     for at in 0..source.len() / inner {
-                        // SAFETY: as above, where this has been written.
+                        // SAFETY: as above, and this part was already written.
                         #[expect(unsafe_code, reason = "tasks write columns of one matrix")]
                         unsafe {
                             let place = target.add(at * inner + column);
@@ -481,7 +480,7 @@ mod tests {
         extents
     }
 
-    /// The elements along the middle axis, and where they are.
+    /// Indices of the elements along the middle axis.
     fn lines([outer, length, inner]: [usize; 3]) -> Vec<Vec<usize>> {
         let mut lines = vec![];
         for image in 0..outer {
@@ -538,7 +537,7 @@ mod tests {
         }
     }
 
-    /// The definition of every normalization: lines, and the channel of each element.
+    /// Computes each normalization by its definition: `lines`, and the channel of each element.
     fn norm(
         norm: Norm,
         source: &[f32],

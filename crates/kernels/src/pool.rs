@@ -1,10 +1,10 @@
-//! Threads that share the work of a kernel.
+//! A thread pool that divides the work of a kernel.
 //!
-//! Kernels last from ten microseconds to some milliseconds and follow each other closely, so idle workers
-//! spin a while before they sleep. Each thread begins with a range of neighbouring tasks of its own, the same
-//! part of each job: what it wrote for one kernel is in its cache for the next. Who is done takes tasks from
-//! the ends of the others' ranges, one by one: a worker that the operating system stops holds up the task that
-//! it has, no more.
+//! Kernels take from ten microseconds to some milliseconds and follow each other closely, so idle workers
+//! spin for a while before they sleep. Each thread starts with its own range of adjacent tasks, which is the
+//! same part of every job, so that the results of one kernel are in its cache for the next. A thread that has
+//! finished its range steals tasks from the ends of the other ranges, one at a time. A worker that the
+//! operating system suspends therefore delays only its current task.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -15,30 +15,30 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long an idle worker looks for work before it sleeps.
+/// Time that an idle worker spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// How many times a thread looks between two looks at the clock.
+/// Number of checks for work between two checks of the clock.
 const LOOKS: usize = 64;
 
 /// Threads that run the tasks of one kernel at a time.
 ///
-/// Dropping it stops the threads.
+/// Dropping the pool stops the threads.
 pub struct Pool {
     shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
 }
 
 struct PoolState {
-    /// The number of the newest job. Workers wait for it to change.
+    /// Number of the newest job. Workers wait for it to change.
     newest: AtomicU32,
-    /// The tasks that nobody has taken yet, a range for each thread, the caller's first. A task is taken by a
-    /// compare-and-swap, so whoever holds one knows that the job is not over and that `job` does not change.
+    /// The tasks that no thread has taken yet: one range for each thread, the caller's first. A task is taken
+    /// by compare-and-swap. While a thread holds a task, the job is not finished and `job` does not change.
     untaken: Box<[WorkQueue]>,
-    /// The tasks of the job that are not done.
+    /// Number of unfinished tasks of the job.
     undone: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
-    /// Held by the thread whose job runs.
+    /// Held by the thread whose job is running.
     busy: AtomicBool,
     sleepers: AtomicUsize,
     stop: AtomicBool,
@@ -47,12 +47,12 @@ struct PoolState {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// A range of tasks: the job's number in the upper half, below it the first task and the end. On a cache line
-/// of its own, as its owner looks at it often.
+/// A range of tasks: the job's number in the upper half; the first task and the end in the lower half. It has
+/// a cache line of its own, because its owner reads it often.
 #[repr(align(128))]
 struct WorkQueue(AtomicU64);
 
-/// The most tasks of a range.
+/// Maximum number of tasks in a range.
 const MAX_TASKS: usize = u16::MAX as usize;
 
 impl WorkQueue {
@@ -66,7 +66,7 @@ impl WorkQueue {
         self.0.store(u64::from(job) << 32 | tasks, Ordering::Release);
     }
 
-    /// Takes the first task, or the last.
+    /// Takes the first or the last task.
     fn take(&self, first: bool) -> Option<usize> {
         let mut seen = self.0.load(Ordering::Acquire);
         loop {
@@ -83,7 +83,8 @@ impl WorkQueue {
     }
 }
 
-/// More threads than any machine has processors for; stacks of many more would take all addresses.
+/// Maximum number of threads, more than any machine has processors. The stacks of many more threads would
+/// exhaust the address space.
 pub const MAX_THREADS: usize = 1024;
 
 #[derive(Clone, Copy)]
@@ -91,9 +92,9 @@ struct Job {
     body: *const (dyn Fn(usize) + Sync),
 }
 
-// SAFETY: `job` is written by the thread that holds `busy` while no task is undone, and read by threads
-// that have taken a task, which keeps it from being written. The release store of a range and the
-// acquiring compare-and-swap on it order the two. The body that it points to is `Sync`.
+// SAFETY: `job` is written only by the thread that holds `busy`, while no task is unfinished. It is read only
+// by threads that hold a task, which prevents writes. The release store of a range and the acquiring
+// compare-and-swap order the accesses. The body is `Sync`.
 #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
 unsafe impl Sync for PoolState {}
 // SAFETY: as above.
@@ -101,7 +102,7 @@ unsafe impl Sync for PoolState {}
 unsafe impl Send for PoolState {}
 
 impl Pool {
-    /// A pool of so many threads, the calling one included; at least that one, and at most [`MAX_THREADS`].
+    /// Returns a pool of `threads` threads including the calling one, at least 1 and at most [`MAX_THREADS`].
     pub fn new(threads: usize) -> Pool {
         let threads = threads.min(MAX_THREADS);
         let shared = Arc::new(PoolState {
@@ -126,16 +127,16 @@ impl Pool {
         Pool { shared, workers }
     }
 
-    /// How many threads share a job, the calling one included.
+    /// Number of threads, including the calling one.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Runs `body(0)`, `body(1)` up to `body(tasks - 1)`, each once, in any order, on all threads. Tasks that
-    /// are near each other are mostly run by the same one.
+    /// Runs `body(0)` to `body(tasks - 1)`, each once, in any order, on all threads. Adjacent tasks mostly
+    /// run on the same thread.
     ///
-    /// While another thread's job runs, the calling thread does everything itself. A panic in the body
-    /// reaches the caller once all tasks are over.
+    /// If another thread's job is running, the calling thread runs all tasks itself. A panic in the body is
+    /// propagated to the caller after all tasks have finished.
     pub fn run(&self, tasks: usize, body: impl Fn(usize) + Sync) {
         if tasks <= 1 || self.workers.is_empty() {
             return (0..tasks).for_each(body);
@@ -149,15 +150,15 @@ impl Pool {
         self.share(tasks, &body);
     }
 
-    /// [`run`](Self::run) of at most [`MAX_TASKS`].
+    /// [`run`](Self::run) for at most [`MAX_TASKS`] tasks.
     fn share(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
         if shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return (0..tasks).for_each(body);
         }
-        // SAFETY: only the lifetime changes. `finish` below returns when no task is undone, after which
-        // nobody looks at the body any more.
+        // SAFETY: only the lifetime changes. `finish` below returns when all tasks are finished, after which
+        // no thread accesses the body.
         #[expect(unsafe_code, reason = "workers outlive the borrow, their use of it does not")]
         let body = unsafe {
             std::mem::transmute::<
@@ -165,7 +166,7 @@ impl Pool {
                 *const (dyn Fn(usize) + Sync + 'static),
             >(body)
         };
-        // SAFETY: this thread holds `busy`, and the job before has no undone task.
+        // SAFETY: this thread holds `busy`, and all tasks of the previous job are finished.
         #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
         unsafe {
             *shared.job.get() = Some(Job { body });
@@ -190,8 +191,8 @@ impl Pool {
         }
     }
 
-    /// Runs the body over ranges that together are `0..length`, each at least `grain` long but for the
-    /// last, several for each thread.
+    /// Runs the body over ranges that cover `0..length`, several for each thread. Each range has at least
+    /// `grain` elements, except the last one.
     pub fn run_ranges(
         &self,
         length: usize,
@@ -214,14 +215,14 @@ impl Drop for Pool {
             self.shared.wake.notify_all();
         }
         for worker in self.workers.drain(..) {
-            // A worker catches the panics of bodies, so it cannot have ended with one.
+            // Workers catch panics of bodies, so a worker cannot have panicked.
             let _ = worker.join();
         }
     }
 }
 
 impl PoolState {
-    /// What a worker does until the pool is dropped.
+    /// Main loop of a worker, until the pool is dropped.
     fn work(&self, index: usize) {
         let mut seen = 0;
         loop {
@@ -236,13 +237,13 @@ impl PoolState {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            // A job that comes while this one's tasks are looked for is seen as a newer one.
+            // A job that starts while tasks of this job are taken is treated as the newer one.
             seen = self.newest.load(Ordering::SeqCst);
             while self.step(index) {}
         }
     }
 
-    /// Waits a short while for a newer job; whether one came.
+    /// Waits a short time for a newer job; returns whether there is one.
     fn spin(&self, seen: u32) -> bool {
         let start = Instant::now();
         loop {
@@ -262,15 +263,16 @@ impl PoolState {
         self.newest.load(Ordering::SeqCst) != seen
     }
 
-    /// Takes a task, of the own range or else of another, and runs it; whether there was one.
+    /// Takes a task from the own range, or else from another one, and runs it. Returns whether there was a
+    /// task.
     fn step(&self, own: usize) -> bool {
         let take = |at: usize| self.untaken[(own + at) % self.untaken.len()].take(at == 0);
         let Some(task) = (0..self.untaken.len()).find_map(take) else { return false };
-        // SAFETY: a task of the job has been taken and is not done, so `job` is not written.
+        // SAFETY: this thread holds an unfinished task of the job, so `job` is not written.
         #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
         let job = unsafe { *self.job.get() };
         if let Some(job) = job {
-            // SAFETY: the thread that owns the body waits until this task is done.
+            // SAFETY: the thread that owns the body waits until this task is finished.
             #[expect(unsafe_code, reason = "a job is shared under a protocol of its own")]
             let body = unsafe { &*job.body };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(task))) {
@@ -281,13 +283,13 @@ impl PoolState {
         true
     }
 
-    /// Waits for the tasks that others have taken.
+    /// Waits for the tasks that other threads have taken.
     fn finish(&self) {
         let mut looks = 0;
         while self.undone.load(Ordering::Acquire) > 0 {
             looks += 1;
-            // A worker that holds the last task may have been stopped by the operating system, which
-            // only runs it again once there is a processor for it.
+            // The worker with the last task may have been suspended by the operating system, and continues
+            // only when a processor is free.
             if looks > 4096 { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
     }

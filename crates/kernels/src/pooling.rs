@@ -8,33 +8,33 @@ use crate::shared::SharedMut;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// What the elements of a window become.
+/// Kind of pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pooling {
-    /// The largest; NaN where one is, minus infinity where all are padding.
+    /// Maximum; NaN if an element is NaN, minus infinity if the window contains only padding.
     Max,
-    /// Their mean.
+    /// Mean.
     Average {
-        /// Whether padding counts as zeros, else not at all.
+        /// Whether padding counts as zeros; otherwise it is ignored.
         counts_padding: bool,
     },
-    /// The root of the sum of their squares.
+    /// Root of the sum of squares.
     L2,
 }
 
-/// What a window covers along an axis: the pixels inside the input, and how many there are with padding.
+/// A window along an axis: its range inside the input, and its size including padding.
 pub type WindowRange = (Range<usize>, usize);
 
-/// The extents of a pooling. Those of fewer than three axes are 1 along the others.
+/// Sizes of a pooling. With fewer than three axes, the sizes of the others are 1.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolingExtents<'a> {
-    /// How many images there are.
+    /// Number of images.
     pub batch: usize,
-    /// The input's size.
+    /// Size of the input.
     pub input: [usize; 3],
-    /// What the window covers along each axis, once for each pixel of the output.
+    /// The windows along each axis, one for each output pixel.
     pub windows: [&'a [WindowRange]; 3],
-    /// The channels of both.
+    /// Number of channels of input and output.
     pub channels: usize,
 }
 
@@ -59,7 +59,7 @@ impl PoolingExtents<'_> {
 /// Pools `[batch, depth, height, width, channels]`.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn pool_windows(
     isa: Isa,
     pool: &Pool,
@@ -86,7 +86,7 @@ pub fn pool_windows(
 /// The mean of each channel: `[batch, pixels, channels]` to `[batch, channels]`.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn global_average(
     isa: Isa,
     pool: &Pool,
@@ -168,7 +168,7 @@ impl<V: Vector> Window<V> for L2 {
     }
     #[inline(always)]
     fn step(pooled: V, x: V) -> V {
-        // Squares could overflow where the root of their sum does not.
+        // Squares could overflow even if the root of their sum does not.
         let x = x.abs();
         let (most, least) = (pooled.max_nan(x), pooled.min(x));
         let ratio = least.div(most);
@@ -182,7 +182,7 @@ impl<V: Vector> Window<V> for L2 {
     }
 }
 
-/// How many vectors of channels go over a window together.
+/// Number of vectors of channels that are pooled together.
 const TOGETHER: usize = 4;
 
 #[inline(always)]
@@ -206,7 +206,7 @@ fn pool_rows<V: Vector, W: Window<V>>(
             } else {
                 planes.len() * lines.len() * columns.len()
             };
-            // A window that holds nothing has nothing to average.
+            // The mean of an empty window is not divided by zero.
             let count = V::splat(count.max(1) as f32);
             let start = (row * width + x) * channels;
             let target = output.pointer(start..start + channels);
@@ -222,7 +222,7 @@ fn pool_rows<V: Vector, W: Window<V>>(
                         for column in columns.clone() {
                             let pixel = (line + column) * channels + channel;
                             let pixel = &input[pixel..pixel + lanes];
-                            // SAFETY: the slice has that many elements.
+                            // SAFETY: the slice has at least this many elements.
                             #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
                             unsafe {
                                 if many {
@@ -238,7 +238,7 @@ fn pool_rows<V: Vector, W: Window<V>>(
                         }
                     }
                 }
-                // SAFETY: the target has `channels` elements, and each task has rows of its own.
+                // SAFETY: the target has `channels` elements, and each task has its own rows.
                 #[expect(unsafe_code, reason = "tasks write disjoint parts of the output")]
                 unsafe {
                     if many {
@@ -268,8 +268,8 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// A window of one size that moves by one stride. The padding before and after the input counts; what
-    /// windows cover behind it does not.
+    /// A pooling with a window of fixed size and stride. The padding before and after the input counts; the
+    /// part of a window beyond the padding does not.
     #[derive(Clone, Copy, Debug)]
     struct WindowParams {
         batch: usize,
@@ -385,7 +385,7 @@ mod tests {
                     after: [0, 1, 1],
                     ..base
                 },
-                // Windows that lie in the padding alone.
+                // Some windows contain only padding.
                 WindowParams {
                     input: [1, 1, 3],
                     output: [1, 1, 4],

@@ -1,20 +1,19 @@
-//! A plain matrix product: portable, of any layout, on one thread.
+//! A simple matrix product: portable, for any layout, on one thread.
 //!
-//! It defines what faster kernels compute, and is fast enough to run whole models as a reference.
+//! It defines the results of the faster kernels, and is fast enough to run whole models as a reference.
 
-/// A matrix of floats that somebody else owns: the element at row `i` and column `j` is
-/// `elements[i * rows + j * columns]`.
+/// A borrowed matrix of floats. The element at row `i` and column `j` is `elements[i * rows + j * columns]`.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedMatrix<'a> {
-    /// Where the elements lie.
+    /// The elements.
     pub elements: &'a [f32],
-    /// The distance between neighbours in a column.
+    /// Distance between adjacent elements of a column.
     pub rows: usize,
-    /// The distance between neighbours in a row.
+    /// Distance between adjacent elements of a row.
     pub columns: usize,
 }
 
-/// The extents of a product: `rows` by `depth` times `depth` by `columns`.
+/// Sizes of a product: `rows` × `depth` times `depth` × `columns`.
 #[derive(Clone, Copy, Debug)]
 pub struct Extents {
     /// The rows of the left factor and of the product.
@@ -25,25 +24,25 @@ pub struct Extents {
     pub columns: usize,
 }
 
-/// Rows of a tile of the product that is kept in registers.
+/// Number of rows of a tile, which is kept in registers.
 const TILE_ROWS: usize = 4;
-/// Columns of that tile.
+/// Number of columns of a tile.
 const TILE_COLUMNS: usize = 8;
-/// How much of the depth is summed before it is added to the product: sums of parts lose less than one
-/// long sum, and the packed parts of both factors stay in the nearest caches.
+/// Depth of a partial sum before it is added to the product. Partial sums are more accurate than one long
+/// sum, and the packed parts of both factors stay in the fastest caches.
 const BLOCK_DEPTH: usize = 256;
-/// Columns of the right factor that are packed at a time.
+/// Number of columns of the right factor that are packed at a time.
 const BLOCK_COLUMNS: usize = 512;
-/// Below so many rows, packing the right factor costs more than it saves.
+/// Minimum number of rows for which packing the right factor pays off.
 const FEW_ROWS: usize = 4;
 
 impl<'a> StridedMatrix<'a> {
-    /// A dense row-major matrix.
+    /// Returns a dense row-major matrix.
     pub fn dense(elements: &'a [f32], columns: usize) -> StridedMatrix<'a> {
         StridedMatrix { elements, rows: columns, columns: 1 }
     }
 
-    /// The matrix with rows and columns exchanged.
+    /// The transposed matrix.
     pub fn transposed(self) -> StridedMatrix<'a> {
         StridedMatrix { rows: self.columns, columns: self.rows, ..self }
     }
@@ -53,11 +52,11 @@ impl<'a> StridedMatrix<'a> {
     }
 }
 
-/// Adds the product of two matrices to a dense row-major one.
+/// Adds the product of two matrices to a dense row-major matrix.
 ///
 /// # Panics
 ///
-/// If one of the matrices has fewer elements than the extents say.
+/// Panics if a matrix has fewer elements than the sizes require.
 pub fn gemm_reference(
     product: &mut [f32],
     extents: Extents,
@@ -133,7 +132,7 @@ fn tile(
     sums
 }
 
-/// Products of few rows read the right factor once, in the order in which it lies.
+/// Product with few rows. It reads the right factor once, in memory order.
 fn add_few_rows(product: &mut [f32], extents: Extents, left: StridedMatrix, right: StridedMatrix) {
     let Extents { rows, depth, columns } = extents;
     let mut of_row = vec![0.0; depth];

@@ -1,5 +1,5 @@
-/// An empty vector in the memory of another, whose elements may borrow something else: `Vec` collects in place where sizes
-/// agree.
+/// Converts a vector to an empty vector in the same memory, whose elements may have another lifetime. `Vec`
+/// collects in place if the sizes agree.
 pub fn recycle_vec<A, B>(mut vector: Vec<A>) -> Vec<B> {
     vector.clear();
     vector.into_iter().map(|_| unreachable!("it is empty")).collect()

@@ -6,34 +6,34 @@ use coremill_simd::Isa;
 use coremill_simd::math::lanes;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
-/// What the elements along the reduced axes become. Of none, extrema are infinite, a product is 1, a mean
+/// Kind of reduction. For an empty axis, maximum and minimum are infinite, the product is 1, and the mean is
 /// NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their sum.
+    /// Sum.
     Sum,
-    /// Their sum over their number.
+    /// Mean.
     Mean,
-    /// The largest; NaN where one is.
+    /// Maximum; NaN if an element is NaN.
     Max,
-    /// The smallest; NaN where one is.
+    /// Minimum; NaN if an element is NaN.
     Min,
-    /// Their product.
+    /// Product.
     Prod,
-    /// The sum of their squares.
+    /// Sum of squares.
     SumSquares,
-    /// The sum of their magnitudes.
+    /// Sum of absolute values.
     L1,
-    /// The root of the sum of their squares.
+    /// Root of the sum of squares.
     L2,
-    /// The logarithm of their sum.
+    /// Logarithm of the sum.
     LogSum,
-    /// The logarithm of the sum of their exponentials, without overflow.
+    /// Logarithm of the sum of exponentials, without overflow.
     LogSumExp,
 }
 
 impl Reduction {
-    /// Every reduction.
+    /// All reductions.
     pub const ALL: [Reduction; 10] = [
         Reduction::Sum,
         Reduction::Mean,
@@ -47,7 +47,7 @@ impl Reduction {
         Reduction::LogSumExp,
     ];
 
-    /// What is folded over the elements, and over results of that.
+    /// The fold over the elements, and the fold over partial results.
     fn folds(self) -> [Fold; 2] {
         match self {
             Reduction::Sum | Reduction::Mean | Reduction::LogSum => [Fold::Sum; 2],
@@ -102,7 +102,7 @@ impl Fold {
         }
     }
 
-    /// Like `join`, of single numbers, with the exactness to spare that many of them need.
+    /// Like `join` for single numbers, in double precision, because many of them are joined.
     fn join_wide(self, a: f64, b: f64) -> f64 {
         match self {
             Fold::Sum | Fold::SumSquares | Fold::SumMagnitudes => a + b,
@@ -125,16 +125,16 @@ impl Fold {
     }
 }
 
-/// How many elements are folded in single precision before their result joins others in double precision.
+/// Number of elements that are folded in single precision before the result is joined in double precision.
 const BLOCK: usize = 2048;
 
-/// How many elements of one row make a task of their own.
+/// Number of elements of one row in a task.
 const PIECE: usize = 1 << 16;
 
-/// Reduces a dense tensor over some axes; the others remain, in order, in the target.
+/// Reduces a dense tensor over some axes. The target contains the remaining axes in order.
 ///
 /// # Panics
-/// Where an axis is out of range or lengths are not those of the shape.
+/// Panics if an axis is out of range or a length does not match the shape.
 pub fn reduce(
     isa: Isa,
     pool: &Pool,
@@ -151,7 +151,7 @@ pub fn reduce(
     assert_eq!(target.len(), kept, "the target has another shape");
     let count: usize =
         (0..shape.len()).filter(|axis| axes.contains(axis)).map(|axis| shape[axis]).product();
-    // Neighbours that are both reduced or both kept are one axis.
+    // Merge adjacent axes that are both reduced or both kept.
     let mut runs: Vec<(usize, bool)> = vec![];
     for (axis, &length) in shape.iter().enumerate().filter(|(_, length)| **length != 1) {
         let reduced = axes.contains(&axis);
@@ -162,10 +162,11 @@ pub fn reduce(
     }
     let [first, next] = reduction.folds();
     if !runs.iter().any(|run| run.1) {
-        // Single elements are reduced by themselves.
+        // Reduce single elements individually.
         runs.push((1, true));
     }
-    // From the last axis on, each through memory: only the first pass is over all elements.
+    // Reduce from the last axis on, with intermediate results in memory. Only the first pass reads all
+    // elements.
     let mut held: Option<Vec<f32>> = None;
     while let Some(last) = runs.iter().rposition(|run| run.1) {
         let length = runs[last].0;
@@ -217,7 +218,7 @@ fn pass(
                 let (row, tile) = (task / tiles, task % tiles);
                 let columns = tile * COLUMNS..((tile + 1) * COLUMNS).min(inner);
                 let place = row * inner + columns.start..row * inner + columns.end;
-                // SAFETY: each task has columns of its own.
+                // SAFETY: each task has its own columns.
                 #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
                 let target = unsafe { shared.part(place) };
                 let source = &source[row * length * inner..][..length * inner];
@@ -229,7 +230,7 @@ fn pass(
     if !splits {
         let shared = SharedMut::new(target);
         return pool.run_ranges(outer, (16_384 / length).max(1), |range| {
-            // SAFETY: each task has rows of its own.
+            // SAFETY: each task has its own rows.
             #[expect(unsafe_code, reason = "tasks write disjoint parts of the target")]
             let target = unsafe { shared.part(range.clone()) };
             let source = &source[range.start * length..range.end * length];
@@ -243,7 +244,7 @@ fn pass(
         let (row, piece) = (task / pieces, task % pieces);
         let elements = &source[row * length..(row + 1) * length];
         let source = &elements[piece * PIECE..((piece + 1) * PIECE).min(length)];
-        // SAFETY: each task has one element of its own.
+        // SAFETY: each task has its own element.
         #[expect(unsafe_code, reason = "tasks write disjoint parts of the results")]
         let target = unsafe { shared.part(task..task + 1) };
         dispatch(isa, Rows { fold, source, target });
@@ -255,7 +256,7 @@ fn pass(
     }
 }
 
-/// What is made of elements before they are folded.
+/// Function that is applied to elements before they are folded.
 pub(super) trait Element<V: Vector> {
     fn of(&self, x: V) -> V;
 }
@@ -263,10 +264,10 @@ pub(super) trait Element<V: Vector> {
 /// The element itself.
 pub(super) struct Itself;
 
-/// The exponential of its difference to a number.
+/// The exponential of the difference from a number.
 struct ExpOfDifference<V>(V);
 
-/// The square of its difference to a number.
+/// The square of the difference from a number.
 pub(super) struct SquareOfDifference<V>(pub(super) V);
 
 impl<V: Vector> Element<V> for Itself {
@@ -290,7 +291,7 @@ impl<V: Vector> Element<V> for SquareOfDifference<V> {
     }
 }
 
-/// Rows of elements that lie together: as many as the target has elements.
+/// Contiguous rows, one for each element of the target.
 struct Rows<'a> {
     fold: Fold,
     source: &'a [f32],
@@ -335,7 +336,7 @@ fn fold_row<V: Vector>(fold: Fold, row: &[f32]) -> f32 {
     fold_with::<V>(fold, row, &Itself)
 }
 
-/// The largest element that is not a NaN.
+/// The maximum, ignoring NaN.
 #[inline(always)]
 pub(super) fn largest<V: Vector>(row: &[f32]) -> f32 {
     let chunks = row.chunks_exact(V::LANES);
@@ -359,7 +360,7 @@ fn fold_with<V: Vector>(fold: Fold, row: &[f32], element: &impl Element<V>) -> f
     let start = V::splat(fold.start());
     let mut total = f64::from(fold.start());
     for block in row.chunks(BLOCK) {
-        // Four at once, as each waits for its last addend.
+        // Use four accumulators, because each addition depends on the previous one.
         let mut folded = [start; 4];
         let mut fours = block.chunks_exact(4 * V::LANES);
         for four in &mut fours {
@@ -380,7 +381,7 @@ fn fold_with<V: Vector>(fold: Fold, row: &[f32], element: &impl Element<V>) -> f
         }
         let rest = ones.remainder();
         if !rest.is_empty() {
-            // The lanes behind the rest start anew.
+            // Lanes after the remaining elements keep the initial value.
             let mut lanes = [fold.start(); MAX_LANES];
             // SAFETY: the array has `LANES` elements, and the rest fewer than that.
             #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
@@ -407,13 +408,13 @@ fn fold_with<V: Vector>(fold: Fold, row: &[f32], element: &impl Element<V>) -> f
     total as f32
 }
 
-/// How many columns a task has.
+/// Number of columns in a task.
 const COLUMNS: usize = 64;
 
-/// How many rows are folded before their result joins others.
+/// Number of rows that are folded before the result is joined.
 const BLOCK_ROWS: usize = 128;
 
-/// Columns of a matrix with rows of `inner` elements: as many as the target has elements.
+/// Columns of a matrix whose rows have `inner` elements; the target has one element for each column.
 struct Columns<'a> {
     fold: Fold,
     source: &'a [f32],
@@ -480,7 +481,7 @@ pub(super) fn largest_of_columns<V: Vector>(
     fold_columns(Fold::Max, source, inner, column, count, &Itself)
 }
 
-/// Folds `count` columns from one on.
+/// Folds `count` columns from a column on.
 #[inline(always)]
 fn fold_columns<V: Vector>(
     fold: Fold,
@@ -506,11 +507,11 @@ fn fold_columns<V: Vector>(
 }
 
 /// # Safety
-/// The slice has at most `LANES` elements.
+/// The slice must have at most `LANES` elements.
 #[inline(always)]
 #[expect(unsafe_code, reason = "vectors are loaded by pointer")]
 pub(super) unsafe fn load<V: Vector>(elements: &[f32]) -> V {
-    // SAFETY: the slice has as many elements.
+    // SAFETY: the slice has this many elements.
     unsafe {
         if elements.len() == V::LANES {
             V::load(elements.as_ptr())
@@ -589,7 +590,7 @@ mod tests {
             for (elements, &result) in groups.values().zip(&target) {
                 let expected = reference(reduction, elements);
                 let scale = match reduction {
-                    // The sums that cancel are as exact as their addends.
+                    // Sums with cancellation are as accurate as their terms.
                     Reduction::Sum | Reduction::Mean => expected.abs().max(1.0),
                     Reduction::LogSum if expected.is_nan() => {
                         assert!(result.is_nan() || result == f32::NEG_INFINITY);

@@ -1,10 +1,10 @@
-//! Memory that each thread keeps for the next kernel.
+//! Memory that each thread reuses from kernel to kernel.
 
 use std::cell::RefCell;
 
 use crate::memory::{CacheLine, LINE, as_elements_mut};
 
-/// Pieces of rows that are not in memory as they are needed.
+/// Copies of row pieces that are not contiguous in memory.
 #[derive(Default)]
 pub(crate) struct PackedRows {
     elements: Vec<f32>,
@@ -12,7 +12,7 @@ pub(crate) struct PackedRows {
 }
 
 impl PackedRows {
-    /// Makes room for so many elements, all unused.
+    /// Provides room for `count` elements, all unused.
     pub(crate) fn reset(&mut self, count: usize) {
         self.used = 0;
         if self.elements.len() < count {
@@ -20,12 +20,12 @@ impl PackedRows {
         }
     }
 
-    /// Elements that stay where they are until the next reset.
+    /// Returns elements that stay in place until the next reset.
     pub(crate) fn take(&mut self, count: usize) -> &mut [f32] {
         let start = self.used;
         self.used += count;
         assert!(self.used <= self.elements.len(), "copies fit what was reset");
-        // SAFETY: the elements are there. Those taken before are left alone, as indexing would not do.
+        // SAFETY: the elements exist. Elements taken earlier are not touched, as indexing would do.
         #[expect(unsafe_code, reason = "pointers to what was taken before stay valid")]
         unsafe {
             std::slice::from_raw_parts_mut(self.elements.as_mut_ptr().add(start), count)
@@ -33,7 +33,7 @@ impl PackedRows {
     }
 }
 
-/// What a task needs besides its input and output.
+/// Memory of a task other than its input and output.
 #[derive(Default)]
 pub(crate) struct Scratch {
     lines: Vec<CacheLine>,
@@ -44,7 +44,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// So many elements on cache lines of their own, with whatever they held before.
+    /// Returns `count` elements aligned to a cache line, with unspecified contents.
     pub(crate) fn elements(&mut self, count: usize) -> &mut [f32] {
         let lines = count.div_ceil(LINE);
         if self.lines.len() < lines {
@@ -54,7 +54,7 @@ impl Scratch {
     }
 }
 
-/// Runs the body with scratch memory of this thread that nobody uses.
+/// Runs the body with unused scratch memory of this thread.
 pub(crate) fn with_scratch<T>(body: impl FnOnce(&mut Scratch) -> T) -> T {
     thread_local! {
         #[expect(clippy::vec_box, reason = "a scratch memory is moved by its pointer")]

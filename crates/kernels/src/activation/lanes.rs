@@ -5,22 +5,22 @@ use coremill_simd::Isa;
 use coremill_simd::math::{lanes, load, store};
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// Applies the activation to each element in place, within the errors of [`math`](coremill_simd::math).
+/// Applies the activation to each element in place. The error is bounded as in [`math`](coremill_simd::math).
 pub fn activate(isa: Isa, activation: Activation, elements: &mut [f32]) {
     if activation == Activation::None {
         return;
     }
     let target = elements.as_mut_ptr();
-    // SAFETY: the slice has as many elements.
+    // SAFETY: the slice has this many elements.
     unsafe {
         activate_pointers(isa, activation, target, target, elements.len());
     }
 }
 
-/// Like [`activate`], of `length` elements.
+/// Like [`activate`], for `length` elements behind pointers.
 ///
 /// # Safety
-/// As many elements must be readable at `source` and writable at `target`, which are the same or do not
+/// `length` elements must be readable at `source` and writable at `target`. The two must be equal or must not
 /// overlap.
 pub(crate) unsafe fn activate_pointers(
     isa: Isa,
@@ -47,7 +47,7 @@ impl Kernel for Activate {
         let mut at = 0;
         while at < self.length {
             let count = V::LANES.min(self.length - at);
-            // SAFETY: `activate_pointers` vouches for `length` elements.
+            // SAFETY: the caller of `activate_pointers` guarantees `length` elements.
             unsafe {
                 let x = load::<V>(self.source.add(at), count);
                 store(activate_vector(self.activation, x), self.target.add(at), count);
@@ -57,7 +57,8 @@ impl Kernel for Activate {
     }
 }
 
-/// What the activation gives for each lane. The branch on the kind costs little, as it always goes one way.
+/// Applies the activation to each lane. The branch on the activation is cheap, because it is always
+/// predicted.
 #[inline(always)]
 fn activate_vector<V: Vector>(activation: Activation, x: V) -> V {
     match activation {
@@ -93,7 +94,7 @@ fn activate_vector<V: Vector>(activation: Activation, x: V) -> V {
     }
 }
 
-/// The upper bound wins where they cross; NaN stays.
+/// The upper bound wins if the bounds cross; NaN is preserved.
 #[inline(always)]
 fn clamp<V: Vector>(x: V, low: f32, high: f32) -> V {
     V::splat(high).min(V::splat(low).max(x))

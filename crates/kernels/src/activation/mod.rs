@@ -3,9 +3,9 @@ mod lanes;
 pub use lanes::activate;
 pub(crate) use lanes::activate_pointers;
 
-/// A function of one element that kernels apply to their results.
+/// An elementwise function that kernels apply to their results.
 ///
-/// Each gives NaN for NaN.
+/// The result for NaN is NaN.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
     /// The element itself.
@@ -15,24 +15,24 @@ pub enum Activation {
     Relu,
     /// `min(max(x, low), high)`
     Clamp {
-        /// The least result.
+        /// Lower bound of the result.
         low: f32,
-        /// The greatest result.
+        /// Upper bound of the result.
         high: f32,
     },
-    /// `x` where it is not negative, else `alpha * x`
+    /// `x` if it is not negative, else `alpha * x`
     LeakyRelu {
-        /// The slope below zero.
+        /// Slope for negative elements.
         alpha: f32,
     },
-    /// `x` where it is above `alpha`, else 0
+    /// `x` if it is above `alpha`, else 0
     ThresholdedRelu {
         /// The threshold.
         alpha: f32,
     },
-    /// `x` where it is not negative, else `alpha * (exp(x) - 1)`
+    /// `x` if it is not negative, else `alpha * (exp(x) - 1)`
     Elu {
-        /// How far results go below zero.
+        /// The result approaches `-alpha`.
         alpha: f32,
     },
     /// `1 / (1 + exp(-x))`
@@ -41,14 +41,14 @@ pub enum Activation {
     HardSigmoid {
         /// The slope.
         alpha: f32,
-        /// What is added.
+        /// The offset.
         beta: f32,
     },
     /// `x * min(max(alpha * x + beta, 0), 1)`; hard swish has 1/6 and 1/2
     HardSwish {
         /// The slope.
         alpha: f32,
-        /// What is added.
+        /// The offset.
         beta: f32,
     },
     /// `x * sigmoid(x)`
@@ -57,9 +57,9 @@ pub enum Activation {
     Tanh,
     /// `alpha * tanh(beta * x)`
     ScaledTanh {
-        /// What results are multiplied by.
+        /// Factor of the result.
         alpha: f32,
-        /// What elements are multiplied by.
+        /// Factor of the argument.
         beta: f32,
     },
     /// `x / 2 * (1 + erf(x / sqrt(2)))`
@@ -72,9 +72,9 @@ pub enum Activation {
     Softplus,
     /// `alpha * log(1 + exp(beta * x))`
     ScaledSoftplus {
-        /// What results are multiplied by.
+        /// Factor of the result.
         alpha: f32,
-        /// What elements are multiplied by.
+        /// Factor of the argument.
         beta: f32,
     },
     /// `x / (1 + abs(x))`
@@ -83,13 +83,13 @@ pub enum Activation {
     Linear {
         /// The slope.
         alpha: f32,
-        /// What is added.
+        /// The offset.
         beta: f32,
     },
 }
 
 impl Activation {
-    /// The function of one element.
+    /// Applies the function to one element.
     pub fn apply(self, x: f32) -> f32 {
         match self {
             Activation::None => x,
@@ -137,7 +137,7 @@ impl Activation {
 }
 
 impl Activation {
-    /// The bounds of the results, if bounding is all that it does.
+    /// The bounds, if the activation only clamps.
     pub(crate) fn bounds(self) -> Option<(f32, f32)> {
         match self {
             Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
@@ -148,7 +148,7 @@ impl Activation {
     }
 }
 
-/// Unlike `f32::clamp`, takes any bounds; the upper one wins.
+/// Unlike `f32::clamp`, supports crossing bounds; the upper one wins.
 fn clamp(x: f32, low: f32, high: f32) -> f32 {
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
@@ -159,11 +159,11 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 fn softplus(x: f32) -> f32 {
-    // `exp` of a large element overflows, but adds nothing to it.
+    // `exp` of a large positive element would overflow; use the exponential of `-|x|` instead.
     clamp(x, 0.0, f32::INFINITY) + (-x.abs()).exp().ln_1p()
 }
 
-/// The error function, by its series around zero.
+/// The error function, computed by its series around zero.
 fn erf(x: f32) -> f32 {
     let x = f64::from(x);
     if x.abs() > 4.0 {
@@ -183,7 +183,7 @@ fn erf(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Values from tables of the functions.
+    /// Values from published tables.
     #[test]
     fn known_values() {
         let cases = [

@@ -1,4 +1,4 @@
-//! Convolutions of each channel by itself, channels last.
+//! Depthwise convolutions, channels last.
 
 #[cfg(test)]
 mod tests;
@@ -13,27 +13,27 @@ use crate::shared::SharedMut;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// The extents of a convolution of each channel by itself. Those in pairs are of the vertical axis and the
-/// horizontal one; of a convolution in one dimension, the vertical ones are 1, and its padding 0.
+/// Sizes of a depthwise convolution. Pairs are in the order vertical, horizontal. In a one-dimensional
+/// convolution the vertical sizes are 1 and the vertical padding is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depthwise {
-    /// How many images there are.
+    /// Number of images.
     pub batch: usize,
-    /// The input's size.
+    /// Size of the input.
     pub input: [usize; 2],
-    /// The output's size.
+    /// Size of the output.
     pub output: [usize; 2],
-    /// The input's channels.
+    /// Number of input channels.
     pub channels: usize,
-    /// How many channels of the output each of the input makes; they follow each other.
+    /// Number of output channels for each input channel; they are adjacent.
     pub multiplier: usize,
-    /// The kernel's size.
+    /// Size of the kernel.
     pub kernel: [usize; 2],
-    /// The input pixels from one output pixel to the next.
+    /// Distance in input pixels between adjacent output pixels.
     pub stride: [usize; 2],
-    /// The input pixels from one weight to the next.
+    /// Distance in input pixels between adjacent weights.
     pub dilation: [usize; 2],
-    /// The zeros before the input. Those behind it are as many as the output's size needs.
+    /// Number of zeros before the input. The number of zeros after it follows from the output size.
     pub pad: [usize; 2],
 }
 
@@ -76,11 +76,11 @@ impl Depthwise {
     }
 }
 
-/// Reorders weights as `[channels × multiplier, 1, height, width]` to what [`convolve_depthwise`] takes:
+/// Reorders weights from `[channels × multiplier, 1, height, width]` to the layout of [`convolve_depthwise`]:
 /// `[height, width, channels × multiplier]`.
 ///
 /// # Panics
-/// Where the weights are not a multiple of the kernel's size.
+/// Panics if the number of weights is not a multiple of the kernel's size.
 pub fn pack_depthwise_weights(weights: &[f32], kernel: [usize; 2]) -> Vec<f32> {
     let taps = kernel[0] * kernel[1];
     assert!(taps > 0 && weights.len().is_multiple_of(taps), "weights are whole kernels");
@@ -94,12 +94,12 @@ pub fn pack_depthwise_weights(weights: &[f32], kernel: [usize; 2]) -> Vec<f32> {
     packed
 }
 
-/// Convolves each channel by itself: input `[batch, height, width, channels]`, weights
-/// `[height, width, channels × multiplier]`, output `[batch, height, width, channels × multiplier]`, whose
-/// rows of the epilogue are pixels.
+/// Depthwise convolution. The input is `[batch, height, width, channels]`, the weights are `[height, width,
+/// channels × multiplier]`, and the output is `[batch, height, width, channels × multiplier]`. The rows of
+/// the epilogue are output pixels.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn convolve_depthwise(
     isa: Isa,
     pool: &Pool,
@@ -128,8 +128,8 @@ pub fn convolve_depthwise(
         division = Division::NOTHING_IN_REGISTERS;
     }
     let work = Work { extents, input, weights, epilogue, division, output: SharedMut::new(output) };
-    // Some rows at a time, so that the input of one vector of channels stays in the first cache from row
-    // to row.
+    // Compute a few rows at a time, so that the input of one vector of channels stays in the L1 cache from
+    // row to row.
     const ROW_BYTES: usize = 24 * 1024;
     let rows = (ROW_BYTES / (extents.input[1] * extents.stride[0] * 64).max(1)).clamp(1, height);
     let blocks = height.div_ceil(rows);
@@ -137,9 +137,10 @@ pub fn convolve_depthwise(
     let wanted = if pool.threads() == 1 { 1 } else { pool.threads() * 4 };
     let groups = wanted.div_ceil(extents.batch * blocks).clamp(1, vectors);
     let group = vectors.div_ceil(groups) * LEAST_CHANNELS;
-    // The last group has what remains, so that only an input of fewer channels makes a narrow one.
+    // The last group includes the remaining channels, so that only an input with few channels has a narrow
+    // group.
     let groups = (extents.channels / group).max(1);
-    // Each task is worth some microseconds.
+    // Each task takes some microseconds.
     let macs = rows * width * group * extents.kernel[0] * extents.kernel[1];
     let tasks = extents.batch * blocks * groups;
     let grain = (65_536 / macs.max(1)).max(1);
@@ -164,7 +165,7 @@ pub fn convolve_depthwise(
     });
 }
 
-/// Tasks have groups of a multiple of so many channels: the lanes of the widest vector.
+/// The channel groups of tasks are multiples of this: the number of lanes of the widest vector.
 const LEAST_CHANNELS: usize = 16;
 
 struct Work<'a> {
@@ -198,14 +199,14 @@ impl Kernel for Run<'_> {
             return tile::any_kernel::<V>(self.task, start, end - start);
         }
         for channel in (start..end).step_by(V::LANES) {
-            // The last vector may compute some channels again.
+            // The last vector may recompute some channels.
             tile::channels::<V>(self.task, channel.min(end - V::LANES), self.scratch);
         }
     }
 }
 
 impl Task<'_> {
-    /// Applies what registers left undone of the epilogue.
+    /// Applies the part of the epilogue that was not done in registers.
     fn finish(&self, isa: Isa) {
         let Work { extents, epilogue, division, output, .. } = self.work;
         let [height, width] = extents.output;
@@ -218,7 +219,7 @@ impl Task<'_> {
                 if whole { (1, width * extents.channels) } else { (width, self.channels.len()) };
             for pixel in pixel..pixel + pixels {
                 let start = pixel * extents.channels + self.channels.start;
-                // SAFETY: tasks have rows or channels of their own.
+                // SAFETY: each task has its own rows or channels.
                 #[expect(unsafe_code, reason = "tasks write disjoint parts of the output")]
                 let elements = unsafe { output.part(start..start + length) };
                 finish(isa, epilogue, *division, pixel, self.channels.start, elements);

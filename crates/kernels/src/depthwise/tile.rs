@@ -1,4 +1,4 @@
-//! The channels of one vector, in registers.
+//! Depthwise convolution of one vector of channels, in registers.
 
 #![expect(unsafe_code, reason = "the extents are checked at entry, indices follow from them")]
 
@@ -6,21 +6,23 @@ use super::Task;
 use crate::scratch::Scratch;
 use coremill_simd::vector::{MAX_LANES, Vector};
 
-/// Inputs up to this width are staged as a whole with their padding, as most tiles have some.
+/// Inputs up to this width are staged completely with their padding, because most of their tiles touch the
+/// padding.
 const NARROW: usize = 32;
 
-/// The most pixels that [`fixed`] stages for one tile of a wider input: of a kernel of 5 × 5 and a tile of 4 results with stride 2.
+/// Maximum number of pixels that [`fixed`] stages for one tile of a wider input: for a 5 × 5 kernel and a
+/// tile of 4 results with stride 2.
 const STAGED: usize = 5 * 11;
 
-/// Convolves the vector of channels that starts at one, all of which the task has.
+/// Convolves the vector of channels that starts at `channel`. All of its channels belong to the task.
 #[inline(always)]
 pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut Scratch) {
     let extents = task.work.extents;
     if extents.dilation != [1, 1] || !V::TUNED {
         return any_kernel::<V>(task, channel, V::LANES);
     }
-    // With 32 registers there is room for the weights and the results of seven pixels, of which the
-    // common widths are multiples.
+    // With 32 registers there is room for the weights and the results of seven pixels; common widths are
+    // multiples of seven.
     let wide = V::LANES == MAX_LANES;
     match (extents.kernel, extents.stride[1]) {
         ([3, 3], 1) if wide => fixed::<V, 3, 3, 1, 7>(task, channel, scratch),
@@ -33,7 +35,7 @@ pub(super) fn channels<V: Vector>(task: &Task<'_>, channel: usize, scratch: &mut
     }
 }
 
-/// What is added first, and the bounds that results are brought to.
+/// The bias and the bounds of the results.
 struct BiasClamp<V> {
     bias: V,
     low: V,
@@ -44,7 +46,7 @@ impl<V: Vector> BiasClamp<V> {
     #[inline(always)]
     fn new(task: &Task<'_>, channel: usize, lanes: usize) -> BiasClamp<V> {
         let bias = match task.work.epilogue.bias {
-            // SAFETY: the slice has so many elements, and `lanes` is at most `LANES`.
+            // SAFETY: the slice has `lanes` elements, and `lanes` is at most `LANES`.
             Some(bias) => unsafe {
                 V::load_partial(bias[channel..channel + lanes].as_ptr(), lanes)
             },
@@ -60,7 +62,7 @@ impl<V: Vector> BiasClamp<V> {
     }
 }
 
-/// Convolves with a kernel of a fixed size and stride, `B` pixels at a time.
+/// Convolves with a kernel of fixed size and stride, `B` output pixels at a time.
 #[inline(always)]
 fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
     task: &Task<'_>,
@@ -85,7 +87,7 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
     let ends = BiasClamp::new(task, channel, V::LANES);
     let image = task.image * height * width * step + channel;
     let narrow = width <= NARROW;
-    // The columns that all tiles of a row read, and the rows that all rows of the task do.
+    // Number of columns that all tiles of a row read, and number of rows that all rows of the task read.
     let all_columns = (output_width.next_multiple_of(B) - 1) * S + W;
     let all_rows = (task.rows.len() - 1) * extents.stride[0] + H;
     let mut whole: &[f32] = &[];
@@ -103,7 +105,7 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
             let count = B.min(output_width - x);
             let first = (x * S) as isize - extents.pad[1] as isize;
             let inner = inner_rows && first >= 0 && first as usize + columns <= width;
-            // Where the taps start, and how far apart rows and columns are.
+            // Start of the taps, and distances between rows and between columns.
             let (source, pitch, apart) = if narrow {
                 let row = (y - task.rows.start) * extents.stride[0];
                 let pitch = all_columns * V::LANES;
@@ -135,15 +137,14 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
                 }
                 (staged.as_ptr(), columns * V::LANES, V::LANES)
             };
-            // SAFETY: the slices reach from the first pixel that is read to the last one, and `H * columns`
-            // vectors have been staged.
+            // SAFETY: the slices span from the first to the last pixel that is read, or `H * columns` vectors
+            // were staged.
             let tile = unsafe { taps::<V, H, W, S, B>(source, pitch, apart, &weights, ends.bias) };
             for (at, sum) in tile.into_iter().enumerate() {
                 if at < count {
                     let start = results + (x + at) * step + channel;
                     let target = work.output.pointer(start..start + V::LANES);
-                    // SAFETY: `pointer` has checked the range; tasks have rows or channels of their
-                    // own.
+                    // SAFETY: `pointer` checked the range, and each task has its own rows or channels.
                     unsafe { ends.bound(sum).store(target) };
                 }
             }
@@ -151,7 +152,7 @@ fn fixed<V: Vector, const H: usize, const W: usize, const S: usize, const B: usi
     }
 }
 
-/// Copies the vector of channels of rows of so many columns together, from the first that the task reads,
+/// Copies a vector of channels of the task's input rows to contiguous memory, `columns` pixels for each row,
 /// with zeros for the padding.
 #[inline(always)]
 fn stage<V: Vector>(task: &Task<'_>, channel: usize, columns: usize, staged: &mut [f32]) {
@@ -159,7 +160,7 @@ fn stage<V: Vector>(task: &Task<'_>, channel: usize, columns: usize, staged: &mu
     let extents = work.extents;
     let step = extents.channels;
     let [height, width] = extents.input;
-    // What is behind the padding, of which some may not be read.
+    // Input columns after the left padding; some of them may not be read.
     let left = extents.pad[1].min(columns);
     let copied = width.min(columns - left);
     staged.fill(0.0);
@@ -175,17 +176,17 @@ fn stage<V: Vector>(task: &Task<'_>, channel: usize, columns: usize, staged: &mu
         let source = work.input[start..start + (copied - 1) * step + V::LANES].as_ptr();
         let target = target[left * V::LANES..(left + copied) * V::LANES].as_mut_ptr();
         for x in 0..copied {
-            // SAFETY: both slices reach to the end of their last vector.
+            // SAFETY: both slices extend to the end of their last vector.
             unsafe { V::load(source.add(x * step)).store(target.add(x * V::LANES)) };
         }
     }
 }
 
-/// The sums of `B` pixels beside each other.
+/// The sums of `B` adjacent output pixels.
 ///
 /// # Safety
-/// At `source + row * pitch + column * step` a vector must be readable for rows below `H` and columns below
-/// `(B - 1) * S + W`.
+/// A vector must be readable at `source + row * pitch + column * step` for all rows below `H` and columns
+/// below `(B - 1) * S + W`.
 #[inline(always)]
 unsafe fn taps<V: Vector, const H: usize, const W: usize, const S: usize, const B: usize>(
     source: *const f32,
@@ -198,8 +199,8 @@ unsafe fn taps<V: Vector, const H: usize, const W: usize, const S: usize, const 
     for (y, row) in weights.iter().enumerate() {
         for (x, weight) in row.iter().enumerate() {
             for (at, sum) in sums.iter_mut().enumerate() {
-                // Pixels that neighbours share are loaded once, as all indices here are constants.
-                // SAFETY: the caller vouches for the vector.
+                // Pixels shared by neighboring results are loaded once, since all indices are constants.
+                // SAFETY: the caller guarantees the vector.
                 let pixel = unsafe { V::load(source.add(y * pitch + (at * S + x) * step)) };
                 *sum = pixel.mul_add(*weight, *sum);
             }
@@ -208,7 +209,7 @@ unsafe fn taps<V: Vector, const H: usize, const W: usize, const S: usize, const 
     sums
 }
 
-/// Convolves some channels, at most a vector of them, with a kernel of any kind.
+/// Convolves `lanes` channels, at most one vector, with a kernel of any size.
 #[inline(always)]
 pub(super) fn any_kernel<V: Vector>(task: &Task<'_>, channel: usize, lanes: usize) {
     let work = task.work;
@@ -222,7 +223,7 @@ pub(super) fn any_kernel<V: Vector>(task: &Task<'_>, channel: usize, lanes: usiz
         let (top, kernel_rows) = inside(extents, 0, y);
         for x in 0..output_width {
             let (left, kernel_columns) = inside(extents, 1, x);
-            // Two sums, as each waits for its last addend.
+            // Two sums, because each addition depends on the previous one.
             let mut sums = [ends.bias, V::zero()];
             for (row, kernel_row) in kernel_rows.clone().enumerate() {
                 let in_y = top + row * extents.dilation[0];
@@ -248,13 +249,13 @@ pub(super) fn any_kernel<V: Vector>(task: &Task<'_>, channel: usize, lanes: usiz
             let pixel = (task.image * output_height + y) * output_width + x;
             let start = pixel * step + channel;
             let target = work.output.pointer(start..start + lanes);
-            // SAFETY: `pointer` has checked the range; tasks have rows or channels of their own.
+            // SAFETY: `pointer` checked the range, and each task has its own rows or channels.
             unsafe { ends.bound(sums[0].add(sums[1])).store_partial(target, lanes) };
         }
     }
 }
 
-/// Where the first weight on the input falls on it, and the weights that do.
+/// The input position of the first weight inside the input, and the range of weights inside.
 #[inline(always)]
 fn inside(extents: &super::Depthwise, axis: usize, at: usize) -> (usize, std::ops::Range<usize>) {
     let (pad, dilation) = (extents.pad[axis], extents.dilation[axis].max(1));

@@ -1,5 +1,5 @@
-//! Convolutions of each channel by itself: four taps at a time, whose codes are interleaved so that the four of
-//! a channel are neighbours.
+//! Depthwise convolutions on codes. Four taps are processed at a time; their codes are interleaved so that
+//! the four codes of a channel are adjacent.
 
 #![expect(unsafe_code, reason = "pointers to pixels, whose extents are checked once")]
 
@@ -15,15 +15,16 @@ use coremill_simd::vector::{
     Bits, DotIsa, DotKernel, Int8Dot, Vector, dispatch_dots, interleaved, load_sums,
 };
 
-/// Weights of each channel by itself, and how its sums become results, in blocks of channels.
+/// Weights of a depthwise convolution and the scaling of its sums, in blocks of channels.
 #[derive(Debug)]
 pub struct ChannelWeights {
     isa: DotIsa,
     channels: usize,
     taps: usize,
-    /// The pixels whose channels fit a block, and are next to each other there.
+    /// Number of adjacent pixels whose channels fit into one block.
     pixels: usize,
-    /// The taps that are added, some of them twice: the weights of the second add what a byte cannot hold.
+    /// 1, or 2 if some weights exceed a signed byte. Every tap is then added twice; the second weight is the
+    /// remainder.
     repeats: usize,
     weights: Memory,
     start: Vec<i32>,
@@ -34,11 +35,11 @@ pub struct ChannelWeights {
 }
 
 impl ChannelWeights {
-    /// Packs what `weight` gives for each channel and tap, its zero point taken off: from -255 to 255.
+    /// Packs `weight(channel, tap)`, which is the weight minus its zero point, between -255 and 255.
     /// `left_zero` is the code of zero in the input.
     ///
     /// # Panics
-    /// Where channels are not scaled.
+    /// Panics if the scaling does not match the channels.
     pub fn pack(
         isa: Isa,
         [channels, taps]: [usize; 2],
@@ -105,10 +106,10 @@ impl ChannelWeights {
     }
 }
 
-/// Where results go.
+/// Destination of the results.
 #[derive(Debug)]
 pub enum ChannelTarget<'a> {
-    /// Codes, with the code of zero.
+    /// Codes, and the code of zero.
     Codes(&'a mut [u8], i32),
     /// Floats.
     Floats(&'a mut [f32]),
@@ -119,10 +120,11 @@ enum Place {
     Floats(SharedPointer<f32>),
 }
 
-/// Convolves each channel of the images by itself.
+/// Depthwise convolution of images.
 ///
 /// # Panics
-/// Where input, weights or target do not fit the pieces, which are single pixels of all channels.
+/// Panics if input, weights or target do not match the table, whose pieces must be single pixels with all
+/// channels.
 pub fn convolve_channels(
     pool: &Pool,
     pieces: &IndirectionTable,
@@ -150,8 +152,8 @@ pub fn convolve_channels(
     let parts = if pool.threads() == 1 { 1 } else { (pool.threads() * 4).min(rows) };
     pool.run(parts, |part| {
         let rows = part * rows / parts..(part + 1) * rows / parts;
-        // SAFETY: the machine has what the weights were packed for, no two tasks have the same rows, and extents
-        // have been checked.
+        // SAFETY: the machine supports the instruction set of the weights, no two tasks have the same rows,
+        // and all sizes were checked.
         unsafe {
             dispatch_dots(weights.isa, Task { pieces, input, weights, target: &target, rows });
         }
@@ -174,7 +176,7 @@ impl DotKernel for Task<'_> {
         let Task { pieces, weights, .. } = self;
         let Window { output: [planes, lines, width], stride, .. } = *pieces.window();
         let (inner, step) = (pieces.inner(), pieces.step());
-        // Pixels that follow each other in memory are convolved together.
+        // Pixels that are adjacent in memory are convolved together.
         let together = if stride[2] == 1 { weights.pixels } else { 1 };
         let block = 4 * D::Floats::LANES;
         let mut pointers = vec![self.input.as_ptr(); weights.fours() * 4];
@@ -184,7 +186,7 @@ impl DotKernel for Task<'_> {
                 self.point(image, line + x, &mut pointers);
                 for first in (0..weights.channels).step_by(block) {
                     let count = (weights.channels - first).min(block);
-                    // SAFETY: pointers lead to pixels, whose channels the block is part of.
+                    // SAFETY: the pointers refer to pixels, and the block is part of their channels.
                     unsafe { self.block::<D>(&pointers, [first, 0, count], row * width + x) }
                 }
             }
@@ -197,8 +199,8 @@ impl DotKernel for Task<'_> {
                 for x in inner.clone().step_by(together) {
                     let count = channels * together.min(inner.end - x);
                     let place = [first, (x - inner.start) * step, count];
-                    // SAFETY: between the first and the last pixel of a line, windows lie inside, or on the line of
-                    // zeros, which is as long.
+                    // SAFETY: between the first and the last pixel of a line, windows are inside the image or
+                    // on the line of zeros, which has the same length.
                     unsafe { self.block::<D>(&pointers, place, row * width + x) }
                 }
             }
@@ -207,7 +209,7 @@ impl DotKernel for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Finds the pixels under the window of a result of an image.
+    /// Writes the pointers to the pixels under the window of a result.
     #[inline(always)]
     fn point(&self, image: usize, result: usize, pointers: &mut [*const u8]) {
         let Task { pieces, weights, .. } = self;
@@ -221,10 +223,11 @@ impl Task<'_> {
         }
     }
 
-    /// Convolves `count` codes from a block's first channel on, so many bytes behind the pointers.
+    /// Convolves the `count` codes that start at the first channel of a block, at an offset in bytes from the
+    /// pointers.
     ///
     /// # Safety
-    /// So many bytes must be readable there, and the result have as many elements.
+    /// The codes must be readable at all pointers, and the result must have `count` elements.
     #[inline(always)]
     unsafe fn block<D: Int8Dot>(
         &self,
@@ -236,7 +239,7 @@ impl Task<'_> {
         let weights = self.weights;
         let packed = codes(as_elements(weights.weights.as_lines()));
         let mut right = packed[first * weights.fours() * 4..].as_ptr().cast::<i8>();
-        // SAFETY: starts, scales and shifts have whole blocks, as have the weights for each four taps.
+        // SAFETY: starts, scales and shifts have whole blocks, and so have the weights of each four taps.
         unsafe {
             let mut sums: [Bits<D>; 4] = std::array::from_fn(|vector| {
                 load_sums::<D::Floats>(weights.start.as_ptr().add(first + vector * lanes))

@@ -1,6 +1,6 @@
-//! What is done with codes element by element, and pools.
+//! Elementwise functions on codes, and pooling.
 //!
-//! Plain loops, compiled for each instruction set.
+//! These are plain loops, compiled for each instruction set.
 
 use std::ops::Range;
 
@@ -9,13 +9,14 @@ use crate::Pool;
 use crate::shared::SharedMut;
 use coremill_simd::Isa;
 
-/// What each code becomes.
+/// A lookup table with a result for each code.
 pub type Table = [u8; 256];
 
-/// Elements that are worth a task.
+/// Minimum number of elements for a task.
 const GRAIN: usize = 1 << 14;
 
-/// Defines functions as loops that are compiled for each instruction set; the first argument chooses.
+/// Defines functions as loops that are compiled for each instruction set. The first argument selects the
+/// instruction set.
 macro_rules! loops {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
@@ -34,7 +35,7 @@ macro_rules! loops {
                     plain($($argument),*);
                 }
                 match isa {
-                    // SAFETY: callers of this module have checked that the machine has the instructions.
+                    // SAFETY: callers of this module checked that the machine supports the instruction set.
                     #[cfg(all(target_arch = "x86_64", not(miri)))]
                     #[expect(unsafe_code, reason = "a version for instructions that are there")]
                     Isa::Avx512 => unsafe { avx512($($argument),*) },
@@ -49,10 +50,10 @@ macro_rules! loops {
     };
 }
 
-/// An integer from 0 to 255; others are moved there.
+/// Converts to an integer, clamped to 0 to 255.
 #[inline(always)]
 fn byte(value: f32) -> u8 {
-    // SAFETY: the bounds fit, and `max` gives its operand in the place of NaN.
+    // SAFETY: the clamped value fits `i32`, and `max` turns NaN into 0.
     #[expect(unsafe_code, reason = "a saturating cast is not compiled to vectors")]
     unsafe {
         value.max(0.0).min(255.0).to_int_unchecked::<i32>() as u8
@@ -131,45 +132,45 @@ loops! {
     }
 }
 
-/// How floats are quantized.
+/// Parameters for quantizing floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steps {
-    /// The size of a step.
+    /// Size of a quantization step.
     pub scale: f32,
-    /// The code of zero, counted from the lowest.
+    /// The code of zero, relative to the lowest code.
     pub zero: u8,
-    /// Whether codes are said to be signed, so that the lowest is -128.
+    /// Whether the program declares the codes as signed, with -128 as the lowest.
     pub signed: bool,
 }
 
 impl Steps {
-    /// The lowest code as the program counts.
+    /// The lowest code in the program's type.
     fn low(&self) -> f32 {
         if self.signed { -128.0 } else { 0.0 }
     }
 
     fn some(&self, isa: Isa, source: &[f32], target: &mut [u8]) {
         let low = self.low();
-        // The code of NaN is 0 as the program counts.
+        // NaN becomes the code 0 in the program's type.
         let none = if self.signed { 128.0 } else { 0.0 };
         quantize_some(isa, source, target, self.scale, f32::from(self.zero) + low, low, none);
     }
 }
 
-/// The codes of floats.
+/// Quantizes floats to codes.
 ///
 /// # Panics
-/// Where there is not room for as many, or the machine does not have the instructions.
+/// Panics if the target is too short or the machine does not support the instruction set.
 pub fn quantize(isa: Isa, pool: &Pool, steps: Steps, source: &[f32], target: &mut [u8]) {
     each(isa, pool, source.len(), &mut target[..source.len()], |range, target| {
         steps.some(isa, &source[range], target);
     });
 }
 
-/// The codes of floats `[images, channels, pixels]`, with their channels last.
+/// Quantizes floats `[images, channels, pixels]` to codes with the channels last.
 ///
 /// # Panics
-/// Where lengths are not those of the extents, or the machine does not have the instructions.
+/// Panics if a length does not match the sizes or the machine does not support the instruction set.
 pub fn quantize_to_last(
     isa: Isa,
     pool: &Pool,
@@ -198,7 +199,7 @@ pub fn quantize_to_last(
                 let from = (image * channels + first_channel + at) * pixels + first;
                 steps.some(isa, &source[from..from + count], &mut line[..count]);
             }
-            // Pictures have one, three or four channels.
+            // Images have one, three or four channels.
             let [a, b, c, d] = &lines;
             match channels {
                 1 => target.copy_from_slice(&a[..count]),
@@ -216,20 +217,20 @@ pub fn quantize_to_last(
     });
 }
 
-/// The floats that codes stand for.
+/// Dequantizes codes to floats.
 ///
 /// # Panics
-/// Where there are fewer codes than room, or the machine does not have the instructions.
+/// Panics if there are fewer codes than floats or the machine does not support the instruction set.
 pub fn dequantize(isa: Isa, pool: &Pool, scale: f32, zero: u8, source: &[u8], target: &mut [f32]) {
     each(isa, pool, target.len(), target, |range, target| {
         dequantize_some(isa, &source[range], target, scale, i32::from(zero));
     });
 }
 
-/// What a table has for each code.
+/// Maps each code by a lookup table.
 ///
 /// # Panics
-/// Where lengths differ.
+/// Panics if the lengths differ.
 pub fn look_up(pool: &Pool, table: &Table, source: &[u8], target: &mut [u8]) {
     each(Isa::Portable, pool, source.len(), &mut target[..source.len()], |range, target| {
         for (to, &code) in target.iter_mut().zip(&source[range]) {
@@ -238,10 +239,11 @@ pub fn look_up(pool: &Pool, table: &Table, source: &[u8], target: &mut [u8]) {
     });
 }
 
-/// Adds codes of two tensors, of which `left_zero` is the left one's zero; `zero` that of the results.
+/// Adds the codes of two tensors. `left_zero` is the code of zero in the left tensor, `zero` that in the
+/// result.
 ///
 /// # Panics
-/// Where lengths differ, or the machine does not have the instructions.
+/// Panics if the lengths differ or the machine does not support the instruction set.
 pub fn add(
     isa: Isa,
     pool: &Pool,
@@ -258,22 +260,24 @@ pub fn add(
     });
 }
 
-/// How products of codes become codes: `(left - its zero) · (right - its zero) · factor`, between integral bounds.
+/// Multiplication of two codes: `(left - left_zero) · (right - right_zero) · factor`, clamped to integer
+/// bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Multiple {
-    /// What products are multiplied by.
+    /// Factor of the products.
     pub factor: f32,
-    /// What results are at least.
+    /// Lower bound of the results.
     pub low: f32,
-    /// What they are at most.
+    /// Upper bound of the results.
     pub high: f32,
 }
 
-/// Multiplies codes `[images, pixels, channels]` by others `[images, channels]`, each with its code of zero; `zero` is
-/// that of the results. Tensors of the same shape are one image of one pixel.
+/// Multiplies codes `[images, pixels, channels]` by codes `[images, channels]`. Each tensor comes with its
+/// code of zero; `zero` is the code of zero in the result. To multiply tensors of the same shape, pass them
+/// as one image with one pixel.
 ///
 /// # Panics
-/// Where lengths are not those of the extents, or the machine does not have the instructions.
+/// Panics if a length does not match the sizes or the machine does not support the instruction set.
 pub fn times(
     isa: Isa,
     pool: &Pool,
@@ -316,10 +320,10 @@ pub fn times(
     });
 }
 
-/// Puts runs of codes behind one another: of each source as many as it says, `rows` times, as its table has them.
+/// Concatenates codes: `rows` times a run of each source, mapped by the source's table if it has one.
 ///
 /// # Panics
-/// Where sources have fewer codes, or the target has not room for all.
+/// Panics if a source is too short, or if the target is too short.
 pub fn join(
     pool: &Pool,
     rows: usize,
@@ -350,11 +354,11 @@ pub fn join(
     });
 }
 
-/// The largest codes under windows of images `[images, planes, lines, columns, channels]`: along each axis the
-/// ranges that windows cover.
+/// Max pooling of images `[images, planes, lines, columns, channels]`. `windows` contains, for each axis, the
+/// range of each window.
 ///
 /// # Panics
-/// Where lengths are not those of the extents, or the machine does not have the instructions.
+/// Panics if a length does not match the sizes or the machine does not support the instruction set.
 pub fn maximum(
     isa: Isa,
     pool: &Pool,
@@ -389,10 +393,10 @@ pub fn maximum(
     });
 }
 
-/// The mean of each channel of images `[images, pixels, channels]`, times `scale` after `zero` is taken off.
+/// The mean of each channel of images `[images, pixels, channels]`, minus `zero` and times `scale`.
 ///
 /// # Panics
-/// Where lengths are not those of the extents, or the machine does not have the instructions.
+/// Panics if a length does not match the sizes or the machine does not support the instruction set.
 pub fn mean(
     isa: Isa,
     pool: &Pool,
@@ -422,10 +426,10 @@ pub fn mean(
     });
 }
 
-/// Writes the codes of a tensor with its axes in another order: axis `n` of the result is axis `axes[n]`.
+/// Transposes a tensor of codes: axis `n` of the result is axis `axes[n]` of the source.
 ///
 /// # Panics
-/// Where lengths are not those of the shape.
+/// Panics if a length does not match the shape.
 pub fn permute(pool: &Pool, source: &[u8], shape: &[usize], axes: &[usize], target: &mut [u8]) {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -457,7 +461,7 @@ pub fn permute(pool: &Pool, source: &[u8], shape: &[usize], axes: &[usize], targ
     });
 }
 
-/// Calls the body with parts of the target and their places.
+/// Calls the body for disjoint ranges of the target.
 fn each<T: Send>(
     isa: Isa,
     pool: &Pool,

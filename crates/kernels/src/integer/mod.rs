@@ -1,16 +1,16 @@
-//! Arithmetic on 8-bit integers that stand for numbers: a *code* `q` for `scale · (q - zero)`.
+//! Arithmetic on quantized tensors of 8-bit codes: a *code* `q` represents the number `scale · (q - zero)`.
 //!
-//! Codes are unsigned bytes; signed ones are stored 128 higher, with a zero 128 higher. Sums of their products
-//! with weights are exact, and floats only come about when a sum is scaled. A tensor of codes has its channels
-//! last, and [`SLACK`] bytes follow it, which kernels may read but do not use.
+//! Codes are unsigned bytes. Signed codes and their zero are stored with an offset of 128. Sums of products
+//! of codes and weights are exact; floats are used only to scale a sum. A tensor of codes is channels last
+//! and followed by [`SLACK`] bytes, which kernels may read but do not use.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | `product` | rows times weights: linear layers and convolutions |
-//! | `pieces` | where the rows of a convolution lie |
-//! | `weights` | weights as the products take them |
-//! | `channels` | convolutions of each channel by itself |
-//! | `elements` | what is done element by element, and pools |
+//! | `pieces` | indirection tables for the rows of a convolution |
+//! | `weights` | weights in the layout of the products |
+//! | `channels` | depthwise convolutions |
+//! | `elements` | elementwise functions and pooling |
 
 mod channels;
 mod elements;
@@ -29,18 +29,18 @@ pub use pieces::IndirectionTable;
 pub use product::{Rows, multiply};
 pub use weights::IntegerWeights;
 
-/// Bytes after a tensor of codes that kernels may read.
+/// Number of bytes after a tensor of codes that kernels may read.
 pub const SLACK: usize = 3;
 
-/// The most inputs of a sum whose result surely fits 32 bits.
+/// Maximum number of inputs for which a sum is guaranteed to fit 32 bits.
 pub const MAX_INPUTS: usize = 1 << 15;
 
-/// The floats that are as long as so many codes and their slack.
+/// Number of floats that occupy the memory of `codes` codes and their slack.
 pub fn floats_for(codes: usize) -> usize {
     (codes + SLACK).div_ceil(4)
 }
 
-/// Memory of floats as codes.
+/// The memory of floats as codes.
 pub fn codes(floats: &[f32]) -> &[u8] {
     // SAFETY: every byte of a float is a byte.
     #[expect(unsafe_code, reason = "memory is seen as its bytes")]
@@ -49,7 +49,7 @@ pub fn codes(floats: &[f32]) -> &[u8] {
     }
 }
 
-/// The same to write to.
+/// The memory of floats as mutable codes.
 pub fn codes_mut(floats: &mut [f32]) -> &mut [u8] {
     // SAFETY: every byte of a float is a byte, and any four bytes are a float.
     #[expect(unsafe_code, reason = "memory is seen as its bytes")]
@@ -58,47 +58,47 @@ pub fn codes_mut(floats: &mut [f32]) -> &mut [u8] {
     }
 }
 
-/// How sums become results: `sum · scale + shift` of the output, between bounds.
+/// Scaling of sums to results: `sum · scale + shift` for each output, clamped to bounds.
 ///
-/// Where results are codes, all of it counts steps of their scale, and the bounds are integers.
+/// If the results are codes, all values are in units of their scale, and the bounds are integers.
 #[derive(Clone, Debug)]
 pub struct Scaling {
-    /// For each output.
+    /// Scale of each output.
     pub scale: Vec<f32>,
-    /// For each output.
+    /// Shift of each output.
     pub shift: Vec<f32>,
-    /// What results are at least.
+    /// Lower bound of the results.
     pub low: f32,
-    /// What they are at most.
+    /// Upper bound of the results.
     pub high: f32,
 }
 
-/// How a code that was computed and one of another tensor are added:
-/// `(own - own's zero) · factor + other · other_factor + shift`, between integral bounds.
+/// Addition of a computed code and a code of another tensor: `(own - own_zero) · factor + other ·
+/// other_factor + shift`, clamped to integer bounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sum {
-    /// What the own one is multiplied by.
+    /// Factor of the computed code.
     pub factor: f32,
-    /// What the other is multiplied by.
+    /// Factor of the other code.
     pub other_factor: f32,
-    /// What is added.
+    /// The offset.
     pub shift: f32,
-    /// What results are at least.
+    /// Lower bound of the results.
     pub low: f32,
-    /// What they are at most.
+    /// Upper bound of the results.
     pub high: f32,
 }
 
-/// Where results go.
+/// Destination of the results.
 #[derive(Debug)]
 pub enum Target<'a> {
     /// Codes, with the code of zero.
     Codes {
-        /// The elements.
+        /// The codes.
         codes: &'a mut [u8],
         /// The code of zero.
         zero: i32,
-        /// Another tensor of as many codes, and how it is added.
+        /// A tensor of the same number of codes to add, and the parameters of the addition.
         sum: Option<(&'a [u8], Sum)>,
     },
     /// Floats.

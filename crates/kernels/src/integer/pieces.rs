@@ -1,33 +1,35 @@
-//! Where the rows of a convolution lie: the pieces under the window for each result.
+//! Indirection tables of convolutions: the locations of the pieces under the window, for each result.
 
 use std::ops::Range;
 
 use crate::matmul::Window;
 
-/// Channels up to which the taps of a row of the window are taken as one piece.
+/// Maximum number of channels for which the taps in a row of the window form one piece.
 const FEW_CHANNELS: usize = 16;
 
-/// The places of the pieces of each row, for a [`Window`] over codes. Made once, used by any number of runs.
+/// Locations of the pieces of each row of the left matrix, for a [`Window`] over codes. A table is built once
+/// and used for any number of runs.
 #[derive(Debug)]
 pub struct IndirectionTable {
     window: Window,
-    /// The extents of the image that rows are found in: larger than the input where it is padded first.
+    /// Size of the image that the entries refer to; larger than the input if it must be padded first.
     extents: [usize; 3],
-    /// The pieces of a row, and the bytes of each.
+    /// Number of pieces in a row; `length` is the number of bytes of each.
     pub(super) taps: usize,
     pub(super) length: usize,
-    /// For each result of an image and each tap.
+    /// One entry for each result of an image and each tap.
     pub(super) entries: Vec<u32>,
-    /// What lies outside: the code of zero.
+    /// Codes of zero, read instead of pieces outside the image.
     outside: Vec<u8>,
     zero: u8,
 }
 
-/// The entry of a piece that lies outside.
+/// Entry of a piece outside the image.
 const OUTSIDE: u32 = u32::MAX;
 
 impl IndirectionTable {
-    /// Finds the pieces of an input whose zero has a code; none if an image has 2³¹ bytes or more.
+    /// Builds the table for an input in which `zero` is the code of zero. Returns `None` if an image has 2³¹
+    /// bytes or more.
     pub fn new(window: Window, zero: u8) -> Option<IndirectionTable> {
         let joined = window.channels <= FEW_CHANNELS
             && window.pixel_stride == window.channels
@@ -36,8 +38,8 @@ impl IndirectionTable {
         IndirectionTable::find(window, zero, joined)
     }
 
-    /// The same with a piece for each pixel under the window. What lies outside is as long as a line, so that a window
-    /// can move along it.
+    /// Like [`new`](Self::new), with one piece for each pixel under the window. The codes for pieces outside
+    /// have the length of a line, so that a window can move along them.
     pub fn of_pixels(window: Window, zero: u8) -> Option<IndirectionTable> {
         let mut pieces = IndirectionTable::find(window, zero, false)?;
         let line = pieces.inner().len().checked_mul(pieces.step())?;
@@ -47,7 +49,7 @@ impl IndirectionTable {
         Some(pieces)
     }
 
-    /// The results of a line whose windows lie inside along the line.
+    /// The results in a line whose windows are horizontally inside the image.
     pub(super) fn inner(&self) -> Range<usize> {
         let Window { input, output, kernel, stride, dilation, padding, .. } = &self.window;
         let first = padding[2].div_ceil(stride[2]);
@@ -56,7 +58,7 @@ impl IndirectionTable {
         if first < last { first..last } else { 0..0 }
     }
 
-    /// The bytes between the pixels of results that follow each other along a line.
+    /// Distance in bytes between the pixels of adjacent results in a line.
     pub(super) fn step(&self) -> usize {
         self.window.stride[2] * self.window.pixel_stride
     }
@@ -68,7 +70,7 @@ impl IndirectionTable {
             let last = output[axis].checked_sub(1)?.checked_mul(stride[axis])?;
             last.checked_add((kernel[axis] - 1).checked_mul(dilation[axis])?)?.checked_add(1)
         };
-        // What is joined must be one piece of memory at the edges, too.
+        // Joined pieces must be contiguous in memory, also at the edges.
         let extents = match joined {
             true => {
                 let mut extents = [0; 3];
@@ -115,18 +117,18 @@ impl IndirectionTable {
         Some(IndirectionTable { window, extents, taps, length, entries, outside, zero })
     }
 
-    /// The window that it was made for.
+    /// The window of the table.
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// The pieces of a row, and the codes of each.
+    /// Number of pieces in a row, and number of codes in each piece.
     pub fn shape(&self) -> [usize; 2] {
         [self.taps, self.length]
     }
 
-    /// Returns what finds the piece of an entry, in the image that starts at `image`. It holds no reference, so that
-    /// loops that store the pointers can be vectorized.
+    /// Returns a function that resolves an entry to a pointer into the image at `image`. It holds no
+    /// reference, so that loops that store the pointers can be vectorized.
     #[inline(always)]
     pub(super) fn finder(&self, image: *const u8) -> impl Fn(u32) -> *const u8 + use<> {
         let outside = self.outside.as_ptr();
@@ -140,12 +142,12 @@ impl IndirectionTable {
         self.window.output.iter().product()
     }
 
-    /// The bytes of an image that rows are found in.
+    /// Size in bytes of the image that the entries refer to.
     pub(super) fn image_bytes(&self) -> usize {
         self.extents.iter().product::<usize>() * self.window.pixel_stride
     }
 
-    /// The codes that a padded copy of the input takes; 0 if none is needed.
+    /// Number of codes in a padded copy of the input; 0 if none is needed.
     pub fn scratch(&self) -> usize {
         match self.extents == self.window.input {
             true => 0,
@@ -153,10 +155,11 @@ impl IndirectionTable {
         }
     }
 
-    /// The input as rows are found in it, in the scratch if it must be padded.
+    /// Returns the input in the layout that the entries refer to, padded into `scratch` if necessary.
     ///
     /// # Panics
-    /// Where the scratch is not as long as [`IndirectionTable::scratch`] says, and [`SLACK`](super::SLACK) more.
+    /// Panics if the scratch memory is shorter than [`IndirectionTable::scratch`] plus
+    /// [`SLACK`](super::SLACK).
     pub fn padded<'a>(&self, input: &'a [u8], scratch: &'a mut [u8]) -> &'a [u8] {
         if self.scratch() == 0 {
             return input;

@@ -1,4 +1,4 @@
-//! Rows of codes times weights.
+//! Products of rows of codes and packed weights.
 
 #![expect(unsafe_code, reason = "pointers to rows and panels, whose extents are checked once")]
 
@@ -13,19 +13,19 @@ use coremill_simd::vector::{
     Bits, DotKernel, Int8Dot, MAX_LANES, Vector, dispatch_dots, load_sums,
 };
 
-/// The left matrix.
+/// The left matrix of a product.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'a> {
-    /// Codes in memory, each row so many bytes behind the one before, of so many rows.
+    /// Rows in memory at a fixed stride.
     Dense {
-        /// From the first one.
+        /// The codes, from the first row on.
         codes: &'a [u8],
-        /// From the start of a row to that of the next.
+        /// Distance between the starts of adjacent rows.
         stride: usize,
-        /// How many rows there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// What a convolution reads: the images, from the first channel of a group.
+    /// The rows of a convolution: the images, from the first channel of a group on, and the table of pieces.
     Pieces(&'a [u8], &'a IndirectionTable),
 }
 
@@ -37,7 +37,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Checks that all rows lie in memory.
+    /// Checks that all rows are in bounds.
     fn check(&self, weights: &IntegerWeights) {
         let slack = if weights.length.is_multiple_of(4) { 0 } else { SLACK };
         let (found, needed, shape) = match *self {
@@ -49,7 +49,7 @@ impl Rows<'_> {
             Rows::Pieces(codes, pieces) => {
                 let window = pieces.window();
                 let all = window.images.checked_mul(pieces.image_bytes());
-                // Other groups' channels may follow or precede those of this one.
+                // Channels of other groups may precede or follow those of this group.
                 let before = window.pixel_stride - window.channels.min(window.pixel_stride);
                 let needed = all.and_then(|all| (all + slack).checked_sub(before));
                 (codes.len(), needed, pieces.shape())
@@ -59,7 +59,7 @@ impl Rows<'_> {
         assert!(needed.is_some_and(|needed| needed <= found), "rows lie in memory");
     }
 
-    /// Writes, for each tap, the pointers to the pieces of some rows.
+    /// Writes the pointers to the pieces of some rows, tap by tap.
     fn point(&self, rows: Range<usize>, pointers: &mut [*const u8]) {
         let count = rows.len();
         match self {
@@ -91,11 +91,11 @@ impl Rows<'_> {
     }
 }
 
-/// Multiplies rows by weights and scales the sums. A row of the result starts `stride` elements behind the one
-/// before.
+/// Multiplies rows by weights and scales the sums. `stride` is the distance between adjacent rows of the
+/// result.
 ///
 /// # Panics
-/// Where rows, scaling or target do not fit the weights.
+/// Panics if rows, scaling or target do not match the weights.
 pub fn multiply(
     pool: &Pool,
     rows: Rows<'_>,
@@ -142,22 +142,22 @@ pub fn multiply(
         let (chunk, part) = (task / parts, task % parts);
         let rows = chunk * count / chunks..(chunk + 1) * count / chunks;
         let panels = part * across..((part + 1) * across).min(weights.panels());
-        // SAFETY: the machine has what the weights were packed for, and no two tasks have the same rows and
-        // panels; extents have been checked.
+        // SAFETY: the machine supports the instruction set of the weights, no two tasks have the same rows
+        // and panels, and all sizes were checked.
         unsafe { dispatch_dots(weights.isa, Task { job: &job, rows, panels }) }
     });
 }
 
-/// Bytes of the left matrix that a task goes through again for each panel.
+/// Size in bytes of the part of the left matrix that a task reads again for each panel.
 const CHUNK_BYTES: usize = 192 << 10;
 
-/// How many tasks there should be for each thread.
+/// Number of tasks for each thread.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Multiplications that are worth a task.
+/// Minimum number of multiplications for a task.
 const TASK_WORK: usize = 1 << 19;
 
-/// The chunks of rows, and the panels of a task.
+/// The number of row chunks, and the number of panels of a task.
 fn divide(threads: usize, rows: usize, weights: &IntegerWeights) -> (usize, usize) {
     let inputs = weights.fours() * 4;
     let mut chunks = (rows * inputs).div_ceil(CHUNK_BYTES).clamp(1, rows);
@@ -165,7 +165,7 @@ fn divide(threads: usize, rows: usize, weights: &IntegerWeights) -> (usize, usiz
     if threads > 1 {
         let work = rows.saturating_mul(inputs).saturating_mul(weights.outputs);
         let wanted = (work / TASK_WORK).clamp(1, threads * TASKS_PER_THREAD);
-        // Rows first: a panel is then read by all of them.
+        // Split the rows first: each panel is then read once for all rows of a task.
         let most = rows.div_ceil(12);
         if chunks < wanted {
             chunks = wanted.min(most);
@@ -208,7 +208,7 @@ impl DotKernel for Task<'_> {
         let most = D::ROWS;
         let count = self.rows.len();
         let tiles = count.div_ceil(most);
-        // Tiles are about as high as each other.
+        // Tiles have approximately equal heights.
         let tile = |index: usize| {
             self.rows.start + index * count / tiles..self.rows.start + (index + 1) * count / tiles
         };
@@ -221,7 +221,7 @@ impl DotKernel for Task<'_> {
             self.job.rows.point(rows.clone(), some);
             for (at, total) in totals.iter_mut().skip(first).take(rows.len()).enumerate() {
                 let pieces = some.iter().skip(at).step_by(rows.len());
-                // SAFETY: there are as many bytes in each piece.
+                // SAFETY: each piece has this many bytes.
                 let pieces = pieces
                     .map(|&piece| unsafe { std::slice::from_raw_parts(piece, weights.length) });
                 let sum: u32 = pieces.flatten().map(|&code| u32::from(code)).sum();
@@ -246,8 +246,8 @@ impl DotKernel for Task<'_> {
                 macro_rules! sized {
                     ($($rows:literal)*) => {
                         match (rows.len(), columns > D::Floats::LANES) {
-                            // SAFETY: the pointers lead to the pieces of as many rows, and the panel has as many
-                            // vectors; the rest was checked before the tasks began.
+                            // SAFETY: the pointers refer to the pieces of these rows, and the panel has this
+                            // number of vectors. Everything else was checked before the tasks started.
                             $(($rows, false) => unsafe { tile.compute::<D, $rows, 1>() },
                               ($rows, true) => unsafe { tile.compute::<D, $rows, 2>() },)*
                             _ => unreachable!("a tile has at most 12 rows"),
@@ -260,30 +260,30 @@ impl DotKernel for Task<'_> {
     }
 }
 
-/// The sums of a tile.
+/// Sums of a tile.
 #[repr(align(64))]
 struct TileSums([MaybeUninit<i32>; MAX_SUMS]);
 
-/// The most sums that a tile has.
+/// Maximum number of sums of a tile.
 const MAX_SUMS: usize = 12 * 2 * MAX_LANES;
 
-/// Some rows of a panel.
+/// A tile of the product: some rows of one panel.
 struct Tile<'a> {
     job: &'a Job<'a>,
-    /// For each tap the rows.
+    /// Pointers to the rows, for each tap.
     pointers: &'a [*const u8],
-    /// What the codes of each row sum up to, less as many zeros.
+    /// Sum of the codes of each row, minus the zero times the number of inputs.
     totals: &'a [i32],
     panel: *const i8,
     row: usize,
     column: usize,
-    /// The outputs that there are.
+    /// Number of valid outputs.
     columns: usize,
 }
 
 impl Tile<'_> {
     /// # Safety
-    /// Rows and panel must be in memory, and nobody else use the tile's results.
+    /// Rows and panel must be valid memory, and no other thread may access the tile's results.
     #[inline(always)]
     unsafe fn compute<D: Int8Dot, const R: usize, const N: usize>(&self) {
         if R > D::ROWS {
@@ -303,7 +303,8 @@ impl Tile<'_> {
             let rows: [*const u8; R] =
                 std::array::from_fn(|row| unsafe { *self.pointers.as_ptr().add(tap * R + row) });
             for four in 0..weights.length.div_ceil(4) {
-                // SAFETY: the panel has `N` vectors for each four, and rows have slack behind them.
+                // SAFETY: the panel has `N` vectors for each group of four inputs, and rows are followed by
+                // slack.
                 unsafe {
                     let right: [D::Right; N] =
                         std::array::from_fn(|n| D::right(panel.add(n * lanes * 4)));
@@ -317,8 +318,8 @@ impl Tile<'_> {
                 }
             }
         }
-        // What follows goes through memory: loops over registers that are not unrolled would keep the sums there
-        // from the start.
+        // Store the sums to memory. Otherwise, loops over registers that are not unrolled would keep the sums
+        // in memory from the start.
         let mut stored = TileSums([MaybeUninit::uninit(); MAX_SUMS]);
         for (row, sums) in sums.into_iter().enumerate() {
             for (n, sum) in sums.into_iter().enumerate() {
@@ -329,14 +330,14 @@ impl Tile<'_> {
                 }
             }
         }
-        // SAFETY: the caller vouches for the results, and all sums have been stored.
+        // SAFETY: the caller guarantees the results, and all sums were stored.
         unsafe { self.finish::<D, R, N>(stored.0.as_ptr().cast()) }
     }
 
-    /// Scales sums, of which there are `R` rows of `N` vectors.
+    /// Scales the sums of `R` rows of `N` vectors.
     ///
     /// # Safety
-    /// As for `compute`.
+    /// Same as for `compute`.
     #[inline(always)]
     unsafe fn finish<D: Int8Dot, const R: usize, const N: usize>(&self, sums: *const i32) {
         let lanes = D::Floats::LANES;
@@ -367,7 +368,7 @@ impl Tile<'_> {
                 match self.job.target {
                     Place::Codes { codes, zero, other, sum } => {
                         let value = match sum {
-                            // SAFETY: what is added has been checked.
+                            // SAFETY: the length of the added tensor was checked.
                             Some(sum) => unsafe {
                                 added::<D>(value, sum, other.get().add(at), count)
                             },
@@ -375,10 +376,10 @@ impl Tile<'_> {
                         };
                         let codes_there =
                             D::Floats::bits_add(value.to_int(), D::Floats::bits(*zero as u32));
-                        // SAFETY: the result has been checked, and nobody else has these elements.
+                        // SAFETY: the length of the result was checked, and no other task has these elements.
                         unsafe { D::store_bytes(codes_there, codes.get().add(at), count) }
                     }
-                    // SAFETY: the result has been checked, and nobody else has these elements.
+                    // SAFETY: the length of the result was checked, and no other task has these elements.
                     Place::Floats(floats) => unsafe {
                         if count == lanes {
                             value.store(floats.get().add(at));
@@ -392,10 +393,10 @@ impl Tile<'_> {
     }
 }
 
-/// A result, before its zero is added, and a code of another tensor.
+/// Adds codes of another tensor to results, before the zero of the result is added.
 ///
 /// # Safety
-/// There must be so many codes.
+/// `count` codes must be readable at `other`.
 #[inline(always)]
 pub(super) unsafe fn added<D: Int8Dot>(
     value: D::Floats,
@@ -403,7 +404,7 @@ pub(super) unsafe fn added<D: Int8Dot>(
     other: *const u8,
     count: usize,
 ) -> D::Floats {
-    // SAFETY: the caller vouches for the codes.
+    // SAFETY: the caller guarantees the codes.
     let other = D::Floats::from_int(unsafe { D::load_bytes(other, count) });
     let other = other.mul_add(D::Floats::splat(sum.other_factor), D::Floats::splat(sum.shift));
     let both = value.round().mul_add(D::Floats::splat(sum.factor), other);

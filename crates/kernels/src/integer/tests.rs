@@ -3,7 +3,7 @@ use crate::Pool;
 use crate::matmul::Window;
 use coremill_simd::Isa;
 
-/// Numbers that look random.
+/// Deterministic pseudorandom numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -77,7 +77,7 @@ fn rows_times_weights_are_exact_sums() {
     }
 }
 
-/// The sum of a window: the input's codes less their zero times weights.
+/// The sum of a window: the input's codes minus their zero, times the weights.
 fn convolved(
     window: &Window,
     (input, zero): (&[u8], u8),
@@ -186,7 +186,7 @@ fn convolutions_pad_with_the_code_of_zero() {
 #[test]
 fn channels_are_convolved_by_themselves() {
     let (mut draw, pool) = (Draw(3), Pool::new(2));
-    // Channels, several pixels of which fit a vector, and lines without a window that lies inside.
+    // Includes few channels, of which several pixels fit a vector, and lines without a window inside.
     for (channels, kernel, stride, dilation, extent) in [
         (1, 3, 1, 1, 19usize),
         (8, 3, 1, 2, 9),
@@ -214,7 +214,7 @@ fn channels_are_convolved_by_themselves() {
         let taps = kernel * kernel;
         let input = draw.codes(2 * extent * extent * channels);
         let zero = 77;
-        // Single pixels, whatever the number of channels.
+        // Each piece is a single pixel, for any number of channels.
         let pieces = IndirectionTable::of_pixels(window.clone(), zero).expect("the image is small");
         for most in [128, 255] {
             let right: Vec<i32> = (0..taps * channels)

@@ -1,35 +1,35 @@
-//! Weights of products, in panels: for each four inputs, four weights of each output of the panel.
+//! Packed weights of products. A panel contains, for each four inputs, four weights of each of its outputs.
 
 use super::MAX_INPUTS;
 use crate::memory::Memory;
 use coremill_simd::Isa;
 use coremill_simd::vector::DotIsa;
 
-/// A matrix of 8-bit integers from inputs to outputs. Its rows are made of pieces that are padded with zeros to
-/// whole fours.
+/// A matrix of 8-bit integers from inputs to outputs. Its rows consist of pieces, each padded with zeros to a
+/// multiple of four.
 #[derive(Debug)]
 pub struct IntegerWeights {
     pub(super) isa: DotIsa,
     pub(super) lanes: usize,
     pub(super) pieces: usize,
-    /// The inputs of a piece.
+    /// Number of inputs in a piece.
     pub(super) length: usize,
     pub(super) outputs: usize,
     panels: Memory,
-    /// The sums to start with, for outputs up to whole vectors.
+    /// Initial sums of the outputs, padded to whole vectors.
     pub(super) start: Vec<i32>,
-    /// The zero points of weights, likewise, unless all are 0.
+    /// Zero points of the weights of each output, padded to whole vectors; `None` if all are 0.
     pub(super) zeros: Option<Vec<i32>>,
-    /// The zero of the left matrix, times the inputs.
+    /// The zero of the left matrix times the number of inputs.
     pub(super) left_total: i32,
 }
 
 impl IntegerWeights {
-    /// Packs what `weight` gives for each output and input, the inputs piece by piece. `zeros` has the zero
-    /// point of each output's weights; `left_zero` is the code of zero in the left matrix.
+    /// Packs `weight(output, input)`, with the inputs piece by piece. `zeros` contains the zero point of each
+    /// output's weights. `left_zero` is the code of zero in the left matrix.
     ///
     /// # Panics
-    /// Where there are more than [`MAX_INPUTS`], or not as many zeros as outputs.
+    /// Panics if there are more than [`MAX_INPUTS`] inputs, or if the numbers of zeros and outputs differ.
     pub fn pack(
         isa: Isa,
         [pieces, length, outputs]: [usize; 3],
@@ -67,27 +67,27 @@ impl IntegerWeights {
         IntegerWeights { isa, lanes, pieces, length, outputs, panels, start, zeros, left_total }
     }
 
-    /// The outputs.
+    /// Number of outputs.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// The bytes that they take.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.panels.bytes()
     }
 
-    /// How many fours of inputs there are.
+    /// Number of groups of four inputs.
     pub(super) fn fours(&self) -> usize {
         self.pieces * self.length.div_ceil(4)
     }
 
-    /// How many panels there are, of two vectors but for the last perhaps.
+    /// Number of panels. Each has two vectors; the last one may have one.
     pub(super) fn panels(&self) -> usize {
         self.outputs.div_ceil(2 * self.lanes)
     }
 
-    /// Where a panel starts.
+    /// Pointer to the start of a panel.
     pub(super) fn panel(&self, index: usize) -> *const i8 {
         let start = index * 2 * self.lanes * self.fours() * 4;
         assert!(start < self.panels.bytes().max(1), "a panel lies in memory");
@@ -95,7 +95,7 @@ impl IntegerWeights {
     }
 }
 
-/// The first output of an output's panel, its column there, and the panel's width.
+/// The first output of an output's panel, the output's column in the panel, and the width of the panel.
 fn place(output: usize, outputs: usize, lanes: usize) -> (usize, usize, usize) {
     let first = output / (2 * lanes) * 2 * lanes;
     let width = (outputs - first).next_multiple_of(lanes).min(2 * lanes);

@@ -1,4 +1,5 @@
-//! Copies that reorder: permutations, slices, concatenations, paddings, and the two orders of images.
+//! Copies that change the layout: permutations, slices, concatenations, padding, and conversion between
+//! channels first and channels last.
 
 #[cfg(test)]
 mod tests;
@@ -6,16 +7,16 @@ mod tests;
 use crate::Pool;
 use crate::shared::SharedMut;
 
-/// Where the elements of a space of some shape lie in a slice.
+/// Layout of a strided tensor in a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedSlice<'a> {
-    /// Where the first one lies.
+    /// Offset of the first element.
     pub offset: usize,
-    /// How far apart neighbours along each axis are; negative where the axis runs backwards.
+    /// Distance between adjacent elements along each axis; negative if the axis is reversed.
     pub strides: &'a [isize],
 }
 
-/// The strides of a dense tensor of that shape.
+/// The strides of a dense tensor with this shape.
 pub fn dense_strides(shape: &[usize]) -> Vec<isize> {
     let mut strides = vec![0; shape.len()];
     let mut step = 1isize;
@@ -26,12 +27,11 @@ pub fn dense_strides(shape: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// Copies the elements of a space of that shape from where they lie in the source to where they belong in
-/// the target.
+/// Copies a strided tensor to another strided tensor of the same shape.
 ///
 /// # Panics
-/// Where strides are for another rank or reach out of their slice, or two elements have one place in the
-/// target.
+/// Panics if strides have another rank or exceed their slice, or if two elements have the same location in
+/// the target.
 pub fn copy_strided<T: Copy + Send + Sync>(
     pool: &Pool,
     shape: &[usize],
@@ -50,17 +50,17 @@ pub fn copy_strided<T: Copy + Send + Sync>(
     let copy = CopyKernel { space: &space, source: source.as_ptr(), target: target.pointer(0..0) };
     let elements: usize = shape.iter().product();
     let grain = (32_768 / (elements / space.units()).max(1)).max(1);
-    // Sharing a copy pays from some hundred kilobytes on.
+    // Multithreading pays off from some hundred kilobytes on.
     if pool.threads() == 1 || elements * size_of::<T>() < 1 << 17 {
         return copy.units(0..space.units());
     }
     pool.run_ranges(space.units(), grain, |range| copy.units(range));
 }
 
-/// Reorders the axes of a dense tensor: axis `i` of the target is axis `permutation[i]` of the source.
+/// Transposes a dense tensor: axis `i` of the target is axis `permutation[i]` of the source.
 ///
 /// # Panics
-/// Where the permutation is none of the axes, or lengths are not that of the shape.
+/// Panics if `permutation` is not a permutation of the axes, or if a length does not match the shape.
 pub fn permute<T: Copy + Send + Sync>(
     pool: &Pool,
     source: &[T],
@@ -81,10 +81,10 @@ pub fn permute<T: Copy + Send + Sync>(
     copy_strided(pool, &permuted, source, from, target, StridedSlice { offset: 0, strides: &to });
 }
 
-/// `[batch, channels, pixels]` to `[batch, pixels, channels]`.
+/// Converts `[batch, channels, pixels]` to `[batch, pixels, channels]`.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn channels_to_last<T: Copy + Send + Sync>(
     pool: &Pool,
     [batch, channels, pixels]: [usize; 3],
@@ -94,10 +94,10 @@ pub fn channels_to_last<T: Copy + Send + Sync>(
     permute(pool, source, &[batch, channels, pixels], &[0, 2, 1], target);
 }
 
-/// `[batch, pixels, channels]` to `[batch, channels, pixels]`.
+/// Converts `[batch, pixels, channels]` to `[batch, channels, pixels]`.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn channels_to_first<T: Copy + Send + Sync>(
     pool: &Pool,
     [batch, pixels, channels]: [usize; 3],
@@ -107,11 +107,11 @@ pub fn channels_to_first<T: Copy + Send + Sync>(
     permute(pool, source, &[batch, pixels, channels], &[0, 2, 1], target);
 }
 
-/// Puts dense tensors behind each other along an axis: each comes with its length along it. `outer` is the
-/// product of the lengths before the axis, `inner` of those behind it.
+/// Concatenates dense tensors along an axis. Each part comes with its size along the axis. `outer` is the
+/// product of the sizes before the axis, `inner` the product of the sizes after it.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn concat<T: Copy + Send + Sync>(
     pool: &Pool,
     outer: usize,
@@ -139,10 +139,10 @@ pub fn concat<T: Copy + Send + Sync>(
     }
 }
 
-/// Surrounds a dense tensor with a value: `before` and `after` it along each axis.
+/// Pads a dense tensor with a constant, by `before` and `after` along each axis.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn pad_constant<T: Copy + Send + Sync>(
     pool: &Pool,
     source: &[T],
@@ -167,7 +167,7 @@ pub fn pad_constant<T: Copy + Send + Sync>(
     copy_strided(pool, shape, source, StridedSlice { offset: 0, strides: &from }, target, to);
 }
 
-/// Asserts that all elements lie within a slice.
+/// Asserts that all elements are within a slice.
 fn check(shape: &[usize], place: StridedSlice<'_>, length: usize, what: &str) {
     assert_eq!(place.strides.len(), shape.len(), "the {what}'s strides are for another rank");
     if shape.contains(&0) {
@@ -187,28 +187,28 @@ struct Axis {
     to: isize,
 }
 
-/// The space with its axes in the order of the target and merged where both sides allow it.
+/// The shape with its axes in the order of the target, and merged if both sides allow it.
 struct Space {
-    /// Those around a unit's.
+    /// Axes outside of a unit.
     outer: Vec<Axis>,
-    /// What one unit is.
+    /// The unit of work.
     unit: Unit,
     from: usize,
     to: usize,
 }
 
-/// What is copied at once.
+/// The part that is copied at once.
 enum Unit {
-    /// A row whose elements lie together on both sides.
+    /// A row that is contiguous on both sides.
     Row(usize),
-    /// A row of some strides.
+    /// A row with strides.
     Strided(Axis),
-    /// A block of a plane whose elements lie together along one axis of the source and another of the
-    /// target. Blocks are of [`BLOCK`] rows of the target.
+    /// A block of a plane that is contiguous along one axis of the source and another axis of the target.
+    /// Blocks have [`BLOCK`] rows of the target.
     Plane { rows: Axis, columns: Axis, blocks: usize },
 }
 
-/// The rows of the target that a block of a plane has. With as many columns, they stay in the first cache
+/// Number of target rows in a block of a plane. A block of `BLOCK` × `BLOCK` elements stays in the L1 cache
 /// on both sides.
 const BLOCK: usize = 32;
 
@@ -269,7 +269,7 @@ struct CopyKernel<'a, T> {
     target: *mut T,
 }
 
-// SAFETY: the source is only read, and units have places of their own in the target.
+// SAFETY: the source is only read, and units have disjoint locations in the target.
 #[expect(unsafe_code, reason = "units write disjoint places of one slice")]
 unsafe impl<T: Sync> Sync for CopyKernel<'_, T> {}
 
@@ -281,7 +281,7 @@ impl<T: Copy> CopyKernel<'_, T> {
             Unit::Plane { blocks, .. } => blocks,
             _ => 1,
         };
-        // The position along each outer axis, and the offsets that they make.
+        // The position along each outer axis, and the resulting offsets.
         let mut index = vec![0; space.outer.len()];
         let (mut from, mut to) = (space.from as isize, space.to as isize);
         let mut rest = range.start / blocks;
@@ -293,8 +293,8 @@ impl<T: Copy> CopyKernel<'_, T> {
         }
         let mut block = range.start % blocks;
         for _ in range {
-            // SAFETY: `copy_strided` has checked that every element of the space lies within the slices,
-            // and that those of the target are apart; this unit's elements are some of them.
+            // SAFETY: `copy_strided` checked that all elements are within the slices and that the target's
+            // elements have distinct locations. The elements of this unit are some of them.
             unsafe {
                 let (source, target) = (self.source.offset(from), self.target.offset(to));
                 match &space.unit {
@@ -334,14 +334,14 @@ impl<T: Copy> CopyKernel<'_, T> {
 }
 
 /// # Safety
-/// As many elements must be readable at the source and writable at the target.
+/// `length` elements must be readable at `source` and writable at `target`.
 #[inline]
 #[expect(unsafe_code, reason = "the caller vouches for the elements")]
 unsafe fn copy_row<T: Copy>(source: *const T, target: *mut T, length: usize) {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe {
         if length < 16 {
-            // Short rows are over before a call would have begun.
+            // For short rows, a loop is faster than a call.
             for at in 0..length {
                 *target.add(at) = *source.add(at);
             }
@@ -351,10 +351,10 @@ unsafe fn copy_row<T: Copy>(source: *const T, target: *mut T, length: usize) {
     }
 }
 
-/// Copies `count` rows of the target, which lie beside each other in the source.
+/// Copies `count` rows of the target, which are adjacent columns in the source.
 ///
 /// # Safety
-/// The elements must be readable and writable where the strides say.
+/// The elements must be readable and writable at the locations given by the strides.
 #[expect(unsafe_code, reason = "the caller vouches for the elements")]
 unsafe fn transpose<T: Copy>(
     source: *const T,
@@ -366,12 +366,13 @@ unsafe fn transpose<T: Copy>(
     let mut column = 0;
     while column < columns.length {
         let width = BLOCK.min(columns.length - column);
-        // SAFETY: of all below: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements; this applies to all accesses below.
         unsafe {
             let source = source.offset(column as isize * columns.from);
             let target = target.add(column);
             let (mut at, full) = (0, count / 4 * 4);
-            // Four rows of the target at once use each line of the source in one go.
+            // Process four rows of the target together, so that each cache line of the source is used at
+            // once.
             while at < full {
                 for x in 0..width {
                     let source = source.offset(x as isize * columns.from).add(at);

@@ -14,7 +14,7 @@ fn place(shape: &[usize], place: StridedSlice<'_>, mut at: usize) -> usize {
     offset as usize
 }
 
-/// Copies as the definition says and compares, for every size of elements.
+/// Copies with a simple loop and compares, for every element size.
 fn check_copy(
     pool: &Pool,
     shape: &[usize],

@@ -1,4 +1,4 @@
-//! The steps of a program on one tile.
+//! Computes the steps of a program on one tile.
 
 #![expect(
     unsafe_code,
@@ -11,13 +11,13 @@ use coremill_simd::Isa;
 use coremill_simd::math::{Operand, Unary, pow_pointers, unary_pointers};
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// A value's elements for the tile at hand.
+/// The elements of a value in the current tile.
 #[derive(Clone, Copy)]
 pub(super) struct View {
     elements: *const f32,
-    /// Whether there is one element only, which stands for all.
+    /// Whether a single element represents all.
     uniform: bool,
-    /// That element: where it stands, a result of full length may come.
+    /// That element. It is stored separately, because a full-length result may overwrite its memory.
     value: f32,
 }
 
@@ -34,18 +34,18 @@ impl View {
         self.elements
     }
 
-    /// The element that stands for all.
+    /// The single element, if the view is uniform.
     pub(super) fn value(self) -> Option<f32> {
         self.uniform.then_some(self.value)
     }
 }
 
-/// Computes `length` elements of the step from those of its operands.
+/// Computes `length` elements of a step from its operands. Does nothing for inputs and constants, which have
+/// no operands.
 ///
 /// # Safety
-/// Each operand's view has `length` readable elements, or one where it is uniform, and `target` as many
-/// writable ones; `target` is one of the views or overlaps none. Inputs and constants have no operands and
-/// nothing is done for them.
+/// Each operand's view must have `length` readable elements, or one if it is uniform. `target` must have
+/// `length` writable elements, and must be one of the views or overlap none of them.
 pub(super) unsafe fn compute(
     isa: Isa,
     step: &Step,
@@ -54,7 +54,7 @@ pub(super) unsafe fn compute(
     length: usize,
 ) {
     let view = |value: MapValue| views[value.index()];
-    // SAFETY: of all calls below: the caller vouches for the views and the target.
+    // SAFETY: the caller guarantees the views and the target; this applies to all calls below.
     unsafe {
         match *step {
             Step::Input(_) | Step::Constant(_) => {}
@@ -94,7 +94,7 @@ pub(super) unsafe fn compute(
     }
 }
 
-/// A step that is compiled for each instruction set here.
+/// A step that this module compiles for each instruction set.
 #[derive(Clone, Copy)]
 enum Function {
     Round,
@@ -105,7 +105,7 @@ enum Function {
 
 struct Compute {
     function: Function,
-    /// Those that the function has not repeat the last one.
+    /// Functions with fewer operands repeat the last one.
     operands: [View; 3],
     target: *mut f32,
     length: usize,
@@ -117,7 +117,7 @@ impl Kernel for Compute {
     #[inline(always)]
     fn run<V: Vector>(self) {
         let Compute { function, operands: [a, b, c], target, length } = self;
-        // SAFETY: `compute` vouches for the views and the target.
+        // SAFETY: the caller of `compute` guarantees the views and the target.
         unsafe {
             match function {
                 Function::Round => round_to_fp16::<V>(a.elements, target, length),
@@ -129,10 +129,10 @@ impl Kernel for Compute {
     }
 }
 
-/// A function of single elements, for those that have no vectors.
+/// Applies a function of two single elements that has no vector version.
 ///
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 unsafe fn lane_pairs(
     function: impl Fn(f32, f32) -> f32,
     left: View,
@@ -141,7 +141,7 @@ unsafe fn lane_pairs(
     length: usize,
 ) {
     for at in 0..length {
-        // SAFETY: the caller vouches for the views and the target.
+        // SAFETY: the caller guarantees the views and the target.
         unsafe {
             let a = if left.uniform { left.value } else { *left.elements.add(at) };
             let b = if right.uniform { right.value } else { *right.elements.add(at) };
@@ -153,18 +153,18 @@ unsafe fn lane_pairs(
 /// Fills `length` elements.
 ///
 /// # Safety
-/// As many elements must be writable at `target`.
+/// `length` elements must be writable at `target`.
 #[inline(always)]
 pub(super) unsafe fn fill(value: f32, target: *mut f32, length: usize) {
-    // SAFETY: the caller vouches for the target.
+    // SAFETY: the caller guarantees the target.
     unsafe { std::slice::from_raw_parts_mut(target, length) }.fill(value);
 }
 
 /// # Safety
-/// `at + count` elements must be readable at `source`, and `count` is at most `LANES`.
+/// `at + count` elements must be readable at `source`, and `count` must be at most `LANES`.
 #[inline(always)]
 unsafe fn load<V: Vector>(source: *const f32, at: usize, count: usize) -> V {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe {
         if count == V::LANES {
             V::load(source.add(at))
@@ -175,10 +175,10 @@ unsafe fn load<V: Vector>(source: *const f32, at: usize, count: usize) -> V {
 }
 
 /// # Safety
-/// `at + count` elements must be writable at `target`, and `count` is at most `LANES`.
+/// `at + count` elements must be writable at `target`, and `count` must be at most `LANES`.
 #[inline(always)]
 unsafe fn store<V: Vector>(x: V, target: *mut f32, at: usize, count: usize) {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe {
         if count == V::LANES {
             x.store(target.add(at));
@@ -189,20 +189,20 @@ unsafe fn store<V: Vector>(x: V, target: *mut f32, at: usize, count: usize) {
 }
 
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 #[inline(always)]
 unsafe fn round_to_fp16<V: Vector>(source: *const f32, target: *mut f32, length: usize) {
     for at in (0..length).step_by(V::LANES) {
         let count = V::LANES.min(length - at);
-        // SAFETY: the caller vouches for the views and the target.
+        // SAFETY: the caller guarantees the views and the target.
         unsafe { store(load::<V>(source, at, count).round_to_f16(), target, at, count) };
     }
 }
 
-/// `c` where `a` is 0, else `b`, if it `chooses`; else `a · b + c`.
+/// With `chooses`, `c` if `a` is 0, else `b`. Otherwise `a · b + c`.
 ///
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 #[inline(always)]
 unsafe fn ternary<V: Vector>(
     a: View,
@@ -214,7 +214,7 @@ unsafe fn ternary<V: Vector>(
 ) {
     for at in (0..length).step_by(V::LANES) {
         let count = V::LANES.min(length - at);
-        // SAFETY: the caller vouches for the views and the target.
+        // SAFETY: the caller guarantees the views and the target.
         unsafe {
             let a = view::<V>(a, at, count);
             let (b, c) = (view::<V>(b, at, count), view::<V>(c, at, count));
@@ -226,10 +226,10 @@ unsafe fn ternary<V: Vector>(
 }
 
 /// # Safety
-/// As [`load`], but one element where the view is uniform.
+/// Same as for [`load`], but a uniform view needs only one element.
 #[inline(always)]
 unsafe fn view<V: Vector>(view: View, at: usize, count: usize) -> V {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe { if view.uniform { V::splat(view.value) } else { load(view.elements, at, count) } }
 }
 
@@ -239,7 +239,7 @@ trait Pairwise<V: Vector> {
 }
 
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 #[inline(always)]
 unsafe fn pairs<V: Vector, F: Pairwise<V>>(
     left: View,
@@ -248,9 +248,9 @@ unsafe fn pairs<V: Vector, F: Pairwise<V>>(
     length: usize,
 ) {
     let full = length - length % V::LANES;
-    // SAFETY: the caller vouches for the views and the target.
+    // SAFETY: the caller guarantees the views and the target.
     unsafe {
-        // Two uniform ones make a uniform result, of one element.
+        // Two uniform operands have a uniform result with one element.
         if right.uniform {
             let b = V::splat(right.value);
             for at in (0..full).step_by(V::LANES) {
@@ -276,7 +276,7 @@ unsafe fn pairs<V: Vector, F: Pairwise<V>>(
 }
 
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 #[inline(always)]
 unsafe fn binary<V: Vector>(
     function: Binary,
@@ -294,7 +294,7 @@ unsafe fn binary<V: Vector>(
                     $result
                 }
             }
-            // SAFETY: the caller vouches for the views and the target.
+            // SAFETY: the caller guarantees the views and the target.
             unsafe { pairs::<V, Function>(left, right, target, length) }
         }};
     }
@@ -334,7 +334,7 @@ fn is_true<V: Vector>(x: V) -> V::Mask {
     V::not(x.equal(V::zero()))
 }
 
-/// Python's `divmod`.
+/// Quotient and remainder as in Python's `divmod`.
 fn floor_and_rest(a: f32, b: f32) -> (f32, f32) {
     let mut rest = a % b;
     if b == 0.0 {
@@ -349,18 +349,18 @@ fn floor_and_rest(a: f32, b: f32) -> (f32, f32) {
     } else {
         rest = 0f32.copysign(b);
     }
-    // `quotient` is close to an integer, but the division may have missed it.
+    // `quotient` is close to an integer, but may be inexact because of the division.
     let floor = if quotient == 0.0 { 0f32.copysign(a / b) } else { quotient.round() };
     (floor, rest)
 }
 
 /// # Safety
-/// As [`compute`].
+/// Same as for [`compute`].
 unsafe fn power(isa: Isa, left: View, right: View, target: *mut f32, length: usize) {
-    // SAFETY: the caller vouches for the views and the target.
+    // SAFETY: the caller guarantees the views and the target.
     unsafe {
         if right.uniform && !left.uniform {
-            // Those that programs have most, at the exactness of `pow`.
+            // The most frequent exponents, with the accuracy of `pow`.
             let function = match right.value {
                 2.0 => Some(Unary::Square),
                 -1.0 => Some(Unary::Reciprocal),

@@ -1,4 +1,4 @@
-//! Chains of elementwise functions over several tensors at once, with broadcasting.
+//! Fused chains of elementwise functions on several tensors, with broadcasting.
 
 mod compute;
 mod program;
@@ -15,25 +15,23 @@ use crate::scratch::{Scratch, with_scratch};
 use crate::shared::SharedMut;
 use coremill_simd::Isa;
 
-/// How many elements go through the program together: few enough that the values in between stay in the
-/// first cache.
+/// Number of elements in a tile, small enough that intermediate values stay in the L1 cache.
 const TILE: usize = 1024;
 
-/// Inner axes from this length on are tiled by themselves; shorter ones, several rows to a tile.
+/// Inner axes of at least this length are tiled individually; tiles of shorter axes contain several rows.
 const LONG: usize = 512;
 
-/// A tensor that a [`MapProgram`] reads.
+/// Input tensor of a [`MapProgram`].
 #[derive(Clone, Copy, Debug)]
 pub struct MapInput<'a> {
     /// The elements.
     pub elements: &'a [f32],
-    /// How far apart neighbours along each axis of the results are in them: 0 along axes that the tensor
-    /// is broadcast over.
+    /// Distance between adjacent elements along each axis of the result; 0 along broadcast axes.
     pub strides: &'a [usize],
 }
 
-/// The strides of a dense tensor of `from` that is broadcast to `to`, by the rules of numpy; none where it
-/// cannot be.
+/// The strides of a dense tensor of shape `from` that is broadcast to `to` by numpy's rules; `None` if the
+/// shapes are not compatible.
 pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let new = to.len().checked_sub(from.len())?;
     let mut strides = vec![0; to.len()];
@@ -49,11 +47,10 @@ pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     Some(strides)
 }
 
-/// Runs the program for each element of a space of that shape, and stores its outputs as dense tensors of
-/// that shape.
+/// Runs the program for each element of a shape and stores its outputs as dense tensors of that shape.
 ///
 /// # Panics
-/// Where inputs or outputs are not as many or as long as the program and the shape say.
+/// Panics if the number or length of inputs or outputs does not match the program and the shape.
 pub fn map(
     isa: Isa,
     pool: &Pool,
@@ -84,21 +81,21 @@ pub fn map(
     let outputs: Vec<_> = outputs.iter_mut().map(|output| SharedMut::new(output)).collect();
     let run =
         Run { isa, program, space: &space, inputs, outputs: &outputs, tiles: &tiles, tile_count };
-    // A thread is worth waking for some ten microseconds of work.
+    // Waking a thread pays off from about ten microseconds of work.
     let grain = (16_384 / (space.tile_length() * program.steps.len()).max(1)).max(1);
     pool.run_ranges(space.tiles(), grain, |range| {
         with_scratch(|scratch| run.tiles(range, scratch))
     });
 }
 
-/// The space with its axes merged where all inputs allow it.
+/// The shape with adjacent axes merged if all inputs allow it.
 struct Space {
     lengths: Vec<usize>,
     /// By input and axis.
     strides: Vec<Vec<usize>>,
-    /// The last length.
+    /// The last size.
     inner: usize,
-    /// The product of the lengths before.
+    /// The product of the other sizes.
     rows: usize,
 }
 
@@ -135,7 +132,7 @@ impl Space {
         Space { lengths, strides, inner, rows }
     }
 
-    /// Whether tiles are pieces of one row.
+    /// Whether tiles are parts of one row.
     fn is_long(&self) -> bool {
         self.inner >= LONG
     }
@@ -144,7 +141,7 @@ impl Space {
         (TILE / self.inner).clamp(1, self.rows)
     }
 
-    /// The most elements that a tile has.
+    /// Maximum number of elements in a tile.
     fn tile_length(&self) -> usize {
         if self.is_long() { TILE.min(self.inner) } else { self.rows_per_tile() * self.inner }
     }
@@ -157,7 +154,7 @@ impl Space {
         }
     }
 
-    /// The first row of the tile, where it starts in that row, and how many elements it has.
+    /// The first row of a tile, its start in that row, and its number of elements.
     fn tile(&self, tile: usize) -> (usize, usize, usize) {
         if self.is_long() {
             let pieces = self.inner.div_ceil(TILE);
@@ -169,7 +166,7 @@ impl Space {
         }
     }
 
-    /// Where the row starts in the input.
+    /// Offset of a row in an input.
     fn row_offset(&self, input: usize, mut row: usize) -> usize {
         let strides = &self.strides[input];
         let mut offset = 0;
@@ -204,18 +201,18 @@ impl Space {
     }
 }
 
-/// How a tile comes by an input's elements.
+/// Access of a tile to the elements of an input.
 #[derive(Clone, Copy, PartialEq)]
 enum Access {
-    /// They lie where the results lie.
+    /// Directly; the layout equals the layout of the results.
     Dense,
-    /// They lie together, as the tile is within one row.
+    /// Directly, because the tile is within one contiguous row.
     Row,
-    /// There is one in the tile.
+    /// A single element for the whole tile.
     Uniform,
-    /// They are gathered once, as they are the same for each row.
+    /// Gathered once, because all rows have the same elements.
     Repeated,
-    /// They are gathered for each tile.
+    /// Gathered for each tile.
     Gathered,
 }
 
@@ -234,14 +231,14 @@ impl Run<'_> {
         let Run { isa, program, space, inputs, outputs, tiles, tile_count } = *self;
         let most = space.tile_length();
         let accesses: Vec<_> = (0..inputs.len()).map(|input| space.access(input)).collect();
-        // Each tile of scratch starts at a cache line of its own.
+        // Each scratch tile starts on a cache line.
         let pitch = most.next_multiple_of(16);
         let elements = scratch.elements((tile_count + inputs.len()) * pitch);
         let (gathered, scratch) = elements.split_at_mut(inputs.len() * pitch);
         let (gathered, scratch) = (SharedMut::new(gathered), SharedMut::new(scratch));
         for (input, access) in accesses.iter().enumerate() {
             if *access == Access::Repeated {
-                // SAFETY: nobody else has this input's place.
+                // SAFETY: no other code accesses the scratch tile of this input.
                 #[expect(unsafe_code, reason = "views point to scratch from step to step")]
                 let target = unsafe { gathered.part(input * pitch..input * pitch + most) };
                 gather(space, inputs[input].elements, input, 0, 0, target);
@@ -270,8 +267,8 @@ impl Run<'_> {
                             }
                             Access::Repeated => gathered.pointer(place),
                             Access::Gathered => {
-                                // SAFETY: nobody else has this input's place, and views of it
-                                // are not read meanwhile.
+                                // SAFETY: no other code accesses the scratch tile of this input, and views of
+                                // it are not read at this time.
                                 #[expect(unsafe_code, reason = "views point to scratch")]
                                 let target = unsafe { gathered.part(place.clone()) };
                                 gather(space, elements, *input, row, start, target);
@@ -288,7 +285,7 @@ impl Run<'_> {
                         let length = if uniform { 1 } else { length };
                         let output = program.outputs.iter().position(|output| output.index() == at);
                         let target = match output {
-                            // Straight to where it belongs, from where later steps may read it.
+                            // Write directly to the output; later steps may read it there.
                             Some(output) => outputs[output].pointer(first..first + length),
                             None => {
                                 let tile = tiles[at].expect("a step that computes has a tile");
@@ -296,8 +293,8 @@ impl Run<'_> {
                             }
                         };
                         // SAFETY: the views of operands come from the arms above and have the tile's
-                        // elements, which ranges of slices have checked; tiles of scratch that are
-                        // live at once are apart, and nobody else writes these elements of outputs.
+                        // elements, as checked by slicing. Scratch tiles that are live at the same time are
+                        // disjoint, and no other task writes these elements of the outputs.
                         #[expect(unsafe_code, reason = "results may take the place of operands")]
                         unsafe {
                             compute::compute(isa, step, &views, target, length);
@@ -309,7 +306,7 @@ impl Run<'_> {
             for (output, value) in program.outputs.iter().enumerate() {
                 let view = views[value.index()];
                 let target = outputs[output].pointer(first..first + length);
-                // SAFETY: as above; the source is the target or apart from it.
+                // SAFETY: as above; the source is the target or does not overlap it.
                 #[expect(unsafe_code, reason = "a value may be stored more than once")]
                 unsafe {
                     if let Some(value) = view.value() {
@@ -323,7 +320,7 @@ impl Run<'_> {
     }
 }
 
-/// Copies the elements of a tile together.
+/// Gathers the elements of a tile into contiguous memory.
 fn gather(
     space: &Space,
     elements: &[f32],

@@ -1,7 +1,8 @@
 use crate::Activation;
 use coremill_simd::math::Unary;
 
-/// A function of two numbers. Comparisons and logic give 1 or 0; in logic, all but 0 is true.
+/// A function of two numbers. Comparisons and logical functions return 1 or 0. Logical functions treat every
+/// number but 0 as true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Binary {
@@ -9,13 +10,13 @@ pub enum Binary {
     Sub,
     Mul,
     Div,
-    /// The quotient rounded down, as Python has it.
+    /// The quotient rounded down, as in Python.
     FloorDiv,
-    /// The remainder with the divisor's sign, as Python has it.
+    /// The remainder with the sign of the divisor, as in Python.
     Mod,
-    /// NaN where one is.
+    /// NaN if an operand is NaN.
     Min,
-    /// NaN where one is.
+    /// NaN if an operand is NaN.
     Max,
     Pow,
     Equal,
@@ -30,7 +31,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// Every function.
+    /// All functions.
     pub const ALL: [Binary; 18] = [
         Binary::Add,
         Binary::Sub,
@@ -53,10 +54,10 @@ impl Binary {
     ];
 }
 
-/// What one step of a [`MapProgram`] computes.
+/// A step of a [`MapProgram`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// An element of the input of that number.
+    /// The element of an input, by index.
     Input(usize),
     /// A constant.
     Constant(f32),
@@ -66,15 +67,15 @@ pub enum Step {
     Activation(Activation, MapValue),
     /// A function of two values.
     Binary(Binary, MapValue, MapValue),
-    /// The product of the first two, plus the third.
+    /// The product of the first two values plus the third.
     MulAdd(MapValue, MapValue, MapValue),
-    /// The second where the first is not 0, else the third.
+    /// The second value if the first is not 0, else the third.
     Select(MapValue, MapValue, MapValue),
-    /// The value rounded to half precision, as storing it so does.
+    /// The value rounded to half precision.
     RoundToFp16(MapValue),
 }
 
-/// The result of a step of the program that made it.
+/// The result of a step, valid only in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MapValue(pub(super) u32);
 
@@ -84,8 +85,8 @@ impl MapValue {
     }
 }
 
-/// A chain of functions of single elements, which [`map`](super::map()) runs tile by tile without going
-/// through memory in between.
+/// A chain of elementwise functions. [`map`](super::map()) runs it tile by tile, without storing intermediate
+/// values in memory.
 ///
 /// ```
 /// use coremill_simd::Isa;
@@ -122,12 +123,12 @@ impl MapProgram {
         &self.steps
     }
 
-    /// The values that are stored, in the order of the outputs.
+    /// The output values, in order.
     pub fn outputs(&self) -> &[MapValue] {
         &self.outputs
     }
 
-    /// How many inputs the program reads: one more than the greatest number.
+    /// Number of inputs that the program reads: the highest index plus one.
     pub fn inputs(&self) -> usize {
         let number = |step: &Step| match step {
             Step::Input(number) => number + 1,
@@ -139,7 +140,7 @@ impl MapProgram {
     /// Appends a step.
     ///
     /// # Panics
-    /// Where an operand is not a value of this program.
+    /// Panics if an operand is not a value of this program.
     pub fn push(&mut self, step: Step) -> MapValue {
         for operand in step.operands().into_iter().flatten() {
             assert!(operand.index() < self.steps.len(), "the operand is of another program");
@@ -148,7 +149,7 @@ impl MapProgram {
         MapValue(u32::try_from(self.steps.len() - 1).expect("programs are short"))
     }
 
-    /// Appends a load; see [`Step::Input`].
+    /// Appends an input; see [`Step::Input`].
     pub fn input(&mut self, number: usize) -> MapValue {
         self.push(Step::Input(number))
     }
@@ -173,7 +174,7 @@ impl MapProgram {
         self.push(Step::Binary(function, left, right))
     }
 
-    /// Appends a choice: `yes` where the condition is not 0, else `no`.
+    /// Appends a selection: `yes` if the condition is not 0, else `no`.
     pub fn select(&mut self, condition: MapValue, yes: MapValue, no: MapValue) -> MapValue {
         self.push(Step::Select(condition, yes, no))
     }
@@ -183,17 +184,17 @@ impl MapProgram {
         self.push(Step::RoundToFp16(value))
     }
 
-    /// Makes the value the next output.
+    /// Makes a value the next output.
     ///
     /// # Panics
-    /// Where it is not a value of this program.
+    /// Panics if it is not a value of this program.
     pub fn output(&mut self, value: MapValue) {
         assert!(value.index() < self.steps.len(), "the output is of another program");
         self.outputs.push(value);
     }
 
-    /// For each step the scratch tile that its result may use, so that few are live at once; and how many
-    /// there are. Inputs and constants have none.
+    /// Assigns a scratch tile to the result of each step, reusing tiles so that few are needed; also returns
+    /// their number. Inputs and constants have no tile.
     pub(super) fn tiles(&self) -> (Vec<Option<usize>>, usize) {
         let mut last_use = vec![0; self.steps.len()];
         for (at, step) in self.steps.iter().enumerate() {
@@ -211,7 +212,7 @@ impl MapProgram {
             if matches!(step, Step::Input(_) | Step::Constant(_)) {
                 continue;
             }
-            // A result may take the place of an operand: each element is read before it is written.
+            // A result may overwrite an operand, because each element is read before it is written.
             for operand in step.operands().into_iter().flatten() {
                 if last_use[operand.index()] == at
                     && let Some(tile) = tiles[operand.index()]

@@ -11,7 +11,7 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Where an element of the space is in an input.
+/// Offset of an element in an input.
 fn offset(shape: &[usize], strides: &[usize], mut at: usize) -> usize {
     let mut offset = 0;
     for axis in (0..shape.len()).rev() {
@@ -66,7 +66,7 @@ fn close(result: f32, expected: f32) -> bool {
         || result.is_nan() && expected.is_nan()
 }
 
-/// Shapes and the strides of two inputs in them.
+/// Shapes, and the strides of two inputs for each.
 fn spaces() -> Vec<(Vec<usize>, [Vec<usize>; 2])> {
     let mut spaces = vec![
         (vec![], [vec![], vec![]]),
@@ -193,7 +193,7 @@ fn division_as_python_has_it() {
     }
 }
 
-/// A program with all kinds of steps, several outputs, values in places of others, and what is uniform.
+/// A program with all kinds of steps, several outputs, reused tiles and uniform values.
 #[test]
 fn long_chains() {
     let mut program = MapProgram::new();
@@ -239,7 +239,7 @@ fn long_chains() {
                     let activated = if product < 0.0 { 0.25 * product } else { product };
                     let rounded = half::f16::from_f32(activated).to_f32();
                     let last = uniform.abs() - if x > bias { uniform } else { rounded };
-                    // A fused product may round to the neighbour.
+                    // A fused multiply-add may round to an adjacent half.
                     let near = |a: f32, b: f32| (a - b).abs() <= 2e-3 * b.abs().max(1.0);
                     assert!(near(outputs[0][at], rounded), "{isa} {rows} {columns} {at}");
                     assert!(near(outputs[1][at], last), "{isa} {rows} {columns} {at}");

@@ -1,8 +1,8 @@
-//! Scaled dot product attention, head by head, without its matrix of scores in memory.
+//! Scaled dot-product attention, head by head, without storing the matrix of scores in memory.
 //!
-//! A task packs the keys and values of one head as panels, then takes as many queries as a tile has rows:
-//! their scores, the softmax of these, and their products with the values stay in the cache. Few queries,
-//! as when a model generates token by token, go over keys and values where they lie.
+//! A task packs the keys and values of one head in panels. It then processes one tile of queries at a time:
+//! their scores, the softmax, and the products with the values stay in the cache. A few queries, as in
+//! token-by-token generation, use keys and values in place, without packing.
 
 #![expect(unsafe_code, reason = "tiles take pointers, whose extents are checked once")]
 
@@ -18,60 +18,60 @@ use coremill_simd::Isa;
 use coremill_simd::math::lanes;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// The extents of an attention.
+/// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
-    /// Independent sets of heads.
+    /// Number of independent sets of heads.
     pub batch: usize,
-    /// Heads of queries in each set.
+    /// Number of query heads in each set.
     pub heads: usize,
-    /// How many heads of queries share one of keys and values.
+    /// Number of query heads that share a head of keys and values.
     pub group: usize,
-    /// Queries of a head.
+    /// Number of queries of a head.
     pub queries: usize,
-    /// Keys of a head, and values.
+    /// Number of keys (and values) of a head.
     pub keys: usize,
-    /// Elements of a query and of a key.
+    /// Number of elements of a query and of a key.
     pub depth: usize,
-    /// Elements of a value and of a result.
+    /// Number of elements of a value and of a result.
     pub value_depth: usize,
 }
 
-/// Vectors of all heads: the elements of one lie side by side.
+/// Vectors of all heads; the elements of one vector are contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first vector on.
     pub elements: &'a [f32],
-    /// The elements from one set, head and vector to the next.
+    /// Strides of set, head and vector.
     pub strides: [usize; 3],
 }
 
 /// The results of all heads.
 #[derive(Debug)]
 pub struct HeadsMut<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first vector on.
     pub elements: &'a mut [f32],
-    /// The elements from one set, head and vector to the next.
+    /// Strides of set, head and vector.
     pub strides: [usize; 3],
 }
 
-/// What is added to scores.
+/// The mask, which is added to scores.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first one on.
     pub elements: &'a [f32],
-    /// The elements from one set, head, query and key to the next: 0 where all have the same.
+    /// Strides of set, head, query and key; 0 along broadcast axes.
     pub strides: [usize; 4],
 }
 
-/// The most queries that go over keys where they lie.
+/// Maximum number of queries that use keys and values in place.
 const FEW: usize = 4;
 
-/// For each query the sum of the values, weighted by the softmax of the scaled products with the keys.
-/// Where no score is more than minus infinity, the result is NaN.
+/// For each query, the sum of the values weighted by the softmax of the scaled products with the keys. If all
+/// scores are minus infinity, the result is NaN.
 ///
 /// # Panics
-/// Where extents do not fit, or vectors of results overlap.
+/// Panics if sizes do not match, or if vectors of the result overlap.
 #[expect(clippy::too_many_arguments, reason = "an attention has three inputs and a mask")]
 pub fn attend(
     pool: &Pool,
@@ -167,7 +167,7 @@ pub(super) fn are_apart(extents: &[usize; 3], strides: &[usize; 3], depth: usize
     })
 }
 
-/// One head.
+/// The work for one head.
 struct Job<'a> {
     shape: AttentionShape,
     scale: f32,
@@ -177,7 +177,7 @@ struct Job<'a> {
     key_stride: usize,
     value: &'a [f32],
     value_stride: usize,
-    /// The elements, and those from one query and key to the next.
+    /// The mask's elements for this head, and the strides of query and key.
     mask: Option<(&'a [f32], usize, usize)>,
     output: *mut f32,
     output_stride: usize,
@@ -242,11 +242,11 @@ impl Job<'_> {
                     ahead: std::ptr::null(),
                     ahead_step: 0,
                 };
-                // SAFETY: the rows have `depth` elements, the panel as many rows of its width, and the
-                // scores as many elements as the panels are wide in each row.
+                // SAFETY: the rows have `depth` elements, the panel has as many rows of its width, and each
+                // row of scores is as long as the panels are wide.
                 unsafe { compute(isa, count, panel.vectors, &tile) };
             }
-            // Chunks, as indexing would make pointers to the rows before stale.
+            // Use chunks, because indexing would invalidate the pointers to earlier rows.
             for (row, scores) in scores.chunks_exact_mut(padded.max(1)).enumerate().take(count) {
                 let scores = &mut scores[..keys];
                 dispatch(
@@ -272,14 +272,14 @@ impl Job<'_> {
                     ahead: std::ptr::null(),
                     ahead_step: 0,
                 };
-                // SAFETY: the scores have `keys` elements in each row, the panel as many rows of its
-                // width, and the results of these queries, which are this task's, are as long.
+                // SAFETY: each row of scores has `keys` elements, the panel has as many rows of its width,
+                // and the results of these queries belong to this task and have the same length.
                 unsafe { compute(isa, count, panel.vectors, &tile) };
             }
         }
     }
 
-    /// What is added to a query's scores: one element for each, or the same for all.
+    /// The mask of a query: one element for each score, or one for all.
     fn mask_of(&self, query: usize) -> Option<Addend<'_>> {
         let (elements, query_stride, key_stride) = self.mask?;
         let elements = &elements[query * query_stride..];
@@ -296,7 +296,7 @@ enum Addend<'a> {
     Each(&'a [f32]),
 }
 
-/// Scales scores, adds the mask, and makes them weights that add up to one.
+/// Scales scores, adds the mask, and converts them to weights with a sum of one.
 struct Softmax<'a> {
     scores: &'a mut [f32],
     scale: f32,
@@ -325,7 +325,7 @@ fn softmax<V: Vector>(scores: &mut [f32], scale: f32, mask: Option<Addend>) {
     let start = scores.as_mut_ptr();
     let scale_all = V::splat(scale);
     let mut largest = V::splat(f32::NEG_INFINITY);
-    // SAFETY: here and below, whole vectors end at `whole`, and the part after it has the rest.
+    // SAFETY: here and below, whole vectors end at `whole`, and the remaining elements follow.
     unsafe {
         for at in (0..whole).step_by(V::LANES) {
             let added = each.map_or(V::splat(same), |each| V::load(each.as_ptr().add(at)));
@@ -339,7 +339,7 @@ fn softmax<V: Vector>(scores: &mut [f32], scale: f32, mask: Option<Addend>) {
         *score = *score * scale + each.map_or(same, |each| each[at]);
         most = most.max(*score);
     }
-    // The loop over all scores has made the pointer from before it stale.
+    // The loop over all scores invalidated the earlier pointer.
     let start = scores.as_mut_ptr();
     let most_all = V::splat(most);
     let mut sums = V::zero();
@@ -374,7 +374,7 @@ fn softmax<V: Vector>(scores: &mut [f32], scale: f32, mask: Option<Addend>) {
     }
 }
 
-/// Few queries at once, over keys and values where they lie.
+/// A few queries, which use keys and values in place.
 struct Direct<'j, 'a> {
     job: &'j Job<'a>,
     scratch: &'j mut Scratch,
@@ -411,7 +411,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
         let mut at = 0;
         while at < depth {
             let count = (depth - at).min(V::LANES);
-            // SAFETY: `at + count` is at most `depth`, which all of these are long.
+            // SAFETY: `at + count` is at most `depth`, the length of all slices.
             unsafe {
                 let load = |slice: &[f32]| {
                     let source = slice.as_ptr().add(at);
@@ -444,7 +444,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
                     break;
                 }
                 let count = (width - at).min(V::LANES);
-                // SAFETY: `at + count` is at most `width`, which the vector is long.
+                // SAFETY: `at + count` is at most `width`, the length of the vector.
                 let vector = unsafe {
                     let source = vector.as_ptr().add(at);
                     if count == V::LANES { V::load(source) } else { V::load_partial(source, count) }
@@ -460,7 +460,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
                 if at >= width {
                     break;
                 }
-                // SAFETY: the results of a query are `value_depth` elements, which are this task's.
+                // SAFETY: the results of a query have `value_depth` elements and belong to this task.
                 unsafe {
                     let row = first + row;
                     let target = job.output.add(row * job.output_stride + start + at);
@@ -476,7 +476,7 @@ fn direct<V: Vector, const R: usize>(job: &Job, first: usize, scratch: &mut Scra
 mod tests {
     use super::*;
 
-    /// Numbers that differ and are the same each time.
+    /// Deterministic distinct numbers.
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {
@@ -522,7 +522,7 @@ mod tests {
 
     fn check(shape: AttentionShape, masked: bool, rows_first: bool) {
         let AttentionShape { batch, heads, group, queries, keys, depth, value_depth } = shape;
-        // Heads side by side in each row, or rows side by side in each head.
+        // Heads interleaved in each row, or rows contiguous in each head.
         let strides = |heads: usize, rows: usize, depth: usize| {
             if rows_first {
                 [heads * rows * depth, depth, heads * depth]

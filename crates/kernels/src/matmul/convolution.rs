@@ -1,5 +1,5 @@
-//! Convolutions as products: a row of the left matrix is what the kernel's window covers, and is never
-//! copied together; tiles find its pieces through a table.
+//! Convolutions as matrix products. A row of the left matrix contains the elements under the kernel's window.
+//! It is never copied; tiles find its pieces through an indirection table.
 
 use std::ops::Range;
 
@@ -9,34 +9,34 @@ use crate::Pool;
 use crate::scratch::PackedRows;
 use crate::shared::SharedPointer;
 
-/// Channels up to which the taps of a row of the window are taken as one piece.
+/// Maximum number of channels for which the taps in a row of the window form one piece.
 const FEW_CHANNELS: usize = 16;
 
-/// What a convolution over up to three dimensions reads for each of its results.
+/// Sizes of a convolution over up to three dimensions.
 ///
-/// The input has its channels last: `[images, depth, height, width, channels]`; with fewer dimensions
-/// the first ones are 1, with stride and dilation 1.
+/// The input is channels last: `[images, depth, height, width, channels]`. With fewer dimensions, the first
+/// sizes are 1, with stride and dilation 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Images in a batch.
+    /// Number of images in the batch.
     pub images: usize,
-    /// The extents of an image.
+    /// Size of an image.
     pub input: [usize; 3],
-    /// The extents of the result.
+    /// Size of the result.
     pub output: [usize; 3],
-    /// The extents of the kernel.
+    /// Size of the kernel.
     pub kernel: [usize; 3],
-    /// How far the window moves.
+    /// Step of the window.
     pub stride: [usize; 3],
-    /// How far its elements are from each other.
+    /// Distance between adjacent elements of the window.
     pub dilation: [usize; 3],
-    /// The zeros before the first element of the input. As many follow the last one as are needed.
+    /// Number of zeros before the input. The number of zeros after it follows from the size of the result.
     pub padding: [usize; 3],
-    /// The channels of a group.
+    /// Number of channels of a group.
     pub channels: usize,
-    /// The groups, whose channels follow each other.
+    /// Number of groups; their channels are adjacent.
     pub groups: usize,
-    /// The elements from a pixel to the next.
+    /// Distance in elements between adjacent pixels.
     pub pixel_stride: usize,
 }
 
@@ -53,7 +53,7 @@ impl Window {
         self.kernel.iter().product()
     }
 
-    /// Whether each result reads the pixel where it is.
+    /// Whether each result depends only on the input pixel at the same position.
     fn is_pointwise(&self) -> bool {
         self.taps() == 1
             && self.stride == [1; 3]
@@ -61,7 +61,7 @@ impl Window {
             && self.input == self.output
     }
 
-    /// Whether the pixels under a row of the window are one piece of memory.
+    /// Whether the pixels under a row of the window are contiguous in memory.
     fn is_joined(&self) -> bool {
         self.channels <= FEW_CHANNELS
             && self.pixel_stride == self.channels
@@ -70,21 +70,22 @@ impl Window {
     }
 }
 
-/// Where the pieces of each row are, for a [`Window`]. Made once, used by any number of runs.
+/// Locations of the pieces of each row of the left matrix, for a [`Window`]. A table is built once and used
+/// for any number of runs.
 #[derive(Clone, Debug)]
 pub struct IndirectionTable {
     window: Window,
-    /// The pieces of a row, and the elements of each.
+    /// Number of pieces in a row; `depth` is the number of elements of each.
     taps: usize,
     depth: usize,
-    /// For each result of an image and each tap; empty for pointwise convolutions.
+    /// One entry for each result of an image and each tap; empty for pointwise convolutions.
     entries: Vec<u32>,
     edges: Vec<Edge>,
-    /// Where pieces outside the input lie.
+    /// Zeros, read instead of pieces outside the input.
     zeros: Vec<f32>,
 }
 
-/// A piece that lies outside the input in part.
+/// A piece that is partly outside the input.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     zeros: u32,
@@ -92,17 +93,17 @@ struct Edge {
     count: u32,
 }
 
-/// The entry of a piece that lies outside.
+/// Entry of a piece outside the input.
 const OUTSIDE: u32 = u32::MAX;
 
-/// Set in the entry of an edge; the other bits are its index.
+/// Bit that marks the entry of an edge; the other bits are its index.
 const EDGE: u32 = 1 << 31;
 
 impl IndirectionTable {
-    /// Finds the pieces.
+    /// Builds the table of a window.
     ///
     /// # Panics
-    /// Where an image has 2³¹ elements or more, or the channels of all groups are more than a pixel has.
+    /// Panics if an image has 2³¹ elements or more, or if the groups have more channels than a pixel.
     pub fn new(window: Window) -> IndirectionTable {
         let channels = window.channels.checked_mul(window.groups);
         assert!(channels.is_some_and(|all| all <= window.pixel_stride), "pixels hold all channels");
@@ -131,12 +132,12 @@ impl IndirectionTable {
         table
     }
 
-    /// The window that it was made for.
+    /// The window of the table.
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// The bytes that it takes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val::<[u32]>(&self.entries)
             + size_of_val::<[Edge]>(&self.edges)
@@ -190,7 +191,7 @@ impl IndirectionTable {
     }
 }
 
-/// All indices of a box, the last axis fastest.
+/// All indices of a box, in row-major order.
 fn indices(extents: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
     let [depth, height, width] = extents;
     (0..depth).flat_map(move |z| (0..height).flat_map(move |y| (0..width).map(move |x| [z, y, x])))
@@ -202,7 +203,7 @@ struct Indirect<'a> {
     input: &'a [f32],
 }
 
-// SAFETY: `convolve` has checked that the input has all pixels, and entries lead to pieces inside it.
+// SAFETY: `convolve` checked that the input has all pixels, and entries refer to pieces inside the input.
 #[expect(unsafe_code, reason = "the driver reads through the pointers")]
 unsafe impl Left for Indirect<'_> {
     fn taps(&self) -> usize {
@@ -248,14 +249,14 @@ unsafe impl Left for Indirect<'_> {
     }
 }
 
-/// Convolves images, whose channels come last, with the weights of each group.
+/// Convolves images, channels last, with the weights of each group.
 ///
-/// Weights have the kernel's taps times the group's channels as inputs, tap by tap: what
-/// [`Order::ChannelsFirst`](super::Order::ChannelsFirst) makes of a convolution's weights. The result has a
-/// row for each pixel, with the outputs of all groups after each other; bias and residual are like it.
+/// The inputs of the weights are the kernel's taps times the group's channels, tap by tap, which is the order
+/// of [`Order::ChannelsFirst`](super::Order::ChannelsFirst). The result has a row for each pixel, with the
+/// outputs of all groups concatenated. Bias and residual have the same layout.
 ///
 /// # Panics
-/// Where input, weights, result or epilogue do not fit the window.
+/// Panics if input, weights, result or epilogue do not match the window.
 pub fn convolve(
     pool: &Pool,
     table: &IndirectionTable,
@@ -288,7 +289,7 @@ pub fn convolve(
         };
         let start = output.elements[column..].as_mut_ptr();
         let target = Output { start: SharedPointer(start), stride: output.stride };
-        // SAFETY: all extents have been checked, and the output is borrowed for writing.
+        // SAFETY: all sizes were checked, and the output is borrowed mutably.
         #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
         unsafe {
             if window.is_pointwise() {

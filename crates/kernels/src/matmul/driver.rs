@@ -1,8 +1,8 @@
 //! The loops around the tile.
 //!
-//! A task has some rows and some panels of the product. It goes through the depth in blocks, so that a
-//! panel's part and the rows' parts stay in the cache; for each block through its panels; and for each
-//! panel through its tiles.
+//! A task computes some rows and some panels of the product. It processes the depth in blocks, so that the
+//! active parts of the panel and of the rows stay in the cache. For each block it iterates over the panels,
+//! and for each panel over the tiles.
 
 #![expect(unsafe_code, reason = "pointers to rows and panels, whose extents callers check once")]
 
@@ -15,44 +15,44 @@ use crate::Pool;
 use crate::scratch::{PackedRows, Scratch, with_scratch};
 use crate::shared::SharedPointer;
 
-/// The most elements of a row that a tile goes through at a time.
+/// Maximum number of elements of a row that a tile processes at a time.
 const BLOCK: usize = 512;
 
-/// The most tiles that a task has below each other.
+/// Maximum number of vertically adjacent tiles in a task.
 const TASK_TILES: usize = 32;
 
-/// How many tasks there should be for each thread.
+/// Number of tasks for each thread.
 const TASKS_PER_THREAD: usize = 8;
 
-/// Multiplications that are worth a task.
+/// Minimum number of multiplications for a task.
 const TASK_WORK: usize = 1 << 17;
 
-/// The left matrix: rows that consist of `taps` pieces of `depth` elements.
+/// The left matrix, whose rows consist of `taps` pieces of `depth` elements.
 ///
 /// # Safety
-/// The pointers that `point` writes must lead to `depth` elements until the copies are reset.
+/// The pointers that `point` writes must refer to `depth` elements until the copies are reset.
 pub(super) unsafe trait Left: Sync {
     fn taps(&self) -> usize;
     fn depth(&self) -> usize;
-    /// At most how many elements of so many rows `point` has to copy.
+    /// Upper bound on the number of elements that `point` copies for this number of rows.
     fn copied(&self, _rows: usize) -> usize {
         0
     }
-    /// Writes, for each tap, the pointers to the pieces of some rows.
+    /// Writes the pointers to the pieces of some rows, tap by tap.
     fn point(&self, rows: Range<usize>, pointers: &mut [*const f32], copies: &mut PackedRows);
 }
 
-/// Rows in memory.
+/// Rows in memory at a fixed stride.
 pub(super) struct Dense {
     pub start: *const f32,
     pub stride: usize,
     pub depth: usize,
 }
 
-// SAFETY: only reads through the pointer.
+// SAFETY: the pointer is only read.
 unsafe impl Sync for Dense {}
 
-// SAFETY: whoever makes it vouches for the rows.
+// SAFETY: the code that creates it guarantees the rows.
 unsafe impl Left for Dense {
     fn taps(&self) -> usize {
         1
@@ -69,13 +69,13 @@ unsafe impl Left for Dense {
     }
 }
 
-/// Where results go.
+/// Destination of the results.
 pub(super) struct Output {
     pub start: SharedPointer<f32>,
     pub stride: usize,
 }
 
-/// A part of the depth: some taps, or some elements of one.
+/// A part of the depth: some taps, or some elements of one tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     tap: usize,
@@ -84,14 +84,14 @@ struct Block {
     depth: usize,
 }
 
-/// Divides the depth into blocks of about the same size.
+/// Divides the depth into blocks of similar size.
 #[derive(Clone, Copy)]
 struct Blocks {
     taps: usize,
     depth: usize,
-    /// Taps in a block, if several fit one.
+    /// Number of taps in a block, if several fit.
     together: usize,
-    /// Elements in a block, if a tap is divided.
+    /// Number of elements in a block, if a tap is divided.
     part: usize,
 }
 
@@ -106,7 +106,7 @@ impl Blocks {
     }
 
     fn count(&self) -> usize {
-        // Even a sum over nothing is written, as zero.
+        // Even an empty sum is written, as zero.
         (self.taps.div_ceil(self.together) * self.depth.div_ceil(self.part)).max(1)
     }
 
@@ -123,14 +123,14 @@ impl Blocks {
     }
 }
 
-/// How the product is divided into tasks.
+/// Division of the product into tasks.
 struct Grid {
     rows: usize,
-    /// Tiles below each other.
+    /// Number of tiles in vertical direction.
     tiles: usize,
-    /// Parts into which these are divided.
+    /// Number of parts into which the tiles are divided.
     down: usize,
-    /// Panels in a task.
+    /// Number of panels in a task.
     across: usize,
 }
 
@@ -159,17 +159,17 @@ impl Grid {
         part * self.tiles / self.down..(part + 1) * self.tiles / self.down
     }
 
-    /// The rows of a tile; tiles are about as high as each other.
+    /// The rows of a tile. Tiles have similar heights.
     fn tile(&self, tile: usize) -> Range<usize> {
         tile * self.rows / self.tiles..(tile + 1) * self.rows / self.tiles
     }
 }
 
-/// Computes the product and does what the epilogue says; without a pool, in the calling thread.
+/// Computes the product and applies the epilogue. Without a pool it runs in the calling thread.
 ///
 /// # Safety
-/// The output must have `rows` rows of as many elements as the weights have outputs, which nobody else
-/// uses meanwhile. Extents of the epilogue must have been checked.
+/// The output must have `rows` rows with one element for each output of the weights, and no other thread may
+/// access them during the call. The sizes of the epilogue must have been checked.
 pub(super) unsafe fn run(
     pool: Option<&Pool>,
     rows: usize,
@@ -190,7 +190,7 @@ pub(super) unsafe fn run(
         let first = task % parts * grid.across;
         let some = first..(first + grid.across).min(panels.count());
         let tiles = grid.part(task / parts);
-        // SAFETY: no two tasks have the same rows and panels, and the caller vouches for the rest.
+        // SAFETY: no two tasks have the same rows and panels, and the caller guarantees everything else.
         with_scratch(|scratch| unsafe {
             run_task(&grid, tiles, some, left, weights, output, epilogue, scratch);
         });
@@ -202,7 +202,7 @@ pub(super) unsafe fn run(
 }
 
 /// # Safety
-/// As for [`run`], but for the rows and panels of the task only.
+/// Same as for [`run`], limited to the rows and panels of the task.
 #[expect(clippy::too_many_arguments, reason = "what a task is made of")]
 unsafe fn run_task(
     grid: &Grid,
@@ -241,8 +241,8 @@ unsafe fn run_task(
         let is_last = index + 1 == blocks.count();
         let inputs = inputs_of(block);
         for panel in some_panels.clone() {
-            // What comes next is fetched while this is computed with: as many bytes at each step of a tile
-            // as make all of it by the last tile.
+            // Prefetch the next panel during the computation of this one: at each step of a tile, as many
+            // bytes as are needed to fetch the whole panel by the last tile.
             let (ahead, ahead_bytes) = if panel + 1 < some_panels.end {
                 weights.ahead(panels.get(panel + 1), inputs.clone())
             } else if !is_last {
@@ -260,7 +260,7 @@ unsafe fn run_task(
                 let ahead = ahead.wrapping_add(at_tile * inputs.len() * ahead_step);
                 let rows = grid.tile(tile);
                 let at = rows.start * output.stride + panel.start;
-                // SAFETY: the tile is a part of the output and of what the epilogue has.
+                // SAFETY: the tile is within the output and within the slices of the epilogue.
                 unsafe {
                     let result = output.start.get().add(at);
                     let finishing = is_last.then(|| Finish {

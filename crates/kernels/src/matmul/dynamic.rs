@@ -1,4 +1,4 @@
-//! Products of two matrices that are not constant, in batches.
+//! Batched products of two matrices that are not constant.
 
 #![expect(unsafe_code, reason = "kernels take pointers, whose extents are checked once")]
 
@@ -17,10 +17,10 @@ use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// The extents of products, of which there are `batch[0]` times `batch[1]`.
+/// Sizes of `batch[0]` times `batch[1]` products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShape {
-    /// How many products there are.
+    /// Number of products along both batch axes.
     pub batch: [usize; 2],
     /// Rows of the left matrices.
     pub rows: usize,
@@ -30,38 +30,38 @@ pub struct BatchShape {
     pub outputs: usize,
 }
 
-/// Matrices with any strides.
+/// Matrices with arbitrary strides.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first one on.
     pub elements: &'a [f32],
-    /// The elements from a matrix to the next, along both axes of the batch; 0 where there is but one.
+    /// Strides along both batch axes; 0 along broadcast axes.
     pub batch_strides: [usize; 2],
-    /// The elements from a row to the next, and from a column to the next.
+    /// Strides of rows and columns.
     pub strides: [usize; 2],
 }
 
-/// Matrices that are written.
+/// The output matrices.
 #[derive(Debug)]
 pub struct BatchMut<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first one on.
     pub elements: &'a mut [f32],
-    /// The elements from a matrix to the next, along both axes of the batch.
+    /// Strides along both batch axes.
     pub batch_strides: [usize; 2],
-    /// The elements from a row to the next.
+    /// Stride of the rows.
     pub stride: usize,
 }
 
-/// Left rows up to which right matrices are not packed.
+/// Maximum number of left rows for which right matrices are not packed.
 const FEW: usize = 3;
 
-/// Multiplications that are worth a task.
+/// Minimum number of multiplications for a task.
 const TASK_WORK: usize = 1 << 16;
 
-/// Multiplies matrices pair by pair, and the products by `scale`. The epilogue is the same for all.
+/// Multiplies matrices pair by pair, and the products by `scale`. All products use the same epilogue.
 ///
 /// # Panics
-/// Where extents do not fit, matrices of the output overlap, or the epilogue has a residual.
+/// Panics if sizes do not match, if matrices of the output overlap, or if the epilogue has a residual.
 #[expect(clippy::too_many_arguments, reason = "what a product is made of")]
 pub fn multiply_batch(
     pool: &Pool,
@@ -106,12 +106,12 @@ pub fn multiply_batch(
             output: Output { start: SharedPointer(target), stride: output.stride },
             epilogue,
         };
-        // SAFETY: extents have been checked, and results do not overlap.
+        // SAFETY: all sizes were checked, and results do not overlap.
         unsafe { product.run(columns, pool) };
     };
     let work = rows.saturating_mul(inputs).saturating_mul(outputs);
     if is_few(rows, right.strides) {
-        // Each task has some columns of one product.
+        // Each task computes some columns of one product.
         let wanted = (work / TASK_WORK).clamp(1, (pool.threads() * 4).div_ceil(count));
         let step = outputs.div_ceil(wanted).next_multiple_of(16);
         let parts = outputs.div_ceil(step);
@@ -128,12 +128,12 @@ pub fn multiply_batch(
     }
 }
 
-/// Whether right matrices are used where they lie.
+/// Whether right matrices are used in place.
 fn is_few(rows: usize, right_strides: [usize; 2]) -> bool {
     rows <= FEW && right_strides.contains(&1)
 }
 
-/// How many elements these extents take.
+/// Number of elements from the first to the last one of a strided tensor.
 fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
     if extents.contains(&0) {
         return Some(0);
@@ -176,12 +176,12 @@ struct Product<'a> {
 
 impl Product<'_> {
     /// # Safety
-    /// All extents must fit, and nobody else may use these columns of the output.
+    /// All sizes must match, and no other thread may access these columns of the output.
     unsafe fn run(&self, columns: Range<usize>, pool: Option<&Pool>) {
         let Product { isa, rows, left, left_strides, output, epilogue, .. } = self;
         if is_few(*rows, self.right_strides) {
             for row in 0..*rows {
-                // SAFETY: the caller vouches for the output.
+                // SAFETY: the caller guarantees the output.
                 let target = unsafe {
                     let start = output.start.get().add(row * output.stride + columns.start);
                     std::slice::from_raw_parts_mut(start, columns.len())
@@ -191,7 +191,7 @@ impl Product<'_> {
             }
             return;
         }
-        // SAFETY: the caller vouches for the extents.
+        // SAFETY: the caller guarantees the extents.
         unsafe {
             if left_strides[1] == 1 {
                 let (start, stride) = (left.as_ptr(), left_strides[0]);
@@ -205,7 +205,7 @@ impl Product<'_> {
         }
     }
 
-    /// Some columns of one row, without packing.
+    /// Computes some columns of one row, without packing.
     fn run_row(&self, row: usize, columns: Range<usize>, target: &mut [f32]) {
         with_scratch(|scratch| {
             let left = scratch.elements(self.inputs);
@@ -280,14 +280,14 @@ impl Right for Product<'_> {
     }
 }
 
-/// Left rows whose elements do not lie side by side, and are copied tile by tile.
+/// Left rows whose elements are not contiguous; they are copied tile by tile.
 struct StridedRows<'a> {
     elements: &'a [f32],
     strides: [usize; 2],
     depth: usize,
 }
 
-// SAFETY: rows are copied as a whole.
+// SAFETY: rows are copied completely.
 unsafe impl Left for StridedRows<'_> {
     fn taps(&self) -> usize {
         1
@@ -315,7 +315,7 @@ unsafe impl Left for StridedRows<'_> {
     }
 }
 
-/// A row times a matrix of which rows or columns lie side by side.
+/// A row times a matrix whose rows or columns are contiguous.
 struct Row<'a> {
     left: &'a [f32],
     right: &'a [f32],
@@ -333,7 +333,7 @@ impl Kernel for Row<'_> {
 }
 
 impl Row<'_> {
-    /// Sums vectors of columns.
+    /// Computes several vectors of columns at a time.
     #[inline(always)]
     fn along_columns<V: Vector>(self) {
         const VECTORS: usize = 4;
@@ -374,7 +374,7 @@ impl Row<'_> {
         }
     }
 
-    /// Sums each column on its own.
+    /// Computes each column as a dot product.
     #[inline(always)]
     fn along_inputs<V: Vector>(self) {
         const COLUMNS: usize = 4;
@@ -387,8 +387,8 @@ impl Row<'_> {
             let mut at = 0;
             while at < inputs {
                 let count = (inputs - at).min(V::LANES);
-                // SAFETY: these inputs are in the row, and with any of the columns in the matrix; the
-                // last column stands for those that there are none of.
+                // SAFETY: these inputs are in the row, and in the matrix for each of the columns. Missing
+                // columns repeat the last one.
                 unsafe {
                     let elements = V::load_partial(self.left.as_ptr().add(at), count);
                     for (offset, sum) in sums.iter_mut().enumerate() {

@@ -2,57 +2,57 @@ use crate::activation::{Activation, activate};
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// What is done with a product of matrices before it leaves the cache.
+/// Elementwise functions applied to a matrix product before it leaves the cache.
 ///
-/// In this order: the bias is added, then the residual, then the activation applied; a residual
-/// [`after_activation`](Residual::after_activation) comes last. With [`Rounding::Fp16`] the result of each
-/// of these is rounded.
+/// They are applied in this order: add the bias, add the residual, apply the activation. A residual with
+/// [`after_activation`](Residual::after_activation) is added last. With [`Rounding::Fp16`] the result of each
+/// step is rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// One element for each column.
+    /// The bias, with one element for each column.
     pub bias: Option<&'a [f32]>,
-    /// What is added to the rows.
+    /// The residual.
     pub residual: Option<Residual<'a>>,
-    /// What is applied to each element.
+    /// The activation.
     pub activation: Activation,
-    /// What results are rounded to.
+    /// The precision to which results are rounded.
     pub rounding: Rounding,
 }
 
-/// A matrix that is added to a product of its size.
+/// A matrix of the same size that is added to a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual<'a> {
-    /// Its rows.
+    /// The matrix.
     pub rows: super::Matrix<'a>,
-    /// Whether it is added to what the activation gives, else to what it takes.
+    /// Whether it is added after the activation, else before.
     pub after_activation: bool,
 }
 
-/// What results, which stay `f32` in memory, are rounded to.
+/// Precision to which results are rounded. Results are stored as `f32` in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
-    /// Nothing less than `f32`.
+    /// No rounding.
     #[default]
     None,
-    /// Half precision, as a device does that computes with it.
+    /// Half precision, as on a device that computes in it.
     Fp16,
 }
 
-/// How an epilogue is divided between registers and what follows them.
+/// Division of an epilogue into a part that is done in registers and a part that follows.
 #[derive(Clone, Copy)]
 pub(crate) struct Division {
     /// Whether the residual is added in registers.
     pub residual: bool,
     /// The bounds that are applied in registers.
     pub bounds: (f32, f32),
-    /// Whether [`finish`] has something left to do.
+    /// Whether [`finish`] has remaining work.
     pub rest: bool,
 }
 
 const UNBOUNDED: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
 impl Division {
-    /// Of an epilogue that comes after registers, but for the bias.
+    /// Division in which only the bias is added in registers.
     pub(crate) const NOTHING_IN_REGISTERS: Division =
         Division { residual: false, bounds: UNBOUNDED, rest: true };
 }
@@ -79,7 +79,7 @@ impl Epilogue<'_> {
     }
 }
 
-/// Does what registers left undone with a part of a row, which starts at a column.
+/// Applies the remaining part of the epilogue to a part of a row that starts at `column`.
 pub(crate) fn finish(
     isa: Isa,
     epilogue: &Epilogue,
@@ -110,7 +110,7 @@ pub(crate) fn finish(
     }
 }
 
-/// Does everything with a part of a row, which starts at a column.
+/// Applies the whole epilogue to a part of a row that starts at `column`.
 pub(crate) fn apply(
     isa: Isa,
     epilogue: &Epilogue,

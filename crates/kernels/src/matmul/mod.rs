@@ -1,20 +1,19 @@
-//! Products of matrices, and what is a product in disguise: linear layers and convolutions.
+//! Matrix products, including linear layers and convolutions.
 //!
-//! The right matrix is packed once for the instruction set ([`PackedWeights`]), or at each use
-//! where it is not constant
-//! ([`multiply_batch`]). The left one is used where it lies, row by row. Results
-//! pass through an [`Epilogue`] while they are in registers or in the cache.
+//! The right matrix is packed once for the instruction set ([`PackedWeights`]), or at each use if it is not
+//! constant ([`multiply_batch`]). The left matrix is used in place, row by row. An [`Epilogue`] is applied to
+//! results while they are in registers or in the cache.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | `tile` | the innermost loop, in registers |
 //! | `attention` | products of queries, keys and values |
-//! | `convolution` | the left matrix that a convolution sees |
+//! | `convolution` | the left matrix of a convolution |
 //! | `dynamic` | right matrices that are not constant |
-//! | `driver` | the loops around it, and how they are shared over threads |
+//! | `driver` | the loops around the tile, and their distribution over threads |
 //! | `weights` | the right matrix in panels |
-//! | `source` | where panels come from |
-//! | `epilogue` | what is done with results |
+//! | `source` | sources of panels |
+//! | `epilogue` | elementwise functions applied to results |
 
 mod attention;
 mod convolution;
@@ -36,21 +35,21 @@ pub use weights::{PackedWeights, PanelSource, Precision};
 use crate::Pool;
 use crate::shared::SharedPointer;
 
-/// Rows of elements, each a stride behind the one before.
+/// Rows of elements at a fixed stride.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first one on.
     pub elements: &'a [f32],
-    /// The elements from the start of a row to that of the next.
+    /// Distance between the starts of adjacent rows.
     pub stride: usize,
 }
 
-/// Rows of elements that are written. What lies between two rows is left alone.
+/// Rows of elements to write. Elements between rows are not changed.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
-    /// The elements, from the first one.
+    /// The elements, from the first one on.
     pub elements: &'a mut [f32],
-    /// The elements from the start of a row to that of the next.
+    /// Distance between the starts of adjacent rows.
     pub stride: usize,
 }
 
@@ -81,7 +80,7 @@ fn check(length: usize, stride: usize, rows: usize, columns: usize) {
 /// Multiplies rows by weights.
 ///
 /// # Panics
-/// Where a matrix does not hold as many rows, or the epilogue does not fit the result.
+/// Panics if a matrix has too few rows, or if the epilogue does not match the result.
 pub fn multiply(
     pool: &Pool,
     rows: usize,
@@ -102,7 +101,7 @@ pub fn multiply(
         start: SharedPointer(output.elements.as_mut_ptr()),
         stride: output.stride,
     };
-    // SAFETY: all extents have been checked, and the output is borrowed for writing.
+    // SAFETY: all sizes were checked, and the output is borrowed mutably.
     #[expect(unsafe_code, reason = "the driver takes pointers whose extents are checked here")]
     unsafe {
         driver::run(Some(pool), rows, &left, weights, &output, epilogue);

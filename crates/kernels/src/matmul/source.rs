@@ -1,4 +1,4 @@
-//! Where panels come from.
+//! Sources of panels.
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 use coremill_tensor::{Buffer, DType};
 
-/// How a matrix of weights from inputs to outputs lies in memory.
+/// Layout of a matrix of weights in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// `[outputs, inputs]`, as linear layers have it.
+    /// `[outputs, inputs]`, as in linear layers.
     OutputsFirst,
     /// `[inputs, outputs]`
     InputsFirst,
-    /// `[outputs, channels, taps]`, as convolutions have it; the inputs are the taps' channels.
+    /// `[outputs, channels, taps]`, as in convolutions. The inputs are ordered tap by tap.
     ChannelsFirst {
-        /// The elements of the kernel's window.
+        /// Number of elements of the kernel's window.
         taps: usize,
     },
 }
 
-/// Weights of a floating-point type, uncompressed.
+/// Uncompressed weights of a float type.
 #[derive(Clone, Debug)]
 pub struct DenseSource {
     isa: Isa,
@@ -34,10 +34,10 @@ pub struct DenseSource {
 }
 
 impl DenseSource {
-    /// Weights that lie in `data`, which need not be aligned, as `fp32`, `fp16` or `bf16`.
+    /// Weights in `data`, which may be unaligned, of type `fp32`, `fp16` or `bf16`.
     ///
     /// # Panics
-    /// Where the data is too short, or of another type.
+    /// Panics if the data is too short or of another type.
     pub fn new(
         isa: Isa,
         data: Buffer,
@@ -92,7 +92,7 @@ impl PanelSource for DenseSource {
                         let weights = &bytes[start..start + self.inputs * size];
                         let mut input = inputs.start;
                         while input < inputs.end {
-                            // As many channels of one tap as there are.
+                            // Take as many channels of one tap as possible.
                             let (tap, channel) = (input / channels, input % channels);
                             let count = (channels - channel).min(inputs.end - input);
                             let at = input - inputs.start;
@@ -112,12 +112,12 @@ impl PanelSource for DenseSource {
     }
 }
 
-/// Rows of so many elements, which may be none.
+/// Rows of `length` elements, which may be 0.
 fn chunks(rows: &mut [f32], length: usize) -> impl Iterator<Item = &mut [f32]> {
     rows.chunks_exact_mut(length.max(1))
 }
 
-/// Copies every `stride`th element, from the first.
+/// Copies every `stride`th element, starting with the first.
 fn gather<const SIZE: usize>(source: &[u8], stride: usize, target: &mut [u8]) {
     let (targets, _) = target.as_chunks_mut::<SIZE>();
     let (sources, _) = source.as_chunks::<SIZE>();
@@ -126,7 +126,7 @@ fn gather<const SIZE: usize>(source: &[u8], stride: usize, target: &mut [u8]) {
     }
 }
 
-/// Makes a panel of weights that are written output by output: each row, of `inputs` elements, becomes a
+/// Builds a panel from weights that are written output by output: each row of `inputs` elements becomes a
 /// column.
 pub(crate) fn from_rows(
     isa: Isa,
@@ -136,7 +136,7 @@ pub(crate) fn from_rows(
     panel: &mut [f32],
     write: impl FnOnce(&mut [f32]),
 ) {
-    // The panel itself may lie in the scratch memory that `with_scratch` lends, so this is another.
+    // The panel may itself be in scratch memory; `with_scratch` lends different memory here.
     with_scratch(|scratch| {
         let rows = scratch.elements(outputs * inputs);
         write(rows);
@@ -175,7 +175,7 @@ impl Kernel for Transpose<'_> {
     }
 }
 
-/// Converts elements of a floating-point type that may lie anywhere.
+/// Converts elements of a float type to `f32`. The bytes may be unaligned.
 pub(crate) fn widen(isa: Isa, dtype: DType, bytes: &[u8], target: &mut [f32]) {
     match dtype {
         DType::Fp16 => dispatch(isa, WidenF16 { bytes, target }),
@@ -209,7 +209,7 @@ impl Kernel for WidenF16<'_> {
             for (half, bytes) in halves.iter_mut().zip(source.as_chunks().0) {
                 *half = u16::from_le_bytes(*bytes);
             }
-            // SAFETY: both have as many elements as a vector.
+            // SAFETY: both have the elements of one vector.
             #[expect(unsafe_code, reason = "vectors are loaded and stored without bounds checks")]
             unsafe {
                 V::load_f16(halves.as_ptr()).store(target.as_mut_ptr());

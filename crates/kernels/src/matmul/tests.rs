@@ -3,7 +3,7 @@ use crate::Activation;
 use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType};
 
-/// Random numbers that are the same in each run.
+/// Deterministic pseudorandom numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -36,10 +36,10 @@ pub(crate) fn bytes_of(elements: &[f32]) -> Buffer {
     Buffer::from(elements.iter().flat_map(|element| element.to_le_bytes()).collect::<Vec<_>>())
 }
 
-/// What an untouched element of an output is.
+/// Marker for elements of an output that must not change.
 const UNTOUCHED: f32 = 12345.0;
 
-/// The product by its definition, with weights as `[outputs, inputs]`.
+/// The product computed by its definition, with weights `[outputs, inputs]`.
 pub(crate) fn expected(
     rows: usize,
     left: Matrix,
@@ -62,7 +62,7 @@ pub(crate) fn expected(
     result
 }
 
-/// What the epilogue makes of one element.
+/// Applies the epilogue to one element.
 pub(crate) fn finished(epilogue: &Epilogue, row: usize, column: usize, sum: f64) -> f32 {
     let round = |x: f64| match epilogue.rounding {
         Rounding::None => x,
@@ -85,7 +85,7 @@ pub(crate) fn finished(epilogue: &Epilogue, row: usize, column: usize, sum: f64)
     x as f32
 }
 
-/// Compares the rows of an output, and that its gaps are untouched.
+/// Compares the rows of an output, and checks that the gaps are unchanged.
 pub(crate) fn compare(
     what: &str,
     output: &[f32],
@@ -151,7 +151,8 @@ impl Case {
         let mut output = vec![UNTOUCHED; rows * stride];
         let target = MatrixMut { elements: &mut output, stride };
         multiply(pool, rows, left, &packed, target, &epilogue);
-        // Rounding to half precision may turn the last bit of a sum into the last bit of a half.
+        // Rounding to half precision may amplify a difference in the last bit of a sum to the last bit of a
+        // half.
         let tolerance = if epilogue.rounding == Rounding::Fp16 { 3e-3 } else { 2e-5 };
         let what = format!("{isa} {rows}x{inputs}x{outputs} {precision:?} {epilogue:?}");
         compare(&what[..what.len().min(200)], &output, stride, outputs, &expected, tolerance);
@@ -162,7 +163,7 @@ fn pools() -> Vec<Pool> {
     vec![Pool::new(1), Pool::new(3)]
 }
 
-/// Sizes that fill tiles, panels and blocks, or just do not.
+/// Sizes at and near the boundaries of tiles, panels and blocks.
 fn sizes() -> Vec<(usize, usize, usize)> {
     if cfg!(miri) {
         return vec![(1, 1, 1), (5, 3, 9), (9, 2, 17)];
@@ -286,7 +287,7 @@ fn sources_of_every_order_and_type() {
         for dtype in [DType::Fp32, DType::Fp16, DType::Bf16] {
             for order in [Order::OutputsFirst, Order::InputsFirst, Order::ChannelsFirst { taps }] {
                 let mut random = Random::new(11);
-                // Values that all types have.
+                // Values that all types represent exactly.
                 let elements: Vec<f32> =
                     (0..inputs * outputs).map(|_| random.below(255) as f32 - 127.0).collect();
                 let mut bytes = vec![];

@@ -1,5 +1,5 @@
-//! The innermost loop: a tile of the product that stays in registers while a panel of weights and as many
-//! rows as the tile has stream by.
+//! The innermost loop: a tile of the product stays in registers while a panel of weights and the tile's rows
+//! are streamed.
 
 #![expect(
     unsafe_code,
@@ -9,13 +9,13 @@
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch_unchecked, prefetch};
 
-/// The size of the largest tile that registers hold.
+/// Maximum size of a tile that fits the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub rows: usize,
-    /// The vectors of a row.
+    /// Number of vectors in a row.
     pub vectors: usize,
-    /// The elements of a vector.
+    /// Number of elements in a vector.
     pub lanes: usize,
 }
 
@@ -33,22 +33,22 @@ impl Shape {
 /// A tile to compute: the sum over taps and depth of rows times panel.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
-    /// For each tap the rows of the left matrix, as many as the tile has.
+    /// Pointers to the rows of the left matrix, for each tap.
     pub rows: *const *const f32,
     pub taps: usize,
-    /// The element of the rows to start at, and how many follow for each tap.
+    /// Index of the first element of the rows; `depth` elements are used for each tap.
     pub start: usize,
     pub depth: usize,
-    /// For each tap and depth a row of as many vectors as the tile is wide.
+    /// The panel: for each tap and depth, a row with the width of the tile.
     pub panel: *const f32,
     pub output: *mut f32,
     pub output_stride: usize,
-    /// The elements of the last vector in a row that are part of the product.
+    /// Number of elements in the last vector of a row that belong to the product.
     pub last: usize,
-    /// Whether the output holds a part of the sum already.
+    /// Whether the output already contains a part of the sum.
     pub accumulate: bool,
     pub finish: Option<Finish>,
-    /// Memory that is asked for meanwhile, so many bytes at each depth; any address will do.
+    /// Memory to prefetch, `ahead_bytes` at each depth; any address is allowed.
     pub ahead: *const u8,
     pub ahead_step: usize,
 }
@@ -56,16 +56,16 @@ pub(super) struct Tile {
 /// The part of the epilogue that is done in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
-    /// At the tile's first column, or null.
+    /// Pointer to the bias of the tile's first column, or null.
     pub bias: *const f32,
-    /// At the tile's first element, or null.
+    /// Pointer to the residual of the tile's first element, or null.
     pub residual: *const f32,
     pub residual_stride: usize,
     pub low: f32,
     pub high: f32,
 }
 
-/// The rows and vectors of the largest tile, so that no others are compiled.
+/// Rows and vectors of the largest tile. Only tiles up to this size are compiled.
 const fn most<V: Vector>() -> (usize, usize) {
     let isa = match (V::LANES, V::FUSED) {
         (16, _) => Isa::Avx512,
@@ -76,7 +76,8 @@ const fn most<V: Vector>() -> (usize, usize) {
     (Shape::of(isa).rows, Shape::of(isa).vectors)
 }
 
-/// By reference: copied as an argument, its fields would be read back before they have been written.
+/// Passed by reference: if it were copied as an argument, its fields would be read back before they are
+/// written.
 struct SizedTile<'t, const R: usize, const N: usize>(&'t Tile);
 
 impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
@@ -94,7 +95,7 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
         for tap in 0..tile.taps {
             let mut rows = [std::ptr::null::<f32>(); R];
             for (index, row) in rows.iter_mut().enumerate() {
-                // SAFETY: there are `R` pointers for each tap, to rows of more than `start` elements.
+                // SAFETY: there are `R` pointers for each tap, to rows with more than `start` elements.
                 *row = unsafe { (*tile.rows.add(tap * R + index)).add(tile.start) };
             }
             for at in 0..tile.depth {
@@ -112,22 +113,22 @@ impl<const R: usize, const N: usize> Kernel for SizedTile<'_, R, N> {
                         *sum = weight.mul_add(element, *sum);
                     }
                 }
-                // SAFETY: at most one past the end of the panel.
+                // SAFETY: at most one vector past the end of the panel.
                 panel = unsafe { panel.add(N * V::LANES) };
             }
         }
-        // SAFETY: the caller vouches for output, bias and residual.
+        // SAFETY: the caller guarantees output, bias and residual.
         unsafe { write::<V, R, N>(tile, &mut sums) };
     }
 }
 
 /// # Safety
-/// A row must have the elements of `N` vectors, but for the last one only some.
+/// The row must have the elements of `N` vectors, but only `last` elements of the last vector.
 #[inline(always)]
 unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [V; N] {
     let mut vectors = [V::zero(); N];
     for (index, vector) in vectors.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         *vector = unsafe {
             let source = row.add(index * V::LANES);
             if index + 1 == N { V::load_partial(source, last) } else { V::load(source) }
@@ -142,7 +143,7 @@ unsafe fn load_row<V: Vector, const N: usize>(row: *const f32, last: usize) -> [
 unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &mut [[V; N]; R]) {
     if tile.accumulate {
         for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for the output.
+            // SAFETY: the caller guarantees the output.
             let before =
                 unsafe { load_row::<V, N>(tile.output.add(row * tile.output_stride), tile.last) };
             for (sum, before) in sums.iter_mut().zip(before) {
@@ -152,7 +153,7 @@ unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &m
     }
     if let Some(finish) = tile.finish {
         if !finish.bias.is_null() {
-            // SAFETY: the caller vouches for the bias.
+            // SAFETY: the caller guarantees the bias.
             let bias = unsafe { load_row::<V, N>(finish.bias, tile.last) };
             for sums in sums.iter_mut() {
                 for (sum, bias) in sums.iter_mut().zip(bias) {
@@ -162,7 +163,7 @@ unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &m
         }
         if !finish.residual.is_null() {
             for (row, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: the caller vouches for the residual.
+                // SAFETY: the caller guarantees the residual.
                 let residual = unsafe {
                     load_row::<V, N>(finish.residual.add(row * finish.residual_stride), tile.last)
                 };
@@ -174,14 +175,14 @@ unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &m
         let (low, high) = (V::splat(finish.low), V::splat(finish.high));
         for sums in sums.iter_mut() {
             for sum in sums.iter_mut() {
-                // The second operand is what these give where one is NaN.
+                // `min` and `max` return the second operand if one is NaN.
                 *sum = high.min(low.max(*sum));
             }
         }
     }
     for (row, sums) in sums.iter().enumerate() {
         for (index, sum) in sums.iter().enumerate() {
-            // SAFETY: the caller vouches for the output.
+            // SAFETY: the caller guarantees the output.
             unsafe {
                 let output = tile.output.add(row * tile.output_stride + index * V::LANES);
                 if index + 1 == N {
@@ -194,16 +195,17 @@ unsafe fn write<V: Vector, const R: usize, const N: usize>(tile: &Tile, sums: &m
     }
 }
 
-/// Computes a tile of so many rows and vectors.
+/// Computes a tile with this number of rows and vectors.
 ///
 /// # Safety
-/// The machine must have the instruction set, the size be at most [`Shape::of`] it and not zero, and the
-/// pointers lead to what [`Tile`] says; nobody else may use the tile's output meanwhile.
+/// The machine must support the instruction set. The size must be at most [`Shape::of`] and not zero. The
+/// pointers must be valid as described in [`Tile`], and no other thread may access the tile's output during
+/// the call.
 pub(super) unsafe fn compute(isa: Isa, rows: usize, vectors: usize, tile: &Tile) {
     macro_rules! sizes {
         ($($rows:literal),* ; $vectors:literal) => {
             match rows {
-                // SAFETY: the caller vouches for everything.
+                // SAFETY: the caller guarantees all preconditions.
                 $($rows => unsafe { dispatch_unchecked(isa, SizedTile::<$rows, $vectors>(tile)) },)*
                 _ => unreachable!("a tile has at most 8 rows"),
             }

@@ -1,4 +1,4 @@
-//! Weights in the order in which tiles take them.
+//! Weights packed in the order in which tiles read them.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(super) trait Right: Sync {
     fn isa(&self) -> Isa;
     fn inputs(&self) -> usize;
     fn outputs(&self) -> usize;
-    /// Some inputs of a panel, which may be written to the scratch memory.
+    /// Returns the rows of a panel for some inputs; it may write them to scratch memory.
     fn part<'a>(
         &'a self,
         panel: Panel,
@@ -25,7 +25,8 @@ pub(super) trait Right: Sync {
         scratch: &'a mut Scratch,
     ) -> &'a [f32];
 
-    /// Where some inputs of a panel lie in memory that is read once, and their bytes.
+    /// Location and size in bytes of the rows of a panel for some inputs, if they are read from memory once
+    /// and can be prefetched.
     fn ahead(&self, _panel: Panel, _inputs: Range<usize>) -> (*const u8, usize) {
         (std::ptr::null(), 0)
     }
@@ -33,33 +34,33 @@ pub(super) trait Right: Sync {
 
 /// Weights that can be written panel by panel.
 pub trait PanelSource: Send + Sync {
-    /// Writes the weights from some inputs to some outputs: for each input a row of `width` elements, the
-    /// first ones those of the outputs, the others zeros.
+    /// Writes the weights from some inputs to some outputs: a row of `width` elements for each input, with
+    /// zeros after the last output.
     fn fill(&self, inputs: Range<usize>, outputs: Range<usize>, width: usize, panel: &mut [f32]);
 }
 
-/// How packed weights lie in memory.
+/// Memory layout of packed weights.
 #[derive(Clone)]
 enum Storage {
     F32(Arc<Memory>),
-    /// Bits of halves; twice as many to a line.
+    /// Bits of halves, 32 in a cache line.
     F16(Arc<Memory>),
-    /// Wherever the source has them; expanded at each use.
+    /// Stored by the source; expanded at each use.
     Source(Arc<dyn PanelSource>),
 }
 
-/// What [`PackedWeights::pack`] makes of weights.
+/// Precision of the weights stored by [`PackedWeights::pack`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// As they are.
+    /// Unchanged.
     F32,
-    /// Rounded to half precision, which takes half the memory.
+    /// Rounded to half precision, which needs half the memory.
     F16,
 }
 
 /// A matrix of weights in panels, each as wide as a tile of the instruction set.
 ///
-/// A panel holds, for each input, the weights to some neighbouring outputs. Clones share the memory.
+/// A panel contains, for each input, the weights of adjacent outputs. Clones share the memory.
 #[derive(Clone)]
 pub struct PackedWeights {
     isa: Isa,
@@ -87,7 +88,7 @@ impl PackedWeights {
         let lines = (inputs * panels.padded()).div_ceil(per_line);
         let mut memory = Memory::zeroed(lines);
         let shared = SharedPointer(memory.as_mut_lines().as_mut_ptr());
-        // A task writes some inputs of one panel: few enough to stay in the cache until they are rounded.
+        // A task writes some inputs of one panel, few enough to stay in the cache until they are rounded.
         let step = 256;
         let steps = inputs.div_ceil(step);
         pool.run(panels.count() * steps, |task| {
@@ -100,7 +101,7 @@ impl PackedWeights {
             let columns = panel.start..(panel.start + width).min(outputs);
             match precision {
                 Precision::F32 => {
-                    // SAFETY: the panels' inputs together are the memory, and each is one task's.
+                    // SAFETY: all inputs of all panels cover the memory, and each belongs to one task.
                     #[expect(unsafe_code, reason = "tasks write to parts of one memory")]
                     let target = unsafe {
                         std::slice::from_raw_parts_mut(shared.get().cast::<f32>().add(at), count)
@@ -127,7 +128,7 @@ impl PackedWeights {
         PackedWeights { isa, inputs, outputs, storage }
     }
 
-    /// Weights that stay as the source has them and are expanded at each use, panel by panel.
+    /// Keeps the weights in the source and expands them at each use, panel by panel.
     pub fn keep(
         isa: Isa,
         inputs: usize,
@@ -138,22 +139,22 @@ impl PackedWeights {
         PackedWeights { isa, inputs, outputs, storage: Storage::Source(source) }
     }
 
-    /// The instruction set that they are packed for.
+    /// The instruction set of the layout.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// How many elements each row of the left matrix has.
+    /// Number of elements in each row of the left matrix.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// How many columns the product has.
+    /// Number of columns of the product.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// The bytes that they take, besides what a source holds.
+    /// Size in bytes, without the memory of a source.
     pub fn bytes(&self) -> usize {
         match &self.storage {
             Storage::F32(memory) | Storage::F16(memory) => memory.bytes(),
@@ -227,24 +228,24 @@ impl fmt::Debug for PackedWeights {
 }
 
 fn as_halves(lines: &[CacheLine]) -> &[u16] {
-    // SAFETY: a line is 32 halves without padding, and any bits are a half.
+    // SAFETY: a line is 32 halves without padding, and all bit patterns are valid halves.
     #[expect(unsafe_code, reason = "lines are seen as their halves")]
     unsafe {
         std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 2 * LINE)
     }
 }
 
-/// How columns are divided into panels.
+/// Division of columns into panels.
 #[derive(Clone, Copy)]
 pub(super) struct Panels {
     pub shape: Shape,
     columns: usize,
     count: usize,
-    /// How many of them, the last ones, are one vector narrower than a tile.
+    /// Number of panels that are one vector narrower than a tile; they are the last ones.
     narrow: usize,
 }
 
-/// Neighbouring columns: the first one, and how many vectors they are.
+/// Adjacent columns: the first column, and the number of vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Panel {
     pub start: usize,
@@ -256,8 +257,8 @@ impl Panels {
         let shape = Shape::of(isa);
         let vectors = columns.div_ceil(shape.lanes);
         let mut count = vectors.div_ceil(shape.vectors);
-        // Tiles of two vectors are as fast as those of three, so columns are divided into an even number
-        // of panels, which two threads share evenly.
+        // Tiles of two vectors are as fast as tiles of three. Use an even number of panels, so that two
+        // threads have equal work.
         if shape.vectors == 3 && count % 2 == 1 && vectors >= 2 * (count + 1) {
             count += 1;
         }
@@ -268,7 +269,7 @@ impl Panels {
         self.count
     }
 
-    /// The columns with those that fill up the last vector.
+    /// Number of columns, rounded up to whole vectors.
     pub(super) fn padded(&self) -> usize {
         self.columns.next_multiple_of(self.shape.lanes)
     }
@@ -300,7 +301,7 @@ impl Kernel for Narrow<'_> {
         assert_eq!(self.wide.len(), self.target.len());
         assert_eq!(self.wide.len() % V::LANES, 0);
         for at in (0..self.wide.len()).step_by(V::LANES) {
-            // SAFETY: both have as many elements, which are a multiple of a vector's.
+            // SAFETY: both have the same number of elements, a multiple of a vector.
             #[expect(unsafe_code, reason = "vectors are loaded and stored without bounds checks")]
             unsafe {
                 V::load(self.wide.as_ptr().add(at)).store_f16(self.target.as_mut_ptr().add(at));
@@ -322,7 +323,7 @@ impl Kernel for Widen<'_> {
         assert_eq!(self.wide.len(), self.narrow.len());
         assert_eq!(self.wide.len() % V::LANES, 0);
         for at in (0..self.wide.len()).step_by(V::LANES) {
-            // SAFETY: both have as many elements, which are a multiple of a vector's.
+            // SAFETY: both have the same number of elements, a multiple of a vector.
             #[expect(unsafe_code, reason = "vectors are loaded and stored without bounds checks")]
             unsafe {
                 V::load_f16(self.narrow.as_ptr().add(at)).store(self.wide.as_mut_ptr().add(at));

@@ -1,7 +1,7 @@
-//! Recurrent layers: LSTM, GRU and plain ones.
+//! Recurrent layers: LSTM, GRU and simple RNN.
 //!
-//! Callers multiply the inputs of all time steps by their weights at once and add the biases; what is left
-//! is one product with the state for each step, and the gates.
+//! Callers multiply the inputs of all time steps by their weights at once and add the biases. These kernels
+//! compute the remaining product with the state in each step, and the gates.
 
 #[cfg(test)]
 mod tests;
@@ -16,64 +16,64 @@ use crate::shared::SharedMut;
 use crate::{Activation, activate};
 use coremill_simd::vector::MAX_LANES;
 
-/// What a step makes of its gates. `x` are the projected inputs, `h` the state, `W` its weights.
+/// Equations of a step. `x` is the projected input, `h` the state, `W` its weights.
 #[derive(Clone, Copy)]
 pub enum Cell<'a> {
-    /// Gates input, forget, output and candidate, in this order.
+    /// Gates in the order input, forget, output, candidate.
     ///
-    /// With `c` the memory: `i = recurrent(x_i + W_i h + p_i c)`, `f = recurrent(x_f + W_f h + p_f c)`,
-    /// `z = cell(x_z + W_z h)`, `c = clip(f c + i z)`, `o = recurrent(x_o + W_o h + p_o c)`,
-    /// `h = o · output(c)`.
+    /// With `c` the cell state: `i = recurrent(x_i + W_i h + p_i c)`, `f = recurrent(x_f + W_f h + p_f c)`,
+    /// `z = cell(x_z + W_z h)`, `c = clip(f c + i z)`, `o = recurrent(x_o + W_o h + p_o c)`, `h = o ·
+    /// output(c)`.
     Lstm {
         /// Weights of all four gates.
         weights: &'a RecurrentWeights,
-        /// What input, forget and output gates apply.
+        /// Activation of the input, forget and output gates.
         recurrent: Activation,
-        /// What the candidate applies.
+        /// Activation of the candidate.
         cell: Activation,
-        /// What is applied to the memory.
+        /// Activation of the cell state.
         output: Activation,
-        /// The weights from the memory to the input, forget and output gates.
+        /// Weights from the cell state to the input, forget and output gates.
         peephole: Option<[&'a [f32]; 3]>,
-        /// The greatest magnitude of the memory.
+        /// Maximum magnitude of the cell state.
         clip: Option<f32>,
     },
-    /// Gates reset, update and candidate, in this order of the inputs.
+    /// Gates in the order reset, update, candidate.
     ///
-    /// `r = recurrent(x_r + W_r h)`, `z = recurrent(x_z + W_z h)`, `o = output(x_o + W_o (r h))`, or
-    /// `o = output(x_o + r (W_o h + b))` where there is a bias `reset_after`; `h = (1 - z) o + z h`.
+    /// `r = recurrent(x_r + W_r h)`, `z = recurrent(x_z + W_z h)`, and `o = output(x_o + W_o (r h))`, or `o =
+    /// output(x_o + r (W_o h + b))` with the bias `reset_after`; `h = (1 - z) o + z h`.
     Gru {
         /// Weights of the reset and update gates.
         gates: &'a RecurrentWeights,
         /// Weights of the candidate.
         candidate: &'a RecurrentWeights,
-        /// What the gates apply.
+        /// Activation of the gates.
         recurrent: Activation,
-        /// What the candidate applies.
+        /// Activation of the candidate.
         output: Activation,
-        /// The bias that the reset gate multiplies with the candidate's product, where it comes after.
+        /// The bias of the candidate's product, if the reset gate is applied after the product.
         reset_after: Option<&'a [f32]>,
     },
     /// One gate: `h = output(x + W h)`.
     Plain {
-        /// Its weights.
+        /// The weights.
         weights: &'a RecurrentWeights,
-        /// What it applies.
+        /// The activation.
         output: Activation,
     },
 }
 
-/// One pass over time.
+/// One pass over the time steps.
 pub struct Direction<'a> {
-    /// What each step computes.
+    /// The cell.
     pub cell: Cell<'a>,
     /// The projected inputs: `[steps, batch, gates, units]`.
     pub inputs: &'a [f32],
-    /// Whether steps go from the last to the first.
+    /// Whether the steps run from the last to the first.
     pub reverse: bool,
-    /// The state before, and in the end after: `[batch, units]`.
+    /// The initial state, replaced by the final state: `[batch, units]`.
     pub state: &'a mut [f32],
-    /// The memory of an LSTM before, and in the end after: `[batch, units]`. Empty for other cells.
+    /// The initial cell state of an LSTM, replaced by the final one: `[batch, units]`. Empty for other cells.
     pub memory: &'a mut [f32],
 }
 
@@ -85,7 +85,7 @@ impl Cell<'_> {
         }
     }
 
-    /// How many gates the projected inputs have.
+    /// Number of gates in the projected inputs.
     fn gates(&self) -> usize {
         match self {
             Cell::Lstm { .. } => 4,
@@ -114,13 +114,13 @@ impl Cell<'_> {
     }
 }
 
-/// Runs one direction, or two beside each other, over so many steps of so many sequences.
+/// Runs one direction, or two side by side, over `steps` steps of a batch of sequences.
 ///
-/// All states go to the output, if there is one: `[steps, batch, directions, units]`, in which a reversed
+/// If there is an output, all states are written to it: `[steps, batch, directions, units]`. A reversed
 /// direction writes its first step last.
 ///
 /// # Panics
-/// Where lengths are not those of the extents.
+/// Panics if a length does not match the sizes.
 pub fn run_recurrent(
     pool: &Pool,
     steps: usize,
@@ -156,7 +156,7 @@ pub fn run_recurrent(
     if let [direction] = directions {
         return run(pool, steps, batch, direction, place(0));
     }
-    // Each direction is one task, and needs nobody else.
+    // Each direction is an independent task.
     let directions: Vec<_> = directions.iter_mut().map(std::sync::Mutex::new).collect();
     pool.run(count, |index| {
         let mut direction = directions[index].lock().expect("each is locked once");
@@ -164,10 +164,10 @@ pub fn run_recurrent(
     });
 }
 
-/// A pool of the calling thread alone.
+/// A pool of only the calling thread.
 static ALONE: std::sync::LazyLock<Pool> = std::sync::LazyLock::new(|| Pool::new(1));
 
-/// Where the states of a direction go.
+/// Destination of the states of a direction.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     elements: &'a SharedMut<'a>,
@@ -175,7 +175,7 @@ struct Place<'a> {
     row: usize,
 }
 
-/// Products of fewer multiplications than this are not worth two threads' agreement at each step.
+/// Minimum number of multiplications in a product for which synchronizing two threads at each step pays off.
 const WORTH_SHARING: usize = 1 << 17;
 
 fn run(
@@ -191,7 +191,7 @@ fn run(
     let mut sums = vec![0.0; step_inputs];
     let mut products = vec![0.0; batch * units];
     let mut next = vec![0.0; batch * units];
-    // Parts of whole vectors, one for each thread where that pays.
+    // Parts of whole vectors, one for each thread if that pays off.
     let threads = if batch * gates * units * units < WORTH_SHARING { 1 } else { pool.threads() };
     let part = units.div_ceil(threads).next_multiple_of(MAX_LANES);
     let parts = units.div_ceil(part);
@@ -209,8 +209,8 @@ fn run(
             next: SharedMut::new(&mut next),
             memory: SharedMut::new(direction.memory),
         };
-        // SAFETY: of all below: tasks have units of their own, and what one call reads of other units
-        // has been written by the call before.
+        // SAFETY: for all calls below: tasks have their own units, and units of other tasks are read only
+        // after the previous call wrote them.
         #[expect(unsafe_code, reason = "tasks have units of their own")]
         match cell {
             Cell::Gru { reset_after: None, .. } => {
@@ -223,7 +223,7 @@ fn run(
         if let Some(place) = place {
             for (row, state) in next.chunks_exact(units).enumerate() {
                 let start = (time * batch + row) * place.row + place.start;
-                // SAFETY: each direction has columns of its own.
+                // SAFETY: each direction has its own columns.
                 #[expect(unsafe_code, reason = "directions write disjoint parts of the output")]
                 let target = unsafe { place.elements.part(start..start + units) };
                 target.copy_from_slice(state);
@@ -239,7 +239,7 @@ struct Step<'a> {
     state: &'a [f32],
     /// The projected inputs, to which products are added: `[batch, gates, units]`.
     sums: SharedMut<'a>,
-    /// `[batch, units]`, for the candidate of a GRU: the state that it multiplies, or its product.
+    /// `[batch, units]` for the candidate of a GRU: its input state, or its product.
     products: SharedMut<'a>,
     next: SharedMut<'a>,
     memory: SharedMut<'a>,
@@ -247,10 +247,10 @@ struct Step<'a> {
 
 #[expect(unsafe_code, reason = "tasks have units of their own")]
 impl Step<'_> {
-    /// A gate's units in the sums.
+    /// The units of a gate in the sums.
     ///
     /// # Safety
-    /// Nobody else may use them meanwhile.
+    /// No other code may access them while the result is in use.
     #[expect(clippy::mut_from_ref, reason = "tasks have units of their own")]
     unsafe fn gate(
         &self,
@@ -260,22 +260,22 @@ impl Step<'_> {
         units: &Range<usize>,
     ) -> &mut [f32] {
         let start = (row * gates + gate) * self.units;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.sums.part(start + units.start..start + units.end) }
     }
 
-    /// The units of a row.
+    /// Range of some units in a row.
     fn row(&self, row: usize, units: &Range<usize>) -> Range<usize> {
         row * self.units + units.start..row * self.units + units.end
     }
 
-    /// What a GRU computes before its candidate, where the reset gate comes first.
+    /// Computes the part of a GRU before its candidate, if the reset gate is applied first.
     ///
     /// # Safety
-    /// Each unit is some one's task.
+    /// Each unit must belong to exactly one task.
     unsafe fn reset(&self, cell: Cell<'_>, units: Range<usize>) {
         let Cell::Gru { gates, recurrent, .. } = cell else { return };
-        // SAFETY: of all below: as the caller says.
+        // SAFETY: guaranteed by the caller, for all calls below.
         unsafe { self.gru_gates(gates, recurrent, &units) };
         for row in 0..self.batch {
             // SAFETY: as above.
@@ -289,10 +289,10 @@ impl Step<'_> {
         }
     }
 
-    /// The reset and update gates.
+    /// Computes the reset and update gates.
     ///
     /// # Safety
-    /// Each unit is some one's task.
+    /// Each unit must belong to exactly one task.
     unsafe fn gru_gates(
         &self,
         gates: &RecurrentWeights,
@@ -301,10 +301,10 @@ impl Step<'_> {
     ) {
         for row in 0..self.batch {
             let start = row * 3 * self.units;
-            // Two of the three gates; the rows of products lie apart by the third.
+            // Two of the three gates. Rows are processed one by one, because the third gate separates them.
             let row_sums = self.sums.narrowed(start..start + 2 * self.units);
             let state = &self.state[row * self.units..(row + 1) * self.units];
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 gates.add(state, 1, units.clone(), &row_sums);
                 for gate in [0, 1] {
@@ -317,18 +317,19 @@ impl Step<'_> {
     /// Computes the next state.
     ///
     /// # Safety
-    /// Each unit is some one's task, and [`reset`](Self::reset) is over for all where there is one.
+    /// Each unit must belong to exactly one task. If [`reset`](Self::reset) is used, it must have finished
+    /// for all units.
     unsafe fn update(&self, cell: Cell<'_>, units: Range<usize>) {
         match cell {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Cell::Lstm { .. } => unsafe { self.lstm(cell, &units) },
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Cell::Gru { .. } => unsafe { self.gru(cell, &units) },
             Cell::Plain { weights, output } => {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { weights.add(self.state, self.batch, units.clone(), &self.sums) };
                 for row in 0..self.batch {
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     let (sum, next) = unsafe {
                         (self.gate(row, 1, 0, &units), self.next.part(self.row(row, &units)))
                     };
@@ -340,11 +341,11 @@ impl Step<'_> {
     }
 
     /// # Safety
-    /// As [`update`](Self::update).
+    /// Same as for [`update`](Self::update).
     unsafe fn lstm(&self, cell: Cell<'_>, units: &Range<usize>) {
         let Cell::Lstm { weights, recurrent, cell, output, peephole, clip } = cell else { return };
         let isa = weights.isa();
-        // SAFETY: of all below: as the caller says; gates are apart from each other.
+        // SAFETY: guaranteed by the caller, for all calls below; gates are disjoint.
         unsafe { weights.add(self.state, self.batch, units.clone(), &self.sums) };
         for row in 0..self.batch {
             // SAFETY: as above.
@@ -367,7 +368,7 @@ impl Step<'_> {
                 *memory = forget * *memory + input * candidate;
             }
             if let Some(most) = clip {
-                // NaN stays.
+                // NaN is preserved.
                 activate(isa, Activation::Clamp { low: -most, high: most }, memory);
             }
             if let Some([_, _, out_weights]) = peephole {
@@ -383,11 +384,11 @@ impl Step<'_> {
     }
 
     /// # Safety
-    /// As [`update`](Self::update).
+    /// Same as for [`update`](Self::update).
     unsafe fn gru(&self, cell: Cell<'_>, units: &Range<usize>) {
         let Cell::Gru { gates, candidate, recurrent, output, reset_after } = cell else { return };
         if reset_after.is_some() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.gru_gates(gates, recurrent, units) };
         }
         for row in 0..self.batch {
@@ -396,7 +397,7 @@ impl Step<'_> {
                 Some(bias) => {
                     let state = &self.state[whole.clone()];
                     let products = self.products.narrowed(whole);
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         let product = self.products.part(self.row(row, units));
                         product.copy_from_slice(&bias[units.clone()]);
@@ -406,14 +407,14 @@ impl Step<'_> {
                 None => {
                     let start = (row * 3 + 2) * self.units;
                     let sums = self.sums.narrowed(start..start + self.units);
-                    // SAFETY: as the caller says; nobody writes what `reset` has left in the products.
+                    // SAFETY: guaranteed by the caller; the products of `reset` are not written at this time.
                     unsafe {
                         let state = self.products.read(whole);
                         candidate.add(state, 1, units.clone(), &sums);
                     }
                 }
             }
-            // SAFETY: as the caller says; gates are apart from each other.
+            // SAFETY: guaranteed by the caller; gates are disjoint.
             let ([reset, update, sum], next) = unsafe {
                 let gates = [0, 1, 2].map(|gate| self.gate(row, 3, gate, units));
                 (gates, self.next.part(self.row(row, units)))

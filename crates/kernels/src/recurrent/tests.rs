@@ -11,7 +11,7 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Weights that neither explode nor vanish.
+/// Weights for which states neither explode nor vanish.
 fn weights(gates: usize, units: usize, seed: u32) -> Vec<f32> {
     let scale = 1.5 / (units as f32).sqrt();
     numbers(gates * units * units, seed).iter().map(|weight| weight * scale).collect()
@@ -37,7 +37,8 @@ struct Extents {
     units: usize,
 }
 
-/// The states of all steps, and the last memory, by the definition. `weights` are `[gates, units, units]`.
+/// The states of all steps, and the final cell state, computed by the equations. `weights` are `[gates,
+/// units, units]`.
 fn reference(
     kind: &Kind,
     extents: Extents,
@@ -261,7 +262,8 @@ fn layers_agree_with_their_definitions() {
                             close(memories[at].iter().copied(), &memory, &what);
                         }
                     }
-                    // One direction alone gives the same, and the last state without an output too.
+                    // A single direction has the same results, and the final state is computed without an
+                    // output as well.
                     let mut state = start.clone();
                     let mut memory: Vec<f32> = match kind {
                         Kind::Lstm { .. } => start.iter().map(|x| x * 0.5).collect(),

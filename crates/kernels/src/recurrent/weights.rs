@@ -12,10 +12,10 @@ use crate::shared::SharedMut;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
-/// The weights from a state to the gates of its next one, in the order in which vectors go over them.
+/// The weights from a state to the gates of the next state, in the order in which vectors read them.
 ///
-/// For each vector of units they are in one run: by element of the state, then by gate. A step reads all of
-/// them once, from the second cache where they fit.
+/// The weights of each vector of units are contiguous, ordered by element of the state, then by gate. A step
+/// reads all weights once, from the L2 cache if they fit.
 pub struct RecurrentWeights {
     isa: Isa,
     gates: usize,
@@ -24,14 +24,14 @@ pub struct RecurrentWeights {
     panels: Vec<CacheLine>,
 }
 
-/// How many states are multiplied at a time: more would not fit the registers.
+/// Number of states that are multiplied at a time, limited by the registers.
 const ROWS: usize = 2;
 
 impl RecurrentWeights {
-    /// Packs weights as `[gates, units, inputs]`.
+    /// Packs weights `[gates, units, inputs]`.
     ///
     /// # Panics
-    /// Where the length is not that of the extents, or there are more than four gates.
+    /// Panics if the length does not match the sizes, or if there are more than four gates.
     pub fn pack(isa: Isa, weights: &[f32], [gates, units, inputs]: [usize; 3]) -> RecurrentWeights {
         assert!((1..=4).contains(&gates), "a cell has one to four gates");
         assert_eq!(weights.len(), gates * units * inputs, "the weights have other extents");
@@ -49,36 +49,36 @@ impl RecurrentWeights {
         RecurrentWeights { isa, gates, units, inputs, panels }
     }
 
-    /// The instruction set that they are packed for.
+    /// The instruction set of the layout.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// How many gates there are.
+    /// Number of gates.
     pub fn gates(&self) -> usize {
         self.gates
     }
 
-    /// How many units each gate has.
+    /// Number of units of each gate.
     pub fn units(&self) -> usize {
         self.units
     }
 
-    /// How many elements the state has that is multiplied.
+    /// Number of elements of the multiplied state.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// How many bytes they take.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.panels.as_slice())
     }
 
-    /// Adds the products with some rows of states to sums as `[rows, gates, units]`, for some units.
+    /// Adds the products with some rows of states to sums `[rows, gates, units]`, for some units.
     ///
     /// # Safety
-    /// Nobody else may use those units of the sums meanwhile. The range starts at a multiple of
-    /// [`MAX_LANES`].
+    /// No other thread may access these units of the sums during the call. The range must start at a multiple
+    /// of [`MAX_LANES`].
     pub(super) unsafe fn add(
         &self,
         states: &[f32],
@@ -88,7 +88,7 @@ impl RecurrentWeights {
     ) {
         assert_eq!(states.len(), rows * self.inputs, "the states have other extents");
         assert!(units.start.is_multiple_of(MAX_LANES) && units.end <= self.units, "units of these");
-        // The range is checked.
+        // Check the range.
         sums.pointer(0..rows * self.gates * self.units);
         dispatch(self.isa, Add { weights: self, states, rows, units, sums });
     }
@@ -127,7 +127,7 @@ impl Kernel for Add<'_> {
     }
 }
 
-/// One row goes over `B` panels at once, so that enough sums are under way; several rows, over one.
+/// A single row uses `B` panels at once, for enough independent sums; several rows use one panel.
 #[inline(always)]
 fn add<V: Vector, const G: usize, const B: usize>(work: &Add<'_>) {
     let mut row = 0;
@@ -190,7 +190,7 @@ fn panels<V: Vector, const G: usize, const B: usize, const R: usize>(
             for (gate, sum) in sums.into_iter().enumerate() {
                 let start = ((row + at) * gates + gate) * units + unit;
                 let target = work.sums.pointer(start..start + lanes);
-                // SAFETY: `pointer` has checked the range, which is this caller's own.
+                // SAFETY: `pointer` checked the range, which belongs to this caller.
                 unsafe {
                     V::load_partial(target, lanes).add(sum).store_partial(target, lanes);
                 }

@@ -1,4 +1,4 @@
-//! How vectors of weights come from stored elements.
+//! Decoders that convert stored elements to vectors of weights.
 
 #![expect(unsafe_code, reason = "vectors are read from bytes whose extents are checked once")]
 
@@ -6,37 +6,37 @@ use std::marker::PhantomData;
 
 use coremill_simd::vector::{FIELDS_BYTES, Fields, Vector};
 
-/// The numbers of a block in one row.
+/// Parameters of a block in one row.
 #[derive(Clone, Copy)]
 pub(super) struct BlockNumbers {
     pub scale: f32,
     pub offset: f32,
-    /// The block's palette, or what integers are.
+    /// The palette of the block, or the values of narrow integers.
     pub palette: *const f32,
 }
 
-/// Where the elements of a row start.
+/// Start of the elements of a row.
 #[derive(Clone, Copy)]
 pub(super) struct RowStart {
-    /// The byte of the first one.
+    /// Pointer to the byte with the first element.
     pub pointer: *const u8,
-    /// The elements before it.
+    /// Index of the first element.
     element: usize,
 }
 
-/// A format of stored elements, which are counted from the first one of the matrix. What it gives of them
-/// still has to be multiplied by the block's scale.
+/// A format of stored elements. Elements are indexed from the first one of the matrix. Decoded values must
+/// still be multiplied by the scale of their block.
 pub(super) trait Decoder: Copy + Sync {
-    /// Whether the elements of two vectors come faster in another order, see [`parted`](Self::parted).
+    /// Whether [`parted`](Self::parted), which returns two vectors in another order, is faster.
     const PARTED: bool = false;
 
-    /// What is prepared for a block.
+    /// Prepared parameters of a block.
     type Block<V: Vector>: Copy;
 
-    /// The bits of an element.
+    /// Number of bits of an element.
     fn bits(&self) -> usize;
 
-    /// The element up to which vectors can be read without leaving the data.
+    /// End of the elements at which vectors can be read within the data.
     fn readable(&self) -> usize;
 
     /// # Safety
@@ -44,58 +44,58 @@ pub(super) trait Decoder: Copy + Sync {
     unsafe fn row(&self, element: usize) -> RowStart;
 
     /// # Safety
-    /// The palette must be one of the format.
+    /// The palette must belong to the format.
     unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> Self::Block<V>;
 
-    /// Elements `at` some place in the row.
+    /// Reads a vector of elements at index `at` of the row.
     ///
     /// # Safety
-    /// The element must be under `readable`, and as many as the vector has must be in the matrix.
+    /// The index must be below `readable`, and all elements of the vector must be in the matrix.
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: Self::Block<V>) -> V;
 
-    /// As many elements `at` some place in the row as two vectors have: those at even places, and those
-    /// between them.
+    /// Reads two vectors of elements at index `at` of the row: the elements at even positions, and those at
+    /// odd positions.
     ///
     /// # Safety
-    /// As many elements must be in the matrix, and the format be [`PARTED`](Self::PARTED).
+    /// All elements must be in the matrix, and the format must be [`PARTED`](Self::PARTED).
     unsafe fn parted<V: Vector>(&self, _: RowStart, _: usize, _: Self::Block<V>) -> [V; 2] {
         unreachable!("the format's elements come in order");
     }
 
     /// # Safety
-    /// The element must be in the matrix, and the palette one of the format.
+    /// The element must be in the matrix, and the palette must belong to the format.
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32;
 }
 
-/// More elements than any matrix has, but not so many that they could not be added to.
+/// More elements than any matrix has, but small enough for additions.
 const ALL: usize = usize::MAX / 4;
 
-/// Where bytes start, and how many they are.
+/// Pointer to bytes, and their number.
 #[derive(Clone, Copy)]
 pub(super) struct Data(pub *const u8, pub usize);
 
-// SAFETY: only reads through the pointer.
+// SAFETY: the pointer is only read.
 unsafe impl Sync for Data {}
 
 impl Data {
-    /// The element up to which fields of so many bits can be read without leaving the bytes.
+    /// End of the elements of `bits` bits at which vectors can be read within the bytes.
     #[inline(always)]
     fn readable(&self, bits: usize) -> usize {
         match self.1.checked_sub(FIELDS_BYTES) {
-            // A vector that starts in the last of these bytes is inside.
+            // A vector that starts in the last of these bytes is within the data.
             Some(last) => last * 8 / bits + 1,
             None => 0,
         }
     }
 
-    /// A field of at most eight bits.
+    /// Reads a field of at most eight bits.
     ///
     /// # Safety
-    /// There must be so many fields.
+    /// The field must be within the data.
     #[inline(always)]
     unsafe fn field(&self, element: usize, bits: usize) -> usize {
         let bit = element * bits;
-        // SAFETY: the caller vouches for the field.
+        // SAFETY: the caller guarantees the field.
         let byte = |at: usize| u32::from(unsafe { *self.0.add(at) });
         let straddles = bit % 8 + bits > 8;
         let high = if straddles { byte(bit / 8 + 1) } else { 0 };
@@ -127,19 +127,19 @@ macro_rules! float_decoder {
             }
             #[inline(always)]
             unsafe fn row(&self, element: usize) -> RowStart {
-                // SAFETY: the caller vouches for the element.
+                // SAFETY: the caller guarantees the element.
                 RowStart { pointer: unsafe { self.0.0.add(element * $size) }, element }
             }
             #[inline(always)]
             unsafe fn block<V: Vector>(&self, _numbers: BlockNumbers) {}
             #[inline(always)]
             unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, _block: ()) -> V {
-                // SAFETY: the caller vouches for the elements.
+                // SAFETY: the caller guarantees the elements.
                 unsafe { $load(row.pointer.add(at * $size)) }
             }
             #[inline(always)]
             unsafe fn single(&self, element: usize, _numbers: BlockNumbers) -> f32 {
-                // SAFETY: the caller vouches for the element.
+                // SAFETY: the caller guarantees the element.
                 $single(unsafe { self.0.0.add(element * $size).cast::<[u8; $size]>().read() })
             }
         }
@@ -150,7 +150,7 @@ float_decoder!(F32, 4, |at: *const u8| V::load(at.cast()), f32::from_le_bytes);
 float_decoder!(F16, 2, |at| V::unpack_f16(at), |bytes| half::f16::from_le_bytes(bytes).to_f32());
 float_decoder!(Bf16, 2, |at| V::unpack_bf16(at), |bytes| half::bf16::from_le_bytes(bytes).to_f32());
 
-/// Integers of 8 bits.
+/// 8-bit integers.
 #[derive(Clone, Copy)]
 pub(super) struct Byte<const SIGNED: bool>(pub Data);
 
@@ -167,7 +167,7 @@ impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
     }
     #[inline(always)]
     unsafe fn row(&self, element: usize) -> RowStart {
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the caller guarantees the element.
         RowStart { pointer: unsafe { self.0.0.add(element) }, element }
     }
     #[inline(always)]
@@ -176,7 +176,7 @@ impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
     }
     #[inline(always)]
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, offset: V) -> V {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         let integers = unsafe {
             let source = row.pointer.add(at);
             if SIGNED { V::unpack_i8(source) } else { V::unpack_u8(source) }
@@ -185,30 +185,30 @@ impl<const SIGNED: bool> Decoder for Byte<SIGNED> {
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the caller guarantees the element.
         let byte = unsafe { *self.0.0.add(element) };
         let integer = if SIGNED { f32::from(byte as i8) } else { f32::from(byte) };
         integer - numbers.offset
     }
 }
 
-/// What the entry that a field of bits selects goes through.
+/// Method for converting fields of bits to weights.
 pub(super) trait Kind: Copy + Sync {
-    /// What is prepared for a block.
+    /// Prepared parameters of a block.
     type Block<V: Vector>: Copy;
 
     /// # Safety
-    /// The palette must have sixteen entries, and one for each value that fields have.
+    /// The palette must have sixteen entries, and one for each value of a field.
     unsafe fn block<V: Vector>(numbers: BlockNumbers) -> Self::Block<V>;
 
     /// # Safety
-    /// The bytes of the fields must be readable, and the block's palette still be there.
+    /// The bytes of the fields must be readable, and the block's palette must still be valid.
     unsafe fn vector<V: Vector>(source: *const u8, fields: &Fields, block: Self::Block<V>) -> V;
 
     fn single(entry: f32, numbers: BlockNumbers) -> f32;
 }
 
-/// Declares a kind: what is prepared, how vectors are looked up in it, and what becomes of one entry.
+/// Declares a kind: the preparation of a block, the lookup of vectors, and the conversion of a single entry.
 macro_rules! kind {
     ($(#[$doc:meta])* $name:ident, $block:ty,
         |$numbers:ident| $prepare:expr, |$source:ident, $fields:ident, $prepared:ident| $vector:expr,
@@ -222,7 +222,7 @@ macro_rules! kind {
 
             #[inline(always)]
             unsafe fn block<V: Vector>($numbers: BlockNumbers) -> $block {
-                // SAFETY: the caller vouches for the palette.
+                // SAFETY: the caller guarantees the palette.
                 unsafe { $prepare }
             }
             #[inline(always)]
@@ -231,7 +231,7 @@ macro_rules! kind {
                 $fields: &Fields,
                 $prepared: $block,
             ) -> V {
-                // SAFETY: the caller vouches for the bytes and the palette.
+                // SAFETY: the caller guarantees the bytes and the palette.
                 unsafe { $vector }
             }
             #[inline(always)]
@@ -243,7 +243,7 @@ macro_rules! kind {
 }
 
 kind!(
-    /// Fields of at most 4 bits, the entries less an offset.
+    /// Fields of at most 4 bits; the weight is the entry minus an offset.
     Affine,
     V::Table,
     |numbers| V::shift_table(V::load_table(numbers.palette), V::splat(numbers.offset)),
@@ -251,14 +251,14 @@ kind!(
     |entry, numbers| entry - numbers.offset
 );
 kind!(
-    /// Fields of 6 bits, the entries as they are.
+    /// Fields of 6 bits; the weight is the entry.
     Wide,
     V::WideTable,
     |numbers| V::load_wide_table(numbers.palette),
     |source, fields, table| V::look_up_wide(source, fields, table),
     |entry, _numbers| entry
 );
-/// Fields of any size, the entries from memory.
+/// Fields of any size; entries are read from memory.
 #[derive(Clone, Copy)]
 pub(super) struct GatheredFields;
 
@@ -271,7 +271,7 @@ impl Kind for GatheredFields {
     }
     #[inline(always)]
     unsafe fn vector<V: Vector>(source: *const u8, fields: &Fields, palette: *const f32) -> V {
-        // SAFETY: the caller vouches for the bytes and the palette.
+        // SAFETY: the caller guarantees the bytes and the palette.
         unsafe { V::gather(source, fields, palette) }
     }
     #[inline(always)]
@@ -280,12 +280,12 @@ impl Kind for GatheredFields {
     }
 }
 
-/// Fields of bits.
+/// Bit fields that are indices into a palette.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<K> {
     pub data: Data,
     pub bits: usize,
-    /// For each bit of a byte that a vector may start at.
+    /// Positions of fields, for each bit of a byte at which a vector may start.
     pub fields: &'static [Fields; 8],
     pub kind: PhantomData<K>,
 }
@@ -303,17 +303,17 @@ impl<K: Kind> Decoder for Bits<K> {
     }
     #[inline(always)]
     unsafe fn row(&self, element: usize) -> RowStart {
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the caller guarantees the element.
         RowStart { pointer: unsafe { self.data.0.add(element * self.bits / 8) }, element }
     }
     #[inline(always)]
     unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> K::Block<V> {
-        // SAFETY: the caller vouches for the palette.
+        // SAFETY: the caller guarantees the palette.
         unsafe { K::block::<V>(numbers) }
     }
     #[inline(always)]
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, block: K::Block<V>) -> V {
-        // SAFETY: the caller vouches for the elements; there are fields for each bit of a byte.
+        // SAFETY: the caller guarantees the elements; there are positions for each bit of a byte.
         unsafe {
             let bit = (row.element + at) * self.bits;
             K::vector::<V>(self.data.0.add(bit / 8), self.fields.get_unchecked(bit % 8), block)
@@ -321,12 +321,12 @@ impl<K: Kind> Decoder for Bits<K> {
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
-        // SAFETY: the caller vouches for the element and the palette.
+        // SAFETY: the caller guarantees the element and the palette.
         unsafe { K::single(*numbers.palette.add(self.data.field(element, self.bits)), numbers) }
     }
 }
 
-/// Halves of bytes, where rows and blocks are whole pairs of vectors. Without `SHIFTED`, offsets are zero.
+/// 4-bit fields, for rows and blocks that are multiples of two vectors. Without `SHIFTED`, offsets are zero.
 #[derive(Clone, Copy)]
 pub(super) struct Halves<const SHIFTED: bool>(pub Data);
 
@@ -344,28 +344,28 @@ impl<const SHIFTED: bool> Decoder for Halves<SHIFTED> {
     }
     #[inline(always)]
     unsafe fn row(&self, element: usize) -> RowStart {
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the caller guarantees the element.
         RowStart { pointer: unsafe { self.0.0.add(element / 2) }, element }
     }
     #[inline(always)]
     unsafe fn block<V: Vector>(&self, numbers: BlockNumbers) -> V::Table {
-        // SAFETY: the caller vouches for the palette.
+        // SAFETY: the caller guarantees the palette.
         let table = unsafe { V::load_table(numbers.palette) };
         if SHIFTED { V::shift_table(table, V::splat(numbers.offset)) } else { table }
     }
     #[inline(always)]
     unsafe fn vector<V: Vector>(&self, row: RowStart, at: usize, table: V::Table) -> V {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         unsafe { V::look_up(row.pointer.add(at / 2), &Fields::of(4)[0], table) }
     }
     #[inline(always)]
     unsafe fn parted<V: Vector>(&self, row: RowStart, at: usize, table: V::Table) -> [V; 2] {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         unsafe { V::look_up_halves(row.pointer.add(at / 2), table) }
     }
     #[inline(always)]
     unsafe fn single(&self, element: usize, numbers: BlockNumbers) -> f32 {
-        // SAFETY: the caller vouches for the element and the palette.
+        // SAFETY: the caller guarantees the element and the palette.
         unsafe { *numbers.palette.add(self.0.field(element, 4)) - numbers.offset }
     }
 }

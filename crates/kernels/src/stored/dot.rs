@@ -1,4 +1,4 @@
-//! Few rows times stored weights: dot products with rows of the weights, as fast as memory gives these.
+//! Products of few rows with stored weights: dot products with rows of the weights, at memory bandwidth.
 
 #![expect(unsafe_code, reason = "pointers to rows, whose extents are checked once")]
 
@@ -14,27 +14,27 @@ use crate::shared::SharedPointer;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, dispatch, prefetch};
 
-/// Rows of weights that are taken at once, from as many places of memory: each a part of the task's rows
-/// away from the one before, as the processor fetches several long streams faster than one.
+/// Number of weight rows that are read at once. Each is in a different part of the task's rows, because the
+/// processor prefetches several long streams faster than one.
 const TOGETHER: usize = 4;
 
-/// How many bytes ahead weights are asked for.
+/// Prefetch distance in bytes.
 const DISTANCE: usize = 2 << 10;
 
 const CACHE_LINE: usize = 64;
 
-/// The most rows of weights in a task.
+/// Maximum number of weight rows in a task.
 const TASK_ROWS: usize = 128;
 
-/// Weights that are worth a task.
+/// Minimum number of weights for a task.
 const TASK_WORK: usize = 1 << 15;
 
-/// Multiplies rows by the transpose of stored weights, of which each row makes one column of the result.
+/// Multiplies rows by the transpose of stored weights; each row of the weights results in one column.
 ///
-/// Meant for up to about eight rows; for more, weights in panels are faster.
+/// It is intended for up to about eight rows. For more rows, weights in panels are faster.
 ///
 /// # Panics
-/// Where a matrix does not hold as many rows, or the epilogue does not fit the result.
+/// Panics if a matrix has too few rows, or if the epilogue does not match the result.
 pub fn multiply_stored(
     pool: &Pool,
     isa: Isa,
@@ -64,7 +64,7 @@ pub fn multiply_stored(
     });
 }
 
-/// [`multiply_stored`] with rows in the order in which the weights come.
+/// [`multiply_stored`] with the left rows in the order of the decoded weights.
 fn multiply_parted(
     pool: &Pool,
     isa: Isa,
@@ -83,7 +83,7 @@ fn multiply_parted(
         with_scratch(|scratch| {
             let scratch = scratch.elements(Numbers::scratch(weights, columns.len()));
             let numbers = Numbers::read(isa, weights, columns.clone(), scratch);
-            // SAFETY: the extents have been checked, and no two tasks write to the same columns.
+            // SAFETY: all sizes were checked, and no two tasks write the same columns.
             let start = unsafe { target.get().add(columns.start) };
             let shape = Dots {
                 rows,
@@ -107,7 +107,7 @@ fn multiply_parted(
     });
 }
 
-/// Takes the elements at even places of rows apart from the others, two vectors at a time.
+/// Separates the elements of rows at even and odd positions, two vectors at a time.
 struct Part<'a> {
     inputs: usize,
     left: Matrix<'a>,
@@ -139,11 +139,11 @@ struct Dots<'a> {
     /// Columns of the result, which are rows of the weights.
     columns: Range<usize>,
     inputs: usize,
-    /// The inputs of a block, which divide them.
+    /// Number of inputs in a block; it divides the total number.
     block: usize,
     left: Matrix<'a>,
     numbers: Numbers<'a>,
-    /// At the first of the columns.
+    /// Pointer to the first of the columns.
     output: *mut f32,
     output_stride: usize,
 }
@@ -172,7 +172,7 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
         let WithDecoder { shape, decoder } = self;
         let apart = shape.columns.len().div_ceil(TOGETHER);
         for column in shape.columns.start..shape.columns.start + apart {
-            // The weights that one part of the left rows has used are still in the cache for the next.
+            // The weights read for one group of left rows are still in the cache for the next group.
             let mut row = 0;
             while row < shape.rows {
                 // SAFETY: this column and these rows exist.
@@ -188,11 +188,11 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
     }
 }
 
-/// The dot products of `M` rows on the left with [`TOGETHER`] rows of weights, so far apart, or as many as
-/// the task has there; how many `M` are.
+/// Computes the dot products of `M` left rows with up to [`TOGETHER`] rows of weights at a distance of
+/// `apart`. Returns `M`.
 ///
 /// # Safety
-/// The row of weights and the rows on the left must exist.
+/// The row of weights and the left rows must exist.
 #[inline(always)]
 unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     shape: &Dots,
@@ -205,14 +205,14 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     let last = shape.columns.end - 1;
     let mut left = [std::ptr::null::<f32>(); M];
     for (index, left) in left.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for the rows.
+        // SAFETY: the caller guarantees the rows.
         *left = unsafe { shape.left.elements.as_ptr().add((row + index) * shape.left.stride) };
     }
     let mut numbers = [shape.numbers.row(column); N];
-    // SAFETY: the caller vouches for the rows.
+    // SAFETY: the caller guarantees the rows.
     let mut starts = [unsafe { decoder.row(column * shape.inputs) }; N];
     for (n, (numbers, start)) in numbers.iter_mut().zip(&mut starts).enumerate() {
-        // The last row stands for those that are missing.
+        // Missing rows are replaced by the last one.
         let column = last.min(column + n * apart);
         *numbers = shape.numbers.row(column);
         // SAFETY: as above.
@@ -223,7 +223,7 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     let mut index = 0;
     while start < shape.inputs {
         let end = start + shape.block;
-        // SAFETY: palettes are those of the format.
+        // SAFETY: the palettes belong to the format.
         let mut blocks = [unsafe { decoder.block::<V>(numbers[0].get(index)) }; N];
         let mut scales = [V::zero(); N];
         for ((block, scale), numbers) in blocks.iter_mut().zip(&mut scales).zip(&numbers) {
@@ -232,13 +232,13 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
             *block = unsafe { decoder.block::<V>(numbers) };
             *scale = V::splat(numbers.scale);
         }
-        // The one sum of a block is scaled as a whole; where there are several, the weights are.
+        // With one left row, the sum of a block is scaled. With several, the weights are scaled.
         let mut parts = if M == 1 { [[V::zero(); M]; N] } else { sums };
         let mut at = start;
         if D::PARTED {
             while at < end {
                 ask(decoder, &starts, at, 2 * V::LANES);
-                // SAFETY: the blocks of these weights are whole pairs of vectors.
+                // SAFETY: the blocks of these weights are multiples of two vectors.
                 let (even, odd) = unsafe { (load(&left, at), load(&left, at + V::LANES)) };
                 for (n, parts) in parts.iter_mut().enumerate() {
                     // SAFETY: as above.
@@ -249,17 +249,17 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
                 at += 2 * V::LANES;
             }
         } else {
-            // Where the last of the weights' rows leaves the data, if vectors that are not needed whole do.
+            // End of the elements at which vectors of the last weight row can be read within the data.
             let furthest = last.min(column + (N - 1) * apart) * shape.inputs + start;
             let readable = decoder.readable().saturating_sub(furthest);
             let vectors = (shape.block / V::LANES).min(readable.div_ceil(V::LANES));
             let vectors_end = start + vectors * V::LANES;
             while at < vectors_end {
                 ask(decoder, &starts, at, V::LANES);
-                // SAFETY: at least a vector's elements follow in the block.
+                // SAFETY: the block has at least one more vector of elements.
                 let elements = unsafe { load(&left, at) };
                 for (n, parts) in parts.iter_mut().enumerate() {
-                    // SAFETY: as above, and it is readable.
+                    // SAFETY: as above, and the index is below `readable`.
                     let weights = unsafe { decoder.vector::<V>(starts[n], at, blocks[n]) };
                     add(weights, scales[n], &elements, parts);
                 }
@@ -278,7 +278,7 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
                     let mut lanes = [0.0; MAX_LANES];
                     // SAFETY: the elements are in the block.
                     unsafe { singles(decoder, first, numbers, &mut lanes[..count]) };
-                    // SAFETY: there are as many lanes as any vector has.
+                    // SAFETY: there are as many lanes as in the widest vector.
                     let weights = unsafe { V::load(lanes.as_ptr()) };
                     add(weights, scales[n], &elements, parts);
                 }
@@ -295,7 +295,7 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     }
     for (n, sums) in sums.iter().enumerate().take((last - column) / apart + 1) {
         for (m, sum) in sums.iter().enumerate() {
-            // SAFETY: the caller vouches for the rows, and they are the task's.
+            // SAFETY: the caller guarantees the rows, and they belong to the task.
             unsafe {
                 let at = (row + m) * shape.output_stride + column + n * apart - shape.columns.start;
                 *shape.output.add(at) = sum.sum();
@@ -305,7 +305,8 @@ unsafe fn dots<V: Vector, D: Decoder, const M: usize>(
     M
 }
 
-/// Asks for the weights that come next but some, each cache line once: before each step of so many.
+/// Prefetches weights at a fixed distance, each cache line once. It is called before each step of `step`
+/// elements.
 #[inline(always)]
 fn ask<D: Decoder>(decoder: D, starts: &[RowStart], at: usize, step: usize) {
     let bits = decoder.bits();
@@ -316,21 +317,21 @@ fn ask<D: Decoder>(decoder: D, starts: &[RowStart], at: usize, step: usize) {
     }
 }
 
-/// A vector of each row.
+/// Loads a vector of each row.
 ///
 /// # Safety
-/// The rows must have as many elements at that place.
+/// The rows must have the elements of a vector at `at`.
 #[inline(always)]
 unsafe fn load<V: Vector, const M: usize>(rows: &[*const f32; M], at: usize) -> [V; M] {
     let mut vectors = [V::zero(); M];
     for (vector, row) in vectors.iter_mut().zip(rows) {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         *vector = unsafe { V::load(row.add(at)) };
     }
     vectors
 }
 
-/// Adds products with each row's elements. What is scaled as a whole later is not yet.
+/// Adds the products with the elements of each row. With one row, the scale is applied later.
 #[inline(always)]
 fn add<V: Vector, const M: usize>(weights: V, scale: V, elements: &[V; M], sums: &mut [V; M]) {
     let weights = if M == 1 { weights } else { weights.mul(scale) };
@@ -339,15 +340,15 @@ fn add<V: Vector, const M: usize>(weights: V, scale: V, elements: &[V; M], sums:
     }
 }
 
-/// Decodes elements that are no vector, one by one. It stays a function of its own, as there are many copies
-/// of what calls it.
+/// Decodes elements one by one, if there are fewer than a vector. It is not inlined, because its callers have
+/// many instances.
 ///
 /// # Safety
-/// The elements must be in the matrix, and the palette one of the format.
+/// The elements must be in the matrix, and the palette must belong to the format.
 #[inline(never)]
 unsafe fn singles<D: Decoder>(decoder: D, first: usize, numbers: BlockNumbers, target: &mut [f32]) {
     for (lane, to) in target.iter_mut().enumerate() {
-        // SAFETY: the caller vouches for the element.
+        // SAFETY: the caller guarantees the element.
         *to = unsafe { decoder.single(first + lane, numbers) };
     }
 }

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use coremill_simd::vector::MAX_LANES;
 use coremill_tensor::{Buffer, DType};
 
-/// A matrix of weights in memory that may be a file's, row by row, with elements of any type that Core ML
-/// compresses weights to. Clones share the memory.
+/// A matrix of weights in memory, possibly mapped from a file, row by row. The elements have any type to
+/// which Core ML compresses weights. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct QuantizedMatrix {
     pub(super) rows: usize,
@@ -13,15 +13,15 @@ pub struct QuantizedMatrix {
     pub(super) format: Format,
 }
 
-/// Numbers that belong to blocks of a matrix: `[rows / n, columns / m]` of them, each for `n × m`
-/// neighbouring elements.
+/// Parameters of the blocks of a matrix. `[rows / n, columns / m]` parameters each apply to a block of `n ×
+/// m` elements.
 #[derive(Clone, Debug)]
 pub struct Blocks {
-    /// The numbers, row by row.
+    /// The parameters, row by row.
     pub data: Buffer,
     /// `fp16`, `fp32`, or an integer type of at most 8 bits.
     pub dtype: DType,
-    /// How many there are down and across.
+    /// Number of blocks in vertical and horizontal direction.
     pub shape: [usize; 2],
 }
 
@@ -41,30 +41,30 @@ pub(super) enum Format {
     },
 }
 
-/// The numbers of [`Blocks`] as kernels take them.
+/// The parameters of [`Blocks`] in the layout of the kernels.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     pub data: Buffer,
     /// `fp16` or `fp32`
     pub dtype: DType,
     pub across: usize,
-    /// The rows that share numbers.
+    /// Number of rows that share parameters.
     pub rows: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct Palettes {
-    /// Those of the blocks one after the other. Those of fewer than 16 entries are repeated up to 16.
+    /// The palettes of all blocks, concatenated. Palettes with fewer than 16 entries are repeated up to 16.
     pub entries: Vec<f32>,
-    /// The entries of one, as stored here.
+    /// Number of stored entries of a palette.
     pub length: usize,
     pub across: usize,
-    /// The rows that share palettes.
+    /// Number of rows that share palettes.
     pub rows: usize,
 }
 
 impl QuantizedMatrix {
-    /// Floats: `fp32`, `fp16` or `bf16`. None where the data is too short or of another type.
+    /// Float weights: `fp32`, `fp16` or `bf16`. Returns `None` if the data is too short or of another type.
     pub fn float(
         data: Buffer,
         dtype: DType,
@@ -77,8 +77,8 @@ impl QuantizedMatrix {
         QuantizedMatrix::checked(rows, columns, data, dtype, Format::Float(dtype))
     }
 
-    /// Integers of 1 to 4 or 8 bits that stand for `(element - offset) * scale`. None where the data is too
-    /// short, of another type, or not divided evenly by the blocks.
+    /// Integers of 1 to 4 or 8 bits that represent `(element - offset) * scale`. Returns `None` if the data
+    /// is too short or of another type, or if the blocks do not divide the matrix evenly.
     pub fn affine(
         data: Buffer,
         dtype: DType,
@@ -101,8 +101,8 @@ impl QuantizedMatrix {
         QuantizedMatrix::checked(rows, columns, data, dtype, format)
     }
 
-    /// Indices of 1, 2, 3, 4, 6 or 8 bits into the palette of their block, of which each has as many
-    /// entries as indices have values. None where something does not fit.
+    /// Indices of 1, 2, 3, 4, 6 or 8 bits into the palette of their block. A palette has one entry for each
+    /// value of an index. Returns `None` if data and sizes do not match.
     pub fn palette(
         data: Buffer,
         dtype: DType,
@@ -139,24 +139,24 @@ impl QuantizedMatrix {
         format: Format,
     ) -> Option<QuantizedMatrix> {
         let count = rows.checked_mul(columns)?;
-        // Kernels count in bits.
+        // Kernels compute offsets in bits.
         count.checked_mul(32)?;
         let bytes = dtype.storage_bytes(count as u64)?;
         (bytes <= data.len() as u64).then_some(QuantizedMatrix { rows, columns, data, format })
     }
 
-    /// Its rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Its columns.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Whether they are read two vectors at a time, the elements at even places apart from the others: halves
-    /// of bytes are, if rows and blocks are whole pairs of the widest vectors.
+    /// Whether two vectors are read at a time, with elements at even and odd positions separated. This
+    /// applies to 4-bit elements if rows and blocks are multiples of two of the widest vectors.
     pub(super) fn is_parted(&self) -> bool {
         let halves = match &self.format {
             Format::Float(_) => false,
@@ -167,7 +167,7 @@ impl QuantizedMatrix {
         halves && block.is_multiple_of(2 * MAX_LANES)
     }
 
-    /// The blocks of a row.
+    /// Number of blocks in a row.
     pub(super) fn across(&self) -> usize {
         match &self.format {
             Format::Float(_) => 1,
@@ -189,7 +189,7 @@ impl Blocks {
         if floating && self.dtype.storage_bytes(count as u64)? <= self.data.len() as u64 {
             return Some(Parameters { data: self.data.clone(), dtype: self.dtype, across, rows });
         }
-        // Integers of 8 bits are halves, too.
+        // Halves represent 8-bit integers exactly.
         let integers = coremill_tensor::packed::unpack(self.dtype, self.data.as_bytes(), count)?;
         let halves = integers.iter().flat_map(|&n| half::f16::from_f32(f32::from(n)).to_le_bytes());
         let data = Buffer::from(halves.collect::<Vec<_>>());
@@ -201,7 +201,7 @@ fn divides(parts: usize, whole: usize) -> bool {
     whole.is_multiple_of(parts)
 }
 
-/// So many floats, of whatever type.
+/// Converts `count` numbers to floats.
 fn floats(data: &Buffer, dtype: DType, count: usize) -> Option<Vec<f32>> {
     let bytes = usize::try_from(dtype.storage_bytes(count as u64)?).ok()?;
     let bytes = data.as_bytes().get(..bytes)?;

@@ -1,8 +1,8 @@
-//! Matrices of weights as they lie in a file: of narrow floats, quantized, or as indices into palettes.
+//! Matrices of weights in their file format: narrow floats, quantized integers, or indices into palettes.
 //!
-//! They are never expanded in memory. [`multiply_stored`] takes few rows through them at the speed of
-//! memory, row by row of the weights; for many rows [`StoredPanels`] expands what a panel of
-//! [`PackedWeights::keep`](super::matmul::PackedWeights::keep) needs at a time.
+//! They are never expanded in memory as a whole. [`multiply_stored`] multiplies few rows by them at memory
+//! bandwidth, row by row of the weights. For many rows, [`StoredPanels`] expands one panel of
+//! [`PackedWeights::keep`](super::matmul::PackedWeights::keep) at a time.
 
 mod decode;
 mod dot;

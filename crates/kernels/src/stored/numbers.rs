@@ -1,4 +1,4 @@
-//! What belongs to the blocks of some rows, read before the rows themselves are.
+//! Block parameters of some rows, which are read before the rows.
 
 #![expect(unsafe_code, reason = "numbers are read without bounds checks in the innermost loops")]
 
@@ -14,23 +14,23 @@ use coremill_simd::Isa;
 use coremill_simd::vector::Fields;
 use coremill_tensor::DType;
 
-/// The numbers of the blocks of some rows.
+/// The block parameters of some rows.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers<'a> {
-    /// The first of the rows.
+    /// Index of the first row.
     first: usize,
     across: usize,
     scales: Option<&'a [f32]>,
     offsets: Option<&'a [f32]>,
     palettes: Option<&'a Palettes>,
-    /// Stands for the palettes where there are none: what narrow integers are.
+    /// Values of narrow integers, used if there are no palettes.
     integers: &'static [f32; 16],
 }
 
-/// What unsigned integers of 1 to 4 bits are. Those of fewer bits repeat, as tables of palettes do.
+/// Values of unsigned integers of 1 to 4 bits. Shorter tables repeat, like palettes.
 static UNSIGNED: [[f32; 16]; 4] = [counting(2), counting(4), counting(8), counting(16)];
 
-/// What signed integers of 4 bits are.
+/// Values of signed 4-bit integers.
 static SIGNED: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0];
 
@@ -45,12 +45,12 @@ const fn counting(end: usize) -> [f32; 16] {
 }
 
 impl<'a> Numbers<'a> {
-    /// The elements of scratch memory that are needed for so many rows.
+    /// Number of elements of scratch memory for this number of rows.
     pub(super) fn scratch(weights: &QuantizedMatrix, rows: usize) -> usize {
         2 * rows * weights.across()
     }
 
-    /// Reads the numbers of some rows into scratch memory.
+    /// Reads the parameters of some rows into scratch memory.
     pub(super) fn read(
         isa: Isa,
         weights: &'a QuantizedMatrix,
@@ -86,7 +86,7 @@ impl<'a> Numbers<'a> {
         numbers
     }
 
-    /// The numbers of a row.
+    /// The parameters of a row.
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> RowNumbers<'a> {
         static ONE: [f32; 1] = [1.0];
@@ -111,11 +111,11 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// The numbers of the blocks of a row.
+/// The parameters of the blocks of a row.
 #[derive(Clone, Copy)]
 pub(super) struct RowNumbers<'a> {
     scales: &'a [f32],
-    /// 0 where one is for all blocks.
+    /// 0 if all blocks share one scale.
     scale_step: usize,
     offsets: &'a [f32],
     offset_step: usize,
@@ -128,7 +128,7 @@ impl RowNumbers<'_> {
     #[inline(always)]
     pub(super) fn get(&self, block: usize) -> BlockNumbers {
         assert!(block < self.blocks);
-        // SAFETY: `Numbers::row` has put numbers for each block here, or one for all.
+        // SAFETY: `Numbers::row` provided parameters for each block, or one for all.
         unsafe {
             BlockNumbers {
                 scale: *self.scales.as_ptr().add(block * self.scale_step),
@@ -155,16 +155,16 @@ impl Parameters {
     }
 }
 
-/// Work for whatever decoder weights need.
+/// Work that is generic over the decoder.
 pub(super) trait UseDecoder {
     fn run<D: Decoder>(self, decoder: D);
 }
 
-/// Does the work with the decoder of the weights.
+/// Calls `work` with the decoder of the weights.
 pub(super) fn with_decoder(weights: &QuantizedMatrix, work: impl UseDecoder) {
     let bytes = weights.data.as_bytes();
     let data = Data(bytes.as_ptr(), bytes.len());
-    // Where there is no scale it is 1, and where there is no offset it is 0.
+    // A missing scale is 1, and a missing offset is 0.
     let bits = match &weights.format {
         Format::Float(DType::Fp32) => return work.run(F32(data)),
         Format::Float(DType::Fp16) => return work.run(F16(data)),

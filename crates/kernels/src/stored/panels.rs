@@ -22,7 +22,7 @@ pub struct StoredPanels {
 }
 
 impl StoredPanels {
-    /// Weights whose rows are the outputs, or with [`Order::InputsFirst`] the inputs.
+    /// Weights whose rows are the outputs, or the inputs with [`Order::InputsFirst`].
     pub fn new(isa: Isa, weights: QuantizedMatrix, order: Order) -> StoredPanels {
         if let Order::ChannelsFirst { taps } = order {
             assert!(
@@ -125,12 +125,12 @@ impl<D: Decoder> Kernel for WithDecoder<'_, D> {
             while at < columns.end {
                 let end = (at / block + 1).saturating_mul(block).min(columns.end);
                 let numbers = row_numbers.get(at / block);
-                // SAFETY: the palette is one of the format.
+                // SAFETY: the palette belongs to the format.
                 let prepared = unsafe { decoder.block::<V>(numbers) };
                 let scale = V::splat(numbers.scale);
                 while at + V::LANES <= end && at < readable {
-                    // SAFETY: the elements are in the row, the target has as many, and they are
-                    // readable.
+                    // SAFETY: the elements are in the row and readable, and the target has the same number of
+                    // elements.
                     unsafe {
                         let weights = decoder.vector::<V>(start, at, prepared);
                         weights.mul(scale).store(target.as_mut_ptr().add(at - columns.start));

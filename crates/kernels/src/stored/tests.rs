@@ -10,7 +10,7 @@ use crate::matmul::{
 use coremill_simd::Isa;
 use coremill_tensor::{Buffer, DType, packed};
 
-/// Weights in some format, and what they stand for, row by row.
+/// Weights in some format, and their values, row by row.
 struct Sample {
     name: String,
     stored: QuantizedMatrix,
@@ -27,7 +27,7 @@ fn singles(values: &[f32]) -> Buffer {
     Buffer::from(values.iter().flat_map(|&x| x.to_le_bytes()).collect::<Vec<_>>())
 }
 
-/// Puts the bytes where they are not aligned, as they may be in a file.
+/// Moves the bytes to an unaligned address, which is possible in a file.
 fn misaligned(bytes: &[u8]) -> Buffer {
     let all = Buffer::from([&[0xff], bytes].concat());
     all.slice(1..1 + bytes.len()).expect("these bytes are there")
@@ -127,7 +127,7 @@ fn palette_sample(
     Sample { name: format!("palette {dtype} {shape:?}"), stored: stored.expect("it fits"), values }
 }
 
-/// Samples of all formats with so many blocks down and across.
+/// Samples of all formats with this number of blocks in both directions.
 fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> Vec<Sample> {
     let random = &mut Random::new(seed);
     let [rows, columns] = [rows * down, across * block];
@@ -154,7 +154,7 @@ fn samples(seed: u64, down: usize, across: usize, rows: usize, block: usize) -> 
     samples
 }
 
-/// Blocks down and across, rows and columns of a block.
+/// Number of blocks in both directions, and rows and columns of a block.
 fn sizes() -> Vec<[usize; 4]> {
     if cfg!(miri) {
         return vec![[1, 1, 1, 1], [2, 2, 3, 9], [3, 1, 1, 32]];
@@ -188,7 +188,7 @@ fn check(isa: Isa, pool: &Pool, sample: &Sample, rows: usize, epilogue: &Epilogu
         ..*epilogue
     };
     let expected = expected(rows, left, inputs, values, outputs, &epilogue);
-    // Sums lose in proportion to what is added, not to what remains.
+    // The error of a sum is relative to its terms, not to the result.
     let largest = values.iter().fold(1.0, |largest: f32, value| largest.max(value.abs()));
     let tolerance = if epilogue.rounding == Rounding::Fp16 { 3e-3 } else { 3e-5 * largest };
     let mut output = vec![12345.0; rows * (outputs + 2)];

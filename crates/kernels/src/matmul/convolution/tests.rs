@@ -5,7 +5,7 @@ use crate::Activation;
 use coremill_simd::Isa;
 use coremill_tensor::DType;
 
-/// The result by the definition of convolution, with weights as `[outputs, channels, taps]`.
+/// The convolution computed by its definition, with weights `[outputs, channels, taps]`.
 fn expected(
     window: &Window,
     input: &[f32],
@@ -80,7 +80,7 @@ fn check(isa: Isa, pool: &Pool, seed: u64, window: &Window, outputs: usize, gap:
     compare(&format!("{isa} {window:?}"), &output, stride, outputs, &expected, 2e-5);
 }
 
-/// The extent of the result if there is as much padding behind as before.
+/// Output size with equal padding before and after.
 fn extent(
     input: usize,
     kernel: usize,

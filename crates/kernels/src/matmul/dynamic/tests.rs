@@ -1,7 +1,7 @@
 use super::super::tests::Random;
 use super::*;
 
-/// Strides that put the axes of a box, with gaps, in a random order.
+/// Strides of a box with its axes in random order, with gaps.
 fn strides(random: &mut Random, extents: [usize; 4]) -> ([usize; 4], usize) {
     let mut order = [0, 1, 2, 3];
     for end in (1..4).rev() {
@@ -31,7 +31,7 @@ fn batches_of_all_layouts() {
                     strides(&mut random, [batch[0], batch[1], rows, inputs]);
                 let (mut right_strides, right_length) =
                     strides(&mut random, [batch[0], batch[1], inputs, outputs]);
-                // Some matrices are the same for a whole axis of the batch.
+                // Some matrices are broadcast along a batch axis.
                 if random.below(4) == 0 {
                     left_strides[0] = 0;
                     right_strides[1] = 0;
