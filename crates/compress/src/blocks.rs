@@ -1,17 +1,18 @@
-//! Tensors that fall into blocks, each of which has numbers of its own.
+//! Division of tensors into blocks with parameters of their own.
 
-/// How a tensor falls into blocks: along each axis, how many there are and how long each is.
+/// Division of a tensor into blocks: the number and length of blocks along each axis.
 ///
-/// Axes that need not be told apart are one here, so that elements that follow one another in memory and share a
-/// block come in runs as long as possible.
+/// Adjacent axes are merged where possible. Elements of a block that are contiguous in memory then
+/// form runs of maximal length.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    /// Outermost first; never empty.
+    /// Number and length, outermost axis first; never empty.
     axes: Vec<(usize, usize)>,
 }
 
 impl Blocks {
-    /// Blocks of these sizes, 0 for a whole axis; none if one does not divide its axis.
+    /// Creates blocks of these sizes; 0 is the whole axis. `None` if a size does not divide
+    /// its axis.
     pub(super) fn new(shape: &[usize], sizes: &[usize]) -> Option<Blocks> {
         let mut axes: Vec<(usize, usize)> = Vec::with_capacity(shape.len());
         for (&extent, &size) in shape.iter().zip(sizes) {
@@ -32,7 +33,7 @@ impl Blocks {
         Some(Blocks { axes })
     }
 
-    /// How many elements each block has, if it is a run of neighbours.
+    /// The number of elements per block, if blocks are contiguous.
     pub(super) fn contiguous(&self) -> Option<usize> {
         match self.axes.as_slice() {
             [(_, length)] => Some(*length),
@@ -40,18 +41,19 @@ impl Blocks {
         }
     }
 
-    /// How many elements a block has.
+    /// Number of elements per block.
     pub(super) fn size(&self) -> usize {
         self.axes.iter().map(|(_, length)| length).product()
     }
 
-    /// How many blocks there are.
+    /// Number of blocks.
     pub(super) fn count(&self) -> usize {
         self.axes.iter().map(|(count, _)| count).product()
     }
 
-    /// Calls `visit` with how many elements come next and the block that they are in, for `length` elements from
-    /// `start` on, in row-major order. Blocks are numbered likewise.
+    /// Calls `visit` for each run of elements in the same block, with the length of the run and the
+    /// index of the block. Covers `length` elements from `start` on, in row-major order. Blocks are
+    /// numbered in row-major order, too.
     pub(super) fn for_each_run(
         &self,
         start: usize,
@@ -74,7 +76,7 @@ impl Blocks {
     }
 }
 
-/// The block that a place is in.
+/// Index of the block that contains an element.
 fn block_of(axes: &[(usize, usize)], place: usize) -> usize {
     let (mut rest, mut block, mut stride) = (place, 0, 1);
     for &(count, size) in axes.iter().rev() {
@@ -90,7 +92,7 @@ fn block_of(axes: &[(usize, usize)], place: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The block of every element, by runs that start anywhere.
+    /// The block of every element, from runs that begin at any element.
     fn blocks_of(shape: &[usize], sizes: &[usize], start: usize) -> Vec<usize> {
         let blocks = Blocks::new(shape, sizes).expect("sizes divide");
         let mut found = Vec::new();

@@ -1,35 +1,35 @@
-//! How many bits each weight gets, where a size or a quality is asked for.
+//! Choice of bits per weight for a given size or quality.
 
 use super::error::Error;
 use super::form::linear::{Config, Integer};
 use super::form::{BITS, CompressionConfig, Palette, Values};
 
-/// What all weights together may take, or what each has to keep.
+/// A limit on the size of all weights, or on the quality of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// At most so many bytes.
+    /// Maximum total size in bytes.
     Bytes(u64),
-    /// For each weight at least so many decibels, in the fewest bytes.
+    /// Minimum SNR of each weight in decibels. The smallest sufficient form is chosen.
     Snr(f64),
 }
 
-/// What a weight would take and lose in one of its forms.
+/// Size and loss of a weight in one form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TradeoffPoint {
     pub(super) bytes: u64,
-    /// What is lost of its power, from 0 to 1.
+    /// Lost share of the weight's power, from 0 to 1.
     pub(super) loss: f64,
 }
 
-/// A weight, which stays as it is if nothing better is found.
+/// Options for a weight. It stays uncompressed if no form is better.
 pub(super) struct TradeoffCurve {
     pub(super) plain: u64,
-    /// Its forms that can be; none for those that cannot.
+    /// Size and loss of each form, `None` if the weight does not support it.
     pub(super) rungs: Vec<Option<TradeoffPoint>>,
 }
 
 impl CompressionConfig {
-    /// The same form with fewer and more bits, as far as no newer release is needed.
+    /// The same form with fewer and with more bits, as far as no newer release is needed.
     pub(super) fn ladder(&self) -> Vec<CompressionConfig> {
         let forms: Vec<Values> = match &self.values {
             Values::Floats => vec![Values::Floats],
@@ -52,7 +52,8 @@ impl CompressionConfig {
     }
 }
 
-/// Which form each weight takes; none stays as it is. `others` is what weights take that no rule selects.
+/// Chooses the form of each weight, `None` for uncompressed. `others` is the size of the weights
+/// that no rule selects.
 pub(super) fn choose(
     ladders: &[TradeoffCurve],
     budget: Budget,
@@ -79,14 +80,15 @@ impl TradeoffCurve {
         self.rungs.iter().enumerate().filter_map(|(at, rung)| Some((at, rung.as_ref()?)))
     }
 
-    /// What the weight takes and loses on a rung, or as it is.
+    /// Size and loss with a form, or uncompressed.
     fn at(&self, rung: Option<usize>) -> TradeoffPoint {
         let found = rung.and_then(|at| self.rungs[at]);
         found.unwrap_or(TradeoffPoint { bytes: self.plain, loss: 0.0 })
     }
 }
 
-/// Begins with the smallest forms, and takes the step that wins most for its bytes while there is room.
+/// Starts with the smallest forms. Repeatedly upgrades the weight with the largest gain per byte
+/// until the budget is used.
 fn within(ladders: &[TradeoffCurve], most: u64, others: u64) -> Result<Vec<Option<usize>>, Error> {
     let smallest = |ladder: &TradeoffCurve| {
         let best = ladder.found().min_by_key(|(_, rung)| rung.bytes);

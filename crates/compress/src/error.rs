@@ -1,4 +1,4 @@
-//! Why weights are not compressed.
+//! Errors of compression, and reasons why weights stay uncompressed.
 
 use std::{fmt, io};
 
@@ -15,19 +15,17 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An option is at fault, or does not suit the model.
+    /// An option is invalid or unsuitable for the model.
     Option,
-    /// The model is at fault: a weight, or what it would become.
+    /// The model is invalid: a weight, or its compressed form.
     Model,
 }
 
 impl Error {
-    /// An error of an option.
     pub(crate) fn option(message: impl Into<String>) -> Error {
         Error { kind: ErrorKind::Option, detail: ErrorDetail::new(message) }
     }
 
-    /// An error of the model.
     pub(crate) fn model(message: impl Into<String>) -> Error {
         Error { kind: ErrorKind::Model, detail: ErrorDetail::new(message) }
     }
@@ -68,12 +66,12 @@ impl std::error::Error for Error {
     }
 }
 
-/// Why a weight is not compressed.
+/// Reason why a weight is not compressed.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The form does not suit the weight.
+    /// The weight does not support the form.
     Kept(&'static str),
-    /// Some elements are infinite or no numbers.
+    /// Some elements are infinite or NaN.
     NotFinite,
     /// The elements cannot be read.
     Unreadable(io::Error),
@@ -81,11 +79,11 @@ pub(super) enum Refusal {
     Invalid(Error),
 }
 
-/// The reason of [`Refusal::NotFinite`].
+/// Message of [`Refusal::NotFinite`].
 pub(super) const NOT_FINITE: &str = "some of its elements are infinite or no numbers";
 
 impl Refusal {
-    /// The reason why the weight of this name stays as it is; an error if compression cannot go on.
+    /// The reason why a weight stays uncompressed. Fails if compression cannot continue.
     pub(super) fn reason(self, weight: &str) -> Result<&'static str, Error> {
         match self {
             Refusal::Kept(reason) => Ok(reason),

@@ -1,4 +1,4 @@
-//! Values that weights are multiplied by, and what samples show of them.
+//! Inputs of weights, and the importance of weights from samples.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,24 @@ use coremill_mil::ir::Function;
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, Editor};
 
-/// Mean squares of input channels, by the name of the weight.
+/// Mean square of each input channel, by the name of the weight.
 pub type Importance = HashMap<String, Vec<f32>>;
 
-/// A value that a weight is multiplied by.
+/// The value that a weight is multiplied by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightInput {
-    /// The name of the weight.
+    /// Name of the weight.
     pub weight: String,
-    /// How many input channels the weight has. The value has as many, or a multiple for a convolution in groups.
+    /// Number of the weight's input channels. The value has the same number, or a multiple for
+    /// grouped convolutions.
     pub channels: usize,
-    /// The name of the value.
+    /// Name of the value.
     pub value: String,
-    /// The axis of its channels, counted from its last one.
+    /// The value's channel axis, counted from the last axis.
     pub axis_from_end: usize,
 }
 
-/// What the weights of a function are multiplied by.
+/// The inputs of a function's weights.
 pub fn feeds(function: &Function) -> Result<Vec<WeightInput>, Error> {
     let unsound =
         |error: &dyn std::fmt::Display| Error::model(format!("`{}`: {error}", function.name));
@@ -62,7 +63,7 @@ pub fn feeds(function: &Function) -> Result<Vec<WeightInput>, Error> {
     Ok(feeds)
 }
 
-/// The weighting of a weight; `None` if nothing is known of its input channels.
+/// The element importance of a weight, `None` if its input channels are unknown.
 pub(super) fn weighting(weight: &Weight, known: &Importance) -> Option<ElementImportance> {
     let (input, _) = weight.axes?;
     ElementImportance::new(&weight.shape, input, known.get(&weight.name)?)

@@ -1,19 +1,20 @@
-//! Weights made smaller.
+//! Compression of weights.
 //!
-//! A compressed weight is a `constexpr_` operation in the place of a `const`; the operations that use it compute in
-//! the same precision as before. The new elements are computed when they are written, window by window.
+//! A compressed weight is a `constexpr_` operation that replaces a `const`. The operations that use
+//! it compute in the same precision as before. The compressed data is computed when it is written,
+//! window by window.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | [`linear`] | quantizes the weights of a function to integers |
-//! | `rules` | [`compress`]: which weight becomes what |
-//! | `budget` | how many bits weights get where a size or a quality is asked for |
-//! | `raise` | functions that are to run on a newer release only |
-//! | `encode` | the operations that stand for a weight, and the codes that are written |
-//! | `importance` | how much outputs depend on which elements, as samples show |
-//! | `weight`, `weighting`, `blocks` | which constants are weights, and which of their elements belong together |
-//! | `form` | [`CompressionConfig`]: what a weight becomes: integers, palettes, zeros, or several of these |
-//! | `error` | [`Error`], and why a weight stays as it is |
+//! || [`linear`] | linear quantization of a function's weights |
+//! || `rules` | [`compress`]: rules that select the form of each weight |
+//! || `budget` | choice of bits per weight for a size or quality |
+//! || `upgrade_opset` | conversion of functions to a newer opset |
+//! || `encode` | operations and data of compressed weights |
+//! || `importance` | importance of elements, from samples |
+//! || `weight`, `weighting`, `blocks` | weights, importance of elements, blocks |
+//! || `form` | [`CompressionConfig`]: integers, palettes, pruning, or a combination |
+//! || `error` | [`Error`], and reasons why a weight stays uncompressed |
 
 mod blocks;
 mod budget;

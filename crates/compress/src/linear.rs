@@ -1,12 +1,13 @@
-//! Linear quantization of weights: integers, and a scale and a zero point for each block of them.
+//! Linear quantization of weights: integers with a scale and a zero point per block.
 //!
 //! ```text
 //! w = const(val = …);                          w_quantized = constexpr_blockwise_shift_scale(data = …, scale = …);
 //! y = linear(x = x, weight = w);    becomes    y = linear(x = x, weight = w_quantized);
 //! ```
 //!
-//! Before iOS 18 it is `constexpr_affine_dequantize`, which has one scale or one for each channel. Which weights are
-//! taken and how numbers are rounded is as in coremltools, so that the same model becomes the same integers.
+//! Before iOS 18 the operation is `constexpr_affine_dequantize`, with a single scale or one per
+//! channel. The selection of weights and the rounding match coremltools, so that both produce the
+//! same integers.
 
 use super::encode::{build, insert};
 use super::error::{Error, Refusal};
@@ -17,19 +18,20 @@ use super::form::{CompressionConfig, Values};
 use super::weight::{Candidate, candidate};
 use coremill_passes::{AnalyzedFunction, Editor};
 
-/// What became of the weights.
+/// Result of quantization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many were quantized.
+    /// Number of quantized weights.
     pub quantized: usize,
-    /// Those that stay as they are, each with the reason.
+    /// Weights that stay unquantized, with the reason.
     pub kept: Vec<(String, &'static str)>,
 }
 
 /// Quantizes the weights of a function.
 ///
-/// Taken are float constants of two dimensions and more. Tables that only `gather` uses stay, since embeddings lose
-/// more by it than they save; one that is another operation's weight, too, is taken.
+/// Quantizes float constants with at least two dimensions. Tables used only by `gather` are
+/// skipped, since embeddings lose more accuracy than they save space. A table that is also the
+/// weight of another operation is quantized.
 pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome, Error> {
     let mut editor = Editor::new(draft);
     let (needed, opset) = (config.needs(), editor.opset());

@@ -1,4 +1,4 @@
-//! Which weight becomes what.
+//! Rules that select the compressed form of each weight.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -18,79 +18,79 @@ use coremill_mil::ir::Opset;
 use coremill_mil::model::Model;
 use coremill_passes::{AnalyzedFunction, Editor};
 
-/// How a model is compressed.
+/// Options of compression.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// What becomes of weights: the first rule that selects one decides, and others stay as they are.
+    /// The first matching rule applies. Other weights stay uncompressed.
     pub rules: Vec<Rule>,
-    /// The release that the result must run on; none is the oldest that has all forms, from the model's own on.
+    /// Release to support. `None` uses the oldest that supports all forms, but not older than the
+    /// model's.
     pub target: Option<Opset>,
-    /// What decides how many bits weights get; none if the forms of the rules do.
+    /// Budget that chooses the bits per weight. `None` uses the forms of the rules.
     pub budget: Option<Budget>,
-    /// What samples show of how much outputs depend on the weights. Palettes by k-means and budgets go by it.
+    /// Importance of weights from samples, used by k-means palettes and budgets.
     pub importance: Importance,
 }
 
-/// What becomes of some weights.
+/// Compressed form for selected weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// Which weights.
+    /// Weights that the rule applies to.
     pub selector: Selector,
-    /// What they become.
+    /// Form of the weights.
     pub form: CompressionConfig,
 }
 
-/// Which weights a rule is for: those that all its parts select.
+/// Selection of weights. All conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector {
-    /// Patterns of names, in which `*` stands for any text and `?` for a letter; none selects all.
+    /// Name patterns, in which `*` matches any text and `?` any character. Empty selects all.
     pub names: Vec<String>,
-    /// Operations, of which one has to use the weight; none selects all.
+    /// Operations, one of which must use the weight. Empty selects all.
     pub ops: Vec<String>,
-    /// The type of the elements; none selects all.
+    /// Element type. `None` selects all.
     pub dtype: Option<DType>,
-    /// The fewest elements; none is the number that coremltools has, more than 2048.
+    /// Minimum number of elements. `None` is coremltools' default: more than 2048.
     pub min_elements: Option<u64>,
-    /// The most elements; none is any number.
+    /// Maximum number of elements. `None` is unlimited.
     pub max_elements: Option<u64>,
 }
 
-/// What became of a weight.
+/// Result for a weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompressedWeight {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The weight.
+    /// Name of the weight.
     pub name: String,
-    /// Its shape; empty where it could not be a weight.
+    /// Shape of the weight. Empty for other constants.
     pub shape: Vec<usize>,
-    /// The bytes that it took.
+    /// Size before compression in bytes.
     pub before: u64,
-    /// The rule that decided, by its place; none if no rule selects it.
+    /// Index of the rule that applied, `None` if no rule selects the weight.
     pub rule: Option<usize>,
-    /// What became of it.
+    /// Result of compression.
     pub fate: CompressionOutcome,
 }
 
-/// What became of a weight.
+/// Result of compression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompressionOutcome {
-    /// It was compressed.
+    /// The weight was compressed.
     Compressed {
-        /// What it became.
+        /// Form of the weight.
         form: CompressionConfig,
-        /// The bytes that it takes now.
+        /// Size after compression in bytes.
         after: u64,
-        /// The ratio of its power to that of what was lost, in decibels; infinite if nothing was. Where the importance
-        /// of elements is known, both are weighted by it. Of a weight of more
-        /// than 131,072 elements it is that of parts of it.
+        /// SNR in decibels, infinite if lossless. It is weighted by the importance of elements if
+        /// that is known. For weights with more than 131,072 elements it is measured on a sample.
         snr: f64,
     },
-    /// It stays, for a reason.
+    /// The weight stays uncompressed, for this reason.
     Kept(&'static str),
 }
 
-/// Why a weight stays that only its size keeps from being selected.
+/// Reason for weights that are only excluded by their size.
 pub const SMALL: &str = "it has fewer elements than the option `min_elements`";
 
 impl Selector {
@@ -108,11 +108,11 @@ impl Selector {
     }
 }
 
-/// Whether a name is of a pattern, in which `*` stands for any text and `?` for one letter.
+/// Matches a name with a pattern, in which `*` matches any text and `?` any character.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
-    // The place behind the last star, and what of the name it stands for up to.
+    // Index after the last star, and the end of the text that it matches.
     let (mut at, mut place, mut star) = (0, 0, None);
     while place < name.len() {
         match pattern.get(at) {
@@ -135,9 +135,11 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|&letter| letter == '*')
 }
 
-/// Compresses the weights of a model, and tells what became of each. `watch` is told how many of how many are done.
+/// Compresses the weights of a model. Returns a description of each weight. `watch` is called with
+/// the number of finished weights and the total.
 ///
-/// A weight that several operations share is compressed once; functions that share one still do.
+/// A weight that several operations share is compressed once. Functions still share weights
+/// afterwards.
 pub fn compress(
     model: &mut Model,
     options: &Options,
@@ -169,7 +171,7 @@ pub fn compress(
     Ok(report)
 }
 
-/// The release that the forms require, or the requested one.
+/// The requested release, or the oldest release for the forms and the model.
 fn target(model: &Model, options: &Options) -> Result<Opset, Error> {
     let needs = options.rules.iter().map(|rule| (rule.form.needs(), &rule.form));
     let needed = needs.max_by_key(|(opset, _)| *opset);
@@ -242,7 +244,7 @@ fn of_function(
             }),
         }
     }
-    // The largest first, so that no thread is left alone with it in the end.
+    // Largest first, so that the last thread does not start with it.
     work.sort_by_key(|(weight, ..)| std::cmp::Reverse(weight.count()));
     let tasks =
         work.iter().flat_map(|(weight, _, forms)| forms.iter().map(move |form| (weight, form)));
@@ -285,7 +287,7 @@ fn of_function(
     Ok(())
 }
 
-/// Why no rule selects a weight: the size that rules ask for, or something else.
+/// The reason why no rule selects a weight: its size or something else.
 fn unselected(weight: &Weight, rules: &[Rule]) -> &'static str {
     let of_any_size = |rule: &Rule| Selector { min_elements: Some(0), ..rule.selector.clone() };
     match rules.iter().any(|rule| of_any_size(rule).selects(weight)) {
@@ -294,7 +296,7 @@ fn unselected(weight: &Weight, rules: &[Rule]) -> &'static str {
     }
 }
 
-/// What a weight would take and lose in each of its forms.
+/// Size and loss of a weight in each form.
 fn ladder(weight: &Weight, built: &[Result<EncodedWeight, &'static str>]) -> TradeoffCurve {
     let rung = |built: &Result<EncodedWeight, &'static str>| {
         let built = built.as_ref().ok()?;
@@ -319,7 +321,7 @@ fn entry(
     }
 }
 
-/// Builds what weights become on all processors, and gives it in their order.
+/// Builds encodings in parallel. Results have the order of `work`.
 fn build_all(
     work: &[(&Weight, &CompressionConfig)],
     opset: Opset,

@@ -1,4 +1,4 @@
-//! Functions that are to run on a newer release only.
+//! Conversion of functions to a newer opset.
 
 use coremill_tensor::DType;
 
@@ -7,8 +7,8 @@ use coremill_mil::ir::{Binding, Constant, Function, OpId, Opset};
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, Editor};
 
-/// The function for a release that is not older. What an operation of its own release means and the newer one does not,
-/// is put in other words.
+/// Converts a function to an opset that is not older. Operations whose semantics differ in the
+/// newer opset are rewritten.
 pub(super) fn upgrade_opset(function: &Function, opset: Opset) -> Result<AnalyzedFunction, Error> {
     let from = function.opset;
     let mut raised = function.clone();
@@ -30,7 +30,7 @@ pub(super) fn upgrade_opset(function: &Function, opset: Opset) -> Result<Analyze
     Ok(draft)
 }
 
-/// Counts negative indices from the end, as `gather` did before iOS 17.
+/// Adds the size of the axis to negative indices, as `gather` did before iOS 17.
 fn guard(editor: &mut Editor<'_>, id: OpId) -> Result<(), Error> {
     let Some(op) = editor.op(id) else { return Ok(()) };
     let op = op.clone();

@@ -1,4 +1,4 @@
-//! Which constants are weights, and where their channels lie.
+//! Recognition of weights among constants, and of their channel axes.
 
 use coremill_tensor::{Buffer, DType};
 
@@ -7,7 +7,7 @@ use coremill_mil::ir::{Op, OpId, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
 
-/// Smaller constants are no weights, whatever the threshold.
+/// Minimum number of elements. Smaller constants are never weights.
 const MIN_ELEMENTS: u64 = 10;
 
 /// A weight that can be compressed.
@@ -18,20 +18,20 @@ pub(super) struct Weight {
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
     pub(super) elements: Buffer,
-    /// What the operations that use it are called, each once.
+    /// Names of the operations that use it, without duplicates.
     pub(super) users: Vec<&'static str>,
-    /// The axes of its input and its output channels; none if the operations that use it do not agree.
+    /// Axes of the input and output channels, `None` if the operations that use it disagree.
     pub(super) axes: Option<(usize, usize)>,
-    /// Into how many groups convolutions divide it, at most.
+    /// Maximum number of groups of the convolutions that use it.
     pub(super) groups: usize,
-    /// How much outputs depend on its elements, if that is known.
+    /// Importance of elements, if known.
     pub(super) weighting: Option<ElementImportance>,
 }
 
-/// A constant that could be a weight.
+/// A constant that may be a weight.
 pub(super) enum Candidate {
     Weight(Weight),
-    /// One that stays as it is, by its name, and the reason.
+    /// A constant that cannot be compressed: its name and the reason.
     Kept(String, &'static str),
 }
 
@@ -40,20 +40,21 @@ impl Weight {
         self.shape.iter().product()
     }
 
-    /// Whether layers multiply by it: others compute with it or select from it, as from a mask of infinities.
+    /// Returns true if a layer multiplies by it. Other operations may use it as a mask with
+    /// infinities.
     pub(super) fn is_of_layer(&self) -> bool {
         use OpKind::{Conv, ConvTranspose, Linear, Matmul};
         let layers = [Conv, ConvTranspose, Linear, Matmul].map(OpKind::name);
         self.users.iter().any(|user| layers.contains(user))
     }
 
-    /// Whether rows are looked up in it and nothing else is done with it.
+    /// Returns true if it is only used as a lookup table.
     pub(super) fn is_table(&self) -> bool {
         self.users.iter().all(|&user| user == OpKind::Gather.name())
     }
 }
 
-/// The constant that an operation is, if it is one that could be a weight: floats of two dimensions and more.
+/// The constant of an operation, if it may be a weight: floats with at least two dimensions.
 pub(super) fn candidate(editor: &Editor<'_>, id: OpId) -> Option<Candidate> {
     let op = editor.op_of(id, OpKind::Const)?;
     let value = *op.outputs.first()?;
@@ -98,7 +99,7 @@ pub(super) fn candidate(editor: &Editor<'_>, id: OpId) -> Option<Candidate> {
     Some(Candidate::Weight(weight))
 }
 
-/// The axes of the input and the output channels of a weight of at least two dimensions.
+/// Axes of the input and output channels of a weight with at least two dimensions.
 fn channel_axes(editor: &Editor<'_>, user: OpId, weight: ValueId, rank: usize) -> (usize, usize) {
     let is_transposed = |name: &str| editor.flag(user, name).unwrap_or_default();
     let (last, before) = (rank - 1, rank - 2);

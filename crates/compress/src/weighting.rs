@@ -1,16 +1,16 @@
-//! How much outputs depend on the elements of a weight: by the mean square of what each input channel is given.
+//! Importance of a weight's elements: the mean square of their input channel.
 //!
-//! Where a weight is off by `d`, the outputs of its layer are off by `x · d`, and the mean of that squared is the sum of
-//! `d²` times the mean of `x²`, as far as channels are independent of one another.
+//! An error `d` in a weight changes the layer's outputs by `x · d`. The mean square of the change
+//! is the sum of `d²` times the mean of `x²`, if channels are independent.
 
 use std::sync::Arc;
 
 use super::blocks::Blocks;
 
-/// Parts of the mean that channels without a signal get.
+/// Minimum importance, relative to the mean, for channels without signal.
 const LEAST: f32 = 1e-4;
 
-/// The importance of each element of a weight: its blocks are the input channels.
+/// Importance of each element. The blocks are the input channels.
 #[derive(Clone)]
 pub(super) struct ElementImportance {
     blocks: Blocks,
@@ -18,8 +18,8 @@ pub(super) struct ElementImportance {
 }
 
 impl ElementImportance {
-    /// The weighting of a weight of this shape by the mean squares along its input channels; `None` if there are not as
-    /// many squares as channels, or they all are given the same.
+    /// Creates the importance of a weight from the mean squares of its input channels. `None` if
+    /// their number differs, or if all channels are equal.
     pub(super) fn new(shape: &[usize], input: usize, squares: &[f32]) -> Option<ElementImportance> {
         if squares.len() != shape[input] {
             return None;
@@ -35,12 +35,12 @@ impl ElementImportance {
         Some(ElementImportance { blocks, channels })
     }
 
-    /// The importance of each input channel, 1 on average.
+    /// The importance of each input channel; the mean is 1.
     pub(super) fn channels(&self) -> &[f32] {
         &self.channels
     }
 
-    /// The importance of neighbouring elements.
+    /// The importance of consecutive elements.
     pub(super) fn of_elements(&self, at: usize, count: usize, to: &mut Vec<f32>) {
         to.clear();
         self.blocks.for_each_run(at, count, |run, channel| {

@@ -1,7 +1,7 @@
-//! What differs between two models.
+//! Comparison of two models.
 //!
-//! Operations are matched in three rounds: by name and kind; by kind, arguments and what they take; by kind and what
-//! they take. An operation that no round matches was removed or added.
+//! Operations are matched in three rounds: by name and kind; by kind, arguments and operands; by
+//! kind and operands. Unmatched operations were removed or added.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::description::{self, differing};
 use crate::graph;
 use crate::weights::constants_of;
 
-/// What differs between two models.
+/// Compares two models.
 pub fn changes(before: &MilModel, after: &MilModel) -> Changes {
     let (old, new) = (graph::model("", before, None), graph::model("", after, None));
     let mut facts = facts(&old.facts, &new.facts);
@@ -59,7 +59,7 @@ fn facts(before: &[Fact], after: &[Fact]) -> Vec<(String, String, String)> {
     labels.into_iter().filter_map(differs).collect()
 }
 
-/// A function of one of the two.
+/// A function in one of the two models.
 struct Side<'a> {
     described: &'a MilModel,
     function: &'a Function,
@@ -73,13 +73,13 @@ impl<'a> Side<'a> {
         Some(Side { described: model, function, model: data, mil: model.program.function(name)? })
     }
 
-    /// What callers are told about inputs, outputs and states.
+    /// The descriptions of inputs, outputs and states.
     fn features(&self) -> [&'a [FeatureDescription]; 3] {
         let signature = self.described.signature(&self.function.name);
         signature.map_or([&[]; 3], |found| [found.inputs, found.outputs, found.states])
     }
 
-    /// The constants behind the weights of an operation.
+    /// The constants of an operation's weights.
     fn constants(&self, op: &Op) -> Vec<&'a Constant> {
         let names = op.weights.iter().map(|&at| self.model.weights[at].name.as_str());
         names.flat_map(|name| constants_of(self.mil, name)).collect()
@@ -116,7 +116,7 @@ fn function(name: &str, old: &Side<'_>, new: &Side<'_>) -> FunctionChanges {
     }
     let matched = matched(&old.function.ops, &new.function.ops);
     let kept: HashSet<usize> = matched.iter().flatten().copied().collect();
-    // What was removed stands before what followed it.
+    // A removed operation is listed before the operations that followed it.
     let mut removed = (0..old.function.ops.len()).filter(|at| !kept.contains(at)).peekable();
     for (at, op) in new.function.ops.iter().enumerate() {
         let Some(before) = matched[at] else {
@@ -158,7 +158,7 @@ fn of_op(kind: ChangeKind, op: &Op) -> Change {
     Change { module: op.module.clone(), ..change(kind, &op.kind, &op.name) }
 }
 
-/// Changes of the inputs, outputs or states of a function, in the program and in the description.
+/// Changes of a function's inputs, outputs or states, in the program and in the description.
 fn feature_changes(
     what: &str,
     features: [&[Feature]; 2],
@@ -207,7 +207,7 @@ fn feature_changes(
     changes
 }
 
-/// By each new operation, the old one that it is.
+/// For each new operation, the index of the matching old one.
 fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
     let mut matched = vec![None; new.len()];
     let mut taken = vec![false; old.len()];
@@ -223,7 +223,8 @@ fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
         }
     }
     for exact in [true, false] {
-        // Operations that take the same, by what they take; each list in order, so that the first free one is next.
+        // Old operations by their structure, in reverse order, so that `pop` returns the first free
+        // one.
         let mut by_inputs: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, op) in old.iter().enumerate().rev().filter(|(at, _)| !taken[*at]) {
             let key = structure(op, exact, Some);
@@ -246,7 +247,7 @@ fn matched(old: &[Op], new: &[Op]) -> Vec<Option<usize>> {
     matched
 }
 
-/// What an operation is and takes, as a key; none where it takes something that has no counterpart.
+/// The kind and operands of an operation as a key. `None` if an operand has no counterpart.
 fn structure(op: &Op, exact: bool, translate: impl Fn(i64) -> Option<i64>) -> Option<String> {
     let from: Option<Vec<i64>> = op.from.iter().map(|&from| translate(from)).collect();
     let arguments =

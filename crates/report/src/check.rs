@@ -1,4 +1,4 @@
-//! Diagnostics and refused calls as findings, and as marks on the operations that they concern.
+//! Findings and marks on operations, from diagnostics and unsupported calls.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::Report;
 use crate::data::{Finding, Model, Place, Severity};
 
 impl Report {
-    /// Adds calls that Core ML cannot have, by operator and reason, with the lines of the model that make them.
+    /// Adds findings for unsupported calls, grouped by operator and reason, with their source
+    /// lines.
     pub fn add_refused(&mut self, severity: Severity, refused: &[UnsupportedOp]) {
         for group in convert::groups(refused) {
             let place = |place: &convert::Place<'_>| {
@@ -38,7 +39,7 @@ impl Report {
     }
 }
 
-/// Marks the operations of a model, and gives one finding for each rule that is broken.
+/// Marks the operations of a model. Returns one finding per violated rule.
 pub(crate) fn attach(model: &mut Model, index: usize, report: &verify::Report) -> Vec<Finding> {
     let mut by_code: BTreeMap<&str, Vec<(&Diagnostic, Option<Place>)>> = BTreeMap::new();
     for diagnostic in &report.diagnostics {
@@ -82,7 +83,7 @@ fn severity(diagnostic: &Diagnostic) -> Severity {
     }
 }
 
-/// The operation of the page that a diagnostic is about.
+/// The operation that a diagnostic refers to.
 fn place(model: &Model, index: usize, diagnostic: &Diagnostic) -> Option<Place> {
     let location = &diagnostic.location;
     let function = location.function.as_ref()?.index;

@@ -1,178 +1,179 @@
-//! What the page shows, as data. The page's script reads it as JSON; its form is this module.
+//! Data of the report page. The page's script reads it as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the form of [`Report`].
+/// Version of the JSON form of [`Report`].
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Everything that a page shows.
+/// Data of a report page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// [`FORMAT_VERSION`].
     pub format_version: u32,
-    /// What the page is about.
+    /// Title of the page.
     pub title: String,
-    /// What made the page.
+    /// Program that created the page.
     pub generator: String,
-    /// The summary.
+    /// Summary at the top.
     pub facts: Vec<Fact>,
-    /// What a reader must know first.
+    /// Findings to read first.
     pub findings: Vec<Finding>,
-    /// The models.
+    /// Models in the report.
     pub models: Vec<Model>,
-    /// The ExecuTorch program around them, if there is one.
+    /// The ExecuTorch program that contains the models.
     pub program: Option<Program>,
-    /// How far values lie from a reference.
+    /// Comparison with a reference.
     pub drift: Option<Drift>,
-    /// How long operations take.
+    /// Duration of operations.
     pub timing: Option<Timing>,
-    /// What differs between the first model and the second.
+    /// Differences between the first and the second model.
     pub changes: Option<Changes>,
-    /// Inputs and outputs of the run that are pictures.
+    /// Inputs and outputs of the run that are images.
     pub pictures: Vec<Picture>,
 }
 
-/// A line of the summary.
+/// An entry of a summary.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fact {
-    /// What it is about.
+    /// Label of the entry.
     pub label: String,
-    /// What it says.
+    /// Text of the entry.
     pub value: String,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     #[default]
     Note,
-    /// The model runs, but slower or less exactly than its author may expect.
+    /// The model runs, but slower or less accurately than expected.
     Warning,
-    /// The model does not run, or gives wrong numbers.
+    /// The model does not run, or produces wrong numbers.
     Error,
 }
 
-/// What a reader must know.
+/// A finding.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is, in a line.
+    /// Title in one line.
     pub title: String,
-    /// The details and the remedy.
+    /// Details and fix.
     pub detail: String,
-    /// The operation that it concerns.
+    /// The operation concerned.
     pub place: Option<Place>,
 }
 
-/// An operation of a report.
+/// Location of an operation in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// The position of the model.
+    /// Index of the model.
     pub model: usize,
-    /// The position of the function.
+    /// Index of the function.
     pub function: usize,
-    /// The position of the operation.
+    /// Index of the operation.
     pub op: usize,
 }
 
-/// A model.
+/// A model in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Model {
-    /// Its name in the report.
+    /// Name in the report.
     pub name: String,
-    /// The summary.
+    /// Summary of the model.
     pub facts: Vec<Fact>,
-    /// The functions.
+    /// Functions of the model.
     pub functions: Vec<Function>,
-    /// The weights, largest first.
+    /// Weights of the model, largest first.
     pub weights: Vec<Weight>,
-    /// The machine whose compute plan says where operations run; none where that is an estimate.
+    /// The machine that recorded the compute plan. `None` if devices are estimated.
     pub planned: Option<String>,
 }
 
-/// A function.
+/// A function in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Function {
-    /// The name.
+    /// Name of the function.
     pub name: String,
-    /// The opset.
+    /// Opset of the function.
     pub opset: &'static str,
-    /// What it takes: name and type.
+    /// Inputs of the function.
     pub inputs: Vec<Feature>,
-    /// What it gives.
+    /// Outputs of the function.
     pub outputs: Vec<Feature>,
-    /// What it keeps.
+    /// States of the function.
     pub states: Vec<Feature>,
-    /// By the position of an input of the program, its position among inputs and then states.
+    /// Maps the index of an input in the program to its index among inputs followed by states.
     pub input_order: Vec<usize>,
-    /// The operations that compute, in order; those of nested blocks follow the block that holds their operation.
+    /// Operations without constants, in order. Operations of nested blocks follow the operation
+    /// with the block.
     pub ops: Vec<Op>,
-    /// The bytes of activations that are needed after each operation, 0 where a shape is unknown.
+    /// Bytes of live activations after each operation. Unknown shapes count as 0.
     pub live_bytes: Vec<u64>,
 }
 
 /// An input, an output or a state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Feature {
-    /// The name.
+    /// Name of the feature.
     pub name: String,
-    /// The type.
+    /// Type of the feature.
     #[serde(rename = "type")]
     pub ty: String,
-    /// The position of the operation that computes it.
+    /// Index of the operation that computes it.
     pub op: Option<usize>,
 }
 
-/// An operation.
+/// An operation in a report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Op {
-    /// What it does, `conv` for instance.
+    /// Kind of operation, such as `conv`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The first value that it gives.
+    /// Name of the first output.
     pub name: String,
-    /// Where the page files it: the path of the module, or what the name says of it.
+    /// Module under which the page lists it: a module path, or a guess from the name.
     pub module: String,
-    /// The operation whose block holds it.
+    /// Index of the operation with the enclosing block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<usize>,
-    /// What it takes: an operation's position, or −1 − an input's.
+    /// Operands: the index of an operation, or −1 minus the index of an input.
     pub from: Vec<i64>,
-    /// The types that it gives.
+    /// Types of the outputs.
     pub types: Vec<String>,
-    /// Its arguments: parameter and text.
+    /// Arguments: parameter and text.
     pub arguments: Vec<(String, String)>,
-    /// The weights that it takes, by their positions in the model.
+    /// Indices of the weights in the model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<usize>,
-    /// The ATen operator that it was made for.
+    /// ATen operator that the operation was lowered from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
-    /// The line of Python that it comes from.
+    /// Source location in Python.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The code of that line.
+    /// The source line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// An estimate of the floating-point operations, a multiply-add counted as two.
+    /// Estimated floating-point operations; a multiply-add counts as two.
     #[serde(skip_serializing_if = "is_zero")]
     pub flops: u64,
-    /// The bytes of what it gives.
+    /// Bytes of the outputs.
     #[serde(skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// Why it leaves the Neural Engine: an estimate, unless there is a plan.
+    /// The reason why it leaves the Neural Engine. An estimate unless there is a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaves: Option<String>,
-    /// Where Core ML runs it, by the plan.
+    /// Device according to the compute plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
-    /// The share of the whole cost that Core ML estimates, by the plan.
+    /// Share of the model's cost according to the compute plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// The step of the method that runs it, for ExecuTorch programs.
+    /// Index of the method's step that runs it, in ExecuTorch programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<usize>,
     /// Diagnostics: severity and text.
@@ -184,25 +185,25 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A weight.
+/// A weight in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Weight {
-    /// The value that holds it.
+    /// Name of the value.
     pub name: String,
-    /// The type that it expands to.
+    /// Type after decompression.
     #[serde(rename = "type")]
     pub ty: String,
-    /// `dense`, or the operation that expands it.
+    /// `dense`, or the operation that decompresses it.
     pub form: String,
-    /// The bytes that it takes.
+    /// Stored bytes.
     pub bytes: u64,
-    /// How many elements it has.
+    /// Number of elements.
     pub elements: u64,
-    /// Its elements; none if they are not at hand.
+    /// Distribution of the elements, `None` if unavailable.
     pub histogram: Option<Histogram>,
 }
 
-/// How elements are distributed.
+/// Distribution of elements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
     /// The smallest finite element.
@@ -215,124 +216,124 @@ pub struct Histogram {
     pub deviation: f64,
     /// The share of zeros.
     pub zeros: f64,
-    /// How many are NaN or infinite.
+    /// Number of NaN and infinite elements.
     pub non_finite: usize,
-    /// How many elements were looked at.
+    /// Number of sampled elements.
     pub sampled: usize,
-    /// Counts in equal ranges from `min` to `max`.
+    /// Counts in bins of equal width from `min` to `max`.
     pub counts: Vec<u32>,
 }
 
-/// An ExecuTorch program.
+/// An ExecuTorch program in a report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Program {
-    /// The methods.
+    /// Methods of the program.
     pub methods: Vec<Method>,
 }
 
 /// A method of a program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Method {
-    /// The name.
+    /// Name of the method.
     pub name: String,
-    /// Its steps in order: delegates and the kernels between them.
+    /// Steps in order: delegates and the kernels between them.
     pub steps: Vec<Step>,
-    /// What crosses from one step to another.
+    /// Values passed between steps.
     pub crossings: Vec<CrossingValue>,
 }
 
-/// A value that crosses from one step to another.
+/// A value passed between steps.
 #[derive(Clone, Debug, Serialize)]
 pub struct CrossingValue {
-    /// The value.
+    /// Name of the value.
     pub value: String,
-    /// Its type.
+    /// Type of the value.
     #[serde(rename = "type")]
     pub ty: String,
-    /// Its bytes at its largest.
+    /// Maximum size in bytes.
     pub bytes: u64,
-    /// The step that it leaves; none for inputs of the method.
+    /// The step that computes it, `None` for inputs of the method.
     pub from: Option<usize>,
-    /// The step that it enters; none for outputs of the method.
+    /// The step that reads it, `None` for outputs of the method.
     pub to: Option<usize>,
 }
 
-/// A part of a method.
+/// A step of a method.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
     /// `delegate` or `kernels`.
     pub kind: &'static str,
-    /// What is called.
+    /// Name of the delegate or kernel.
     pub label: String,
-    /// How many instructions it stands for.
+    /// Number of instructions.
     pub calls: usize,
-    /// The model that a delegate runs.
+    /// Index of the model that a delegate runs.
     pub model: Option<usize>,
-    /// The bytes of what a delegate is made from.
+    /// Bytes of a delegate's data.
     pub stored: u64,
 }
 
-/// How far values lie from a reference.
+/// Comparison of values with a reference.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Drift {
-    /// The reference.
+    /// Name of the reference.
     pub reference: String,
-    /// What was compared with it.
+    /// Name of the compared model.
     pub other: String,
-    /// The outputs.
+    /// Comparison of the outputs.
     pub outputs: Vec<DriftRow>,
-    /// The values in between, in the order in which they are computed.
+    /// Comparison of intermediate values, in execution order.
     pub values: Vec<DriftRow>,
-    /// What the values are in each: how many the reference and the other compute.
+    /// Number of values that the reference and the other model compute.
     pub computed: [usize; 2],
 }
 
-/// How far a value lies from a reference.
+/// Comparison of a value with the reference.
 #[derive(Clone, Debug, Serialize)]
 pub struct DriftRow {
-    /// The value.
+    /// Name of the value.
     pub name: String,
-    /// What computes it.
+    /// Operation that computes it.
     pub op: String,
-    /// Signal to noise in decibels; none if nothing differs.
+    /// SNR in decibels, `None` if nothing differs.
     pub snr: Option<f64>,
-    /// The largest distance.
+    /// Maximum absolute error.
     pub max_absolute: f64,
-    /// The largest distance in parts of the largest element.
+    /// Maximum absolute error, relative to the largest element.
     pub max_relative: f64,
-    /// How many elements are NaN or infinite in one of the two alone.
+    /// Number of elements that are NaN or infinite in only one of the two.
     pub unlike: usize,
-    /// How many elements there are.
+    /// Number of elements.
     pub elements: usize,
-    /// Why it could not be compared.
+    /// The reason why it could not be compared.
     pub problem: Option<String>,
-    /// The operation.
+    /// Location of the operation.
     pub place: Option<Place>,
-    /// Pictures of outputs that are pictures: the reference's and the other's.
+    /// Images of the reference and of the other output, if the output is an image.
     pub pictures: Vec<Picture>,
-    /// Errors of an output's elements.
+    /// Distribution of the errors of an output's elements.
     pub errors: Option<Histogram>,
 }
 
-/// A grey or coloured picture, brought to bytes.
+/// A grayscale or color image with 8-bit channels.
 #[derive(Clone, Debug, Serialize)]
 pub struct Picture {
-    /// What it shows.
+    /// Caption of the image.
     pub label: String,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// Three bytes a pixel, row by row, in base 64.
+    /// RGB pixels in row-major order, in base 64.
     pub rgb: String,
 }
 
-/// How long operations take.
+/// Duration of operations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Timing {
-    /// Where they ran.
+    /// Device of the run.
     pub where_: String,
-    /// The milliseconds of a run.
+    /// Duration of the run in milliseconds.
     pub total: f64,
     /// Steps in order.
     pub spans: Vec<SpanRow>,
@@ -341,77 +342,78 @@ pub struct Timing {
 /// A step of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpanRow {
-    /// What was done.
+    /// Label of the step.
     pub label: String,
-    /// The first value that it gives.
+    /// Name of the first output.
     pub value: String,
-    /// When it began, in milliseconds.
+    /// Start in milliseconds.
     pub start: f64,
-    /// How long it took without the steps inside it, in milliseconds.
+    /// Duration without nested steps, in milliseconds.
     pub own: f64,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub elapsed: f64,
-    /// The operation.
+    /// Location of the operation.
     pub place: Option<Place>,
 }
 
-/// What differs between two models. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Differences between two models. The JSON form is stable: for the same `format_version`, fields
+/// are only added.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Changes {
-    /// The version of this form.
+    /// Version of the JSON form.
     pub format_version: u32,
-    /// Facts about the whole models that differ: label, before, after.
+    /// Summary entries that differ: label, before, after.
     pub facts: Vec<(String, String, String)>,
-    /// The functions.
+    /// Differences of each function.
     pub functions: Vec<FunctionChanges>,
 }
 
-/// What differs between two functions.
+/// Differences between two functions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FunctionChanges {
-    /// The name.
+    /// Name of the function.
     pub name: String,
-    /// The operations before and after; none where there is no such function.
+    /// Number of operations before and after, `None` if the function does not exist.
     pub operations: [Option<usize>; 2],
-    /// How many operations are the same.
+    /// Number of unchanged operations.
     pub same: usize,
-    /// What differs, in the order of the new function.
+    /// Changes, in the order of the new function.
     pub changes: Vec<Change>,
 }
 
-/// Something that differs.
+/// A change.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// What became of it.
+    /// Kind of change.
     pub kind: ChangeKind,
-    /// What it is: an operation's kind, `input`, `output` or `state`.
+    /// Kind of the changed item: an operation's kind, `input`, `output` or `state`.
     pub what: String,
-    /// Its name, the new one if it has two.
+    /// Name of the item; the new one if renamed.
     pub name: String,
-    /// The module of an operation.
+    /// Module of an operation.
     pub module: String,
-    /// What differs: label, before, after.
+    /// Differences: label, before, after.
     pub differences: Vec<(String, String, String)>,
-    /// The position of the operation before.
+    /// Index of the operation before.
     pub before: Option<usize>,
-    /// The position of the operation after.
+    /// Index of the operation after.
     pub after: Option<usize>,
 }
 
-/// What became of something.
+/// Kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// It is only in the old model.
+    /// Only in the old model.
     Removed,
-    /// It is only in the new model.
+    /// Only in the new model.
     Added,
-    /// It is in both.
+    /// In both models.
     Changed,
 }
 
 impl Changes {
-    /// Whether nothing differs.
+    /// Returns true if there are no differences.
     pub fn is_empty(&self) -> bool {
         let same = |function: &FunctionChanges| {
             function.changes.is_empty() && function.operations.iter().all(Option::is_some)
@@ -420,17 +422,17 @@ impl Changes {
     }
 }
 
-/// What computes models.
+/// A compute device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// The processor.
+    /// CPU.
     Cpu,
-    /// The graphics processor.
+    /// GPU.
     Gpu,
-    /// The Neural Engine.
+    /// Neural Engine.
     NeuralEngine,
-    /// One that is newer than this crate.
+    /// A device unknown to this version.
     #[serde(other)]
     Other,
 }

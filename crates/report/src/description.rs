@@ -1,6 +1,7 @@
-//! The fields of a model's description as texts, of which a comparison shows those that differ.
+//! The fields of a model's description as text, for comparisons.
 //!
-//! Every struct is taken apart here without `..`: a field that is added later must be told or left out by name.
+//! Every struct is destructured without `..`, so that new fields must be handled or ignored by
+//! name.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
@@ -14,17 +15,17 @@ use coremill_mil::model::{
     ImageType, ManifestItem, Metadata, Model, ModelDescription, Signature,
 };
 
-/// Texts by what they are about. Fields that hold nothing are absent.
+/// Field texts by label. Empty fields are absent.
 pub type Fields = BTreeMap<String, String>;
 
-/// The longest text that is shown.
+/// Maximum length of a text.
 const MAX_SHOWN: usize = 200;
 
-/// The fields of a model that are of none of its functions.
+/// The fields that belong to the model as a whole.
 pub(crate) fn of_model(model: &Model) -> Fields {
     let Model { specification_version, is_updatable, description, program, extra, unknown } = model;
     let ModelDescription {
-        // Those of functions, see `of_function`.
+        // These belong to functions, see `of_function`.
         inputs: _,
         outputs: _,
         states: _,
@@ -73,7 +74,7 @@ fn of_metadata(fields: &mut Fields, metadata: &Metadata) {
     tell_unknown(fields, "the metadata", unknown);
 }
 
-/// The fields of one function that are of none of its inputs, outputs and states.
+/// The fields that belong to a function, but to none of its features.
 pub(crate) fn of_function(model: &Model, function: &Function) -> Fields {
     let mut fields = Fields::new();
     tell_attributes(&mut fields, "function", &function.attributes);
@@ -86,7 +87,7 @@ pub(crate) fn of_function(model: &Model, function: &Function) -> Fields {
     for described in &model.description.functions {
         let FunctionDescription {
             name,
-            // Those of the signature.
+            // These belong to the signature.
             inputs: _,
             outputs: _,
             states: _,
@@ -103,7 +104,7 @@ pub(crate) fn of_function(model: &Model, function: &Function) -> Fields {
 
 /// The fields of an input, an output or a state.
 pub(crate) fn of_feature(feature: &FeatureDescription) -> Fields {
-    // Features are told apart by name.
+    // The name identifies the feature.
     let FeatureDescription { name: _, short_description, ty, is_optional, unknown } = feature;
     let mut fields = Fields::new();
     tell(&mut fields, "description", short_description);
@@ -172,7 +173,7 @@ fn tell(fields: &mut Fields, label: &str, value: impl ToString) {
     }
 }
 
-/// A constant as a text that differs if the constant does.
+/// Formats a constant. Different constants have different texts.
 fn text_of(constant: &Constant) -> String {
     let Constant { ty, data } = constant;
     let listed = |texts: Vec<String>| format!("[{}]", texts.join(", "));
@@ -199,12 +200,12 @@ fn text_of(constant: &Constant) -> String {
     }
 }
 
-/// Bytes in a few words that differ if the bytes do.
+/// Describes bytes by length and hash.
 fn content_of(bytes: &[u8]) -> String {
     format!("{} bytes, hash {:016x}", bytes.len(), hash(bytes))
 }
 
-/// A text of at most [`MAX_SHOWN`] characters that differs if the text does.
+/// Truncates a text to [`MAX_SHOWN`] characters and appends a hash.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_SHOWN) {
         None => text.to_owned(),
@@ -218,12 +219,12 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The parts of a model's description that its program as MIL text does not say, for people: notes, kinds of features and
-/// what else callers are told. `program` is the program with the shapes that the description allows.
+/// Lists the parts of a model's description that MIL text cannot represent, such as metadata and
+/// kinds of features. `program` is the program with the shapes that the description allows.
 ///
-/// Notes of converters about themselves do not count.
+/// Metadata that converters add about themselves is ignored.
 pub fn lost_in_text(model: &Model, program: &Program) -> Vec<String> {
-    // What is made of the text again.
+    // The description that would be created from the text.
     let Ok(again) = model::describe(program.clone()) else { return Vec::new() };
     let is_note = |label: &str| {
         let by_converter = ["metadata com.github.", "metadata coremill", "metadata com.coremill"];
@@ -260,7 +261,7 @@ pub fn lost_in_text(model: &Model, program: &Program) -> Vec<String> {
     lost
 }
 
-/// What differs: the label, the text before and the text after, of which one may be empty.
+/// Fields that differ: label, text before and text after. A missing text is empty.
 pub(crate) fn differing(before: &Fields, after: &Fields) -> Vec<(String, String, String)> {
     let labels = before.keys().chain(after.keys().filter(|label| !before.contains_key(*label)));
     let text = |fields: &Fields, label: &str| fields.get(label).cloned();

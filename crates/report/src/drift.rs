@@ -1,4 +1,4 @@
-//! How far values lie from a reference.
+//! Comparison of values with a reference.
 
 use std::fmt::Write as _;
 
@@ -11,27 +11,26 @@ use crate::data::{Drift, DriftRow, Finding, Op, Place, Severity};
 use crate::pictures::picture;
 use crate::weights::histogram;
 
-/// Signal to noise below which drift is worth a finding, in decibels.
+/// SNR in decibels below which drift is reported.
 const WORTH_A_FINDING: f64 = 40.0;
-/// Signal to noise below which an output is wrong, in decibels.
+/// SNR in decibels below which an output is wrong.
 const NOTHING_LEFT: f64 = 10.0;
 
-/// An output of both sides.
+/// An output of both models.
 pub struct Output<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// What the reference gives.
+    /// Value in the reference.
     pub reference: Option<&'a Array>,
-    /// What the other gives.
+    /// Value in the other model.
     pub other: Option<&'a Array>,
-    /// How far they lie apart, or why they cannot be compared.
+    /// Error compared with the reference, or the reason why the values are not comparable.
     pub figures: &'a Result<ErrorMetrics, String>,
 }
 
 impl Report {
-    /// Adds how far the outputs of two models lie apart, and the values in between if they were compared. Operations
-    /// are looked up in the models that were added before, the last one first. `first` is the first value of the other
-    /// model that is not finite everywhere.
+    /// Adds a comparison of two models' outputs, and of intermediate values if `per_op` is set.
+    /// Operations are looked up in the models added before, the last one first. `first` is the
+    /// first value of the other model with elements that are not finite.
     pub fn add_drift(
         &mut self,
         [reference, other]: [&str; 2],
@@ -67,7 +66,8 @@ impl Report {
         self.data.drift = Some(drift);
     }
 
-    /// The operation that gives a value of this name; of functions of one name, if it is given.
+    /// The operation that computes a value with this name, optionally only in functions with a
+    /// given name.
     pub(crate) fn find(&self, value: &str, function: Option<&str>) -> Option<Place> {
         let models = self.data.models.iter().enumerate().rev();
         models
@@ -115,8 +115,9 @@ impl Report {
     }
 }
 
-/// What a reader must know: where numbers stop being finite, where drift begins, and what is lost in the end.
-/// `begins` is the first value below [`WORTH_A_FINDING`], as an index; `origin` describes the call that an operation comes from.
+/// Findings about the first NaN or infinity, the start of drift, and the error of the outputs.
+/// `begins` is the index of the first value below [`WORTH_A_FINDING`]. `origin` describes the call
+/// that an operation comes from.
 fn findings(
     drift: &Drift,
     begins: Option<usize>,
@@ -126,7 +127,7 @@ fn findings(
     let mut findings = Vec::new();
     let at = |name: &str, op: &str| format!("`{name}` ({op})");
     let rows = || drift.values.iter().chain(&drift.outputs);
-    // Where the reference has the same, as in masks, nothing is wrong.
+    // Not an error if the reference has the same elements, as in masks.
     if let Some(row) = rows().find(|row| row.unlike > 0) {
         let (subject, count, elements, place) = match first {
             Some((first, place)) => {
@@ -150,7 +151,7 @@ fn findings(
     let drifts = |row: &&DriftRow| {
         row.unlike == 0 && row.elements > 0 && row.snr.is_some_and(|snr| snr < WORTH_A_FINDING)
     };
-    // What is not finite was told already.
+    // Values that are not finite are already reported.
     let begins = begins.and_then(|index| drift.values.get(index));
     if let Some(first) = begins.filter(|first| first.unlike == 0 && first.problem.is_none()) {
         findings.push(Finding {
@@ -197,14 +198,14 @@ fn findings(
     findings
 }
 
-/// The call that an operation comes from, and the names by which it is kept in fp32.
+/// Describes the call that an operation comes from, and the options that keep it in fp32.
 fn origin(op: &Op) -> String {
     let mut text = String::new();
     let value = without_precision(&op.name);
     let Some(operator) = &op.operator else {
         return format!(" To keep it in fp32, list `{value}` among the fp32 values.");
     };
-    // The page shows the module and the line below the finding.
+    // The page shows module and source line below the finding.
     let _ = write!(text, " It comes from `{operator}`");
     let _ = write!(text, ". To keep it in fp32, list `{value}` among the fp32 values");
     if !op.module.is_empty() {
@@ -213,7 +214,7 @@ fn origin(op: &Op) -> String {
     text + "."
 }
 
-/// An error in parts of the largest element, as people say it.
+/// Formats an error relative to the largest element.
 fn share(relative: f64) -> String {
     let percent = relative * 100.0;
     match relative {
@@ -230,7 +231,7 @@ fn decibels(row: &DriftRow) -> String {
     row.snr.map_or_else(|| "exact".to_owned(), |snr| format!("{snr:.1} dB"))
 }
 
-/// How the errors of an output's elements are distributed.
+/// Distribution of the errors of an output's elements.
 fn errors(reference: &Array, other: &Array) -> Option<crate::data::Histogram> {
     let (x, y) = (reference.as_floats()?, other.as_floats()?);
     let differences: Vec<f32> = x.iter().zip(y).map(|(x, y)| y - x).collect();

@@ -1,4 +1,4 @@
-//! A model's functions as the page draws them.
+//! The graph of a model's functions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,14 +17,14 @@ use coremill_tensor::DType;
 use crate::data::{Fact, Feature, Function as FunctionData, Model, Op};
 use crate::weights::Weights;
 
-/// The fact that sums the estimate up.
+/// Label of the summary entry with the estimate.
 pub(crate) const NEURAL_ENGINE: &str = "Neural Engine";
-/// How many elements of a constant argument are shown.
+/// Maximum number of elements in the text of a constant argument.
 const MAX_SHOWN: u64 = 8;
-/// The longest text of an argument.
+/// Maximum length of an argument's text.
 const MAX_TEXT: usize = 120;
 
-/// A model with its functions and weights.
+/// Converts a model with its functions and weights.
 pub(crate) fn model(name: &str, model: &MilModel, calls: Option<&SourceMap>) -> Model {
     let summary = summary::summarize(model);
     let mut weights = Weights::default();
@@ -78,7 +78,7 @@ fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
     .collect()
 }
 
-/// What all functions compute.
+/// Summary entries about all functions.
 fn counted(functions: &[FunctionData]) -> Vec<Fact> {
     let ops = || functions.iter().flat_map(|function| &function.ops);
     let flops: u64 = ops().map(|op| op.flops).fold(0, u64::saturating_add);
@@ -96,7 +96,7 @@ fn counted(functions: &[FunctionData]) -> Vec<Fact> {
     facts
 }
 
-/// The summary of a program.
+/// Summary entries about a program.
 pub(crate) fn program_facts(summary: &ProgramSummary, functions: &[FunctionData]) -> Vec<Fact> {
     let fact = |label: &str, value: String| Fact { label: label.into(), value };
     let methods: Vec<_> = summary.methods.iter().map(|method| method.name.as_str()).collect();
@@ -116,11 +116,11 @@ struct Builder<'a> {
     calls: Option<&'a SourceMap>,
     weights: &'a mut Weights,
     ops: Vec<Op>,
-    /// The position of the operation that computes a value.
+    /// Index of the operation that computes each value.
     made_by: HashMap<ValueId, usize>,
-    /// The position of an input.
+    /// Index of each input.
     inputs: HashMap<ValueId, usize>,
-    /// The operation that defines a value, constants included.
+    /// The operation that defines each value, including constants.
     defined_by: HashMap<ValueId, OpId>,
 }
 
@@ -241,13 +241,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The weight that a value holds, if it is one.
+    /// Index of the weight of a value, if it is one.
     fn weight(&mut self, value: ValueId) -> Option<usize> {
         let op = self.function.op(*self.defined_by.get(&value)?);
         self.weights.add(self.function, value, op)
     }
 
-    /// A multiply-add counts as two operations; what has no product counts as an operation an element.
+    /// Estimates floating-point operations. A multiply-add counts as two. Operations without
+    /// products count as one per element.
     fn flops(&self, op: &MilOp) -> u64 {
         let Some(kind) = op.kind() else { return 0 };
         let count = |value: ValueId| {
@@ -261,7 +262,7 @@ impl<'a> Builder<'a> {
         let per_element = match kind {
             OpKind::Conv => extents("weight").map(|shape| 2 * shape[1..].iter().product::<u64>()),
             OpKind::ConvTranspose => {
-                // Each input element meets the whole kernel.
+                // Each input element is multiplied with the whole kernel.
                 let kernel = extents("weight").map(|shape| 2 * shape[1..].iter().product::<u64>());
                 let taken = extents("x").map(|shape| shape.iter().product::<u64>());
                 return kernel.zip(taken).map_or(0, |(kernel, taken)| kernel.saturating_mul(taken));
@@ -278,7 +279,7 @@ impl<'a> Builder<'a> {
         per_element.map_or(0, |each| each.saturating_mul(result))
     }
 
-    /// Why an operation is expected to leave the Neural Engine.
+    /// The reason why an operation is expected to leave the Neural Engine.
     fn leaves(&self, op: &MilOp) -> Option<String> {
         if matches!(op.kind(), Some(OpKind::WhileLoop | OpKind::Cond)) {
             return Some(
@@ -308,7 +309,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The bytes of activations that are needed after each operation.
+/// Bytes of live activations after each operation.
 pub(crate) fn live_bytes(function: &FunctionData) -> Vec<u64> {
     let ops = &function.ops;
     let mut last: Vec<usize> = (0..ops.len()).collect();
@@ -346,8 +347,9 @@ fn is_arithmetic(kind: OpKind) -> bool {
     )
 }
 
-/// Gives operations without a module the nearest one around them: what passes made comes from the calls next to it.
-/// Where no operation has one, names tell: those with a common beginning belong together.
+/// Assigns modules to operations without one: passes create operations next to the calls that they
+/// replace, so the nearest module is used. If no operation has a module, it is guessed from the
+/// names.
 fn file_by_module(ops: &mut [Op]) {
     if ops.iter().all(|op| op.module.is_empty() && op.source.is_none()) {
         for op in ops {
@@ -365,12 +367,12 @@ fn file_by_module(ops: &mut [Op]) {
     }
 }
 
-/// The module that a name made of a module's path tells: parts up to the last number with what follows it, if there is
-/// one, as in `layers_0_attn_q_proj_linear`.
+/// Guesses a module path from a name: the parts up to the last number, and the part after it if
+/// there is one, as in `layers_0_attn_q_proj_linear`.
 fn module_of_name(name: &str) -> String {
     let parts: Vec<_> = without_precision(name).split('_').collect();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    // A number at the end counts values of one name.
+    // A number at the end only makes the name unique.
     let inner = &parts[..parts.len().saturating_sub(1)];
     let Some(last) = inner.iter().rposition(&is_number) else { return String::new() };
     let mut path = Vec::new();
@@ -389,7 +391,7 @@ fn module_of_name(name: &str) -> String {
     path.join(".")
 }
 
-/// A constant as text; large ones by their type.
+/// Formats a constant. Large constants are shown by their type.
 fn shown(constant: &Constant) -> String {
     if let Some(text) = constant.as_str() {
         return shortened(&format!("\"{text}\""));

@@ -1,7 +1,7 @@
-//! Reports: one HTML page that shows what a model holds, where it will run, what it costs and where its numbers drift.
+//! HTML reports about a model: its operations, devices, costs and accuracy.
 //!
-//! A [`Report`] collects models, diagnostics, drift, times and changes, and [`Report::to_html`] writes a page that
-//! needs neither a network nor a server.
+//! A [`Report`] collects models, diagnostics, comparisons, durations and changes.
+//! [`Report::to_html`] writes a self-contained page.
 //!
 //! ```
 //! use coremill_mil::text;
@@ -20,20 +20,20 @@
 //! assert!(report.to_html().contains("twice.mil"));
 //! ```
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | `data` | what the page shows, as data; the page reads it as JSON |
-//! | `graph` | a function's operations, what connects them, their costs and an estimate of where they run |
-//! | `weights` | weights with histograms of their elements |
-//! | `check` | diagnostics as findings and marks on operations |
-//! | `drift` | how far values lie from a reference |
-//! | `timing` | how long operations take |
-//! | `plan` | Apple's compute plan, where one was recorded |
-//! | `pictures` | inputs and outputs that are pictures |
-//! | `program` | ExecuTorch programs: delegates and the kernels between them |
-//! | `changes` | what differs between two models |
-//! | `description` | the fields of a description as texts |
-//! | `page` | the page itself: `page/*.js` and `page/style.css`, put together |
+//! || `data` | data of the page, which reads it as JSON |
+//! || `graph` | operations of a function, their edges, costs and estimated devices |
+//! || `weights` | weights with histograms |
+//! || `check` | findings and marks from diagnostics |
+//! || `drift` | comparison with a reference |
+//! || `timing` | duration of operations |
+//! || `plan` | recorded compute plans of Core ML |
+//! || `pictures` | inputs and outputs that are images |
+//! || `program` | ExecuTorch programs: delegates and the kernels between them |
+//! || `changes` | comparison of two models |
+//! || `description` | fields of a description as text |
+//! || `page` | the HTML page, assembled from `page/*.js` and `page/style.css` |
 
 mod changes;
 mod check;
@@ -58,15 +58,15 @@ use coremill_mil::model::Model;
 
 use data::{Fact, Finding, Severity};
 
-/// What a page shows, as it is collected.
+/// A report under construction.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the page shows.
+    /// Data of the page.
     pub data: data::Report,
 }
 
 impl Report {
-    /// An empty report.
+    /// Creates an empty report.
     pub fn new(title: impl Into<String>) -> Report {
         let generator = format!("coremill {}", env!("CARGO_PKG_VERSION"));
         let data = data::Report {
@@ -78,19 +78,20 @@ impl Report {
         Report { data }
     }
 
-    /// Adds a line to the summary at the top.
+    /// Adds an entry to the summary at the top.
     pub fn fact(&mut self, label: impl Into<String>, value: impl Into<String>) {
         self.data.facts.push(Fact { label: label.into(), value: value.into() });
     }
 
-    /// Adds a finding. The page lists findings worst first.
+    /// Adds a finding. The page lists findings by severity, worst first.
     pub fn finding(&mut self, finding: Finding) {
         self.data.findings.push(finding);
     }
 
-    /// Adds a model with its diagnostics and an estimate of where its operations run; gives its position.
+    /// Adds a model with its diagnostics and an estimate of the devices. Returns the index of the
+    /// model.
     ///
-    /// `calls` says which calls of a PyTorch program the values come from, where the model was made from one.
+    /// `calls` maps values to the calls of the PyTorch program that the model was converted from.
     pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&SourceMap>) -> usize {
         let index = self.data.models.len();
         let mut described = graph::model(name, model, calls);
@@ -100,7 +101,7 @@ impl Report {
         index
     }
 
-    /// The page.
+    /// The report as an HTML page.
     pub fn to_html(&self) -> String {
         let mut data = self.data.clone();
         data.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

@@ -1,10 +1,10 @@
-//! The page: styles, scripts and data in one file.
+//! The HTML page: styles, scripts and data in one file.
 
 use crate::data::Report;
 
 const STYLE: &str = include_str!("../page/style.css");
 const BODY: &str = include_str!("../page/body.html");
-/// In this order: the layout library, then ours, each using those before it.
+/// The layout library and our scripts, in dependency order.
 const SCRIPTS: [&str; 7] = [
     include_str!("../page/dagre.min.js"),
     include_str!("../page/elements.js"),
@@ -15,7 +15,7 @@ const SCRIPTS: [&str; 7] = [
     include_str!("../page/main.js"),
 ];
 
-/// The page that shows a report.
+/// Renders the page of a report.
 pub(crate) fn render(report: &Report) -> String {
     let data = serde_json::to_string(report).expect("a report is numbers, texts and lists");
     let mut page = String::with_capacity(data.len() + (256 << 10));
@@ -38,7 +38,7 @@ pub(crate) fn render(report: &Report) -> String {
     page
 }
 
-/// JSON inside a script element: no `<` may begin a tag, and a name may hold anything.
+/// Appends JSON inside a script element. Escapes `<`, since names may contain tags.
 fn push_data(page: &mut String, data: &str) {
     for (at, part) in data.split('<').enumerate() {
         if at > 0 {

@@ -1,17 +1,17 @@
-//! Arrays that are pictures.
+//! Arrays that are images.
 
 use coremill_engine::Array;
 
 use crate::Report;
 use crate::data::Picture;
 
-/// The most pixels of a picture in the page.
+/// Maximum number of pixels of an image in the page.
 const MAX_PIXELS: usize = 256 * 256;
-/// The fewest rows and columns of a picture.
+/// Minimum number of rows and columns of an image.
 const LEAST_EXTENT: usize = 16;
 
 impl Report {
-    /// Adds those of a run's inputs or outputs that are pictures.
+    /// Adds the inputs or outputs of a run that are images.
     pub fn add_pictures<'a>(
         &mut self,
         role: &str,
@@ -22,16 +22,16 @@ impl Report {
     }
 }
 
-/// Where the elements of a picture lie.
+/// Memory layout of an image.
 struct Layout {
     rows: usize,
     columns: usize,
     channels: usize,
-    /// Whether the channels of a pixel lie side by side.
+    /// Whether the channels of a pixel are contiguous.
     interleaved: bool,
 }
 
-/// Grey or coloured pixels, in planes or pixel by pixel, one picture or the first of several.
+/// The layout of a grayscale or color image, planar or interleaved. For a batch, the first image.
 fn layout(shape: &[usize]) -> Option<Layout> {
     let inner = match shape {
         [count, inner @ ..] if *count > 0 && inner.len() == 3 => inner,
@@ -46,7 +46,7 @@ fn layout(shape: &[usize]) -> Option<Layout> {
     large.then_some(Layout { rows, columns, channels, interleaved })
 }
 
-/// An array as a picture, its smallest element black and its largest one white.
+/// Converts an array to an image. The smallest element becomes black, the largest white.
 pub(crate) fn picture(label: &str, array: &Array) -> Option<Picture> {
     let Layout { rows, columns, channels, interleaved } = layout(array.shape())?;
     let converted: Vec<f32>;
@@ -59,7 +59,7 @@ pub(crate) fn picture(label: &str, array: &Array) -> Option<Picture> {
         _ => return None,
     };
     let elements = elements.get(..rows * columns * channels)?;
-    // Every n-th pixel, so that the page stays small.
+    // Every n-th pixel, to limit the size of the page.
     let mut step = 1;
     while rows.div_ceil(step) * columns.div_ceil(step) > MAX_PIXELS {
         step += 1;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn planes_and_pixels_give_the_same_picture() {
-        // Red grows downwards, green to the right, blue is dark.
+        // Red increases downwards, green to the right; blue is 0.
         let value = |channel: usize, row: usize, column: usize| match channel {
             0 => row as f32 / 19.0,
             1 => column as f32 / 16.0,
@@ -137,7 +137,7 @@ mod tests {
         let two = picture("two", &array(&[rows, columns, 3], &pixels)).expect("a picture");
         assert_eq!((one.width, one.height, &one.rgb), (columns, rows, &two.rgb));
         let first: [&str; 3] = [&one.rgb[..4], &one.rgb[64..68], &one.rgb[1292..1296]];
-        // The first pixel, the last of the first row, and the first of the last row.
+        // The first pixel, the last pixel of the first row, and the first pixel of the last row.
         assert_eq!(first, ["AAAA", "AP8A", "/wAA"]);
         assert!(picture("rows of features", &array(&[60, 17], &planes)).is_none());
     }

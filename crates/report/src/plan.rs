@@ -1,4 +1,4 @@
-//! Apple's compute plan: on which device Core ML means to run each operation, as it was recorded on a Mac.
+//! Core ML's compute plan, recorded on a Mac: the device of each operation.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,53 +9,53 @@ use crate::Report;
 use crate::data::{Device, Fact, Finding, Severity};
 use crate::graph::NEURAL_ENGINE;
 
-/// The version of the form of [`ComputePlan`].
+/// Version of the JSON form of [`ComputePlan`].
 const FORMAT_VERSION: u32 = 1;
 
-/// A compute plan. Its JSON form is stable: fields are only added while `format_version` stays.
+/// A compute plan. The JSON form is stable: for the same `format_version`, fields are only added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComputePlan {
-    /// The version of this form.
+    /// Version of the JSON form.
     pub format_version: u32,
-    /// The machine that it was recorded on, `Apple M3 Pro` for instance.
+    /// The machine that recorded the plan, such as `Apple M3 Pro`.
     #[serde(default)]
     pub machine: String,
-    /// The build of its system, `24A335` for instance.
+    /// Build of its operating system, such as `24A335`.
     #[serde(default)]
     pub system: String,
-    /// The operations.
+    /// Planned operations.
     pub operations: Vec<PlannedOperation>,
 }
 
-/// An operation of a plan.
+/// An operation of a compute plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedOperation {
-    /// The function.
+    /// Name of the function.
     pub function: String,
-    /// The operator, as in `ios17.conv`.
+    /// Operator, as in `ios17.conv`.
     #[serde(default)]
     pub operator: String,
-    /// The names of its results.
+    /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// The share of the whole cost that Core ML estimates; none for constants.
+    /// Share of the estimated cost of the model, `None` for constants.
     #[serde(default)]
     pub cost: Option<f64>,
-    /// Where it is to run; none for constants.
+    /// Preferred device, `None` for constants.
     #[serde(default)]
     pub preferred: Option<Device>,
-    /// Where it could run.
+    /// Supported devices.
     #[serde(default)]
     pub supported: Vec<Device>,
 }
 
 impl ComputePlan {
-    /// A plan of this version.
+    /// Creates a plan of the current version.
     pub fn new(machine: &str, system: &str, operations: Vec<PlannedOperation>) -> ComputePlan {
         let (machine, system) = (machine.to_owned(), system.to_owned());
         ComputePlan { format_version: FORMAT_VERSION, machine, system, operations }
     }
 
-    /// Reads the JSON form.
+    /// Parses the JSON form.
     pub fn from_json(text: &str) -> Result<ComputePlan, ErrorDetail> {
         let plan: ComputePlan = serde_json::from_str(text)
             .map_err(|error| ErrorDetail::new(error.to_string()).with_source(error))?;
@@ -77,8 +77,8 @@ impl ComputePlan {
 }
 
 impl Report {
-    /// Replaces the estimate of where a model's operations run by Core ML's own plan. The error says why it is not the
-    /// model's.
+    /// Replaces a model's estimated devices by Core ML's compute plan. Fails if the plan belongs to
+    /// another model.
     pub fn add_plan(&mut self, model: usize, plan: &ComputePlan) -> Result<(), ErrorDetail> {
         let data = &mut self.data.models[model];
         let named: HashMap<(&str, &str), &PlannedOperation> = plan

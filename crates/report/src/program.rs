@@ -1,4 +1,5 @@
-//! ExecuTorch programs: each method as one graph, in which what Core ML runs and the kernels between are partitions.
+//! ExecuTorch programs: the graph of each method, partitioned into delegates and the kernels
+//! between them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,8 +18,8 @@ use crate::data::{
 use crate::graph;
 
 impl Report {
-    /// Adds a program as a model whose functions are its methods; says in what order delegates and kernels run, and what
-    /// crosses from one to another. Gives the model's position.
+    /// Adds a program as a model whose functions are its methods, with the order of delegates and
+    /// kernels and the values passed between them. Returns the index of the model.
     pub fn add_program(&mut self, name: &str, program: &Program) -> Result<usize, Error> {
         let delegated = executorch::models(program)?;
         let mut models = Vec::with_capacity(delegated.len());
@@ -32,7 +33,7 @@ impl Report {
         let index = self.data.models.len();
         let mut data = crate::data::Program::default();
         let mut functions = Vec::new();
-        // Where a function of a delegate's model stands in the first method that calls it.
+        // Location of each delegated function in the first method that calls it.
         let mut placed: HashMap<(usize, usize), (usize, usize)> = HashMap::new();
         let first_weights = first_weights(&models);
         for (plan, counted) in program.plans.iter().zip(&summary.methods) {
@@ -71,7 +72,7 @@ impl Report {
     }
 }
 
-/// By model, how many weights the models before it have.
+/// For each model, the number of weights in the models before it.
 fn first_weights(models: &[(Model, Vec<Finding>)]) -> Vec<usize> {
     let mut sum = 0;
     let first = models.iter().map(|(model, _)| {
@@ -81,7 +82,7 @@ fn first_weights(models: &[(Model, Vec<Finding>)]) -> Vec<usize> {
     first.collect()
 }
 
-/// What a reader must know of a method.
+/// A finding that summarizes a method.
 fn about(method: &Method, memory: u64, kernels: &[executorch::CallCount]) -> Finding {
     let delegates = method.steps.iter().filter(|step| step.kind == "delegate").count();
     let calls: usize = kernels.iter().map(|kernel| kernel.count).sum();
@@ -109,7 +110,7 @@ fn about(method: &Method, memory: u64, kernels: &[executorch::CallCount]) -> Fin
     Finding { severity: Severity::Note, title, detail, place: None }
 }
 
-/// One finding for each rule: models of one program often break the same one.
+/// Merges findings about the same rule, since models of a program often violate the same ones.
 fn merged(findings: Vec<Finding>) -> Vec<Finding> {
     let mut by_rule: BTreeMap<String, (Finding, usize)> = BTreeMap::new();
     for finding in findings {
@@ -125,22 +126,22 @@ fn merged(findings: Vec<Finding>) -> Vec<Finding> {
     by_rule.into_values().map(finding).collect()
 }
 
-/// Follows the values of a method through its instructions.
+/// Traces the values of a method through its instructions.
 struct Tracer<'a> {
     program: &'a Program,
     plan: &'a ExecutionPlan,
     delegated: &'a [DelegatedModel],
     models: &'a [(Model, Vec<Finding>)],
     first_weights: &'a [usize],
-    /// Where a value comes from: an operation, or −1 − an input's position.
+    /// Origin of each value: the index of an operation, or −1 minus the index of an input.
     made_by: HashMap<ValueId, i64>,
-    /// The step that computes a value.
+    /// The step that computes each value.
     step_of: HashMap<ValueId, usize>,
-    /// The values that cross: which one, from and to which step.
+    /// Values passed between steps: the value, the source step and the target step.
     crossing: Vec<(ValueId, Option<usize>, Option<usize>)>,
     function: Function,
     steps: Vec<Step>,
-    /// Model, function, and the position of the function's first operation.
+    /// Model, function, and index of the function's first operation.
     placed: Vec<(usize, usize, usize)>,
 }
 
@@ -229,7 +230,8 @@ impl<'a> Tracer<'a> {
                 stored: 0,
             }),
         }
-        // The last argument is what the kernel returns; others that it writes are the same values again.
+        // The last argument is the kernel's result. Other arguments that it writes are aliases of
+        // it.
         let written = arguments.last().map_or_else(Vec::new, |&last| tensors(self.plan, last));
         let read = || {
             let before = arguments.iter().take(arguments.len().saturating_sub(1));
@@ -267,7 +269,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// The operations of the model that a Core ML delegate runs.
+    /// Inlines the operations of the model that a Core ML delegate runs.
     fn inline(&mut self, delegate: usize, arguments: &[ValueId]) -> Option<()> {
         let is_user =
             |user: &executorch::Use| user.method == self.plan.name && user.delegate == delegate;
@@ -293,7 +295,7 @@ impl<'a> Tracer<'a> {
         for &id in given {
             self.enter(id);
         }
-        // Inputs of the function, then its states.
+        // Sources of the function's inputs, followed by its states.
         let mut sources: Vec<Option<i64>> = Vec::new();
         for input in &function.inputs {
             let at = takes.iter().position(|name| **name == input.name);
@@ -338,8 +340,8 @@ impl<'a> Tracer<'a> {
         Some(())
     }
 
-    /// What another backend runs, as one operation: which arguments it writes is not known, but those that nothing
-    /// computed before are its results.
+    /// Adds a delegate of another backend as a single operation. Its outputs are unknown; arguments
+    /// that were not computed before count as outputs.
     fn opaque(&mut self, delegate: usize, arguments: &[ValueId]) {
         let (read, written): (Vec<ValueId>, Vec<ValueId>) =
             arguments.iter().partition(|id| self.made_by.contains_key(id));
@@ -360,7 +362,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// A value enters the last step.
+    /// Records that the last step reads a value.
     fn enter(&mut self, id: ValueId) {
         let (from, to) = (self.step_of.get(&id).copied(), self.steps.len() - 1);
         let is_computed = self.made_by.contains_key(&id);
@@ -385,7 +387,7 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// Names that stand twice are one input or output, as in ExecuTorch.
+/// Removes duplicates: equal names refer to one input or output, as in ExecuTorch.
 fn distinct(names: &[String]) -> Vec<&String> {
     let mut found: Vec<&String> = Vec::new();
     for name in names {
@@ -396,7 +398,7 @@ fn distinct(names: &[String]) -> Vec<&String> {
     found
 }
 
-/// The tensors of a value.
+/// The tensors in a value.
 fn tensors(plan: &ExecutionPlan, id: ValueId) -> Vec<ValueId> {
     match &plan.values[id.index()] {
         Value::Tensor(_) => vec![id],
@@ -416,7 +418,7 @@ fn type_of(plan: &ExecutionPlan, id: ValueId) -> String {
     format!("tensor<{name}, [{}]>", sizes.join(", "))
 }
 
-/// The bytes of a tensor at its largest.
+/// Maximum size of a tensor in bytes.
 fn size(plan: &ExecutionPlan, id: ValueId) -> u64 {
     let Value::Tensor(tensor) = &plan.values[id.index()] else { return 0 };
     tensor.byte_length().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! How long operations take.
+//! Duration of operations.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::Report;
 use crate::data::{SpanRow, Timing};
 
 impl Report {
-    /// Adds the steps of one run of a function, or of a method, of a model that was added before. `place` says where it
-    /// ran.
+    /// Adds the profile of a run of a function or method, whose model was added before. `place`
+    /// describes the device.
     pub fn add_timing(&mut self, spans: &[Span], function: &str, place: impl Into<String>) {
         let first = spans.iter().map(|span| span.start).min();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;

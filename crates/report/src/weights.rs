@@ -10,18 +10,18 @@ use coremill_tensor::{Buffer, DType};
 
 use crate::data::{Histogram, Weight};
 
-/// Constants with fewer elements are arguments rather than weights.
+/// Minimum number of elements of a weight. Smaller constants are arguments.
 const SMALLEST: u64 = 10;
-/// How many elements of a weight are looked at.
+/// Maximum number of elements to sample per weight.
 const MAX_SAMPLED: usize = 1 << 16;
-/// How many of them lie side by side.
+/// Number of contiguous elements per sample.
 const RUN: usize = 1 << 10;
-/// The most elements of a compressed weight that are expanded for its histogram.
+/// Maximum number of elements of a compressed weight that is expanded for its histogram.
 const MAX_EXPANDED: u64 = 1 << 20;
-/// How many bars a histogram has.
+/// Number of bins of a histogram.
 const BARS: usize = 48;
 
-/// Weights as they are found: each once, however many operations take it.
+/// Weights found so far, without duplicates.
 #[derive(Default)]
 pub(crate) struct Weights {
     found: Vec<Weight>,
@@ -29,7 +29,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// The weight that an operation without inputs states, if it is large enough to be one.
+    /// The weight of an operation without inputs, if it is large enough.
     pub(crate) fn add(&mut self, function: &Function, value: ValueId, op: &Op) -> Option<usize> {
         let key = (function.name.clone(), value);
         if let Some(&found) = self.by_name.get(&key) {
@@ -59,7 +59,8 @@ impl Weights {
         Some(self.found.len() - 1)
     }
 
-    /// The weights, largest first, and by the position at which each was found where it is now.
+    /// The weights, largest first, and a map from the original index of each weight to its new
+    /// index.
     pub(crate) fn finish(self) -> (Vec<usize>, Vec<Weight>) {
         let mut sorted: Vec<_> = self.found.into_iter().enumerate().collect();
         sorted.sort_by_key(|(_, weight)| Reverse(weight.bytes));
@@ -71,14 +72,14 @@ impl Weights {
     }
 }
 
-/// The constants behind the weight of a name.
+/// The constants of the weight with this name.
 pub(crate) fn constants_of<'f>(function: &'f Function, name: &str) -> Vec<&'f Constant> {
     let gives = |op: &&Op| op.outputs.iter().any(|&output| function.value(output).name == name);
     let op = function.all_ops().map(|(_, op)| op).find(gives);
     op.map_or_else(Vec::new, |op| stated(function, op))
 }
 
-/// The constants behind a weight: its own, or those that it is expanded from.
+/// The constants of a weight: its own value, or the operands of its decompression.
 fn stated<'f>(function: &'f Function, op: &'f Op) -> Vec<&'f Constant> {
     let own = op.attributes.iter().map(|(_, constant)| constant);
     let own = own.filter(|constant| constant.tensor_type().is_some());
@@ -92,7 +93,7 @@ fn of_constant(constant: &Constant) -> Option<Histogram> {
     histogram(&sample(constant.elements()?, tensor.dtype, elements)?)
 }
 
-/// Expands a compressed weight that is not too large.
+/// Histogram of a compressed weight that is not too large.
 fn of_compressed(function: &Function, op: &Op, elements: u64) -> Option<Histogram> {
     if elements > MAX_EXPANDED {
         return None;
@@ -117,13 +118,13 @@ fn of_compressed(function: &Function, op: &Op, elements: u64) -> Option<Histogra
     histogram(arrays.first()?.as_floats()?)
 }
 
-/// Elements from all over a tensor: runs at equal distances.
+/// Samples runs of elements at equal distances.
 fn sample(buffer: &Buffer, dtype: DType, elements: usize) -> Option<Vec<f32>> {
     let runs = if elements <= MAX_SAMPLED { 1 } else { MAX_SAMPLED / RUN };
     let length = if runs == 1 { elements } else { RUN };
     let mut sampled = Vec::with_capacity(runs * length);
     for run in 0..runs {
-        // Runs begin at whole bytes, whatever the width of an element.
+        // Runs start at byte boundaries for every element size.
         let first = if runs == 1 { 0 } else { (elements - length) / (runs - 1) * run / 8 * 8 };
         let bits = dtype.bits()? as usize;
         let start = first * bits / 8;
@@ -139,7 +140,7 @@ fn sample(buffer: &Buffer, dtype: DType, elements: usize) -> Option<Vec<f32>> {
     Some(sampled)
 }
 
-/// How numbers are distributed; none if there are none.
+/// The histogram of numbers, `None` if there are none.
 pub(crate) fn histogram(numbers: &[f32]) -> Option<Histogram> {
     if numbers.is_empty() {
         return None;
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn samples_of_packed_elements_begin_at_whole_bytes() {
-        // Four-bit elements 0, 1, 2, … in turn.
+        // 4-bit elements 0, 1, 2, … repeated.
         let bytes: Vec<u8> =
             (0..200_000u32).map(|at| ((2 * at % 16) | ((2 * at + 1) % 16) << 4) as u8).collect();
         let sampled = sample(&Buffer::from(bytes), DType::UInt4, 400_000).expect("they fit");

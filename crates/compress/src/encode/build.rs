@@ -1,4 +1,4 @@
-//! The operations that stand for a weight.
+//! The operations that represent a compressed weight.
 
 use std::io;
 use std::sync::Arc;
@@ -26,35 +26,34 @@ use coremill_mil::ir::{Binding, Constant, Op, Opset, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::Editor;
 
-/// How many elements of a large weight are compared with what they become.
+/// Number of elements of a large weight that are sampled to measure its quality.
 const COMPARED: usize = 1 << 17;
 
-/// How many of these are neighbours.
+/// Number of contiguous elements per sample.
 const PART: usize = 1 << 9;
 
-/// What a weight becomes.
+/// An encoded weight.
 pub(crate) struct EncodedWeight {
     stages: Vec<ConstexprStage>,
-    /// The bytes that it takes.
+    /// Size in bytes.
     pub(crate) bytes: u64,
-    /// The sums of the squares of elements, and of their differences from what they become; of a large weight for
-    /// parts of it.
+    /// Signal power and noise power. Large weights are sampled.
     quality: (f64, f64),
 }
 
 impl EncodedWeight {
-    /// What is lost of the weight's power: 0 if nothing is.
+    /// Lost share of the weight's power; 0 if lossless.
     pub(crate) fn loss(&self) -> f64 {
         let (signal, noise) = self.quality;
         if noise == 0.0 { 0.0 } else { noise / signal }
     }
 }
 
-/// An operation that a weight becomes.
+/// An operation of an encoded weight.
 struct ConstexprStage {
     op: Op,
     label: &'static str,
-    /// Parameters that are bound to results of the stage before, by their index.
+    /// Parameters bound to outputs of the previous stage, by index.
     from_before: Vec<(&'static str, usize)>,
 }
 
@@ -69,7 +68,7 @@ impl ConstexprStage {
     }
 }
 
-/// Makes the operations that take a weight's place.
+/// Builds the operations that replace a weight.
 pub(crate) fn build(
     weight: &Weight,
     form: &CompressionConfig,
@@ -89,7 +88,7 @@ struct Builder<'a> {
     weight: &'a Weight,
     form: &'a CompressionConfig,
     opset: Opset,
-    /// Of blocks along each axis, 0 for all of it.
+    /// Block size along each axis; 0 for the whole axis.
     sizes: Vec<usize>,
     blocks: Blocks,
 }
@@ -118,14 +117,14 @@ impl Builder<'_> {
         Arc::new(Coder { source, coding, dtype, recipe: self.recipe() })
     }
 
-    /// What tells that another weight is compressed alike.
+    /// Identifies the encoding, so that equal weights are written once.
     fn recipe(&self) -> String {
         let Weight { shape, axes, dtype, weighting, .. } = self.weight;
         let weighting = weighting.as_ref().map(ElementImportance::channels);
         format!("{:?} {shape:?} {axes:?} {dtype} {weighting:?}", self.form)
     }
 
-    /// How many blocks there are along each axis.
+    /// Number of blocks along each axis.
     fn counts(&self) -> Vec<u64> {
         let extents = self.weight.shape.iter().zip(&self.sizes);
         extents.map(|(&extent, &size)| extent.checked_div(size).unwrap_or(1) as u64).collect()
@@ -135,10 +134,10 @@ impl Builder<'_> {
         self.weight.shape.iter().map(|&extent| extent as u64).collect()
     }
 
-    /// Floats of the weight's type.
+    /// A constant in the weight's type.
     fn floats(&self, shape: &[u64], numbers: &[f32]) -> Constant {
         let source = Source::of(self.weight);
-        // Models of many small blocks have many scales, which are kept: no room is left behind them.
+        // Small blocks need many scales, so allocate exactly.
         let width = if source.is_half() { 2 } else { 4 };
         let mut bytes = Vec::with_capacity(numbers.len() * width);
         numbers.iter().for_each(|&number| source.push(number, &mut bytes));
@@ -266,7 +265,7 @@ impl Builder<'_> {
         let indices = Constant::by_size(dtype, &self.shape(), indices);
         let op = Op::new(OpKind::ConstexprLutToDense).with("indices", Binding::Literal(indices));
         if let Some(scales) = scales {
-            // Before iOS 26 Core ML wants entries scaled before they are looked up.
+            // Before iOS 26 Core ML requires the table entries to be scaled.
             let table = self.scaled_table(&entries, length, &scales);
             stages.clear();
             stages.push(ConstexprStage::new(table, "lut"));
@@ -276,7 +275,7 @@ impl Builder<'_> {
         self.built(stages, quality(&coder)?)
     }
 
-    /// The largest magnitude of each output channel, 1 for those that hold nothing else than 0.
+    /// The largest magnitude of each output channel; 1 if all elements are 0.
     fn channel_scales(&self, source: &Source) -> Result<(Blocks, Vec<f32>), Refusal> {
         let sizes = linear::sizes(&Granularity::Channel, self.weight)?;
         let blocks = Blocks::new(&self.weight.shape, &sizes).ok_or("it has no channels")?;
@@ -298,7 +297,7 @@ impl Builder<'_> {
         Ok((blocks, extents.iter().map(scale).collect()))
     }
 
-    /// Tables for each output channel, scaled: what they share is written for each.
+    /// Scaled tables for each output channel. Shared tables are repeated.
     fn scaled_table(&self, entries: &[f32], length: usize, scales: &[f32]) -> Op {
         let rank = self.weight.shape.len();
         let (_, output) = self.weight.axes.expect("channels were found");
@@ -318,7 +317,7 @@ impl Builder<'_> {
             .with("scale", Binding::Literal(scale))
     }
 
-    /// A table of integers with one scale, and the numbers that they stand for.
+    /// A table of integers with a single scale, and the dequantized entries.
     fn integer_table(
         &self,
         integer: Integer,
@@ -382,7 +381,7 @@ impl Builder<'_> {
         self.built(vec![ConstexprStage::new(op, "palettized")], quality)
     }
 
-    /// The mask and the codes of what is not pruned.
+    /// The mask and the codes of elements that are not pruned.
     fn sparse_parts(
         &self,
         coder: &Arc<Coder>,
@@ -400,7 +399,7 @@ impl Builder<'_> {
         (mask, Constant::by_size(coder.dtype, &[ranks.total() as u64], nonzero))
     }
 
-    /// A pruned weight, whose elements some operation makes of their codes, if there is one.
+    /// A pruned weight. `decode` creates the operation that decodes the codes, if there is one.
     fn sparse(
         &self,
         coder: Arc<Coder>,
@@ -433,7 +432,7 @@ impl Builder<'_> {
         self.built(stages, quality(&coder)?)
     }
 
-    /// The shape as older operations state it.
+    /// The `shape` operand of older operations.
     fn stated_shape(&self) -> Constant {
         let bytes: Vec<u8> =
             self.weight.shape.iter().flat_map(|&extent| (extent as u32).to_le_bytes()).collect();
@@ -469,7 +468,7 @@ fn unsigned(bits: u32) -> DType {
     }
 }
 
-/// Compares elements with what they become: all of them, or parts of a large weight at equal distances.
+/// Signal power and noise power. Large weights are sampled at equal distances.
 fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
     let count = coder.source.count;
     let (parts, length) = match count <= COMPARED {
@@ -501,7 +500,7 @@ fn quality(coder: &Coder) -> io::Result<(f64, f64)> {
     Ok((signal, noise))
 }
 
-/// Puts what a weight becomes in its place.
+/// Replaces a weight by its encoding.
 pub(crate) fn insert(
     editor: &mut Editor<'_>,
     weight: &Weight,

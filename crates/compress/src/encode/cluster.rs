@@ -1,30 +1,31 @@
-//! Numbers that stand for others: k-means in one dimension.
+//! One-dimensional k-means.
 //!
-//! Clusters of sorted numbers are ranges of them, so the best division into `k` is found by dynamic programming
-//! exactly. On all numbers that takes long: the programme first divides some hundred bins, and then divides again with
-//! boundaries near those that it found, at steps that become finer until they are single numbers.
+//! Clusters of sorted numbers are ranges. Dynamic programming therefore finds the best division
+//! into `k` clusters exactly, but is slow for many numbers. It is first applied to some hundred
+//! bins. Later rounds only try boundaries near the ones found so far, with step sizes that decrease
+//! to single numbers.
 
-/// Numbers with weights, ascending and distinct.
+/// Distinct numbers in ascending order, with weights.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Distribution {
     pub(super) values: Vec<f32>,
     pub(super) weights: Vec<f64>,
 }
 
-/// So many numbers are divided at once.
+/// Maximum number of positions in the first division.
 const FEW: usize = 256;
 
-/// How many steps from its last place a boundary may move in one division.
+/// Maximum number of steps that a boundary moves in one round.
 const REACH: usize = 12;
 
-/// How often divisions of the same steps are repeated, while they find better ones.
+/// Maximum number of rounds with the same step sizes.
 const MAX_DIVISIONS: usize = 12;
 
-/// What a division must add to the gain to be followed by another of the same steps.
+/// Minimum relative gain for another round with the same step sizes.
 const LEAST_GAIN: f64 = 1e-9;
 
 impl Distribution {
-    /// Numbers in any order, each of the same weight.
+    /// Creates a distribution of numbers with equal weight.
     pub(super) fn of(numbers: &mut [f32]) -> Distribution {
         numbers.sort_unstable_by(f32::total_cmp);
         let mut distribution = Distribution::default();
@@ -34,7 +35,7 @@ impl Distribution {
         distribution
     }
 
-    /// Adds a number that is not below the last.
+    /// Appends a number that is not less than the last.
     pub(super) fn push(&mut self, value: f32, weight: f64) {
         match (self.values.last(), self.weights.last_mut()) {
             (Some(&last), Some(held)) if last == value => *held += weight,
@@ -46,7 +47,7 @@ impl Distribution {
     }
 }
 
-/// At most `count` numbers, ascending, that stand for others with the least sum of squared differences.
+/// The at most `count` centers with the least sum of squared differences, in ascending order.
 pub(super) fn centroids(distribution: &Distribution, count: usize) -> Vec<f32> {
     let n = distribution.values.len();
     if n <= count {
@@ -59,7 +60,7 @@ pub(super) fn centroids(distribution: &Distribution, count: usize) -> Vec<f32> {
     };
     let inner = vec![places.clone(); count - 1];
     let (mut bounds, mut best) = divide(&sums, &inner);
-    // How far the places are apart around each boundary.
+    // Step size around each boundary.
     let mut steps: Vec<usize> = bounds[1..count]
         .iter()
         .map(|&bound| {
@@ -89,8 +90,8 @@ pub(super) fn centroids(distribution: &Distribution, count: usize) -> Vec<f32> {
     sums.means(&bounds)
 }
 
-/// Sums over the first numbers, for any range of them in no time. Numbers are taken from the one in the middle, so that
-/// sums of those that are far from 0 keep their bits.
+/// Prefix sums of weights and weighted numbers. Numbers are relative to the middle one to keep
+/// precision when all are far from 0.
 struct Sums {
     middle: f64,
     weights: Vec<f64>,
@@ -127,11 +128,11 @@ impl Sums {
     }
 }
 
-/// The best division into ranges whose inner boundaries are among the given places, ascending for each, and what it
-/// gains.
+/// Finds the best division into ranges, and its gain. `inner` contains the ascending candidates of
+/// each inner boundary.
 ///
-/// Where the best last range of a longer row begins, the best of a shorter one does not begin later: so the boundary
-/// of the middle row bounds those of all others.
+/// The optimal start of the last range increases monotonically with its end. The start found for
+/// the middle end therefore bounds the starts of all others.
 fn divide(sums: &Sums, inner: &[Vec<usize>]) -> (Vec<usize>, f64) {
     let n = sums.weights.len() - 1;
     let last = [n];
@@ -155,7 +156,7 @@ fn divide(sums: &Sums, inner: &[Vec<usize>]) -> (Vec<usize>, f64) {
     (bounds, begins[0].gain)
 }
 
-/// Where a range may begin, with the sums up to there, and what the ranges before gain.
+/// A candidate start of a range: the sums up to it and the gain of the ranges before it.
 struct DpEntry {
     at: usize,
     weight: f64,
@@ -163,19 +164,19 @@ struct DpEntry {
     gain: f64,
 }
 
-/// The ranges of one place in the order.
+/// One layer of the dynamic program: all candidates of one range.
 struct Layer<'a> {
     sums: &'a Sums,
     begins: &'a [DpEntry],
-    /// Where they may end, and for each what is gained up to there and with which begin.
+    /// Candidate ends. `found` is the best gain up to each end, and the index of its start.
     ends: &'a [usize],
     found: Vec<(f64, usize)>,
-    /// For what is gained with each begin.
+    /// Scratch memory for the gain of each start.
     room: Vec<f64>,
 }
 
 impl Layer<'_> {
-    /// Finds the best of the begins from `least` to before `most` for some ends.
+    /// Finds the best start among `least..most` for the ends `from..to`.
     fn fill(&mut self, from: usize, to: usize, least: usize, most: usize) {
         if from >= to {
             return;
@@ -189,7 +190,7 @@ impl Layer<'_> {
         let (weight, first) = (self.sums.weights[end], self.sums.firsts[end]);
         let gain = |begin: &DpEntry| {
             let first = first - begin.first;
-            // Where there are no numbers, both sums are 0.
+            // Both sums of an empty range are 0.
             begin.gain + first * first / (weight - begin.weight).max(f64::MIN_POSITIVE)
         };
         self.room.clear();
@@ -201,7 +202,7 @@ impl Layer<'_> {
             }
         }
         self.found[middle] = best;
-        // Ends before all begins have none, and tell nothing of others.
+        // An end before all starts has no solution and gives no bound for others.
         let (below, above) = match best.0.is_finite() {
             true => (best.1 + 1, best.1),
             false => (most, least),
@@ -211,16 +212,16 @@ impl Layer<'_> {
     }
 }
 
-/// Places for boundaries to begin with, more of which lie where a good division is finer.
+/// Initial candidates of boundaries, denser where a good division is finer.
 fn bins(distribution: &Distribution, sums: &Sums, count: usize) -> Vec<usize> {
     let values = &distribution.values;
     let n = values.len();
     let bins = FEW.max(4 * count).min(n);
-    // Neighbours are taken together, but not at the ends, where single numbers may lie far from all others.
+    // Group neighbours, except at the ends, where outliers may be single numbers.
     let step = n.div_ceil(8 * bins);
     let inner = (step..n - step).step_by(step);
     let parts: Vec<usize> = (0..step).chain(inner).chain(n - step..=n).collect();
-    // The best density of ranges is the cube root of that of numbers.
+    // The optimal density of clusters is the cube root of the density of numbers.
     let share = |pair: &[usize]| {
         let (from, to) = (pair[0], pair[1]);
         let width = values[to.min(n - 1)] - values[from.saturating_sub(1)];
@@ -232,7 +233,7 @@ fn bins(distribution: &Distribution, sums: &Sums, count: usize) -> Vec<usize> {
     let (mut edges, mut filled) = (vec![0], 0.0);
     for (pair, share) in parts.windows(2).zip(shares) {
         filled += share * bins as f64 / total;
-        // As many as its share is worth, but not more than there are numbers.
+        // As many as the share requires, but at most the number of elements.
         let (start, length) = (pair[0], pair[1] - pair[0]);
         let more = (filled as usize + 1).saturating_sub(edges.len()).min(length);
         edges.extend((1..=more).map(|part| start + length * part / more));
@@ -240,13 +241,14 @@ fn bins(distribution: &Distribution, sums: &Sums, count: usize) -> Vec<usize> {
     edges.pop_if(|&mut edge| edge == n);
     edges.push(n);
     if edges.len() <= count + 1 {
-        // Nearly all lies in one place; any bins will do.
+        // Nearly all numbers are equal, so uniform bins suffice.
         edges = (0..=bins).map(|bin| bin * n / bins).collect();
     }
     edges
 }
 
-/// The cube root of a number from 0 on, to a few thousandths: a third of the exponent, and a step of Newton's.
+/// Cube root of a non-negative number with an error of a few thousandths: a third of the exponent
+/// and a Newton step.
 fn cube_root(number: f32) -> f32 {
     let guess = f32::from_bits(number.to_bits() / 3 + 0x2a51_4067);
     (2.0 * guess + number / (guess * guess)) / 3.0
@@ -264,7 +266,7 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1u64 << 24) as f32
         };
-        // Sums of uniform numbers: a bell.
+        // Sums of uniform numbers are approximately normal.
         (0..count).map(|_| (0..6).map(|_| uniform()).sum::<f32>() - 3.0).collect()
     }
 
@@ -278,14 +280,14 @@ mod tests {
             .sum()
     }
 
-    /// The sum of squares from the number in the middle, which sums are taken from.
+    /// Sum of squares relative to the middle number.
     fn square(distribution: &Distribution) -> f64 {
         let middle = distribution.values[distribution.values.len() / 2];
         let pairs = distribution.values.iter().zip(&distribution.weights);
         pairs.map(|(&value, &weight)| weight * (f64::from(value) - f64::from(middle)).powi(2)).sum()
     }
 
-    /// The error of the best of all divisions of few numbers.
+    /// The smallest error of all divisions of few numbers.
     fn exhaustive(distribution: &Distribution, count: usize) -> f64 {
         let sums = Sums::of(distribution);
         let n = sums.weights.len() - 1;
@@ -316,7 +318,7 @@ mod tests {
     #[test]
     fn divisions_are_the_best() {
         for (seed, count) in [(1, 2), (2, 4), (3, 8), (4, 16)] {
-            // More than are divided without a guess.
+            // More numbers than the first division handles.
             let distribution = Distribution::of(&mut random(600, seed));
             let best = exhaustive(&distribution, count);
             let found = error(&distribution, &centroids(&distribution, count));
@@ -339,7 +341,7 @@ mod tests {
         assert!(found <= best * 1.0001, "{found} instead of {best}");
     }
 
-    /// The error with the outliers by themselves and the best division of the rest.
+    /// The error with separate clusters for outliers and the best division of the rest.
     fn exhaustive_bound(distribution: &Distribution) -> f64 {
         let mut rest = Distribution::default();
         for (&value, &weight) in distribution.values.iter().zip(&distribution.weights) {

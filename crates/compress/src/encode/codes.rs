@@ -1,5 +1,4 @@
-//! What is written of a compressed weight: codes, masks, and the elements that are not pruned, computed when they are
-//! read.
+//! Data of compressed weights, computed when read: codes, masks and elements that are not pruned.
 
 use std::io;
 use std::sync::Arc;
@@ -12,30 +11,30 @@ use half::f16;
 use super::source::{CHUNK, Source};
 use crate::blocks::Blocks;
 
-/// How elements become codes.
+/// Assignment of codes to elements.
 pub(super) enum CodeAssignment {
-    /// Not at all.
+    /// No codes; the elements are stored.
     Floats,
-    /// Integers of a scale and a zero point for each block.
+    /// Linear quantization with a scale and a zero point per block.
     Affine { blocks: Blocks, steps: QuantParams, range: (f32, f32) },
-    /// Places in tables, one for each block.
+    /// Lookup tables, one per block.
     Tables { blocks: Blocks, tables: Lookup },
 }
 
-/// The scale and the zero point of each block. Of a model with small blocks these are many, so they are kept as they are
-/// written: the scales are those of the constant itself.
+/// The scale and zero point of each block. Small blocks need many, so they stay in their stored
+/// form; `scales` shares the constant's buffer.
 pub(super) struct QuantParams {
     pub(super) scales: Buffer,
-    /// Whether scales have 16 bits.
+    /// Whether scales are stored as fp16.
     pub(super) is_half: bool,
     pub(super) zero_points: ZeroPoints,
 }
 
-/// The integers that stand for 0.
+/// Zero points.
 pub(super) enum ZeroPoints {
-    /// One for all blocks.
+    /// The same for all blocks.
     One(i16),
-    /// One for each block.
+    /// One per block.
     Each(Vec<i16>),
 }
 
@@ -54,35 +53,36 @@ impl QuantParams {
     }
 }
 
-/// Tables, and how places in them are found.
+/// Lookup tables, and the search for an element's index.
 pub(super) struct Lookup {
-    /// How many entries a table has.
+    /// Number of entries per table.
     pub(super) length: usize,
-    /// The entries of one table after the other.
+    /// Entries of all tables, table by table.
     pub(super) entries: Vec<f32>,
     pub(super) find: IndexLookup,
 }
 
-/// How the place of an element is found.
+/// Search for an element's index.
 pub(super) enum IndexLookup {
-    /// By the numbers between neighbouring entries, one fewer than there are entries, infinite where they end.
+    /// By the midpoints between adjacent entries. Unused midpoints are infinite.
     Nearest(Vec<f32>),
-    /// By an even grid.
+    /// By a uniform grid.
     Grid(Vec<Grid>),
 }
 
-/// A weight and how its elements become codes.
+/// A weight with the assignment of codes.
 pub(super) struct Coder {
     pub(super) source: Source,
     pub(super) coding: CodeAssignment,
-    /// The type of the codes.
+    /// Type of the codes.
     pub(super) dtype: DType,
-    /// What tells that another is made of its source alike.
+    /// Identifies the encoding of the source.
     pub(super) recipe: String,
 }
 
 impl Lookup {
-    /// Tables of which so many entries are used, ascending, each; elements take the nearest.
+    /// Creates tables whose first `used` entries are valid and ascending. Elements are assigned to
+    /// the nearest entry.
     pub(super) fn nearest(length: usize, entries: Vec<f32>, used: &[usize]) -> Lookup {
         let between = |(table, &used): (&[f32], &usize)| {
             let pairs: Vec<f32> =
@@ -100,7 +100,7 @@ impl Coder {
         self.dtype.bits().unwrap_or(8)
     }
 
-    /// Appends the codes of neighbouring elements.
+    /// Appends the codes of consecutive elements.
     pub(super) fn encode(&self, at: usize, numbers: &[f32], codes: &mut Vec<u8>) {
         let isa = Isa::detect();
         let start = codes.len();
@@ -131,7 +131,7 @@ impl Coder {
         }
     }
 
-    /// What the codes of neighbouring elements stand for.
+    /// Decodes the codes of consecutive elements.
     pub(super) fn decode(&self, at: usize, numbers: &[f32], codes: &[u8], to: &mut Vec<f32>) {
         let isa = Isa::detect();
         match &self.coding {
@@ -188,7 +188,7 @@ impl ByteSource for Dense {
         (self.0.source.count * self.0.bits() as usize).div_ceil(8)
     }
 
-    /// Eight codes take as many bytes as one has bits.
+    /// Eight codes are a whole number of bytes.
     fn granule(&self) -> usize {
         self.0.bits() as usize
     }
@@ -210,7 +210,7 @@ impl ByteSource for Dense {
     }
 }
 
-/// How many elements are not 0 before each part of a weight, and among all of it.
+/// Number of nonzero elements before each part of a weight; the last entry is the total.
 pub(super) struct NonzeroPrefixSums {
     before: Vec<usize>,
 }
@@ -234,7 +234,7 @@ impl NonzeroPrefixSums {
     }
 }
 
-/// A bit for each element, which says whether it is not 0.
+/// A bit per element: 1 if it is nonzero.
 pub(super) struct Mask(pub(super) Arc<Coder>);
 
 impl ByteSource for Mask {
@@ -258,7 +258,7 @@ impl ByteSource for Mask {
     }
 }
 
-/// The codes of the elements that are not 0, or these themselves.
+/// The codes of nonzero elements, or the elements themselves if there are no codes.
 pub(super) struct Sparse(pub(super) Arc<Coder>, pub(super) Arc<NonzeroPrefixSums>);
 
 impl Sparse {
@@ -288,7 +288,7 @@ impl ByteSource for Sparse {
         let bits = self.element_bits();
         let first = offset * 8 / bits;
         let end = (first + target.len() * 8 / bits).min(self.1.total());
-        // The last part that no wanted element lies before.
+        // The last part that starts at or before the first requested element.
         let part = before.partition_point(|&rank| rank <= first).saturating_sub(1);
         let mut rank = before[part];
         let (mut codes, mut bytes, mut all) = (Vec::new(), Vec::new(), Vec::new());

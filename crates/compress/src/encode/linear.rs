@@ -11,7 +11,7 @@ use crate::error::{Error, Refusal};
 use crate::form::linear::{Config, Granularity, Mode};
 use crate::weight::Weight;
 
-/// The length of the blocks of a weight along each axis, 0 for all of it.
+/// Block size of a weight along each axis; 0 for the whole axis.
 pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<usize>, Refusal> {
     let rank = weight.shape.len();
     let mut sizes = vec![0; rank];
@@ -45,9 +45,9 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
     sizes.map_err(|_| Refusal::Kept("its blocks are larger than it"))
 }
 
-/// The scale and the zero point of a block whose numbers lie between two; `None` if they are not finite.
+/// Scale and zero point of a block with this range. `None` if the range is not finite.
 pub(super) fn step(config: &Config, source: DType, min: f32, max: f32) -> Option<Affine> {
-    // Halves are computed with in half precision, one operation after the other.
+    // For fp16 weights each operation is rounded to fp16.
     let rounded = |number: f32| match source {
         DType::Fp16 => f16::from_f32(number).to_f32(),
         _ => number,
@@ -75,7 +75,7 @@ pub(super) fn step(config: &Config, source: DType, min: f32, max: f32) -> Option
     (extent.is_finite() && zero_point.is_finite()).then_some(step)
 }
 
-/// The scale and the zero point of each block.
+/// Scale and zero point of each block.
 pub(super) fn steps(
     source: &Source,
     blocks: &Blocks,

@@ -1,13 +1,13 @@
-//! From a weight and the form that it is to have to the operations that stand for it.
+//! Encoding of weights.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | `build` | the operations that stand for a weight |
-//! | `linear`, `palette`, `vectors` | scales, zero points and tables |
+//! || `build` | operations that represent a weight |
+//! || `linear`, `palette`, `vectors` | scales, zero points and lookup tables |
 //! | `cluster` | k-means |
-//! | `codes` | what is written: codes, masks, elements that are not pruned |
-//! | `prune` | selects the elements that become 0 |
-//! | `source`, `pruned` | the elements of a weight as numbers |
+//! || `codes` | encoded data: codes, masks, elements that are not pruned |
+//! || `prune` | selection of the elements to prune |
+//! || `source`, `pruned` | elements of a weight as numbers |
 
 mod build;
 mod cluster;

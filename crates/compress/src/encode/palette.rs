@@ -1,4 +1,4 @@
-//! Palettization of weights: small tables of numbers, and for each element the place in one of them.
+//! Palettization: lookup tables, and an index into a table for each element.
 //!
 //! ```text
 //! w = const(val = …);                          w_palettized = constexpr_lut_to_dense(indices = …, lut = …);
@@ -21,23 +21,25 @@ use crate::weight::Weight;
 use crate::weighting::ElementImportance;
 use coremill_mil::ir::Opset;
 
-/// Of blocks with up to so many halves that many others lie between, the elements are sorted; of others each half is
-/// counted.
+/// Maximum number of fp16 elements of a block that are sorted, if blocks are not contiguous. For
+/// other blocks, each fp16 value is counted.
 const SORTED_HALVES: usize = 1 << 12;
 
-/// The same for single precision. Of larger blocks numbers are told apart by their leading bits.
+/// Maximum number of fp32 elements of a block that are sorted. In larger blocks, elements are
+/// grouped by their leading bits.
 const SORTED_SINGLES: usize = 1 << 20;
 
-/// The same for numbers with weights. Of larger blocks, halves are told apart all the same.
+/// Maximum number of weighted elements of a block that are sorted. In larger blocks, elements are
+/// grouped by their leading bits.
 const SORTED_WEIGHTED: usize = 1 << 18;
 
-/// Leading bits by which numbers of single precision are told apart: sign, exponent, and eleven of the fraction.
+/// Number of leading bits for grouping: the sign, the exponent and eleven bits of the fraction.
 const KEY_BITS: u32 = 20;
 
-/// What is collected of blocks at a time may take about so many bytes; more blocks are collected in further passes.
+/// Approximate memory limit for collecting blocks. More blocks need further passes over the weight.
 const ROOM: usize = 64 << 20;
 
-/// The length of the blocks that share a table, along each axis, 0 for all of it.
+/// Size of the blocks that share a table, along each axis; 0 for the whole axis.
 pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Refusal> {
     let mut sizes = vec![0; weight.shape.len()];
     let Some((_, output)) = weight.axes else {
@@ -47,7 +49,7 @@ pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Re
     };
     if palette.vector > 1 {
         let extent = if output == 0 {
-            // Convolutions take their share of the output channels each.
+            // Each convolution of a group has a share of the output channels.
             weight.shape[output] / weight.groups
         } else {
             weight.shape[output]
@@ -65,19 +67,19 @@ pub(super) fn sizes(palette: &Palette, weight: &Weight) -> Result<Vec<usize>, Re
     Ok(sizes)
 }
 
-/// The tables of a weight.
+/// The lookup tables of a weight.
 pub(super) struct Tables {
-    /// Bits of a place.
+    /// Bits per index.
     pub(super) bits: u32,
-    /// The entries of one table after the other, ascending as far as they are used, in the weight's type.
+    /// Entries of all tables in the weight's type, table by table. Used entries are ascending.
     pub(super) entries: Vec<f32>,
-    /// How many entries of each table are used.
+    /// Number of used entries per table.
     pub(super) used: Vec<usize>,
-    /// Where elements lie by an even grid; none if the nearest entry is meant.
+    /// Uniform grid of each table. `None` if elements take the nearest entry.
     pub(super) grids: Option<Vec<Grid>>,
 }
 
-/// The tables of a weight by blocks, for single numbers.
+/// Computes the lookup tables of a weight, one per block, with scalar entries.
 pub(super) fn tables(
     source: &Source,
     blocks: &Blocks,
@@ -116,7 +118,8 @@ pub(super) fn tables(
                     failed = failed.take().or(Some(Refusal::Kept(reason)));
                 }
                 grids.push(Grid { least, extent });
-                // Computed as in coremltools: the step in the weight's type, the rest in double precision.
+                // Computed like coremltools: the step in the weight's type, the rest in double
+                // precision.
                 let step = f64::from(source.round(extent / (length - 1) as f32));
                 let entry = |at: usize| at as f64 * step + f64::from(least);
                 let entries = (0..length).map(entry);
@@ -149,17 +152,18 @@ pub(super) fn tables(
     Ok(Tables { bits, entries, used, grids })
 }
 
-/// Numbers of a block as they come.
+/// Collected elements of a block.
 enum BlockElements {
     Numbers(Vec<f32>),
     Halves(Halves),
-    /// How many numbers begin with the same bits, and their sum; or what weights they have, and their weighted sum.
+    /// Groups with equal leading bits: total weight and weighted sum. The weight of an unweighted
+    /// element is 1.
     Keys(Vec<(f64, f64)>),
-    /// Numbers and their weights.
+    /// Elements with weights.
     Weighted(Vec<(f32, f32)>),
 }
 
-/// How often each half is there, by its bits, and a bit for each that says whether it is there at all.
+/// Count of each fp16 value by its bits, and a bit set of the values that occur.
 struct Halves {
     counts: Box<[u32; 1 << 16]>,
     there: Box<[u64; 1 << 10]>,
@@ -178,7 +182,7 @@ impl Halves {
         }
     }
 
-    /// The halves in order, those left out that are not to be told from 0 if this is `sparse`. None are left here.
+    /// Takes the collected values in order. With `sparse`, zeros are omitted.
     fn take(&mut self, sparse: bool) -> Option<Distribution> {
         const NEGATIVE: usize = 1 << 9;
         let mut distribution = Distribution::default();
@@ -212,7 +216,7 @@ impl Halves {
 }
 
 impl BlockElements {
-    /// Room for the numbers of a block, and its bytes.
+    /// Memory for the elements of a block, and its size in bytes.
     fn of(source: &Source, weighted: bool, blocks: &Blocks) -> (BlockElements, usize) {
         let size = blocks.size();
         let keys = || (BlockElements::Keys(vec![(0.0, 0.0); 1 << KEY_BITS]), 16 << KEY_BITS);
@@ -227,7 +231,7 @@ impl BlockElements {
         }
     }
 
-    /// Takes in numbers, and their weights where these are collected.
+    /// Adds elements with their weights, if weights are collected.
     fn add(&mut self, isa: Isa, numbers: &[f32], weights: &[f32], sparse: bool) {
         let is_there = |number: &&f32| !sparse || **number != 0.0;
         let pairs = || numbers.iter().zip(weights).filter(|(number, _)| is_there(number));
@@ -261,7 +265,8 @@ impl BlockElements {
         }
     }
 
-    /// The numbers in order; none if some are infinite or no numbers. Room is left for those of another block.
+    /// Takes the elements in order, and keeps the memory for the next block. `None` if some are not
+    /// finite.
     fn take(&mut self, sparse: bool) -> Option<Distribution> {
         match self {
             BlockElements::Numbers(numbers) => {
@@ -297,15 +302,15 @@ impl BlockElements {
     }
 }
 
-/// The leading bits of a number, in the order of numbers.
+/// Leading bits of a number. Their order is the order of numbers.
 fn key(number: f32) -> usize {
     let bits = number.to_bits();
     let ordered = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
     (ordered >> (32 - KEY_BITS)) as usize
 }
 
-/// Calls `visit` with the numbers of each block in turn, those that were pruned left out; or with none if some are
-/// infinite or no numbers.
+/// Calls `visit` with the distribution of each block in order, without pruned elements. The
+/// distribution is `None` if some elements are not finite.
 fn for_each_distribution(
     source: &Source,
     weighting: Option<&ElementImportance>,

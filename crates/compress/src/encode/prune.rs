@@ -1,4 +1,4 @@
-//! Selects the elements of a weight that become 0.
+//! Selection of the elements to prune.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use crate::error::Refusal;
 use crate::form::Prune;
 use crate::weight::Weight;
 
-/// A weight of which less becomes 0 by a threshold is not worth a mask, as coremltools has it.
+/// Minimum share of pruned elements. With less, threshold pruning is skipped, as in coremltools.
 const LEAST_SHARE: f64 = 0.5;
 
-/// Selects the elements of a weight that become 0.
+/// Selects the elements of a weight to prune.
 pub(super) fn select(
     prune: &Prune,
     weight: &Weight,
@@ -29,7 +29,7 @@ pub(super) fn select(
         Prune::Blocks { share, size, along } => {
             let groups = Groups::new(weight, size, along)?;
             let half = source.is_half();
-            // For the time being nothing is pruned, but groups come whole.
+            // A limit below 0 prunes nothing, but makes the source return whole groups.
             let pruned = PruneMask::Blocks { limit: -1.0, half, groups: groups.clone() };
             let whole = Source { pruned: Some(pruned), ..source.clone() };
             let limit = quantile(&whole, share, |numbers| {
@@ -58,8 +58,9 @@ pub(super) fn select(
     }
 }
 
-/// The magnitude that a share of the elements is not above, so that about as many become 0. As numpy's `percentile`,
-/// which lies between this element and the next: no element is in between. `measure` makes magnitudes of elements.
+/// The largest magnitude in the share of elements to prune. numpy's `percentile` interpolates
+/// between this element and the next, which selects the same elements. `measure` converts elements
+/// to magnitudes.
 fn quantile(source: &Source, share: f64, measure: impl Fn(&mut [f32])) -> io::Result<f32> {
     if share >= 1.0 {
         return Ok(f32::INFINITY);
@@ -78,7 +79,7 @@ fn quantile(source: &Source, share: f64, measure: impl Fn(&mut [f32])) -> io::Re
             magnitudes.iter().for_each(|magnitude| visit(magnitude.to_bits()));
         })
     };
-    // By the upper half of the bits of the magnitude, and where these are the same by the lower.
+    // Count by the upper half of the bits, then within the bin by the lower half.
     let mut upper = vec![0u64; 1 << 16];
     for_each(&mut |bits| upper[(bits >> 16) as usize] += 1)?;
     let (high, before) = find(&upper, wanted);
@@ -93,7 +94,7 @@ fn quantile(source: &Source, share: f64, measure: impl Fn(&mut [f32])) -> io::Re
     Ok(f32::from_bits((high as u32) << 16 | low as u32))
 }
 
-/// The bin that the element of a rank is in, and how many there are in the bins before.
+/// The bin of the element with this rank, and the number of elements in earlier bins.
 fn find(counts: &[u64], rank: u64) -> (usize, u64) {
     let mut before = 0;
     for (bin, &count) in counts.iter().enumerate() {

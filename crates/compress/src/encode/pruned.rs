@@ -1,4 +1,4 @@
-//! Elements of a weight that become 0, as far as their neighbours decide.
+//! Pruning masks that depend only on neighbouring elements.
 
 use half::f16;
 
@@ -6,18 +6,18 @@ use crate::error::Refusal;
 use crate::form::Channels;
 use crate::weight::Weight;
 
-/// Which elements become 0, decided by their neighbours at most.
+/// Selection of pruned elements.
 #[derive(Clone, Debug)]
 pub(super) enum PruneMask {
-    /// All that are not above a magnitude.
+    /// Elements with at most this magnitude.
     Below(f32),
-    /// So many of each group.
+    /// The `zeros` smallest elements of each group.
     Ratio { zeros: usize, groups: Groups },
-    /// Groups whose norm is not above a limit. Norms of halves are computed in half precision.
+    /// Groups with at most this norm. For fp16 weights, norms are computed in fp16.
     Blocks { limit: f32, half: bool, groups: Groups },
 }
 
-/// Groups of elements that are `stride` apart, so many each but for the last ones of a row.
+/// Groups of `of` elements with distance `stride`. The last group of a row may be shorter.
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     of: usize,
@@ -26,7 +26,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Groups of so many neighbouring channels.
+    /// Groups of `of` consecutive channels.
     pub(super) fn new(weight: &Weight, of: usize, along: Channels) -> Result<Groups, Refusal> {
         let is_layer = |user: &str| matches!(user, "conv" | "linear");
         if !weight.users.iter().all(|user| is_layer(user)) {
@@ -43,14 +43,15 @@ impl Groups {
             return Err(Refusal::Kept("it has too few channels for groups of this size"));
         }
         let row = match along {
-            // Groups of whole rows: no more than one is needed at a time.
+            // Groups consist of whole rows, so one group at a time suffices.
             Channels::Output => of * stride,
             Channels::Input => weight.shape[1] * stride,
         };
         Ok(Groups { of, stride, row })
     }
 
-    /// Calls `visit` with the elements from the first of a group on, and the places of its members among them.
+    /// Calls `visit` with each group: a slice that starts at its first element, and the offsets of
+    /// its elements in the slice.
     pub(super) fn for_each(
         &self,
         numbers: &mut [f32],
@@ -70,7 +71,7 @@ impl Groups {
     }
 }
 
-/// The norm of a group. In half precision every step is rounded, as in numpy.
+/// The norm of a group. In fp16 every step is rounded, as in numpy.
 pub(super) fn norm(group: &[f32], members: &[usize], half: bool) -> f32 {
     let round = |number: f32| if half { f16::from_f32(number).to_f32() } else { number };
     let sum = members.iter().fold(0.0, |sum, &at| round(sum + round(group[at] * group[at])));
@@ -78,7 +79,7 @@ pub(super) fn norm(group: &[f32], members: &[usize], half: bool) -> f32 {
 }
 
 impl PruneMask {
-    /// Elements are decided upon in parts of so many.
+    /// Number of elements of the unit to which the mask is applied.
     pub(super) fn granule(&self) -> usize {
         match self {
             PruneMask::Below(_) => 1,
@@ -86,7 +87,7 @@ impl PruneMask {
         }
     }
 
-    /// Makes elements 0, in whole granules.
+    /// Sets pruned elements to 0. The length must be a multiple of the granule.
     pub(super) fn apply(&self, numbers: &mut [f32]) {
         match self {
             PruneMask::Below(limit) => {
@@ -96,7 +97,7 @@ impl PruneMask {
             }
             PruneMask::Ratio { zeros, groups } => {
                 groups.for_each(numbers, &mut |group, members| {
-                    // A group that the end of the channels cuts short is filled up with zeros, which go first.
+                    // A shorter group counts as padded with zeros, which are pruned first.
                     let zeros = zeros.saturating_sub(groups.of - members.len());
                     members
                         .sort_by(|&left, &right| group[left].abs().total_cmp(&group[right].abs()));
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn the_least_of_a_group_become_zero() {
         let pruned = PruneMask::Ratio { zeros: 2, groups: Groups { of: 4, stride: 2, row: 12 } };
-        // Six channels of two elements: the first group is full, the second has two channels.
+        // Six channels with two elements: the first group is complete, the second has two channels.
         let mut numbers = [1.0, -8.0, 2.0, -7.0, 3.0, -6.0, 4.0, -5.0, 0.5, 0.25, 9.0, 0.125];
         pruned.apply(&mut numbers);
         let expected = [0.0, -8.0, 0.0, -7.0, 3.0, 0.0, 4.0, 0.0, 0.5, 0.25, 9.0, 0.125];
@@ -132,7 +133,7 @@ mod tests {
     fn groups_of_the_least_norm_become_zero() {
         let groups = Groups { of: 2, stride: 2, row: 6 };
         let pruned = PruneMask::Blocks { limit: 5.0, half: false, groups };
-        // Three channels of two elements: the last of each column is by itself.
+        // Three channels with two elements: the last channel is a group of its own.
         let mut numbers = [3.0, 1.0, 4.0, 6.0, 5.5, -5.0];
         pruned.apply(&mut numbers);
         assert_eq!(numbers, [0.0, 1.0, 0.0, 6.0, 5.5, 0.0]);

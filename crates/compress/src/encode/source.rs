@@ -1,4 +1,4 @@
-//! The elements of a weight as numbers, on their way into a compressed form.
+//! The elements of a weight as numbers, before encoding.
 
 use std::io;
 
@@ -12,30 +12,30 @@ use crate::blocks::Blocks;
 use crate::weight::Weight;
 use crate::weighting::ElementImportance;
 
-/// Elements that are worked on together. In half precision they take as many bytes as a mapped file is read in place.
+/// Number of elements per chunk. In fp16 this is the size in which mapped files are read in place.
 pub(super) const CHUNK: usize = 1 << 15;
 
-/// Elements of a weight, and what is done with them before they are compressed.
+/// The elements of a weight, with the steps that precede encoding.
 #[derive(Clone)]
 pub(super) struct Source {
     pub(super) elements: Buffer,
     pub(super) dtype: DType,
     pub(super) count: usize,
-    /// Which elements become 0.
+    /// Elements to prune.
     pub(super) pruned: Option<PruneMask>,
-    /// What elements are divided by.
+    /// Divisors of the elements.
     pub(super) scales: Option<(Blocks, Vec<f32>)>,
-    /// How much outputs depend on which elements, if that is known.
+    /// Importance of elements, if known.
     pub(super) weighting: Option<ElementImportance>,
 }
 
-/// Neighbouring elements.
+/// Consecutive elements.
 pub(super) struct Part<'a> {
-    /// The place of the first.
+    /// Index of the first element.
     pub(super) at: usize,
-    /// As the weight has them.
+    /// Original elements.
     pub(super) raw: &'a [f32],
-    /// As they are compressed.
+    /// Elements after pruning and scaling.
     pub(super) numbers: &'a [f32],
 }
 
@@ -55,7 +55,7 @@ impl Source {
         self.dtype == DType::Fp16
     }
 
-    /// Whether all elements are finite.
+    /// Returns true if all elements are finite.
     pub(super) fn is_finite(&self) -> io::Result<bool> {
         let mut finite = true;
         self.for_each_part(0, self.count, &mut |part| {
@@ -64,19 +64,19 @@ impl Source {
         Ok(finite)
     }
 
-    /// A number as the weight's type holds it.
+    /// Rounds a number to the weight's type.
     pub(super) fn round(&self, number: f32) -> f32 {
         if self.is_half() { f16::from_f32(number).to_f32() } else { number }
     }
 
-    /// Numbers as the weight's type holds them.
+    /// Rounds numbers to the weight's type.
     pub(super) fn round_all(&self, numbers: &mut [f32]) {
         if self.is_half() {
             round_to_half(Isa::detect(), numbers);
         }
     }
 
-    /// The bytes of a number in the weight's type.
+    /// Appends a number in the weight's type.
     pub(super) fn push(&self, number: f32, bytes: &mut Vec<u8>) {
         if self.is_half() {
             bytes.extend(f16::from_f32(number).to_le_bytes());
@@ -100,7 +100,7 @@ impl Source {
         let (mut raw, mut refined) = (Vec::new(), Vec::new());
         let mut at = start - start % granule;
         while at < end {
-            // What is pruned depends on neighbours, which have to be there.
+            // Pruning needs whole groups.
             let stop = (at + step).min(end.next_multiple_of(granule)).min(self.count);
             raw.resize(stop - at, 0.0);
             self.elements.with_window(at * width..stop * width, |bytes| {

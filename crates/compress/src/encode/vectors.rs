@@ -1,4 +1,4 @@
-//! Tables of vectors: neighbours along the output channels that share a place.
+//! Vector palettization: elements along the output channels share an index.
 
 use std::io;
 use std::sync::Arc;
@@ -11,47 +11,49 @@ use crate::blocks::Blocks;
 use crate::error::Refusal;
 use crate::form::{Algorithm, BITS, Palette};
 
-/// Tables are made of at most so many vectors of a block, taken at equal distances.
+/// Maximum number of vectors of a block, at equal distances, from which tables are computed.
 const SAMPLE: usize = 1 << 15;
 
-/// How often entries move to the mean of the vectors that are nearest to them, at most.
+/// Maximum number of k-means iterations.
 const MAX_STEPS: usize = 40;
 
-/// Tables of few vectors are made several times, from other beginnings; the best is taken.
+/// Maximum number of vectors for repeated k-means. The best result of several initializations is
+/// used.
 const FEW: usize = 1 << 12;
 
-/// How many times.
+/// Number of initializations.
 const TRIES: usize = 16;
 
-/// Parts of codes that are computed together.
+/// Number of codes that are computed at a time.
 const CODES: usize = 1 << 14;
 
-/// How vectors lie in a weight: as `[outer, groups of vectors, elements of a vector, inner]`.
+/// Layout of vectors in a weight: `[outer, groups of vectors, elements of a vector, inner]`.
 #[derive(Clone, Debug)]
 pub(super) struct VectorLayout {
-    /// How many elements a vector has.
+    /// Number of elements per vector.
     pub(super) size: usize,
-    /// How far apart they are.
+    /// Stride of a vector's elements.
     pub(super) inner: usize,
 }
 
-/// A weight whose vectors are places in tables.
+/// A weight encoded with vector lookup tables.
 pub(super) struct Vectors {
     pub(super) source: Source,
     pub(super) lay: VectorLayout,
-    /// The blocks of the places.
+    /// Blocks of the indices.
     pub(super) blocks: Blocks,
-    /// Entries of one table after the other.
+    /// Entries of all tables, table by table.
     pub(super) entries: Vec<f32>,
-    /// How many entries of each table are used.
+    /// Number of used entries per table.
     pub(super) used: Vec<usize>,
-    /// How many entries a table has.
+    /// Number of entries per table.
     pub(super) length: usize,
     pub(super) dtype: DType,
     pub(super) recipe: String,
 }
 
-/// Calls `visit` with the places of vectors from `start` on and the elements of each, one vector after the other.
+/// Calls `visit` with the index of the first vector and the elements of consecutive vectors, from
+/// `start` on.
 fn for_each_vectors(
     source: &Source,
     lay: &VectorLayout,
@@ -84,7 +86,8 @@ fn for_each_vectors(
     Ok(())
 }
 
-/// The tables of a weight by blocks of its places, and how many bits a place has.
+/// Computes lookup tables for blocks of the indices. Returns entries, used entries and bits per
+/// index.
 pub(super) fn tables(
     source: &Source,
     lay: &VectorLayout,
@@ -166,21 +169,21 @@ fn nearest(vector: &[f32], table: &[f32]) -> (usize, f32) {
     best
 }
 
-/// Vectors that stand for others: k-means, begun with vectors that are far apart (k-means++).
+/// k-means centers of vectors, initialized with k-means++.
 fn centres(sample: &[f32], size: usize, count: usize) -> Vec<f32> {
     let vectors: Vec<&[f32]> = sample.chunks(size).collect();
     if vectors.len() <= count {
         return sample.to_vec();
     }
     let tries = if vectors.len() <= FEW { TRIES } else { 1 };
-    // The same for each run.
+    // Fixed seeds make the result deterministic.
     let seeds = (0..tries).map(|at| 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(at as u64 * 2 + 1));
     let found = seeds.map(|seed| centres_from(&vectors, size, count, seed));
     let best = found.min_by(|(left, _), (right, _)| left.total_cmp(right));
     best.map(|(_, table)| table).unwrap_or_default()
 }
 
-/// The same from one beginning, and the sum of squared differences.
+/// k-means from one initialization. Returns the sum of squared differences and the centers.
 fn centres_from(vectors: &[&[f32]], size: usize, count: usize, mut state: u64) -> (f64, Vec<f32>) {
     let mut uniform = || {
         state =
@@ -192,7 +195,7 @@ fn centres_from(vectors: &[&[f32]], size: usize, count: usize, mut state: u64) -
     let mut far: Vec<f64> = vectors.iter().map(|vector| distance(vector, &table).into()).collect();
     for _ in 1..count {
         let total: f64 = far.iter().sum();
-        // Of a few candidates the one that brings all others nearest is taken.
+        // Use the candidate that reduces the distances most.
         let mut best: Option<(f64, usize)> = None;
         for _ in 0..4 {
             let mut wanted = uniform() * total;
@@ -258,7 +261,7 @@ impl Vectors {
         });
     }
 
-    /// The sums of the squares of elements, and of their differences from what stands for them.
+    /// Signal power and noise power.
     pub(super) fn quality(&self) -> io::Result<(f64, f64)> {
         let (size, table) = (self.lay.size, self.length * self.lay.size);
         let (mut signal, mut noise) = (0.0, 0.0);
@@ -279,7 +282,7 @@ impl Vectors {
     }
 }
 
-/// The places of all vectors.
+/// The indices of all vectors.
 pub(super) struct PaletteIndices(pub(super) Arc<Vectors>);
 
 impl ByteSource for PaletteIndices {

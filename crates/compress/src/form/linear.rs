@@ -1,4 +1,4 @@
-//! Linear quantization: integers, and a scale and a zero point for each block of them.
+//! Linear quantization: integers with a scale and a zero point per block.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use serde_json::Value;
 use crate::error::Error;
 use coremill_mil::ir::Opset;
 
-/// Weights have to have more elements than this, if nothing else is asked for.
+/// Default threshold: weights must have more elements.
 pub const DEFAULT_THRESHOLD: u64 = 2048;
 
-/// The length of a block, if none is asked for.
+/// Default block size.
 pub const DEFAULT_BLOCK_SIZE: u64 = 32;
 
-/// How weights are quantized.
+/// Options of linear quantization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where zero lies among the integers.
+    /// Position of the zero point.
     pub mode: Mode,
-    /// The type of the integers.
+    /// Integer type.
     pub dtype: Integer,
-    /// What shares a scale and a zero point.
+    /// Elements that share a scale and a zero point.
     pub granularity: Granularity,
-    /// Weights of at most so many elements stay as they are.
+    /// Weights with at most this number of elements stay uncompressed.
     pub weight_threshold: u64,
 }
 
-/// Where zero lies among the integers.
+/// Position of the zero point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In their middle: the largest magnitude decides on the scale.
+    /// Zero is in the middle of the integers. The largest magnitude determines the scale.
     Symmetric,
-    /// Where the smallest and the largest number of a block have it.
+    /// The minimum and maximum of a block determine scale and zero point.
     Linear,
 }
 
-/// The integers that weights become.
+/// Integer type of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integer {
     /// Signed, 8 bits.
@@ -50,16 +50,17 @@ pub enum Integer {
     UInt4,
 }
 
-/// What shares a scale and a zero point.
+/// Elements that share a scale and a zero point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Granularity {
-    /// All of a weight.
+    /// The whole weight.
     Tensor,
-    /// What makes one output channel.
+    /// Each output channel.
     Channel,
-    /// So many input channels of one output channel.
+    /// Blocks of input channels within each output channel.
     Block(u64),
-    /// So many elements along each axis, 0 for all of them. All weights have to have as many axes.
+    /// Blocks with this size along each axis; 0 for the whole axis. All weights must have this
+    /// number of axes.
     Blocks(Vec<u64>),
 }
 
@@ -93,8 +94,8 @@ impl Integer {
         matches!(self, Integer::Int4 | Integer::UInt4)
     }
 
-    /// The smallest integer and the largest; where zero is in the middle one is left out, that there are as many on
-    /// either side.
+    /// The smallest and the largest integer. Symmetric mode omits one to have equally many on both
+    /// sides of zero.
     pub(crate) fn range(self, mode: Mode) -> (f32, f32) {
         let left_out = f32::from(u8::from(mode == Mode::Symmetric));
         match self {
@@ -113,7 +114,7 @@ impl fmt::Display for Integer {
 }
 
 impl Config {
-    /// Reads coremltools' `OpLinearQuantizerConfig` as JSON.
+    /// Parses coremltools' `OpLinearQuantizerConfig` as JSON.
     pub fn from_json(text: &str) -> Result<Config, Error> {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| Error::option(format!("the value is not a JSON: {error}")))?;
@@ -171,7 +172,7 @@ impl Config {
         Ok(config)
     }
 
-    /// The oldest release that has what the result is written with.
+    /// The oldest release that supports the result.
     pub fn needs(&self) -> Opset {
         let is_blockwise =
             matches!(self.granularity, Granularity::Block(_) | Granularity::Blocks(_));

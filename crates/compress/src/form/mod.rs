@@ -1,4 +1,4 @@
-//! What weights become.
+//! Compressed forms of weights.
 
 use std::fmt;
 
@@ -13,34 +13,34 @@ use self::linear::{Granularity, Mode};
 use super::error::Error;
 use coremill_mil::ir::Opset;
 
-/// What a weight becomes: what of it is kept, and how that is stored.
+/// Compressed form of a weight: pruning and storage of the elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompressionConfig {
-    /// Which elements become 0 and take one bit only; none if all are kept.
+    /// Elements to prune, which are stored as one bit. `None` keeps all.
     pub prune: Option<Prune>,
-    /// How elements are stored.
+    /// Storage of the elements.
     pub values: Values,
 }
 
-/// How the elements of a weight are stored.
+/// Storage of a weight's elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Values {
-    /// As they are.
+    /// Floats.
     #[default]
     Floats,
-    /// As integers, with a scale and a zero point for each block.
+    /// Integers with a scale and a zero point per block.
     Linear(linear::Config),
-    /// As places in tables.
+    /// Indices into lookup tables.
     Palette(Palette),
 }
 
 impl CompressionConfig {
-    /// Whether a weight stays as it is.
+    /// Returns true if the weight stays uncompressed.
     pub fn is_plain(&self) -> bool {
         self.prune.is_none() && self.values == Values::Floats
     }
 
-    /// The oldest release that has what the weight is written with.
+    /// The oldest release that supports the form.
     pub fn needs(&self) -> Opset {
         let of_values = match &self.values {
             Values::Floats if self.prune.is_none() => return Opset::Ios15,
@@ -51,7 +51,7 @@ impl CompressionConfig {
         if self.prune.is_some() { Opset::Ios18 } else { of_values }
     }
 
-    /// What is wrong with it, whatever the weight.
+    /// Checks the options independently of a weight.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |message: String| Err(Error::option(message));
         match self.prune {
@@ -85,7 +85,7 @@ impl CompressionConfig {
     }
 }
 
-/// As a table of weights says it: `4-bit palette by 16 channels, 50 % pruned` for instance.
+/// Formats the form for tables, such as `4-bit palette by 16 channels, 50 % pruned`.
 impl fmt::Display for CompressionConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.values {

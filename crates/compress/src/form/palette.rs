@@ -1,4 +1,4 @@
-//! Palettization: small tables of numbers, and for each element the place in one of them.
+//! Palettization: lookup tables, and an index into a table for each element.
 
 use std::fmt;
 
@@ -6,35 +6,35 @@ use super::linear::Integer;
 use crate::error::Error;
 use coremill_mil::ir::Opset;
 
-/// How weights are palettized.
+/// Options of palettization.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Palette {
-    /// Bits of a place; none for as many as [`Algorithm::Unique`] takes.
+    /// Bits per index. `None` for as many as [`Algorithm::Unique`] needs.
     pub bits: Option<u32>,
-    /// What a table holds.
+    /// Algorithm that computes the tables.
     pub algorithm: Algorithm,
-    /// How many output channels share a table; none if all do.
+    /// Number of output channels per table. `None` for a single table.
     pub group: Option<usize>,
-    /// How many elements along the output channels an entry stands for.
+    /// Number of elements per entry, along the output channels.
     pub vector: usize,
-    /// Whether each output channel is divided by its largest magnitude first.
+    /// Whether each output channel is first divided by its largest magnitude.
     pub channel_scale: bool,
-    /// The integers that entries are stored as; none for floats.
+    /// Integer type of the entries, `None` for floats.
     pub entries: Option<Integer>,
 }
 
-/// What a table holds.
+/// Algorithm that computes lookup tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// The numbers that stand for all with the least squared error.
+    /// k-means: the entries with the least squared error.
     KMeans,
-    /// Numbers of the same distance from each other, from the smallest element to the largest.
+    /// Equally spaced entries from the smallest to the largest element.
     Uniform,
-    /// All numbers that there are. A weight with more of them than a table holds stays as it is.
+    /// All distinct values. Weights with more values than entries stay uncompressed.
     Unique,
 }
 
-/// How many bits places may have.
+/// Supported numbers of bits per index.
 pub const BITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 
 impl Default for Palette {
@@ -51,7 +51,7 @@ impl Default for Palette {
 }
 
 impl Palette {
-    /// The oldest release that has what the result is written with.
+    /// The oldest release that supports the result.
     pub(super) fn needs(&self) -> Opset {
         let is_plain = self.group.is_none() && self.vector == 1 && self.bits != Some(3);
         let has_floats = self.entries.is_none() && !self.channel_scale;

@@ -1,40 +1,40 @@
-//! Elements of weights that become 0.
+//! Pruning: setting elements of weights to 0.
 
 use std::fmt;
 
-/// Which elements of a weight become 0.
+/// Selection of the elements to prune.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prune {
-    /// This share of them, those of the least magnitude.
+    /// A share of the elements, the smallest magnitudes.
     Magnitude(f64),
-    /// This share of them, in runs of so many neighbours along an axis, those of the least norm.
+    /// A share of blocks of consecutive elements along an axis, the smallest norms.
     Blocks {
-        /// From 0 to 1.
+        /// Share from 0 to 1.
         share: f64,
-        /// How many neighbours become 0 together.
+        /// Number of elements per block.
         size: usize,
-        /// Which channels are neighbours.
+        /// Axis of the blocks.
         along: Channels,
     },
-    /// Of so many channels that follow one another, so many: those of the least magnitude.
+    /// N:M sparsity: the `zeros` smallest of every `of` consecutive channels.
     Ratio {
-        /// How many become 0.
+        /// Number of pruned elements per group.
         zeros: usize,
-        /// Size of the group.
+        /// Number of elements per group.
         of: usize,
-        /// Which channels are neighbours.
+        /// Axis of the groups.
         along: Channels,
     },
-    /// Those whose magnitude is at most this, if they are at least half of all.
+    /// Elements up to this magnitude, if they are at least half of all elements.
     Threshold(f64),
 }
 
-/// Channels of a layer's weight.
+/// Axis of channels in a layer's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// Axis 0 of weights of `conv` and `linear`.
+    /// Axis 0 in weights of `conv` and `linear`.
     Output,
-    /// Axis 1.
+    /// Axis 1 in weights of `conv` and `linear`.
     Input,
 }
 

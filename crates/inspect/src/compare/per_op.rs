@@ -142,11 +142,11 @@ impl NamedValue {
 pub struct PerOp {
     /// All values in both programs, in the order of the second program.
     pub steps: Vec<Step>,
-    /// How many values the reference computes.
+    /// Number of values in the reference.
     pub in_reference: usize,
-    /// How many the other computes.
+    /// Number of values in the other program.
     pub in_other: usize,
-    /// The values that have one name in both, but are not known to be the same.
+    /// Values with the same name in both programs that do not correspond.
     pub unpaired: Vec<UnmatchedValue>,
 }
 
