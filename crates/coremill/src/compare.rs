@@ -1,4 +1,4 @@
-//! Two models, or a model and numbers, side by side.
+//! Comparison of models with other models, or with arrays.
 //!
 //! ```
 //! use coremill::compare::figures;

@@ -1,4 +1,5 @@
-//! Weights of finished models made smaller: integers, palettes, pruning, joint forms, and back to floats.
+//! Compression of the weights of finished models: integers, palettes, pruning and combinations, and
+//! decompression.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,8 @@
-//! Runs models on this machine's CPU, value by value if somebody looks on.
+//! Execution of models on this machine's CPU.
 //!
-//! [`graph::Session`](crate::graph::Session) runs models, compiled models and programs alike, on every device; what stands
-//! here is what it runs them with on this machine, for whoever wants limits, profiles or every value in between.
+//! [`graph::Session`](crate::graph::Session) runs models, compiled models and programs on every
+//! device. This module is the CPU implementation behind it, with limits, profiles and access to
+//! intermediate values.
 //!
 //! ```
 //! use coremill::DType;

@@ -9,31 +9,30 @@ use coremill_mlpackage::package;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What the caller asks for: a name, an option, an input, a file of another kind.
+    /// An invalid argument: a name, an option, an input, a file of another kind.
     #[default]
     Argument,
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     File,
-    /// The content of a file: it is damaged, or says what its format forbids.
+    /// A file is damaged or violates its format.
     Format,
-    /// Calls of a PyTorch program that cannot be lowered.
+    /// The PyTorch program contains calls that cannot be lowered.
     Unsupported,
-    /// A model that Core ML would refuse.
+    /// Core ML would reject the model.
     Invalid,
-    /// A graph that was described in Rust, or its parameters.
+    /// A graph described in Rust, or one of its parameters, is invalid.
     Graph,
-    /// What a run is given: a name, a shape, elements.
+    /// An input of a run is invalid: a name, a shape, elements.
     Input,
-    /// The device is not on this machine.
+    /// The machine lacks the device.
     Device,
-    /// The engine or Core ML, at work.
+    /// The engine or Core ML failed.
     Run,
-    /// A fault of coremill.
+    /// A bug in coremill.
     Internal,
 }
 
-/// What went wrong, wherever it did: each function of this crate gives this error, and those of its parts become it
-/// with `?`.
+/// Error type of this crate. Errors of its parts convert to it with `?`.
 ///
 /// ```
 /// use coremill::ErrorKind;
@@ -51,7 +50,7 @@ pub enum ErrorKind {
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// The location is the message with an excerpt of the text at fault.
+    /// The location is the message with an excerpt of the text.
     detail: ErrorDetail<Option<String>>,
 }
 
@@ -73,7 +72,7 @@ impl Error {
         self
     }
 
-    /// An error of another crate, with its message and hint.
+    /// Wraps an error of another crate, with its message and hint.
     fn from_source(
         kind: ErrorKind,
         hint: Option<String>,
@@ -87,7 +86,7 @@ impl Error {
         self
     }
 
-    /// Sets the hint to that of another error, which may have none.
+    /// Copies the hint of another error, if any.
     pub(crate) fn with_hint_of(mut self, hint: Option<&str>) -> Error {
         self.detail = self.detail.with_hint_of(hint);
         self
@@ -127,17 +126,17 @@ impl Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::of_io(action, path, error) }
     }
 
-    /// An error of a path at which nothing is.
+    /// The path does not exist.
     pub(crate) fn missing(path: &Path) -> Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::not_found(path) }
     }
 
-    /// An error of a directory that is to be written to.
+    /// The directory of an output file does not exist.
     pub(crate) fn missing_directory(path: &Path) -> Error {
         Error { kind: ErrorKind::File, detail: ErrorDetail::directory_not_found(path) }
     }
 
-    /// The same error, in a file.
+    /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &Path) -> Error {
         self.detail = self.detail.within(path);
         self
@@ -153,7 +152,7 @@ impl Error {
         self.detail.hint()
     }
 
-    /// For text that does not parse: the message, an excerpt with a mark under the fault, and the hint.
+    /// For syntax errors: the message, an excerpt with the position marked, and the hint.
     pub fn rendered(&self) -> Option<&str> {
         self.detail.location.as_deref()
     }
@@ -161,7 +160,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names out of files are part of it.
+        // Messages may contain names from untrusted files.
         f.write_str(&printable(&self.detail.message))
     }
 }

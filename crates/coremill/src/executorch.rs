@@ -1,4 +1,4 @@
-//! ExecuTorch programs: the Core ML models inside them, and what they compute.
+//! ExecuTorch programs and their Core ML models.
 //!
 //! ```
 //! # #[cfg(feature = "compiler")] {

@@ -1,7 +1,8 @@
-//! Buffers that are inputs and outputs of a model: what an output gives in a step is what an input takes in the next.
+//! Feedback of outputs to inputs: the value of an output in one step is the input of the next step.
 //!
-//! Core ML's states hold floats. A counter of a cache is an integer, so it goes out and comes in again; the metadata of a
-//! converted model says which output belongs to which input, and what the input takes first.
+//! Core ML's states only store floats. An integer buffer, such as the position of a cache,
+//! therefore becomes an output and an input. The metadata of a converted model lists the pairs and
+//! the initial values.
 //!
 //! ```
 //! use coremill::engine::Array;
@@ -22,18 +23,18 @@ use coremill_mil::model::Model;
 use coremill_tensor::DType;
 use serde::Deserialize;
 
-/// An input that an output feeds.
+/// An input that receives the value of an output.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct StateFeedback {
-    /// What the input is called.
+    /// Name of the input.
     pub input: String,
-    /// The output that says what the input takes in the next step.
+    /// Name of the output whose value the input receives in the next step.
     pub output: String,
-    /// What the input takes first; none where nothing says so.
+    /// Initial value of the input, `None` if unknown.
     pub first: Option<Vec<i32>>,
 }
 
-/// The inputs of a model that its outputs feed. Metadata that says something else says nothing.
+/// The feedback inputs of a model. Empty if the metadata is missing or malformed.
 pub fn state_feedback(model: &Model) -> Vec<StateFeedback> {
     let metadata = model.description.metadata.as_ref();
     let told = metadata.and_then(|metadata| metadata.user_defined(FED_KEY));
@@ -41,7 +42,7 @@ pub fn state_feedback(model: &Model) -> Vec<StateFeedback> {
 }
 
 impl StateFeedback {
-    /// What the input takes first, if that is known.
+    /// Initial value of the input, if known.
     pub fn first(&self, ports: &[FeatureSpec]) -> Option<Array> {
         let port = ports.iter().find(|port| port.name == self.input)?;
         let first = self.first.as_ref()?;
@@ -50,7 +51,8 @@ impl StateFeedback {
     }
 }
 
-/// Gives each fed input that nobody gave what it takes: what the step before gave, or what it takes first.
+/// Fills each feedback input that the caller left out: with the output of the previous step, or
+/// with its initial value.
 pub fn feed(
     fed: &[StateFeedback],
     ports: &[FeatureSpec],

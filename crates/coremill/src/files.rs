@@ -1,4 +1,4 @@
-//! Models on disk, whatever their form.
+//! Reading and writing models in any format.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -17,30 +17,31 @@ use coremill_session::{FileKind, SaveOptions};
 
 use crate::error::Error;
 
-/// A model with the text that it was read from, if it was: what [`open_with_source`] gives.
+/// A model, with the source text if it has one; see [`open_with_source`].
 #[derive(Clone, Debug)]
 pub struct OpenedModel {
     /// The model.
     pub model: Model,
-    /// What its program was read from; none for packages and model files, which hold no text.
+    /// Source text of the program. `None` for packages and model files, which contain no text.
     pub source: Option<Source>,
     path: PathBuf,
 }
 
-/// The text that a program was read from, for [`open_with_source`].
+/// Source text of a program, see [`open_with_source`].
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The file.
     pub path: PathBuf,
-    /// The text, and where the parts of the program stand in it.
+    /// The text, with the positions of the program's parts.
     pub listing: Listing,
 }
 
-/// Text of programs is at most this long; the largest that are known have some tens of megabytes.
+/// Maximum length of a program's text. The largest known texts have tens of megabytes.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
-/// Opens a model, whatever its form. Weights stay mapped from their files. Those of a text whose file is missing have no
-/// elements: the verifier reports them. The stages of a pipeline become one model; [`open_pipeline`] keeps them apart.
+/// Opens a model in any format. Weights stay mapped from their files. If a weight file of a text is
+/// missing, its weights have no elements and the verifier reports them. The stages of a pipeline
+/// become one model; [`open_pipeline`] keeps them separate.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -66,7 +67,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
     }
 }
 
-/// Opens a package, a model file or a compiled model if it is a pipeline, its stages apart; `None` for any other model.
+/// Opens a pipeline with separate stages, from a package, a model file or a compiled model. Returns
+/// `None` for other models.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -91,7 +93,7 @@ pub fn open_pipeline(path: impl AsRef<Path>) -> Result<Option<Pipeline>, Error> 
     read.map_err(|error| Error::of_package(path, &error))
 }
 
-/// Saves a pipeline as the path's extension says, like [`save`].
+/// Saves a pipeline in the format of the path's extension, like [`save`].
 ///
 /// ```
 /// use coremill::mil::pipeline::{Pipeline, Stage};
@@ -131,8 +133,8 @@ pub fn save_pipeline(
     written.map_err(|error| Error::of_package(path, &error))
 }
 
-/// Opens a model, whatever its form, and keeps the text of its program if there is one, so that
-/// [`OpenedModel::render`] can show the lines of the file itself.
+/// Opens a model in any format and keeps the text of its program, if there is one.
+/// [`OpenedModel::render`] can then show lines of the file.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();
@@ -165,15 +167,15 @@ pub fn open_with_source(path: impl AsRef<Path>) -> Result<OpenedModel, Error> {
 }
 
 impl OpenedModel {
-    /// A model that was made here and is to be written to a path.
+    /// Wraps a model created in memory that will be written to a path.
     pub fn made(model: Model, path: &Path) -> OpenedModel {
         OpenedModel { model, source: None, path: path.to_owned() }
     }
 
-    /// A report about the model, for people: each diagnostic under the line of the file that it is
-    /// about. For packages, which hold no text, lines are those that [`text::print`] gives.
+    /// Renders a report about the model: each diagnostic with the source line that it refers to.
+    /// Packages contain no text, so their lines are the output of [`text::print`].
     ///
-    /// The text is called by its path, whatever `options` say.
+    /// The path replaces the name in `options`.
     pub fn render(&self, report: &Report, options: &RenderOptions) -> String {
         let path = self.source.as_ref().map_or(&self.path, |source| &source.path);
         let options = RenderOptions { name: path.display().to_string(), ..options.clone() };
@@ -187,15 +189,15 @@ impl OpenedModel {
 fn open_text(path: &Path) -> Result<(Model, Listing), Error> {
     let io = |error| Error::io("read", path, &error);
     let mut file = File::open(path).map_err(io)?;
-    // Before anything is read: a sparse file costs nothing to make.
+    // Check the length before reading, since sparse files may be huge.
     if file.metadata().map_err(io)?.len() > MAX_TEXT_BYTES {
         return Err(too_long(path));
     }
     parse_text(&mut file, path, &directory_of(path))
 }
 
-/// Reads a model as MIL text from anywhere. `name` is what messages call the text; its weight files
-/// lie under `directory`.
+/// Reads a model from MIL text. `name` is the name of the text in messages. Weight files are
+/// relative to `directory`.
 ///
 /// ```
 /// let text = "program(1.3) {
@@ -243,10 +245,10 @@ fn parse_text(
     Ok((model, Listing { text, spans }))
 }
 
-/// Saves a model as the path's extension says: `.mlpackage` or `.mlmodelc`.
+/// Saves a model in the format of the path's extension: `.mlpackage` or `.mlmodelc`.
 ///
-/// What stood at the path is replaced in one step, when everything is written; a writer that dies
-/// leaves it as it was. The same model gives the same bytes.
+/// An existing file at the path is replaced atomically once everything is written, so that a crash
+/// leaves it unchanged. The output is deterministic.
 ///
 /// ```
 /// let text = "program(1.3) {
@@ -270,9 +272,9 @@ pub fn save(
     Ok(coremill_session::save(path.as_ref(), verified, options)?)
 }
 
-/// Saves a program as text, its weight files beside it. It need not be sound.
+/// Saves a program as text, with its weight files next to it. The program may be invalid.
 ///
-/// A weight file of another program is not replaced. A device or a pipe gets the text alone.
+/// Weight files of other programs are not replaced. A device or a pipe only receives the text.
 ///
 /// ```
 /// use coremill::mil::text::Dialect;
@@ -302,7 +304,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
         let options = PrintOptions { dialect, ..PrintOptions::default() };
         return write_file(path, text::print(program, &options).text.as_bytes());
     }
-    // Everything is written beside its place first; files then take their places, the text last.
+    // Write everything to a temporary directory, then move the files into place, the text last.
     let staging = AtomicDirectory::new(&directory).map_err(failed)?;
     layout.write(staging.path()).map_err(|error| Error::of_package(path, &error))?;
     let places = |weight: &_| layout.place(weight);
@@ -326,7 +328,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
         }
     }
     let mut text = File::open(&text).map_err(failed)?;
-    // Weights without the text would keep other programs from being saved here.
+    // Weight files without their text would prevent other programs from being saved here.
     uninterrupted(|| {
         for (from, to) in &moves {
             let parent = to.parent().unwrap_or(&directory);
@@ -336,7 +338,7 @@ pub fn save_text(path: impl AsRef<Path>, program: &Program, dialect: Dialect) ->
     })
 }
 
-/// Writes a file in one step: what stood at the path stays until everything is written.
+/// Writes a file atomically: an existing file stays until everything is written.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().unwrap();

@@ -6,12 +6,12 @@ use coremill_mil::ops::OpKind;
 use coremill_tensor::{Buffer, DType};
 use half::{bf16, f16};
 
-/// Gives random elements to the weights that have none, as their files are missing, and returns their number.
+/// Fills weights whose files are missing with random elements, and returns the number of weights.
 ///
-/// Matrices get floats that keep the magnitude of what they are multiplied with; vectors get 0.5 to 1, so that variances
-/// are positive; integers of at most 8 bits get any value, wider ones 0, which is an index of everything. The mask of a
-/// sparse weight has as many ones as the weight has elements. The same seed gives the same numbers, and weights at one
-/// place of a file are equal.
+/// Float matrices preserve the magnitude of their input. Float vectors are between 0.5 and 1, so
+/// that variances are positive. Integers of at most 8 bits are arbitrary; wider ones are 0, which
+/// is a valid index. The mask of a sparse weight has as many ones as the weight has elements. The
+/// result depends only on the seed, and weights at the same location of a file are equal.
 ///
 /// ```
 /// let text = "program(1.3) {
@@ -108,12 +108,12 @@ fn is_missing(constant: &Constant) -> bool {
     matches!(&constant.data, ConstantData::Weight(weight) if weight.data.is_none())
 }
 
-/// Random elements, packed; `None` for a type without them.
+/// Random packed elements, `None` for unsupported types.
 fn elements(tensor: &TensorType, seed: u64) -> Option<Vec<u8>> {
     let count = usize::try_from(tensor.element_count()?).ok()?;
     let size = usize::try_from(tensor.storage_bytes()?).ok()?;
     let mut draw = Draw(seed);
-    // Elements that one element of the result is a sum of.
+    // Number of elements that are summed for one element of the result.
     let summed = tensor.known_shape()?.iter().skip(1).product::<u64>().max(1);
     let is_vector = tensor.rank() < 2;
     let mut float = || {
@@ -138,7 +138,7 @@ fn elements(tensor: &TensorType, seed: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A generator of numbers: splitmix64.
+/// The random number generator splitmix64.
 struct Draw(u64);
 
 impl Draw {

@@ -1,10 +1,10 @@
-//! Core ML models on any operating system: convert, open, check, summarise, run, compare, save.
+//! Core ML models on any operating system: convert, open, check, summarize, run, compare and save.
 //!
-//! [`convert`](fn@convert) takes what `torch.export.save` wrote to a model, [`lower`] to an ExecuTorch program.
-//! [`open`] reads a package, a compiled model, a model file or MIL text, whichever it finds.
-//! [`open_with_source`] keeps the text too, for reports that show its lines.
-//! [`verify`] proves that Core ML would accept the model, or says everything that it would refuse.
-//! [`save`] writes what was verified, as the path's extension says.
+//! [`convert`](fn@convert) converts an archive of `torch.export.save` to a model, [`lower`] to an
+//! ExecuTorch program. [`open`] reads a package, a compiled model, a model file or MIL text.
+//! [`open_with_source`] also keeps the text, for reports with source lines. [`verify`] proves that
+//! Core ML would accept the model, or reports all problems. [`save`] writes a verified model in the
+//! format of the path's extension.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,22 +29,22 @@
 //! # }
 //! ```
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | [`precision`] | keeps programs within half precision, by samples |
-//! | [`mod@convert`] | takes PyTorch programs to Core ML, from file to model, and checks their numbers |
-//! | [`quantize`] | quantizes programs after training, with samples, and reports what each layer loses |
-//! | [`compare`] | how far two models lie apart, value by value |
-//! | [`compress`] | makes the weights of models smaller, or plain again |
-//! | [`executorch`] | ExecuTorch programs: the models inside them, and what they compute |
-//! | [`session`] | runs models and ExecuTorch programs on named arrays, on every device |
-//! | [`graph`] | models described in Rust, their parameters and sessions |
-//! | [`engine`] | runs programs on this machine's CPU |
-//! | [`arrays`] | arrays in numpy's files |
-//! | [`feedback`] | buffers that go out of one step of a model and into the next |
-//! | `images` | pictures for inputs that are images; the feature `images` |
-//! | [`summary`] | what a model holds, counted |
-//! | [`mil`] | what models are made of: programs, descriptions, the op table, text, the verifier's report |
+//! || [`precision`] | mixed precision, chosen with samples |
+//! || [`mod@convert`] | conversion of PyTorch programs, and verification of the results |
+//! || [`quantize`] | post-training quantization with samples, and the loss of each layer |
+//! || [`compare`] | comparison of two models, value by value |
+//! || [`compress`] | compression and decompression of weights |
+//! || [`executorch`] | ExecuTorch programs and their Core ML models |
+//! || [`session`] | execution of models and ExecuTorch programs on every device |
+//! || [`graph`] | models described in Rust, their parameters and sessions |
+//! || [`engine`] | execution on this machine's CPU |
+//! || [`arrays`] | arrays in numpy's file formats |
+//! || [`feedback`] | outputs of one step that are inputs of the next |
+//! || `images` | image inputs; needs the feature `images` |
+//! || [`summary`] | summary of a model |
+//! || [`mil`] | programs, descriptions, the operation table, MIL text and the verifier |
 
 #![deny(missing_docs)]
 #![cfg_attr(
@@ -95,7 +95,7 @@ pub use fill::fill_weights;
 #[cfg(feature = "compiler")]
 pub use programs::{Conversion, ConvertOptions, LowerOptions, LoweredProgram, convert, lower};
 
-/// The Rust of the README and of the documentation, compiled and run with the tests.
+/// Compiles and runs the Rust code in the README and the documentation with the tests.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -1,8 +1,9 @@
-//! What models are made of: programs in MIL, the intermediate language of Core ML's ML Programs, and what callers are told
-//! of them.
+//! Contents of models: programs in MIL, the intermediate language of Core ML's ML Programs, and
+//! their descriptions.
 //!
-//! [`open`](crate::open) gives a [`Model`](crate::Model), whose `program` is an [`ir::Program`]; [`text`] prints and parses
-//! it, [`ops`] says what each operation takes, and a [`verify::Report`] what Core ML would refuse.
+//! [`open`](crate::open) returns a [`Model`](crate::Model), whose `program` is an [`ir::Program`].
+//! [`text`] prints and parses programs, [`ops`] defines the operations, and a [`verify::Report`]
+//! lists problems.
 //!
 //! ```
 //! use coremill::mil::ops::OpKind;
@@ -21,14 +22,14 @@
 //! # }
 //! ```
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
-//! | [`model`] | programs with what callers are told about them |
-//! | [`ops`] | the op table: one declaration for each definition of each operation |
-//! | [`text`] | MIL text, printed and parsed |
-//! | [`verify`] | what Core ML would refuse, all at once; the proof that writers require |
-//! | [`pipeline`] | models made of several |
+//! || [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
+//! || [`model`] | programs with descriptions of their inputs and outputs |
+//! || [`ops`] | the operation table, with one declaration per definition of an operation |
+//! || [`text`] | MIL text: printing and parsing |
+//! || [`verify`] | verification, and the proof of it that writers require |
+//! || [`pipeline`] | models that consist of several models |
 
 pub use coremill_mil::{ir, model, ops, text, verify};
 pub use coremill_mlpackage::pipeline;

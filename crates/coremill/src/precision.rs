@@ -1,4 +1,4 @@
-//! Half precision for programs whose values leave it.
+//! Mixed precision for programs whose values exceed the range of fp16.
 //!
 //! ```no_run
 //! use coremill::convert::LowerOptions;

@@ -1,4 +1,4 @@
-//! From what `torch.export.save` wrote to Core ML, and to ExecuTorch: two functions, and what they are told.
+//! Conversion of `torch.export.save` archives to Core ML and ExecuTorch in one call.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use coremill_pte as pte;
 
 use crate::error::{Error, ErrorKind};
 
-/// How [`convert`] makes a model.
+/// Options of [`convert`].
 ///
 /// ```
 /// use coremill::{ConvertOptions, Opset, Precision};
@@ -28,7 +28,7 @@ pub struct ConvertOptions {
     options: Options,
 }
 
-/// How [`lower`] makes an ExecuTorch program.
+/// Options of [`lower`].
 ///
 /// ```
 /// use coremill::{ConvertOptions, LowerOptions, Precision};
@@ -46,53 +46,52 @@ pub struct LowerOptions {
     options: compiler::LowerOptions,
 }
 
-/// A program that became a model: what [`convert`] gives.
+/// Result of [`convert`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Conversion {
-    /// The model, to be verified and written: [`verify`](crate::verify), [`save`](crate::save).
+    /// The model, not yet verified; see [`verify`](crate::verify) and [`save`](crate::save).
     pub model: Model,
-    /// The release that it was written for.
+    /// Target release of the model.
     pub target: Opset,
 }
 
-/// A program that became an ExecuTorch program: what [`lower`] gives.
+/// Result of [`lower`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoweredProgram {
-    /// The program.
     pub program: pte::Program,
-    /// How many parts Core ML runs.
+    /// Number of delegated partitions.
     pub parts: usize,
-    /// How many calls stay outside them.
+    /// Number of calls outside the partitions.
     pub outside: usize,
 }
 
 impl ConvertOptions {
-    /// `fp16`, for the oldest release that will do.
+    /// Defaults: `fp16`, for the oldest release that supports the program.
     pub fn new() -> ConvertOptions {
         ConvertOptions::default()
     }
 
-    /// The oldest release that must run the model.
+    /// Sets the oldest release that must run the model.
     pub fn target(mut self, target: Opset) -> ConvertOptions {
         self.options.target = Some(target);
         self
     }
 
-    /// What floats are computed in.
+    /// Sets the precision of floats.
     pub fn precision(mut self, precision: Precision) -> ConvertOptions {
         self.options.precision = precision;
         self
     }
 
-    /// What becomes of buffers that the program writes to.
+    /// Sets the treatment of buffers that the program writes to.
     pub fn states(mut self, states: States) -> ConvertOptions {
         self.options.states = states;
         self
     }
 
-    /// The shapes that an input may have.
+    /// Sets the allowed shapes of an input.
     pub fn shapes(
         mut self,
         input: impl Into<String>,
@@ -102,19 +101,19 @@ impl ConvertOptions {
         self
     }
 
-    /// Names for the inputs, in the program's order.
+    /// Sets the names of the inputs, in the program's order.
     pub fn input_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
         self.options.input_names = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Names for the outputs, in the program's order.
+    /// Sets the names of the outputs, in the program's order.
     pub fn output_names(mut self, names: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
         self.options.output_names = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Modules, by path, that compute in `fp32` whatever the precision.
+    /// Sets paths of modules that compute in `fp32` regardless of the precision.
     pub fn fp32_modules(
         mut self,
         modules: impl IntoIterator<Item: Into<String>>,
@@ -123,7 +122,7 @@ impl ConvertOptions {
         self
     }
 
-    /// Values, by name, whose operations compute in `fp32` whatever the precision.
+    /// Sets names of values whose operations compute in `fp32` regardless of the precision.
     pub fn fp32_values(mut self, values: impl IntoIterator<Item: Into<String>>) -> ConvertOptions {
         self.options.fp32_values = values.into_iter().map(Into::into).collect();
         self
@@ -131,24 +130,24 @@ impl ConvertOptions {
 }
 
 impl LowerOptions {
-    /// Core ML runs what it can, in `fp16`.
+    /// Defaults: delegates all calls that Core ML supports, in `fp16`.
     pub fn new() -> LowerOptions {
         LowerOptions::default()
     }
 
-    /// How what Core ML runs is converted.
+    /// Sets the options for converting the delegated calls.
     pub fn convert(mut self, options: ConvertOptions) -> LowerOptions {
         self.options.options = options.options;
         self
     }
 
-    /// Operators that stay outside, by ExecuTorch's names: `aten.mm.default`.
+    /// Sets operators to leave outside delegates, by ExecuTorch's names, such as `aten.mm.default`.
     pub fn skip_ops(mut self, names: impl IntoIterator<Item: Into<String>>) -> LowerOptions {
         self.options.skip_ops = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Refuses a program of which a part would stay outside.
+    /// Rejects programs that cannot be delegated completely.
     pub fn full_graph(mut self) -> LowerOptions {
         self.options.full_graph = true;
         self
@@ -156,13 +155,13 @@ impl LowerOptions {
 }
 
 impl LoweredProgram {
-    /// Writes the program as a `.pte` file.
+    /// Writes the program to a `.pte` file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         Ok(pte::write(path.as_ref(), &self.program, &pte::WriteOptions::default())?)
     }
 }
 
-/// Converts what `torch.export.save` wrote to a Core ML model.
+/// Converts an archive of `torch.export.save` to a Core ML model.
 ///
 /// ```
 /// use coremill::ConvertOptions;
@@ -187,7 +186,7 @@ pub fn convert(path: impl AsRef<Path>, options: &ConvertOptions) -> Result<Conve
     Ok(Conversion { model: conversion.model, target: conversion.target })
 }
 
-/// Lowers what `torch.export.save` wrote to an ExecuTorch program, of which Core ML runs what it can.
+/// Lowers an archive of `torch.export.save` to an ExecuTorch program with Core ML delegates.
 ///
 /// ```
 /// use coremill::LowerOptions;

@@ -1,4 +1,4 @@
-//! Numbers of bytes and of things, as people write and read them.
+//! Formatting and parsing of byte sizes and counts.
 //!
 //! ```
 //! use coremill::quantity;
@@ -10,7 +10,7 @@
 
 use crate::error::Error;
 
-/// The units that [`parse_bytes`] knows, and their bytes. Longer ones come before those that they end with.
+/// Units of [`parse_bytes`], with their bytes. A unit precedes the units that are suffixes of it.
 const UNITS: [(&str, u64); 13] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),
@@ -27,8 +27,8 @@ const UNITS: [(&str, u64); 13] = [
     ("b", 1),
 ];
 
-/// Reads a number of bytes with an optional unit in letters of either case: `KB` and `MB` are powers of 1000, `KiB`, `MiB`
-/// and the single letters `K` and `M` powers of 1024.
+/// Parses a number of bytes with an optional unit. Letter case is ignored. `KB` and `MB` are powers
+/// of 1000; `KiB`, `MiB` and the single letters `K` and `M` are powers of 1024.
 pub fn parse_bytes(text: &str) -> Result<u64, Error> {
     let wrong = || {
         Error::new(
@@ -39,7 +39,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, Error> {
     let known = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
     let (number, unit) = known.unwrap_or((&text, 1));
     let number = number.trim();
-    // Beyond 2^53 a float would round what was written.
+    // Parse integers exactly: `f64` would round numbers beyond 2^53.
     if let Ok(number) = number.parse::<u64>() {
         return number.checked_mul(unit).ok_or_else(wrong);
     }
@@ -49,7 +49,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, Error> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
-/// A number of bytes with three digits and a unit, a power of 1000.
+/// Formats a number of bytes with three digits and a unit that is a power of 1000.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KB", "MB", "GB", "TB", "PB", "EB"];
     let mut value = count as f64;
@@ -64,7 +64,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A count; above 10,000 with three digits and a letter for the power of 1000.
+/// Formats a count. Above 10,000 it has three digits and a letter for the power of 1000.
 pub fn count(count: u64) -> String {
     const LETTERS: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
     if count < 10_000 {

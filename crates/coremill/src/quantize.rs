@@ -1,4 +1,4 @@
-//! Quantizes PyTorch programs after training, without Python.
+//! Post-training quantization of PyTorch programs, without Python.
 //!
 //! ```no_run
 //! use coremill::convert::LowerOptions;

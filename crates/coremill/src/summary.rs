@@ -1,4 +1,4 @@
-//! What a model holds, counted.
+//! Summary of a model.
 //!
 //! ```
 //! use coremill::graph::{DType, Device, Graph, Session};

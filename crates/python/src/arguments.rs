@@ -1,17 +1,17 @@
-//! Arguments of methods: what has another type is an `OptionError`, as for the options of functions.
+//! Arguments of methods. A wrong type raises `OptionError`, as for the options of functions.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
 use crate::error;
 
-/// A text.
+/// A string.
 pub(crate) struct Text(pub(crate) String);
 
-/// A number of at least 0.
+/// A non-negative integer.
 pub(crate) struct Count(pub(crate) usize);
 
-/// True or False.
+/// A bool.
 pub(crate) struct Flag(pub(crate) bool);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Text {

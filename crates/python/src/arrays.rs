@@ -1,4 +1,4 @@
-//! Arrays of numpy and tensors of torch as arrays of the engine, and back.
+//! Conversion between numpy arrays, torch tensors and the engine's arrays.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::error::{self, Failure};
 
-/// What is given for an input.
+/// A value passed for an input.
 pub(crate) enum Item {
     Array(Array),
-    /// A picture, as a PNG file.
+    /// An image, encoded as PNG.
     Picture(Vec<u8>),
 }
 
@@ -28,14 +28,14 @@ impl Item {
     }
 }
 
-/// What is given by name, and whether any of it was torch's: results are then, too.
+/// Inputs by name. If any is a torch tensor, results are torch tensors, too.
 pub(crate) struct SuppliedArrays {
     pub(crate) items: Vec<(String, Item)>,
     pub(crate) torch: bool,
 }
 
 impl SuppliedArrays {
-    /// The arrays; pictures as the inputs of a model take them.
+    /// Converts the inputs to arrays. Images are converted as the model's inputs require.
     pub(crate) fn arrays(self, ports: &[FeatureSpec]) -> Result<Vec<(String, Array)>, Failure> {
         let items = self.items.into_iter().map(|(name, item)| {
             let array = match item {
@@ -56,7 +56,7 @@ impl SuppliedArrays {
     }
 }
 
-/// What a dictionary gives for inputs.
+/// Inputs from a dictionary.
 pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<SuppliedArrays> {
     let mut given = SuppliedArrays { items: Vec::with_capacity(dict.len()), torch: false };
     for (key, value) in dict.iter() {
@@ -69,7 +69,7 @@ pub(crate) fn by_name(dict: &Bound<'_, PyDict>) -> PyResult<SuppliedArrays> {
     Ok(given)
 }
 
-/// The array or the picture for the only input.
+/// The value of the only input.
 pub(crate) fn only(value: &Bound<'_, PyAny>, ports: &[FeatureSpec]) -> PyResult<SuppliedArrays> {
     let [port] = ports else {
         let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port.name)).collect();
@@ -85,7 +85,7 @@ pub(crate) fn only(value: &Bound<'_, PyAny>, ports: &[FeatureSpec]) -> PyResult<
     Ok(SuppliedArrays { torch: is_torch(value)?, items: vec![(port.name.clone(), item)] })
 }
 
-/// A list of names; one name stands for a list of one.
+/// A list of names. A single string is a list with one name.
 pub(crate) fn names(value: &Bound<'_, PyAny>, option: &str) -> PyResult<Vec<String>> {
     if let Ok(name) = value.extract::<String>() {
         return Ok(vec![name]);
@@ -94,7 +94,7 @@ pub(crate) fn names(value: &Bound<'_, PyAny>, option: &str) -> PyResult<Vec<Stri
     value.try_iter().map_err(wrong)?.map(|item| item?.extract().map_err(wrong)).collect()
 }
 
-/// States that can be assigned to. `owner` has the method `set_state`.
+/// A mapping of states whose items can be assigned. `owner` must have the method `set_state`.
 pub(crate) fn states<'py>(
     owner: &Bound<'py, PyAny>,
     content: Bound<'py, PyDict>,
@@ -102,14 +102,14 @@ pub(crate) fn states<'py>(
     owner.py().import("coremill._mappings")?.call_method1("States", (owner, content))
 }
 
-/// Whether this is a picture of Pillow, which is not imported to find out.
+/// Returns true for Pillow images, without importing Pillow.
 fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let modules = value.py().import("sys")?.getattr("modules")?;
     let pillow = modules.call_method1("get", ("PIL.Image",))?;
     Ok(!pillow.is_none() && value.is_instance(&pillow.getattr("Image")?)?)
 }
 
-/// A picture of Pillow as a PNG file, which holds its pixels as they are.
+/// Encodes a Pillow image as PNG, which is lossless.
 fn png(picture: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = picture.py();
     let mode: String = picture.getattr("mode")?.extract()?;
@@ -123,20 +123,20 @@ fn png(picture: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let keywords = PyDict::new(py);
     keywords.set_item("format", "PNG")?;
     keywords.set_item("compress_level", 0)?;
-    // Pillow's users have turned it already, or do not want it turned.
+    // Orientation is up to the user, so drop the EXIF tag.
     keywords.set_item("exif", PyBytes::new(py, b""))?;
     held.call_method("save", (&file,), Some(&keywords))?;
     file.call_method0("getvalue")?.extract()
 }
 
-/// Whether this is a tensor of torch, which is not imported to find out.
+/// Returns true for torch tensors, without importing torch.
 pub(crate) fn is_torch(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let modules = value.py().import("sys")?.getattr("modules")?;
     let torch = modules.call_method1("get", ("torch",))?;
     Ok(!torch.is_none() && value.is_instance(&torch.getattr("Tensor")?)?)
 }
 
-/// Reads an array: numpy's, torch's, or what numpy makes one of.
+/// Converts a numpy array, a torch tensor, or any object that numpy converts to an array.
 pub(crate) fn array(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
     let py = value.py();
     if is_torch(value)? {
@@ -159,10 +159,10 @@ pub(crate) fn array(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
         let message = format!("input `{name}` holds `{kind}`, which Core ML has no type for");
         return Err(error::option(py, message, None));
     };
-    // In the order of the dimensions, and little endian.
+    // Row-major and little-endian.
     let wanted = dtype.call_method1("newbyteorder", ("<",))?;
     let packed = numpy.call_method1("ascontiguousarray", (&array, wanted))?;
-    // Arrays without dimensions become arrays of one.
+    // `ascontiguousarray` converts scalars to rank 1, so use the original shape.
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let address: usize =
         packed.getattr("__array_interface__")?.get_item("data")?.get_item(0)?.extract()?;
@@ -170,7 +170,7 @@ pub(crate) fn array(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Array> {
     bytes_at(py, name, found, &shape, address, length)
 }
 
-/// What numpy makes of numbers and lists.
+/// Converts numbers and lists with numpy.
 fn plain<'py>(
     numpy: &Bound<'py, PyModule>,
     value: &Bound<'py, PyAny>,
@@ -220,9 +220,9 @@ fn bytes_at(
     let bytes: &[u8] = if length == 0 || address == 0 {
         &[]
     } else {
-        // SAFETY: numpy or torch says that so many bytes of a packed array lie there, and the caller holds the array.
-        // The lock of Python is held, so that nobody resizes it meanwhile; elements that change are read as one of
-        // their values.
+        // SAFETY: numpy or torch reports `length` bytes of a contiguous array at `address`, and the
+        // caller keeps the array alive. Python's lock is held, so that the array is not resized
+        // meanwhile. An element that is written concurrently is read as one of its values.
         #[expect(unsafe_code, reason = "reading an array of another library where it lies")]
         unsafe {
             std::slice::from_raw_parts(address as *const u8, length)
@@ -235,7 +235,7 @@ fn bytes_at(
     })
 }
 
-/// The type that numpy or torch calls so.
+/// The element type with this name in numpy or torch.
 fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
         "float16" => DType::Fp16,
@@ -262,7 +262,7 @@ fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     })
 }
 
-/// Keeps the elements of a result for the numpy array that shows them.
+/// Owns the elements of a result, for the numpy array that shares them.
 #[pyclass(frozen, module = "coremill._native")]
 struct KeptElements {
     bytes: HeldBytes,
@@ -289,13 +289,13 @@ impl KeptElements {
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
         interface.set_item("typestr", self.kind)?;
-        // The array is the only one who has the elements: it may write to them.
+        // The array is the only user of the elements, so it may write to them.
         interface.set_item("data", (address, false))?;
         Ok(interface)
     }
 }
 
-/// An array of numpy, or a tensor of torch, that shows the elements where they are.
+/// Converts to a numpy array or a torch tensor that shares the elements.
 pub(crate) fn to_python<'py>(
     py: Python<'py>,
     array: Array,
@@ -318,7 +318,7 @@ pub(crate) fn to_python<'py>(
         DType::UInt64 => "<u8",
         DType::Fp16 => "<f2",
         DType::Fp64 => "<f8",
-        // numpy has no narrower floats.
+        // numpy has no narrower float types.
         other if other.is_float() => "<f4",
         _ => "<i4",
     };
@@ -339,7 +339,7 @@ pub(crate) fn to_python<'py>(
     }
 }
 
-/// What a model gave, by name.
+/// The outputs of a model, by name.
 pub(crate) fn results<'py>(
     py: Python<'py>,
     outputs: Outputs,

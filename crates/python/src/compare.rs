@@ -1,4 +1,4 @@
-//! `coremill.compare`: what lies how far apart.
+//! `coremill.compare`: comparison of models and arrays.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::model::{Model, json, precision, proof};
 use crate::program::Program;
 use crate::{arrays, error, work};
 
-/// How far an array lies from a reference, as JSON; whether it is within the bound, where one is given.
+/// Compares an array with a reference. Returns the figures as JSON, and whether the error is within
+/// the bound.
 #[pyfunction]
 pub(crate) fn figures(
     py: Python<'_>,
@@ -32,8 +33,8 @@ pub(crate) fn figures(
     Ok((json(py, &figures)?, figures.is_within(bound)))
 }
 
-/// Runs two programs on the same inputs and compares every value that both compute, as JSON. `precisions` say where the
-/// results of each are rounded.
+/// Runs two programs on the same inputs and compares all common values. Returns JSON. `precisions`
+/// selects the rounding of each program.
 #[pyfunction]
 pub(crate) fn per_op(
     py: Python<'_>,
@@ -58,7 +59,7 @@ pub(crate) fn per_op(
     json(py, &report)
 }
 
-/// One of two programs.
+/// One of the two programs.
 enum Side {
     Model(Arc<OpenedModel>, Numerics),
     Program(Arc<pte::Program>, Numerics),
@@ -92,7 +93,7 @@ impl Side {
     }
 }
 
-/// A program that can be run.
+/// A loaded program.
 struct Ready {
     side: Side,
     executable: Arc<dyn Executable>,

@@ -1,4 +1,4 @@
-//! `coremill.compress`: weights made smaller.
+//! `coremill.compress`: compression of weights.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{error, work};
 
 #[derive(Serialize)]
 struct Weight {
-    /// The model, inside a program.
+    /// Name of the model, if it is in a program.
     model: Option<String>,
     function: String,
     name: String,
@@ -26,14 +26,14 @@ struct Weight {
     bytes_before: u64,
     bytes_after: u64,
     form: Option<String>,
-    /// None if nothing was lost.
+    /// `None` if the compression is lossless.
     snr: Option<f64>,
     kept: Option<&'static str>,
 }
 
-/// Compresses the weights of a model, or of the models in a program, by rules in JSON; the result, and as JSON what
-/// became of each weight. What is given stays as it is. `size`, bytes or a text with a unit, or `snr`, decibels, choose
-/// bits for each weight.
+/// Compresses the weights of a model, or of the models in a program, by rules in JSON. Returns a
+/// new model or program, and a description of each weight as JSON. `size`, bytes or a string with a
+/// unit, or `snr`, decibels, chooses the bits of each weight.
 #[pyfunction]
 #[pyo3(signature = (model, rules, target, decompress, *, size = None, snr = None))]
 pub(crate) fn compress<'py>(

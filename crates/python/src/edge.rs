@@ -1,4 +1,4 @@
-//! What ExecuTorch's partitioner and backend ask for, in `coremill.executorch`.
+//! Functions for ExecuTorch's partitioner and backend, used by `coremill.executorch`.
 
 use coremill_compiler::{
     CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, LoweringError, PreprocessResult as Made,
@@ -12,29 +12,30 @@ use crate::error;
 use crate::exported::{self, Extent};
 use crate::work;
 
-/// Keys and values.
+/// Compile specs: keys and values.
 type Specs = Vec<(String, Vec<u8>)>;
 
-/// A call that cannot be lowered: torch's name of it, the operator, the reason, the remedy, the release that has it, and
-/// all of it as a message.
+/// A call that cannot be lowered: torch's name, operator, reason, hint, first release that supports
+/// it, and the complete message.
 type RefusedCall = (String, String, String, Option<String>, Option<&'static str>, String);
 
-/// What a delegate is given.
+/// Result of preprocessing a partition.
 #[pyclass(frozen, get_all, module = "coremill._native", name = "Preprocessed")]
 pub(crate) struct PreprocessResult {
     data: Py<PyBytes>,
     identifier: String,
-    /// The number of the release that the model needs.
+    /// Specification version of the release that the model needs.
     specification_version: i32,
-    /// By the name of an operation, the numbers of the calls that it comes from.
+    /// Maps names of operations to the debug handles of their calls.
     debug_handle_map: Option<Py<PyDict>>,
-    /// The name of the data, where methods share it.
+    /// Key of the data, if methods share it.
     key: String,
-    /// By method what its delegate is given in place of the data.
+    /// By method, the delegate's reference to the data.
     references: Py<PyDict>,
 }
 
-/// Divides a program: the nodes of each partition, buffers that become states, calls that are refused, all calls.
+/// Partitions a program. Returns the nodes of each partition, buffers that become states, calls
+/// that cannot be lowered, and the names of all calls.
 #[pyfunction]
 #[pyo3(signature = (
     program, specs, outside, *, take_over_mutable_buffer, take_over_constant_data, lower_full_graph
@@ -61,7 +62,8 @@ pub(crate) fn edge_partition(
     Ok((parts, states, refused, division.calls))
 }
 
-/// Asks every call of a program whether it can be lowered: those that are refused, and all calls.
+/// Tries to lower every call of a program. Returns the calls that cannot be lowered, and the names
+/// of all calls.
 #[pyfunction]
 #[pyo3(signature = (
     program, specs, *, take_over_mutable_buffer, take_over_constant_data, lower_full_graph
@@ -84,7 +86,7 @@ pub(crate) fn edge_refused(
     Ok((refused(&division), division.calls))
 }
 
-/// Makes a model of a partition, which is a program of the edge dialect.
+/// Converts a partition, which is an edge-dialect program, to a model.
 #[pyfunction]
 pub(crate) fn edge_preprocess(
     py: Python<'_>,
@@ -99,7 +101,8 @@ pub(crate) fn edge_preprocess(
     preprocessed(py, made, Vec::new(), true)
 }
 
-/// Makes one model of the partitions of several methods: `(method, program, specs)`. `at` is their place.
+/// Converts the partitions of several methods to one model: `(method, program, specs)`. `at` is
+/// their index.
 #[pyfunction]
 pub(crate) fn edge_preprocess_multimethod(
     py: Python<'_>,
@@ -131,7 +134,7 @@ fn part(
     specs: Specs,
 ) -> PyResult<EdgeProgram> {
     let taken = work::held(py, || exported::take(program, Extent::Whole))?;
-    // All of a partition is lowered.
+    // A partition is lowered as a whole.
     Ok(EdgeProgram { method, program: taken.program, options: options(py, specs, true)? })
 }
 
@@ -178,7 +181,7 @@ fn refused(division: &EdgeDivision) -> Vec<RefusedCall> {
     calls.collect()
 }
 
-/// A `bytes` of Python that is being written and that nobody else has yet.
+/// A Python `bytes` object under construction.
 struct PyBytesWriter {
     bytes: Py<PyBytes>,
     address: usize,
@@ -186,7 +189,7 @@ struct PyBytesWriter {
 }
 
 impl PyBytesWriter {
-    /// Memory that no one has written to: filling it with zeros first would take as long as filling it.
+    /// Allocates uninitialized memory: filling it with zeros would take as long as writing it.
     fn of(length: usize) -> Result<PyBytesWriter, coremill_compiler::Error> {
         Python::attach(|py| {
             let too_large = || {
@@ -194,7 +197,8 @@ impl PyBytesWriter {
                 coremill_compiler::Error::Program(LoweringError::new(reason))
             };
             let size = isize::try_from(length).map_err(|_| too_large())?;
-            // SAFETY: without a source Python gives a new object with room for so many bytes, or an exception.
+            // SAFETY: without a source, Python returns a new object with memory for `size` bytes,
+            // or an exception.
             #[expect(unsafe_code, reason = "PyO3 gives no bytes that are not filled with zeros")]
             let (bytes, address) = unsafe {
                 let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
@@ -209,8 +213,9 @@ impl PyBytesWriter {
 
 impl AsMut<[u8]> for PyBytesWriter {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `bytes` keeps the memory, which nobody else knows before `PyBytesWriter` is given up. Until then it is only
-        // written to, so that it does not matter what it holds.
+        // SAFETY: `bytes` keeps the memory alive, and no other code knows it until the
+        // `PyBytesWriter` is consumed. Until then it is only written, so its initial contents do
+        // not matter.
         #[expect(unsafe_code, reason = "the memory is Python's")]
         unsafe {
             std::slice::from_raw_parts_mut(self.address as *mut u8, self.length)

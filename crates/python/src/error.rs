@@ -1,7 +1,7 @@
-//! What goes wrong, as exceptions of `coremill`.
+//! Conversion of errors to exceptions of `coremill`.
 //!
-//! The classes are Python's (`coremill/_errors.py`), so that they have documentation, types and attributes as Python
-//! users expect them.
+//! The classes are defined in Python (`coremill/_errors.py`), with documentation, types and
+//! attributes.
 
 use std::error::Error as _;
 
@@ -15,34 +15,32 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// How many characters of a line of code are shown.
+/// Maximum length of a source line.
 const MAX_CODE: usize = 111;
 
-/// What ends work that is done without Python.
+/// Failure of work that runs without Python's lock.
 pub(crate) enum Failure {
     /// A program cannot be converted.
     Compiler(compiler::Error),
-    /// A file, an option or a run is at fault.
+    /// A file, an option or a run is invalid.
     Library(coremill::Error),
-    /// An ExecuTorch program is at fault.
+    /// An ExecuTorch program is invalid.
     Program(pte::Error),
-    /// Core ML would refuse the model.
+    /// Core ML would reject the model.
     Invalid(String),
-    /// The numbers are not as they should be.
+    /// The numbers differ from the reference.
     Numbers {
-        /// What is wrong.
+        /// Names the output and its error.
         message: String,
-        /// What to do.
         hint: &'static str,
     },
     /// A model cannot be run.
     Run {
-        /// What is wrong.
+        /// Message of the error, without the hint.
         message: String,
-        /// What to do.
         hint: Option<String>,
     },
-    /// coremill is at fault.
+    /// A panic in coremill.
     Panic(String),
     /// The user pressed Ctrl-C.
     Interrupted,
@@ -104,7 +102,7 @@ impl Failure {
     }
 }
 
-/// An exception of one of our classes.
+/// Creates an exception of a class in `_errors.py`.
 fn make(py: Python<'_>, class: &str, message: String, hint: Option<String>) -> PyErr {
     make_with(py, class, message, hint, |_| Ok(()))
 }
@@ -127,10 +125,11 @@ fn make_with(
     made().unwrap_or_else(|error| error)
 }
 
-/// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
+/// Prefix of options in library messages, which each interface formats in its own way: the option
+/// `target=ios18`.
 const OPTION: &str = "the option `";
 
-/// The text with the options that libraries name as arguments in Python: `target="ios18"`.
+/// Rewrites options in a message as Python arguments: `target="ios18"`.
 fn in_python(text: &str) -> String {
     let mut parts = text.split(OPTION);
     let mut told = parts.next().unwrap_or_default().to_owned();
@@ -145,28 +144,28 @@ fn in_python(text: &str) -> String {
     told
 }
 
-/// The user's input is at fault.
+/// The user's input is invalid.
 pub(crate) fn new(py: Python<'_>, message: String, hint: Option<String>) -> PyErr {
     make(py, "Error", message, hint)
 }
 
-/// An option or an argument is at fault.
+/// An option or an argument is invalid.
 pub(crate) fn option(py: Python<'_>, message: impl Into<String>, hint: Option<String>) -> PyErr {
     make(py, "OptionError", message.into(), hint)
 }
 
-/// Something about a program in memory that is not read.
+/// An in-memory program uses an unsupported feature.
 pub(crate) fn unsupported(py: Python<'_>, message: String) -> PyErr {
     make(py, "FormatError", message, None)
 }
 
-/// coremill is at fault.
+/// A bug in coremill.
 pub(crate) fn internal(py: Python<'_>, message: &str) -> PyErr {
     let hint = "this is a fault of coremill: please report it".to_owned();
     make(py, "InternalError", message.to_owned(), Some(hint))
 }
 
-/// An error about a node or a tensor of a program.
+/// Adds the name of a node or tensor to an error.
 pub(crate) fn in_node(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         return error;
@@ -188,7 +187,7 @@ pub(crate) fn in_node(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     told
 }
 
-/// What is wrong with a program, whether it came from an archive or not.
+/// An invalid program, from an archive or from memory.
 pub(crate) fn of_archive(py: Python<'_>, error: &pt2::Error) -> PyErr {
     make_with(
         py,
@@ -200,7 +199,7 @@ pub(crate) fn of_archive(py: Python<'_>, error: &pt2::Error) -> PyErr {
 }
 
 pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
-    // What the compiler says has a call, an operator and a line of the model.
+    // Compiler errors contain the call, the operator and the source line.
     let mut sources = std::iter::successors(error.source(), |&error| error.source());
     if let Some(cause) = sources.find_map(|source| source.downcast_ref::<compiler::Error>()) {
         return of_compiler(py, cause);
@@ -214,7 +213,7 @@ pub(crate) fn of_library(py: Python<'_>, error: &coremill::Error) -> PyErr {
         _ => "Error",
     };
     let message = error.rendered().map_or_else(|| error.to_string(), str::to_owned);
-    // What is rendered says the remedy itself.
+    // The rendered text contains the hint.
     let hint = if error.rendered().is_some() { None } else { error.hint().map(str::to_owned) };
     make(py, class, message, hint)
 }
@@ -249,7 +248,7 @@ fn of_compiler(py: Python<'_>, error: &compiler::Error) -> PyErr {
     }
 }
 
-/// Text for people as it is, lines of code no longer than a command prints them where there is no terminal.
+/// Returns text unchanged, with source lines truncated as in a command's output without a terminal.
 fn plain(part: Part, text: &str) -> String {
     match part {
         Part::Code => escape_truncated(text, MAX_CODE).to_string(),
@@ -265,7 +264,7 @@ fn fill_call(keywords: &Bound<'_, PyDict>, call: &UnsupportedOp) -> PyResult<()>
     keywords.set_item("source", call.source.clone())
 }
 
-/// A call that cannot be lowered, as `coremill.RefusedCall`.
+/// Converts an unsupported call to `coremill.RefusedCall`.
 pub(crate) fn refused_call<'py>(
     py: Python<'py>,
     call: &UnsupportedOp,

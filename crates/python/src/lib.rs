@@ -1,16 +1,16 @@
-//! The native part of the Python package `coremill`, whose sources stand in `python/`.
+//! Native module of the Python package `coremill`, whose sources are in `python/`.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | `exported` | takes a `torch.export.ExportedProgram` over in memory |
-//! | `options` | keyword arguments as options |
-//! | `model`, `program` | the classes `Model` and `Program`, and what runs them |
-//! | `arguments`, `arrays`, `path` | arguments: texts and numbers, arrays of numpy and torch, pictures of Pillow, paths |
-//! | `compress`, `quantize` | weights and activations made smaller |
-//! | `compare` | what lies how far apart |
-//! | `edge` | what ExecuTorch's partitioner and backend ask for |
-//! | `work` | work without Python's lock, Ctrl-C, progress |
-//! | `error` | exceptions |
+//! || `exported` | import of a `torch.export.ExportedProgram` from memory |
+//! || `options` | keyword arguments as options |
+//! || `model`, `program` | the classes `Model` and `Program`, and their sessions |
+//! || `arguments`, `arrays`, `path` | arguments: strings, numbers, arrays, images, paths |
+//! || `compress`, `quantize` | compression and quantization |
+//! || `compare` | comparison of models and arrays |
+//! || `edge` | functions for ExecuTorch's partitioner and backend |
+//! || `work` | work without Python's lock, Ctrl-C, progress |
+//! || `error` | exceptions |
 
 mod arguments;
 mod arrays;
@@ -34,7 +34,7 @@ use coremill::{OpenedModel, convert as conversion, executorch};
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options};
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
-// The C interface goes with the module: `coremill.executorch.register_runtime` loads it from here.
+// Link the C interface, which `coremill.executorch.register_runtime` loads from this module.
 use coremill_capi as _;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -46,11 +46,11 @@ use crate::options::Keywords;
 use crate::path::{PathArgument, path_of};
 use crate::program::{Method, Program};
 
-/// The remedies for numbers that are off.
+/// Suggested fixes for numbers that differ from the reference.
 const NUMBERS_HINT: &str = "pass `precision=\"auto\"` or `precision=\"fp32\"`, or keep in fp32 what \
      `compare(..., per_op=True)` names, with `fp32_values`, `fp32_modules` or `fp32_ops`";
 
-/// Where a program comes from.
+/// Source of a program.
 enum Source {
     Memory(Box<ExportedProgram>),
     File(PathBuf),
@@ -179,7 +179,7 @@ fn convert_functions(
     Ok((opened, target.unwrap_or(Opset::Ios18)))
 }
 
-/// The name of a function.
+/// Validates the name of a function.
 fn function_name(name: &Bound<'_, PyAny>) -> PyResult<String> {
     let py = name.py();
     let Ok(name) = name.extract::<String>() else {
@@ -194,7 +194,7 @@ fn function_name(name: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(name)
 }
 
-/// Chooses what stays in `fp16`, and notes it in the options.
+/// Chooses the precision of operations, and sets the options accordingly.
 fn chosen(
     program: &ExportedProgram,
     output: Output,
@@ -213,7 +213,7 @@ fn chosen(
     Ok(plan)
 }
 
-/// Refuses to choose the precision of several programs.
+/// Rejects automatic precision for several programs.
 fn refuse_auto(py: Python<'_>, samples: Option<&Vec<PathBuf>>) -> PyResult<()> {
     if samples.is_none() {
         return Ok(());
@@ -223,7 +223,7 @@ fn refuse_auto(py: Python<'_>, samples: Option<&Vec<PathBuf>>) -> PyResult<()> {
     Err(error::option(py, message, Some(hint.to_owned())))
 }
 
-/// Refuses numbers that are further off than they may be.
+/// Fails if an output exceeds the error bound.
 fn agree(agreement: Option<NumericsReport>) -> Result<(), Failure> {
     let Some(agreement) = agreement else {
         let message = "the program has no sample inputs to verify it on".to_owned();
@@ -311,7 +311,7 @@ fn load<'py>(py: Python<'py>, path: PathArgument) -> PyResult<Bound<'py, PyAny>>
     })
 }
 
-/// The native part of `coremill`.
+/// Native module of `coremill`.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -23,9 +23,9 @@ use crate::{arrays, work};
 #[pyclass(frozen, module = "coremill._native")]
 pub(crate) struct Model {
     opened: Mutex<Arc<OpenedModel>>,
-    /// What `precision="auto"` chose, as JSON.
+    /// Report of `precision="auto"`, as JSON.
     plan: Option<String>,
-    /// The tensors of torch whose memory the weights lie in.
+    /// torch tensors that own the memory of the weights.
     lent: Vec<BorrowedTensor>,
     target: Option<Opset>,
     default: Mutex<Option<Py<Session>>>,
@@ -41,7 +41,7 @@ impl Model {
         Model { opened, plan: None, lent, target, default: Mutex::new(None) }
     }
 
-    /// The model with what `precision="auto"` chose for it.
+    /// Adds the report of `precision="auto"`.
     pub(crate) fn with_plan(
         self,
         py: Python<'_>,
@@ -53,7 +53,7 @@ impl Model {
         Ok(Model { plan: Some(json(py, &told)?), ..self })
     }
 
-    /// The model as it is now.
+    /// The current model.
     pub(crate) fn opened(&self) -> Arc<OpenedModel> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -65,12 +65,12 @@ impl Model {
         change(description.metadata.get_or_insert_default());
     }
 
-    /// A part of the metadata.
+    /// Reads a part of the metadata.
     fn noted<T: Default>(&self, part: impl FnOnce(&Metadata) -> T) -> T {
         self.opened().model.description.metadata.as_ref().map_or_else(T::default, part)
     }
 
-    /// The tensors whose memory this model's weights lie in, for another that shares them.
+    /// The tensors that own the memory of the weights, for another model that shares them.
     pub(crate) fn lent(&self, py: Python<'_>) -> Vec<BorrowedTensor> {
         self.lent.iter().map(|lent| lent.share(py)).collect()
     }
@@ -94,18 +94,18 @@ impl Model {
     }
 }
 
-/// What `precision="auto"` chose.
+/// Report of `precision="auto"`.
 #[derive(serde::Serialize)]
 struct Choice<'p> {
     format_version: u32,
     samples: usize,
-    /// What is done, in the order of the program.
+    /// Fixes, in program order.
     cures: &'p [PrecisionFix],
-    /// How each output agrees with fp32.
+    /// Accuracy of each output.
     outputs: &'p [Outcome],
 }
 
-/// Refuses what Core ML would refuse.
+/// Fails if Core ML would reject the model.
 pub(crate) fn proof(opened: &OpenedModel) -> Result<coremill::Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
@@ -323,7 +323,7 @@ impl Model {
     }
 }
 
-/// Where results are rounded.
+/// Parses the rounding mode.
 pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Numerics> {
     match name {
         "fast" => Ok(Numerics::Fast),

@@ -1,4 +1,4 @@
-//! Keyword arguments as options: the same as those of the commands `convert` and `lower`.
+//! Keyword arguments as options, the same as for the commands `convert` and `lower`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 use crate::error;
 use crate::path::path_of;
 
-/// Takes keywords one by one, so that those that nobody took can be told.
+/// Takes keywords one by one, so that unknown ones are found.
 pub(crate) struct Keywords<'py> {
     py: Python<'py>,
     left: BTreeMap<String, Bound<'py, PyAny>>,
     known: Vec<&'static str>,
-    /// The samples to choose the precision with, if it is to be chosen.
+    /// Samples for choosing the precision, if `precision` is `auto`.
     samples: Option<Vec<PathBuf>>,
 }
 
@@ -36,12 +36,12 @@ impl<'py> Keywords<'py> {
         Ok(Keywords { py, left, known: Vec::new(), samples: None })
     }
 
-    /// Takes the samples to choose the precision with, where `precision` is `auto`.
+    /// Takes the samples for choosing the precision. `None` unless `precision` is `auto`.
     pub(crate) fn take_samples(&mut self) -> Option<Vec<PathBuf>> {
         self.samples.take()
     }
 
-    /// What was given under a name; none if it was left out, or is `None`.
+    /// The value of a keyword, `None` if it is missing or `None`.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<Bound<'py, PyAny>> {
         self.known.push(name);
         self.left.remove(name).filter(|value| !value.is_none())
@@ -78,7 +78,7 @@ impl<'py> Keywords<'py> {
         }
     }
 
-    /// A list of names; one name stands for a list of one.
+    /// A list of names. A single string is a list with one name.
     pub(crate) fn texts(&mut self, name: &'static str) -> PyResult<Vec<String>> {
         let Some(value) = self.take(name) else { return Ok(Vec::new()) };
         if let Ok(one) = value.cast::<PyString>() {
@@ -96,7 +96,7 @@ impl<'py> Keywords<'py> {
         dict.iter().map(|(key, value)| Ok((key.extract::<String>()?, value))).collect()
     }
 
-    /// Refuses what nobody took.
+    /// Rejects keywords that were not taken.
     pub(crate) fn finish(self, function: &str) -> PyResult<()> {
         let Some((name, _)) = self.left.first_key_value() else { return Ok(()) };
         let message = format!("{function}(): {}", unknown_name("option", name, &self.known));
@@ -112,7 +112,7 @@ pub(crate) fn wrong(value: &Bound<'_, PyAny>, name: &str, what: &str) -> PyErr {
     error::option(value.py(), format!("`{name}` is {shown}; expected {what}"), None)
 }
 
-/// The options of a conversion that `convert` and `lower` share.
+/// The conversion options that `convert` and `lower` share.
 pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     let py = keywords.py;
     let mut options = Options::default();
@@ -150,7 +150,8 @@ pub(crate) fn program(keywords: &mut Keywords<'_>) -> PyResult<Options> {
     Ok(options)
 }
 
-/// How weights are quantized: the fields of coremltools' `OpLinearQuantizerConfig` in a dictionary, or as JSON.
+/// Quantization of weights: the fields of coremltools' `OpLinearQuantizerConfig` as a dictionary or
+/// JSON.
 fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
     let py = value.py();
     let text = match value.cast::<PyString>() {
@@ -168,7 +169,7 @@ fn quantization(value: &Bound<'_, PyAny>) -> PyResult<linear::Config> {
     })
 }
 
-/// A release: `"ios18"`, or an enumeration of coremltools whose name is `iOS18`.
+/// A release: `"ios18"`, or a coremltools enum member named `iOS18`.
 fn release(value: &Bound<'_, PyAny>) -> PyResult<coremill_mil::ir::Opset> {
     let name = match value.cast::<PyString>() {
         Ok(text) => text.to_cow()?.into_owned(),
@@ -206,7 +207,7 @@ fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u64>>> {
     Ok(shapes)
 }
 
-/// How far outputs may be off, if the numbers are to be verified: `True` for the usual, or a number.
+/// The error bound for verification: `True` for the default, or a number.
 pub(crate) fn bound(keywords: &mut Keywords<'_>, precision: Precision) -> PyResult<Option<f64>> {
     let Some(value) = keywords.take("verify") else { return Ok(None) };
     if let Ok(truth) = value.cast::<PyBool>() {
@@ -322,7 +323,7 @@ fn constant(value: &Bound<'_, PyAny>) -> PyResult<Constant> {
     })
 }
 
-/// Compile specs: objects with `key` and `value`, or pairs of these.
+/// Compile specs: objects with `key` and `value`, or pairs.
 pub(crate) fn specs(value: &Bound<'_, PyAny>) -> PyResult<Vec<CompileSpec>> {
     let mut specs = Vec::new();
     for item in value.try_iter()? {
@@ -340,7 +341,7 @@ pub(crate) fn specs(value: &Bound<'_, PyAny>) -> PyResult<Vec<CompileSpec>> {
     Ok(specs)
 }
 
-/// Takes compile specs over.
+/// Applies compile specs to the options.
 pub(crate) fn apply(
     options: &mut LowerOptions,
     specs: &[CompileSpec],

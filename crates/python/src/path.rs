@@ -1,4 +1,4 @@
-//! Paths, as text or as objects that stand for one.
+//! Paths, as strings or path-like objects.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 
 use crate::error;
 
-/// An argument that is a path. `PathBuf` by itself panics on text that no file system has: lone surrogates.
+/// A path argument. Extracting a `PathBuf` directly panics on strings with lone surrogates.
 pub(crate) struct PathArgument(pub(crate) PathBuf);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for PathArgument {
@@ -34,7 +34,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PathArgument {
     }
 }
 
-/// The path that a value is, if it is one.
+/// The path, `None` if the value is not a path.
 pub(crate) fn path_of(value: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     if !value.is_instance_of::<PyString>() && !value.hasattr("__fspath__")? {
         return Ok(None);

@@ -25,7 +25,7 @@ use crate::{arrays, work};
 pub(crate) struct Program {
     pub(crate) program: Arc<pte::Program>,
     lent: Vec<BorrowedTensor>,
-    /// How the methods were divided; empty for a program that was read.
+    /// Partitioning of each method. Empty for a program read from a file.
     reports: Vec<Report>,
 }
 
@@ -38,7 +38,7 @@ impl Program {
         Program { program: Arc::new(program), lent, reports }
     }
 
-    /// The tensors whose memory this program's weights lie in, for another that shares them.
+    /// The tensors that own the memory of the weights, for another program that shares them.
     pub(crate) fn lent(&self, py: Python<'_>) -> Vec<BorrowedTensor> {
         self.lent.iter().map(|lent| lent.share(py)).collect()
     }
@@ -68,7 +68,7 @@ impl Program {
         self.program.plans.iter().map(|plan| plan.name.clone()).collect()
     }
 
-    /// Loads a method: by default the only one, or `forward`.
+    /// Loads a method. The default is the only method, or `forward`.
     #[pyo3(
         signature = (
             name = None, *, threads = Count(0), faithful = Flag(false), data = Vec::new()
@@ -234,7 +234,7 @@ impl Method {
 
 #[pymethods]
 impl Method {
-    /// Runs the method on arrays, in its order or by name. Gives what it gives: one array, or a list of them.
+    /// Runs the method on arrays, in order or by name. Returns an array, or a list of arrays.
     #[pyo3(signature = (*inputs, **named))]
     fn __call__<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! `coremill.quantize`: programs quantized after training.
+//! `coremill.quantize`: post-training quantization.
 
 use std::path::{Path, PathBuf};
 
@@ -19,21 +19,21 @@ use crate::path::path_of;
 use crate::program::Program;
 use crate::{Source, error, work};
 
-/// What each layer loses.
+/// The loss of each layer.
 #[derive(Serialize)]
 struct Report<'q> {
     format_version: u32,
     target: &'static str,
     samples: usize,
-    /// Signal to noise at the worst output, all of it quantized.
+    /// SNR of the worst output with all layers quantized.
     model_db: Option<f64>,
-    /// The effort whose roundings were taken.
+    /// The effort of the result.
     effort: u8,
     layers: &'q [Loss],
 }
 
-/// Quantizes a program by a recipe: the model, or the ExecuTorch program if that is asked for, and as JSON what each layer
-/// loses.
+/// Quantizes a program by a recipe. Returns the model or the ExecuTorch program, and the loss of
+/// each layer as JSON.
 #[pyfunction]
 #[pyo3(signature = (program, recipe, samples, **options))]
 pub(crate) fn quantize<'py>(
@@ -155,7 +155,7 @@ fn config(py: Python<'_>, recipe: &str, keywords: &mut Keywords<'_>) -> PyResult
     Ok(config)
 }
 
-/// Rules: the path of a TOML file, or dictionaries of the same words.
+/// Rules: the path of a TOML file, or dictionaries with the same keys.
 fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
     let py = value.py();
     if let Some(path) = path_of(value)? {
@@ -173,7 +173,7 @@ fn rules(value: &Bound<'_, PyAny>, usual: Scheme) -> PyResult<Vec<Rule>> {
     rules.map(|rule| rule.map_err(|error| error::of_library(py, &error.into()))).collect()
 }
 
-/// One number for all channels of pictures, or three.
+/// One number for all channels of images, or three.
 fn channels(keywords: &mut Keywords<'_>, name: &'static str) -> PyResult<Option<[f32; 3]>> {
     let Some(value) = keywords.take(name) else { return Ok(None) };
     if let Ok(all) = value.extract::<f32>() {
@@ -182,13 +182,13 @@ fn channels(keywords: &mut Keywords<'_>, name: &'static str) -> PyResult<Option<
     value.extract().map(Some).map_err(|_| wrong(&value, name, "a number, or three"))
 }
 
-/// One sample, or what holds samples.
+/// A sample, or a path of samples.
 enum One {
     Given(Vec<(String, Item)>),
     Path(PathBuf),
 }
 
-/// The samples: a path, or what gives one after the other.
+/// Samples: a path, or an iterable of samples.
 fn all(samples: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Vec<One>> {
     if let Some(path) = path_of(samples)? {
         return Ok(vec![One::Path(path)]);
@@ -203,7 +203,8 @@ fn all(samples: &Bound<'_, PyAny>, names: &[String]) -> PyResult<Vec<One>> {
     samples.enumerate().map(|(at, sample)| one(&sample?, at, names)).collect()
 }
 
-/// A sample: a path, arrays and pictures by name, or in the order of the inputs, or that of the only input.
+/// A sample: a path, a dictionary of arrays and images, a tuple in the order of the inputs, or the
+/// value of the only input.
 fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> {
     let py = sample.py();
     if let Some(path) = path_of(sample)? {

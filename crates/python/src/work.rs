@@ -1,5 +1,5 @@
-//! Work that is done without Python's lock, on a thread of its own, while the thread that waits for it looks after
-//! Ctrl-C and tells how far things are.
+//! Work on a separate thread, without Python's lock. Meanwhile the waiting thread handles Ctrl-C
+//! and shows progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,16 +12,16 @@ use pyo3::prelude::*;
 
 use crate::error::Failure;
 
-/// How often the waiting thread looks up.
+/// Polling interval of the waiting thread.
 const TICK: Duration = Duration::from_millis(40);
 
-/// From when on progress is shown.
+/// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the thread has for its stack: programs nest graphs.
+/// Stack size of the thread. Programs may contain deeply nested graphs.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Says what is being done.
+/// Description of the current step.
 #[derive(Clone, Default)]
 pub(crate) struct Stage(Arc<Mutex<String>>);
 
@@ -35,9 +35,10 @@ impl Stage {
     }
 }
 
-/// Does work, and gives what came of it, or the exception that ended it.
+/// Runs work on a separate thread. Returns its result, or raises its exception.
 ///
-/// After Ctrl-C the work is told to stop; it does so at the next operation, and what it was writing goes. Nobody waits for it.
+/// Ctrl-C cancels the work without waiting for it. The work stops at its next operation, and
+/// partially written files are removed.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Stage) -> Result<T, Failure> + Send + 'static,
@@ -50,7 +51,7 @@ pub(crate) fn run<T: Send + 'static>(
             let (token, stage) = (token.clone(), stage.clone());
             move || {
                 let outcome = token.during(|| guarded(|| work(&stage)));
-                // Nobody listens after Ctrl-C.
+                // After Ctrl-C there is no receiver.
                 let _ = sender.send(outcome);
             }
         });
@@ -75,7 +76,7 @@ pub(crate) fn run<T: Send + 'static>(
             return Err(interrupt);
         }
         if start.elapsed() >= PATIENCE {
-            // What cannot be shown must not end the work.
+            // A failure to show progress must not end the work.
             let shown = match &progress {
                 Some(progress) => Ok(progress.clone()),
                 None => py.import("coremill._progress").and_then(|it| it.call_method0("start")),
@@ -97,7 +98,7 @@ fn finish(progress: Option<&Bound<'_, PyAny>>) {
     }
 }
 
-/// Turns a panic into a failure.
+/// Converts a panic to a failure.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         if cancel::is_cancellation(&*payload) {
@@ -109,7 +110,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     })
 }
 
-/// Does what needs Python, and turns a panic into an exception.
+/// Runs work that needs Python's lock, and converts a panic to an exception.
 pub(crate) fn held<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let outcome = catch_unwind(AssertUnwindSafe(work));
     outcome.unwrap_or_else(|payload| {

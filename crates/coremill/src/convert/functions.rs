@@ -1,4 +1,4 @@
-//! Several programs as the functions of one model, which share the weights that they have in common.
+//! Multifunction models: several programs in one model, with shared weights.
 
 use coremill_compiler::{self as compiler, Conversion, FED_KEY, LoweringError, Options};
 use coremill_mil::ir::{Opset, Program};
@@ -7,8 +7,8 @@ use coremill_pt2::ExportedProgram;
 
 use super::with_notes;
 
-/// Converts programs that become functions of one model, all for the release that the most demanding one needs. Core ML
-/// has several functions from iOS 18 on.
+/// Converts programs to functions of one model, all for the release that the most demanding one
+/// needs. Core ML supports several functions from iOS 18 on.
 pub fn convert_functions(
     programs: Vec<(String, ExportedProgram)>,
     options: &Options,
@@ -37,12 +37,12 @@ pub fn convert_functions(
     }
 }
 
-/// One model with a function for each; the first is the one that runs if none is named.
+/// Merges models to one with a function for each. The first is the default function.
 pub fn merge(models: Vec<(String, Model)>) -> Model {
     let mut merged = Model { program: Program::default(), ..Model::default() };
     let mut description = ModelDescription::default();
     let mut fed: Vec<serde_json::Value> = Vec::new();
-    // Version 9 of the format has functions.
+    // Version 9 of the format introduced functions.
     merged.specification_version = 9;
     for (name, model) in models {
         merged.specification_version =

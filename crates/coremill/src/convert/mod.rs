@@ -1,9 +1,9 @@
-//! PyTorch programs to Core ML, from file to model.
+//! Conversion of PyTorch programs to Core ML.
 //!
-//! [`read`] reads an archive, [`check_options`] says what does not fit it, [`convert`] converts it; [`groups`] puts what cannot
-//! be lowered in order for people. [`check_numbers`] runs the result on the inputs that the archive holds,
-//! [`check_method`] does so for a method of an ExecuTorch program. [`coremill::convert`](crate::convert()) is all of it in one
-//! call.
+//! [`read`] reads an archive, [`check_options`] validates the options, and [`convert`] converts the
+//! program. [`groups`] groups calls that cannot be lowered. [`check_numbers`] runs the result on
+//! the archive's sample inputs; [`check_method`] does the same for a method of an ExecuTorch
+//! program. [`coremill::convert`](crate::convert()) combines these steps.
 //!
 //! ```
 //! use coremill::convert;
@@ -49,12 +49,12 @@ use coremill_session::FileKind;
 
 use crate::error::Error;
 
-/// The key of the metadata that says which coremill made a model.
+/// Metadata key of the coremill version that created a model.
 pub const VERSION_KEY: &str = "coremill.version";
-/// The key of the metadata that says what a model was made from: `torch==2.8.0`.
+/// Metadata key of a model's source, such as `torch==2.8.0`.
 pub const SOURCE_KEY: &str = "coremill.source";
 
-/// Reads an archive of `torch.export.save`. Errors name the file.
+/// Reads an archive written by `torch.export.save`. Errors contain the path.
 pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
     let path = path.as_ref();
     match std::fs::metadata(path) {
@@ -69,7 +69,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
             return Err(Error::new(message).with_hint("pass what `torch.export.save` wrote"));
         }
         Ok(metadata) if !metadata.is_file() => {
-            // What cannot be mapped; a pipe would keep the reader waiting.
+            // Only regular files can be mapped; reading a pipe would block.
             let message = format!("{} is not a regular file", path.display());
             return Err(Error::new(message).with_hint("write the archive to a file first"));
         }
@@ -83,7 +83,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<ExportedProgram, Error> {
     })
 }
 
-/// Converts a program that was read, and notes in the metadata what it was made from and by which version.
+/// Converts a program, and records its source and the coremill version in the metadata.
 pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion, compiler::Error> {
     let options = with_notes(&program, options);
     let conversion = compiler::convert(program, &options)?;
@@ -91,7 +91,7 @@ pub fn convert(program: ExportedProgram, options: &Options) -> Result<Conversion
     Ok(conversion)
 }
 
-/// The options with notes in the metadata of what a program was made from and by which version.
+/// Adds the program's source and the coremill version to the metadata of the options.
 fn with_notes(program: &ExportedProgram, options: &Options) -> Options {
     let mut options = options.clone();
     let mut notes =
@@ -99,13 +99,14 @@ fn with_notes(program: &ExportedProgram, options: &Options) -> Options {
     if let Some(version) = &program.torch_version {
         notes.insert(SOURCE_KEY.to_owned(), format!("torch=={version}"));
     }
-    // What the caller says goes before.
+    // The caller's entries take precedence.
     notes.extend(std::mem::take(&mut options.metadata.user_defined));
     options.metadata.user_defined = notes.into_iter().collect();
     options
 }
 
-/// Says what in the options fits no part of the program: names that nothing has would be without effect.
+/// Validates options against a program. Names that do not occur in it are errors, since they would
+/// have no effect.
 pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(), Error> {
     let inputs = program.inputs.iter().zip(&program.graph.inputs);
     let inputs = inputs.filter(|(kind, argument)| {
@@ -141,7 +142,7 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
     check_fp32([program], options)
 }
 
-/// Says what in the options is to compute in `fp32` and is in none of the programs.
+/// Validates the fp32 options. Each name must occur in one of the programs.
 pub fn check_fp32<'p>(
     programs: impl IntoIterator<Item = &'p ExportedProgram>,
     options: &Options,
@@ -196,7 +197,7 @@ fn names_fit(what: &str, names: &[String], count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The modules that made calls.
+/// Collects the module paths of all calls.
 fn modules<'p>(nodes: &'p [Node], paths: &mut BTreeSet<&'p str>) {
     let mut pending = vec![nodes];
     while let Some(nodes) = pending.pop() {

@@ -1,4 +1,4 @@
-//! Whether a converted model computes what it should, on the inputs that its archive holds.
+//! Verification of a converted model on the archive's sample inputs.
 
 use coremill_compiler::{self as compiler, LowerOptions, Options, Precision};
 use coremill_engine::{Array, Numerics, Outputs, Value as EngineValue};
@@ -15,36 +15,37 @@ use coremill_optimize::sample_inputs;
 
 use crate::error::Error;
 
-/// How far outputs of a model in `fp16` may lie from those in `fp32`, in parts of the largest one.
+/// Maximum error of fp16 outputs compared with fp32, relative to the largest element.
 pub const FP16_BOUND: f64 = 1e-2;
-/// The same for models in `fp32`.
+/// Maximum error of fp32 outputs, relative to the largest element.
 pub const FP32_BOUND: f64 = 1e-3;
 
-/// How a model's outputs agree with those of the same program in `fp32`, or in torch's own types where it computes in
-/// doubles.
+/// Comparison of a model's outputs with the same program in `fp32`, or in torch's own types if it
+/// computes in fp64.
 #[derive(Clone, Debug)]
 pub struct NumericsReport {
-    /// Each output.
+    /// Comparison of each output.
     pub outputs: Vec<OutputAgreement>,
-    /// How far they may lie apart: floats in parts of the largest, integers as the share that differs.
+    /// Maximum error: relative to the largest element for floats, share of differing elements for
+    /// integers.
     pub bound: f64,
-    /// What keeps the reference from being what torch computes: doubles that were computed in `fp32`.
+    /// Limitation of the reference, set if fp64 operations were computed in `fp32`.
     pub caveat: Option<String>,
 }
 
-/// How one output agrees.
+/// Comparison of one output.
 #[derive(Clone, Debug)]
 pub struct OutputAgreement {
-    /// Its name.
+    /// Name of the output.
     pub name: String,
-    /// How it differs; a text if it has another shape.
+    /// Error of the output, or a message if the shapes differ.
     pub figures: Result<ErrorMetrics, String>,
-    /// NaN elements of the reference, which nothing agrees with: the reference lowers operators as the model does, and
-    /// may have a defect in common.
+    /// Number of NaN elements in the reference, with which nothing can agree. The reference is
+    /// lowered like the model, so a defect may affect both.
     pub undefined: usize,
 }
 
-/// What an output should be.
+/// Expected value of an output.
 enum ExpectedOutput<'a> {
     Array(&'a Array),
     Doubles(&'a [usize], &'a [f64]),
@@ -52,7 +53,7 @@ enum ExpectedOutput<'a> {
 }
 
 impl ExpectedOutput<'_> {
-    /// How many of its elements are NaN.
+    /// Number of NaN elements.
     fn undefined(&self) -> usize {
         match self {
             ExpectedOutput::Array(array) => {
@@ -68,7 +69,7 @@ impl ExpectedOutput<'_> {
 }
 
 impl NumericsReport {
-    /// Compares outputs in their order; what is not a tensor is none.
+    /// Compares outputs in order. Values that are not tensors are `None`.
     fn of<'a>(
         expected: impl ExactSizeIterator<Item = (&'a str, ExpectedOutput<'a>)>,
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
@@ -94,7 +95,7 @@ impl NumericsReport {
         Ok(NumericsReport { outputs: outputs.collect(), bound, caveat: None })
     }
 
-    /// Compares with what torch's kernels give in torch's types.
+    /// Compares with the results of torch's kernels in torch's types.
     fn with_exact<'a>(
         expected: &'a [(String, ExactValue)],
         found: impl ExactSizeIterator<Item = Option<&'a Array>>,
@@ -110,18 +111,18 @@ impl NumericsReport {
         NumericsReport::of(expected, found, bound)
     }
 
-    /// Whether every output is within the bound, where the reference has numbers.
+    /// Returns true if every output is within the bound.
     pub fn holds(&self) -> bool {
         self.outputs.iter().all(|output| self.accepts(output))
     }
 
-    /// Whether an output is within the bound.
+    /// Returns true if an output is within the bound.
     pub fn accepts(&self, output: &OutputAgreement) -> bool {
         output.figures.as_ref().is_ok_and(|figures| figures.is_within(self.bound))
     }
 }
 
-/// The bound for models of a precision.
+/// Error bound for a precision.
 pub fn bound(precision: Precision) -> f64 {
     match precision {
         Precision::Fp16 => FP16_BOUND,
@@ -129,10 +130,11 @@ pub fn bound(precision: Precision) -> f64 {
     }
 }
 
-/// Runs a converted model on the archive's sample inputs, each result rounded as on the device, and the same
-/// program in `fp32` (in torch's own types if it computes in doubles), and compares. None if the archive holds no sample inputs.
+/// Runs a converted model on the archive's sample inputs, rounding each result as on a device.
+/// Compares with the same program in `fp32`, or in torch's own types if it computes in fp64.
+/// Returns `None` if the archive has no sample inputs.
 ///
-/// `program` is what the model was made from.
+/// `program` is the source of the model.
 pub fn check_numbers(
     program: ExportedProgram,
     options: &Options,
@@ -167,11 +169,12 @@ pub fn check_numbers(
     Ok(Some(NumericsReport { caveat, ..agreement }))
 }
 
-/// Runs a method of a lowered program on the sample inputs of the archive that it was made from, what is delegated
-/// rounded as on the device, and the archive's program in `fp32`, and compares. None if the archive holds no sample
-/// inputs.
+/// Runs a method of a lowered program on the archive's sample inputs, with results of delegates
+/// rounded as on a device. Compares with the archive's program in `fp32`. Returns `None` if the
+/// archive has no sample inputs.
 ///
-/// What Core ML cannot run as a whole is compared with the same program outside delegates.
+/// If Core ML does not support the whole program, the reference is the same program without
+/// delegates.
 pub fn check_method(
     lowered: pte::Program,
     method: &str,
@@ -198,7 +201,7 @@ pub fn check_method(
             let mut session = session(&verified, Numerics::Fast)?;
             let samples = sample_inputs(&program, session.inputs())?.unwrap_or_default();
             let mut expected = session.run(&inputs(&samples))?;
-            // Buffers that the reference gives are kept inside the program.
+            // The program stores buffers that the reference returns as outputs.
             let fed = crate::feedback::state_feedback(&reference.model);
             if expected.0.len() > found.len() {
                 expected.0.retain(|(name, _)| !fed.iter().any(|fed| fed.output == *name));
@@ -214,8 +217,8 @@ pub fn check_method(
     }
 }
 
-/// What the program gives in torch's own types, where these hold numbers that `fp32` cannot: none if it computes no
-/// doubles, and a text if kernels outside delegates cannot do all of it.
+/// Runs the program in torch's own types, if these include fp64. `None` if they do not; a message
+/// if portable kernels do not support the whole program.
 fn in_torch_types(
     program: &ExportedProgram,
     outputs: usize,
@@ -242,7 +245,7 @@ fn has_doubles(graph: &Graph) -> bool {
     graph.values.iter().any(is_double) || inner.any(has_doubles)
 }
 
-/// What a program gives on its sample inputs where kernels do all of it, none of it delegated.
+/// Results for the sample inputs, computed by portable kernels without delegates.
 fn outside_of_delegates(program: ExportedProgram) -> Result<Vec<(String, ExactValue)>, Error> {
     let options = LowerOptions { portable: true, ..LowerOptions::default() };
     let method = "forward";

@@ -1,45 +1,45 @@
-//! Calls that cannot be lowered, in an order that people can read: what is wrong once, its places under it.
+//! Rendering of calls that cannot be lowered, grouped by operator and reason.
 
 use std::fmt::Write as _;
 
 use coremill_compiler::UnsupportedOp;
 use coremill_io::{printable, printable_line};
 
-/// How many lines of the model's code are shown for one reason, and how many modules for one line.
+/// Maximum number of source lines per reason, and of modules per line.
 const MAX_PLACES: usize = 3;
 const MAX_MODULES: usize = 3;
 
-/// Calls of one operator that are refused for one reason.
+/// Unsupported calls with the same operator and reason.
 #[derive(Clone, Debug)]
 pub struct Group<'r> {
-    /// The operator, `aten.histc.default` for instance.
+    /// The operator, such as `aten.histc.default`.
     pub operator: &'r str,
-    /// Why it is refused.
+    /// The reason.
     pub reason: &'r str,
-    /// What to do.
+    /// Suggested fix.
     pub hint: Option<&'r str>,
-    /// Where it is called: each line of the model's code once, the most frequent first.
+    /// Source lines of the calls, without duplicates, most frequent first.
     pub places: Vec<Place<'r>>,
-    /// How many calls these are.
+    /// Number of calls.
     pub calls: usize,
 }
 
-/// A line of the model's code, or a call of which no line is known.
+/// A source line, or a call without a known line.
 #[derive(Clone, Debug)]
 pub struct Place<'r> {
     /// File and line.
     pub line: Option<(&'r str, u32)>,
-    /// What stands there.
+    /// Code of the line.
     pub code: Option<&'r str>,
-    /// The modules whose calls come from there, in the order of the program, each once.
+    /// Modules whose calls come from the line, in program order, without duplicates.
     pub modules: Vec<&'r str>,
     /// torch's name of the first call.
     pub node: &'r str,
-    /// How many calls come from there.
+    /// Number of calls from the line.
     pub calls: usize,
 }
 
-/// Puts refused calls into groups, those with the most calls first.
+/// Groups unsupported calls by operator and reason, largest group first.
 pub fn groups(refused: &[UnsupportedOp]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for call in refused {
@@ -87,23 +87,23 @@ impl<'r> Group<'r> {
     }
 }
 
-/// What a piece of rendered text is, for those who colour it.
+/// Kind of a piece of rendered text, for coloring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// `error`.
     Error,
     /// `hint`.
     Hint,
-    /// A line of the model's code, as long as it is.
+    /// A full source line.
     Code,
     /// Counts and rulers.
     Faint,
 }
 
-/// Gives a piece of text a colour, or leaves it as it is; shortens code.
+/// Colors a piece of text or returns it unchanged. Also truncates code.
 pub type Paint<'p> = &'p dyn Fn(Part, &str) -> String;
 
-/// Everything that cannot be lowered, and the sum. `name` is what the calls are in.
+/// Renders all unsupported calls and a total. `name` is the file that contains the calls.
 pub fn render_refused(name: Option<&str>, refused: &[UnsupportedOp], paint: Paint<'_>) -> String {
     let groups = groups(refused);
     let mut text = String::new();
@@ -111,7 +111,7 @@ pub fn render_refused(name: Option<&str>, refused: &[UnsupportedOp], paint: Pain
     for group in &groups {
         text += &render_group(&paint(Part::Error, "error"), group, paint);
         match group.hint {
-            // Said once, where it is new.
+            // Repeated hints are printed once.
             Some(hint) if !hints.contains(&hint) => {
                 hints.push(hint);
                 let _ = writeln!(text, "{}: {}", paint(Part::Hint, "hint"), printable(hint));
@@ -125,7 +125,7 @@ pub fn render_refused(name: Option<&str>, refused: &[UnsupportedOp], paint: Pain
     text
 }
 
-/// Calls of an operator that share a reason, and where they come from.
+/// Renders a group of unsupported calls with their source lines.
 pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String {
     let mut text = String::new();
     let count = match group.calls {
@@ -145,7 +145,7 @@ pub fn render_group(label: &str, group: &Group<'_>, paint: Paint<'_>) -> String 
     text
 }
 
-/// `model.pt2: 12 calls cannot be lowered, for 2 reasons`.
+/// The total, such as `model.pt2: 12 calls cannot be lowered, for 2 reasons`.
 pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
     let name = name.map_or_else(String::new, |name| format!("{}: ", printable_line(name)));
     let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
@@ -153,7 +153,7 @@ pub fn sum_refused(name: Option<&str>, calls: usize, reasons: usize) -> String {
     format!("{name}{calls} cannot be lowered{reasons}")
 }
 
-/// A line of the model's code, and the modules whose calls come from there.
+/// Renders a source line and the modules whose calls come from it.
 fn render_place(place: &Place<'_>, paint: Paint<'_>) -> String {
     let mut text = String::new();
     let module = |module: &&str| format!("`{}`", printable_line(module));

@@ -1,6 +1,7 @@
 use coremill_mil::ir::Opset;
 
-/// The opset of a release: `ios18`, or `macos15`, `watchos11`, `tvos18`, which came with it.
+/// The opset of a release, such as `ios18`, or of `macos15`, `watchos11` or `tvos18`, which were
+/// released with it.
 ///
 /// ```
 /// use coremill::convert::parse_target;

@@ -1,4 +1,4 @@
-//! Operations of a model in `fp16` that compute in `fp32` all the same, as their release has nothing narrower.
+//! Operations of an fp16 model that compute in fp32, since their release has no fp16 version.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use serde::Serialize;
 /// Operations of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fp32Op {
-    /// What MIL calls them.
+    /// MIL name of the operation.
     pub op: &'static str,
-    /// How many there are.
+    /// Number of operations.
     pub count: usize,
-    /// The tag of the first release in which they take `fp16`; none if there is none.
+    /// Tag of the first release that supports `fp16`, `None` if there is none.
     pub narrow_from: Option<&'static str>,
 }
 
-/// The operations of a model that take floats of 32 bits because their release takes no others.
+/// Finds the operations of a model that use fp32 because their release does not support fp16.
 pub fn kept_in_fp32(model: &Model) -> Vec<Fp32Op> {
     let mut counts: BTreeMap<&str, Fp32Op> = BTreeMap::new();
     for function in &model.program.functions {
         for (_, op) in function.all_ops() {
-            // Casts and the like take floats of any width; what matters is what computes.
+            // Casts and similar operations allow all float types.
             let Some(kind) = op.kind() else { continue };
             let takes_fp32 = |name: &str, binding: &Binding| match binding {
                 Binding::Value(value) => {

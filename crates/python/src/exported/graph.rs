@@ -1,4 +1,4 @@
-//! Nodes of fx as torch's serializer writes them.
+//! Conversion of fx nodes to the form of torch's serializer.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,19 @@ use super::places::SourceLocations;
 use super::torch::Torch;
 use crate::error;
 
-/// Graphs within graphs, at most; as many as archives may have.
+/// Maximum nesting of graphs, the same as for archives.
 const MAX_DEPTH: usize = 64;
 
-/// Writes graphs of one program.
+/// Serializes the graphs of one program.
 pub(super) struct Serializer<'t, 'py> {
     torch: &'t Torch<'py>,
     types: Types<'t, 'py>,
     places: SourceLocations<'py>,
-    /// What is known of a target, by its place; torch keeps its operators for ever, and the graph the others.
+    /// Properties of call targets by address. Targets stay alive: torch owns the operators, and the
+    /// graph owns the others.
     targets: HashMap<usize, Target>,
     depth: usize,
-    /// Whether the program may call delegates, which stay what they are.
+    /// Whether the program may contain delegate calls, which are kept.
     has_delegates: bool,
 }
 
@@ -40,17 +41,17 @@ struct Target {
 
 #[derive(Clone, Copy, PartialEq)]
 enum TargetKind {
-    /// An operator with this many results.
+    /// An operator with this number of results.
     Operator(usize),
     HigherOrder,
     Function,
     GetItem,
 }
 
-/// A graph that is being written.
+/// A graph under construction.
 struct State {
     graph: Graph,
-    /// Items that are taken twice, by the names of the later ones.
+    /// Maps repeated `getitem` nodes to the first one, by name.
     duplicates: HashMap<String, String>,
 }
 
@@ -67,7 +68,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         }
     }
 
-    /// A graph module's graph.
+    /// Serializes the graph of a graph module.
     pub(super) fn graph(&mut self, module: &Bound<'py, PyAny>) -> PyResult<Graph> {
         if self.depth >= MAX_DEPTH {
             let message = format!("graphs are nested more than {MAX_DEPTH} deep");
@@ -118,8 +119,8 @@ impl<'t, 'py> Serializer<'t, 'py> {
         }
     }
 
-    /// A tensor that a graph holds by itself, as ExecuTorch leaves numbers in the graphs of branches and loops. Archives
-    /// have none, so that it becomes a call that makes it; graphs are read where they are used.
+    /// A tensor attribute of a subgraph, in which ExecuTorch stores constants of branches and
+    /// loops. Archives do not support these, so it becomes a call that creates the tensor.
     fn constant(
         &mut self,
         node: &Bound<'py, PyAny>,
@@ -265,7 +266,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         } else if let Some(schema) = object.getattr_opt(intern!(object.py(), "_schema"))?
             && !object.is_instance(&self.torch.higher_order)?
         {
-            // Those of torch, and those of ExecuTorch's edge dialect.
+            // Operators of torch, and of ExecuTorch's edge dialect.
             let name: String = schema.getattr(intern!(schema.py(), "name"))?.extract()?;
             let overload: String =
                 schema.getattr(intern!(schema.py(), "overload_name"))?.extract()?;
@@ -309,7 +310,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Ok(vec![self.define(name.to_owned(), value, state)?]);
         }
         let users = self.taken(node, state)?;
-        // An operator with one result that is a list; higher-order ones give tuples of results.
+        // An operator with one list result, or a higher-order operator with a tuple of results.
         if kind == TargetKind::Operator(1) || is_list {
             let mut tensors = Vec::new();
             for (index, item) in items(value)?.iter().enumerate() {
@@ -354,7 +355,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         Ok(results)
     }
 
-    /// Who takes which item of a result: the first for each, whose name the result gets.
+    /// The first user of each item of a result. The item gets its name.
     fn taken(
         &mut self,
         node: &Bound<'py, PyAny>,
@@ -437,7 +438,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
         Ok(NamedTarget { name: state.duplicates.get(&name).cloned().unwrap_or(name) })
     }
 
-    /// A value that is used, or a constant. Names need not tell of which kind their values are.
+    /// A value or a constant as an argument. The name does not determine the kind of value.
     fn argument(
         &mut self,
         value: &Bound<'py, PyAny>,
@@ -616,12 +617,12 @@ impl<'t, 'py> Serializer<'t, 'py> {
     }
 }
 
-/// What `take` takes of each, which it was asked about before.
+/// Converts all arguments. `take` must succeed, as checked before.
 fn each<T>(all: Vec<Argument>, take: impl Fn(Argument) -> Option<T>) -> Vec<T> {
     all.into_iter().filter_map(take).collect()
 }
 
-/// What a node takes from the module.
+/// The attribute of the module that a node refers to.
 fn attribute_of<'py>(
     node: &Bound<'py, PyAny>,
     module: Option<&Bound<'py, PyAny>>,
@@ -637,12 +638,12 @@ fn attribute_of<'py>(
     Ok(attribute)
 }
 
-/// What is noted of a node.
+/// The metadata of a node.
 fn meta_of<'py>(node: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     Ok(node.getattr(intern!(node.py(), "meta"))?.cast_into()?)
 }
 
-/// The type of a node's value.
+/// The example value of a node.
 fn value_of<'py>(meta: &Bound<'py, PyDict>) -> PyResult<Option<Bound<'py, PyAny>>> {
     meta.get_item(intern!(meta.py(), "val"))
 }

@@ -1,4 +1,4 @@
-//! The types of values: what `node.meta["val"]` says.
+//! Types of values, from `node.meta["val"]`.
 
 use coremill_pt2::wire::{self, Device, Hint, SymBool, SymExpr, SymFloat, SymInt, TensorMeta};
 use foldhash::{HashMap, HashMapExt};
@@ -10,19 +10,20 @@ use super::items;
 use super::torch::Torch;
 use crate::error;
 
-/// Reads types, and remembers the expressions that it saw.
+/// Converts types, and caches symbolic expressions.
 pub(super) struct Types<'t, 'py> {
     torch: &'t Torch<'py>,
-    /// By torch's node of an expression, which is kept so that its place is not given to another.
+    /// Cached expressions by the address of torch's node. The node is kept alive so that its
+    /// address is not reused.
     expressions: HashMap<usize, (Bound<'py, PyAny>, Symbolic)>,
     to_text: Option<Bound<'py, PyAny>>,
-    /// The device of the last tensor: nearly all have the same.
+    /// The last device. Nearly all tensors have the same.
     device: Option<(Bound<'py, PyAny>, Device)>,
 }
 
 #[derive(Clone)]
 enum Symbolic {
-    /// A number after all.
+    /// An expression with a constant value.
     Number(Number),
     Expression {
         text: String,
@@ -85,7 +86,7 @@ impl<'t, 'py> Types<'t, 'py> {
     }
 
     fn device(&mut self, tensor: &Bound<'py, PyAny>) -> PyResult<Device> {
-        // What a fake tensor's `device` gives, without asking in Python.
+        // Equivalent to a fake tensor's `device`, without running Python code.
         let fake = match self.torch.is_fake(tensor) {
             true => tensor.getattr_opt(intern!(tensor.py(), "fake_device"))?,
             false => None,
@@ -149,7 +150,7 @@ impl<'t, 'py> Types<'t, 'py> {
             Symbolic::Number(Number::Bool(truth)) => SymBool::AsBool(truth),
             Symbolic::Number(Number::Int(number)) => SymBool::AsBool(number != 0),
             Symbolic::Number(Number::Float(number)) => SymBool::AsBool(number != 0.0),
-            // torch's serializer says nothing of the value that it had.
+            // torch's serializer omits the hint.
             Symbolic::Expression { text, .. } => {
                 SymBool::AsExpr(SymExpr { expr_str: text, hint: None })
             }
@@ -175,7 +176,7 @@ impl<'t, 'py> Types<'t, 'py> {
         Ok(found)
     }
 
-    /// An expression as sympy's `srepr` has it; a symbol is nothing but its name.
+    /// The expression in the form of sympy's `srepr`. For symbols, only the name.
     fn text(&mut self, expression: &Bound<'py, PyAny>) -> PyResult<String> {
         if expression.getattr(intern!(expression.py(), "is_Symbol"))?.is_truthy()? {
             let name: String = expression.getattr(intern!(expression.py(), "name"))?.extract()?;
@@ -190,7 +191,7 @@ impl<'t, 'py> Types<'t, 'py> {
     }
 }
 
-/// A number of Python or of sympy; none for an expression.
+/// A Python or sympy number, `None` for an expression.
 fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
     if let Ok(truth) = value.cast::<PyBool>() {
         return Ok(Some(Number::Bool(truth.is_true())));
@@ -217,7 +218,7 @@ fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
         )));
     }
     if is("is_Boolean")? {
-        // An expression, unless it is one of the two constants.
+        // An expression, unless it is a constant.
         let name = value.get_type().name()?;
         if name == "BooleanTrue" || name == "BooleanFalse" {
             return Ok(Some(Number::Bool(name == "BooleanTrue")));
@@ -226,7 +227,7 @@ fn number(value: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
     Ok(None)
 }
 
-/// An integer that archives can hold.
+/// An integer that fits archives.
 pub(super) fn whole(number: &Bound<'_, PyInt>) -> PyResult<i64> {
     number.extract::<i64>().map_err(|_| {
         let shown: String = number.str().map_or_else(

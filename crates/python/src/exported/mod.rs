@@ -1,16 +1,17 @@
-//! Takes a `torch.export.ExportedProgram` over in memory.
+//! Import of a `torch.export.ExportedProgram` from memory.
 //!
-//! The fx graph becomes what torch's serializer would write of it ([`wire`]), which the reader of archives then takes: one
-//! reader for both. Weights are not copied: their storages are lent, and keep their Python objects alive.
+//! The fx graph is converted to the form of torch's serializer ([`wire`]), so that the archive
+//! reader handles both. Weights are not copied: their storages are borrowed, which keeps the Python
+//! objects alive.
 //!
-//! | module | holds |
+//! || module | contents |
 //! |---|---|
-//! | `torch` | the classes and functions of torch that are asked for |
-//! | `graph` | nodes, and graphs nested in them |
-//! | `meta` | types of values: tensors, symbolic sizes |
-//! | `places` | where in the model calls come from |
-//! | `tensors` | parameters, buffers, constants |
-//! | `signature` | what inputs and outputs are |
+//! || `torch` | classes and functions of torch |
+//! || `graph` | nodes and nested graphs |
+//! || `meta` | types of values: tensors, symbolic sizes |
+//! || `places` | source locations of calls |
+//! || `tensors` | parameters, buffers, constants |
+//! || `signature` | kinds of inputs and outputs |
 
 mod graph;
 mod meta;
@@ -33,14 +34,15 @@ use self::tensors::Tensors;
 use self::torch::Torch;
 use crate::error;
 
-/// A program that was taken over.
+/// An imported program.
 pub(crate) struct ImportedProgram {
     pub(crate) program: ExportedProgram,
-    /// The tensors whose memory is lent, with the versions that they had.
+    /// Tensors whose memory is borrowed, with their versions.
     pub(crate) lent: Vec<BorrowedTensor>,
 }
 
-/// Whether this is a program of `torch.export`. Does not import torch: whoever has such a program did.
+/// Returns true for a `torch.export` program. Does not import torch, since such a program implies
+/// that it is imported.
 pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let modules = object.py().import("sys")?.getattr("modules")?;
     let module = modules.call_method1(intern!(modules.py(), "get"), ("torch.export",))?;
@@ -50,18 +52,18 @@ pub(crate) fn is_program(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_instance(&module.getattr(intern!(module.py(), "ExportedProgram"))?)
 }
 
-/// What is taken over.
+/// Parts of a program to import.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Extent {
-    /// All of a program that calls no delegates.
+    /// A complete program without delegate calls.
     Whole,
-    /// What its calls are, and not how its inputs and outputs are grouped for who calls it.
+    /// The calls, without the pytree structure of inputs and outputs.
     Calls,
-    /// The same of a program of which parts may have been delegated.
+    /// The calls of a program that may contain delegate calls.
     Divided,
 }
 
-/// Takes a program over.
+/// Imports a program.
 pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<ImportedProgram> {
     let py = program.py();
     let torch = Torch::of(py)?;
@@ -106,7 +108,7 @@ pub(crate) fn take(program: &Bound<'_, PyAny>, extent: Extent) -> PyResult<Impor
         None => None,
     };
     let (stored, lent) = tensors.finish();
-    // A subgraph can be deep, and the reader goes as deep.
+    // A subgraph may be deeply nested, and the reader recurses.
     let program = ExportedProgram::from_parts(written, stored, samples);
     Ok(ImportedProgram {
         program: program.map_err(|failure| error::of_archive(py, &failure))?,
@@ -127,7 +129,7 @@ fn ranges(constraints: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, wire::Ran
     Ok(ranges)
 }
 
-/// A bound of a range; infinities are none.
+/// A bound of a range, `None` if infinite.
 fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if !value
         .getattr(intern!(value.py(), "is_Integer"))
@@ -135,11 +137,11 @@ fn bound(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     {
         return Ok(None);
     }
-    // What does not fit is not a bound of a size.
+    // Values beyond 64 bits do not bound a size.
     Ok(value.call_method0(intern!(value.py(), "__int__"))?.extract().ok())
 }
 
-/// The items of a tuple or a list.
+/// The items of a tuple or list.
 fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     match object.cast::<PyTuple>() {
         Ok(tuple) => Ok(tuple.iter().collect()),

@@ -1,4 +1,4 @@
-//! Where in the model calls come from.
+//! Source locations of calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,20 +8,21 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-/// Reads where calls come from. Most have the texts of the call before, which are not made again.
+/// Reads the source locations of calls. Most calls share the text of the previous call, which is
+/// then reused.
 #[derive(Default)]
 pub(super) struct SourceLocations<'py> {
-    /// The last stack trace, and the object that it was.
+    /// The last stack trace, with its Python object.
     trace: Option<(Bound<'py, PyAny>, Arc<str>)>,
-    /// The last stack of modules, and the objects that it consisted of.
+    /// The last module stack, with its Python objects.
     modules: Option<(Vec<ModulePlace<'py>>, Arc<str>)>,
 }
 
-/// A module's key, and the pair of its path and its class.
+/// Key of a module, and the pair of its path and class.
 type ModulePlace<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 impl<'py> SourceLocations<'py> {
-    /// What is noted of where a call comes from.
+    /// The location of a call.
     pub(super) fn metadata(&mut self, meta: &Bound<'py, PyDict>) -> PyResult<Metadata> {
         let mut notes = Metadata {
             stack_trace: self.trace(meta)?,
@@ -61,7 +62,7 @@ impl<'py> SourceLocations<'py> {
         if let Some((known, text)) = &self.modules
             && known.len() == stack.len()
             && known.iter().zip(stack.iter()).all(|(known, (key, place))| {
-                // Nobody changes a tuple.
+                // Tuples are immutable.
                 known.0.is(&key) && known.1.is(&place) && place.is_exact_instance_of::<PyTuple>()
             })
         {
@@ -77,7 +78,7 @@ impl<'py> SourceLocations<'py> {
             written.push(',');
             push_text(&mut written, &path)?;
             written.push(',');
-            // A class, or its name after a program was loaded or decomposed.
+            // A class, or its name if the program was loaded or decomposed.
             if !class.is_instance_of::<PyString>()
                 && let Some(name) = class.getattr_opt(intern!(class.py(), "__qualname__"))?
             {
@@ -97,7 +98,7 @@ impl<'py> SourceLocations<'py> {
     }
 }
 
-/// What stands under a key; `None` is nothing.
+/// The value of a key, without `None`.
 fn noted<'py>(
     meta: &Bound<'py, PyDict>,
     key: &Bound<'py, PyString>,
@@ -105,7 +106,7 @@ fn noted<'py>(
     Ok(meta.get_item(key)?.filter(|object| !object.is_none()))
 }
 
-/// Appends what `str` gives; most are strings already, which are not copied in between.
+/// Appends `str(object)`. Strings are appended without a copy.
 fn push_text(to: &mut String, object: &Bound<'_, PyAny>) -> PyResult<()> {
     match object.cast::<PyString>() {
         Ok(text) => to.push_str(&text.to_cow()?),

@@ -1,4 +1,4 @@
-//! What the inputs and outputs of a program are, and how it is called.
+//! Kinds of inputs and outputs, and the calling convention.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub(super) fn signature(signature: &Bound<'_, PyAny>) -> PyResult<GraphSignature
     Ok(GraphSignature { input_specs, output_specs })
 }
 
-/// The kind of a specification, its argument, and its target.
+/// Kind, argument and target of a specification.
 fn parts<'py>(spec: &Bound<'py, PyAny>) -> PyResult<(String, Bound<'py, PyAny>, String)> {
-    // `name` of an enumeration runs in Python, and `_name_` is what it gives.
+    // The `name` property of an enum runs Python code; `_name_` is the same attribute.
     let kind = spec.getattr(intern!(spec.py(), "kind"))?;
     let kind = kind.getattr(intern!(spec.py(), "_name_"))?.extract()?;
     let target = spec
@@ -100,7 +100,7 @@ fn output(spec: &Bound<'_, PyAny>) -> PyResult<OutputSpec> {
 
 type ModuleCalls = (Vec<ModuleCallEntry>, BTreeMap<String, NamedTupleDef>);
 
-/// The modules whose calls are known, the program itself first.
+/// Recorded module calls. The first is the program itself.
 pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> {
     let dumps = program.py().import("torch.utils._pytree")?.getattr("treespec_dumps")?;
     let mut fields = BTreeMap::new();
@@ -134,7 +134,8 @@ pub(super) fn module_calls(program: &Bound<'_, PyAny>) -> PyResult<ModuleCalls> 
     Ok((calls, fields))
 }
 
-/// Notes the fields of the named tuples in a tree, under the names by which torch was told of their classes.
+/// Collects the fields of named tuples in a pytree, by the name under which the class is
+/// registered.
 fn named_tuples(
     spec: &Bound<'_, PyAny>,
     fields: &mut BTreeMap<String, NamedTupleDef>,
@@ -153,7 +154,7 @@ fn named_tuples(
             registered.getattr(intern!(registered.py(), "serialized_type_name"))?.extract()?;
         fields.insert(name, NamedTupleDef { field_names: names.extract()? });
     }
-    // A method of late, an attribute before.
+    // A method in newer versions of torch, an attribute in older ones.
     let children = match spec.call_method0(intern!(spec.py(), "children")) {
         Ok(children) => children,
         Err(_) => spec.getattr(intern!(spec.py(), "children_specs"))?,

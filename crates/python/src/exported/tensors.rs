@@ -1,4 +1,4 @@
-//! Parameters, buffers and constants, whose storages are lent.
+//! Parameters, buffers and constants with borrowed storages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use super::torch::Torch;
 use crate::error;
 
-/// A tensor whose memory is lent, and the version that it had then; writing to it gives it another.
+/// A tensor with borrowed memory, and its version at that time. Writing to the tensor changes the
+/// version.
 pub(crate) struct BorrowedTensor {
     name: String,
     tensor: Py<PyAny>,
@@ -25,7 +26,7 @@ pub(crate) struct BorrowedTensor {
 }
 
 impl BorrowedTensor {
-    /// The same tensor for another who reads it.
+    /// Clones the handle for another reader.
     pub(crate) fn share(&self, py: Python<'_>) -> BorrowedTensor {
         BorrowedTensor {
             name: self.name.clone(),
@@ -35,7 +36,7 @@ impl BorrowedTensor {
         }
     }
 
-    /// Says so if the tensor was written to since.
+    /// Fails if the tensor was modified since.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         let version = self.tensor.bind(py).getattr("_version").and_then(|it| it.extract());
         let storage = self.storage.bind(py);
@@ -56,9 +57,9 @@ impl BorrowedTensor {
     }
 }
 
-/// The memory of a storage of torch.
+/// The memory of a torch storage.
 struct Storage {
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _object: Py<PyAny>,
     address: usize,
     length: usize,
@@ -69,9 +70,10 @@ impl AsRef<[u8]> for Storage {
         if self.length == 0 {
             return &[];
         }
-        // SAFETY: torch says that so many bytes lie there, initialised or not being of no matter for bytes that an
-        // allocator gave and that nobody gives back while `_object` lives. Other threads of Python may write to them
-        // meanwhile: what is read then is one or the other value of each byte.
+        // SAFETY: torch reports `length` bytes at `address`, which stay allocated while `_object`
+        // lives. Uninitialized bytes are harmless, since the memory comes from an allocator. Other
+        // Python threads may write concurrently: each byte is then read as its old or its new
+        // value.
         #[expect(unsafe_code, reason = "the memory of another runtime is what this type is for")]
         unsafe {
             std::slice::from_raw_parts(self.address as *const u8, self.length)
@@ -79,7 +81,7 @@ impl AsRef<[u8]> for Storage {
     }
 }
 
-/// Where the storage of a tensor lies.
+/// Location of a tensor's storage.
 struct Place<'py> {
     storage: Bound<'py, PyAny>,
     address: usize,
@@ -100,7 +102,7 @@ impl<'py> Place<'py> {
 pub(super) struct Tensors<'t, 'py> {
     torch: &'t Torch<'py>,
     stored: BTreeMap<String, StoredValue>,
-    /// Storages by place and element type, as the archive has them.
+    /// Storages by address and element type, in the form of archives.
     storages: HashMap<(usize, ScalarType), (String, Buffer)>,
     lent: Vec<BorrowedTensor>,
 }
@@ -114,7 +116,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         (self.stored, self.lent)
     }
 
-    /// The tensors that the signature names.
+    /// The tensors in the signature.
     pub(super) fn of_program(
         &mut self,
         program: &Bound<'py, PyAny>,
@@ -153,7 +155,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         Ok(())
     }
 
-    /// A tensor; one of a Python class as its parts.
+    /// Adds a tensor. A tensor subclass is added as its parts.
     fn insert(
         &mut self,
         name: &str,
@@ -181,14 +183,14 @@ impl<'t, 'py> Tensors<'t, 'py> {
         Ok(())
     }
 
-    /// Notes what a tensor is like whose memory is lent, at `place` if that is known.
+    /// Records a tensor with borrowed memory, at `place` if known.
     fn lend(
         &mut self,
         name: &str,
         tensor: &Bound<'py, PyAny>,
         place: Option<Place<'py>>,
     ) -> PyResult<()> {
-        // Tensors of inference have no version.
+        // Inference tensors have no version.
         let version =
             tensor.getattr(intern!(tensor.py(), "_version")).and_then(|version| version.extract());
         let Place { storage, address, length } = match place {
@@ -206,7 +208,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         Ok(())
     }
 
-    /// A tensor, and where it lies if its own memory is what is stored.
+    /// Converts a tensor. Also returns its location if the memory is borrowed.
     fn tensor(
         &mut self,
         tensor: &Bound<'py, PyAny>,
@@ -233,7 +235,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
             let sizes = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
             return Ok((StoredValue::Missing { dtype, sizes }, None));
         }
-        // What lies elsewhere is brought here, and a conjugate is computed.
+        // Copy tensors of other devices to the CPU, and resolve conjugates.
         if !lies_here {
             tensor = tensor.call_method0(intern!(tensor.py(), "cpu"))?;
         }
@@ -270,7 +272,7 @@ impl<'t, 'py> Tensors<'t, 'py> {
         Ok((stored, lies_here.then_some(place)))
     }
 
-    /// The inputs that a program was exported with; none where they hold what we have no name for.
+    /// The sample inputs of a program, `None` if they contain unsupported values.
     pub(super) fn samples(&mut self, samples: &Bound<'py, PyAny>) -> Option<SampleInputs> {
         let pair = samples.cast::<PyTuple>().ok()?;
         let positional = pair.get_item(0).ok()?;

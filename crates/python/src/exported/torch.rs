@@ -1,4 +1,4 @@
-//! The classes of torch by which values are told apart.
+//! Classes and constants of torch.
 
 use coremill_pt2::ScalarType;
 use foldhash::{HashMap, HashMapExt};
@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// torch's numbers of element types in the schema of archives.
+/// Numbers of torch's element types in the archive schema.
 const DTYPES: [(ScalarType, i64); 21] = [
     (ScalarType::UInt8, 1),
     (ScalarType::Int8, 2),
@@ -31,7 +31,7 @@ const DTYPES: [(ScalarType, i64); 21] = [
     (ScalarType::UInt64, 35),
 ];
 
-/// torch's numbers of layouts.
+/// Numbers of torch's layouts in the archive schema.
 const LAYOUTS: [(&str, i64); 7] = [
     ("sparse_coo", 1),
     ("sparse_csr", 2),
@@ -42,7 +42,7 @@ const LAYOUTS: [(&str, i64); 7] = [
     ("strided", 7),
 ];
 
-/// torch's numbers of memory formats.
+/// Numbers of torch's memory formats in the archive schema.
 const FORMATS: [(&str, i64); 4] = [
     ("contiguous_format", 1),
     ("channels_last", 2),
@@ -50,13 +50,13 @@ const FORMATS: [(&str, i64); 4] = [
     ("preserve_format", 4),
 ];
 
-/// What is asked of torch.
+/// Classes and functions of torch.
 pub(super) struct Torch<'py> {
     pub(super) module: Bound<'py, PyModule>,
     pub(super) tensor: Bound<'py, PyType>,
     parameter: Bound<'py, PyType>,
     fake: Bound<'py, PyType>,
-    /// How torch's own class answers for the layout; that of fake ones asks in Python.
+    /// The `layout` getter of torch's base class. Fake tensors override it in Python.
     base_layout: Bound<'py, PyAny>,
     pub(super) node: Bound<'py, PyType>,
     pub(super) graph_module: Bound<'py, PyType>,
@@ -72,7 +72,7 @@ pub(super) struct Torch<'py> {
 }
 
 impl<'py> Torch<'py> {
-    /// torch, which whoever has an exported program has imported.
+    /// Imports torch, which any exported program has already imported.
     pub(super) fn of(py: Python<'py>) -> PyResult<Torch<'py>> {
         let module = py.import("torch")?;
         let class = |module: &Bound<'py, PyModule>, name: &str| -> PyResult<Bound<'py, PyType>> {
@@ -82,7 +82,7 @@ impl<'py> Torch<'py> {
         let ops = py.import("torch._ops")?;
         let mut dtypes = HashMap::new();
         for (dtype, number) in DTYPES {
-            // Not every version has every type.
+            // Types that do not exist in every version.
             if let Some(object) = module.getattr_opt(dtype.name())? {
                 dtypes.insert(object.as_ptr().addr(), (dtype, number));
             }
@@ -128,7 +128,7 @@ impl<'py> Torch<'py> {
         Ok(self.module.getattr(intern!(self.module.py(), "__version__"))?.str()?.to_string())
     }
 
-    /// An element type, and its number in archives. torch has each once.
+    /// An element type and its number in archives. torch's types are singletons.
     pub(super) fn dtype(&self, object: &Bound<'py, PyAny>) -> Option<(ScalarType, i64)> {
         self.dtypes.get(&object.as_ptr().addr()).copied()
     }
@@ -145,7 +145,7 @@ impl<'py> Torch<'py> {
         Ok(self.is_fake(object) || object.is_instance(&self.tensor)?)
     }
 
-    /// Whether this is a tensor that has a type and nothing else.
+    /// Returns true for fake tensors, which have a type but no data.
     pub(super) fn is_fake(&self, object: &Bound<'py, PyAny>) -> bool {
         object.get_type().is(&self.fake)
     }
@@ -158,7 +158,7 @@ impl<'py> Torch<'py> {
         }
     }
 
-    /// Whether this is a tensor of no other class than torch's own: neither fake nor made of others.
+    /// Returns true for tensors of torch's own classes, without fake tensors and subclasses.
     pub(super) fn is_plain_tensor(&self, object: &Bound<'py, PyAny>) -> bool {
         object.get_type().is(&self.tensor) || object.get_type().is(&self.parameter)
     }
