@@ -22,8 +22,7 @@
 //! | [`builder`] | functions built operation by operation |
 //! | [`infer`] | type inference over the op table, with symbolic dimensions |
 //! | [`text`] | MIL text, printed and parsed |
-//! | [`verify`] | diagnostics for everything that Core ML would reject, and the proof of validity that
-//! writers require |
+//! | [`verify`] | diagnostics for everything that Core ML would reject, and the proof of validity for writers |
 
 pub mod builder;
 pub mod infer;

@@ -1,12 +1,13 @@
-//! Core ML's files: `.mlpackage` directories and compiled `.mlmodelc` directories, read and written.
+//! Readers and writers of Core ML's files: `.mlpackage` directories and compiled `.mlmodelc` directories.
 //!
-//! Readers take what an attacker may have written; writers take a verified model, and the same model gives the same bytes.
+//! Readers accept untrusted files. Writers require a verified model; the same model always results in the
+//! same bytes.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`package`] | `.mlpackage` directories: manifest, model file, weight files |
-//! | [`compiled`] | `.mlmodelc` directories, which Core ML loads without compiling them first |
-//! | [`pipeline`] | models made of several, linked into one |
+//! | [`compiled`] | `.mlmodelc` directories, which Core ML loads without compiling them |
+//! | [`pipeline`] | models that consist of several models, linked into one |
 
 pub mod compiled;
 pub mod package;

@@ -1,4 +1,4 @@
-//! Compiled models against what Apple's compiler made of the same input; see `compiled/NOTICE.md`.
+//! Compares compiled models with the output of Apple's compiler for the same input; see `compiled/NOTICE.md`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compiled")
 }
 
-/// Every file of that name below a folder.
+/// All files with this name below a folder.
 fn find(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();
@@ -42,13 +42,13 @@ fn every_text_of_apples_is_parsed_and_printed_as_it_was() {
     }
 }
 
-/// A model file, and the compiled model that Apple's compiler made of it.
+/// A model file and the model compiled from it by Apple's compiler.
 struct Pair {
     name: String,
-    /// Holds the model file, its weights beside it.
+    /// Contains the model file, with its weights next to it.
     input: tempfile::TempDir,
     expected: PathBuf,
-    /// Whether the model is a part of a pipeline.
+    /// Whether the model is a stage of a pipeline.
     is_stage: bool,
 }
 
@@ -58,7 +58,7 @@ impl Pair {
     }
 }
 
-/// Every pair whose input is an ML Program: those of the folder, and the parts of its pipelines.
+/// All pairs whose input is an ML Program: those of the folder, and the stages of its pipelines.
 fn pairs() -> Vec<Pair> {
     let mut pairs = Vec::new();
     let mut inputs = Vec::new();
@@ -97,14 +97,14 @@ fn pair(name: &str, model: &[u8], expected: &Path, is_stage: bool) -> Pair {
     Pair { name: name.to_owned(), input, expected: expected.to_owned(), is_stage }
 }
 
-/// The models of a pipeline; none if the model is none.
+/// The models of a pipeline; empty if the model is not a pipeline.
 fn stages(model: &[u8]) -> Vec<&[u8]> {
     let pipeline = fields(model).into_iter().find(|(number, _)| *number == 202);
     let models = pipeline.map(|(_, pipeline)| fields(pipeline)).unwrap_or_default();
     models.into_iter().filter(|(number, _)| *number == 1).map(|(_, model)| model).collect()
 }
 
-/// The fields of a message that have a length, as number and content.
+/// The length-delimited fields of a message, as number and contents.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -141,7 +141,7 @@ fn read(path: PathBuf) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Takes the empty metadata field from the end of the description.
+/// Removes the empty metadata field from the end of the description.
 fn drop_metadata_field(container: &mut Vec<u8>) {
     let trailer = container.len() - 16;
     assert_eq!(container.drain(trailer - 3..trailer).collect::<Vec<_>>(), [0xa2, 0x06, 0x00]);
@@ -176,7 +176,7 @@ fn compiled_models_equal_apples() {
         let mut text = without_build_info(&read(ours.join("model.mil")));
         let apples = without_build_info(&read(pair.expected.join("model.mil")));
         if pair.name == "flexible-enumerated" {
-            // The names of the sets of shapes: 32 bits of a hash that could not be identified.
+            // The names of the sets of shapes: a 32-bit hash of unknown origin.
             for (key, apples) in
                 [("00000000", "543d0f94"), ("00000001", "697b758f"), ("00000002", "9e38c1a4")]
             {
@@ -188,7 +188,7 @@ fn compiled_models_equal_apples() {
         let mut container = read(ours.join("coremldata.bin"));
         let mut analytics = read(ours.join("analytics/coremldata.bin"));
         if pair.is_stage {
-            // Inside a pipeline Apple writes no metadata field, and the first table only.
+            // For a stage, Apple's compiler writes no metadata field and only the first table.
             drop_metadata_field(&mut container);
             analytics.truncate(0x6c);
         }
@@ -199,7 +199,7 @@ fn compiled_models_equal_apples() {
         if encoded == read(pair.model_file()) {
             same_model_files += 1;
         } else if !pair.is_stage {
-            // The hash is one of the model file, which we write with its maps sorted.
+            // The hash is that of the model file, which this crate encodes with sorted maps.
             let hash = 0xa9..0xa9 + 44;
             assert!(
                 analytics[hash.clone()].ends_with(b"=") && apples[hash.clone()].ends_with(b"=")
@@ -240,7 +240,7 @@ fn compile(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), com
     compiled::write(path, &verified, options)
 }
 
-/// A model made of text, whose weights lie in files of one record each.
+/// A model parsed from text, whose weights are in files with one record each.
 fn from_text(text: &str) -> Model {
     let record = |dtype: u32, bytes: &[u8]| {
         let mut file = vec![0; 128];
@@ -343,7 +343,7 @@ fn what_cannot_be_written_is_refused() {
     let report = verify(&model).expect_err("a reserved word");
     assert!(report.to_string().contains("`state` cannot name a value"), "{report}");
 
-    // A directory that is not a compiled model stays.
+    // A directory that is not a compiled model must not be replaced.
     let model = from_text(STATEFUL);
     std::fs::create_dir(&path).expect("create");
     std::fs::write(path.join("precious"), "data").expect("write");

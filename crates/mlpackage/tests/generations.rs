@@ -1,4 +1,4 @@
-//! A reader beside a writer sees one generation of a package or another, and never parts of two.
+//! A reader that runs while a package is replaced sees one version of the package, never parts of two.
 
 #[path = "support/layers.rs"]
 mod layers;
@@ -15,7 +15,7 @@ use coremill_tensor::Buffer;
 
 const WIDTH: u64 = 64;
 
-/// A generation: the version in the description is in every byte of the weights, too.
+/// A version of the model: its number is in the description and in every byte of the weights.
 fn model(generation: u8) -> Model {
     let weights = (0..3).map(|_| vec![generation; (WIDTH * WIDTH * 2) as usize]);
     let mut model = layers::model(WIDTH, weights.map(Buffer::from));
@@ -24,7 +24,7 @@ fn model(generation: u8) -> Model {
     model
 }
 
-/// The generation that a model is, which all of it says.
+/// The version of a model, after checking that all parts agree.
 fn generation(model: &Model) -> u8 {
     let stated = model.description.metadata.as_ref().map(|metadata| metadata.version.as_str());
     let stated: u8 = stated.and_then(|version| version.parse().ok()).expect("a version");
@@ -44,7 +44,8 @@ fn generation(model: &Model) -> u8 {
     stated
 }
 
-/// Reads as long as somebody writes two generations in turn; how many reads there were, and of what.
+/// Reads the package while another thread alternately writes two versions. Returns the number of reads of
+/// each version.
 fn read_beside(
     target: &Path,
     write: impl Fn(&Path, &Model) + Sync,

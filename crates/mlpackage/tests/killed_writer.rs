@@ -1,7 +1,7 @@
-//! A writer that is killed leaves the old package or the new one, whole.
+//! A killed writer leaves a complete package, either the old or the new one.
 //!
-//! This test is its own child: called with paths it writes two packages over each other without end,
-//! until it is killed at a moment that nobody chose.
+//! The test runs itself as a child process: if it is called with paths, it alternately writes two packages in
+//! an endless loop, until it is killed at a random time.
 
 #[path = "support/files.rs"]
 mod files;
@@ -21,16 +21,16 @@ use coremill_tensor::Buffer;
 use self::files::files;
 use self::layers::write;
 
-/// How often the writer is killed.
+/// Number of times the writer is killed.
 const ROUNDS: u64 = 60;
 
-/// How often if it was never killed at the moments that the test is about.
+/// Maximum number, if the writer was not yet killed at the relevant times.
 const MAX_ROUNDS: u64 = 5 * ROUNDS;
 
-/// How long it may write, in microseconds.
+/// Maximum time in microseconds before the writer is killed.
 const LONGEST: u64 = 40_000;
 
-/// A model of some megabytes, so that writing it takes a while.
+/// A model of some megabytes, so that writing takes some time.
 fn model(version: u8) -> Model {
     const WIDTH: u64 = 1024;
     let weights = (0..3).map(|layer| vec![version + layer; (WIDTH * WIDTH * 2) as usize]);
@@ -40,7 +40,7 @@ fn model(version: u8) -> Model {
     model
 }
 
-/// The hash of every file under a directory.
+/// The hash of every file below a directory.
 fn content(root: &Path) -> BTreeMap<String, blake3::Hash> {
     files(root, |bytes| blake3::hash(&bytes))
 }
@@ -77,7 +77,7 @@ fn main() {
     let mut interrupted = 0;
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..MAX_ROUNDS {
-        // Where others keep the machine busy, the child takes longer to get anywhere.
+        // On a busy machine the child needs more time.
         let longest = LONGEST << (round / ROUNDS);
         if round >= ROUNDS && interrupted > 0 && seen.iter().all(|&count| count > 0) {
             break;
@@ -92,7 +92,7 @@ fn main() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // The child needs a moment to read before it begins to write.
+        // The child needs some time before it starts writing.
         std::thread::sleep(Duration::from_micros(10_000 + random % longest));
         child.kill().expect("killed");
         let status = child.wait().expect("a status");
@@ -106,7 +106,7 @@ fn main() {
         package::read(&target).expect("sound");
         interrupted += usize::from(fs::read_dir(&place).expect("a directory").count() > 1);
     }
-    // Otherwise the child was never killed while it wrote, and nothing was shown.
+    // Otherwise the child was never killed while writing, and the test would prove nothing.
     assert!(interrupted > 0 && seen.iter().all(|&count| count > 0), "{interrupted} {seen:?}");
 
     write(&target, &model(1));

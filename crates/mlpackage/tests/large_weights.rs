@@ -1,7 +1,7 @@
-//! Weights of three gigabytes are cast and written in little memory.
+//! Casting and writing weights of three gigabytes needs little memory.
 //!
-//! This test is its own child: called with paths it makes a package of a file of floats, and prints the most
-//! memory that it took. Source and package have holes, so they take next to no space.
+//! The test runs itself as a child process: if it is called with paths, it writes a package from a file of
+//! floats and prints its peak memory. Source and package are sparse files, so they need almost no disk space.
 
 #[path = "support/layers.rs"]
 mod layers;
@@ -14,13 +14,13 @@ use std::process::Command;
 use coremill_mlpackage::package;
 use coremill_tensor::{Buffer, DType, LazyTensor};
 
-/// Inputs and outputs of each layer.
+/// Number of inputs and of outputs of each layer.
 const WIDTH: u64 = 4096;
 
-/// Layers: 3 GB of fp32.
+/// Number of layers: 3 GB of fp32 weights.
 const LAYERS: u64 = 45;
 
-/// The most memory that writing may take, in MB.
+/// Maximum memory of the writer in MB.
 const MEMORY: f64 = 100.0;
 
 const LAYER_BYTES: u64 = WIDTH * WIDTH * 4;
@@ -68,7 +68,8 @@ fn main() {
     report(&format!("3 GB of weights were cast and written within {peak:.0} MB"));
 }
 
-/// The only element of a layer that is not 0. The first and the last few do not tell most layers apart.
+/// The index of the only nonzero element of a layer. For most layers it is not among the first or last
+/// samples.
 fn place(layer: u64) -> u64 {
     let layer = if layer == 2 { 1 } else { layer };
     (layer * 77_777 % WIDTH) * WIDTH * 4 + 4000
@@ -85,7 +86,7 @@ fn fill(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the child does.
+/// Main function of the child.
 fn write(source: &Path, target: &Path) {
     let source = Buffer::map(source).expect("a source");
     let weights = (0..LAYERS).map(|layer| {

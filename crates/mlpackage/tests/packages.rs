@@ -1,7 +1,6 @@
-//! Packages that coremltools wrote, read and written again; and what becomes of the files around them.
+//! Round trips of packages written by coremltools, and the handling of other files in packages.
 //!
-//! `oracle/make_golden.py` made `packages/`. That coremltools takes what is written here is for the
-//! oracle tests to say.
+//! `oracle/make_golden.py` generates `packages/`. The oracle tests check that coremltools accepts the output.
 
 #[path = "support/files.rs"]
 mod files;
@@ -31,7 +30,7 @@ fn all_golden() -> Vec<PathBuf> {
     paths
 }
 
-/// Every file under a directory with its bytes.
+/// The contents of every file below a directory.
 fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     files::files(root, |bytes| bytes)
 }
@@ -45,7 +44,7 @@ fn try_write(path: &Path, model: &Model, options: &WriteOptions) -> Result<(), p
     package::write(path, &verified, options)
 }
 
-/// A copy of a package that tests may damage.
+/// A copy of a package for tests that modify it.
 fn copy(name: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join(name);
@@ -66,13 +65,13 @@ fn packages_survive_being_written_again() {
         let again = directory.path().join(name);
         write(&again, &model);
         assert_eq!(package::read(&again).expect("sound"), model, "{path:?}");
-        // Weights that did not change stay where they were.
+        // Unchanged weights keep their locations.
         let weights = "Data/com.apple.CoreML/weights/weight.bin";
         let (before, after) = (files(&path), files(&again));
         assert_eq!(before.get(weights), after.get(weights), "{path:?}");
         assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
 
-        // What was written once is written again to the last byte.
+        // Writing the result again produces identical bytes.
         let third = directory.path().join("third.mlpackage");
         write(&third, &package::read(&again).expect("sound"));
         assert_eq!(files(&third), after, "{path:?}");
@@ -92,7 +91,7 @@ fn weights_that_are_laid_out_afresh_are_the_same_weights() {
     }
 }
 
-/// The parts of a tree's files, put together.
+/// The contents of a tree's files, with their parts joined.
 fn joined(tree: &VirtualDirectory) -> Vec<(String, Buffer)> {
     let join = |file: &TreeFile| {
         let parts: Vec<&[u8]> = file.parts.iter().map(Buffer::as_bytes).collect();
@@ -101,7 +100,7 @@ fn joined(tree: &VirtualDirectory) -> Vec<(String, Buffer)> {
     tree.files.iter().map(join).collect()
 }
 
-/// What a tree holds, as [`files`] gives it for a directory.
+/// The contents of a tree, in the format of [`files`].
 fn bytes_of(tree: &[(String, Buffer)]) -> BTreeMap<String, Vec<u8>> {
     tree.iter().map(|(path, content)| (path.clone(), content.as_bytes().to_vec())).collect()
 }
@@ -170,7 +169,7 @@ fn trees_with_paths_that_lead_elsewhere_are_refused() {
     assert!(error.message().starts_with("the model is not a compiled model"), "{error}");
 }
 
-/// Makes every weight one that was made here.
+/// Removes the locations of all weights, as for new weights.
 fn forget_places(model: &mut Model) {
     for function in &mut model.program.functions {
         for index in 0..function.op_count() {
@@ -233,7 +232,7 @@ fn a_model_file_is_read_with_the_weights_beside_it() {
     bare.extra = package.extra.clone();
     assert_eq!(bare, package);
 
-    // Read without its weights, a model knows where they are but not what.
+    // A model that is read without its weights has their locations but not their elements.
     let model = package::from_bytes(&fs::read(file).expect("a file")).expect("sound");
     assert_ne!(model.program, package.program);
     let error = package::weights::Layout::plan(&model.program).err();
@@ -291,7 +290,7 @@ fn a_package_takes_the_place_of_a_package_and_of_nothing_else() {
     let other = package::read(&golden("image_rgb-ios15.mlpackage")).expect("sound");
     let path = directory.path().join("a.mlpackage");
     write(&path, &model);
-    // What a killed writer left does not get in the way, and is cleared away.
+    // Leftovers of a killed writer do not interfere and are removed.
     let leftover = directory.path().join(".a.mlpackage.coremill-new/Data");
     fs::create_dir_all(&leftover).expect("a directory");
     fs::write(leftover.join("half"), "half").expect("a file");
@@ -457,7 +456,7 @@ fn symbolic_links_are_refused_wherever_they_are() {
         assert!(error.message().contains("a symbolic link"), "{part}: {error}");
         assert_eq!(error.file(), Some(part));
 
-        // Nor does a model file on its own lead to weights through one.
+        // A model file on its own does not access weights through a symbolic link either.
         if let Some(below) = part.strip_prefix("Data/com.apple.CoreML/weights") {
             let model = path.join("Data/com.apple.CoreML/model.mlmodel");
             let error = package::read(&model).expect_err(part);

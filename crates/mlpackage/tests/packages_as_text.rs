@@ -1,7 +1,8 @@
-//! Packages through text, through compiled models, and beside what `mlmodelc-export` makes of them.
+//! Converts packages to MIL text and compiled models and back, and compares them with the output of
+//! `mlmodelc-export`.
 //!
-//! The packages are those of `tests/packages`, and those in the folders that `COREMILL_PACKAGES` names,
-//! separated as in `PATH`: `cargo xtask zoo` makes hundreds.
+//! The packages are in `tests/packages` and in the folders of the variable `COREMILL_PACKAGES`, separated as
+//! in `PATH`; `cargo xtask zoo` creates hundreds.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ fn packages() -> Vec<PathBuf> {
     found
 }
 
-/// The models of the packages, and those of the compiled models' inputs.
+/// The models of the packages, and the inputs of the compiled models.
 fn models() -> Vec<(String, Model, PathBuf)> {
     let mut models = Vec::new();
     for path in packages() {
@@ -40,7 +41,7 @@ fn models() -> Vec<(String, Model, PathBuf)> {
                 let file = path.join("Data/com.apple.CoreML/model.mlmodel");
                 models.push((name, model, file));
             }
-            // The zoo holds models of other kinds, too, which are refused.
+            // The zoo also contains models of other kinds, which are rejected.
             Err(error) if error.kind() == package::ErrorKind::OtherModel => {}
             Err(error) => panic!("{name}: {error}"),
         }
@@ -97,12 +98,12 @@ fn compiled_models_give_the_same_program() {
         let again = compiled::read(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_same(&name, &again.program, &model.program);
         let mut description = model.description.clone();
-        // Compiled models cannot tell empty metadata from none.
+        // Compiled models cannot distinguish empty from missing metadata.
         description.metadata.take_if(|metadata| *metadata == Metadata::default());
         assert_eq!(again.description, description, "{name}");
         assert_eq!(again.specification_version, model.specification_version, "{name}");
 
-        // Writing what was read gives the same bytes.
+        // Writing the result again produces identical bytes.
         let second = directory.path().join("second.mlmodelc");
         let options = WriteOptions { name: Some("model".to_owned()), ..WriteOptions::default() };
         let verified = verify(&again).expect("sound");
@@ -122,7 +123,7 @@ fn text_is_that_of_mlmodelc_export() {
         let bytes = std::fs::read(&file).expect("model file");
         let theirs = match mlmodelc_export::decode(&bytes) {
             Ok(program) => mlmodelc_export::emit_to_string(&program),
-            // It knows neither types narrower than a byte nor enumerated shapes.
+            // It supports neither types narrower than a byte nor enumerated shapes.
             Err(error) => {
                 skipped.push(format!("{name}: {error:?}"));
                 continue;
@@ -135,7 +136,7 @@ fn text_is_that_of_mlmodelc_export() {
         }
         let images = model.signatures().into_iter().flat_map(|signature| signature.inputs);
         if images.into_iter().any(|input| input.ty.image().is_some()) {
-            // It has no shapes for images of several sizes.
+            // It does not support images with several sizes.
             for function in &mut program.functions {
                 function.attributes.remove(shapes::ATTRIBUTE);
             }
@@ -144,7 +145,7 @@ fn text_is_that_of_mlmodelc_export() {
         let mut program = text::parse(&theirs, &NoWeights);
         if let Ok(program) = &mut program {
             program.attributes.remove("buildInfo");
-            // It keeps the order of the model file, which says nothing; ours is sorted.
+            // It keeps the order of the model file, which has no meaning; ours is sorted.
             program.functions.sort_by(|left, right| left.name.cmp(&right.name));
         }
         let program = program.unwrap_or_else(|error| panic!("{}", error.render(&name)));
@@ -158,7 +159,8 @@ fn text_is_that_of_mlmodelc_export() {
     assert!(same >= 8, "only {same} were compared; skipped: {skipped:#?}");
 }
 
-/// Takes from a program what `mlmodelc-export` leaves out; says why if the two cannot be compared.
+/// Removes from a program what `mlmodelc-export` does not write; returns the reason if the two cannot be
+/// compared.
 fn as_exported(program: &mut Program) -> Option<&'static str> {
     program.attributes.remove("buildInfo");
     for function in &mut program.functions {
@@ -170,7 +172,7 @@ fn as_exported(program: &mut Program) -> Option<&'static str> {
         for index in 0..function.op_count() {
             let op = function.op_mut(OpId::from_index(index));
             if op.kind() == Some(OpKind::Const) {
-                // It writes the value of constants and nothing else.
+                // It writes only the value of constants.
                 op.attributes.remove("name");
             }
         }

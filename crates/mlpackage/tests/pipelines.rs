@@ -1,4 +1,4 @@
-//! Pipelines: Apple's compiled ones beside ours, round trips, and what linking makes of stages.
+//! Pipelines: comparison with Apple's compiler, round trips, and linking.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/compiled/pipeline-{name}"))
 }
 
-/// The model file of a pipeline in a directory of its own, with its weights where it refers to them.
+/// The model file of a pipeline in its own directory, with its weights at the locations it refers to.
 fn source(name: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("input.mlmodel");
@@ -40,7 +40,7 @@ fn source(name: &str) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// Every file below a folder, by its path in it.
+/// All files below a folder, by relative path.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut pending = vec![folder.to_owned()];
@@ -74,7 +74,7 @@ fn compiled_pipelines_equal_apples() {
         let apples = files(&folder(name).join("input.mlmodelc"));
         let analytics = &apples.iter().find(|(path, _)| path == "analytics/coremldata.bin");
         let analytics = analytics.expect("analytics").1.clone();
-        // The last text of the tables is the model file's name.
+        // The last string of the tables is the name of the model file.
         let at = analytics.windows(9).position(|found| found == b"modelName").expect("a name") + 17;
         let file = String::from_utf8(analytics[at..].to_vec()).expect("UTF-8");
         let output = tempfile::tempdir().expect("temporary directory");
@@ -93,7 +93,7 @@ fn compiled_pipelines_equal_apples() {
                 let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).expect("JSON");
                 assert_eq!(json(ours), json(apples), "{name}: {path}");
             } else if path == "analytics/coremldata.bin" {
-                // The hash is that of the model file, which is encoded anew.
+                // The hash is that of the model file, which is encoded again.
                 let hash = ours.windows(9).position(|found| found == b"modelHash").expect("hash");
                 let without = |bytes: &[u8]| [&bytes[..hash + 17], &bytes[hash + 61..]].concat();
                 assert_eq!(without(ours), without(apples), "{name}: {path}");
@@ -119,7 +119,7 @@ fn pipelines_survive_both_forms() {
         let again = compiled::read_pipeline(&compiled).expect("readable").expect("a pipeline");
         assert_eq!(again, pipeline, "{name}");
 
-        // All ways to read give the same model.
+        // All readers return the same model.
         let linked = pipeline::link(pipeline).expect("linked");
         verify(&linked).unwrap_or_else(|report| panic!("{name}: {report}"));
         assert_eq!(package::read(&package).expect("readable"), linked, "{name}");
@@ -143,7 +143,7 @@ fn stage(name: &str, body: &str) -> Stage {
     Stage { name: name.to_owned(), model: describe(program).expect("complete") }
 }
 
-/// A pipeline with the inputs of its first stage and the outputs of its last one.
+/// A pipeline with the inputs of its first stage and the outputs of its last stage.
 fn pipeline(stages: Vec<Stage>) -> Pipeline {
     let mut pipeline = Pipeline { specification_version: 9, ..Pipeline::default() };
     let (first, last) = (&stages[0].model.description, &stages[stages.len() - 1].model.description);
@@ -155,7 +155,7 @@ fn pipeline(stages: Vec<Stage>) -> Pipeline {
     pipeline
 }
 
-/// The body of the linked function, a line an operation.
+/// The body of the linked function, with one operation per line.
 fn linked(pipeline: Pipeline) -> String {
     let model = pipeline::link(pipeline).expect("linked");
     verify(&model).unwrap_or_else(|report| panic!("{report}"));
@@ -224,7 +224,7 @@ fn probabilities_pass_from_a_stage_to_the_outputs() {
     let names: Vec<_> = function.outputs().iter().map(|&id| &function.value(id).name).collect();
     assert_eq!(names, ["y", "label", "odds"]);
 
-    // Packages hold classifiers; the compiled form is not known.
+    // Packages support classifiers; the compiled format is unknown.
     let directory = tempfile::tempdir().expect("temporary directory");
     let path = directory.path().join("both.mlpackage");
     package::write_pipeline(&path, &both, &Default::default()).expect("written");

@@ -1,5 +1,4 @@
-//! Runs the checks of the fuzz targets on the seeds in the repository, among them every input that ever
-//! broke one.
+//! Runs the checks of the fuzz targets on the seeds in the repository, which include every input that failed.
 
 #[path = "../../../fuzz/src/checks.rs"]
 mod checks;

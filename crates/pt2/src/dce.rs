@@ -1,18 +1,18 @@
-//! Removes calls whose results nothing uses, if dropping them changes nothing else.
+//! Dead code elimination: removes calls whose results are unused and that have no effects.
 
 use crate::program::{Argument, Graph, Node, Output, Target, ValueId};
 
-/// Namespaces whose schemas tell of every effect.
+/// Namespaces whose operator schemas declare all effects.
 const PURE_NAMESPACES: [&str; 7] =
     ["aten", "prims", "quant", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"];
 
-/// Higher-order operators that do nothing but what their graphs do.
+/// Higher-order operators without effects other than those of their graphs.
 const PURE_HIGHER_ORDER: [&str; 6] =
     ["cond", "while_loop", "scan", "map_impl", "associative_scan", "wrap_with_set_grad_enabled"];
 
 impl Graph {
-    /// Removes calls whose results nothing uses and whose removal changes nothing else, and marks results without a use
-    /// as such. Values are numbered anew.
+    /// Removes calls whose results are unused and that have no effects, and marks other unused results.
+    /// Values are renumbered.
     pub fn remove_dead_code(&mut self) {
         remove(self);
     }
@@ -29,7 +29,7 @@ fn remove(graph: &mut Graph) {
         if !wanted && !node.outputs.is_empty() && is_pure(&node) {
             continue;
         }
-        // An assertion has a result of no use, and stays; so does the result's name.
+        // An assertion is kept although its result is unused, and so is the name of its result.
         if node.outputs.len() > 1 {
             for output in &mut node.outputs {
                 if matches!(output, Output::Value(id) if !used[id.0 as usize]) {
@@ -45,7 +45,7 @@ fn remove(graph: &mut Graph) {
     renumber(graph);
 }
 
-/// Whether a call does nothing but give its results.
+/// Whether a call has no effect other than its results.
 fn is_pure(node: &Node) -> bool {
     match &node.target {
         Target::Operator { namespace, .. } => {
@@ -65,7 +65,7 @@ fn is_pure(node: &Node) -> bool {
     }
 }
 
-/// Drops the values that no input or node defines any more.
+/// Drops values that no input or node defines any more.
 fn renumber(graph: &mut Graph) {
     let mut defined = vec![false; graph.values.len()];
     for input in &graph.inputs {

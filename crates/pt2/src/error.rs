@@ -21,13 +21,13 @@ struct Location {
 /// Category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The system refused to read the file.
+    /// The file could not be read.
     Io,
-    /// The bytes do not follow their format: cut short, altered, or made to harm.
+    /// The bytes violate their format: truncated, corrupted, or hostile.
     Malformed,
-    /// The bytes may be right, but this version does not read them.
+    /// The bytes may be valid, but this version does not support them.
     Unsupported,
-    /// A limit of this reader was passed; [`crate::limits`] has them all.
+    /// A limit of [`crate::limits`] was exceeded.
     Limit,
 }
 
@@ -36,28 +36,28 @@ impl Error {
         Error(Box::new(Inner { kind, detail: ErrorDetail::new(message) }))
     }
 
-    /// An error of content that does not follow its format.
+    /// Returns an error for content that violates its format.
     pub fn malformed(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Malformed, message)
     }
 
-    /// An error of content that this version does not read.
+    /// Returns an error for content that this version does not support.
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unsupported, message)
     }
 
-    /// An error of a limit that was passed.
+    /// Returns an error for an exceeded limit.
     pub fn limit(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Limit, message)
     }
 
-    /// Names the entry, unless a place nearer to the fault did.
+    /// Sets the entry, unless a more precise location is set.
     pub fn in_entry(mut self, entry: &str) -> Error {
         self.0.detail.location.entry.get_or_insert_with(|| entry.to_owned());
         self
     }
 
-    /// Names the node, unless a place nearer to the fault did.
+    /// Sets the node, unless a more precise location is set.
     pub fn in_node(mut self, node: &str) -> Error {
         self.0.detail.location.node.get_or_insert_with(|| node.to_owned());
         self
@@ -89,7 +89,7 @@ impl Error {
         &self.0.detail.message
     }
 
-    /// Description of the fault with the entry and the node that it concerns.
+    /// Description of the fault, with the entry and the node.
     pub fn located_message(&self) -> String {
         let mut message = String::new();
         if let Some(entry) = self.entry() {
@@ -129,7 +129,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Text out of a file, fit for a message.
+/// Text from a file, escaped and truncated for a message.
 pub(crate) fn escape_truncated(text: &str) -> String {
     coremill_io::escape_truncated(text, 120)
 }

@@ -1,4 +1,5 @@
-//! From the JSON's graph to ours: names become ids, calls are normalised, what nothing uses is dropped.
+//! Converts the graph of the JSON to [`Graph`]: names become ids, calls are normalized, and unused calls are
+//! removed.
 
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use crate::schema::Schemas;
 use crate::symbol::{Expression, Symbols};
 use crate::wire;
 
-/// What all graphs of a program share while they are read.
+/// Data shared by all graphs of a program while they are read.
 pub(crate) struct Context {
     pub(crate) symbols: Symbols,
     pub(crate) schemas: Schemas,
-    /// The major version of the archive's schema; it chooses the numbers of element types.
+    /// Major version of the archive's schema; it determines the codes of element types.
     pub(crate) major: u64,
-    /// Expressions by their text: a program has few different ones, and mentions them often.
+    /// Expressions by their text. A program has few different expressions but uses them often.
     expressions: HashMap<String, Arc<Symbolic>>,
-    /// Stack traces and module stacks: most nodes share theirs with others.
+    /// Stack traces and module stacks, which most nodes share with others.
     texts: HashSet<Arc<str>>,
-    /// The stack trace and the module stack of the last node: the next one has the same more often than not.
+    /// Stack trace and module stack of the last node; the next node usually has the same.
     latest: [Option<Arc<str>>; 2],
 }
 
@@ -127,7 +128,7 @@ impl Context {
     }
 }
 
-/// Reads a graph and those nested in it.
+/// Reads a graph and its nested graphs.
 pub(crate) fn read(wire: wire::Graph, context: &mut Context) -> Result<Graph, Error> {
     let wire::Graph { inputs, outputs, nodes, is_single_tensor_return, .. } = wire;
     let mut reader = Reader {
@@ -158,7 +159,7 @@ pub(crate) fn read(wire: wire::Graph, context: &mut Context) -> Result<Graph, Er
     Ok(graph)
 }
 
-/// The name; before schema 8.15 a node had none, and its first result has the same but for a number.
+/// The name of a node. Before schema 8.15 nodes had no names; the name is then derived from the first result.
 fn node_name(node: &wire::Node, index: usize) -> String {
     if let Some(name) = &node.name {
         return name.clone();
@@ -258,11 +259,11 @@ impl Reader<'_> {
         self.define(object.name, Meta::CustomObject(object.class_fqn))
     }
 
-    /// An input defines what a node would use; constants stand for themselves.
+    /// An input defines a value; a constant represents itself.
     fn input(&mut self, wire: wire::Argument) -> Result<Argument, Error> {
         use wire::Argument as W;
         let id = match wire {
-            // A token has no type: nothing but its name is there.
+            // A token has a name but no type.
             W::AsTensor(named) if !self.tensors.contains_key(&named.name) => {
                 self.define(named.name, Meta::Token)?
             }
@@ -288,7 +289,8 @@ impl Reader<'_> {
         let mut given = Vec::with_capacity(wire.inputs.len());
         for input in wire.inputs {
             let value = self.argument(input.arg)?;
-            // Archives before schema 8.7 do not tell. Python functions take all by position, and have names there.
+            // Archives before schema 8.7 do not specify this. Python functions take all arguments by
+            // position, and their arguments have names there.
             let by_keyword = match input.kind {
                 Some(kind) => kind == wire::KEYWORD,
                 None => !input.name.is_empty() && !matches!(target, Target::Function(_)),
@@ -301,7 +303,7 @@ impl Reader<'_> {
             outputs.push(self.output(output)?);
         }
         let single_return = wire.is_hop_single_tensor_return;
-        // Before schema 8.7 the results of a higher-order operator were one list.
+        // Before schema 8.7, the results of a higher-order operator were a single list.
         if let (Target::HigherOrder(_), None, [Output::List(ids)]) =
             (&target, single_return, outputs.as_slice())
         {
@@ -478,12 +480,13 @@ fn device(wire: wire::Device) -> Device {
     Device { kind: wire.kind, index: wire.index }
 }
 
-/// Operators of the edge dialect are those of ATen under another prefix; the saver of torch spells it with `_ops`.
+/// Operators of the edge dialect are ATen operators with another prefix; torch's serializer writes the prefix
+/// with `_ops`.
 const OPERATOR_PREFIXES: [&str; 3] =
     ["torch.ops.", "executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops."];
 
 impl Target {
-    /// The target of a call by the name that an archive gives it: `torch.ops.aten.add.Tensor`.
+    /// Parses the target of a call as written in archives: `torch.ops.aten.add.Tensor`.
     pub fn parse(text: &str) -> Target {
         target(text)
     }

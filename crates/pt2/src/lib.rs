@@ -1,21 +1,22 @@
-//! Reads `.pt2` archives: programs that `torch.export.save` (torch 2.5 to 2.15) or `executorch.exir.save` wrote.
+//! Reads `.pt2` archives: programs saved by `torch.export.save` (torch 2.5 to 2.15) or
+//! `executorch.exir.save`.
 //!
-//! Every call comes normalised by its operator's schema: all arguments are there, in order, whatever the archive left
-//! out or named. Weights stay in the file, which is mapped. Archives may be hostile: pickles are parsed against a list
-//! of names and never executed, and every length is checked before it is believed; [`limits`] has the bounds.
+//! Every call is normalized by its operator's schema: all arguments are present and in order, even if the
+//! archive omits or names them. Weights stay in the mapped file. Archives may be hostile: pickles are parsed
+//! with a list of allowed names and never executed, and every length is checked; [`limits`] lists the limits.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | `read` | [`Pt2`]: the layouts of the archive, and the program out of its entries |
-//! | `zip`, [`wire`] | the container, and the JSON's types, which programs in memory take too |
-//! | `graph`, [`normalize`], `dce` | from the JSON's graph to [`Graph`] |
-//! | `program` | [`ExportedProgram`] and all that is in it |
-//! | [`promotion`] | the types of results |
-//! | [`operators`] | what operators are: elementwise, movements, predicates, and the like |
+//! | `read` | [`Pt2`]: the layouts of archives, and reading programs |
+//! | `zip`, [`wire`] | the container, and the types of the JSON, which programs in memory use as well |
+//! | `graph`, [`normalize`], `dce` | conversion of the JSON's graph to [`Graph`] |
+//! | `program` | [`ExportedProgram`] and its parts |
+//! | [`promotion`] | element types of results |
+//! | [`operators`] | properties of operators: elementwise, movement, predicate, and so on |
 //! | `symbol` | [`Expression`]s of symbolic sizes, their ranges and values |
-//! | `schema` | the operators' schemas |
-//! | `tensor` | [`StoredValue`] weights |
-//! | `pickle`, `saved` | what `torch.save` writes |
+//! | `schema` | schemas of operators |
+//! | `tensor` | [`StoredValue`]s: weights |
+//! | `pickle`, `saved` | files of `torch.save` |
 //!
 //! ```no_run
 //! let program = coremill_pt2::read("model.pt2".as_ref())?;

@@ -1,21 +1,22 @@
-//! How much a hostile archive can make the reader do.
+//! Limits on the work that a hostile archive can cause.
 
-// Of the zip archive itself: `coremill_zip::limits`.
+// Limits of the zip archive itself are in `coremill_zip::limits`.
 
-/// Nesting of an expression of symbolic sizes, of a pickle's values, and of tree specifications.
+/// Maximum nesting depth of symbolic expressions, pickled values, and tree specifications.
 pub const MAX_DEPTH: usize = 100;
 
-/// Terms of one expression of symbolic sizes.
+/// Maximum number of terms in a symbolic expression.
 pub const MAX_EXPRESSION_TERMS: usize = 1 << 16;
 
-/// Dimensions of a tensor.
+/// Maximum rank of a tensor.
 pub const MAX_RANK: usize = 64;
 
-/// Values of a pickle, counted where they are used: a few bytes can name one value any number of times.
+/// Maximum number of values of a pickle, counted at each use: a few bytes can refer to one value any number
+/// of times.
 pub const MAX_PICKLE_VALUES: usize = 1 << 22;
 
-/// Bytes that a tensor whose strides repeat elements of its storage may take when it is written out.
+/// Maximum size in bytes of a materialized tensor whose strides repeat elements of its storage.
 pub const MAX_EXPANDED_BYTES: u64 = 1 << 31;
 
-/// Elements that a default of an operator schema, given as one number for a list, is repeated to.
+/// Maximum length of a default that an operator schema specifies as one number for a list.
 pub const MAX_REPEATED_DEFAULT: u32 = 64;

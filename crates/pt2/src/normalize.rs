@@ -1,25 +1,26 @@
-//! The arguments of a call as its schema lists them: all of them, in order, of the types that it wants.
+//! Normalizes the arguments of a call by its schema: all arguments, in order, converted to the declared
+//! types.
 
 use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_REPEATED_DEFAULT;
 use crate::program::Argument;
 use crate::schema::{Kind, Schema};
 
-/// An argument as the archive has it.
+/// An argument in the archive.
 #[derive(Clone, Debug)]
 pub struct SuppliedArgument {
-    /// The parameter; empty where the archive goes by position.
+    /// Name of the parameter; empty if it is passed by position.
     pub name: String,
-    /// Whether the archive passes it by keyword.
+    /// Whether it is passed by keyword.
     pub by_keyword: bool,
     /// The value.
     pub value: Argument,
 }
 
-/// Positional arguments, and keywords; those only if there is no schema.
+/// Positional and keyword arguments. There are keyword arguments only if there is no schema.
 pub type Arguments = (Vec<Argument>, Vec<(String, Argument)>);
 
-/// The arguments of a call in the order of its schema, defaults included.
+/// Returns the arguments of a call in the order of its schema, including defaults.
 pub fn arguments(
     schema: Option<&Schema>,
     given: Vec<SuppliedArgument>,
@@ -69,7 +70,7 @@ pub fn arguments(
     Ok((arguments, Vec::new()))
 }
 
-/// Without a schema, keywords stay what they are.
+/// Without a schema, keyword arguments stay keyword arguments.
 fn as_given(given: Vec<SuppliedArgument>) -> Arguments {
     let mut arguments = Vec::new();
     let mut keywords = Vec::new();
@@ -87,7 +88,7 @@ fn names(schema: &Schema) -> String {
     schema.arguments.iter().map(|parameter| parameter.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Python takes an integer for a float, and one item for a list of fixed length.
+/// Like Python, converts an integer to a float, and a single item to a list of fixed length.
 fn coerce(value: Argument, kind: &Kind) -> Argument {
     match (kind, value) {
         (_, Argument::None) => Argument::None,

@@ -1,19 +1,19 @@
-//! What torch's operators are, beside what their schemas say: one table, which every rewriting reads.
+//! Properties of torch's operators that their schemas do not contain. All rewrites use this table.
 //!
-//! `operators.txt` has a line for each name of an operator, and what holds of all its overloads:
+//! `operators.txt` has a line for each operator name, with the words that apply to all of its overloads:
 //!
 //! | word | the operator |
 //! |---|---|
-//! | `elementwise` | computes each element from one of each argument, with broadcasting |
-//! | `along` | takes one tensor, and names the dimensions that it works along |
-//! | `movement` | moves elements or gives them another type, and computes nothing |
-//! | `predicate` | gives truth values, whatever its arguments are |
+//! | `elementwise` | computes each element from one element of each argument, with broadcasting |
+//! | `along` | takes one tensor and the dimensions to work along |
+//! | `movement` | moves elements or changes their type, without computing |
+//! | `predicate` | returns booleans for any arguments |
 //! | `promoting` | computes in the widest type of its tensors |
-//! | `apart` | does the same to the real and to the imaginary parts of complex numbers |
+//! | `apart` | applies to the real and imaginary parts of complex numbers separately |
 //! | `bilinear` | is linear in each of its two operands |
-//! | `random` | draws numbers |
-//! | `dropout` | gives its input outside training |
-//! | `check` | checks something, or tells the exporter something, and gives nothing |
+//! | `random` | generates random numbers |
+//! | `dropout` | returns its input outside training |
+//! | `check` | checks a condition or passes a hint to the exporter, and returns nothing |
 //! | `lower`, `full`, `widest` | computes in the type of an `autocast` region, in `float32`, or in the widest type of its arguments; with `-cpu` or `-elsewhere` if devices differ |
 
 use std::sync::LazyLock;
@@ -23,55 +23,56 @@ use foldhash::{HashMap, HashMapExt};
 use crate::program::Target;
 use crate::schema::overloads;
 
-/// A name a line, in order, and the words that hold of it.
+/// One operator name per line, sorted, followed by its words.
 const TEXT: &str = include_str!("operators.txt");
 
-/// What an operator is; nothing of all this if the table does not have it.
+/// Properties of an operator; all false if the table does not contain it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
-    /// Computes each element from one of each argument, with broadcasting.
+    /// Computes each element from one element of each argument, with broadcasting.
     pub elementwise: bool,
-    /// Takes one tensor, and names the dimensions that it works along.
+    /// Takes one tensor and the dimensions to work along.
     pub along: bool,
-    /// Moves elements or gives them another type, and computes nothing.
+    /// Moves elements or changes their type, without computing.
     pub movement: bool,
-    /// Gives truth values, whatever its arguments are.
+    /// Returns booleans for any arguments.
     pub predicate: bool,
     /// Computes in the widest type of its tensors.
     pub promoting: bool,
-    /// Does the same to the real and to the imaginary parts of complex numbers.
+    /// Applies to the real and imaginary parts of complex numbers separately.
     pub apart: bool,
     /// Is linear in each of its two operands.
     pub bilinear: bool,
-    /// Draws numbers.
+    /// Generates random numbers.
     pub random: bool,
-    /// Gives its input outside training.
+    /// Returns its input outside training.
     pub dropout: bool,
-    /// Checks something, or tells the exporter something, and gives nothing.
+    /// Checks a condition or passes a hint to the exporter, and returns nothing.
     pub check: bool,
-    /// What `autocast` does to its arguments, on a CPU and elsewhere.
+    /// The conversion of its arguments by `autocast`, on a CPU and on other devices.
     pub autocast: [Option<Autocast>; 2],
 }
 
-/// The type that `autocast` converts the arguments of an operator to.
+/// The type to which `autocast` converts the arguments of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Autocast {
     /// The type of the region.
     Lower,
     /// `float32`.
     Full,
-    /// The widest one of the arguments.
+    /// The widest type of the arguments.
     Widest,
 }
 
-/// The words by name, which are understood when somebody asks: every command makes the table, and most of it is for nobody.
+/// The words of each operator. They are parsed at each lookup, because every command builds the table but
+/// uses only a small part.
 static TABLE: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     let mut table = HashMap::with_capacity(MOST);
     table.extend(TEXT.lines().filter_map(|line| line.split_once(": ")));
     table
 });
 
-/// Room for the table, so that it does not grow while it is made.
+/// Initial capacity of the table, so that it does not grow.
 const MOST: usize = 500;
 
 fn read(words: &str) -> Operator {
@@ -102,7 +103,7 @@ fn property<'a>(operator: &'a mut Operator, word: &str) -> Option<&'a mut bool> 
     })
 }
 
-/// The policy, and for which devices it holds: 0 is the CPU.
+/// Parses a policy and the range of devices to which it applies; device 0 is the CPU.
 fn autocast(word: &str) -> Option<(Autocast, std::ops::Range<usize>)> {
     let (policy, devices) = word.split_once('-').unwrap_or((word, ""));
     let policy = match policy {
@@ -119,12 +120,12 @@ fn autocast(word: &str) -> Option<(Autocast, std::ops::Range<usize>)> {
     }
 }
 
-/// What the operator of that name is, whatever its overload: `add`.
+/// Returns the properties of an operator by its name without overload, such as `add`.
 pub fn named(name: &str) -> Operator {
     TABLE.get(name).map(|words| read(words)).unwrap_or_default()
 }
 
-/// What the operator of a call is.
+/// Returns the properties of the operator of a call.
 pub fn of(target: &Target) -> Operator {
     match target {
         Target::Operator { namespace, name, .. }
@@ -136,7 +137,8 @@ pub fn of(target: &Target) -> Operator {
     }
 }
 
-/// Whether torch has the operator in a form that copies, which stands for a view in functional programs: `view_copy`.
+/// Whether torch has a copying variant of the operator, `view_copy` for instance, which replaces views in
+/// functional programs.
 pub fn has_copy(name: &str) -> bool {
     overloads("aten", &format!("{name}_copy")).next().is_some()
 }

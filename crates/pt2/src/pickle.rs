@@ -1,15 +1,17 @@
-//! Pickles, read and never run: a machine for the few opcodes that data needs, with a list of the names that it knows.
+//! Parses pickles without executing them: a machine for the few opcodes that data needs, with a list of
+//! allowed names.
 //!
-//! A name that is not on the list, and an opcode that builds objects, is an error that says so. Where tensors are wanted
-//! that a Python object holds, such names stand for [`Value::Opaque`] instead, as does whatever is made of it.
+//! Names that are not on the list, and opcodes that build objects, are errors. For reading the tensors inside
+//! a Python object, such names and the values built from them become [`Value::Opaque`] instead.
 
 use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_PICKLE_VALUES;
 
-/// A value in a [`Pickle`]; an index.
+/// Index of a value in a [`Pickle`].
 pub(crate) type Id = usize;
 
-/// The values of a pickle. They refer to each other by index, since a memo lets one be part of many.
+/// The values of a pickle. They refer to each other by index, because the memo allows a value to be part of
+/// several others.
 #[derive(Debug)]
 pub(crate) struct Pickle {
     values: Vec<Value>,
@@ -29,15 +31,15 @@ pub(crate) enum Value {
     Dict(Vec<(Id, Id)>),
     /// `module name`.
     Global(&'static str),
-    /// A function of the list, called with a tuple.
+    /// A function of the list, called with a tuple of arguments.
     Call(&'static str, Id),
-    /// A storage; the identifier is the tuple that torch gives it.
+    /// A storage, with the tuple by which torch identifies it.
     Persistent(Id),
-    /// What is not known, and not looked at.
+    /// An unknown value that is not examined.
     Opaque,
 }
 
-/// What data may name. Nothing of it is run: the reader gives each its meaning.
+/// Names that data may contain. None of them is executed; the reader interprets each.
 const GLOBALS: &[&str] = &[
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_tensor_v3",
@@ -92,12 +94,12 @@ const GLOBALS: &[&str] = &[
 ];
 
 impl Pickle {
-    /// Everything in it has to be data.
+    /// Parses a pickle that must contain only data.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Pickle, Error> {
         Pickle::run(bytes, false)
     }
 
-    /// Objects may stand between the data; nothing of theirs is run either.
+    /// Parses a pickle that may contain objects as well; none of their code is executed.
     pub(crate) fn parse_with_objects(bytes: &[u8]) -> Result<Pickle, Error> {
         Pickle::run(bytes, true)
     }
@@ -125,7 +127,7 @@ impl Pickle {
 }
 
 struct Machine<'a> {
-    /// Whether names that are not on the list stand for something opaque.
+    /// Whether names that are not on the list become opaque values.
     objects: bool,
     bytes: &'a [u8],
     at: usize,
@@ -164,7 +166,7 @@ impl Machine<'_> {
                     )));
                 }
             }
-            // A frame only says how much follows.
+            // A frame contains only the length of the following data.
             0x95 => drop(self.take(8)?),
             b'(' => self.marks.push(self.stack.len()),
             b'N' => self.push(Value::None),
@@ -267,7 +269,7 @@ impl Machine<'_> {
                 self.push(Value::Persistent(identifier));
             }
             b'b' => self.state()?,
-            // An object of a class, which is opaque then.
+            // An object of a class, which becomes opaque.
             0x81 if self.objects => {
                 self.pop()?;
                 self.pop()?;
@@ -310,7 +312,7 @@ impl Machine<'_> {
         self.stack.push(self.values.len() - 1);
     }
 
-    /// The stack above the last mark is all that opcodes other than those that end the mark may take.
+    /// Only the stack above the last mark is available to opcodes other than those that end the mark.
     fn pop(&mut self) -> Result<Id, Error> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
@@ -366,7 +368,7 @@ impl Machine<'_> {
 
     fn put(&mut self, index: usize) -> Result<(), Error> {
         let value = self.top()?;
-        // Writers number the memo one by one: an index beyond the values is made up.
+        // Writers number the memo consecutively, so an index beyond the number of values is invalid.
         if index > self.values.len() {
             return Err(self.wrong("a memo index out of order"));
         }
@@ -463,7 +465,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `BUILD`: the state of an ordered dictionary holds nothing but torch's `_metadata`, which is not data.
+    /// `BUILD`: the state of an ordered dictionary contains only torch's `_metadata`, which is not data.
     fn state(&mut self) -> Result<(), Error> {
         self.pop()?;
         let target = self.top()?;

@@ -1,4 +1,4 @@
-//! What an archive holds: a graph of ATen calls over values, and all that surrounds it.
+//! The program in an archive: a graph of ATen calls on values, with its metadata.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,44 +14,44 @@ use crate::symbol::{Expression, SymbolId, Symbols};
 use crate::tensor::StoredValue;
 use crate::tree::TreeSpec;
 
-/// A program that `torch.export` made.
+/// A program exported by `torch.export`.
 #[derive(Clone, Debug)]
 pub struct ExportedProgram {
     /// The outermost graph.
     pub graph: Graph,
-    /// What each input of the graph is; as many as [`Graph::inputs`].
+    /// Kind of each input of the graph, parallel to [`Graph::inputs`].
     pub inputs: Vec<InputKind>,
-    /// What each output of the graph is; as many as [`Graph::outputs`].
+    /// Kind of each output of the graph, parallel to [`Graph::outputs`].
     pub outputs: Vec<OutputKind>,
     /// The symbols of symbolic sizes, with their ranges.
     pub symbols: Symbols,
-    /// Every range that the program promises, those of symbols included.
+    /// All ranges that the program guarantees, including those of symbols.
     pub constraints: Vec<Constraint>,
-    /// Parameters, buffers and constants under the names that [`InputKind`] gives.
+    /// Parameters, buffers and constants by the names in [`InputKind`].
     pub tensors: BTreeMap<String, StoredValue>,
-    /// The modules that the program was made of, the outermost first, and how the preserved ones are called.
+    /// The modules of the model, the outermost first, and the signatures of preserved modules.
     pub modules: Vec<Module>,
     /// Field names of the named tuples in tree specifications, by type.
     pub named_tuples: BTreeMap<String, Vec<String>>,
-    /// Which rules the graph follows.
+    /// The dialect of the graph.
     pub dialect: Dialect,
     /// Versions of operator sets.
     pub opsets: BTreeMap<String, i64>,
     /// Major and minor version of the archive's schema.
     pub schema_version: (u64, u64),
-    /// The torch that wrote the archive, if it says so.
+    /// The torch version that wrote the archive, if it is recorded.
     pub torch_version: Option<String>,
-    /// Python code that checks what the program assumes of its inputs.
+    /// Python code that checks the program's assumptions about its inputs.
     pub guards: Vec<String>,
-    /// What the exporter noted for the whole program.
+    /// The exporter's notes about the program.
     pub metadata: BTreeMap<String, String>,
-    /// Files that were saved along, by name.
+    /// Additional files in the archive, by name.
     pub extra_files: BTreeMap<String, Buffer>,
     pub(crate) samples: Samples,
 }
 
 impl ExportedProgram {
-    /// The files that its tensors lie in.
+    /// The files that contain its tensors.
     pub fn files(&self) -> Files {
         Files::of(self.tensors.values().filter_map(|stored| match stored {
             StoredValue::Tensor(tensor) => Some(&tensor.storage),
@@ -60,7 +60,7 @@ impl ExportedProgram {
         }))
     }
 
-    /// For each of the user's outputs, its key if `forward` gives dictionaries: `past_0` for `{"past": [x, y]}`.
+    /// The key of each user output if `forward` returns dictionaries: `past_0` for `{"past": [x, y]}`.
     pub fn output_keys(&self) -> Vec<Option<String>> {
         let is_users = |kind: &&OutputKind| matches!(kind, OutputKind::User | OutputKind::Loss);
         let count = self.outputs.iter().filter(is_users).count();
@@ -70,7 +70,7 @@ impl ExportedProgram {
         keys.filter(|keys| keys.len() == count).unwrap_or_else(|| vec![None; count])
     }
 
-    /// What the program writes to a buffer or a parameter in the end.
+    /// The final value that the program writes to a buffer or a parameter.
     pub fn written(&self, name: &str) -> Option<ValueId> {
         let mut outputs = self.graph.outputs.iter().zip(&self.outputs);
         outputs.find_map(|(argument, kind)| match (argument, kind) {
@@ -82,13 +82,13 @@ impl ExportedProgram {
         })
     }
 
-    /// Gives symbols that have no largest value this one, and tells their names.
+    /// Sets the maximum of all unbounded symbols, and returns their names.
     pub fn bound_symbols(&mut self, most: i64) -> Vec<String> {
         self.symbols.bound(most)
     }
 }
 
-/// The inputs that a program was exported with.
+/// The sample inputs of the export.
 #[derive(Clone, Debug)]
 pub struct SampleInputs {
     /// By position.
@@ -97,67 +97,67 @@ pub struct SampleInputs {
     pub keywords: Vec<(SavedValue, SavedValue)>,
 }
 
-/// Where the sample inputs of a program are.
+/// Source of a program's sample inputs.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Samples {
     #[default]
     None,
-    /// An entry of the archive: its name and its bytes.
+    /// An entry of the archive: its name and its contents.
     Pickled(String, Buffer),
-    /// As they were given.
+    /// Passed in memory.
     Given(SampleInputs),
 }
 
-/// Which rules a graph follows.
+/// The dialect of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// As traced: operators may write to their inputs and to what they view.
+    /// As traced: operators may mutate their inputs and views of them.
     Training,
     /// Functional.
     Aten,
-    /// Functional, ExecuTorch's operators.
+    /// Functional, with ExecuTorch's operators.
     Edge,
-    /// Another one, by name.
+    /// Another dialect, by name.
     Other(String),
 }
 
 /// A range of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constraint {
-    /// What has the range; a symbol, or an expression such as `2*s0`.
+    /// A symbol, or an expression such as `2*s0`.
     pub expression: Expression,
     /// The smallest value.
     pub minimum: Option<i64>,
-    /// The largest value; none means no bound.
+    /// The largest value; `None` if unbounded.
     pub maximum: Option<i64>,
 }
 
 /// A module of the traced model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module {
-    /// Its path, empty for the outermost.
+    /// Path of the module, empty for the outermost module.
     pub path: String,
-    /// How it is called, for the outermost module and for those whose signature was preserved.
+    /// Signature of the outermost module and of modules whose signature was preserved.
     pub signature: Option<CallSignature>,
 }
 
-/// How Python values map to graph inputs and outputs.
+/// Mapping between Python values and graph inputs and outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallSignature {
-    /// A pair of positional arguments and keywords, whose leaves are the user inputs.
+    /// A pair of positional and keyword arguments, whose leaves are the user inputs.
     pub inputs: TreeSpec,
     /// The result, whose leaves are the user outputs.
     pub outputs: TreeSpec,
-    /// The names of the parameters of `forward`.
+    /// Names of the parameters of `forward`.
     pub parameter_names: Option<Vec<String>>,
 }
 
-/// What an input of the graph is.
+/// Kind of a graph input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// Given by the caller, as are constants; those stand in [`Graph::inputs`] as they are.
+    /// Passed by the caller. Constant arguments are in [`Graph::inputs`] as constants.
     User,
-    /// An argument that was fixed at export, with its name.
+    /// An argument that was fixed by the export, with its name.
     Constant(String),
     /// A parameter.
     Parameter(String),
@@ -168,18 +168,18 @@ pub enum InputKind {
         /// Whether it is part of the model's state dictionary.
         persistent: bool,
     },
-    /// A tensor that was written in the model's code.
+    /// A tensor literal in the model's code.
     TensorConstant(String),
     /// An object of a registered class.
     CustomObject(String),
-    /// Orders operators with effects.
+    /// A token that orders operators with effects.
     Token,
 }
 
-/// What an output of the graph is.
+/// Kind of a graph output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputKind {
-    /// Given to the caller.
+    /// Returned to the caller.
     User,
     /// The loss of a training program.
     Loss,
@@ -187,27 +187,27 @@ pub enum OutputKind {
     BufferMutation(String),
     /// The new value of a parameter.
     ParameterMutation(String),
-    /// The new value of the user input of this name.
+    /// The new value of the user input with this name.
     UserInputMutation(String),
     /// The gradient of a parameter.
     GradientToParameter(String),
-    /// The gradient of the user input of this name.
+    /// The gradient of the user input with this name.
     GradientToUserInput(String),
-    /// Orders operators with effects.
+    /// A token that orders operators with effects.
     Token,
 }
 
-/// A value of one graph; an index into [`Graph::values`].
+/// A value of one graph: an index into [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub(crate) u32);
 
 impl ValueId {
-    /// The value at a position of [`Graph::values`].
+    /// Returns the value with an index in [`Graph::values`].
     pub const fn from_index(index: u32) -> ValueId {
         ValueId(index)
     }
 
-    /// The position in [`Graph::values`], for side tables.
+    /// Index in [`Graph::values`], for side tables.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -219,28 +219,29 @@ impl fmt::Display for ValueId {
     }
 }
 
-/// Nodes in the order in which they run. Values belong to one graph: a nested graph gets what it uses as inputs.
+/// Nodes in the order of execution. Values belong to one graph; a nested graph receives the values it uses as
+/// inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
-    /// Every value that an input or a node defines.
+    /// All values that inputs or nodes define.
     pub values: Vec<Value>,
-    /// The inputs: values, or the constants that were given in their place.
+    /// The inputs: values, or constants passed instead of values.
     pub inputs: Vec<Argument>,
     /// The outputs.
     pub outputs: Vec<Argument>,
     /// The calls.
     pub nodes: Vec<Node>,
-    /// Whether the result is a bare value, and no tuple of one.
+    /// Whether the result is a single value rather than a tuple with one value.
     pub single_return: bool,
 }
 
 impl Graph {
-    /// What is known of a value of this graph.
+    /// Returns a value.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
     }
 
-    /// Adds a value, which a node or an input has to define. None if there are too many to count.
+    /// Adds a value, which a node or an input must define. Returns `None` if there are too many values.
     pub fn define(&mut self, name: String, meta: Meta) -> Option<ValueId> {
         let id = u32::try_from(self.values.len()).ok()?;
         self.values.push(Value { name, meta });
@@ -251,7 +252,7 @@ impl Graph {
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// torch's name, unique in its graph.
+    /// torch's name, unique in the graph.
     pub name: String,
     /// Its type.
     pub meta: Meta,
@@ -262,15 +263,15 @@ pub struct Value {
 pub enum Meta {
     /// A tensor.
     Tensor(TensorMeta),
-    /// An integer, and what is known of it.
+    /// An integer, with its value or expression.
     Int(Size),
     /// A float.
     Float(Option<Arc<Symbolic>>),
-    /// True or false.
+    /// A boolean.
     Bool(Option<Arc<Symbolic>>),
     /// An object of this class.
     CustomObject(String),
-    /// Orders operators with effects.
+    /// A token that orders operators with effects.
     Token,
 }
 
@@ -281,27 +282,27 @@ pub struct TensorMeta {
     pub dtype: ScalarType,
     /// The size of each dimension.
     pub sizes: Vec<Size>,
-    /// How many elements a step along each dimension is.
+    /// Stride of each dimension, in elements.
     pub strides: Vec<Size>,
-    /// The first element in the storage.
+    /// Offset of the first element in the storage, in elements.
     pub storage_offset: Size,
-    /// How it is stored.
+    /// The storage layout.
     pub layout: Layout,
-    /// Where it was at export.
+    /// The device at export.
     pub device: Device,
 }
 
 /// A size, a stride or another integer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Size {
-    /// Known.
+    /// A fixed value.
     Fixed(i64),
     /// An expression over symbols.
     Symbolic(Arc<Symbolic>),
 }
 
 impl Size {
-    /// The value, if it is known.
+    /// The value if it is fixed.
     pub fn fixed(&self) -> Option<i64> {
         match self {
             Size::Fixed(value) => Some(*value),
@@ -309,12 +310,12 @@ impl Size {
         }
     }
 
-    /// The value, if it is known and counts elements.
+    /// The value if it is fixed and not negative.
     pub fn extent(&self) -> Option<u64> {
         u64::try_from(self.fixed()?).ok()
     }
 
-    /// The symbol, if the size is nothing but one.
+    /// The symbol, if the size is a single symbol.
     pub fn symbol(&self) -> Option<SymbolId> {
         match self {
             Size::Symbolic(symbolic) => match symbolic.expression {
@@ -326,12 +327,12 @@ impl Size {
     }
 }
 
-/// An expression, and the value that it had at export.
+/// An expression, and its value at export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Symbolic {
     /// The expression.
     pub expression: Expression,
-    /// Its value at export; none if it was not known then.
+    /// The value at export; `None` if it was unknown.
     pub hint: Option<Hint>,
 }
 
@@ -342,7 +343,7 @@ pub enum Hint {
     Int(i64),
     /// A float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
 }
 
@@ -351,7 +352,7 @@ pub enum Hint {
 pub struct Device {
     /// `cpu`, `cuda`, `meta` and so on.
     pub kind: String,
-    /// Which of them.
+    /// Index of the device.
     pub index: Option<i64>,
 }
 
@@ -367,26 +368,28 @@ impl fmt::Display for Device {
 /// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// torch's name. Results have names of their own, the same if there is one result.
+    /// torch's name. Results have their own names; a single result has the same name.
     pub name: String,
-    /// What is called.
+    /// The called operator or function.
     pub target: Target,
-    /// The operator's schema, if it has one that is known; `arguments` then holds an argument for each of its own.
+    /// The operator's schema, if it is known. `arguments` then has an argument for each parameter of the
+    /// schema.
     pub schema: Option<Arc<Schema>>,
     /// The arguments in order.
     pub arguments: Vec<Argument>,
-    /// Arguments by keyword. Empty if the schema is known: keywords have their place in `arguments` then.
+    /// Keyword arguments. Empty if the schema is known, because `arguments` then contains all arguments.
     pub keywords: Vec<(String, Argument)>,
     /// The results.
     pub outputs: Vec<Output>,
-    /// Of a higher-order operator: whether its result is a bare tensor, and no tuple of one.
+    /// For a higher-order operator: whether the result is a single tensor rather than a tuple with one
+    /// tensor.
     pub single_return: Option<bool>,
-    /// Where the call comes from.
+    /// Origin of the call in the model.
     pub origin: Origin,
 }
 
 impl Node {
-    /// The argument that the schema calls `name`, or that was passed by this keyword.
+    /// Returns the argument of a parameter, by its name in the schema or by keyword.
     pub fn argument(&self, name: &str) -> Option<&Argument> {
         if let Some(schema) = &self.schema {
             let index = schema.arguments.iter().position(|argument| argument.name == name)?;
@@ -395,47 +398,47 @@ impl Node {
         self.keywords.iter().find(|(keyword, _)| keyword == name).map(|(_, argument)| argument)
     }
 
-    /// The arguments: those that go by their positions, then those that go by their names.
+    /// The positional arguments followed by the keyword arguments.
     pub fn all_arguments(&self) -> impl Iterator<Item = &Argument> {
         self.arguments.iter().chain(self.keywords.iter().map(|(_, argument)| argument))
     }
 
-    /// Calls `visit` for each value that the call uses, those that nested graphs use inside not included.
+    /// Calls `visit` for each value that the call uses, excluding uses inside nested graphs.
     pub fn for_each_use(&self, visit: &mut dyn FnMut(ValueId)) {
         self.all_arguments().for_each(|argument| argument.for_each_value(visit));
     }
 
-    /// The results, those of lists one after the other; none for one that has no value.
+    /// The results, with lists flattened; `None` for a result without a value.
     pub fn results(&self) -> impl Iterator<Item = Option<ValueId>> {
         self.outputs.iter().flat_map(Output::results)
     }
 
-    /// The values that the call gives.
+    /// The values that the call defines.
     pub fn defined(&self) -> impl Iterator<Item = ValueId> {
         self.results().flatten()
     }
 }
 
-/// What a node calls.
+/// The target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// An operator.
     Operator {
-        /// `aten` and the like; the same for operators of the edge dialect.
+        /// The namespace, for instance `aten`; the same for operators of the edge dialect.
         namespace: String,
         /// The name without the overload.
         name: String,
-        /// The overload; `default` for the one that has no name.
+        /// The overload; `default` for an overload without a name.
         overload: String,
     },
     /// An operator on graphs: `cond`, `while_loop`, `scan`.
     HigherOrder(String),
-    /// A function of Python or of torch under its full name: `_operator.mul`, `torch.sym_max`, `math.trunc`.
+    /// A function of Python or torch with its full name: `_operator.mul`, `torch.sym_max`, `math.trunc`.
     Function(String),
 }
 
 impl Target {
-    /// The name of an operator, without namespace and overload; the full one of a function.
+    /// Name of an operator without namespace and overload, or the full name of a function.
     pub fn name(&self) -> &str {
         match self {
             Target::Operator { name, .. } | Target::HigherOrder(name) | Target::Function(name) => {
@@ -470,14 +473,14 @@ pub enum Output {
     Value(ValueId),
     /// A list of values.
     List(Vec<ValueId>),
-    /// A result that nothing uses, and that has no value therefore.
+    /// An unused result without a value.
     Unused,
     /// An undefined tensor.
     None,
 }
 
 impl Output {
-    /// Puts other values in the place of its own.
+    /// Replaces its values.
     pub fn map(&mut self, change: impl Fn(ValueId) -> ValueId) {
         match self {
             Output::Value(id) => *id = change(*id),
@@ -486,7 +489,7 @@ impl Output {
         }
     }
 
-    /// The values of a list, or the only one; none if it has no value.
+    /// The values of a list, or a single value; `None` for a result without a value.
     pub fn results(&self) -> impl Iterator<Item = Option<ValueId>> {
         let ids = match self {
             Output::Value(id) => std::slice::from_ref(id),
@@ -501,31 +504,31 @@ impl Output {
 /// An argument of a call, or an input or output of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
-    /// Nothing.
+    /// No value (`None` in Python).
     None,
-    /// A value: a tensor, or an integer, float or bool that is computed.
+    /// A value: a tensor, or a computed integer, float or boolean.
     Value(ValueId),
     /// An integer.
     Int(i64),
     /// A float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// Real and imaginary part.
     Complex(f64, f64),
-    /// Text.
+    /// A string.
     Text(String),
     /// An element type.
     ScalarType(ScalarType),
-    /// An order of elements.
+    /// A memory format.
     MemoryFormat(MemoryFormat),
-    /// A way to store.
+    /// A storage layout.
     Layout(Layout),
     /// A device.
     Device(Device),
-    /// A graph, under the name that the outer graph has for it.
+    /// A nested graph.
     Graph(Box<Subgraph>),
-    /// A list of any of these.
+    /// A list of arguments.
     List(Vec<Argument>),
     /// Arguments by name.
     Map(Vec<(String, Argument)>),
@@ -534,7 +537,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// Calls `visit` for each value in it, those that nested graphs use inside not included.
+    /// Calls `visit` for each value in it, excluding values inside nested graphs.
     pub fn for_each_value(&self, visit: &mut dyn FnMut(ValueId)) {
         match self {
             Argument::Value(id) => visit(*id),
@@ -555,7 +558,7 @@ impl Argument {
         }
     }
 
-    /// Puts what `change` says in the place of each value, up to the first that it has an error for.
+    /// Replaces each value by the result of `change`; stops at the first error.
     pub fn try_map_values<E>(
         &mut self,
         change: &mut dyn FnMut(ValueId) -> Result<Argument, E>,
@@ -588,7 +591,7 @@ impl Argument {
         Ok(())
     }
 
-    /// Puts what `change` says in the place of each value.
+    /// Replaces each value by the result of `change`.
     pub fn map_values(&mut self, change: &mut dyn FnMut(ValueId) -> Argument) {
         let Ok(()) = self.try_map_values(&mut |id| Ok::<_, Infallible>(change(id)));
     }
@@ -610,34 +613,34 @@ impl From<&Literal> for Argument {
 }
 
 impl Parameter {
-    /// The argument of a call that gives none.
+    /// The default value of the parameter.
     pub fn default_argument(&self) -> Option<Argument> {
         self.default.as_ref().map(Argument::from)
     }
 }
 
-/// A graph that is an argument.
+/// A nested graph that is an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subgraph {
-    /// Its name in the outer graph.
+    /// Name of the graph in the outer graph.
     pub name: String,
     /// The graph.
     pub graph: Graph,
 }
 
-/// Where a call comes from.
+/// Origin of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Python's stack, as Python prints it.
+    /// Python's stack trace, in Python's format.
     pub stack_trace: Option<Arc<str>>,
     /// The modules around the call: `key,path,type` for each, separated by `;`, the outermost first.
     pub module_stack: Option<Arc<str>>,
-    /// What else torch noted, by key.
+    /// Other notes of torch, by key.
     pub notes: BTreeMap<String, Arc<str>>,
 }
 
 impl Origin {
-    /// The path of the innermost module, `layers.0.norm` for instance; empty for the outermost.
+    /// Path of the innermost module, for instance `layers.0.norm`; empty for the outermost module.
     pub fn module_path(&self) -> Option<&str> {
         split_outside(self.innermost_module()?, b',').nth(1)
     }
@@ -650,25 +653,25 @@ impl Origin {
     /// Key, path and type of the innermost module.
     fn innermost_module(&self) -> Option<&str> {
         let stack = self.module_stack.as_deref()?;
-        // Few paths hold calls, and stacks are long.
+        // Few paths contain calls, and stacks are long, so avoid the full parser.
         if stack.contains('(') || stack.contains(')') {
             return split_outside(stack, b';').last();
         }
         stack.rsplit(';').next()
     }
 
-    /// The innermost line of Python code: file, line, and the code if it is there.
+    /// The innermost line of Python code: file, line, and the source text if available.
     pub fn source(&self) -> Option<SourceLine<'_>> {
         self.sources().last()
     }
 
-    /// The innermost line of Python code that is not torch's own: what somebody wrote who made the model.
+    /// The innermost line of Python code that is not in torch, which is the model's own code.
     pub fn model_source(&self) -> Option<SourceLine<'_>> {
         let is_torch = |file: &str| file.starts_with("torch/") || file.contains("/torch/");
         self.sources().filter(|line| !is_torch(line.file)).last()
     }
 
-    /// Python's stack, the outermost line first.
+    /// The lines of the stack trace, the outermost first.
     pub fn sources(&self) -> impl Iterator<Item = SourceLine<'_>> {
         let mut lines = self.stack_trace.as_deref().unwrap_or_default().lines();
         std::iter::from_fn(move || {
@@ -689,7 +692,7 @@ impl Origin {
     }
 }
 
-/// Splits at separators, of ASCII, that no parenthesis encloses: paths can hold calls.
+/// Splits at ASCII separators that are not inside parentheses, since paths can contain calls.
 fn split_outside(text: &str, separator: u8) -> impl Iterator<Item = &str> {
     let (mut rest, mut depth) = (Some(text), 0i64);
     std::iter::from_fn(move || {
@@ -712,9 +715,9 @@ fn split_outside(text: &str, separator: u8) -> impl Iterator<Item = &str> {
 pub struct SourceLine<'a> {
     /// The file.
     pub file: &'a str,
-    /// The line, counted from 1.
+    /// The line number, starting at 1.
     pub line: u32,
-    /// The code.
+    /// The source text.
     pub code: Option<&'a str>,
 }
 

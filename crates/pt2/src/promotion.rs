@@ -1,8 +1,8 @@
-//! The element types of results, by torch's rules.
+//! Type promotion by torch's rules.
 
 use crate::ScalarType;
 
-/// How far up the order of promotion a type is: 0 for truth values, then integers, floats, complex numbers.
+/// Category of a type in the order of promotion: 0 for booleans, then integers, floats, complex numbers.
 pub fn category(dtype: ScalarType) -> u8 {
     use ScalarType::*;
     match dtype {
@@ -14,22 +14,22 @@ pub fn category(dtype: ScalarType) -> u8 {
     }
 }
 
-/// Whether the type has fractions; complex numbers not.
+/// Whether the type is a real float type.
 pub fn is_float(dtype: ScalarType) -> bool {
     category(dtype) == 2
 }
 
-/// Whether the type is of whole numbers; truth values are not.
+/// Whether the type is an integer type; booleans are not.
 pub fn is_integer(dtype: ScalarType) -> bool {
     category(dtype) == 1
 }
 
-/// Whether the type is of complex numbers.
+/// Whether the type is complex.
 pub fn is_complex(dtype: ScalarType) -> bool {
     category(dtype) == 3
 }
 
-/// The type that a call on both computes in, ranks not considered.
+/// The common type of two types, ignoring ranks.
 pub fn promote(left: ScalarType, right: ScalarType) -> ScalarType {
     use ScalarType::*;
     if left == right {
@@ -58,7 +58,8 @@ pub fn promote(left: ScalarType, right: ScalarType) -> ScalarType {
     }
 }
 
-/// The type that a call on operands of these types and ranks computes in: those with dimensions count for more.
+/// The common type of operands with these types and ranks. Operands with dimensions take precedence over
+/// scalars.
 pub fn promote_ranked(
     operands: impl IntoIterator<Item = (ScalarType, usize)>,
 ) -> Option<ScalarType> {

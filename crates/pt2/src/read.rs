@@ -1,4 +1,4 @@
-//! The three layouts of the zip archive, and how a program is put together from its entries.
+//! Reads the three layouts of the zip archive and assembles a program from its entries.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -23,18 +23,18 @@ use crate::tree::TreeSpec;
 use crate::wire;
 use crate::zip::Archive;
 
-/// The entry that tells torch 2.5 to 2.7 and ExecuTorch from later layouts: all entries lie at the root.
+/// Entry that identifies the flat layout of torch 2.5 to 2.7 and ExecuTorch, with all entries at the root.
 const FLAT_PROGRAM: &str = "serialized_exported_program.json";
 const FLAT_SAMPLES: &str = "serialized_example_inputs.pt";
 const FLAT_EXTRA: &str = "extra_files/";
 
-/// The name that `torch.export.save` gives.
+/// Default name in `torch.export.save`.
 const DEFAULT_NAME: &str = "model";
 
-/// What a thread has for its stack: as much as the one that a process begins with.
+/// Stack size of a thread, equal to the usual size of the main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Major versions of the schema: ExecuTorch's own, torch 2.5's, and that of all since.
+/// Major versions of the schema: of ExecuTorch, of torch 2.5, and of later versions of torch.
 const MAJORS: [u64; 3] = [5, 7, 8];
 
 /// An opened `.pt2` archive.
@@ -45,7 +45,7 @@ pub struct Pt2 {
     bytes: Buffer,
 }
 
-/// What an archive holds besides the JSON of a program.
+/// Contents of an archive other than the JSON of the program.
 struct ArchiveExtras {
     tensors: BTreeMap<String, StoredValue>,
     samples: Samples,
@@ -55,7 +55,7 @@ struct ArchiveExtras {
 #[derive(Debug)]
 enum Layout {
     Flat,
-    /// Under a folder that has the name of the file as it was saved.
+    /// All entries are below a folder with the original name of the file.
     Nested {
         root: String,
         programs: Vec<String>,
@@ -63,7 +63,7 @@ enum Layout {
 }
 
 impl Pt2 {
-    /// Opens the archive of a file, which stays mapped while what was read from it lives.
+    /// Opens an archive file. It stays mapped as long as data read from it is in use.
     pub fn open(path: &Path) -> Result<Pt2, Error> {
         let bytes = Buffer::map(path).map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot read `{}`: {error}", path.display()))
@@ -78,7 +78,7 @@ impl Pt2 {
         Ok(Pt2 { archive, layout, bytes })
     }
 
-    /// The names of the programs in it.
+    /// The names of the programs in the archive.
     pub fn programs(&self) -> Vec<&str> {
         match &self.layout {
             Layout::Flat => vec![DEFAULT_NAME],
@@ -86,7 +86,7 @@ impl Pt2 {
         }
     }
 
-    /// Reads the only program, or the one that has the name which `torch.export.save` gives.
+    /// Reads the only program, or the program with the default name of `torch.export.save`.
     pub fn read(&self) -> Result<ExportedProgram, Error> {
         match self.programs().as_slice() {
             [only] => self.read_program(only),
@@ -99,7 +99,7 @@ impl Pt2 {
         }
     }
 
-    /// Reads the program of this name.
+    /// Reads the program with this name.
     pub fn read_program(&self, name: &str) -> Result<ExportedProgram, Error> {
         if !self.programs().contains(&name) {
             return Err(Error::unsupported(unknown_name("program", name, self.programs())));
@@ -108,7 +108,7 @@ impl Pt2 {
             Layout::Flat => self.flat(),
             Layout::Nested { root, .. } => self.nested(root, name),
         };
-        // What was parsed of a file that has become too short is no fault of the archive.
+        // If the file was truncated while it was parsed, report that rather than a fault of the archive.
         self.bytes.check().map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
         program
     }
@@ -123,7 +123,7 @@ impl Pt2 {
             let samples = self.samples(FLAT_SAMPLES)?;
             Ok(ArchiveExtras { tensors, samples, extra_files: self.extra(FLAT_EXTRA)? })
         };
-        // Python's JSON has bare words for what is not finite; JSON has not.
+        // Python's JSON contains unquoted words for non-finite numbers, which standard JSON does not allow.
         together(FLAT_PROGRAM, &beside, || program(&quote_words(json.as_bytes()), FLAT_PROGRAM))
     }
 
@@ -144,7 +144,7 @@ impl Pt2 {
                 let config = format!("{folder}/{name}_{kind}_config.json");
                 match self.archive.find(&config)? {
                     Some(json) => self.payloads(&folder, &config, &json, &mut tensors)?,
-                    // torch 2.8 has pickles in their place.
+                    // torch 2.8 stores pickles instead.
                     None => self.saved_tensors(&format!("{folder}/{name}.pt"), &mut tensors)?,
                 }
             }
@@ -187,7 +187,7 @@ impl Pt2 {
         Ok(())
     }
 
-    /// The tensors of a pickled dictionary. An absent or empty entry has none.
+    /// The tensors of a pickled dictionary. An absent or empty entry contains none.
     fn saved_tensors(
         &self,
         entry: &str,
@@ -238,9 +238,10 @@ pub fn read(path: &Path) -> Result<ExportedProgram, Error> {
 }
 
 impl ExportedProgram {
-    /// A program that is in memory, from what torch's serializer would write of it and what would stand beside that.
+    /// Builds a program in memory from the output of torch's serializer and the other contents of an archive.
     ///
-    /// A tensor of a Python class is a [`StoredValue::Object`] without bytes; its parts stand beside it, `weight.qdata`.
+    /// A tensor of a Python class is a [`StoredValue::Object`] without bytes; its parts are separate entries
+    /// such as `weight.qdata`.
     pub fn from_parts(
         program: wire::ExportedProgram,
         tensors: BTreeMap<String, StoredValue>,
@@ -252,8 +253,8 @@ impl ExportedProgram {
         Ok(ExportedProgram { tensors, samples, ..program })
     }
 
-    /// The inputs that the program was exported with. Read on demand, for they
-    /// may hold objects of Python classes, which is an error then and harms nothing else.
+    /// The sample inputs of the export. They are read on demand, because they may contain objects of Python
+    /// classes. These are errors, which must not affect the program.
     pub fn sample_inputs(&self) -> Result<Option<SampleInputs>, Error> {
         let (entry, bytes) = match &self.samples {
             Samples::None => return Ok(None),
@@ -290,7 +291,7 @@ fn layout(archive: &Archive) -> Result<Layout, Error> {
     if archive.contains(FLAT_PROGRAM) {
         return Ok(Layout::Flat);
     }
-    // The root has the name of the file as it was saved, which need not be its name now.
+    // The root has the original name of the file, which may differ from its current name.
     let root = archive.names().find_map(|name| name.split_once("/models/")).map(|(root, _)| root);
     let Some(root) = root else {
         let found: Vec<_> = archive.names().take(3).collect();
@@ -340,7 +341,7 @@ fn fixed(sizes: Vec<wire::SymInt>) -> Result<Vec<i64>, Error> {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
-    // Text whose encoding was checked as a whole is not checked again word by word.
+    // The encoding was checked for the whole text, so it is not checked again for each string.
     let parsed = match std::str::from_utf8(json) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(json),
@@ -350,7 +351,7 @@ fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
     })
 }
 
-/// As JSON wants it: `Infinity`, `-Infinity` and `NaN` in quotes, except within texts.
+/// Converts to standard JSON: quotes `Infinity`, `-Infinity` and `NaN` outside of strings.
 fn quote_words(json: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let mut quoted = Vec::with_capacity(json.len());
@@ -377,7 +378,8 @@ fn quote_words(json: &[u8]) -> Vec<u8> {
     quoted
 }
 
-/// Reads a program while another thread reads what stands beside it, whose mistakes are told first.
+/// Reads a program while another thread reads the other entries. Errors in the other entries are reported
+/// first.
 fn together(
     entry: &str,
     beside: &(dyn Fn() -> Result<ArchiveExtras, Error> + Sync),
@@ -389,7 +391,7 @@ fn together(
         let program = program();
         let beside = match other {
             Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            // The system has no thread to spare.
+            // No thread is available.
             Err(_) => beside(),
         };
         (beside, program)
@@ -400,7 +402,7 @@ fn together(
     Ok(ExportedProgram { tensors, samples, extra_files, ..program })
 }
 
-/// The program of a JSON, without what stands beside it.
+/// Reads the program from its JSON, without the other entries.
 fn program(json: &[u8], entry: &str) -> Result<ExportedProgram, Error> {
     let wire: wire::ExportedProgram = match parse(json, entry) {
         Ok(wire) => wire,
@@ -413,7 +415,7 @@ fn program(json: &[u8], entry: &str) -> Result<ExportedProgram, Error> {
     build(wire).map_err(|error| error.in_entry(entry))
 }
 
-/// Only the version, so that a schema to come is named as such and not by its first difference.
+/// Reads only the version, so that an unknown schema is reported as such and not by its first difference.
 fn check_version(json: &[u8], entry: &str) -> Result<(), Error> {
     #[derive(serde::Deserialize)]
     struct Version {
@@ -435,7 +437,7 @@ fn known(schema_version: wire::SchemaVersion, entry: &str) -> Result<(), Error> 
     .with_hint("export with one of these versions"))
 }
 
-/// Finds the node that an error is about: the first that cannot be read by itself.
+/// Finds the node that caused an error: the first node that cannot be parsed on its own.
 fn locate_node(json: &[u8], error: Error) -> Error {
     let Ok(whole) = serde_json::from_slice::<serde_json::Value>(json) else { return error };
     let Some(nodes) = whole.pointer("/graph_module/graph/nodes").and_then(|nodes| nodes.as_array())
@@ -495,7 +497,7 @@ fn build(wire: wire::ExportedProgram) -> Result<ExportedProgram, Error> {
         Some("ATEN") => Dialect::Aten,
         Some("EDGE") => Dialect::Edge,
         Some(other) => Dialect::Other(other.to_owned()),
-        // Whoever does not say so may have written anything.
+        // Without a verifier in the archive, the graph may contain any operator.
         None => Dialect::Training,
     };
     Ok(ExportedProgram {
@@ -518,7 +520,7 @@ fn build(wire: wire::ExportedProgram) -> Result<ExportedProgram, Error> {
     })
 }
 
-/// Checks that the signature speaks of the input that it stands beside.
+/// Checks that the signature refers to the input at the same position.
 fn paired(graph: &Graph, argument: &Argument, name: &str) -> Result<(), Error> {
     match argument {
         Argument::Value(id) if graph.value(*id).name == name => Ok(()),
@@ -606,7 +608,7 @@ fn output_kinds(graph: &Graph, specs: Vec<wire::OutputSpec>) -> Result<Vec<Outpu
     Ok(kinds)
 }
 
-/// Whoever runs the program needs every tensor that the signature names.
+/// Checks that the archive has all tensors of the signature, which are needed to run the program.
 fn check_tensors(
     inputs: &[InputKind],
     tensors: &BTreeMap<String, StoredValue>,

@@ -1,4 +1,4 @@
-//! What `torch.save` writes: a zip archive of a pickle and the storages that it names.
+//! Reads files of `torch.save`: a zip archive with a pickle and the storages that it refers to.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::scalar::ScalarType;
 use crate::tensor::{StoredValue, UncheckedTensor};
 use crate::zip::Archive;
 
-/// A Python value that was saved.
+/// A saved Python value.
 #[derive(Clone, Debug)]
 pub enum SavedValue {
-    /// Nothing.
+    /// No value (`None` in Python).
     None,
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i64),
@@ -24,7 +24,7 @@ pub enum SavedValue {
     Float(f64),
     /// Real and imaginary part.
     Complex(f64, f64),
-    /// Text.
+    /// A string.
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
@@ -42,30 +42,30 @@ pub enum SavedValue {
     Dict(Vec<(SavedValue, SavedValue)>),
 }
 
-/// Long texts count as several values towards the limit.
+/// Number of bytes of a string that count as one value for the limit.
 const TEXT_BYTES_A_VALUE: usize = 64;
 
-/// Reads all of it. `name` distinguishes its storages from those of other files.
+/// Reads the whole value. `name` distinguishes its storages from those of other files.
 pub(crate) fn read(bytes: Buffer, name: &str) -> Result<SavedValue, Error> {
     let (archive, root, pickle) = open(bytes, Pickle::parse)?;
     Reader::new(archive, root, name, &pickle).value(pickle.root(), 0)
 }
 
-/// The tensors that a tensor of a Python class is made of, by the names of its attributes: quantized elements, scales
-/// and the like. The class itself stays unknown.
+/// The tensors inside a tensor of a Python class, by attribute name: quantized elements, scales and so on.
+/// The class itself remains unknown.
 pub fn tensor_subclass_parts(
     bytes: Buffer,
     name: &str,
 ) -> Result<Vec<(String, StoredValue)>, Error> {
     let (archive, root, pickle) = open(bytes, Pickle::parse_with_objects)?;
     let mut at = pickle.root();
-    // `(function, class, arguments, state)`, within a parameter maybe.
+    // `(function, class, arguments, state)`, possibly inside a parameter.
     let state = loop {
         match pickle.get(at) {
             Value::Call(function, arguments) => match (*function, pickle.get(*arguments)) {
                 ("torch._utils _rebuild_parameter", Value::Tuple(arguments)) => {
                     match arguments.first() {
-                        // Values refer to earlier ones alone, so that this ends.
+                        // Values refer only to earlier ones, so the loop ends.
                         Some(data) if *data < at => at = *data,
                         _ => break None,
                     }
@@ -123,7 +123,8 @@ struct Reader<'a> {
     root: String,
     name: &'a str,
     pickle: &'a Pickle,
-    /// How many more values may be made: a memo lets few bytes stand for any number of them.
+    /// Number of values that may still be created, because a memo lets few bytes represent any number of
+    /// them.
     left: usize,
     storages: HashMap<String, Buffer>,
 }
@@ -200,7 +201,7 @@ impl<'a> Reader<'a> {
                 "torch._utils _rebuild_tensor_v3",
                 [storage, offset, sizes, strides, _, _, dtype, ..],
             ) => self.tensor(*storage, [*offset, *sizes, *strides], Some(*dtype)),
-            // The state is what Python code set as attributes; it is not a data of the tensor.
+            // The state consists of attributes set by Python code; it is not data of the tensor.
             (
                 "torch._utils _rebuild_parameter" | "torch._utils _rebuild_parameter_with_state",
                 [data, ..],
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
                 Ok(data)
             }
             ("torch._tensor _rebuild_from_type_v2", [function, class, arguments, _]) => {
-                // Attributes that were set on a tensor are no data of its own.
+                // Attributes that were set on a tensor are not its data.
                 let plain = ["torch Tensor", "torch.nn.parameter Parameter"];
                 match (
                     self.pickle.get(*function),
@@ -243,7 +244,7 @@ impl<'a> Reader<'a> {
                 Ok(SavedValue::Complex(float(real)?, float(imaginary)?))
             }
             ("_codecs encode", [text, _]) => match self.pickle.get(*text) {
-                // Protocol 2 has no bytes: each is a character of Latin-1.
+                // Protocol 2 has no bytes type; each byte is a Latin-1 character.
                 Value::Text(text) => {
                     let bytes = text.chars().map(|c| u8::try_from(u32::from(c)));
                     let bytes = bytes.collect::<Result<Vec<u8>, _>>();
@@ -285,7 +286,7 @@ impl<'a> Reader<'a> {
         claim.check(bytes, &name, false).map(SavedValue::Tensor)
     }
 
-    /// A storage: the element type if it has one, its name, its bytes.
+    /// A storage: its element type if it has one, its name, and its bytes.
     fn storage(&mut self, id: Id) -> Result<(Option<ScalarType>, String, Buffer), Error> {
         let malformed = || Error::malformed("the pickle has a tensor without a storage");
         let Value::Persistent(identifier) = self.pickle.get(id) else { return Err(malformed()) };

@@ -1,4 +1,4 @@
-//! torch's small enumerations, under the numbers of the archives and of operator schemas.
+//! torch's enumerations, with their codes in archives and operator schemas.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ macro_rules! named {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// Every one.
+            /// All values.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// torch's name, without the `torch.`.
+            /// torch's name, without `torch.`.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
 
-            /// The one of this name.
+            /// Returns the value with this name.
             pub fn from_name(name: &str) -> Option<$name> {
                 $name::ALL.iter().copied().find(|value| value.name() == name)
             }
@@ -83,23 +83,23 @@ named! {
 }
 
 named! {
-    /// In which order a tensor's elements lie.
+    /// Memory order of a tensor's elements.
     MemoryFormat {
-        /// The last dimension moves fastest.
+        /// The last dimension is contiguous.
         Contiguous = "contiguous_format",
-        /// Channels move fastest; images.
+        /// Channels are contiguous; for images.
         ChannelsLast = "channels_last",
-        /// Channels move fastest; volumes.
+        /// Channels are contiguous; for volumes.
         ChannelsLast3d = "channels_last_3d",
-        /// That of the input.
+        /// The format of the input.
         Preserve = "preserve_format",
     }
 }
 
 named! {
-    /// How a tensor is stored.
+    /// Storage layout of a tensor.
     Layout {
-        /// By strides.
+        /// Strided.
         Strided = "strided",
         /// Coordinates and values.
         SparseCoo = "sparse_coo",
@@ -111,13 +111,14 @@ named! {
         SparseBsr = "sparse_bsr",
         /// Compressed columns of blocks.
         SparseBsc = "sparse_bsc",
-        /// oneDNN's own.
+        /// oneDNN's internal layout.
         Mkldnn = "_mkldnn",
     }
 }
 
 impl ScalarType {
-    /// The type under its number in an archive. ExecuTorch's schema, major 5, numbers three types in its own way.
+    /// Returns the type with this code in an archive. ExecuTorch's schema, major version 5, has different
+    /// codes for three types.
     pub(crate) fn from_archive(number: i64, major: u64) -> Option<ScalarType> {
         use ScalarType::*;
         const COMMON: [ScalarType; 13] = [
@@ -141,7 +142,7 @@ impl ScalarType {
         })
     }
 
-    /// The type under c10's number, which operator schemas use for defaults.
+    /// Returns the type with this code in c10, which operator schemas use for defaults.
     pub(crate) fn from_c10(number: i64) -> Option<ScalarType> {
         use ScalarType::*;
         Some(match number {
@@ -170,7 +171,7 @@ impl ScalarType {
         })
     }
 
-    /// c10's number, which ExecuTorch passes to kernels.
+    /// Code in c10, which ExecuTorch passes to kernels.
     pub const fn c10(self) -> i64 {
         use ScalarType::*;
         match self {
@@ -198,7 +199,7 @@ impl ScalarType {
         }
     }
 
-    /// Bytes of one element.
+    /// Size of an element in bytes.
     pub const fn bytes(self) -> u64 {
         use ScalarType::*;
         match self {
@@ -211,7 +212,7 @@ impl ScalarType {
         }
     }
 
-    /// Core ML's type of the same elements, if there is one.
+    /// The corresponding Core ML type, if there is one.
     pub const fn dtype(self) -> Option<DType> {
         use ScalarType::*;
         Some(match self {
@@ -235,7 +236,7 @@ impl ScalarType {
         })
     }
 
-    /// Whether elements are pairs of real and imaginary part.
+    /// Whether elements are complex.
     pub const fn is_complex(self) -> bool {
         matches!(self, ScalarType::Complex32 | ScalarType::Complex64 | ScalarType::Complex128)
     }

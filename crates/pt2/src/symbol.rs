@@ -1,8 +1,8 @@
-//! Symbolic sizes: expressions over symbols, as sympy prints them.
+//! Symbolic sizes: expressions of symbols in sympy's notation.
 //!
-//! Archives hold them in two notations, both read by one parser: sympy's `srepr`, a call for every term
-//! (`Mul(Integer(2), Symbol('s0', positive=True, integer=True))`), and plain text (`2*s0 + 1`), which torch 2.5,
-//! `executorch.exir.save` and the keys of range constraints use.
+//! Archives use two notations, and one parser reads both: sympy's `srepr`, with a call for every term
+//! (`Mul(Integer(2), Symbol('s0', positive=True, integer=True))`), and plain text (`2*s0 + 1`), which torch
+//! 2.5, `executorch.exir.save` and the keys of range constraints use.
 
 mod evaluate;
 mod parse;
@@ -12,27 +12,27 @@ use std::fmt;
 
 pub use evaluate::Number;
 
-/// A symbol of a program; an index into [`Symbols`].
+/// A symbol of a program: an index into [`Symbols`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SymbolId(pub(crate) u32);
 
 impl SymbolId {
-    /// The position in [`Symbols`], for side tables.
+    /// Index in [`Symbols`], for side tables.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What is known of a symbol.
+/// Properties of a symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// torch's name: `s77` for the size of an input, `u0` for a value known at run time only.
+    /// torch's name: `s77` for the size of an input, `u0` for a value known only at run time.
     pub name: String,
-    /// The value that the export was traced with.
+    /// The value at export.
     pub hint: Option<i64>,
-    /// The smallest value; none if nothing is promised.
+    /// The smallest value; `None` if unbounded.
     pub minimum: Option<i64>,
-    /// The largest value; none if there is no bound.
+    /// The largest value; `None` if unbounded.
     pub maximum: Option<i64>,
 }
 
@@ -44,17 +44,17 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// What is known of one.
+    /// Returns a symbol.
     pub fn get(&self, id: SymbolId) -> &Symbol {
         &self.symbols[id.0 as usize]
     }
 
-    /// The symbol of this name.
+    /// Returns the symbol with this name.
     pub fn find(&self, name: &str) -> Option<SymbolId> {
         self.by_name.get(name).copied()
     }
 
-    /// All of them, in the order in which the program mentions them.
+    /// All symbols, in the order of their first use.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Symbol> {
         self.symbols.iter()
     }
@@ -63,7 +63,7 @@ impl Symbols {
         &mut self.symbols[id.0 as usize]
     }
 
-    /// Gives those that have no largest value this one, and tells their names.
+    /// Sets the maximum of unbounded symbols, and returns their names.
     pub(crate) fn bound(&mut self, most: i64) -> Vec<String> {
         let is_open = |symbol: &&mut Symbol| {
             symbol.maximum.is_none_or(|maximum| maximum > i64::from(i32::MAX))
@@ -93,11 +93,11 @@ impl Symbols {
 pub enum Expression {
     /// An integer.
     Integer(i64),
-    /// A fraction in lowest terms, as sympy gives it.
+    /// A fraction in lowest terms, as written by sympy.
     Rational(i64, i64),
     /// A float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// A symbol.
     Symbol(SymbolId),
@@ -105,19 +105,19 @@ pub enum Expression {
     Call(Function, Vec<Expression>),
 }
 
-/// Declares the functions with sympy's and torch's names for them.
+/// Declares the functions with their names in sympy and torch.
 macro_rules! functions {
     ($($(#[$doc:meta])* $variant:ident = $name:literal $(| $alias:literal)*,)*) => {
         /// A function in an [`Expression`].
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Function {
             $($(#[$doc])* $variant,)*
-            /// One that this version does not know; expressions without it are not affected.
+            /// An unknown function; only expressions that contain it are affected.
             Other(String),
         }
 
         impl Function {
-            /// The name that `srepr` uses.
+            /// Name in `srepr`.
             pub fn name(&self) -> &str {
                 match self { $(Function::$variant => $name,)* Function::Other(name) => name }
             }
@@ -133,15 +133,15 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The sum of all.
+    /// The sum of all arguments.
     Add = "Add",
-    /// The product of all.
+    /// The product of all arguments.
     Mul = "Mul",
     /// The first to the power of the second.
     Pow = "Pow" | "PowByNatural" | "FloatPow",
     /// The quotient, rounded down.
     FloorDiv = "FloorDiv",
-    /// The quotient of what divides evenly.
+    /// The quotient of an exact division.
     CleanDiv = "CleanDiv",
     /// The quotient, rounded up.
     CeilDiv = "CeilDiv",
@@ -149,17 +149,17 @@ functions! {
     IntTrueDiv = "IntTrueDiv",
     /// The quotient of floats.
     FloatTrueDiv = "FloatTrueDiv",
-    /// The remainder of numbers that are not negative.
+    /// The remainder of non-negative numbers.
     Mod = "Mod",
-    /// The remainder that has the divisor's sign.
+    /// The remainder with the sign of the divisor.
     PythonMod = "PythonMod",
     /// `(first // second) % third`.
     ModularIndexing = "ModularIndexing",
-    /// The largest.
+    /// The maximum.
     Max = "Max",
-    /// The smallest.
+    /// The minimum.
     Min = "Min",
-    /// The magnitude.
+    /// The absolute value.
     Abs = "Abs",
     /// Rounded down.
     Floor = "floor" | "FloorToInt",
@@ -173,53 +173,53 @@ functions! {
     RoundDecimal = "RoundDecimal",
     /// As a float.
     ToFloat = "ToFloat",
-    /// The second if the first holds, else the third.
+    /// The second argument if the first is true, else the third.
     Where = "Where",
-    /// The first expression whose condition holds.
+    /// The first expression whose condition is true.
     Piecewise = "Piecewise",
     /// An expression and its condition.
     Pair = "ExprCondPair" | "Tuple",
-    /// The first times two to the second.
+    /// The first argument times two to the power of the second.
     ShiftLeft = "LShift",
-    /// The first over two to the second, rounded down.
+    /// The first argument divided by two to the power of the second, rounded down.
     ShiftRight = "RShift",
     /// Whether both are equal.
     Equal = "Equality" | "Eq",
-    /// Whether they differ.
+    /// Whether both differ.
     NotEqual = "Unequality" | "Ne",
     /// Whether the first is less.
     Less = "StrictLessThan" | "Lt",
-    /// Whether the first is not greater.
+    /// Whether the first is less or equal.
     LessOrEqual = "LessThan" | "Le",
     /// Whether the first is greater.
     Greater = "StrictGreaterThan" | "Gt",
-    /// Whether the first is not less.
+    /// Whether the first is greater or equal.
     GreaterOrEqual = "GreaterThan" | "Ge",
-    /// Whether all hold.
+    /// Whether all are true.
     And = "And",
-    /// Whether one holds.
+    /// Whether at least one is true.
     Or = "Or",
-    /// Whether it does not hold.
+    /// Whether the argument is false.
     Not = "Not",
     /// The square root as a float.
     SquareRoot = "OpaqueUnaryFn_sqrt",
-    /// Marks what is not to be simplified.
+    /// Marks an expression that must not be simplified.
     Identity = "Identity",
 }
 
 impl Expression {
-    /// Parses either notation; symbols that are new are added to `symbols`.
+    /// Parses either notation, and adds new symbols to `symbols`.
     pub(crate) fn parse(text: &str, symbols: &mut Symbols) -> Result<Expression, crate::Error> {
         parse::parse(text, symbols)
     }
 
-    /// The value, given those of the symbols. None if a symbol has none, a function is not known, or the result
-    /// does not fit.
+    /// Evaluates the expression for the symbol values of `value`. Returns `None` if a symbol has no value, if
+    /// a function is unknown, or if the result is out of range.
     pub fn evaluate(&self, value: &dyn Fn(SymbolId) -> Option<i64>) -> Option<Number> {
         evaluate::evaluate(self, value)
     }
 
-    /// The symbols that occur, each once, in order of occurrence.
+    /// The symbols in the expression, each once, in order of occurrence.
     pub fn symbols(&self) -> Vec<SymbolId> {
         let mut found = Vec::new();
         self.visit(&mut |expression| {
@@ -241,7 +241,7 @@ impl Expression {
         }
     }
 
-    /// The expression as calls, with the symbols' names.
+    /// Formats the expression as calls, with the names of the symbols.
     pub fn display<'a>(&'a self, symbols: &'a Symbols) -> impl fmt::Display + 'a {
         Shown { expression: self, symbols }
     }

@@ -1,4 +1,4 @@
-//! Tensors in an archive: a view of a storage, which is a run of the file.
+//! Tensors in an archive: strided views of a storage, which is a byte range of the file.
 
 use std::borrow::Cow;
 
@@ -8,19 +8,19 @@ use crate::error::Error;
 use crate::limits::{MAX_EXPANDED_BYTES, MAX_RANK};
 use crate::scalar::ScalarType;
 
-/// What an archive holds for a parameter, a buffer or a constant.
+/// Value of a parameter, a buffer or a constant in an archive.
 #[derive(Clone, Debug)]
 pub enum StoredValue {
     /// A tensor.
     Tensor(Tensor),
-    /// The export had shapes only, no elements.
+    /// A tensor without elements; the export contained only shapes.
     Missing {
         /// The element type.
         dtype: ScalarType,
         /// The sizes.
         sizes: Vec<u64>,
     },
-    /// A Python or C++ object, or a tensor of a Python class: pickled bytes, which are never executed.
+    /// A Python or C++ object, or a tensor of a Python class, as pickled bytes, which are never executed.
     Object(Buffer),
 }
 
@@ -31,35 +31,35 @@ pub struct Tensor {
     pub dtype: ScalarType,
     /// The size of each dimension.
     pub sizes: Vec<u64>,
-    /// How many elements a step along each dimension is.
+    /// Stride of each dimension, in elements.
     pub strides: Vec<u64>,
-    /// The first element in the storage.
+    /// Offset of the first element in the storage, in elements.
     pub offset: u64,
-    /// All bytes of the storage, little endian. Tensors that share one have the very same buffer.
+    /// All bytes of the storage, little-endian. Tensors that share a storage have the same buffer.
     pub storage: Buffer,
-    /// Which storage it is; equal for tensors that share one.
+    /// Name of the storage; equal for tensors that share it.
     pub storage_name: String,
-    /// Whether it was a parameter.
+    /// Whether it is a parameter.
     pub is_parameter: bool,
 }
 
-/// What a file, or another program, says of a tensor, before it is believed.
+/// Unchecked description of a tensor from a file or another program.
 #[derive(Clone, Debug)]
 pub struct UncheckedTensor {
     /// The element type.
     pub dtype: ScalarType,
     /// The size of each dimension.
     pub sizes: Vec<i64>,
-    /// How many elements a step along each dimension is.
+    /// Stride of each dimension, in elements.
     pub strides: Vec<i64>,
-    /// The first element in the storage.
+    /// Offset of the first element in the storage, in elements.
     pub offset: i64,
 }
 
 impl UncheckedTensor {
-    /// The tensor, if the storage has all of its elements.
+    /// Returns the tensor if the storage contains all of its elements.
     ///
-    /// Tensors that share a storage have to name it alike.
+    /// Tensors that share a storage must use the same name for it.
     pub fn check(
         self,
         storage: Buffer,
@@ -120,7 +120,7 @@ impl Tensor {
         if self.sizes.contains(&0) { 0 } else { self.sizes.iter().product() }
     }
 
-    /// Whether the last dimension moves fastest and nothing is left out.
+    /// Whether the elements are dense in row-major order.
     pub fn is_contiguous(&self) -> bool {
         let mut wanted = 1u64;
         for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
@@ -135,7 +135,7 @@ impl Tensor {
         true
     }
 
-    /// The elements as a run of the storage, if they are one in the right order.
+    /// The elements as a part of the storage, if they are contiguous in row-major order.
     pub fn contiguous(&self) -> Option<Buffer> {
         if !self.is_contiguous() {
             return None;
@@ -149,7 +149,7 @@ impl Tensor {
         self.storage.slice(start..start.checked_add(length)?)
     }
 
-    /// The elements with the last dimension fastest, gathered if they do not lie so.
+    /// The elements in row-major order, gathered if they are not contiguous.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>, Error> {
         let width = self.dtype.bytes();
         if self.elements() == 0 {
@@ -160,7 +160,7 @@ impl Tensor {
             let length = (self.elements() * width) as usize;
             return Ok(Cow::Borrowed(&self.storage.as_bytes()[start..start + length]));
         }
-        // A stride of 0 repeats elements: the result can be far larger than the file.
+        // A stride of 0 repeats elements, so the result can be far larger than the file.
         let total = self.elements().checked_mul(width);
         let most = MAX_EXPANDED_BYTES.max(self.storage.len() as u64);
         let Some(total) = total.filter(|total| *total <= most) else {

@@ -1,4 +1,4 @@
-//! Tree specifications: how nested Python values become flat lists of inputs and outputs.
+//! Tree specifications: the mapping between nested Python values and flat lists of inputs and outputs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use crate::error::{Error, escape_truncated};
 use crate::limits::MAX_DEPTH;
 
-/// The shape of a nested Python value.
+/// The structure of a nested Python value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TreeSpec {
-    /// One flat value.
+    /// A flat value.
     Leaf,
     /// A container.
     Node {
-        /// Its Python type: `builtins.tuple`, `builtins.dict`, `transformers.modeling_outputs.CausalLMOutput`.
+        /// Python type: `builtins.tuple`, `builtins.dict`, `transformers.modeling_outputs.CausalLMOutput`.
         kind: String,
-        /// What the type needs beside the children: the keys of a dictionary, for instance.
+        /// Data of the type other than the children, for instance the keys of a dictionary.
         context: Value,
-        /// What it holds.
+        /// The children.
         children: Vec<TreeSpec>,
     },
 }
 
-/// The notation's version, which stands before the tree.
+/// Version of the notation, written before the tree.
 const PROTOCOL: u64 = 1;
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ impl TreeSpec {
         build(wire, 0)
     }
 
-    /// The text that torch has for it.
+    /// The text in torch's notation.
     pub fn to_text(&self) -> String {
         Value::from(vec![Value::from(PROTOCOL), self.to_wire()]).to_string()
     }
@@ -67,7 +67,7 @@ impl TreeSpec {
         let (kind, context, children) = match self {
             TreeSpec::Leaf => (Value::Null, Value::Null, Vec::new()),
             TreeSpec::Node { kind, context, children } => {
-                // A text that is not a JSON stands for itself.
+                // A string that is not JSON represents itself.
                 let text = match context {
                     Value::String(text) if serde_json::from_str::<Value>(text).is_err() => {
                         text.clone()
@@ -81,7 +81,7 @@ impl TreeSpec {
         serde_json::json!({ "type": kind, "context": context, "children_spec": children })
     }
 
-    /// For each leaf that lies in a dictionary, the keys and positions that lead to it.
+    /// For each leaf inside a dictionary, its path of keys and indices.
     pub fn keys(&self, named_tuples: &BTreeMap<String, Vec<String>>) -> Vec<Option<String>> {
         let mut keys = Vec::new();
         self.add_keys(None, named_tuples, &mut keys);
@@ -94,7 +94,7 @@ impl TreeSpec {
         named_tuples: &BTreeMap<String, Vec<String>>,
         keys: &mut Vec<Option<String>>,
     ) {
-        // The tree was built within a limit of depth.
+        // Recursion is safe, because the depth of the tree is limited.
         let TreeSpec::Node { kind, context, children } = self else {
             keys.push(path.map(str::to_owned));
             return;
@@ -125,8 +125,8 @@ impl TreeSpec {
     }
 }
 
-/// The keys of a dictionary, or of a class that is registered as one: a list of texts and numbers, which may stand behind
-/// something else.
+/// The keys of a dictionary or of a class registered as one: a list of strings and numbers, possibly after
+/// another element.
 fn context_keys<'c>(kind: &str, context: &'c Value) -> Option<Vec<Cow<'c, str>>> {
     if matches!(kind, "builtins.list" | "builtins.tuple") {
         return None;
@@ -146,7 +146,7 @@ fn build(wire: Wire, depth: usize) -> Result<TreeSpec, Error> {
         return Err(Error::limit(format!("the tree is nested deeper than {MAX_DEPTH} levels")));
     }
     let Some(kind) = wire.kind else { return Ok(TreeSpec::Leaf) };
-    // The context is JSON in a text; contexts of registered classes may be anything.
+    // The context is JSON in a string; contexts of registered classes may be anything.
     let context = match wire.context {
         Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
         other => other,

@@ -1,8 +1,8 @@
-//! The JSON of the archives, type by type: torch's schema of exported programs, under its own names. Fields that a version
-//! lacks have defaults, fields that it adds are ignored, and a union member that is not known is an error.
+//! Types of the JSON in archives: torch's schema of exported programs, with torch's names. Fields missing in
+//! a version have defaults, additional fields are ignored, and an unknown union member is an error.
 //!
-//! A program that was never in an archive takes the same form, and becomes an [`ExportedProgram`](crate::ExportedProgram)
-//! with [`from_parts`](crate::ExportedProgram::from_parts).
+//! A program that was never in an archive uses the same types, and becomes an
+//! [`ExportedProgram`](crate::ExportedProgram) with [`from_parts`](crate::ExportedProgram::from_parts).
 #![expect(missing_docs, reason = "torch documents its schema; the names are the same")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use foldhash::HashMap;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// A float; what is not finite is a text.
+/// A float; a non-finite number is a string.
 #[derive(Clone, Copy, Debug)]
 pub struct Float(pub f64);
 
@@ -64,7 +64,7 @@ pub struct ExportedProgram {
     pub schema_version: SchemaVersion,
     #[serde(default)]
     pub verifiers: Vec<String>,
-    /// Before there were verifiers; still what ExecuTorch writes.
+    /// Predecessor of the verifiers; ExecuTorch still writes it.
     #[serde(default)]
     pub dialect: Option<String>,
     #[serde(default)]
@@ -87,7 +87,7 @@ pub struct RangeConstraint {
     pub max_val: Option<i64>,
 }
 
-/// A bound of a size; none is absent, null, or, as ExecuTorch writes it, infinite.
+/// A bound of a size. An unbounded size is absent, null or, as ExecuTorch writes it, infinite.
 fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -170,12 +170,12 @@ pub struct Node {
     pub name: Option<String>,
 }
 
-/// What torch notes of a node. Neighbours have the same texts more often than not, and may share them.
+/// torch's notes about a node. Adjacent nodes usually have the same strings, which can be shared.
 #[derive(Debug, Default)]
 pub struct Metadata {
     pub stack_trace: Option<Arc<str>>,
     pub nn_module_stack: Option<Arc<str>>,
-    /// What else there is, by key.
+    /// Other notes, by key.
     pub others: BTreeMap<String, Arc<str>>,
 }
 
@@ -207,7 +207,7 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
-/// A text that is copied once.
+/// A string that is copied only once.
 struct Text(Arc<str>);
 
 impl<'de> Deserialize<'de> for Text {
@@ -238,7 +238,7 @@ pub struct NamedArgument {
     pub kind: Option<i64>,
 }
 
-/// [`NamedArgument::kind`] of what was passed by keyword.
+/// [`NamedArgument::kind`] of a keyword argument.
 pub const KEYWORD: i64 = 2;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -309,7 +309,7 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// Nothing.
+    /// No value (`None` in Python).
     pub const NONE: Argument = Argument::AsNone(IgnoredAny);
 }
 
@@ -398,7 +398,7 @@ pub struct GraphSignature {
     pub output_specs: Vec<OutputSpec>,
 }
 
-/// User inputs and constants stand in the graph's inputs as well, and are taken from there.
+/// User inputs and constants are also in the graph's inputs and are read from there.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputSpec {
@@ -412,7 +412,7 @@ pub enum InputSpec {
 }
 
 impl InputSpec {
-    /// An input of the caller's.
+    /// An input passed by the caller.
     pub const USER: InputSpec = InputSpec::UserInput(IgnoredAny);
 }
 
@@ -430,7 +430,7 @@ pub enum OutputSpec {
 }
 
 impl OutputSpec {
-    /// An output that the caller gets.
+    /// An output returned to the caller.
     pub const USER: OutputSpec = OutputSpec::UserOutput(IgnoredAny);
 }
 

@@ -1,11 +1,12 @@
-//! Zip archives as torch writes them: entries stored, never compressed, so that each is a run of the file.
+//! Zip archives written by torch. Entries are stored without compression, so each is a byte range of the
+//! file.
 
 use coremill_tensor::Buffer;
 use coremill_zip as zip;
 
 use crate::error::{Error, ErrorKind};
 
-/// An opened archive: names, and where their bytes are.
+/// An opened archive: names of entries and locations of their bytes.
 #[derive(Debug)]
 pub(crate) struct Archive(zip::Archive);
 
@@ -19,22 +20,22 @@ impl Archive {
         opened.map(Archive)
     }
 
-    /// The names in the order of the directory.
+    /// Names of the entries, in the order of the directory.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.names()
     }
 
-    /// Whether there is an entry of this name.
+    /// Whether there is an entry with this name.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// The bytes of an entry, none if there is no such entry.
+    /// The bytes of an entry; `None` if there is no such entry.
     pub(crate) fn find(&self, name: &str) -> Result<Option<Buffer>, Error> {
         if self.contains(name) { self.get(name).map(Some) } else { Ok(None) }
     }
 
-    /// The bytes of an entry that has to be there.
+    /// The bytes of an entry that must exist.
     pub(crate) fn get(&self, name: &str) -> Result<Buffer, Error> {
         let missing = !self.contains(name);
         self.0.stored(name).map_err(|error| match converted(&error) {

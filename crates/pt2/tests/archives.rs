@@ -1,5 +1,5 @@
-//! Archives of older versions of torch, as they are and damaged. `oracle/archives.py` says how they were made; the oracle
-//! tests compare all that is in them with what their torch says.
+//! Reads archives of older versions of torch, unchanged and damaged. `oracle/archives.py` documents how they
+//! were created; the oracle tests compare their contents with torch.
 
 use std::io::Cursor;
 
@@ -118,7 +118,7 @@ fn damaged_archives_do_not_panic() {
     assert!(refused > tried / 4, "{refused} of {tried} were refused");
 }
 
-/// Replaces text by text of the same length in every entry, also of archives that are entries.
+/// Replaces text by text of the same length in every entry, including nested archives.
 fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     assert_eq!(from.len(), to.len());
     if !bytes.starts_with(b"PK\x03\x04") {
@@ -214,7 +214,7 @@ fn what_is_no_archive_is_refused() {
         let error = read(bytes.to_vec()).expect_err("it is not an archive");
         assert!(error.hint().is_some(), "{error}");
     }
-    // An end record that claims more entries than any archive has.
+    // An end record with more entries than any archive has.
     let mut lying = b"PK\x06\x06".to_vec();
     lying.extend([0; 28]);
     lying.extend(u64::MAX.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Archives that somebody made to do harm, one test for each way: refused with a reason, quickly, and nothing run.
+//! Hostile archives, one test for each kind: they are rejected quickly, with a reason, and no code is
+//! executed.
 
 use std::fs::File;
 use std::io::{Cursor, Seek as _, SeekFrom, Write as _};
@@ -8,7 +9,7 @@ use coremill_pt2::{Error, ErrorKind, ExportedProgram, Pt2, StoredValue, read};
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 
-/// The type of a tensor in an archive.
+/// The JSON type of a tensor.
 fn meta(sizes: &[i64], strides: &[i64], offset: i64) -> String {
     let list = |values: &[i64]| {
         let values: Vec<_> =
@@ -22,7 +23,7 @@ fn meta(sizes: &[i64], strides: &[i64], offset: i64) -> String {
     )
 }
 
-/// A program that returns `w + w`, with other nodes before that.
+/// A program that returns `w + w`, with `nodes` before it.
 fn program(w: &str, nodes: &str) -> String {
     format!(
         r#"{{"graph_module":{{"graph":{{"inputs":[{{"as_tensor":{{"name":"w"}}}}],"outputs":[{{"as_tensor":{{"name":"add"}}}}],
@@ -73,7 +74,7 @@ fn the_archive_that_is_altered_below_is_fine() {
 fn compressed_entries_are_refused_however_large_they_would_be() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let mut bytes = two_by_three(&config("weight_0", false, &w), &program(&w, ""));
-    // The method in each record of the directory becomes 8, and the size out of the archive 4 GB.
+    // Set the compression method in each directory record to 8, and the size in the archive to 4 GB.
     for at in 0..bytes.len() - 46 {
         if bytes[at..].starts_with(b"PK\x01\x02") {
             bytes[at + 10] = 8;
@@ -89,7 +90,7 @@ fn compressed_entries_are_refused_however_large_they_would_be() {
 fn entries_that_claim_more_than_the_file_has_are_refused() {
     let w = meta(&[2, 3], &[3, 1], 0);
     let bytes = two_by_three(&config("weight_0", false, &w), &program(&w, ""));
-    // Each size and offset of the directory in turn is a lie.
+    // Corrupt each size and offset of the directory in turn.
     for field in [20, 24, 42] {
         let mut lying = bytes.clone();
         for at in 0..lying.len() - 46 {
@@ -121,7 +122,8 @@ fn tensors_that_claim_more_than_their_storage_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Malformed, "{sizes:?} {strides:?} {offset}: {error}");
         assert_eq!(error.entry(), Some(WEIGHT), "{error}");
     }
-    // Few bytes that stand for many elements: their number is fine, writing them out is not.
+    // A few bytes with many repeated elements: the number of elements is valid, but writing them out exceeds
+    // a limit.
     let repeated = meta(&[1 << 20, 1 << 20], &[0, 0], 0);
     let program = read_bytes(two_by_three(&config("weight_0", false, &repeated), &program));
     let program = program.expect("one element, repeated");
@@ -168,7 +170,7 @@ fn deep_json_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
-/// A pickle that would run a command, and put what it gives where a tensor should be.
+/// A pickle that would run a command and use its result as a tensor.
 fn pickled(body: &[u8]) -> Vec<u8> {
     archive(&[("archive/data.pkl", body), ("archive/byteorder", b"little")])
 }
@@ -219,7 +221,7 @@ fn objects_among_weights_are_never_made() {
     );
     for body in [
         &b"\x80\x02cposix\nsystem\nX\x04\0\0\0true\x85R."[..],
-        // A wrapper whose state has a call of a function in the part's place.
+        // A wrapper whose state has a function call in place of a part.
         b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\ncevil\nClass\n)}X\x05\0\0\0qdatacposix\nsystem\nX\x04\0\0\0true\x85RstR.",
     ] {
         let object = pickled(body);
@@ -259,7 +261,7 @@ fn chains_of_views_that_are_all_written_to_end() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
 }
 
-/// One entry of a directory, all of its numbers in the zip64 field.
+/// A directory entry with all numbers in the zip64 field.
 fn directory_record(name: &str, checksum: u32, size: u64, at: u64) -> Vec<u8> {
     let mut record = b"PK\x01\x02".to_vec();
     record.extend([45, 0, 45, 0]);
@@ -287,7 +289,7 @@ fn archives_beyond_four_gigabytes_are_mapped() {
     let w = meta(&[ROWS as i64, 2], &[2, 1], 0);
     let (program, config) = (program(&w, ""), config("weight_0", false, &w));
     let mut directory = Vec::new();
-    // Of a mebibyte of zeros, doubled until it is as long as the weight.
+    // The checksum of a mebibyte of zeros, doubled until it covers the weight.
     let mut zeros = crc32fast::Hasher::new();
     zeros.update(&vec![0; 1 << 20]);
     for _ in 0..((ROWS * 8) >> 20).ilog2() {
@@ -295,7 +297,7 @@ fn archives_beyond_four_gigabytes_are_mapped() {
         zeros.combine(&half);
     }
     let of_zeros = zeros.finalize();
-    // The weight is a hole in the file, 8 GB long; what follows lies beyond 32 bits.
+    // The weight is a hole in the file, 8 GB long, so the following entries are beyond 32 bits.
     for (name, bytes, size) in [
         (WEIGHT, &b""[..], ROWS * 8),
         (MODEL, program.as_bytes(), program.len() as u64),

@@ -1,4 +1,4 @@
-//! Runs the check of the fuzz target on the seeds in the repository, among them every input that ever broke it.
+//! Runs the check of the fuzz target on the seeds in the repository, which include every input that failed.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn seeds_are_programs() {
     for entry in fs::read_dir(folder).expect("the seeds") {
         let path = entry.expect("an entry").path();
         let prepared = archive::archive(&fs::read(&path).expect("a seed"));
-        // What was found by fuzzing is named after what it broke, and need not be a program.
+        // Inputs found by fuzzing are named after the failure, and may be invalid programs.
         let found =
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("found-"));
         assert!(prepared || found, "{} is refused", path.display());

@@ -31,15 +31,16 @@
 //! dim       = integer | "?"
 //! ```
 //!
-//! There are two dialects, and both are read, mixed too. `program(1.3)` writes a scalar's type as
+
 //! There are two dialects; the parser accepts both, even mixed. `program(1.3)` writes the type of a scalar as
 //! `int32`, `program(1.0)` as `tensor<int32, []>`. Floats are written in hexadecimal, which is exact; decimal
-//! floats are accepted too. The brackets of a tensor contain exactly the elements that its type declares; a
+//! floats can be read as well. The brackets of a tensor contain exactly the elements that its type declares; a
 //! tensor without elements may be `[]`. `//` starts a comment. Names that are not identifiers or are reserved
 //! words are quoted with backticks, which Apple's parser does not support: see [`is_plain`].
-//! The `analytics.mil` of Core ML's cache is read as well: its buffers (`tensor_buffer<...>`) as tensors, and operations with
-//! The parser also accepts the `analytics.mil` of Core ML's cache: buffers (`tensor_buffer<...>`) are read as
+//!
+//! The parser also reads the `analytics.mil` of Core ML's cache: buffers (`tensor_buffer<...>`) are read as
 //! tensors, and operations may have their own opset (`op<ios17>(...)`).
+//!
 //! ```
 //! use coremill_mil::text::{self, NoWeights, PrintOptions};
 //!

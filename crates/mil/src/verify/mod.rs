@@ -4,12 +4,10 @@
 //! all [`Diagnostic`]s, including warnings, in the order of the program. Passes, which have only a program,
 //! use [`verify_program`]. The table [`CODES`] contains the names and reasons of all rules; `docs/check.md`
 //! repeats it.
-//! repeats.
 //!
 //! | file | checks |
 //! |---|---|
-//! | `structure` | ids, blocks, names, scopes, operators; an error here stops the other checks of the
-//! function |
+//! | `structure` | ids, blocks, names, scopes, operators; an error stops the other checks of the function |
 //! | `types` | operations against [`infer`](crate::infer), declared against inferred types, ranks |
 //! | `values` | constants, attributes, weights |
 //! | `interface` | inputs, outputs and states of a function |

@@ -1,19 +1,19 @@
-//! `analytics/coremldata.bin`: notes in named tables, which Core ML expects to be there.
+//! `analytics/coremldata.bin`: a file of named tables, which Core ML requires.
 //!
-//! Little-endian; a text is its length as `u64`, then its bytes. A table is its name, the number of its
-//! entries as `u64`, and a key and a value for each. `modelHash` is the SHA-256 of the model file from
-//! which the compiled model was made, in base64; so it is in all of Apple's that are at hand.
+//! All numbers are little-endian. A string is its length as `u64` followed by its bytes. A table is its name,
+//! the number of its entries as `u64`, and a key and a value for each entry. `modelHash` is the SHA-256 hash
+//! of the model file in base64, as in all available models of Apple's compiler.
 
 use sha2::{Digest, Sha256};
 
-/// The tables of an ML Program: `name` is the model file's, without its extension.
+/// The tables of an ML Program. `name` is the name of the model file without its extension.
 pub(super) fn write(model_file: &[u8], name: &str) -> Vec<u8> {
     let mut bytes = of_stage();
     specification(&mut bytes, model_file, name);
     bytes
 }
 
-/// The table of a pipeline's stage.
+/// The table of a stage in a pipeline.
 pub(super) fn of_stage() -> Vec<u8> {
     let mut bytes = Vec::new();
     table(

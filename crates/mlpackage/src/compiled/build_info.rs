@@ -1,8 +1,8 @@
-//! `buildInfo`: which tools made a program.
+//! `buildInfo`: the tools that created a program.
 //!
-//! Packages hold what the converter noted; Apple's compiler adds two entries of its own, and so does
-//! this one, under the same names. They are taken away when our own output is read, so that it is the
-//! same program as before; entries of other compilers stay.
+//! Packages contain the entries of the converter. Apple's compiler adds two entries, and this crate adds two
+//! under the same names. Entries of this crate are removed when a compiled model is read, so that the program
+//! is unchanged; entries of other compilers are kept.
 
 use coremill_tensor::DType;
 
@@ -12,17 +12,18 @@ pub(super) const ATTRIBUTE: &str = "buildInfo";
 const COMPONENT: &str = "coremlc-component-MIL";
 const VERSION: &str = "coremlc-version";
 
-/// What stands under [`COMPONENT`] in what we write.
+/// The value of [`COMPONENT`] in models compiled by this crate.
 const OURS: &str = "coremill";
 
-/// The attribute of a program with the entries, unless a compiler has added its own before.
+/// The attribute of a program with the added entries, unless a compiler has already added its own.
 pub(super) fn with_ours(program: &Program) -> Constant {
     let mut info = program.attributes.get(ATTRIBUTE).cloned().unwrap_or_else(empty);
     if let ConstantData::Entries(entries) = &mut info.data
         && !entries.iter().any(|(key, _)| matches!(key.as_str(), Some(COMPONENT | VERSION)))
     {
         for (key, value) in [(COMPONENT, OURS), (VERSION, env!("CARGO_PKG_VERSION"))] {
-            // Sorted as Apple's are, and so that taking them away leaves the rest in its order.
+            // Entries are sorted as in Apple's models, and so that removing them preserves the order of the
+            // others.
             let later = |(other, _): &(Constant, Constant)| other.as_str() > Some(key);
             let at = entries.iter().position(later).unwrap_or(entries.len());
             entries.insert(at, (Constant::string(key), Constant::string(value)));
@@ -31,7 +32,7 @@ pub(super) fn with_ours(program: &Program) -> Constant {
     info
 }
 
-/// Takes the entries away, if they are ours.
+/// Removes the entries if this crate added them.
 pub(super) fn remove(program: &mut Program) {
     let Some(info) = program.attributes.get_mut(ATTRIBUTE) else { return };
     let ConstantData::Entries(entries) = &mut info.data else { return };

@@ -34,22 +34,22 @@ use crate::package::decode::kind_name;
 use crate::package::{Error, ErrorKind};
 use coremill_mil::limits;
 
-/// The number of the model file's field that holds an ML Program.
+/// Number of the model file's field for an ML Program.
 const ML_PROGRAM: u32 = 502;
 
-/// The number of the model file's field that holds a pipeline.
+/// Number of the model file's field for a pipeline.
 const PIPELINE: u32 = 202;
 
-/// The target of a model; pipelines have their stages before it.
+/// Target of a model. In a pipeline, the stages precede it.
 const TARGET: &str = "generic";
 
-/// Descriptions larger than this are refused; real ones take kilobytes.
+/// Maximum size of a description in bytes; real ones have some kilobytes.
 const MAX_DESCRIPTION: u64 = 64 << 20;
 
-/// Names of stages longer than this are refused.
+/// Maximum length of a stage's name.
 const MAX_NAME: u64 = 1 << 16;
 
-/// Text before the description longer than this is refused.
+/// Maximum length of the text before the description.
 const MAX_TARGET: u64 = 1 << 16;
 
 /// Content of a `coremldata.bin`.
@@ -60,11 +60,11 @@ pub(super) struct Contents<'b> {
     pub(super) description: &'b [u8],
 }
 
-/// Kinds of compiled models that are read.
+/// Supported kinds of compiled models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Program,
-    /// A pipeline of this many stages.
+    /// A pipeline with this number of stages.
     Pipeline(usize),
 }
 
@@ -81,7 +81,7 @@ pub(super) fn write(specification_version: i32, description: &[u8], functions: u
     bytes
 }
 
-/// The file of a pipeline, whose stages have these specification versions.
+/// Encodes the file of a pipeline whose stages have these specification versions.
 pub(super) fn write_pipeline(
     specification_version: i32,
     description: &[u8],
@@ -137,7 +137,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
             format!("the compiled model is a `{name}`; only `mlProgram` and `pipeline` are read");
         return Err(Error::new(ErrorKind::OtherModel, message));
     }
-    // The word behind the kind is the specification version in the files of some compilers only.
+    // Only some compilers write the specification version into the word after the kind.
     take(24).ok_or_else(truncated)?;
     let length = take(8).and_then(long).ok_or_else(truncated)?;
     if length > MAX_TARGET {
@@ -168,13 +168,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents<'_>, Error> {
             }
         }
     } else {
-        // What follows repeats the kind, once for each function, and says nothing else.
+        // The remaining bytes only repeat the kind, once for each function.
         Kind::Program
     };
     Ok(Contents { kind, specification_version, description })
 }
 
-/// The file with the names of a pipeline's stages.
+/// Encodes the file with the names of a pipeline's stages.
 pub(super) fn write_names(names: &[&str]) -> Vec<u8> {
     let mut bytes = (names.len() as u64).to_le_bytes().to_vec();
     for name in names {
@@ -184,7 +184,7 @@ pub(super) fn write_names(names: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The names of as many stages.
+/// Decodes the names of this number of stages.
 pub(super) fn read_names(bytes: &[u8], stages: usize) -> Result<Vec<String>, Error> {
     let wrong = |message: String| Error::new(ErrorKind::ModelFile, message);
     let truncated = || wrong(format!("it ends after {} bytes, in the middle of it", bytes.len()));

@@ -1,20 +1,20 @@
 //! `mlProgramOperationTypeHistogram`: the number of operations of each type in a program.
 //!
-//! A key is the operation with the opset that defined its version: `Concat` for one of iOS 15, `Ios16.relu`,
-//! `Ios17.sliceByIndex`. Apple's compiler has versions that coremltools does not know: an `add` of iOS 17 is
-//! `Ios17.add`, though its public definition is that of iOS 15. [`VERSIONS`] lists the versions that its files show; an
-//! operation without a row has the version of the op table.
+//! A key is the operation with the opset of its version: `Concat` for a version of iOS 15, `Ios16.relu`,
+//! `Ios17.sliceByIndex`. Apple's compiler has versions that coremltools lacks: an `add` in an iOS 17 program
+//! is `Ios17.add`, although its public definition is from iOS 15. [`VERSIONS`] lists the versions found in
+//! its files. Operations without a row have the version of the op table.
 
 use std::collections::BTreeMap;
 
 use coremill_mil::ir::{Function, Op, Opset};
 use coremill_mil::ops::OpKind;
 
-/// Opsets in which Apple's compiler has a new version of an operation, beside iOS 15.
+/// Opsets in which Apple's compiler has a new version of an operation, in addition to iOS 15.
 ///
-/// Files of compilers 3402 to 3600 show most rows: those in `tests/compiled`, and the ones that `cargo xtask apple-models`
-/// measures. A row marked as assumed holds operations of a family that no file shows; they get the versions of the row
-/// before.
+/// Most rows were observed in files of compilers 3402 to 3600: the files in `tests/compiled` and the files that
+/// `cargo xtask apple-models` examines. A row marked as assumed contains operations that were not observed;
+/// they have the versions of the previous row, which is of the same family.
 const VERSIONS: &[(&[Opset], &[&str])] = &[
     // Arithmetic and comparisons.
     (
@@ -67,7 +67,7 @@ const VERSIONS: &[(&[Opset], &[&str])] = &[
             "threshold",
         ],
     ),
-    // Activations; iOS 18 is seen of `relu` alone.
+    // Activations. iOS 18 was observed only for `relu`.
     (&[Opset::Ios16, Opset::Ios18], &["relu", "sigmoid", "silu", "softmax"]),
     // Assumed.
     (
@@ -104,7 +104,7 @@ const VERSIONS: &[(&[Opset], &[&str])] = &[
             "reduce_sum_square",
         ],
     ),
-    // Only `reduce_argmax` is seen.
+    // Only `reduce_argmax` was observed.
     (&[Opset::Ios16, Opset::Ios17], &["reduce_argmax", "reduce_argmin"]),
     // Products, norms and recurrent layers.
     (&[Opset::Ios16, Opset::Ios17], &["conv", "layer_norm", "linear", "lstm", "matmul"]),
@@ -131,7 +131,7 @@ const VERSIONS: &[(&[Opset], &[&str])] = &[
     (&[], &["identity", "pad", "range_1d", "select", "shape", "split", "stack", "tile"]),
 ];
 
-/// The number of operations under each key, constants aside.
+/// The number of operations for each key, without constants.
 pub(super) fn of(functions: &[&Function]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for function in functions {
@@ -154,7 +154,7 @@ fn key(op: &Op, opset: Opset) -> String {
     }
 }
 
-/// A name of several words without `_`: `sliceByIndex`, or `SliceByIndex`.
+/// Converts a name to camel case: `sliceByIndex`, or `SliceByIndex` with `upper`.
 pub(super) fn camel_case(name: &str, mut upper: bool) -> String {
     let mut camel = String::new();
     for c in name.chars() {
@@ -172,7 +172,7 @@ pub(super) fn camel_case(name: &str, mut upper: bool) -> String {
 mod tests {
     use super::*;
 
-    /// Keys in metadata of Apple's compiler, by the opset of the function.
+    /// Keys observed in metadata of Apple's compiler, by the opset of the function.
     const SEEN: [(Opset, &str); 6] = [
         (Opset::Ios15, "Add Cast Concat Conv Lstm ReduceMean Relu SliceByIndex Squeeze Transpose"),
         (

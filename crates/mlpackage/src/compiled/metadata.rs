@@ -1,7 +1,7 @@
-//! `metadata.json`: what Xcode and other tools show about a compiled model. Core ML does not read it.
+//! `metadata.json`: properties of a compiled model for Xcode and other tools. Core ML does not read it.
 //!
-//! The keys are those of Apple's compiler, format 3.0, and so is the layout of the text. Apple's order of the keys is that
-//! of a hash table, and differs from file to file.
+//! Keys and layout are those of Apple's compiler, format 3.0. Apple writes the keys in the order of a hash
+//! table, which differs from file to file.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use coremill_mil::model::{
 };
 use coremill_mil::ops::OpKind;
 
-/// The text of `metadata.json`; `name` is what a class generated for the model would be called.
+/// The text of `metadata.json`. `name` is the name of the class that Xcode would generate for the model.
 pub(super) fn write(model: &Model, name: &str) -> String {
     let default_name = model.default_function_name();
     let default = model.program.function(default_name).or(model.program.functions.first());
@@ -63,7 +63,7 @@ pub(super) fn write_pipeline(pipeline: &Pipeline, name: &str) -> String {
 
 const ML_PROGRAM: &str = "MLModelType_mlProgram";
 
-/// What the text is made of.
+/// Data for the text.
 struct Shown<'m> {
     description: &'m ModelDescription,
     signature: Option<Signature<'m>>,
@@ -71,7 +71,7 @@ struct Shown<'m> {
     is_updatable: bool,
     /// The functions whose operations are counted.
     run: Vec<&'m Function>,
-    /// The default function of several, and an entry for each.
+    /// For a multifunction model, the default function and an entry for each function.
     functions: Option<(&'m str, Vec<Value>)>,
     model_type: Value,
 }
@@ -189,7 +189,7 @@ fn key_name(key: Option<KeyType>) -> &'static str {
     }
 }
 
-/// Adds the keys of an array, and says what stands in the parentheses of its type.
+/// Adds the keys of an array, and returns the text in the parentheses of its type.
 fn array_keys(array: &ArrayType, keys: &mut Map<String, Value>) -> String {
     let data_type = match array.data_type {
         ArrayDataType::Float32 => "Float32",
@@ -199,7 +199,7 @@ fn array_keys(array: &ArrayType, keys: &mut Map<String, Value>) -> String {
         ArrayDataType::Float16 => "Float16",
         ArrayDataType::Other(_) => "Invalid",
     };
-    // An array may state its ranges alone; the lower bounds are its shape then.
+    // An array may have only ranges; the lower bounds are then its default shape.
     let lower: Vec<i64> = match &array.flexibility {
         ShapeFlexibility::Ranged(ranges) => ranges.iter().map(|range| range.lower as i64).collect(),
         ShapeFlexibility::Enumerated(shapes) => shapes.first().cloned().unwrap_or_default(),
@@ -285,7 +285,7 @@ fn joined<T: ToString>(items: impl IntoIterator<Item = T>, separator: &str) -> S
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
 
-/// The first release of each system that loads the model.
+/// The first release of each system that supports the specification version.
 fn availability(specification_version: i32) -> Value {
     let opset = Opset::from_specification_version(specification_version).unwrap_or(Opset::Ios26);
     let [(_, phone), (_, mac), (_, watch), (_, tv)] = opset.availability();
@@ -304,13 +304,13 @@ fn availability(specification_version: i32) -> Value {
     })
 }
 
-/// The operations of several functions, each with its own.
+/// The operations of several functions, each with its function.
 fn ops<'f>(functions: &[&'f Function]) -> impl Iterator<Item = (&'f Function, &'f Op)> {
     functions.iter().flat_map(|&function| function.all_ops().map(move |(_, op)| (function, op)))
 }
 
-/// The types that operations take and give, text and truth values aside: what one is, or
-/// `Mixed (Float16, Int32)`.
+/// The types of operands and results, except strings and booleans: a single type, or for instance `Mixed
+/// (Float16, Int32)`.
 fn compute_precision(functions: &[&Function]) -> String {
     let mut found = BTreeSet::new();
     for (function, op) in ops(functions) {
@@ -334,7 +334,7 @@ fn compute_precision(functions: &[&Function]) -> String {
     mixed(found).unwrap_or_default()
 }
 
-/// The types of the weights that lie in files; none if there are none.
+/// The types of the weights in files; `None` if there are no such weights.
 fn storage_precision(functions: &[&Function]) -> Option<String> {
     let mut found = BTreeSet::new();
     for (_, op) in ops(functions) {
@@ -354,11 +354,12 @@ fn storage_precision(functions: &[&Function]) -> Option<String> {
     mixed(found)
 }
 
-/// What the weights of an operation are called: `Palettized (4 bits)`, `Sparse`, or their type.
+/// Description of an operation's stored weights: `Palettized (4 bits)`, `Sparse`, or their type.
 fn stored_as(op: &Op, dtype: DType) -> String {
     match op.kind() {
         Some(OpKind::ConstexprLutToDense | OpKind::ConstexprLutToSparse) => {
-            // Up to iOS 17 indices are packed into bytes, and the table's length tells how.
+            // Up to iOS 17 indices are packed into bytes, and their width follows from the length of the
+            // table.
             let named =
                 op.bindings("indices").first().or(op.bindings("indices_nonzero_data").first());
             let indices = match named {
@@ -400,8 +401,8 @@ fn type_name(dtype: DType) -> String {
     }
 }
 
-/// Writes JSON as Apple's serializer lays it out: a space on both sides of the colon, an empty line in
-/// what is empty.
+/// Writes JSON in the layout of Apple's serializer: a space on both sides of the colon, and a blank line in
+/// empty containers.
 fn layout(out: &mut String, value: &Value, indent: usize) {
     let pad = |out: &mut String, indent: usize| out.extend(std::iter::repeat_n(' ', indent));
     match value {

@@ -1,4 +1,4 @@
-//! Compiled models: `.mlmodelc` directories, which Core ML loads without compiling them first.
+//! Compiled models: `.mlmodelc` directories, which Core ML loads without compiling them.
 //!
 //! ```text
 //! model.mlmodelc/
@@ -9,14 +9,14 @@
 //!   weights/...               the weight files, as in a package
 //! ```
 //!
-//! A pipeline holds a directory `model0`, `model1`, ... for each stage, with all of these files but `metadata.json`, and
-//! instead of the text the stages' names in `modelNames/coremldata.bin`.
+//! A pipeline contains a directory `model0`, `model1`, ... for each stage, with the same files except
+//! `metadata.json`. Instead of `model.mil` it has the names of the stages in `modelNames/coremldata.bin`.
 //!
-//! Compiling an ML Program means little more than that: Apple's compiler writes the same program in
-//! another form, and leaves optimising to whoever loads it. It adds two things to the program, and so
-//! does [`write()`]: what compiled it (`buildInfo`), and which shapes its inputs may have
-//! ([`model::shapes`](coremill_mil::model::shapes)). It also sorts the inputs of functions by name. [`read`] takes all of this
-//! back, so that the model is that of the package.
+//! For an ML Program, compiling is mostly a change of format: Apple's compiler writes the same program in
+//! another format and leaves optimization to the loader. It adds two attributes, and so does [`write()`]: the
+//! compiler (`buildInfo`), and the allowed shapes of inputs ([`model::shapes`](coremill_mil::model::shapes)).
+//! It also sorts the inputs of functions by name. [`read`] reverses these changes, so that the result equals
+//! the model of the package.
 //!
 //! ```
 //! use coremill_mlpackage::compiled;

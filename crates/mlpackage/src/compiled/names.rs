@@ -2,9 +2,9 @@ use crate::package::{Error, ErrorKind};
 use coremill_mil::ir::{Attributes, Function, Program};
 use coremill_mil::text::is_identifier;
 
-/// Refuses a program with attributes that Core ML's parser of text cannot take. A package may have such
-/// names, since it holds them as data; those of values, functions and arguments the verifier has
-/// checked.
+/// Checks that Core ML's text parser accepts the names of attributes. Packages may contain other names,
+/// because they store names as data. The verifier has already checked the names of values, functions and
+/// arguments.
 pub(super) fn check(program: &Program) -> Result<(), Error> {
     attributes(&program.attributes)?;
     for function in &program.functions {

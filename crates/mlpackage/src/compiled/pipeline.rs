@@ -1,4 +1,4 @@
-//! Compiled pipelines: a directory for each stage, and the stages' names.
+//! Compiled pipelines: a directory for each stage, and the names of the stages.
 
 use std::path::Path;
 
@@ -10,16 +10,17 @@ use crate::package::weights::Layout;
 use crate::package::{check_pipeline, directory, encode};
 use crate::pipeline::{Pipeline, PipelineKind, Stage};
 
-/// Reads a compiled pipeline; `None` if the model is none.
+/// Reads a compiled pipeline; `None` if the model is not a pipeline.
 pub fn read_pipeline(path: &Path) -> Result<Option<Pipeline>, Error> {
     directory::read_one(path, || {
         Ok(read::read_parts(&Source::Directory(path), true)?.into_pipeline())
     })
 }
 
-/// Writes a compiled pipeline, like [`write`](super::write()). Every stage must be sound.
+/// Writes a compiled pipeline, like [`write`](super::write()). Every stage must be valid.
 ///
-/// Compiled classifiers and regressors are refused: the form in which Apple's compiler writes them is not known.
+/// Classifiers and regressors are not supported, because the format in which Apple's compiler writes them is
+/// unknown.
 pub fn write_pipeline(
     path: &Path,
     pipeline: &Pipeline,

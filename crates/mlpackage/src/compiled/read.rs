@@ -13,12 +13,13 @@ use coremill_mil::limits;
 use coremill_mil::model::{Metadata, Model, shapes};
 use coremill_mil::text::{self, Listing, NoWeights, Spans};
 
-/// Reads a compiled model; its weights stay mapped from their files. The stages of a pipeline become one model.
+/// Reads a compiled model; its weights stay in mapped files. The stages of a pipeline are linked into one
+/// model.
 pub fn read(path: &Path) -> Result<Model, Error> {
     directory::read_one(path, || read_from(&Source::Directory(path)))
 }
 
-/// Reads a compiled model whose files lie in memory, or inside another file, by their paths.
+/// Reads a compiled model whose files are in memory, or inside another file, by path.
 pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model, Error> {
     read_from(&Source::in_memory(files)?)
 }
@@ -27,8 +28,8 @@ fn read_from(source: &Source<'_>) -> Result<Model, Error> {
     read_parts(source, true)?.into_model()
 }
 
-/// Reads a compiled model, and keeps the text of its program as it stands in `model.mil`; `None` for a pipeline, which has
-/// a text for each stage.
+/// Reads a compiled model, and returns the text of `model.mil` as well; `None` for a pipeline, which has one
+/// text for each stage.
 pub fn read_with_listing(path: &Path) -> Result<(Model, Option<Listing>), Error> {
     directory::read_one(path, || {
         let source = Source::Directory(path);
@@ -44,12 +45,12 @@ pub fn read_with_listing(path: &Path) -> Result<(Model, Option<Listing>), Error>
     })
 }
 
-/// Reads a compiled model without its weight files, which need not be there.
+/// Reads a compiled model without its weight files, which may be missing.
 pub fn read_without_weights(path: &Path) -> Result<Model, Error> {
     directory::read_one(path, || read_parts(&Source::Directory(path), false)?.into_model())
 }
 
-/// Reads a compiled model; a pipeline in its stages.
+/// Reads a compiled model; keeps the stages of a pipeline separate.
 pub(super) fn read_parts(source: &Source<'_>, weights: bool) -> Result<ModelContent, Error> {
     match describe(source_data(source)?.as_bytes())? {
         ModelDescription::Model(model) => {
@@ -115,8 +116,8 @@ fn source_data(source: &Source<'_>) -> Result<Buffer, Error> {
     source.map(file::DATA)
 }
 
-/// Reads a compiled model whose `coremldata.bin` and `model.mil` are in memory; its weights keep their
-/// places and have no elements.
+/// Reads a compiled model from the contents of `coremldata.bin` and `model.mil`. Its weights have locations
+/// but no elements.
 pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
     match describe(data)? {
         ModelDescription::Model(model) => {
@@ -129,11 +130,11 @@ pub fn from_bytes(data: &[u8], text: &[u8]) -> Result<Model, Error> {
     }
 }
 
-/// What a `coremldata.bin` describes.
+/// Contents of a `coremldata.bin`.
 enum ModelDescription {
     /// A model without its program.
     Model(Model),
-    /// A pipeline without its stages, and their number.
+    /// A pipeline without its stages, and the number of stages.
     Pipeline(Pipeline, usize),
 }
 
@@ -141,7 +142,7 @@ fn describe(data: &[u8]) -> Result<ModelDescription, Error> {
     let in_data = |error: Error| error.in_file(file::DATA);
     let contents = container::read(data).map_err(in_data)?;
     let mut description = decode::description(contents.description).map_err(in_data)?;
-    // Compilers always write the field; empty, it says nothing.
+    // Compilers always write this field; an empty one has no meaning.
     description.metadata.take_if(|metadata| *metadata == Metadata::default());
     let specification_version = contents.specification_version;
     Ok(match contents.kind {
@@ -173,7 +174,7 @@ fn in_text(error: Error) -> Error {
 }
 
 fn with_program(mut model: Model, text: &str) -> Result<(Model, Spans), Error> {
-    // Compilers sort the inputs of functions by name; the description has them in the model's order.
+    // Compilers sort the inputs of functions by name; restore the order of the description.
     let order = |function: &str, input: &str| {
         let description = &model.description;
         let described = description.functions.iter().find(|described| described.name == function);

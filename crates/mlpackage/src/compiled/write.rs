@@ -14,20 +14,21 @@ use coremill_mil::model::{Model, ModelDescription, shapes};
 use coremill_mil::text::{self, AddedAttributes, PrintOptions};
 use coremill_mil::verify::Verified;
 
-/// How to write a compiled model.
+/// Options for writing a compiled model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// The name of the model file without its extension. `None` takes `model`, as in packages, and the directory's name
-    /// for the class that tools generate.
+    /// Name of the model file without its extension. With `None`, the name of the file is `model`, as in
+    /// packages, and the name of the generated class is the name of the directory.
     pub name: Option<String>,
-    /// Whether to wait until the model is on the disk before it is put in place, so that not even a
-    /// loss of power can leave it there in part. A writer that is killed never does, either way.
+    /// Whether to wait until all data is on the disk before the model is moved into place, so that a power
+    /// failure cannot leave a partial model. A killed writer never does, with either setting.
     pub durable: bool,
 }
 
-/// Writes a compiled model. What stood at the path is replaced in one step, when all is written.
+/// Writes a compiled model. An existing model at the path is replaced in one step after everything is
+/// written.
 ///
-/// The same model and name give the same bytes.
+/// The same model and name always result in the same bytes.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<(), Error> {
     let names = Names::of(path, options);
     let PendingModel { files, layout } = prepare(verified, &names)?;
@@ -39,7 +40,7 @@ pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Re
     })
 }
 
-/// Fills a directory and puts it in place, in one step.
+/// Writes a directory and moves it into place in one step.
 pub(super) fn put(
     path: &Path,
     options: &WriteOptions,
@@ -59,16 +60,16 @@ pub(super) fn put(
     staging.commit(options.durable)
 }
 
-/// The names that files of a compiled model state.
+/// Names stored in the files of a compiled model.
 pub(super) struct Names {
-    /// The model file's, without its extension.
+    /// Name of the model file without its extension.
     pub(super) file: String,
-    /// The class's that tools generate for the model.
+    /// Name of the class that tools generate for the model.
     pub(super) class: String,
 }
 
 impl Names {
-    /// The names of a model that is written to a path.
+    /// The names for a model that is written to a path.
     pub(super) fn of(path: &Path, options: &WriteOptions) -> Names {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let class = options.name.clone().or(stem).unwrap_or_default();
@@ -77,15 +78,15 @@ impl Names {
     }
 }
 
-/// The name of the model file in a package.
+/// Name of the model file in a package, without its extension.
 const MODEL_FILE: &str = "model";
 
-/// The files of a compiled model, of which weights are not copied. They are what [`write`] puts in a directory.
+/// Returns the files that [`write`] would write, without copying weights.
 pub fn to_tree(verified: &Verified<'_>, name: &str) -> Result<VirtualDirectory, Error> {
     unhashed(verified, name)?.tree()
 }
 
-/// The same before weights are read for their hashes.
+/// Like [`to_tree`], but weights are not yet read to compute their hashes.
 pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<PendingPackage<'m>, Error> {
     let names = Names { file: name.to_owned(), class: class_name(name) };
     let PendingModel { files: prepared, layout } = prepare(verified, &names)?;
@@ -101,9 +102,9 @@ pub fn unhashed<'m>(verified: &Verified<'m>, name: &str) -> Result<PendingPackag
     Ok(PendingPackage { layout, root: String::new(), finish: Box::new(finish) })
 }
 
-/// A compiled model that only has to be put somewhere.
+/// A compiled model that is ready to be written.
 struct PendingModel<'m> {
-    /// All files but those of weights, the program's text first.
+    /// All files except weight files, `model.mil` first.
     files: Vec<(&'static str, Vec<u8>)>,
     layout: Layout<'m>,
 }
@@ -123,7 +124,7 @@ fn prepare<'m>(verified: &Verified<'m>, names: &Names) -> Result<PendingModel<'m
     Ok(PendingModel { files, layout })
 }
 
-/// The program's text, with what compilers add to it.
+/// The text of the program with the attributes that compilers add.
 pub(super) fn text(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>, Error> {
     let unwritable =
         |detail: &dyn std::fmt::Display| Error::new(ErrorKind::Unwritable, detail.to_string());
@@ -146,14 +147,15 @@ pub(super) fn text(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>, Error>
     Ok(text)
 }
 
-/// A description encoded as Apple's compiler does: it always writes the field of the metadata, empty or not.
+/// Encodes a description like Apple's compiler, which always writes the metadata field even if it is empty.
 pub(super) fn with_metadata(description: &ModelDescription) -> Vec<u8> {
     let mut description = description.clone();
     description.metadata.get_or_insert_default();
     encode::description(&description)
 }
 
-/// Refuses to replace what is not a compiled model: a mistyped path must not cost anybody a directory.
+/// Checks that an existing target is a compiled model, so that a mistyped path never replaces another
+/// directory.
 fn check_target(path: &Path) -> Result<(), Error> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_model = path.join(file::DATA).is_file();
@@ -166,7 +168,7 @@ fn check_target(path: &Path) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
 
-/// Creates a file under a directory, and the directories between them.
+/// Creates a file below a directory, including parent directories.
 pub(super) fn create(
     root: &Path,
     options: &WriteOptions,
@@ -185,7 +187,7 @@ pub(super) fn create(
     fill().map_err(|error| Error::io(format!("write {name}"), error).in_file(name))
 }
 
-/// The name of a class generated for the model: what cannot stand in one becomes `_`.
+/// The name of a class generated for the model; characters that are not allowed in it become `_`.
 fn class_name(name: &str) -> String {
     let mut class: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();

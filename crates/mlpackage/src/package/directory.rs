@@ -1,4 +1,4 @@
-//! The files of a package: found without following symbolic links, and replaced in one step.
+//! Directories of packages: listing without following symbolic links, and atomic replacement.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,16 +14,15 @@ use coremill_mil::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// How to write a package.
+/// Options for writing a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Whether to wait until the package is on the disk before it is put in place, so that not even
-    /// a loss of power can leave it there in part. A writer that is killed never does, either way.
+    /// Whether to wait until all data is on the disk before the package is moved into place, so that a power
+    /// failure cannot leave a partial package. A killed writer never does, with either setting.
     pub durable: bool,
 }
 
-/// The files of a directory and its directories, by their paths with `/` between parts, with their
-/// sizes.
+/// The files and directories below a directory, by path with `/` separators; files with their sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) files: BTreeMap<String, u64>,
@@ -37,7 +36,7 @@ impl Listing {
     }
 }
 
-/// Lists a directory. Symbolic links and whatever else is neither file nor directory are refused.
+/// Lists a directory. Symbolic links and special files are errors.
 pub(crate) fn list(root: &Path) -> Result<Listing> {
     let mut listing = Listing::default();
     let mut entries = 0;
@@ -78,7 +77,8 @@ pub(crate) fn list(root: &Path) -> Result<Listing> {
     Ok(listing)
 }
 
-/// What is wrong with a path that a file states, if anything: it must be relative and lead down.
+/// Checks a path from a file: it must be relative and must not leave the directory. Returns the reason if it
+/// is invalid.
 pub(crate) fn check_path(path: &str) -> std::result::Result<(), &'static str> {
     if path.is_empty() {
         return Err("is empty");
@@ -99,7 +99,7 @@ pub(crate) fn check_path(path: &str) -> std::result::Result<(), &'static str> {
     Ok(())
 }
 
-/// Maps a file under a directory; `path` has passed [`check_path`]. No part of it may be a symbolic
+/// Maps a file below a directory. `path` must have passed [`check_path`]. No component may be a symbolic
 /// link.
 pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
     let mut full = root.to_owned();
@@ -123,14 +123,14 @@ pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
     Buffer::map(&full).map_err(|error| Error::io(format!("map {}", full.display()), error))
 }
 
-/// Reads a directory that others may replace meanwhile: again, until one and the same stood there from beginning to
-/// end.
+/// Reads a directory that another process may replace at the same time. Repeats the read until the directory
+/// was the same one from start to end.
 pub(crate) fn read_one<T>(
     path: &Path,
     mut read: impl FnMut() -> std::result::Result<T, Error>,
 ) -> std::result::Result<T, Error> {
     for _ in 0..ATTEMPTS {
-        // While it is open nothing else has its identity.
+        // While it is open, no other directory can have the same identity.
         let Ok(opened) = fs::File::open(path) else { return read() };
         let result = read();
         if stands_at(&opened, path) {
@@ -142,7 +142,7 @@ pub(crate) fn read_one<T>(
     Err(Error::new(ErrorKind::Package, message).with_hint(hint))
 }
 
-/// How often a directory is read that somebody replaces meanwhile.
+/// Maximum number of attempts to read a directory that is being replaced.
 const ATTEMPTS: usize = 100;
 
 #[cfg(unix)]
@@ -156,7 +156,7 @@ fn stands_at(opened: &fs::File, path: &Path) -> bool {
 
 #[cfg(not(unix))]
 fn stands_at(_: &fs::File, _: &Path) -> bool {
-    // A directory whose files are open is not replaced there.
+    // This system does not replace a directory with open files.
     true
 }
 
@@ -174,7 +174,7 @@ fn not_regular(metadata: &fs::Metadata) -> Error {
     Error::new(ErrorKind::Package, message).with_hint("packages hold plain files and directories")
 }
 
-/// Where a directory for a path goes: a symbolic link stays, and what it leads to is replaced.
+/// Target of a write to a path: if the path is a symbolic link, the link stays and its target is replaced.
 pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Ok(path.to_owned());
@@ -185,8 +185,8 @@ pub(crate) fn destination(path: &Path) -> Result<PathBuf> {
     })
 }
 
-/// A directory that is filled beside the place where it is to stand, and moved there in one step.
-/// Dropped before that, it is removed.
+/// A directory that is written next to its target and then moved there in one step. If it is dropped before
+/// that, it is removed.
 pub(crate) struct StagingDirectory {
     path: PathBuf,
     target: PathBuf,
@@ -196,8 +196,8 @@ pub(crate) struct StagingDirectory {
 }
 
 impl StagingDirectory {
-    /// Makes an empty directory beside `target`, and removes what earlier writers of the same target
-    /// left when they were killed.
+    /// Creates an empty directory next to `target`, and removes leftovers of killed writers of the same
+    /// target.
     pub(crate) fn new(target: &Path) -> Result<StagingDirectory> {
         let Some(name) = target.file_name() else {
             let message = format!("{} names no package", target.display());
@@ -213,8 +213,8 @@ impl StagingDirectory {
             hidden.push(suffix);
             parent.join(hidden)
         };
-        // The lock goes with its process, whichever way that ends, so whoever has it may take a
-        // directory at the fixed name for a leftover.
+        // The lock is released when its process ends for any reason. The owner of the lock may therefore
+        // treat a directory with the fixed name as a leftover.
         let lock_path = beside(".coremill-lock");
         let (lock, locked) = lock(&lock_path)?;
         let path = beside(".coremill-new");
@@ -229,18 +229,19 @@ impl StagingDirectory {
         Ok(StagingDirectory { path, target: target.to_owned(), _lock: lock, lock_path, _temporary })
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Moves the directory to its place. What stands there is replaced in the same step, so that
-    /// either stands there whole at any moment.
+    /// Moves the directory to the target, replacing an existing directory in the same step. There is a
+    /// complete directory at the target at any time.
     pub(crate) fn commit(self, durable: bool) -> Result<()> {
         let doing = || format!("put {} in place", self.target.display());
         let failed = |error: io::Error| Error::io(doing(), error);
         coremill_io::unchanged().map_err(failed)?;
-        // Between two steps of a replacement, the staged directory may hold the only copy of the old content.
+        // Between the two steps of a replacement, the staging directory may be the only copy of the old
+        // contents.
         let put = uninterrupted(|| match fs::symlink_metadata(&self.target) {
             Ok(_) => exchange(&self.path, &self.target),
             Err(_) => fs::rename(&self.path, &self.target),
@@ -249,20 +250,20 @@ impl StagingDirectory {
         if durable {
             sync_directory(self.target.parent()).map_err(failed)?;
         }
-        // What stood at the target now stands here; the next writer would remove it, too.
+        // The old contents of the target are now here. The next writer would remove them as well.
         remove(&self.path)
     }
 }
 
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        // Failing to clean up is no reason to fail: the next writer does it.
+        // Ignore errors of the cleanup; the next writer repeats it.
         let _ = remove(&self.path);
         let _ = fs::remove_file(&self.lock_path);
     }
 }
 
-/// Takes the lock of a target: waits while another writer has it.
+/// Takes the lock of a target, waiting for other writers.
 fn lock(path: &Path) -> Result<(fs::File, Temporary)> {
     let failed = |error: io::Error| match path.parent() {
         Some(parent) if error.kind() == io::ErrorKind::NotFound => {
@@ -274,8 +275,7 @@ fn lock(path: &Path) -> Result<(fs::File, Temporary)> {
         Locked(fs::File, Temporary),
         /// Another writer has the lock.
         Busy(fs::File),
-        /// The writer before us removed the file when it was done; a lock on a removed file keeps
-        /// nobody out.
+        /// The previous writer removed the file when it finished. A lock on a removed file has no effect.
         Removed,
     }
     let attempt = || {
@@ -308,7 +308,7 @@ fn is_same_file(file: &fs::File, path: &Path) -> bool {
 
 #[cfg(not(unix))]
 fn is_same_file(_: &fs::File, path: &Path) -> bool {
-    // A file that is open cannot be removed there.
+    // This system does not remove open files.
     path.exists()
 }
 
@@ -322,13 +322,13 @@ fn remove(path: &Path) -> Result<()> {
     removed.map_err(|error| Error::io(format!("remove {}", path.display()), error))
 }
 
-/// Swaps two paths in one step.
+/// Swaps two paths atomically.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Ok(()) => Ok(()),
-        // Some file systems cannot exchange.
+        // Some file systems do not support exchange.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => {
             replace(new, old)
         }
@@ -341,8 +341,8 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     replace(new, old)
 }
 
-/// Replaces in two steps, where the system has no single one. Killed between the two, the old content
-/// stands beside the target, under the name that the next writer puts back.
+/// Replaces in two steps, on systems without an atomic exchange. If the writer is killed in between, the old
+/// contents are next to the target, and the next writer moves them back.
 fn replace(new: &Path, old: &Path) -> io::Result<()> {
     let aside = aside_of(new);
     fs::rename(old, &aside)?;
@@ -353,14 +353,14 @@ fn replace(new: &Path, old: &Path) -> io::Result<()> {
     fs::rename(&aside, new)
 }
 
-/// Where [`replace`] puts the old content for a moment.
+/// Temporary path of the old contents in [`replace`].
 fn aside_of(new: &Path) -> PathBuf {
     let mut aside = OsString::from(new.as_os_str());
     aside.push("-old");
     PathBuf::from(aside)
 }
 
-/// Puts the old content back if a writer was killed after it had put it aside, else removes it.
+/// Moves the old contents back if a writer was killed after it moved them aside; otherwise removes them.
 fn put_back(aside: &Path, target: &Path) -> Result<()> {
     if fs::symlink_metadata(aside).is_err() {
         return Ok(());
@@ -380,7 +380,7 @@ pub(crate) fn sync_directory(path: Option<&Path>) -> io::Result<()> {
 
 #[cfg(not(unix))]
 pub(crate) fn sync_directory(_: Option<&Path>) -> io::Result<()> {
-    // Directories cannot be opened as files there.
+    // This system does not open directories as files.
     Ok(())
 }
 
@@ -397,7 +397,7 @@ pub(super) fn read_whole(path: &Path, limit: u64) -> Result<Vec<u8>> {
         return Err(too_long());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // The file may have grown meanwhile, or be one that does not know its length.
+    // The file may have grown, or may be a special file with unknown length.
     Read::by_ref(&mut file).take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > limit {
         return Err(too_long());
@@ -418,7 +418,7 @@ mod tests {
         fs::read_to_string(path.join("file")).expect("read the file")
     }
 
-    /// The names of what stands in a directory.
+    /// Names of the entries of a directory.
     fn names(directory: &Path) -> Vec<OsString> {
         let entries = fs::read_dir(directory).expect("list the directory");
         entries.map(|entry| entry.expect("read an entry").file_name()).collect()
@@ -439,13 +439,13 @@ mod tests {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let target = scratch.path().join("model.mlpackage");
         let staged = scratch.path().join(".model.mlpackage.coremill-new");
-        // Killed between the two steps: the old content is aside, the new one is staged.
+        // Killed between the two steps: the old contents are aside, the new ones are staged.
         package(&aside_of(&staged), "old");
         package(&staged, "new");
         drop(StagingDirectory::new(&target).expect("stage"));
         assert_eq!(content(&target), "old");
         assert_eq!(names(scratch.path()), ["model.mlpackage"]);
-        // Killed after them: the target stands, and what is aside is in the way.
+        // Killed after both steps: the target is complete, and the leftover must be removed.
         package(&aside_of(&staged), "older");
         drop(StagingDirectory::new(&target).expect("stage"));
         assert_eq!(content(&target), "old");

@@ -24,25 +24,25 @@ struct Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The file system failed.
+    /// The file system reported an error.
     Io,
-    /// There is no package and no model file at the path.
+    /// There is neither a package nor a model file at the path.
     NotAModel,
-    /// The files of the package are not what a package may hold: a symbolic link, for instance.
+    /// The package contains invalid files, for instance a symbolic link.
     Package,
-    /// `Manifest.json` is not sound.
+    /// `Manifest.json` is invalid.
     Manifest,
-    /// The model file is not sound.
+    /// The model file is invalid.
     ModelFile,
-    /// A weight file is not sound, or not what the model says of it.
+    /// A weight file is invalid or does not match the model.
     Weights,
-    /// The model is sound but no ML Program.
+    /// The model is valid but not an ML Program.
     OtherModel,
-    /// The model says something that this crate would lose.
+    /// The model uses a feature that this crate cannot preserve.
     Unsupported,
-    /// One of the limits of [`limits`](super::limits).
+    /// A limit of [`limits`](super::limits) was exceeded.
     Limit,
-    /// The model in memory has no form in the file.
+    /// The model in memory cannot be represented in the file.
     Unwritable,
 }
 
@@ -57,19 +57,19 @@ impl Error {
         error
     }
 
-    /// States the byte, unless a more exact one is stated already.
+    /// Sets the offset, unless a more precise one is set.
     pub(crate) fn at(mut self, offset: u64) -> Error {
         self.0.detail.location.offset.get_or_insert(offset);
         self
     }
 
-    /// States the file, unless one is stated already.
+    /// Sets the file, unless one is set.
     pub(crate) fn in_file(mut self, file: impl Into<String>) -> Error {
         self.0.detail.location.file.get_or_insert_with(|| file.into());
         self
     }
 
-    /// States what encloses the place stated so far.
+    /// Adds an enclosing part to the location.
     pub(crate) fn within(mut self, segment: impl Into<String>) -> Error {
         self.0.detail.location.parts.push(segment.into());
         self
@@ -95,19 +95,20 @@ impl Error {
         self.0.detail.location.file.as_deref()
     }
 
-    /// The byte of the file at which the fault lies.
+    /// Offset of the fault in the file.
     pub fn offset(&self) -> Option<u64> {
         self.0.detail.location.offset
     }
 
-    /// The part of the model at which the fault lies, `functions[main].operations[3]` for instance.
+    /// Location of the fault in the model, for instance `functions[main].operations[3]`.
     pub fn location(&self) -> Option<String> {
         let parts = &self.0.detail.location.parts;
         let segments: Vec<&str> = parts.iter().rev().map(String::as_str).collect();
         (!segments.is_empty()).then(|| segments.join("."))
     }
 
-    /// Description of the fault with the path of the package before it and the place inside the package behind it.
+    /// Description of the fault, with the path of the package before it and the location inside the package
+    /// after it.
     pub fn located_message(&self, path: &Path) -> String {
         let places = [self.file().map(str::to_owned), self.location()];
         let mut places: Vec<_> = places.into_iter().flatten().collect();
@@ -154,7 +155,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// A name for a message: whole if it is short, its beginning if a file made it long.
+/// Name for a message, truncated if it is long.
 pub(crate) fn shortened(name: &str) -> String {
     coremill_io::escape_truncated(name, 80)
 }

@@ -1,4 +1,4 @@
-//! `Manifest.json`: what a package holds, and which item is the model.
+//! `Manifest.json`: the items of a package, and which item is the model.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,25 +14,25 @@ use coremill_mil::model::ManifestItem;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The name of the file.
+/// Name of the file.
 pub(crate) const FILE: &str = "Manifest.json";
 
-/// The directory that the paths in it start from.
+/// Directory of the paths in the manifest.
 pub(crate) const DATA: &str = "Data";
 
-/// The directory that the model and its weights lie in, from [`DATA`].
+/// Directory of the model and its weights, relative to [`DATA`].
 pub(crate) const MODEL_DIRECTORY: &str = "com.apple.CoreML";
 
-/// The name of the model file.
+/// Name of the model file.
 pub(crate) const MODEL_FILE: &str = "model.mlmodel";
 
-/// The version of the format.
+/// Version of the format.
 const VERSION: (u64, u64, u64) = (1, 0, 0);
 
-/// What a manifest says.
+/// Contents of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// The item that is the model.
+    /// The item of the model.
     pub root: ManifestItem,
     /// The other items, sorted by identifier.
     pub items: Vec<ManifestItem>,
@@ -55,7 +55,7 @@ struct Entry {
     path: String,
 }
 
-/// An object none of whose keys stands twice; serde's maps would keep the last.
+/// An object with distinct keys. Serde's maps would accept a duplicate key and keep the last value.
 struct Distinct<T>(BTreeMap<String, T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Distinct<T> {
@@ -99,14 +99,14 @@ impl<T: Serialize> Serialize for Distinct<T> {
 }
 
 impl Manifest {
-    /// Reads a manifest. The paths of its items lead down from the package's `Data` directory; whether
-    /// there is something is not checked.
+    /// Parses a manifest. The paths of its items do not leave the package's `Data` directory; whether they
+    /// exist is not checked.
     pub fn from_bytes(bytes: &[u8]) -> Result<Manifest> {
         parse(bytes)
     }
 }
 
-/// Reads a manifest. Its paths lead down from [`DATA`]; whether there is something is not checked.
+/// Parses a manifest. Its paths do not leave [`DATA`]; whether they exist is not checked.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     let fail = |message: String| Error::new(ErrorKind::Manifest, message).in_file(FILE);
     let document: Document = serde_json::from_slice(bytes).map_err(|error| {
@@ -159,7 +159,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     Ok(Manifest { root, items })
 }
 
-/// Prints a manifest as coremltools does: keys sorted, indented by four.
+/// Formats a manifest like coremltools: sorted keys, indented by four.
 pub(crate) fn print(manifest: &Manifest) -> Vec<u8> {
     let entry = |item: &ManifestItem| Entry {
         author: item.author.clone(),
@@ -183,11 +183,10 @@ pub(crate) fn print(manifest: &Manifest) -> Vec<u8> {
     bytes
 }
 
-/// The manifest of a package that holds a model file with this content, these weight files, and
-/// other items.
+/// The manifest of a package with this model file, these weight files, and other items.
 ///
-/// Devices keep compiled models by the model's identifier. It is derived from the content, so that a
-/// model that differs is never taken for one that was compiled before.
+/// Devices cache compiled models by the model's identifier. The identifier is derived from the contents, so
+/// that a changed model is never confused with one compiled earlier.
 pub(crate) fn of(model: &[u8], weights: &[WrittenFile], others: &[ManifestItem]) -> Manifest {
     let content = content(model, weights);
     let item = |path: String, name: &str, description: &str| ManifestItem {
@@ -214,7 +213,7 @@ pub(crate) fn of(model: &[u8], weights: &[WrittenFile], others: &[ManifestItem])
     Manifest { root, items }
 }
 
-/// A hash of a model file, or of the text of a compiled model, and of its weight files.
+/// Hash of a model file, or of the text of a compiled model, together with its weight files.
 pub(crate) fn content(model: &[u8], weights: &[WrittenFile]) -> blake3::Hash {
     let mut content = blake3::Hasher::new();
     content.update(blake3::hash(model).as_bytes());
@@ -226,7 +225,7 @@ pub(crate) fn content(model: &[u8], weights: &[WrittenFile]) -> blake3::Hash {
     content.finalize()
 }
 
-/// What the manifest lists of weight files: the directories or files directly beside the model.
+/// Manifest items for weight files: the directories or files directly next to the model.
 pub(crate) fn weight_items<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<&'p str> {
     let mut names: Vec<&str> = paths.filter_map(|path| path.split('/').next()).collect();
     names.sort_unstable();
@@ -234,7 +233,7 @@ pub(crate) fn weight_items<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<&'p 
     names
 }
 
-/// An identifier in the form of a UUID of version 8, which leaves the other bits to us.
+/// An identifier in the format of a version 8 UUID, which allows arbitrary bits.
 fn identifier(content: &blake3::Hash, path: &str) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("coremill package item identifier");
     hasher.update(content.as_bytes());

@@ -1,15 +1,15 @@
-//! Packages: the `.mlpackage` directories that hold ML Programs.
+//! Packages: the `.mlpackage` directories of ML Programs.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `Manifest.json` | which files there are, and which is the model |
+//! | `Manifest.json` | the list of files, and which one is the model |
 //! | `Data/com.apple.CoreML/model.mlmodel` | the model, a protobuf message |
 //! | `Data/com.apple.CoreML/weights/weight.bin` | large constants, which the model refers to by offset |
 //!
-//! [`read`] takes any package that an attacker may have written: what it does not refuse is sound, as
-//! far as the format goes; whether the program makes sense is for the verifier to say. Weights stay in
-//! their files. [`write`](write()) replaces a package in one step, and the same model always gives the
-//! same bytes. [`to_tree`] and [`from_tree`] do the same for packages inside other files. Whatever a reader here does not know is kept and written again, or refused by name.
+//! [`read`] accepts untrusted packages: the result is valid as far as the format defines it, and the verifier
+//! checks the program. Weights stay in their files. [`write`](write()) replaces a package in one step, and
+//! the same model always results in the same bytes. [`to_tree`] and [`from_tree`] do the same for packages
+//! inside other files. Unknown fields are preserved, or rejected with an error that names them.
 //!
 //! ```
 //! use coremill_mil::{model::describe, text, verify::verify};

@@ -17,14 +17,16 @@ use coremill_mil::model::{Extra, ExtraFile, Model};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Reads a model: a package, or a model file with its weights beside it. The stages of a pipeline become one model.
+/// Reads a model: a package, or a model file with its weights next to it. The stages of a pipeline are linked
+/// into one model.
 ///
-/// Weights stay in their files, which must not be shortened while the model is in memory.
+/// Weights stay in their files, which must not be truncated while the model is in memory.
 pub fn read(path: &Path) -> Result<Model> {
     read_any(path)?.into_model()
 }
 
-/// Reads a pipeline: a package, or a model file with its weights beside it; `None` if the model is none.
+/// Reads a pipeline: a package, or a model file with its weights next to it; `None` if the model is not a
+/// pipeline.
 pub fn read_pipeline(path: &Path) -> Result<Option<Pipeline>> {
     Ok(read_any(path)?.into_pipeline())
 }
@@ -45,12 +47,12 @@ fn read_any(path: &Path) -> Result<ModelContent> {
     }
 }
 
-/// Reads a model file that is in memory; its weights keep their places and have no elements.
+/// Reads a model file in memory; its weights have locations but no elements.
 pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
     decode::model(bytes)
 }
 
-/// Reads a package whose files lie in memory, or inside another file, by their paths.
+/// Reads a package whose files are in memory, or inside another file, by path.
 pub fn from_tree(files: impl IntoIterator<Item = (String, Buffer)>) -> Result<Model> {
     read_package(&Source::in_memory(files)?)?.into_model()
 }
@@ -84,7 +86,7 @@ fn read_package(source: &Source<'_>) -> Result<ModelContent> {
         .read(manifest::FILE, limits::MANIFEST_BYTES)
         .map_err(|error| error.in_file(manifest::FILE))?;
     let manifest = manifest::parse(&bytes)?;
-    // Files in memory do not say which directories have nothing in them.
+    // Files in memory do not include empty directories.
     let is_seen = matches!(source, Source::Directory(_));
     let items = manifest.items.iter().filter(|_| is_seen);
     for item in items.chain([&manifest.root]) {
@@ -116,7 +118,7 @@ fn read_package(source: &Source<'_>) -> Result<ModelContent> {
     known.extend(opened.iter().map(|path| format!("{directory}/{path}")));
     let below_data = directory.strip_prefix(manifest::DATA).unwrap_or("").trim_start_matches('/');
     let mut ours = manifest::weight_items(opened.iter().map(String::as_str));
-    // Converters list this directory whether or not there is a weight in it.
+    // Converters list this directory even if it contains no weights.
     if !listing.files.keys().any(|file| file.starts_with(&format!("{directory}/weights/"))) {
         ours.push("weights");
     }
@@ -133,7 +135,7 @@ fn read_package(source: &Source<'_>) -> Result<ModelContent> {
     Ok(decoded)
 }
 
-/// The files of a package that are not known: small ones read, large ones mapped.
+/// The unknown files of a package; small ones are read, large ones are mapped.
 fn extra_files(
     source: &Source<'_>,
     files: impl IntoIterator<Item = (String, u64)>,

@@ -1,8 +1,8 @@
-//! Numbers of the format that reader and writer share.
+//! Numbers of the format that reader and writer use.
 
 use coremill_tensor::DType;
 
-/// The number of an element type in programs (`MILSpec.DataType`).
+/// Code of an element type in programs (`MILSpec.DataType`).
 pub(crate) const fn dtype_code(dtype: DType) -> i32 {
     match dtype {
         DType::Bool => 1,
@@ -30,12 +30,12 @@ pub(crate) const fn dtype_code(dtype: DType) -> i32 {
     }
 }
 
-/// The element type of a number in programs.
+/// The element type with this code in programs.
 pub(crate) fn dtype_from_code(code: i32) -> Option<DType> {
     DType::ALL.into_iter().find(|&dtype| dtype_code(dtype) == code)
 }
 
-/// The field of `TensorValue` that holds the elements of immediate values.
+/// The field of `TensorValue` that contains the elements of immediate values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Elements {
     Floats = 1,
@@ -48,7 +48,7 @@ pub(crate) enum Elements {
 }
 
 impl Elements {
-    /// The field in which writers put elements of a type, and where Core ML looks for them.
+    /// The field that writers use for an element type, and that Core ML reads.
     pub(crate) const fn of(dtype: DType) -> Elements {
         match dtype {
             DType::Bool => Elements::Bools,
@@ -73,7 +73,7 @@ impl Elements {
         }
     }
 
-    /// The field of a number.
+    /// Returns the field with this number.
     pub(crate) const fn from_number(number: u32) -> Option<Elements> {
         Some(match number {
             1 => Elements::Floats,
@@ -87,7 +87,7 @@ impl Elements {
         })
     }
 
-    /// The name in the schema.
+    /// Name in the schema.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Elements::Floats => "floats",

@@ -1,4 +1,4 @@
-//! Packages and compiled models that lie in memory, or inside other files, instead of in a directory.
+//! Packages and compiled models in memory, or inside other files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,54 +14,55 @@ use coremill_mil::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A package or compiled model, as the files that its directory would hold.
+/// The files of a package or compiled model.
 ///
 /// Weights are parts of their files: mapped, or computed when they are read.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualDirectory {
     /// The files, sorted by path.
     pub files: Vec<TreeFile>,
-    /// The directories with nothing in them, by their paths.
+    /// Paths of empty directories.
     pub empty_directories: Vec<String>,
-    /// A hash of the program and its weights: models with the same one are the same.
+    /// Hash of the program and its weights; equal hashes mean equal models.
     pub content: [u8; 32],
 }
 
 /// A file of a [`VirtualDirectory`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeFile {
-    /// The path, its parts separated by `/`.
+    /// The path with `/` separators.
     pub path: String,
-    /// What the file holds, part after part.
+    /// The contents, in consecutive parts.
     pub parts: Vec<Buffer>,
 }
 
-/// What a finished tree needs beside the hashes of its weights.
+/// Builds the tree from the hashes of the weights and the files.
 type Finish<'m> = dyn Fn(&[WrittenFile], Files) -> Result<VirtualDirectory> + 'm;
 
-/// A package or compiled model of which all is known but the hashes of its weights, from which identifiers in other
-/// files are made. Weights that are computed need not be computed twice: for the hash, and for whoever has the files.
+/// A package or compiled model that is complete except for the hashes of its weights, from which identifiers
+/// in other files are derived. Lazily computed weights can thereby be hashed and written in one pass.
 pub struct PendingPackage<'m> {
     pub(crate) layout: Layout<'m>,
-    /// What the paths of weight files begin with.
+    /// Prefix of the paths of weight files.
     pub(crate) root: String,
     pub(crate) finish: Box<Finish<'m>>,
 }
 
 impl PendingPackage<'_> {
-    /// The files. All weights are read for their hashes.
+    /// Returns the files. All weights are read to compute their hashes.
     pub fn tree(&self) -> Result<VirtualDirectory> {
         self.finished(&self.layout.hash()?)
     }
 
-    /// The files with identifiers that mean nothing: paths and lengths are those of the [`tree`](Unhashed::tree).
+    /// Returns the files with placeholder identifiers. Paths and lengths are the same as in
+    /// [`tree`](Unhashed::tree).
     pub fn outline(&self) -> Result<VirtualDirectory> {
         let none = |path: &str| WrittenFile { path: path.to_owned(), hash: [0; 32].into() };
         self.finished(&self.layout.paths().map(none).collect::<Vec<_>>())
     }
 
-    /// The files. Those of weights are put into `target` meanwhile, where `place` says for their paths; they are told by
-    /// [`weights`](Unhashed::weights).
+    /// Returns the files. At the same time, weight files are written into `target` at the offsets that
+    /// `place` returns for their paths; [`weights`](Unhashed::weights) lists these paths.
     pub fn write_to(
         &self,
         target: &mut [u8],
@@ -71,7 +72,7 @@ impl PendingPackage<'_> {
         self.finished(&self.layout.write_to(target, &place)?)
     }
 
-    /// The paths of the files of weights.
+    /// Paths of the weight files.
     pub fn weights(&self) -> impl Iterator<Item = String> {
         self.layout.paths().map(|path| format!("{}{path}", self.root))
     }
@@ -86,14 +87,14 @@ impl PendingPackage<'_> {
 }
 
 impl VirtualDirectory {
-    /// Writes the files into a directory, replacing a model that is there, in one step.
+    /// Writes the files into a directory. An existing model is replaced in one step.
     pub fn write(&self, path: &Path, options: &WriteOptions) -> Result<()> {
         write_files(path, &self.files, &self.empty_directories, options)
     }
 }
 
-/// Writes files, and directories with nothing in them, into a directory: at any moment there is either what stood
-/// there or all of them. Only a package or compiled model is replaced.
+/// Writes files and empty directories into a directory. At any time the directory contains either its old
+/// contents or all files. Only a package or compiled model is replaced.
 pub fn write_files(
     path: &Path,
     files: &[TreeFile],
@@ -136,7 +137,7 @@ pub fn write_files(
     staging.commit(options.durable)
 }
 
-/// Refuses to replace what is not a model: a mistyped path must not cost anybody a directory.
+/// Checks that an existing target is a model, so that a mistyped path never replaces another directory.
 fn check_target(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_model = ["Manifest.json", "coremldata.bin"].iter().any(|name| path.join(name).is_file());
@@ -149,16 +150,16 @@ fn check_target(path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Unwritable, message).with_hint(hint))
 }
 
-/// Where a model is read from.
+/// The source of a model.
 pub(crate) enum Source<'s> {
     /// A directory.
     Directory(&'s Path),
-    /// Files by their paths.
+    /// Files by path.
     Memory(BTreeMap<String, Buffer>),
 }
 
 impl Source<'_> {
-    /// Files in memory, whose paths lead down.
+    /// Files in memory, after checking that their paths do not leave the directory.
     pub(crate) fn in_memory<'s>(
         files: impl IntoIterator<Item = (String, Buffer)>,
     ) -> Result<Source<'s>> {
@@ -178,7 +179,7 @@ impl Source<'_> {
         Ok(Source::Memory(found))
     }
 
-    /// What it is called in messages.
+    /// Name of the source in messages.
     pub(crate) fn shown(&self) -> String {
         match self {
             Source::Directory(path) => path.display().to_string(),
@@ -222,7 +223,7 @@ impl Source<'_> {
         }
     }
 
-    /// A file's bytes where they lie.
+    /// The contents of a file, without a copy.
     pub(crate) fn map(&self, path: &str) -> Result<Buffer> {
         match self {
             Source::Directory(root) => directory::map(root, path),
@@ -233,7 +234,7 @@ impl Source<'_> {
         }
     }
 
-    /// The weight files under a directory.
+    /// The weight files below a directory.
     pub(crate) fn weights(&self, directory: &str) -> WeightFiles {
         match self {
             Source::Directory(root) => WeightFiles::in_directory(root.join(directory)),
@@ -249,17 +250,17 @@ impl Source<'_> {
     }
 }
 
-/// Files on their way into a [`VirtualDirectory`].
+/// Files for a [`VirtualDirectory`].
 #[derive(Default)]
 pub(crate) struct Files(BTreeMap<String, Vec<Buffer>>);
 
 impl Files {
-    /// Adds a file; whether there was none of the path.
+    /// Adds a file; returns whether the path was new.
     pub(crate) fn insert(&mut self, path: String, parts: Vec<Buffer>) -> bool {
         self.0.insert(path, parts).is_none()
     }
 
-    /// Whether there is a file at the path or under it.
+    /// Whether there is a file at or below the path.
     pub(crate) fn contains(&self, path: &str) -> bool {
         let below = format!("{path}/");
         self.0.contains_key(path)

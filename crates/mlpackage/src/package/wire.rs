@@ -1,23 +1,22 @@
-//! Protobuf's wire format, read and written without a tree of messages in between.
+//! Protobuf's wire format, read and written without a tree of messages.
 //!
-//! This is our own because the project keeps fields that it does not know, and `prost`, which would
-//! be the crate to use, drops them; and because models decode straight into the IR, with the byte at
-//! which a field stands in every error. It is the part of the format that models use: groups, which
-//! no schema has used since 2008, are refused.
+//! The project does not use `prost`, because `prost` drops unknown fields, which coremill preserves. Models
+//! are decoded directly into the IR, and every error has the offset of the field. Only the part of the format
+//! that models use is supported; groups, which no schema has used since 2008, are errors.
 //!
-//! The writer's output is that of protobuf's own C++ writer with sorted maps: fields in ascending
-//! order, repeated numbers packed, fields with their default left out.
+//! The output equals the output of protobuf's own C++ writer with sorted maps: fields are in ascending order,
+//! repeated numbers are packed, and fields with default values are omitted.
 
 use super::error::{Error, ErrorKind, shortened};
 use coremill_mil::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Gives the fields of one message, one after another.
+/// Iterates over the fields of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// The offset of `bytes` in the file.
+    /// Offset of `bytes` in the file.
     offset: u64,
     depth: u32,
 }
@@ -25,11 +24,11 @@ pub(crate) struct Reader<'a> {
 /// A field of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
-    /// The number by which the schema knows the field.
+    /// Field number in the schema.
     pub(crate) number: u32,
-    /// The offset in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// The field as it is encoded, its number included.
+    /// The encoded field, including its number.
     pub(crate) raw: &'a [u8],
     wire: Wire<'a>,
     depth: u32,
@@ -44,29 +43,29 @@ enum Wire<'a> {
     Bytes(&'a [u8], u64),
 }
 
-/// A field of a kind that this crate does not know where it keeps none.
+/// Error: an unknown field in a message that cannot preserve it.
 pub(crate) fn unknown_field(field: &Field<'_>, holder: &str) -> Error {
     let message = format!("{holder} has a field {} that is not known", field.number);
     Error::new(ErrorKind::Unsupported, message).at(field.offset)
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the outermost message of a file.
+    /// Returns a reader of the outermost message of a file.
     pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, offset: 0, depth: 1 }
     }
 
-    /// The offset in the file of what is not read yet.
+    /// Offset in the file of the next unread byte.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes are not read yet.
+    /// Number of unread bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The next field, if there is one.
+    /// Reads the next field.
     pub(crate) fn next(&mut self) -> Result<Option<Field<'a>>> {
         if self.bytes.is_empty() {
             return Ok(None);
@@ -142,7 +141,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The field's message.
+    /// The message in the field.
     pub(crate) fn message(&self, name: &str) -> Result<Reader<'a>> {
         let Wire::Bytes(bytes, offset) = self.wire else {
             return Err(self.mismatch(name, "a message"));
@@ -154,7 +153,7 @@ impl<'a> Field<'a> {
         Ok(Reader { bytes, offset, depth: self.depth + 1 })
     }
 
-    /// The field's bytes.
+    /// The bytes in the field.
     pub(crate) fn bytes(&self, name: &str) -> Result<&'a [u8]> {
         match self.wire {
             Wire::Bytes(bytes, _) => Ok(bytes),
@@ -162,7 +161,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The field's text.
+    /// The string in the field.
     pub(crate) fn string(&self, name: &str) -> Result<&'a str> {
         let Wire::Bytes(bytes, offset) = self.wire else {
             return Err(self.mismatch(name, "a string"));
@@ -173,7 +172,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The field's text, a name.
+    /// The string in the field, checked as a name.
     pub(crate) fn name(&self, name: &str) -> Result<&'a str> {
         let text = self.string(name)?;
         if text.len() > limits::NAME_BYTES {
@@ -184,7 +183,7 @@ impl<'a> Field<'a> {
         Ok(text)
     }
 
-    /// The field's number.
+    /// The number in the field.
     pub(crate) fn uint64(&self, name: &str) -> Result<u64> {
         match self.wire {
             Wire::Varint(value) => Ok(value),
@@ -192,23 +191,23 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The field's number.
+    /// The number in the field.
     pub(crate) fn int64(&self, name: &str) -> Result<i64> {
         self.uint64(name).map(u64::cast_signed)
     }
 
-    /// The field's number.
+    /// The number in the field.
     pub(crate) fn int32(&self, name: &str) -> Result<i32> {
         let value = self.int64(name)?;
         i32::try_from(value).map_err(|_| self.too_wide(name, value))
     }
 
-    /// The field's truth value.
+    /// The boolean in the field.
     pub(crate) fn bool(&self, name: &str) -> Result<bool> {
         Ok(self.uint64(name)? != 0)
     }
 
-    /// The field's number.
+    /// The number in the field.
     pub(crate) fn float(&self, name: &str) -> Result<f32> {
         match self.wire {
             Wire::Fixed32(bits) => Ok(f32::from_bits(bits)),
@@ -216,7 +215,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The field's number.
+    /// The number in the field.
     pub(crate) fn double(&self, name: &str) -> Result<f64> {
         match self.wire {
             Wire::Fixed64(bits) => Ok(f64::from_bits(bits)),
@@ -224,7 +223,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The field's integers, packed or one alone.
+    /// The integers in the field, packed or a single one.
     pub(crate) fn int64s(&self, name: &str, to: &mut impl FnMut(i64) -> Result<()>) -> Result<()> {
         let Wire::Bytes(bytes, offset) = self.wire else {
             return to(self.int64(name)?);
@@ -238,7 +237,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// The little-endian bytes of the field's floats, packed or one alone.
+    /// The little-endian bytes of the floats in the field, packed or a single one.
     pub(crate) fn floats(&self, name: &str, to: &mut Vec<u8>) -> Result<()> {
         match self.wire {
             Wire::Fixed32(bits) => to.extend_from_slice(&bits.to_le_bytes()),
@@ -248,7 +247,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// The little-endian bytes of the field's doubles, packed or one alone.
+    /// The little-endian bytes of the doubles in the field, packed or a single one.
     pub(crate) fn doubles(&self, name: &str, to: &mut Vec<u8>) -> Result<()> {
         match self.wire {
             Wire::Fixed64(bits) => to.extend_from_slice(&bits.to_le_bytes()),
@@ -258,10 +257,10 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Takes the field for one that may stand once, into `slot`.
+    /// Stores the value of a field that may occur only once.
     pub(crate) fn once<T>(&self, slot: &mut Option<T>, name: &str, value: T) -> Result<()> {
         if slot.replace(value).is_some() {
-            // Readers disagree on what this means: the last one, or all merged.
+            // Readers handle duplicates differently: they use the last one or merge all.
             return Err(malformed(format!("`{name}` stands here twice"), self.offset));
         }
         Ok(())
@@ -282,12 +281,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A malformed message.
+/// Error: a malformed message.
 pub(crate) fn malformed(message: impl Into<String>, offset: u64) -> Error {
     Error::new(ErrorKind::ModelFile, message).at(offset)
 }
 
-/// Reads the key and the value of a map's entry.
+/// Reads the key and the value of a map entry.
 pub(crate) fn map_entry<'a>(field: &Field<'a>, name: &str) -> Result<(&'a str, Option<Field<'a>>)> {
     let mut reader = field.message(name)?;
     let (mut key, mut value) = (None, None);
@@ -301,19 +300,19 @@ pub(crate) fn map_entry<'a>(field: &Field<'a>, name: &str) -> Result<(&'a str, O
     Ok((key.unwrap_or_default(), value))
 }
 
-/// States which entry of a map or list is at fault.
+/// Location of an entry of a map or list.
 pub(crate) fn entry(name: &str, key: impl std::fmt::Display) -> String {
     format!("{name}[{}]", shortened(&key.to_string()))
 }
 
-/// Writes the fields of messages.
+/// Writer of message fields.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// What was written.
+    /// Returns the written bytes.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -325,7 +324,7 @@ impl Writer {
         }
     }
 
-    /// Writes an integer that stands in a `oneof`, where 0 is written too.
+    /// Writes an integer in a `oneof`, where 0 is written as well.
     pub(crate) fn uint64_always(&mut self, number: u32, value: u64) {
         self.key(number, 0);
         self.varint(value);
@@ -336,18 +335,18 @@ impl Writer {
         self.uint64(number, value.cast_unsigned());
     }
 
-    /// Writes a truth value, unless it is false.
+    /// Writes a boolean, unless it is false.
     pub(crate) fn bool(&mut self, number: u32, value: bool) {
         self.uint64(number, u64::from(value));
     }
 
-    /// Writes a float that stands in a `oneof`.
+    /// Writes a float in a `oneof`.
     pub(crate) fn float_always(&mut self, number: u32, value: f32) {
         self.key(number, 5);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Writes a double that stands in a `oneof`.
+    /// Writes a double in a `oneof`.
     pub(crate) fn double_always(&mut self, number: u32, value: f64) {
         self.key(number, 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
@@ -360,15 +359,15 @@ impl Writer {
         }
     }
 
-    /// Writes bytes or a string, where empty ones are written too: in lists and in a `oneof`. Packed
-    /// numbers of fixed width have the same form.
+    /// Writes bytes or a string even if empty, for lists and for a `oneof`. Packed numbers of fixed width
+    /// have the same encoding.
     pub(crate) fn bytes_always(&mut self, number: u32, bytes: &[u8]) {
         self.key(number, 2);
         self.varint(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes packed integers, unless there are none.
+    /// Writes packed integers, unless the list is empty.
     pub(crate) fn int64s(&mut self, number: u32, values: impl ExactSizeIterator<Item = i64>) {
         if values.len() > 0 {
             self.message(number, |writer| {
@@ -377,11 +376,11 @@ impl Writer {
         }
     }
 
-    /// Writes a message; an empty one too.
+    /// Writes a message, even if it is empty.
     pub(crate) fn message(&mut self, number: u32, fill: impl FnOnce(&mut Writer)) {
         self.key(number, 2);
-        // Most messages are short: one byte is left for the length, and the message moved on if it
-        // turns out to need more. Messages are nested about ten deep, so this stays linear.
+        // Most messages are short: reserve one byte for the length, and move the message if the length needs
+        // more. Messages are nested about ten deep, so this is linear.
         let start = self.bytes.len();
         self.bytes.push(0);
         fill(self);
@@ -394,11 +393,11 @@ impl Writer {
         self.varint(length as u64);
         let width = self.bytes.len() - end;
         self.bytes[start..].rotate_right(width);
-        // The placeholder now stands between length and message.
+        // Remove the placeholder, which is now between the length and the message.
         self.bytes.remove(start + width);
     }
 
-    /// Writes fields that are encoded already.
+    /// Writes fields that are already encoded.
     pub(crate) fn raw(&mut self, fields: &[u8]) {
         self.bytes.extend_from_slice(fields);
     }

@@ -15,17 +15,17 @@ use coremill_mil::verify::Verified;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Writes a package, replacing one that is there.
+/// Writes a package, replacing an existing one.
 ///
-/// The package is written beside its place and put there in one step: at any moment there is either
-/// the old one or the new one, whole. Its bytes depend on the model alone.
+/// The package is written next to its target and moved there in one step, so that there is a complete
+/// package, old or new, at any time. Its bytes depend only on the model.
 pub fn write(path: &Path, verified: &Verified<'_>, options: &WriteOptions) -> Result<()> {
     let model = verified.model();
     let layout = Layout::plan(&model.program)?;
     put(path, &to_bytes(model, &layout)?, &layout, &model.extra, options)
 }
 
-/// Writes a package of a pipeline, like [`write`](write()). Every stage must be sound.
+/// Writes a package of a pipeline, like [`write`](write()). Every stage must be valid.
 pub fn write_pipeline(path: &Path, pipeline: &Pipeline, options: &WriteOptions) -> Result<()> {
     check_pipeline(pipeline)?;
     let layout = Layout::plan_all(pipeline.stages.iter().map(|stage| &stage.model.program))?;
@@ -33,7 +33,7 @@ pub fn write_pipeline(path: &Path, pipeline: &Pipeline, options: &WriteOptions) 
     put(path, &bytes, &layout, &pipeline.extra, options)
 }
 
-/// Refuses a pipeline that Core ML would not load.
+/// Checks that Core ML can load a pipeline.
 pub(crate) fn check_pipeline(pipeline: &Pipeline) -> Result<()> {
     let unwritable = |message: String| Error::new(ErrorKind::Unwritable, message);
     if pipeline.stages.is_empty() {
@@ -72,7 +72,7 @@ fn put(
 
     let manifest = manifest::of(bytes, &written, &extra.items);
     for item in &manifest.items {
-        // An item that none of the files belongs to was an empty directory.
+        // An item without files was an empty directory.
         let item = data.join(&item.path);
         if !item.exists() {
             let made = fs::create_dir_all(&item);
@@ -90,12 +90,12 @@ fn put(
     staging.commit(options.durable)
 }
 
-/// The files of a package, of which weights are not copied. They are what [`write`] puts in a directory.
+/// Returns the files that [`write`] would write, without copying weights.
 pub fn to_tree(verified: &Verified<'_>) -> Result<VirtualDirectory> {
     unhashed(verified)?.tree()
 }
 
-/// The same before weights are read for the identifiers in them.
+/// Like [`to_tree`], but weights are not yet read to compute identifiers.
 pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<PendingPackage<'m>> {
     let model = verified.model();
     check_items(&model.extra)?;
@@ -121,12 +121,12 @@ pub fn unhashed<'m>(verified: &Verified<'m>) -> Result<PendingPackage<'m>> {
     Ok(PendingPackage { layout, root, finish: Box::new(finish) })
 }
 
-/// Encodes a model file whose weights lie where a layout says.
+/// Encodes a model file with the weight locations of a layout.
 pub fn to_bytes(model: &Model, layout: &Layout<'_>) -> Result<Vec<u8>> {
     encode::model(model, &|weight| layout.place(weight))
 }
 
-/// Refuses to replace what is not a package: a mistyped path must not cost anybody a directory.
+/// Checks that an existing target is a package, so that a mistyped path never replaces another directory.
 fn check_target(path: &Path) -> Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let is_package = path.join(manifest::FILE).is_file();
@@ -163,7 +163,7 @@ fn check_extra(extra: &ExtraFile) -> Result<()> {
     if let Err(problem) = directory::check_path(&extra.path) {
         return Err(fail(format!("the path of a further file {problem}")));
     }
-    // Not every file system tells cases apart.
+    // Some file systems ignore case.
     if extra.path.eq_ignore_ascii_case(manifest::FILE) {
         return Err(fail("a further file takes the place of the manifest".to_owned()));
     }

@@ -10,10 +10,10 @@ use coremill_mil::ir::{
 use coremill_mil::model::{ColorSpace, FeatureDescription, FeatureType, Model};
 use coremill_mil::ops::OpKind;
 
-/// Makes one model of a pipeline: the stages' operations in one function, after one another.
+/// Links a pipeline into one model: one function with the operations of all stages in order.
 ///
-/// The function has the newest opset of the stages. Its inputs and outputs are those that the pipeline describes. Values
-/// that would share a name get the stage's name before theirs. The error is a message for people.
+/// The function has the newest opset of the stages, and the inputs and outputs of the pipeline's description.
+/// Values whose names collide are prefixed with the name of their stage. The error is a message for users.
 ///
 /// ```
 /// use coremill_mil::{model::describe, text, verify::verify};
@@ -94,20 +94,20 @@ fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
     })
 }
 
-/// A feature that later stages may take.
+/// A feature that later stages may use as an input.
 struct Feature {
     value: ValueId,
     ty: FeatureType,
-    /// Whether a stage gives it. The pipeline's own inputs reach every stage as the caller passes them.
+    /// Whether a stage computes it. Inputs of the pipeline are passed unchanged to every stage.
     is_computed: bool,
 }
 
 struct Linker {
     function: Function,
     features: HashMap<String, Feature>,
-    /// Names that are taken, those of the pipeline's outputs included.
+    /// Names in use, including the names of the pipeline's outputs.
     names: HashSet<String>,
-    /// The last number behind each name that more than one value would have.
+    /// The last numeric suffix for each name that several values would have.
     counts: HashMap<String, u32>,
 }
 
@@ -160,8 +160,8 @@ impl Linker {
         Ok(())
     }
 
-    /// An image that a stage gives as the next one gets it: rounded to 8-bit pixels, in the order of colors that the
-    /// next one takes.
+    /// Converts an image between two stages: rounds it to 8-bit pixels, and reorders the colors for the next
+    /// stage.
     fn as_image(
         &mut self,
         value: ValueId,
@@ -190,12 +190,12 @@ impl Linker {
                 }
                 (given, taken) => Err(format!("takes `{name}` as {taken}, given as {given}")),
             },
-            // Arrays of pixels hold the same numbers.
+            // An array with the pixels has the same values.
             _ => Ok(value),
         }
     }
 
-    /// The value in a type: cast, or under another shape of as many elements.
+    /// Converts a value to a type: casts it, or reshapes it to the same number of elements.
     fn converted(&mut self, value: ValueId, ty: &Type, name: &str) -> Result<ValueId, String> {
         let given = self.function.value(value).ty.clone();
         if given.is_compatible(ty) {
@@ -217,7 +217,7 @@ impl Linker {
             .known_shape()
             .and_then(|shape| shape.into_iter().map(|extent| i32::try_from(extent).ok()).collect());
         match shape {
-            // Core ML describes a scalar as an array of one element.
+            // Core ML describes a scalar as an array with one element.
             Some(shape) if from.element_count() == to.element_count() => {
                 let shape = [("shape", Constant::int32s(&shape))];
                 self.op(OpKind::Reshape, value, shape, Some(ty.clone()))
@@ -226,7 +226,7 @@ impl Linker {
         }
     }
 
-    /// Appends an operation on a value; it gives the same type unless another is stated.
+    /// Appends an operation on a value. The result has the same type unless another one is given.
     fn op<const N: usize>(
         &mut self,
         kind: OpKind,
@@ -249,7 +249,7 @@ impl Linker {
         self.function.op(op).outputs.first().copied().ok_or_else(|| "gives nothing".to_owned())
     }
 
-    /// A name that no value has yet, and takes it.
+    /// Reserves an unused name.
     fn unique(&mut self, name: &str) -> String {
         let mut candidate = name.to_owned();
         while !self.names.insert(candidate.clone()) {
@@ -261,13 +261,13 @@ impl Linker {
     }
 }
 
-/// The operations of a stage on their way into the linked function.
+/// The operations of a stage while they are copied to the linked function.
 struct Copy<'s> {
     source: &'s Function,
     stage: &'s str,
     /// Outputs that keep their names.
     kept: HashSet<ValueId>,
-    /// Values of the linked function by those of the stage.
+    /// Maps values of the stage to values of the linked function.
     values: HashMap<ValueId, ValueId>,
 }
 
@@ -324,12 +324,12 @@ impl Copy<'_> {
     }
 }
 
-/// The function of a stage that runs.
+/// The function of a stage that is run.
 fn entry(stage: &Stage) -> Option<&Function> {
     stage.model.program.function(stage.model.default_function_name())
 }
 
-/// The index of the last stage that gives each feature.
+/// The index of the last stage that computes each feature.
 fn last_givers(stages: &[Stage]) -> HashMap<&str, usize> {
     let mut last = HashMap::new();
     for (index, stage) in stages.iter().enumerate() {
@@ -341,7 +341,7 @@ fn last_givers(stages: &[Stage]) -> HashMap<&str, usize> {
     last
 }
 
-/// The type of a pipeline's input: what the first stage declares that takes it.
+/// The type of a pipeline's input, declared by the first stage that uses it.
 fn input_type(pipeline: &Pipeline, input: &FeatureDescription) -> Result<Type, String> {
     for function in pipeline.stages.iter().filter_map(entry) {
         let mut inputs = function.inputs().iter().map(|&id| function.value(id));

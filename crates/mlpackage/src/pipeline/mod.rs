@@ -1,13 +1,13 @@
-//! Pipelines: models that run one after another, each on what those before it give.
+//! Pipelines: models that run one after another, each on the results of earlier ones.
 //!
-//! A stage takes its inputs by name from the pipeline's inputs and from the outputs of earlier stages. Core ML runs the
-//! stages one by one, and converts features in between: an image that a stage gives reaches the next one as 8-bit pixels.
-//! [`link`](link()) makes one model of a pipeline, with these conversions written out as operations; that model can be
-//! checked, run and compiled like any other. [`package::read`](crate::package::read) and
-//! [`compiled::read`](crate::compiled::read) link what they read. `read_pipeline` beside them keeps the stages apart, and
-//! `write_pipeline` writes them.
+//! A stage's inputs are matched by name with the pipeline's inputs and the outputs of earlier stages. Core ML
+//! runs the stages one by one and converts features in between: an image is passed to the next stage as 8-bit
+//! pixels. [`link`](link()) converts a pipeline to one model, with these conversions as operations; that
+//! model can be checked, run and compiled like any other. [`package::read`](crate::package::read) and
+//! [`compiled::read`](crate::compiled::read) return linked models. Their `read_pipeline` and `write_pipeline`
+//! keep the stages separate.
 //!
-//! Only pipelines whose stages are ML Programs are supported; Core ML runs other kinds of stages, too.
+//! All stages must be ML Programs; Core ML also runs other kinds of stages.
 
 mod link;
 
@@ -17,31 +17,31 @@ use coremill_mil::ir::{Program, UnknownFields};
 use coremill_mil::model::{Extra, Model, ModelDescription};
 use coremill_mil::verify::{Report, Verified, verify};
 
-/// A model made of stages.
+/// A model that consists of stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pipeline {
-    /// What callers expect of it.
+    /// Kind of the pipeline's outputs.
     pub kind: PipelineKind,
-    /// The version of the format; that of no stage is higher.
+    /// Version of the format; no stage has a higher one.
     pub specification_version: i32,
     /// Whether it can be trained on the device.
     pub is_updatable: bool,
-    /// Inputs and outputs of the whole.
+    /// Inputs and outputs of the pipeline.
     pub description: ModelDescription,
-    /// The models, in the order in which they run.
+    /// The stages, in the order of execution.
     pub stages: Vec<Stage>,
     /// Other files of the package.
     pub extra: Extra,
     /// Fields of the model file that this crate does not know.
     pub unknown: UnknownFields,
-    /// Fields that this crate does not know of the message that holds the stages: class labels of a classifier.
+    /// Unknown fields of the message that contains the stages, for instance class labels of a classifier.
     pub unknown_of_kind: UnknownFields,
 }
 
-/// A model of a [`Pipeline`].
+/// A stage of a [`Pipeline`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stage {
-    /// The name, for people; empty if the pipeline names none of its stages.
+    /// Name for users; empty if the pipeline does not name its stages.
     pub name: String,
     /// The model.
     pub model: Model,
@@ -50,17 +50,17 @@ pub struct Stage {
 /// Kinds of pipelines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PipelineKind {
-    /// Any outputs.
+    /// Arbitrary outputs.
     #[default]
     Plain,
-    /// A class label, and perhaps its probabilities.
+    /// A class label, optionally with its probabilities.
     Classifier,
     /// A number.
     Regressor,
 }
 
 impl PipelineKind {
-    /// The field of model files.
+    /// Field number in model files.
     pub(crate) fn field(self) -> u32 {
         match self {
             PipelineKind::Plain => 202,
@@ -77,7 +77,7 @@ impl PipelineKind {
 }
 
 impl Pipeline {
-    /// The name of a stage for messages.
+    /// Name of a stage for messages.
     pub fn stage_name(&self, index: usize) -> String {
         match self.stages.get(index) {
             Some(stage) if !stage.name.is_empty() => stage.name.clone(),
@@ -85,7 +85,7 @@ impl Pipeline {
         }
     }
 
-    /// The stages as sound models, or the index of the first unsound one with its report.
+    /// Verifies all stages. The error contains the index of the first invalid stage and its report.
     pub fn verify(&self) -> Result<Vec<Verified<'_>>, (usize, Report)> {
         let stages = self.stages.iter().enumerate();
         stages

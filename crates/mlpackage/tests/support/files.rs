@@ -1,10 +1,10 @@
-//! What a directory holds.
+//! Contents of directories.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Every file under a directory, by its path from there, with what `of` makes of its bytes.
+/// All files below a directory by relative path, with the result of `of` for their contents.
 pub(crate) fn files<T>(root: &Path, of: impl Fn(Vec<u8>) -> T) -> BTreeMap<String, T> {
     let mut files = BTreeMap::new();
     let mut pending = vec![root.to_owned()];

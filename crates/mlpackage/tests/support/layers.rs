@@ -1,4 +1,4 @@
-//! A model whose weights are most of it.
+//! A model that consists mostly of weights.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use coremill_mil::verify::verify;
 use coremill_mlpackage::package::{self, WriteOptions};
 use coremill_tensor::{Buffer, DType};
 
-/// Linear layers one after the other, each with a square of weights in fp16.
+/// Consecutive linear layers, each with a square matrix of fp16 weights.
 pub(crate) fn model(width: u64, weights: impl IntoIterator<Item = Buffer>) -> Model {
     let mut function = Function::new("main", Opset::Ios18);
     let body = function.body;
@@ -42,7 +42,7 @@ pub(crate) fn model(width: u64, weights: impl IntoIterator<Item = Buffer>) -> Mo
     model
 }
 
-/// Writes the package of a sound model.
+/// Writes a package of a valid model.
 pub(crate) fn write(path: &Path, model: &Model) {
     let verified = verify(model).unwrap_or_else(|report| panic!("{}", report.summary()));
     package::write(path, &verified, &WriteOptions::default()).expect("written");

@@ -1,10 +1,10 @@
-//! The notation of schemas: `aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor`.
+//! Parser of schemas: `aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor`.
 
 use super::{Kind, Literal, Parameter, Return, Schema};
 use crate::limits::MAX_REPEATED_DEFAULT;
 use crate::scalar::{MemoryFormat, ScalarType};
 
-/// None where the notation is not followed; the text is ours, so that a reason would have no reader.
+/// Returns `None` on a syntax error. The text is part of this crate, so the reason would never be shown.
 pub(super) fn parse(line: &str) -> Option<Schema> {
     let (name, rest) = line.split_once('(')?;
     let mut cursor = Cursor { rest };
@@ -12,7 +12,7 @@ pub(super) fn parse(line: &str) -> Option<Schema> {
     let mut keyword_only = false;
     while !cursor.take(")") {
         if !arguments.is_empty() || keyword_only {
-            // The star is not an argument, but a comma follows it all the same.
+            // The star is not an argument, but a comma follows it.
             cursor.take(",").then_some(())?;
         }
         if cursor.take("*") {
@@ -41,7 +41,7 @@ struct Cursor<'a> {
     rest: &'a str,
 }
 
-/// A type, with what the schema says of sharing.
+/// A type with its alias annotation.
 struct AnnotatedType {
     kind: Kind,
     mutated: bool,
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         let AnnotatedType { kind, mutated, aliased } = self.kind()?;
         let named = self.rest.starts_with(' ');
         if named {
-            // Results have names where there are several; nothing refers to them.
+            // Several results have names, which are not used.
             self.word();
         }
         Some(Return { kind, mutated, aliased })
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
         literal(text, plain)
     }
 
-    /// What follows the opening quote.
+    /// Text after the opening quote.
     fn text(&mut self) -> Option<Literal> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices();

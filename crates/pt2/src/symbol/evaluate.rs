@@ -1,4 +1,4 @@
-//! The value of an expression, exact wherever sympy's is.
+//! Evaluation of expressions, exact wherever sympy is exact.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,16 +8,16 @@ use super::{Expression, Function, SymbolId};
 /// A value of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// A fraction in lowest terms, the denominator above 0; an integer if that is 1.
+    /// A fraction in lowest terms with a positive denominator, which is 1 for an integer.
     Exact(i128, i128),
-    /// What is known as a float only.
+    /// A value that is known only as a float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Number {
-    /// The integer, if it is one.
+    /// The value as an integer, if it is one.
     pub fn integer(self) -> Option<i64> {
         match self {
             Number::Exact(value, 1) => i64::try_from(value).ok(),
@@ -25,7 +25,7 @@ impl Number {
         }
     }
 
-    /// The nearest float; none for true and false.
+    /// The nearest float; `None` for booleans.
     pub fn float(self) -> Option<f64> {
         match self {
             Number::Exact(above, below) => Some(above as f64 / below as f64),
@@ -34,7 +34,7 @@ impl Number {
         }
     }
 
-    /// True or false, if it is that.
+    /// The value of a boolean.
     pub fn bool(self) -> Option<bool> {
         match self {
             Number::Bool(value) => Some(value),
@@ -138,7 +138,8 @@ fn call(function: &Function, arguments: &[Number]) -> Option<Number> {
         (Or, all) => all.iter().try_fold(false, |a, b| Some(a | b.bool()?)).map(Number::Bool),
         (Not, [a]) => Some(Number::Bool(!a.bool()?)),
         (SquareRoot, [a]) => Some(Number::Float(a.float()?.sqrt())),
-        // What is left has too few arguments, or has no rule here: no value is better than a wrong one.
+        // The remaining functions have too few arguments or are not supported; no result is better than a
+        // wrong one.
         _ => None,
     }
 }
@@ -199,7 +200,7 @@ fn ceiling(a: Number) -> Option<Number> {
 }
 
 fn from_float(value: f64) -> Option<Number> {
-    // Beyond this a size is not meant, and the conversion would saturate.
+    // Larger numbers are not sizes, and the conversion would saturate.
     const MOST: f64 = 1e18;
     (value.abs() <= MOST).then_some(integer(value as i128))
 }

@@ -1,4 +1,4 @@
-//! The parser of both notations: calls with keywords, and operators with Python's precedence.
+//! Parser of both notations: calls with keywords, and operators with Python's precedence.
 
 use super::{Expression, Function, Symbols};
 use crate::error::{Error, escape_truncated};
@@ -22,11 +22,11 @@ struct Parser<'a> {
     symbols: &'a mut Symbols,
 }
 
-/// What stands in a call's parentheses.
+/// An argument of a call.
 enum Argument {
     Expression(Expression),
     Text(String),
-    /// `positive=True` and the like: what sympy assumes of a symbol.
+    /// An assumption of sympy about a symbol, such as `positive=True`.
     Keyword,
 }
 
@@ -151,7 +151,7 @@ impl Parser<'_> {
 
     fn product(&mut self) -> Result<Expression, Error> {
         let mut left = self.sign()?;
-        // Each turn wraps what is there once more, so that a long product is as deep as it is long.
+        // Each iteration nests the expression once more, so a long product is as deep as it is long.
         let mut wraps = 0;
         loop {
             self.skip_space();
@@ -269,7 +269,7 @@ impl Parser<'_> {
             if !arguments.is_empty() && !self.take(",") {
                 return Err(self.unexpected("`,` or `)`"));
             }
-            // A tuple of one ends in a comma.
+            // A tuple with one element ends with a comma.
             if !arguments.is_empty() && self.take(")") {
                 break;
             }
@@ -359,7 +359,7 @@ fn negate(expression: Expression) -> Expression {
     }
 }
 
-/// sympy has no division: a quotient is a product with a power of -1.
+/// sympy has no division: a quotient is a product with the power -1.
 fn quotient(left: Expression, right: Expression) -> Expression {
     match (left, right) {
         (Expression::Integer(above), Expression::Integer(below)) if below > 0 => {
@@ -380,7 +380,7 @@ mod tests {
     use super::super::{Expression, Symbols};
     use crate::ErrorKind;
 
-    /// The value of `text` with `s0` = 7 and `s1` = 3, as text.
+    /// Formats the value of `text` for `s0` = 7 and `s1` = 3.
     fn value(text: &str) -> String {
         let mut symbols = Symbols::default();
         let expression = Expression::parse(text, &mut symbols).expect("an expression");

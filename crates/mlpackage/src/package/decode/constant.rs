@@ -9,7 +9,7 @@ use crate::package::wire::{Field, Reader, malformed, unknown_field};
 use coremill_mil::ir::{Constant, ConstantData, Dim, TensorType, Type, Weight, WeightPlace};
 use coremill_mil::limits;
 
-/// Decodes the field that holds a type.
+/// Decodes a field with a type.
 pub(super) fn ty(field: &Field<'_>, name: &str, depth: u32, budget: &mut Budget) -> Result<Type> {
     let reader = field.message(name)?;
     any_type(reader, depth, budget).map_err(|error| error.within(name))
@@ -174,7 +174,7 @@ fn too_deep(what: &str, depth: u32, offset: u64) -> Result<()> {
     Ok(())
 }
 
-/// Decodes the field that holds a value.
+/// Decodes a field with a value.
 pub(super) fn constant(field: &Field<'_>, name: &str, budget: &mut Budget) -> Result<Constant> {
     nested(field, name, 0, budget)
 }
@@ -345,7 +345,7 @@ fn elements(
     }
     let data = match found {
         Some(data) => data,
-        // Old writers state nothing at all for an empty tensor.
+        // Old writers write no elements for an empty tensor.
         None if expected == 0 && tensor.dtype == DType::String => ConstantData::Strings(Vec::new()),
         None if expected == 0 => ConstantData::Bytes(Buffer::from(Vec::new())),
         None => return Err(missing("the elements of a tensor", start)),
@@ -376,8 +376,8 @@ fn strings(mut reader: Reader<'_>, budget: &mut Budget) -> Result<ConstantData> 
     Ok(ConstantData::Strings(strings))
 }
 
-/// The packed elements out of whichever field holds them. Writers differ: any field does whose
-/// numbers are exactly numbers of the type.
+/// The packed elements from the field that contains them. Writers use different fields; every field is
+/// accepted if its numbers are representable in the element type.
 fn numbers(
     mut reader: Reader<'_>,
     kind: Elements,
@@ -438,7 +438,7 @@ fn integer(
     bytes: &mut Vec<u8>,
     narrow: &mut Vec<i16>,
 ) -> Result<()> {
-    // `longInts` are signed; the upper half of `uint64` stands there as negative numbers.
+    // `longInts` are signed; the upper half of `uint64` is stored as negative numbers.
     let wide = match dtype {
         DType::UInt64 => i128::from(value.cast_unsigned()),
         _ => i128::from(value),

@@ -87,7 +87,7 @@ fn metadata(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Metadata> {
             _ => keep(&field, &mut metadata.unknown, budget)?,
         }
     }
-    // A key that stands twice has its last value, as in every reader of protobuf's maps.
+    // For a duplicate key the last value applies, as in all protobuf readers of maps.
     let entries = &mut metadata.user_defined;
     entries.reverse();
     entries.sort_by(|left, right| left.0.cmp(&right.0));
@@ -356,7 +356,7 @@ fn size_range(field: &Field<'_>, name: &str) -> Result<SizeRange> {
     Ok(range)
 }
 
-/// Takes a message that has no fields.
+/// Checks that a message has no fields.
 fn empty(field: &Field<'_>, name: &str) -> Result<()> {
     match field.message(name)?.next()? {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Model files into models.
+//! Decodes model files to models.
 
 mod constant;
 mod description;
@@ -16,7 +16,7 @@ use coremill_mil::model::{Extra, Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The number of `mlProgram` among the kinds of model.
+/// Field number of `mlProgram` in the model's kind.
 const ML_PROGRAM: u32 = 502;
 
 /// Content of a model file.
@@ -26,7 +26,7 @@ pub(crate) enum ModelContent {
 }
 
 impl ModelContent {
-    /// Every program in it.
+    /// All programs of the model.
     pub(crate) fn programs_mut(&mut self) -> Vec<&mut Program> {
         match self {
             ModelContent::Model(model) => vec![&mut model.program],
@@ -42,7 +42,7 @@ impl ModelContent {
         }
     }
 
-    /// The model, or a pipeline's stages as one.
+    /// The model; the stages of a pipeline are linked.
     pub(crate) fn into_model(self) -> Result<Model> {
         match self {
             ModelContent::Model(model) => Ok(*model),
@@ -58,7 +58,7 @@ impl ModelContent {
     }
 }
 
-/// The stages of a pipeline as one model.
+/// Links the stages of a pipeline into one model.
 pub(crate) fn linked(pipeline: Pipeline) -> Result<Model> {
     pipeline::link(pipeline).map_err(|detail| {
         let error = Error::new(ErrorKind::Unsupported, detail.to_string());
@@ -66,12 +66,12 @@ pub(crate) fn linked(pipeline: Pipeline) -> Result<Model> {
     })
 }
 
-/// Decodes a model file; of a pipeline, the stages as one model. Weights keep their place and have no data.
+/// Decodes a model file and links the stages of a pipeline. Weights have locations but no data.
 pub(crate) fn model(bytes: &[u8]) -> Result<Model> {
     any(bytes)?.into_model()
 }
 
-/// Decodes a model file. Weights keep their place and have no data.
+/// Decodes a model file. Weights have locations but no data.
 pub(crate) fn any(bytes: &[u8]) -> Result<ModelContent> {
     let mut budget = Budget::new(bytes.len() as u64);
     let mut found = Message::default();
@@ -92,7 +92,7 @@ pub(crate) fn any(bytes: &[u8]) -> Result<ModelContent> {
     }
 }
 
-/// The fields of a `Model` message beside its kind.
+/// The fields of a `Model` message other than its kind.
 #[derive(Default)]
 struct Message<'b> {
     version: Option<i32>,
@@ -102,7 +102,7 @@ struct Message<'b> {
 }
 
 impl<'b> Message<'b> {
-    /// Reads the fields; gives the kind of the model, which holds its content.
+    /// Reads the fields; returns the field with the kind of the model and its contents.
     fn read(&mut self, mut reader: Reader<'b>) -> Result<Option<Field<'b>>> {
         let mut kind: Option<Field<'b>> = None;
         while let Some(field) = reader.next()? {
@@ -209,17 +209,17 @@ fn stage(field: &Field<'_>, budget: &mut Budget) -> Result<Model> {
     }
 }
 
-/// Decodes a description alone, as compiled models hold it.
+/// Decodes a description on its own, as in compiled models.
 pub(crate) fn description(bytes: &[u8]) -> Result<ModelDescription> {
     description::model(Reader::new(bytes), &mut Budget::new(bytes.len() as u64))
 }
 
-/// The name of a kind of model other than an ML Program, by its field in model files.
+/// Name of a kind of model other than an ML Program, by its field number.
 pub(crate) fn kind_name(number: u32) -> Option<&'static str> {
     other_kinds::name(number)
 }
 
-/// What decoding one file may still use.
+/// Remaining limits for decoding a file.
 struct Budget {
     memory: u64,
     allowed: u64,
@@ -234,7 +234,7 @@ impl Budget {
         Budget { memory: allowed, allowed, ops: 0, values: 0, blocks: 0 }
     }
 
-    /// Takes the memory of one `T` and `extra` bytes beside it.
+    /// Subtracts the memory of one `T` plus `extra` bytes.
     fn consume_budget<T>(&mut self, extra: usize, offset: u64) -> Result<()> {
         let bytes = (size_of::<T>() + extra) as u64;
         match self.memory.checked_sub(bytes) {
@@ -253,7 +253,7 @@ impl Budget {
     }
 }
 
-/// Counts one thing more of which a program may have `limit`.
+/// Counts an item of which a program may have at most `limit`.
 fn count(counter: &mut usize, limit: usize, what: &str, offset: u64) -> Result<()> {
     *counter += 1;
     if *counter > limit {
@@ -267,7 +267,7 @@ fn over(what: &str, limit: usize, offset: u64) -> Error {
     Error::new(ErrorKind::Limit, message).at(offset)
 }
 
-/// A message that must have a field.
+/// Error: a message lacks a required field.
 fn missing(what: &str, offset: u64) -> Error {
     malformed(format!("{what} is missing"), offset)
 }

@@ -1,12 +1,12 @@
-//! Models that are no ML Programs: what they are, and what they contain.
+//! Models other than ML Programs: their kind and contents, for error messages.
 
 use crate::package::error::{Error, ErrorKind, shortened};
 use crate::package::wire::{Field, Reader};
 
-/// Stages of a pipeline that a message lists.
+/// Maximum number of stages that a message lists.
 const LISTED: usize = 16;
 
-/// The name of a kind of model other than an ML Program, by its field.
+/// Name of a kind of model other than an ML Program, by its field number.
 pub(super) const fn name(number: u32) -> Option<&'static str> {
     Some(match number {
         200 => "pipelineClassifier",
@@ -49,7 +49,7 @@ pub(super) const fn name(number: u32) -> Option<&'static str> {
     })
 }
 
-/// Says what a model that is not a ML Program is. Its content is looked at as far as it is sound.
+/// Error for a model that is not an ML Program. It describes the contents as far as they are valid.
 pub(super) fn refusal(kind: &Field<'_>, version: i32) -> Error {
     let shown = name(kind.number).unwrap_or("?");
     let content = match kind.number {
@@ -67,7 +67,7 @@ pub(super) fn refusal(kind: &Field<'_>, version: i32) -> Error {
     Error::new(ErrorKind::OtherModel, message).at(kind.offset).with_hint(hint)
 }
 
-/// What a model of a kind holds, if that can be counted.
+/// Description of the contents of a model, if they can be counted.
 fn content(kind: &Field<'_>) -> Option<String> {
     let name = name(kind.number)?;
     let mut reader = kind.message(name).ok()?;
@@ -87,7 +87,7 @@ fn content(kind: &Field<'_>) -> Option<String> {
     }
 }
 
-/// Whether a pipeline has stages, and all of them are ML Programs.
+/// Whether a pipeline has stages and all of them are ML Programs.
 pub(super) fn is_of_programs(kind: &Field<'_>) -> bool {
     let Some(mut reader) = stages_of(kind) else { return false };
     let mut stages = 0;
@@ -103,7 +103,7 @@ pub(super) fn is_of_programs(kind: &Field<'_>) -> bool {
     stages > 0
 }
 
-/// The message with the stages of a pipeline.
+/// The message that contains the stages of a pipeline.
 fn stages_of<'a>(kind: &Field<'a>) -> Option<Reader<'a>> {
     let name = name(kind.number)?;
     let mut reader = kind.message(name).ok()?;
@@ -113,7 +113,7 @@ fn stages_of<'a>(kind: &Field<'a>) -> Option<Reader<'a>> {
     }
 }
 
-/// The stages of a pipeline: their names, kinds and contents.
+/// Names, kinds and contents of the stages of a pipeline.
 fn pipeline(kind: &Field<'_>) -> Option<String> {
     let mut reader = stages_of(kind)?;
     let (mut stages, mut names) = (Vec::new(), Vec::new());

@@ -12,10 +12,10 @@ use coremill_mil::ir::{
 use coremill_mil::limits;
 use coremill_mil::ops::OpKind;
 
-/// The version of programs, the only one so far.
+/// Version of programs; there is only one.
 const PROGRAM_VERSION: i64 = 1;
 
-/// Decodes a program; its functions come sorted by name, since files hold them in no order.
+/// Decodes a program. Its functions are sorted by name, because files store them in no particular order.
 pub(super) fn program(mut reader: Reader<'_>, budget: &mut Budget) -> Result<Program> {
     let start = reader.offset();
     let mut program = Program::default();
@@ -90,7 +90,7 @@ fn function(name: &str, mut reader: Reader<'_>, budget: &mut Budget) -> Result<F
             let value = value.ok_or_else(|| missing("a block", field.offset))?;
             field.once(&mut body, "the block of the opset", value)?;
         } else {
-            // What a function does in other opsets is kept as it stands.
+            // Blocks for other opsets are kept unchanged.
             keep(&field, &mut unknown, budget)?;
         }
     }
@@ -109,7 +109,7 @@ fn function(name: &str, mut reader: Reader<'_>, budget: &mut Budget) -> Result<F
 
 struct FunctionDecoder<'a, 'b> {
     function: Function,
-    /// The values that are visible where decoding stands.
+    /// The values visible at the current position.
     names: HashMap<&'a str, ValueId>,
     budget: &'b mut Budget,
 }
@@ -298,7 +298,7 @@ impl<'a> FunctionDecoder<'a, '_> {
             }
         }
         let name = name.ok_or_else(|| missing("the name of a value", field.offset))?;
-        // Besides the name itself there is its entry in the table of names.
+        // Includes the entry in the table of names.
         self.budget.consume_budget::<(&str, ValueId)>(name.len(), field.offset)?;
         let ty = found
             .ok_or_else(|| missing(&format!("the type of `{}`", shortened(name)), field.offset))?;
@@ -330,7 +330,7 @@ impl<'a> FunctionDecoder<'a, '_> {
     }
 }
 
-/// The name of a parameter, the op table's own text if it has it.
+/// Name of a parameter, borrowed from the op table if it has the parameter.
 fn parameter_name(kind: Option<OpKind>, name: &str) -> Name {
     let mut rows = kind.map_or(&[][..], OpKind::rows).iter();
     let known = rows.find_map(|row| row.parameter(name));
@@ -351,7 +351,7 @@ fn attribute(
     Ok(())
 }
 
-/// Attributes by name; sorted first, so that each is inserted at the end.
+/// Sorts attributes by name; each is then inserted at the end.
 fn sorted(mut attributes: Vec<(String, Constant)>) -> Result<Attributes> {
     attributes.sort_by(|left, right| left.0.cmp(&right.0));
     let mut found = Attributes::default();

@@ -21,7 +21,7 @@ fn encode(model: &Model) -> Vec<u8> {
     encode::model(model, &|weight| weight.place.clone()).expect("has a form")
 }
 
-/// A model file with these fields in the message of its program.
+/// A model file whose program message has these fields.
 fn program_file(fill: Fill<'_>) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.int64(1, 9);
@@ -45,12 +45,12 @@ fn function_entry(writer: &mut Writer, name: &str, opset: &str, block: Fill<'_>)
     });
 }
 
-/// A model file with these fields in the only block of its only function.
+/// A model file whose only function has one block with these fields.
 fn block_file(block: Fill<'_>) -> Vec<u8> {
     program_file(&|writer| function_entry(writer, "main", "CoreML8", block))
 }
 
-/// A model file whose only operation is a `const` with this value.
+/// A model file with a single `const` operation with this value.
 fn value_file(value: Fill<'_>) -> Vec<u8> {
     block_file(&|writer| {
         writer.message(3, |writer| {
@@ -75,7 +75,7 @@ fn tensor_type(writer: &mut Writer, number: u32, dtype: DType, shape: &[u64]) {
     });
 }
 
-/// The fields of a value: a tensor whose elements stand in a field, in these bytes.
+/// The fields of a tensor value whose elements are stored in `field`.
 fn tensor_value(writer: &mut Writer, dtype: DType, shape: &[u64], field: u32, elements: &[u8]) {
     tensor_type(writer, 2, dtype, shape);
     writer.message(3, |writer| {
@@ -103,7 +103,7 @@ fn operation(writer: &mut Writer, kind: &str, input: &str, output: &str) {
     });
 }
 
-/// What `bytes` fails with; the kind, and a part of what is shown.
+/// Checks that decoding fails with this kind and with a message that contains `shown`.
 #[track_caller]
 fn refused(name: &str, bytes: &[u8], kind: ErrorKind, shown: &str) {
     let error = model(bytes).expect_err(name);
@@ -118,7 +118,7 @@ fn unknown() -> UnknownFields {
     UnknownFields(writer.finish())
 }
 
-/// A model with everything in it that a file can say.
+/// A model with every feature of the format.
 fn full_model() -> Model {
     let mut function = Function::new("main", Opset::Ios18);
     let body = function.body;
@@ -299,7 +299,7 @@ fn everything_that_a_file_can_say_is_read_as_it_was_written() {
     let read = model(&bytes).expect("sound");
     assert_eq!(read, full);
     assert_eq!(encode(&read), bytes);
-    // Parameters that the op table knows take its own text.
+    // Names of parameters in the op table are borrowed from it.
     let (_, op) =
         read.program.functions[0].all_ops().find(|(_, op)| !op.blocks.is_empty()).expect("one");
     assert!(matches!(op.inputs[0].name, Name::Borrowed("loop_vars")));
@@ -350,7 +350,7 @@ fn blocks_for_other_opsets_are_kept() {
     let again = encode(&read);
     assert!(String::from_utf8_lossy(&again).contains("op_CoreML7"));
     assert_eq!(model(&again).expect("sound"), read);
-    // Moved to the opset whose block was kept, the function would have two.
+    // If the function were moved to the opset of the kept block, it would have two blocks for it.
     read.program.functions[0].opset = Opset::Ios17;
     let error = encode::model(&read, &|_| None).expect_err("two blocks");
     assert!(error.message().contains("a second block for the opset `CoreML7`"), "{error}");
@@ -576,7 +576,7 @@ fn lists(writer: &mut Writer, depth: u32) {
 
 #[test]
 fn values_nested_too_deep_are_refused() {
-    // What the parts of a list are is for the verifier to compare with the list's type.
+    // The verifier compares the types of the parts with the type of the list.
     fn nested(writer: &mut Writer, depth: u32) {
         writer.message(2, |writer| {
             writer.message(2, |writer| tensor_type(writer, 1, DType::Bool, &[]));
@@ -695,7 +695,7 @@ fn programs_that_make_no_sense_are_refused() {
     }
 }
 
-/// `cond` in `cond`, a million times; written from the inside out would take quadratic time.
+/// A million nested `cond`s. Encoding them from the inside out would take quadratic time.
 #[test]
 fn a_million_nested_blocks_are_refused() {
     fn varint(mut value: usize, to: &mut Vec<u8>) {
@@ -711,7 +711,7 @@ fn a_million_nested_blocks_are_refused() {
         varint(length, to);
         to.len() - before + length
     }
-    // Sizes first, innermost block first; then the frames, outermost first.
+    // Compute sizes from the innermost block outwards, then write the frames from the outside in.
     let mut sizes = vec![(0, 0)];
     let mut scratch = Vec::new();
     for _ in 0..1_000_000 {
@@ -820,7 +820,7 @@ fn models_of_other_kinds_are_named_with_what_they_contain() {
         assert!(error.message().contains(shown), "{error}");
         assert!(error.hint().is_some());
     }
-    // What is damaged inside is still named.
+    // If the contents are damaged, the error still names the kind.
     let damaged = kind(202, &|writer| writer.raw(&[0x0a, 0x7f]));
     assert!(model(&damaged).expect_err("damaged").message().contains("a `pipeline` of 0 stages"));
 }

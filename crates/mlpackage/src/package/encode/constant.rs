@@ -5,7 +5,7 @@ use crate::package::schema::{Elements, dtype_code};
 use crate::package::wire::Writer;
 use coremill_mil::ir::{Constant, ConstantData, Dim, TensorType, Type};
 
-/// Writes a type. Dimensions that are not fixed are unknown in files, whatever inference knows.
+/// Encodes a type. Dimensions that are not fixed are unknown in files.
 pub(super) fn ty(writer: &mut Writer, number: u32, of: &Type) {
     writer.message(number, |writer| match of {
         Type::Tensor(tensor) => writer.message(1, |writer| tensor_type(writer, tensor)),
@@ -37,7 +37,7 @@ fn dimension(writer: &mut Writer, number: u32, dim: &Dim) {
     });
 }
 
-/// Writes a value.
+/// Encodes a value.
 pub(super) fn constant(
     writer: &mut Writer,
     number: u32,
@@ -131,7 +131,7 @@ fn numbers(writer: &mut Writer, field: Elements, dtype: DType, bytes: &[u8]) {
             let values = bytes.as_chunks::<8>().0.iter();
             writer.int64s(1, values.map(|&chunk| i64::from_le_bytes(chunk)));
         }
-        // Floats, doubles and raw bytes stand in the file as in memory.
+        // Floats, doubles and raw bytes are stored as in memory.
         _ if !bytes.is_empty() => writer.bytes_always(1, bytes),
         _ => {}
     }

@@ -1,7 +1,7 @@
-//! Models into model files.
+//! Encodes models to model files.
 //!
-//! The output depends on the model alone: fields stand in ascending order, entries of maps are sorted
-//! by key, and what the reader did not know stands at the end of its message.
+//! The output depends only on the model: fields are in ascending order, map entries are sorted by key, and
+//! fields unknown to the reader are at the end of their message.
 
 mod constant;
 mod description;
@@ -16,10 +16,10 @@ use coremill_mil::model::{Model, ModelDescription};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Says where a weight lies.
+/// Returns the location of a weight.
 pub(crate) type Places<'p> = &'p dyn Fn(&Weight) -> Option<WeightPlace>;
 
-/// Encodes a model file whose weights lie where `places` says.
+/// Encodes a model file with the weight locations of `places`.
 pub(crate) fn model(model: &Model, places: Places<'_>) -> Result<Vec<u8>> {
     let mut writer = Writer::default();
     let mut failure = Failure(None);
@@ -27,7 +27,7 @@ pub(crate) fn model(model: &Model, places: Places<'_>) -> Result<Vec<u8>> {
     checked(writer, failure)
 }
 
-/// Encodes the model file of a pipeline whose weights lie where `places` says.
+/// Encodes the model file of a pipeline with the weight locations of `places`.
 pub(crate) fn pipeline(pipeline: &Pipeline, places: Places<'_>) -> Result<Vec<u8>> {
     let mut writer = Writer::default();
     let mut failure = Failure(None);
@@ -85,15 +85,14 @@ fn checked(writer: Writer, failure: Failure) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Encodes a description alone, as compiled models hold it.
+/// Encodes a description on its own, as in compiled models.
 pub(crate) fn description(description: &ModelDescription) -> Vec<u8> {
     let mut writer = Writer::default();
     description::model(&mut writer, description);
     writer.finish()
 }
 
-/// The first failure. Messages are written by closures that cannot fail; what follows a failure is
-/// written and thrown away.
+/// The first failure. Messages are written by closures that cannot fail; output after a failure is discarded.
 struct Failure(Option<Error>);
 
 impl Failure {
@@ -101,7 +100,7 @@ impl Failure {
         self.0.get_or_insert_with(|| Error::new(ErrorKind::Unwritable, message()));
     }
 
-    /// Does `write`; a failure in it lies within `segment`.
+    /// Calls `write`; the location of a failure in it includes `segment`.
     fn within(&mut self, segment: impl FnOnce() -> String, write: impl FnOnce(&mut Failure)) {
         let failed_before = self.0.is_some();
         write(self);

@@ -49,7 +49,7 @@ impl FunctionEncoder<'_> {
         writer.string(2, opset);
         writer.message(3, |writer| {
             writer.bytes_always(1, opset.as_bytes());
-            // The inputs of the body stand with the function.
+            // The inputs of the body are stored with the function.
             writer.message(2, |writer| self.block(writer, function.body, &[], 1, failure));
         });
         attributes(writer, 4, &function.attributes, self.places, failure);
@@ -147,8 +147,8 @@ fn attributes(
     }
 }
 
-/// Whether the fields that the reader kept of a function hold a block for an opset: one for another
-/// opset was kept, and the function was moved to it.
+/// Whether the unknown fields of a function contain a block for an opset. This happens if the reader kept a
+/// block of another opset and the function was then moved to this opset.
 fn holds_block_for(unknown: &[u8], opset: &str) -> bool {
     let mut reader = Reader::new(unknown);
     while let Ok(Some(field)) = reader.next() {

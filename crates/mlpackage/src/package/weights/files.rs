@@ -15,10 +15,10 @@ use coremill_mil::limits;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Weight files that are read by reference, each mapped when a program first refers to it.
+/// Weight files, each mapped when a program first refers to it.
 ///
-/// Nothing about a file is trusted: a reference is followed only if a record of the declared type and
-/// size begins there, and lies in the file apart from every other record that was referred to.
+/// The files are untrusted. A reference is valid only if there is a record of the declared type and size at
+/// the offset that is within the file and does not overlap any other referenced record.
 pub struct WeightFiles {
     source: Source,
     may_be_missing: bool,
@@ -26,29 +26,29 @@ pub struct WeightFiles {
 }
 
 enum Source {
-    /// Files under a directory, which `@model_path` names.
+    /// Files below a directory, which `@model_path` refers to.
     Directory(PathBuf),
-    /// Files in memory, by what follows `@model_path/`.
+    /// Files in memory, by their path after `@model_path/`.
     Memory(BTreeMap<String, Buffer>),
 }
 
 struct OpenFile {
-    /// What follows `@model_path/`.
+    /// Path after `@model_path/`.
     path: String,
     content: Buffer,
-    /// The records that were referred to, by the offset of their description.
+    /// The referenced records, by the offset of their metadata.
     records: BTreeMap<u64, Record>,
-    /// What they take of the file: the first byte, and the byte after the last.
+    /// The byte ranges of the records: start and end.
     taken: BTreeMap<u64, u64>,
 }
 
 impl WeightFiles {
-    /// The weight files of a program whose `@model_path` is a directory.
+    /// Returns the weight files of a program whose `@model_path` is a directory.
     pub fn in_directory(directory: impl Into<PathBuf>) -> WeightFiles {
         WeightFiles::of(Source::Directory(directory.into()))
     }
 
-    /// Weight files in memory, by their paths from `@model_path`.
+    /// Returns weight files in memory, by their path relative to `@model_path`.
     pub fn in_memory(files: impl IntoIterator<Item = (String, Buffer)>) -> WeightFiles {
         WeightFiles::of(Source::Memory(files.into_iter().collect()))
     }
@@ -57,14 +57,13 @@ impl WeightFiles {
         WeightFiles { source, may_be_missing: false, opened: Mutex::default() }
     }
 
-    /// Leaves weights of text without elements whose files are missing, instead of refusing the text. The verifier
-    /// reports them.
+    /// Accepts missing weight files: weights of a text then have no elements, and the verifier reports them.
     pub fn allow_missing(mut self) -> WeightFiles {
         self.may_be_missing = true;
         self
     }
 
-    /// Whether there is nothing where a file should be.
+    /// Whether a file is missing.
     fn is_missing(&self, name: &str) -> bool {
         let Some(path) = name.strip_prefix(MODEL_PATH) else { return false };
         match &self.source {
@@ -74,7 +73,7 @@ impl WeightFiles {
         }
     }
 
-    /// The elements of a weight.
+    /// Returns the elements of a weight.
     pub fn elements(&self, place: &WeightPlace, ty: &TensorType) -> Result<Buffer> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if !opened.contains_key(&*place.file) {
@@ -93,7 +92,7 @@ impl WeightFiles {
         }
     }
 
-    /// Gives every weight of a program its elements.
+    /// Loads the elements of all weights of a program.
     pub fn load(&self, program: &mut Program) -> Result<()> {
         for function in &mut program.functions {
             let loaded = self.load_function(function);
@@ -102,7 +101,7 @@ impl WeightFiles {
         program.attributes.values_mut().try_for_each(|constant| self.load_constant(constant))
     }
 
-    /// The paths from `@model_path` of the files that were referred to, sorted.
+    /// Sorted paths, relative to `@model_path`, of the files that were referred to.
     pub fn opened(&self) -> Vec<String> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let mut paths: Vec<String> = opened.values().map(|file| file.path.clone()).collect();
@@ -187,7 +186,7 @@ impl WeightFiles {
     }
 }
 
-/// Text that refers to the files gets its weights from them.
+/// Provides the weights of parsed MIL text.
 impl coremill_mil::text::Weights for WeightFiles {
     fn elements(
         &self,
@@ -226,7 +225,7 @@ impl OpenFile {
         elements.ok_or_else(|| fail(outside(&record, self.content.len() as u64)))
     }
 
-    /// Takes the bytes of a record that nothing else may take.
+    /// Claims the bytes of a record, which must not overlap other records.
     fn claim(&mut self, offset: u64, record: &Record) -> Result<()> {
         let ranges =
             [(offset, offset + HEADER_BYTES as u64), (record.data, record.data + record.bytes)];
@@ -249,7 +248,7 @@ impl OpenFile {
     }
 }
 
-/// Checks a file's header and gives the number of records that it states.
+/// Checks the header of a file and returns its number of records.
 pub(super) fn check_header(content: &Buffer) -> Result<u32> {
     let mut bytes = [0; HEADER_BYTES];
     if content.len() < HEADER_BYTES {
@@ -268,7 +267,7 @@ pub(super) fn check_header(content: &Buffer) -> Result<u32> {
     Ok(u32_at(&bytes, 0))
 }
 
-/// Reads a record and checks that it lies in the file.
+/// Reads the metadata of a record and checks that the record is within the file.
 pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
     let length = content.len() as u64;
     let fail = |message: String| Error::new(ErrorKind::Weights, message).at(offset);
@@ -300,7 +299,7 @@ fn outside(record: &Record, length: u64) -> String {
     format!("a weight is said to have {bytes} bytes at {data}, outside the file of {length} bytes")
 }
 
-/// Checks that a record is what a program says of it.
+/// Checks that a record matches its declaration in the program.
 fn check_declared(record: &Record, ty: &TensorType) -> std::result::Result<(), String> {
     if code(ty.dtype) != Some(record.code) {
         let found = DType::ALL.into_iter().find(|&dtype| code(dtype) == Some(record.code));

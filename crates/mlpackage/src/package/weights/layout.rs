@@ -16,54 +16,55 @@ use coremill_mil::ir::{Binding, Constant, ConstantData, Program, TensorType, Wei
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// What copying holds in memory at a time.
+/// Maximum number of bytes in memory during a copy.
 const WINDOW: usize = 1 << 20;
 
-/// Bytes at the beginning, in the middle and at the end that tell most weights apart.
+/// Number of bytes compared at the beginning, in the middle and at the end of weights, which distinguish most
+/// weights.
 const SAMPLE: usize = 64;
 
-/// Where each weight of a program goes.
+/// Locations of all weights of a program in the files to be written.
 ///
-/// A file all of whose weights come unchanged from one file goes there as it is, offsets kept.
-/// Otherwise weights are laid out in the order of the program, equal ones once. A weight goes to the
-/// file that it was read from, or to `@model_path/weights/weight.bin`.
+/// If all weights of a file come unchanged from one source file, that file is copied with the same offsets.
+/// Otherwise weights are stored in the order of the program, and equal weights are stored once. A weight is
+/// written to the file from which it was read, or to `@model_path/weights/weight.bin`.
 pub struct Layout<'p> {
     files: Vec<PlannedWeight>,
-    /// Where weights go, by where they stand in the program, which is borrowed.
+    /// Locations of the weights, by their address in the borrowed program.
     places: HashMap<*const Weight, WeightPlace>,
     program: std::marker::PhantomData<&'p Program>,
 }
 
 struct PlannedWeight {
-    /// The path from `@model_path`.
+    /// Path relative to `@model_path`.
     path: String,
     content: Content,
 }
 
 enum Content {
-    /// The whole file behind this buffer.
+    /// A copy of the whole file behind this buffer.
     Unchanged(Buffer),
-    /// Records at their offsets, ascending.
+    /// Records with ascending offsets.
     Fresh(Vec<(u64, Record, Buffer)>),
 }
 
-/// A file that was written.
+/// A written file.
 pub(crate) struct WrittenFile {
-    /// The path from `@model_path`.
+    /// Path relative to `@model_path`.
     pub(crate) path: String,
-    /// The hash of its bytes.
+    /// Hash of the contents.
     pub(crate) hash: blake3::Hash,
 }
 
 type Group<'p> = Vec<(&'p Weight, &'p TensorType)>;
 
 impl<'p> Layout<'p> {
-    /// Decides where the weights of a program go.
+    /// Assigns locations to the weights of a program.
     pub fn plan(program: &'p Program) -> Result<Layout<'p>> {
         Layout::plan_all([program])
     }
 
-    /// Decides where the weights of several programs go that share their weight files.
+    /// Assigns locations to the weights of several programs that share weight files.
     pub(crate) fn plan_all(programs: impl IntoIterator<Item = &'p Program>) -> Result<Layout<'p>> {
         let mut groups: BTreeMap<Arc<str>, Group<'p>> = BTreeMap::new();
         let default: Arc<str> = DEFAULT_FILE.into();
@@ -101,17 +102,17 @@ impl<'p> Layout<'p> {
         Ok(layout)
     }
 
-    /// Where a weight of the program goes.
+    /// The location of a weight of the program.
     pub fn place(&self, weight: &Weight) -> Option<WeightPlace> {
         self.places.get(&std::ptr::from_ref(weight)).cloned()
     }
 
-    /// The paths from `@model_path` of the files that are written.
+    /// Paths, relative to `@model_path`, of the files to write.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.path.as_str())
     }
 
-    /// Writes the files under a directory, which `@model_path` names.
+    /// Writes the files below a directory, which `@model_path` refers to.
     pub fn write(&self, directory: &Path) -> Result<()> {
         self.write_and_hash(directory, false).map(|_| ())
     }
@@ -142,7 +143,7 @@ impl<'p> Layout<'p> {
         Ok(written)
     }
 
-    /// The bytes of each file, of which weights are not copied.
+    /// The contents of each file, without copying weights.
     pub(crate) fn join(&self) -> Vec<Vec<Buffer>> {
         let joined = |planned: &PlannedWeight| match &planned.content {
             Content::Unchanged(source) => vec![source.clone()],
@@ -151,12 +152,12 @@ impl<'p> Layout<'p> {
         self.files.iter().map(joined).collect()
     }
 
-    /// The hashes of the files, for which all weights are read.
+    /// The hashes of the files. This reads all weights.
     pub(crate) fn hash(&self) -> Result<Vec<WrittenFile>> {
         self.hashed(|_, length, fill| stream::hash_of(length, fill))
     }
 
-    /// Puts the files into memory, each at the place of its path, and gives their hashes.
+    /// Writes each file to memory at the offset for its path, and returns the hashes.
     pub(crate) fn write_to(
         &self,
         target: &mut [u8],
@@ -246,13 +247,13 @@ impl<'p> Layout<'p> {
     }
 }
 
-/// The code of the element type, the bytes, and the bits that fill the last of them.
+/// Code of the element type, number of bytes, and number of padding bits in the last byte.
 type Size = (u32, u64, u64);
 
-/// The index of the first weight that each one equals, often itself.
+/// For each weight, the index of the first equal weight, which is often the weight itself.
 ///
-/// Elements that are computed when they are read are worth not computing: those that come about alike are
-/// equal, those whose samples differ are not, and only what is left is hashed, and compared if the hashes are equal.
+/// Comparing lazily computed elements is expensive. Weights computed in the same way are equal, and weights
+/// with different samples are not. Only the others are hashed, and compared if the hashes are equal.
 fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>> {
     let mut equal: Vec<usize> = (0..described.len()).collect();
     let mut sizes: HashMap<Size, Vec<usize>> = HashMap::new();
@@ -298,14 +299,14 @@ fn equal_ones(described: &[(&Weight, Record, &Buffer)]) -> io::Result<Vec<usize>
             }
         }
     }
-    // Those that came about alike as one that turned out to equal an earlier one.
+    // Weights computed in the same way follow one that was found to equal an earlier weight.
     for index in 0..equal.len() {
         equal[index] = equal[equal[index]];
     }
     Ok(equal)
 }
 
-/// Where to look at some of the bytes, at all of them if they are few.
+/// Ranges of sample bytes; all bytes if there are few.
 fn samples(length: usize) -> impl Iterator<Item = Range<usize>> {
     let starts: &[usize] = match length {
         0..=SAMPLE => &[0],
@@ -317,7 +318,7 @@ fn samples(length: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The file that a group of weights came from, if they are all of it, at their places, unchanged.
+/// The file from which a group of weights was read, if they are its complete contents at unchanged offsets.
 fn unchanged(group: &Group<'_>) -> Option<Buffer> {
     let source = group.first()?.0.data.as_ref()?;
     let file = source.file_span()?.file;
@@ -344,7 +345,7 @@ fn unchanged(group: &Group<'_>) -> Option<Buffer> {
     (records as usize == seen.len()).then_some(whole)
 }
 
-/// Calls `visit` for every weight of every block that runs, functions sorted by name.
+/// Calls `visit` for every weight of every reachable block, with functions sorted by name.
 fn for_each_weight<'p>(
     program: &'p Program,
     visit: &mut impl FnMut(&'p Weight, &'p TensorType) -> Result<()>,
@@ -393,7 +394,7 @@ fn weights_of<'p>(
     }
 }
 
-/// Copies a file's bytes and hashes them meanwhile.
+/// Copies a file and hashes its contents at the same time.
 fn copy_and_hash(source: &Buffer, to: &File) -> io::Result<blake3::Hash> {
     std::thread::scope(|scope| {
         let hash = scope.spawn(|| stream::hash(source));
@@ -403,7 +404,7 @@ fn copy_and_hash(source: &Buffer, to: &File) -> io::Result<blake3::Hash> {
     })
 }
 
-/// Copies bytes, inside the system if they come from a file.
+/// Copies bytes; in the kernel if they come from a file.
 pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Some(span) = source.file_span() {
@@ -412,7 +413,8 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
             match rustix::fs::copy_file_range(span.file, Some(&mut from_offset), to, None, length) {
                 Ok(copied @ 1..) => left -= copied as u64,
-                // Not every pair of file systems can; nothing is lost if nothing was copied yet.
+                // Not all pairs of file systems support this. If nothing was copied yet, fall back to a
+                // normal copy.
                 Ok(_) | Err(_) if left == span.length => break,
                 Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => return Err(error.into()),
@@ -425,7 +427,7 @@ pub(crate) fn copy_file(source: &Buffer, mut to: &File) -> io::Result<()> {
     source.for_each_window(0..source.len(), WINDOW, &mut |bytes| to.write_all(bytes))
 }
 
-/// Writes a file of records and hashes it meanwhile.
+/// Writes a file of records and hashes its contents at the same time.
 fn write_records(records: &[(u64, Record, Buffer)], file: &File) -> io::Result<blake3::Hash> {
     let fill = |offset: u64, window: &mut [u8]| fill(records, offset, window);
     stream::write(file, length_of(records), &fill)
@@ -435,7 +437,7 @@ fn length_of(records: &[(u64, Record, Buffer)]) -> u64 {
     records.last().map_or(HEADER_BYTES as u64, |(_, last, _)| last.data + last.bytes)
 }
 
-/// The parts of a file of records: what stands before elements, and the elements themselves.
+/// The parts of a file of records: metadata and elements alternately.
 fn join(records: &[(u64, Record, Buffer)]) -> Vec<Buffer> {
     let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
     let mut before = header(count).to_vec();
@@ -454,12 +456,12 @@ fn join(records: &[(u64, Record, Buffer)]) -> Vec<Buffer> {
     parts
 }
 
-/// Fills a window with what a file of records holds from an offset on.
+/// Fills a window with the contents of a file of records at an offset.
 fn fill(records: &[(u64, Record, Buffer)], offset: u64, window: &mut [u8]) -> io::Result<()> {
     let end = offset + window.len() as u64;
     let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
     let mut filled = 0;
-    // The gaps between records are zeros, and so is what is left to be filled after each piece.
+    // The gaps between records are zeros, and so is the unfilled rest after each piece.
     let mut piece = |at: u64, length: u64, write: &mut Piece<'_>| -> io::Result<()> {
         let (start, stop) = (at.max(offset), (at + length).min(end));
         if start >= stop {
@@ -485,7 +487,7 @@ fn fill(records: &[(u64, Record, Buffer)], offset: u64, window: &mut [u8]) -> io
     Ok(())
 }
 
-/// Writes a part of something, from an offset in it on.
+/// Writes the contents of a piece, starting at an offset in it.
 type Piece<'p> = dyn FnMut(usize, &mut [u8]) -> io::Result<()> + 'p;
 
 fn copy_part(whole: &[u8], from: usize, to: &mut [u8]) -> io::Result<()> {

@@ -1,10 +1,9 @@
 //! Weight files: the format that Core ML calls MILBlob storage, version 2.
 //!
-//! A file begins with a header of 64 bytes: the number of records and the version, little-endian
-//! `u32`s. Each record is 64 bytes of description, at a multiple of 64 bytes, directly followed by its
-//! elements:
+//! A file starts with a header of 64 bytes: the number of records and the version, as little-endian `u32`s.
+//! Each record starts at a multiple of 64 bytes with 64 bytes of metadata, followed directly by its elements:
 //!
-//! | bytes | hold |
+//! | bytes | contents |
 //! |---|---|
 //! | 0..4 | the sentinel `0xDEADBEEF` |
 //! | 4..8 | the element type, in a numbering of its own |
@@ -13,8 +12,8 @@
 //! | 24..32 | the number of unused bits in the last byte, for elements narrower than a byte |
 //! | 32..64 | zeros |
 //!
-//! Programs name a file and the offset of a record. They name files by `@model_path/`, the directory
-//! of the model file.
+//! Programs refer to a record by its file and offset. Names of files start with `@model_path/`, which is the
+//! directory of the model file.
 
 mod files;
 mod layout;
@@ -31,30 +30,31 @@ use coremill_tensor::DType;
 use super::error::{Error, ErrorKind};
 use coremill_mil::ir::Opset;
 
-/// What every name of a weight file in a program begins with.
+/// Prefix of the names of weight files in programs.
 pub(crate) const MODEL_PATH: &str = "@model_path/";
 
-/// The name of the file that weights go to if nothing else says where.
+/// Default weight file.
 pub(crate) const DEFAULT_FILE: &str = "@model_path/weights/weight.bin";
 
-/// Records and their elements begin at multiples of this.
+/// Alignment of records and their elements.
 pub(crate) const ALIGNMENT: u64 = 64;
 
-/// The bytes of a file's header, and of a record's description.
+/// Size in bytes of a file's header, and of a record's metadata.
 pub(crate) const HEADER_BYTES: usize = 64;
 
 const VERSION: u32 = 2;
 const SENTINEL: u32 = 0xdead_beef;
 
-/// Constants with fewer elements than this stand in the program.
+/// Minimum number of elements of a constant in a weight file.
 const FEWEST_ELEMENTS: u64 = 10;
 
-/// Whether a constant goes to the weight file, by the rule that coremltools follows: there are at
-/// least ten elements, of a type that the runtime of the opset finds in weight files.
+/// Whether a constant is stored in the weight file, by the rule of coremltools: it must have at least ten
+/// elements, and the opset must support the element type in weight files.
 pub fn belongs_in_file(dtype: DType, count: u64, opset: Opset) -> bool {
     let accepted = match dtype {
         DType::Fp16 | DType::Fp32 | DType::Int8 | DType::UInt8 => true,
-        // Elements narrower than a byte came with iOS 18 and have been in the file from the start.
+        // Types narrower than a byte were introduced in iOS 18 and have always been supported in weight
+        // files.
         DType::Int4
         | DType::UInt1
         | DType::UInt2
@@ -65,14 +65,14 @@ pub fn belongs_in_file(dtype: DType, count: u64, opset: Opset) -> bool {
         | DType::UInt16
         | DType::Int32
         | DType::UInt32 => opset >= Opset::Ios18,
-        // The format has numbers for these, but converters do not use them.
+        // The format has codes for these types, but converters do not use them.
         DType::Bf16 | DType::Fp8E4M3Fn | DType::Fp8E5M2 => false,
         DType::Bool | DType::String | DType::Fp64 | DType::Int64 | DType::UInt64 => false,
     };
     accepted && count >= FEWEST_ELEMENTS
 }
 
-/// The number of an element type in weight files; none if they cannot hold it.
+/// Code of an element type in weight files; `None` if they do not support it.
 pub(crate) const fn code(dtype: DType) -> Option<u32> {
     Some(match dtype {
         DType::Fp16 => 1,
@@ -96,26 +96,26 @@ pub(crate) const fn code(dtype: DType) -> Option<u32> {
     })
 }
 
-/// Whether the elements of a number are narrower than a byte.
+/// Whether the element type with this code is narrower than a byte.
 fn is_narrow(number: u32) -> bool {
     DType::ALL.into_iter().any(|dtype| dtype.is_sub_byte() && code(dtype) == Some(number))
 }
 
-/// A record's description.
+/// Metadata of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The number of the element type.
+    /// Code of the element type.
     pub(crate) code: u32,
-    /// The bytes that the elements take.
+    /// Size of the elements in bytes.
     pub(crate) bytes: u64,
-    /// The offset of the elements.
+    /// Offset of the elements.
     pub(crate) data: u64,
-    /// The unused bits of the last byte.
+    /// Number of unused bits in the last byte.
     pub(crate) padding_bits: u64,
 }
 
 impl Record {
-    /// The record of `count` elements whose description stands at `offset`.
+    /// The record of `count` elements with its metadata at `offset`.
     fn of(dtype: DType, count: u64, offset: u64) -> Option<Record> {
         let bytes = dtype.storage_bytes(count)?;
         let bits = u64::from(dtype.bits()?);
@@ -145,8 +145,8 @@ impl Record {
             return Err(Error::new(ErrorKind::Weights, message).at(offset));
         }
         let code = u32_at(bytes, 4);
-        // Writers from before there were elements narrower than a byte left this field as they found
-        // it, so it means something for such elements alone.
+        // Writers that predate types narrower than a byte left this field uninitialized, so it is valid only
+        // for such types.
         let padding_bits = if is_narrow(code) { u64_at(bytes, 24) } else { 0 };
         Ok(Record { code, bytes: u64_at(bytes, 8), data: u64_at(bytes, 16), padding_bits })
     }

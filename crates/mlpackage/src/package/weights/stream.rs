@@ -1,7 +1,7 @@
-//! Bytes on their way into a file: computed, hashed and written window by window, on all processors.
+//! Computes, hashes and writes the contents of files window by window, on all processors.
 //!
-//! The hash tells files apart that nobody made to be confused. It takes a seventh of the time that it takes to write the
-//! bytes; a cryptographic one takes longer than that.
+//! The hash only has to distinguish files that were not constructed to collide. It takes a seventh of the
+//! time of writing the bytes; a cryptographic hash takes longer than writing.
 
 use std::fs::File;
 use std::io;
@@ -11,17 +11,18 @@ use coremill_io::{PositionedWriter, fill_windows, for_each_window};
 use coremill_tensor::Buffer;
 use twox_hash::XxHash3_128;
 
-/// What a thread holds at a time. It stays in the cache between being computed, hashed and written. Hashes of files depend
-/// on it.
+/// Size of a window in bytes. A window stays in the cache while it is computed, hashed and written. Hashes of
+/// files depend on this number.
 const WINDOW: usize = 256 << 10;
 
-/// Fills a window with the bytes from an offset on.
+/// Fills a window with the contents at an offset.
 pub(super) type Fill<'f> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'f;
 
-/// Writes what `fill` gives to an empty file, and gives the hash of it. Bytes that lie in memory or in a mapped file are
-/// copied, too: the file system takes them from the cache then, while it keeps other threads from the file.
+/// Writes the output of `fill` to an empty file, and returns its hash. Bytes in memory or in a mapped file
+/// are copied as well: the file system then reads them from the cache while it blocks other threads from the
+/// file.
 ///
-/// Windows of zeros are left out: the file is as long as it is to be from the start, and holes read as
+/// Windows of zeros are not written: the file has its final length from the start, and holes are read as
 /// zeros.
 pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     file.set_len(length)?;
@@ -32,17 +33,17 @@ pub(super) fn write(file: &File, length: u64, fill: &Fill<'_>) -> io::Result<bla
     })
 }
 
-/// The hash of a buffer's bytes, none of which are kept.
+/// Hash of the contents of a buffer, read without keeping it in memory.
 pub(super) fn hash(data: &Buffer) -> io::Result<blake3::Hash> {
     hash_of(data.len() as u64, &|offset, window| data.read_at(offset as usize, window))
 }
 
-/// The hash of what `fill` gives.
+/// Hash of the output of `fill`.
 pub(super) fn hash_of(length: u64, fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     flow(length, fill, &|_, _| Ok(()))
 }
 
-/// Fills new memory, and gives the hash of it.
+/// Fills memory and returns the hash of its contents.
 pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3::Hash> {
     let hashes = Hashes::new(target.len().div_ceil(WINDOW));
     fill_windows(target, WINDOW, |offset, window| {
@@ -53,10 +54,10 @@ pub(super) fn write_to(target: &mut [u8], fill: &Fill<'_>) -> io::Result<blake3:
     Ok(hashes.all())
 }
 
-/// What becomes of a window that is filled. Its room may be exchanged for any other.
+/// Consumes a filled window. It may exchange the buffer.
 type Take<'t> = dyn Fn(u64, &mut Vec<u8>) -> io::Result<()> + Sync + 't;
 
-/// Fills each window of `length` bytes and lets `take` have it, and gives the hash of all of them.
+/// Fills all windows of `length` bytes, passes each to `take`, and returns the hash of all windows.
 fn flow(length: u64, fill: &Fill<'_>, take: &Take<'_>) -> io::Result<blake3::Hash> {
     let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("{length} bytes"));
     let count = usize::try_from(length.div_ceil(WINDOW as u64)).map_err(|_| too_long())?;
@@ -69,7 +70,7 @@ fn flow(length: u64, fill: &Fill<'_>, take: &Take<'_>) -> io::Result<blake3::Has
     Ok(hashes.all())
 }
 
-/// The hashes of windows, which threads add in any order.
+/// Hashes of windows, which threads add in any order.
 struct Hashes(Mutex<Vec<u128>>);
 
 impl Hashes {
@@ -82,7 +83,7 @@ impl Hashes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] = hash;
     }
 
-    /// The hash of all windows. That of the last one depends on its length.
+    /// The hash of all windows. The last window's hash depends on its length.
     fn all(self) -> blake3::Hash {
         let mut all = blake3::Hasher::new();
         for hash in self.0.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -17,7 +17,7 @@ fn in_memory(bytes: Vec<u8>) -> WeightFiles {
     WeightFiles::in_memory([("weights/weight.bin".to_owned(), Buffer::from(bytes))])
 }
 
-/// A file of two records, 8 numbers of `fp16` and 5 of `uint3`.
+/// A valid file with two records: 8 `fp16` elements and 5 `uint3` elements.
 fn sound() -> Vec<u8> {
     let first = Record::of(DType::Fp16, 8, 64).expect("small");
     let second = Record::of(DType::UInt3, 5, 192).expect("small");
@@ -41,7 +41,7 @@ fn elements_are_found_by_reference() {
     assert_eq!(first.expect("sound").as_bytes(), [1; 16]);
     let second = files.elements(&place(192), &TensorType::fixed(DType::UInt3, &[5]));
     assert_eq!(second.expect("sound").as_bytes(), [2; 2]);
-    // The same weight may be used twice, in another shape too.
+    // A weight may be used twice, even with another shape.
     let again = files.elements(&place(64), &TensorType::fixed(DType::Fp16, &[8]));
     assert_eq!(again.expect("sound").as_bytes(), [1; 16]);
     assert_eq!(files.opened(), ["weights/weight.bin"]);
@@ -153,7 +153,7 @@ fn references_that_lie_are_refused() {
 #[test]
 fn records_that_overlap_are_refused_in_either_order() {
     let fp16 = TensorType::fixed(DType::Fp16, &[8]);
-    // The second record's elements are those of the first, or the first's the second's description.
+    // The elements of a record overlap the elements or the metadata of the other one.
     for (second_data, offsets) in [(128, [64, 192]), (128, [192, 64]), (64, [64, 192])] {
         let mut bytes = sound();
         let mut second = Record::of(DType::Fp16, 8, 192).expect("small");
@@ -202,7 +202,7 @@ fn only_so_many_files_are_opened() {
     read(0).expect("open already");
 }
 
-/// A program of one block that states these constants.
+/// A program with these constants in one block.
 fn program(constants: impl IntoIterator<Item = Constant>) -> Program {
     let mut function = Function::new("main", Opset::Ios18);
     for (index, constant) in constants.into_iter().enumerate() {
@@ -248,7 +248,7 @@ fn equal_weights_are_laid_out_once_in_the_order_of_the_program() {
     assert_eq!(again, program);
 }
 
-/// Makes the weights ones that were read without their files.
+/// Replaces the weights by weights that were read without their files.
 fn point_at(program: &mut Program, places: Vec<WeightPlace>) {
     let function = &mut program.functions[0];
     let mut places = places.into_iter();
@@ -260,7 +260,7 @@ fn point_at(program: &mut Program, places: Vec<WeightPlace>) {
     }
 }
 
-/// A program whose weights were read from a file of these constants.
+/// A program whose weights were read from a file with these constants.
 fn written(directory: &Path, constants: impl IntoIterator<Item = Constant>) -> Program {
     let mut program = program(constants);
     let layout = Layout::plan(&program).expect("sound");
@@ -271,7 +271,7 @@ fn written(directory: &Path, constants: impl IntoIterator<Item = Constant>) -> P
     program
 }
 
-/// Weights that are computed when they are read: several ways, some of them equal, some large.
+/// Lazily computed weights of several kinds; some are equal and some are large.
 fn computed() -> Vec<(DType, Vec<u64>, Buffer)> {
     let numbers: Vec<f32> = (0..700_000).map(|at| (at % 4001) as f32 / 64.0 - 30.0).collect();
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -328,7 +328,7 @@ fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
         write("memory", computed().into_iter().map(in_memory).collect());
     assert!(bytes == expected);
     assert_eq!(places, expected_places);
-    // Two that come about alike, and two that come about differently.
+    // Two weights are computed in the same way, two in different ways.
     assert_eq!(bytes[0], 6);
     assert_eq!(places[0], places[5]);
     assert_eq!(places[3], places[4]);
@@ -363,7 +363,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
     let root = directory.path();
     let constants = [1, 2, 3].map(|value| Constant::weight(DType::Int8, &[100], vec![value; 100]));
     let program = written(&root.join("a"), constants);
-    // Not the order in which they would be laid out, and bytes that nothing refers to.
+    // The file has another order than a new layout would have, and unreferenced bytes.
     let file = root.join("a/weights/weight.bin");
     let mut bytes = std::fs::read(&file).expect("a file");
     bytes.extend([9; 70]);
@@ -377,7 +377,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
     layout.write(&root.join("b")).expect("written");
     assert_eq!(std::fs::read(root.join("b/weights/weight.bin")).expect("a file"), bytes);
 
-    // One weight fewer, or one more, and the file is laid out afresh.
+    // With one weight less or one more, the file is written with a new layout.
     let body = reversed.functions[0].body;
     let last = reversed.functions[0].block_mut(body).ops.pop();
     let layout = Layout::plan(&reversed).expect("sound");
@@ -449,7 +449,7 @@ fn weights_that_have_no_form_are_refused() {
     }
 }
 
-/// Offsets beyond 4 GiB, in files with holes that take no space on the disk.
+/// Offsets beyond 4 GiB, in sparse files that need no disk space.
 #[cfg(unix)]
 #[test]
 fn offsets_are_64_bits_wide() {
@@ -488,7 +488,7 @@ fn offsets_are_64_bits_wide() {
 
 #[test]
 fn padding_of_whole_bytes_means_nothing() {
-    // Writers from before there were narrow elements did not set the field.
+    // Writers that predate types narrower than a byte did not set the field.
     let mut bytes = sound();
     set(&mut bytes, 64 + 24, 0xdead_beef);
     let elements = in_memory(bytes).elements(&place(64), &TensorType::fixed(DType::Fp16, &[8]));
