@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from executorch import exir
 from torch import nn
 
 import coremill
+from coremill import _verify
 from oracle.distance import within
 from oracle.test_pt2 import CASES, exported
 
@@ -313,6 +315,50 @@ def test_the_precision_is_chosen(tmp_path: Path) -> None:
     assert 'precision="auto"' in (caught.value.hint or "")
 
 
+class Doubled:
+    """A program whose module computes twice what its graph does, as if a lowering and its fp32 version were both wrong."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def module(self) -> Any:
+        return lambda *inputs: 2 * self.program.module()(*inputs)
+
+
+def test_models_are_verified_against_torch() -> None:
+    torch.manual_seed(0)
+    form = program(nn.Sequential(nn.Linear(8, 4), nn.Tanh()), torch.rand(2, 8))
+    example = _verify.torch_example(form)
+    assert example is not None
+    (inputs,), (outputs,) = example
+    assert np.array_equal(inputs, form.example_inputs[0][0].numpy()) and outputs.shape == (2, 4)
+    model = coremill.convert(form)
+    assert _verify.agrees_with_torch(model, example, 1e-2)
+    doubled = _verify.torch_example(Doubled(form))
+    with pytest.raises(coremill.VerificationError, match="is not as in torch: is 5.00e-01 off"):
+        _verify.agrees_with_torch(model, doubled, 1e-2)
+    counting = program(Counter(), torch.ones(2, 3))
+    assert _verify.torch_example(counting) is None
+    assert not any(tensor.any() for tensor in counting.state_dict.values()), "the program's buffer is as before"
+    in_place = program(InPlace(), torch.ones(2, 4))
+    assert _verify.torch_example(in_place) is not None and (in_place.example_inputs[0][0] == 1).all()
+    random = program(Noise(), torch.ones(2, 4))
+    assert _verify.torch_example(random) is None and coremill.convert(random) is not None
+
+
+class InPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2) + 1
+
+
+class Noise(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(2, 4)
+
+
 def test_programs_become_functions_of_one_model(tmp_path: Path) -> None:
     module = nn.Linear(4, 4)
     one, many = (program(module, torch.rand(rows, 4)) for rows in (1, 5))
@@ -406,7 +452,7 @@ def test_weights_are_compressed(tmp_path: Path) -> None:
         coremill.compress(model, linear="int5")
     with pytest.raises(coremill.OptionError, match="unknown field"):
         coremill.compress(model, liner="int8")
-    with pytest.raises(coremill.OptionError, match="nothing says"):
+    with pytest.raises(coremill.OptionError, match="no compression is selected"):
         coremill.compress(model)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from coremill import _native
+from coremill._verify import BOUND, agrees_with_torch, torch_example
 
 # `typing` takes long to import.
 TYPE_CHECKING = False
@@ -69,14 +70,14 @@ def convert(
         model_version: the version in the metadata.
         metadata: notes in the metadata, by key.
         verify: `True`, or the largest error in parts of an output's largest element: run the model on the program's example inputs
-            and compare it with the program in fp32.
+            and compare it with torch; or with the program in fp32, for a path and for programs with buffers or random numbers.
 
     Raises:
         ConversionError: calls cannot be lowered; `refused` lists them.
-        VerificationError: the numbers of `verify` or of `precision="auto"` are too far off.
+        VerificationError: the results of `verify` or of `precision="auto"` are too far off.
         OptionError: an option is invalid, or unknown.
     """
-    with _Files(samples) as paths:
+    def converted(paths: Sequence[str], verify: bool | float) -> _native.Model:
         return _native.convert(
             program,
             target=target,
@@ -100,6 +101,16 @@ def convert(
             verify=verify,
             **unknown,
         )
+
+    # Torch finds errors that the model and its fp32 version share.
+    is_bound = isinstance(verify, (bool, int, float)) and verify > 0
+    example = torch_example(program) if is_bound and quantization is None else None
+    with _Files(samples) as paths:
+        if example is None:
+            return converted(paths, verify)
+        model = converted(paths, False)
+        bound = BOUND if verify is True else float(verify)
+        return model if agrees_with_torch(model, example, bound) else converted(paths, verify)
 
 
 def lower(
