@@ -1,4 +1,4 @@
-"""The command line of the cases."""
+"""Command line of the ATen cases."""
 
 import argparse
 import logging
@@ -45,7 +45,7 @@ def main() -> int:
             shutil.rmtree(directory, ignore_errors=True)
             found = {name: f"not exported: {reason}" for name, reason in timed_make(family, cases, directory).items()}
         if not options.export_only:
-            # coremltools takes long to import, and exporting does not need it.
+            # Imported here because coremltools imports slowly and exporting does not need it.
             from .judge import faults
 
             packages = directory / f"{options.target}-{options.precision}"

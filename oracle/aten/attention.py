@@ -1,4 +1,4 @@
-"""Attention, fused and by its parts."""
+"""Attention, fused and decomposed."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ INF = float("-inf")
 
 
 def heads(*lead: int, length: int = 6, kind: torch.dtype = torch.float32) -> torch.Tensor:
-    """Queries, keys or values."""
+    """Random queries, keys or values."""
     return of(kind, *lead, length, 8)
 
 
 def allowed(*shape: int) -> torch.Tensor:
-    """A mask with something in each row."""
+    """A mask that allows at least one position in each row."""
     mask = flags(*shape)
     mask[..., 0] = True
     return mask
@@ -116,7 +116,7 @@ def cases() -> Iterator[Case]:
 
 
 def grouped() -> Iterator[Case]:
-    """Keys and values that are repeated for the queries that share them, in the ways that models write it."""
+    """Grouped-query attention: keys and values repeated for the queries that share them, as models write it."""
 
     def interleaved(x: torch.Tensor) -> torch.Tensor:
         return x.repeat_interleave(2, dim=1)

@@ -1,4 +1,4 @@
-"""Functions of two and three numbers, over all types and ways of broadcasting."""
+"""Binary and ternary functions, over all element types and broadcasting shapes."""
 
 import itertools
 from collections.abc import Iterator
@@ -203,7 +203,7 @@ def others() -> Iterator[Case]:
 
 
 def divisors() -> Iterator[Case]:
-    """Common divisors and multiples, of zeros and negative numbers, too."""
+    """Greatest common divisors and least common multiples, including zeros and negative numbers."""
     for name in ("gcd", "lcm"):
         target = f"aten.{name}.default"
         for left, right in (((5,), (5,)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (3,)), ((), ())):

@@ -1,4 +1,4 @@
-"""What a case is, and the words that families are written in."""
+"""The `Case` type and the helpers that families use to describe cases."""
 
 import itertools
 import zlib
@@ -19,14 +19,14 @@ _counts = itertools.count()
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor that is a parameter of the program, not an input."""
+    """A tensor that becomes a parameter of the program instead of an input."""
 
     tensor: torch.Tensor
 
 
 @dataclass(frozen=True)
 class Free:
-    """An input whose sizes are free: its further forms, and the lowest and highest size of each free dimension."""
+    """An input with dynamic sizes: its tensors for further calls, and the range of each dynamic dimension."""
 
     tensor: torch.Tensor
     others: tuple[torch.Tensor, ...]
@@ -38,27 +38,28 @@ class Case:
     """One call of one overload."""
 
     name: str
-    #: As `aten.add.Tensor`; what a family makes of several operators has the main one here.
+    #: For example `aten.add.Tensor`. A case with several operators names the main one.
     target: str
     module: nn.Module
     inputs: tuple[torch.Tensor, ...]
-    #: Inputs of further calls, and the free dimensions of each input.
+    #: Inputs of further calls, and the dynamic dimensions of each input.
     further: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     dynamic: tuple[Any, ...] | None = None
-    #: The largest error by precision, where that of the element type does not do.
+    #: Maximum error by precision, if it differs from the element type's tolerance.
     tolerance: dict[str, float] = field(default_factory=dict)
-    #: What part of its own magnitude each element may be off by, by precision: where small results must be right, too.
+    #: Maximum relative error of each element, by precision, for cases whose small results must be right, too.
     relative: dict[str, float] = field(default_factory=dict)
-    #: Which precisions it says something in; what jumps where fp16 rounds says nothing there.
+    #: Precisions to test. A discontinuous function is not tested in fp16, where rounding its inputs changes the
+    #: result.
     precisions: tuple[str, ...] = ("fp32", "fp16")
-    #: Words of the reason why a target cannot have it, by target; `*` for all.
+    #: Part of the expected error message, by target that cannot convert the case; `*` for all targets.
     impossible: dict[str, str] = field(default_factory=dict)
-    #: Whether the values matter; those of random operators do not, only shape and type.
+    #: Whether to compare values. Random operators compare only shape and element type.
     exact: bool = True
 
 
 class Call(nn.Module):
-    """Calls an operator with what it is given and what it was made with."""
+    """A module that calls one operator with constants from the case and tensors from its inputs."""
 
     def __init__(self, target: str, arguments: tuple[Any, ...], keywords: dict[str, Any], taken: slice | None) -> None:
         super().__init__()
@@ -70,11 +71,11 @@ class Call(nn.Module):
         self.keywords = {key: self.template(one) for key, one in keywords.items()}
         schema = getattr(self.operator, "_schema", None)
         written = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
-        #: An operator that writes to its first operand writes to a copy: inputs are not for writing.
+        #: Whether the operator writes to its first operand; it then gets a copy, since inputs must not change.
         self.writes = written is not None and written.is_write
 
     def template(self, value: Any) -> Callable[[tuple[torch.Tensor, ...]], Any]:
-        """How a value is got, once the inputs are there."""
+        """Returns a function that computes an argument from the program's inputs."""
         if isinstance(value, (torch.Tensor, Free)):
             index = self.count
             self.count += 1
@@ -96,12 +97,12 @@ class Call(nn.Module):
         found = self.operator(*arguments, **keywords)
         if self.taken is not None:
             found = tuple(found)[self.taken]
-        # An operator without results has written.
+        # An in-place operator without results: return the operand that it wrote to.
         return arguments[0] if found is None else found
 
 
 class Program(nn.Module):
-    """A function of its inputs, for what one call cannot show."""
+    """A module that calls a Python function, for cases that one operator call cannot express."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ class Program(nn.Module):
 
 
 def operator(target: str) -> Any:
-    """The overload by its name."""
+    """Looks up an overload by name."""
     found: Any = torch.ops
     for part in target.split("."):
         found = getattr(found, part)
@@ -122,7 +123,7 @@ def operator(target: str) -> Any:
 def case(
     target: str, *arguments: Any, taken: slice | None = None, settings: dict[str, Any] | None = None, **keywords: Any
 ) -> Case:
-    """One call. `taken` picks results; `settings` are fields of the case."""
+    """A case that calls one overload. `taken` selects results; `settings` are fields of the case."""
     given = [one for one in leaves((arguments, tuple(keywords.values()))) if isinstance(one, (torch.Tensor, Free))]
     inputs = tuple(one.tensor if isinstance(one, Free) else one for one in given)
     dynamic, further = freedom(given)
@@ -131,14 +132,14 @@ def case(
 
 
 def program(target: str, function: Callable[..., Any], *given: Any, **settings: Any) -> Case:
-    """A function of tensors that leads to the target; what it closes over becomes constants."""
+    """A case that calls a Python function which exports to the target. Tensors that it captures become constants."""
     inputs = tuple(one.tensor if isinstance(one, Free) else one for one in given)
     dynamic, further = freedom(list(given))
     return Case(name_of(target, inputs), target, Program(function), inputs, further, dynamic, **settings)
 
 
 def freedom(given: list[Any]) -> tuple[tuple[Any, ...] | None, list[tuple[torch.Tensor, ...]]]:
-    """The free dimensions, and the inputs of further calls."""
+    """Returns the dynamic dimensions of each input, and the inputs of further calls."""
     free = [one for one in given if isinstance(one, Free)]
     if not free:
         return None, []
@@ -147,7 +148,7 @@ def freedom(given: list[Any]) -> tuple[tuple[Any, ...] | None, list[tuple[torch.
 
 
 def leaves(value: Any) -> Iterable[Any]:
-    """What is not a list."""
+    """Yields the leaves of nested lists and tuples."""
     if isinstance(value, (list, tuple)):
         for one in value:
             yield from leaves(one)
@@ -156,13 +157,13 @@ def leaves(value: Any) -> Iterable[Any]:
 
 
 def name_of(target: str, inputs: tuple[torch.Tensor, ...]) -> str:
-    """A file name that says what is in it; `families` numbers those that are alike."""
+    """A file name from the target and the inputs' types and shapes; `family_cases` numbers duplicates."""
     kinds = "-".join(f"{short(one.dtype)}{'x'.join(map(str, one.shape)) or '_'}" for one in inputs[:3])
     return f"{target.removeprefix('aten.').replace('.', '-')}-{kinds or 'none'}"
 
 
 def short(kind: torch.dtype) -> str:
-    """`torch.float32` as `f32`."""
+    """Abbreviates an element type: `torch.float32` becomes `f32`."""
     name = str(kind).removeprefix("torch.")
     for long, brief in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")):
         if name.startswith(long):
@@ -171,46 +172,46 @@ def short(kind: torch.dtype) -> str:
 
 
 def generator(*key: Any) -> torch.Generator:
-    """Random numbers that depend on what they are for, and on how many were made before in this family."""
+    """A generator whose seed depends on the key and on the number of generators that this family created before."""
     return torch.Generator().manual_seed(zlib.crc32(repr((key, next(_counts))).encode()))
 
 
 def restart() -> None:
-    """Before each family, so that its numbers depend on nothing else."""
+    """Resets the counter before each family, so that its numbers do not depend on other families."""
     global _counts
     _counts = itertools.count()
 
 
 def real(*shape: int, scale: float = 1.5, kind: torch.dtype = torch.float32) -> torch.Tensor:
-    """Numbers around zero that fp16 has, so that what jumps does not jump elsewhere after rounding."""
+    """Random numbers around zero, rounded so that fp16 represents them: rounding moves none across a discontinuity."""
     return ((torch.randn(shape, generator=generator("real", shape)) * 64 * scale).round() / 64).to(kind)
 
 
 def positive(*shape: int, low: float = 0.125, high: float = 4.0, kind: torch.dtype = torch.float32) -> torch.Tensor:
-    """Numbers above zero that fp16 has."""
+    """Random positive numbers that fp16 represents exactly."""
     found = torch.rand(shape, generator=generator("positive", shape)) * (high - low) + low
     return ((found * 128).round() / 128).to(kind)
 
 
 def unit(*shape: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
-    """Numbers between -1 and 1, neither of them."""
+    """Random numbers strictly between -1 and 1."""
     return positive(*shape, low=-0.9375, high=0.9375, kind=kind)
 
 
 def whole(*shape: int, low: int = -9, high: int = 9, kind: torch.dtype = torch.int64) -> torch.Tensor:
-    """Whole numbers."""
+    """Random integers."""
     if kind == torch.uint8:
         low = max(low, 0)
     return torch.randint(low, high + 1, shape, generator=generator("whole", shape)).to(kind)
 
 
 def flags(*shape: int) -> torch.Tensor:
-    """Truth values of both kinds."""
+    """Random booleans."""
     return torch.rand(shape, generator=generator("flags", shape)) > 0.5
 
 
 def of(kind: torch.dtype, *shape: int) -> torch.Tensor:
-    """Values of a type."""
+    """Random values of an element type."""
     if kind == torch.bool:
         return flags(*shape)
     return real(*shape, kind=kind) if kind.is_floating_point else whole(*shape, kind=kind)
@@ -219,7 +220,7 @@ def of(kind: torch.dtype, *shape: int) -> torch.Tensor:
 def free(
     make: Callable[..., torch.Tensor], shape: tuple[int, ...], *others: tuple[int, ...], least: int = 1, most: int = 32
 ) -> Free:
-    """An input whose dimensions are free where the shapes differ."""
+    """An input whose dimensions are dynamic if they differ between the shapes."""
     changed = [axis for axis in range(len(shape)) if any(one[axis] != shape[axis] for one in others)]
     ranges = {axis: torch.export.Dim(f"d{axis}", min=least, max=most) for axis in changed}
     return Free(make(*shape), tuple(make(*one) for one in others), ranges)

@@ -1,4 +1,4 @@
-"""Comparisons, choices, masks."""
+"""Comparisons, `where` and masks."""
 
 import itertools
 from collections.abc import Iterator

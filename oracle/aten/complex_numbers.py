@@ -1,4 +1,4 @@
-"""Complex numbers on the way from real inputs to real outputs, and Fourier transforms."""
+"""Complex arithmetic between real inputs and real outputs, and Fourier transforms."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from .case import Case, positive, program, real
 LOOSE = {"fp32": 2e-4, "fp16": 2e-2}
 Function = Callable[[torch.Tensor], Any]
 
-#: What is done to complex numbers; the result is split.
+#: Functions of complex numbers; the result is split into real and imaginary parts.
 UNARY: dict[str, Function] = {
     "neg.default": lambda z: -z, "exp.default": torch.exp, "conj.default": torch.conj, "mul.Tensor": lambda z: z * z, "mul.Scalar": lambda z: z * (1 - 2j),
     "add.Tensor": lambda z: z + 1, "sub.Tensor": lambda z: (2 + 1j) - z, "div.Tensor": lambda z: z / (z + 3), "reciprocal.default": lambda z: 1 / (z + 3),
@@ -26,7 +26,7 @@ UNARY: dict[str, Function] = {
     "baddbmm.default": lambda z: torch.baddbmm(z[None, :, :3], z[None], z.mT[None]), "conv1d.default": lambda z: torch.nn.functional.conv1d(z[None], z[None, :, :2]),
     "linalg_vector_norm.default": lambda z: torch.linalg.vector_norm(z, dim=1) + 0j, "inner.default": lambda z: torch.inner(z, z),
 }  # fmt: skip
-#: Transforms of a matrix of reals.
+#: Fourier transforms of a real matrix.
 TRANSFORMS: dict[str, Function] = {
     "fft": torch.fft.fft, "fft_ortho": lambda x: torch.fft.fft(x, norm="ortho"), "fft_forward": lambda x: torch.fft.fft(x, norm="forward"),
     "fft_longer": lambda x: torch.fft.fft(x, n=10), "fft_shorter": lambda x: torch.fft.fft(x, n=5), "fft_first": lambda x: torch.fft.fft(x, dim=0),
@@ -44,7 +44,7 @@ INVERSE: dict[str, Function] = {
 
 
 def split(z: torch.Tensor) -> torch.Tensor:
-    """Real and imaginary parts, as the outputs are."""
+    """The real and imaginary parts, since outputs must be real."""
     return torch.view_as_real(z.resolve_conj())
 
 
@@ -108,7 +108,8 @@ def cases() -> Iterator[Case]:
         real(3, 4),
     )
     for dims, how in itertools.product(([1], [0], [0, 1]), (0, 1, 2)):
-        # The operators that decompositions leave: scaled by nothing, by the root of the size, by the size.
+        # Operators that remain after decomposition, with each normalization: none, by the root of the size, by the
+        # size.
         yield program(
             "aten._fft_r2c.default",
             lambda x, d=dims, h=how: split(torch.ops.aten._fft_r2c.default(x, d, h, True)),

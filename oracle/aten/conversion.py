@@ -1,4 +1,4 @@
-"""From one type to another, and what says something about a type."""
+"""Conversions between element types, and operators that query a type."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def cases() -> Iterator[Case]:
     for source, target in itertools.product(ALL, ALL):
         if source == target:
             continue
-        # Negative numbers and those out of range have no one meaning as uint8.
+        # The conversion of negative and out-of-range numbers to uint8 is undefined.
         value = of(source, 3, 4)
         value = value.abs() if target == torch.uint8 and source != torch.bool else value
         yield case("aten._to_copy.default", value, dtype=target)
@@ -41,7 +41,7 @@ def cases() -> Iterator[Case]:
     for first, second in itertools.combinations(FLOATS, 2):
         yield program("aten.mul.Tensor", lambda x, y: x * y, of(first, 3, 4), of(second, 3, 4))
     for kind in FLOATS:
-        # What is computed in a narrow type is rounded there.
+        # Results of a narrow type are rounded to that type.
         yield program(
             "aten.linear.default", lambda x, w: torch.nn.functional.linear(x, w), of(kind, 3, 4), of(kind, 5, 4)
         )

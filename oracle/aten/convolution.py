@@ -24,7 +24,7 @@ SIZES = {1: (11,), 2: (8, 9), 3: (5, 6, 7)}
 
 
 def each(value: int, rank: int) -> list[int]:
-    """The same in every dimension."""
+    """The same value for every spatial dimension."""
     return [value] * rank
 
 
@@ -103,7 +103,7 @@ def cases() -> Iterator[Case]:
                 each(1, rank),
                 how,
             )
-        # One picture without a batch.
+        # An image without a batch dimension.
         yield case(f"aten.conv{rank}d.default", real(4, *size), Weight(real(6, 4, *kernel)))
         yield case(f"aten.conv{rank}d.default", real(2, 4, *size), real(6, 4, *kernel), real(6))
         yield case(f"aten.conv{rank}d.default", free(real, (2, 4, *size), (3, 4, *size)), Weight(real(6, 4, *kernel)))

@@ -1,4 +1,4 @@
-"""Tensors made from nothing but sizes and numbers."""
+"""Tensors created from sizes and numbers alone."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ RANDOM = {"exact": False}
 
 
 def used(target: str, make: object, **settings: object) -> Case:
-    """A tensor that is made, used with an input."""
+    """A created tensor that is added to an input."""
     return program(target, lambda x: x + make(), real(3, 4), **settings)
 
 

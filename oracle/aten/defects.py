@@ -1,4 +1,4 @@
-"""What converters are known to get wrong or to refuse, each as its users meet it."""
+"""Operators that other converters are known to convert wrongly or to refuse, in the form in which users meet them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -129,7 +129,8 @@ ROWS: list[tuple[str, Function, Callable[[], tuple]]] = [
     ("response_norm_line", lambda x: functional.local_response_norm(x, 2), lambda: (real(2, 5, 6),)),
     ("relu_in_place_of_view", lambda x: functional.relu((x * 2).view(-1), inplace=True), lambda: (X(),)),
 ]  # fmt: skip
-#: What jumps between neighbours that fp16 cannot tell apart, or has numbers that fp16 does not have.
+#: Functions that are discontinuous between numbers that fp16 cannot distinguish, or that need numbers outside its
+#: range.
 NOT_HALF = {
     "floor_divide",
     "remainder_negative",
@@ -155,7 +156,7 @@ def cases() -> Iterator[Case]:
         )
     yield program("aten.defect_flat", lambda x: x.reshape(-1, 2, 2), free(real, (4, 4), (8, 4)))
     for name, bounds in {"randint": (3, 9), "randint_low_alone": (9,)}.items():
-        # Drawn numbers differ; how many are within the bounds does not.
+        # Random numbers differ between runs, but all of them must be within the bounds.
         yield program(
             f"aten.defect_{name}",
             lambda x, b=bounds: (lambda n: ((n >= (b[0] if len(b) > 1 else 0)) & (n < b[-1])).float() + 0 * x)(

@@ -12,7 +12,7 @@ END = 2**63 - 1
 
 
 def slices() -> Iterator[Case]:
-    """Parts of a tensor at constant places."""
+    """Slices at constant indices."""
     for axis, start, end, step in (
         (0, 1, 3, 1),
         (1, 0, END, 1),
@@ -58,7 +58,7 @@ def slices() -> Iterator[Case]:
 
 
 def gathers() -> Iterator[Case]:
-    """Reads at indices that are data."""
+    """Reads at indices that are computed or are inputs."""
     for shape, axis in (((4, 6), 0), ((4, 6), 1), ((4, 6), -1), ((3, 4, 5), 1)):
         index = whole(
             *[2 if at == axis % len(shape) else size for at, size in enumerate(shape)], low=0, high=shape[axis] - 1
@@ -125,7 +125,7 @@ def gathers() -> Iterator[Case]:
 
 
 def scatters() -> Iterator[Case]:
-    """Writes at indices that are data."""
+    """Writes at indices that are computed or are inputs."""
     for shape, axis in (((4, 6), 0), ((4, 6), 1), ((3, 4, 5), 1), ((5,), 0)):
         size = shape[axis]
         columns = [torch.randperm(size)[:2] for _ in range(torch.Size(shape).numel() // size)]
@@ -174,7 +174,7 @@ def scatters() -> Iterator[Case]:
 
 
 def triangles() -> Iterator[Case]:
-    """Diagonals and what lies on one side of them."""
+    """Diagonals and triangles."""
     for name, offset in itertools.product(("tril", "triu"), (0, 1, -1, 2, -3)):
         yield case(f"aten.{name}.default", real(4, 5), offset)
         yield case(f"aten.{name}.default", real(2, 3, 3), offset)
@@ -200,7 +200,7 @@ def triangles() -> Iterator[Case]:
 
 
 def powers() -> Iterator[Case]:
-    """The powers of each element."""
+    """Powers of each element."""
     for shape, count in (((4,), None), ((2, 3), None), ((2, 3), 6), ((2, 3), 2)):
         yield case("aten.linalg_vander.default", unit(*shape), N=count)
     yield case("aten.linalg_vander.default", whole(5, low=-3, high=3))

@@ -1,4 +1,4 @@
-"""Converts the cases of a folder, runs the packages, and says what is wrong."""
+"""Converts the cases of a folder, runs the packages and reports errors."""
 
 import os
 import subprocess
@@ -15,17 +15,17 @@ from oracle.programs import loads_in_coremltools
 from .case import Case
 from .make import made
 
-#: The largest error by the precision of the program.
+#: Maximum error by precision of the program.
 TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2}
 SECONDS = 600
-#: coremltools keeps what it is reading in globals.
+#: Guards coremltools' reader, which keeps its state in globals.
 READER = threading.Lock()
-#: How many archives one process converts.
+#: Maximum number of archives per process.
 BATCH = 200
 
 
 def convert(cases: list[Case], directory: Path, packages: Path, target: str, precision: str) -> dict[str, str]:
-    """The reasons of those that were refused, by name."""
+    """Converts the cases. Returns the error messages of the refused ones, by case name."""
     packages.mkdir(parents=True, exist_ok=True)
     refused: dict[str, str] = {}
     for start in range(0, len(cases), BATCH):
@@ -43,7 +43,7 @@ def convert(cases: list[Case], directory: Path, packages: Path, target: str, pre
 
 
 def reasons_of(text: str) -> dict[str, str]:
-    """What a batch says of each archive: its errors, then `error: PATH: ...` with their sum."""
+    """Parses the errors of a batch: the errors of each archive precede its `error: PATH: ...` summary."""
     found: dict[str, str] = {}
     before: list[str] = []
     for line in text.splitlines():
@@ -60,7 +60,7 @@ def reasons_of(text: str) -> dict[str, str]:
 
 
 def faults(cases: list[Case], directory: Path, packages: Path, target: str, precision: str) -> dict[str, str]:
-    """What is wrong, by the name of the case."""
+    """Converts and runs the cases. Returns the failures, by case name."""
     chosen = [one for one in cases if precision in one.precisions and (directory / f"{one.name}.pt2").exists()]
     refused = convert(chosen, directory, packages, target, precision)
     references, kinds = made(directory)
@@ -83,7 +83,7 @@ def faults(cases: list[Case], directory: Path, packages: Path, target: str, prec
 
 
 def wrong(one: Case, package: Path, arrays: dict[str, numpy.ndarray], kinds: list[str], precision: str) -> str | None:
-    """What is wrong with a package."""
+    """Compares a package with torch. Returns the failure, or `None`."""
     with READER:
         complaints = loads_in_coremltools(package)
     if complaints:
@@ -92,7 +92,7 @@ def wrong(one: Case, package: Path, arrays: dict[str, numpy.ndarray], kinds: lis
         error = largest_error(package, arrays, 1 + len(one.further), precision, one.exact, one.relative.get(precision))
     except Mismatch as mismatch:
         return str(mismatch)
-    # A case may ask for more or less of the program, and still be of a type that torch rounds to.
+    # A case may set its own tolerance; element types that torch rounds to raise it further.
     stated = one.tolerance.get(precision, TOLERANCE[precision])
     allowed = max(stated, *(KIND_TOLERANCE.get(kind, 0.0) for kind in kinds))
     return None if error <= allowed else f"the outputs are wrong by {error:.2e}, more than {allowed:.0e}"

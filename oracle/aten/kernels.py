@@ -1,8 +1,8 @@
-"""Runs the cases in ExecuTorch's own runtime: programs in which nothing is delegated.
+"""Runs the cases without delegates in ExecuTorch's own runtime.
 
     python -m oracle.aten.kernels DIR [--family NAME ...] [--only TEXT ...]
 
-takes the archives that `python -m oracle.aten DIR --export-only` left, and lowers them with `coremill lower --portable`.
+reads the archives that `python -m oracle.aten DIR --export-only` wrote, and lowers them with `coremill lower --portable`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SECONDS = 60
 
 
 def serve(pipe: Connection) -> None:
-    """Runs programs until there are no more; the runtime ends the process where a kernel refuses."""
+    """Runs the programs that the pipe delivers. The runtime aborts the process if a kernel refuses its arguments."""
     torch.set_num_threads(1)
     runtime = Runtime.get()
     while True:
@@ -38,12 +38,12 @@ def serve(pipe: Connection) -> None:
             method = runtime.load_program(path).load_method("forward")
             results = [[value.clone() if isinstance(value, torch.Tensor) else value for value in method.execute(call)] for call in calls]
             pipe.send([[array(torch.as_tensor(value)) for value in one] for one in results])
-        except Exception as error:  # It is told with its case.
+        except Exception as error:  # Reported with its case.
             pipe.send(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 class Runner:
-    """A process that has the runtime, and another one after each that ended."""
+    """A process with the runtime that is started again after an abort."""
 
     def __init__(self) -> None:
         self.context = multiprocessing.get_context("fork")
@@ -68,14 +68,14 @@ class Runner:
 
 
 def lower(archive: Path, program: Path) -> str | None:
-    """Why the archive is not lowered."""
+    """Lowers an archive. Returns the error message, or `None`."""
     line = [os.environ["COREMILL"], "lower", str(archive), "--portable", "-o", str(program)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=SECONDS)
     return None if done.returncode == 0 else done.stderr.strip().replace("\n", " ")[:300] or str(done.returncode)
 
 
 def faults(family: str, directory: Path, only: list[str] | None = None, every: int = 1) -> tuple[int, dict[str, str]]:
-    """How many cases of a family there are, and what is wrong by name."""
+    """Runs the cases of a family. Returns their number, and the failures by name."""
     cases = exported(family, directory, only)[::every]
     folder = directory / family / "portable"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products."""
 
 import itertools
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def cases() -> Iterator[Case]:
 
             yield program("aten.matmul.default", product, real(*left), real(*right))
     for batch in ((), (2,), (2, 3), (2, 1, 3)):
-        # Well conditioned, so that halves can tell.
+        # Well-conditioned matrices, so that fp16 results are meaningful.
         matrices = torch.eye(3) * 2 + real(*batch, 3, 3) * 0.2
         yield case("aten.linalg_solve.default", matrices, real(*batch, 3, 2))
         yield case("aten.linalg_inv.default", matrices)

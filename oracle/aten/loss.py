@@ -1,4 +1,4 @@
-"""Losses, which some models return."""
+"""Loss functions, which some models return."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import torch
 
 from .case import Case, case, positive, real, whole
 
-#: How a loss is reduced: not, by the mean, by the sum.
+#: Reductions of a loss: none, mean, sum.
 HOW = (0, 1, 2)
 
 

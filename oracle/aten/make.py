@@ -1,4 +1,4 @@
-"""Exports cases and computes what they should give."""
+"""Exports the cases and computes their expected outputs."""
 
 import collections
 import importlib
@@ -18,7 +18,7 @@ from .case import Case, restart
 
 
 def family_cases(family: str) -> list[Case]:
-    """The cases of a family, their names made different."""
+    """The cases of a family, with unique names."""
     restart()
     torch.manual_seed(3)
     found = list(importlib.import_module(f"oracle.aten.{family}").cases())
@@ -33,14 +33,14 @@ def family_cases(family: str) -> list[Case]:
 
 
 def all_cases() -> Iterator[tuple[str, Case]]:
-    """Every case with its family."""
+    """Yields every case with its family."""
     for family in FAMILIES:
         for one in family_cases(family):
             yield family, one
 
 
 def make(cases: list[Case], directory: Path) -> dict[str, str]:
-    """Writes `NAME.pt2` for each case and `reference.npz` for all; returns what could not be exported, with reasons."""
+    """Writes `NAME.pt2` for each case and `reference.npz` for all. Returns the export errors by case name."""
     directory.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, numpy.ndarray] = {}
     errors: dict[str, str] = {}
@@ -54,7 +54,7 @@ def make(cases: list[Case], directory: Path) -> dict[str, str]:
                 dynamic = (one.dynamic,) if one.dynamic is not None else None
                 program = torch.export.export(one.module, one.inputs, dynamic_shapes=dynamic)
                 torch.export.save(program, directory / f"{one.name}.pt2")
-        except Exception as error:  # All that cannot be exported is told at once.
+        except Exception as error:  # Export errors are collected and reported together.
             errors[one.name] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             continue
         kinds[one.name] = sorted({str(value.dtype).removeprefix("torch.") for value in [*one.inputs, *results[0]]})
@@ -69,7 +69,7 @@ def make(cases: list[Case], directory: Path) -> dict[str, str]:
 
 
 def made(directory: Path) -> tuple[dict[str, dict[str, numpy.ndarray]], dict[str, list[str]]]:
-    """What `make` wrote beside the archives, by the name of the case: what goes in and out, and the element types."""
+    """Reads the files that `make` wrote: inputs and outputs by case name, and the element types."""
     with numpy.load(directory / "reference.npz") as file:
         references: dict[str, dict[str, numpy.ndarray]] = collections.defaultdict(dict)
         for key in file:
@@ -79,7 +79,7 @@ def made(directory: Path) -> tuple[dict[str, dict[str, numpy.ndarray]], dict[str
 
 
 def timed_make(family: str, cases: list[Case], directory: Path) -> dict[str, str]:
-    """`make`, and says how long it took."""
+    """Calls `make` and prints the duration."""
     started = time.monotonic()
     errors = make(cases, directory)
     took = time.monotonic() - started

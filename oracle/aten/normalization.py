@@ -1,4 +1,4 @@
-"""Normalisations, as layers and as the operators that decompositions leave."""
+"""Normalizations, as layers and as the operators that decomposition leaves."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Sorting and choosing the largest."""
+"""Sorting and selecting the largest."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from .case import Case, case, free, program, real, whole
 
 
 def distinct(*shape: int) -> torch.Tensor:
-    """Numbers of which no two are equal, so that places are certain."""
+    """Random numbers without duplicates, so that the indices are unambiguous."""
     count = torch.Size(shape).numel()
     return torch.randperm(count).reshape(shape) / 4 - count / 8
 
 
 def without_repetitions() -> Iterator[Case]:
-    """What is there, each once, in order or as it comes."""
+    """Unique elements, sorted or in order of appearance."""
     options = [(True, False), (False, True)]
     for inverse, counts in options:
         for values in (whole(9, low=-2, high=2), whole(3, 4, low=0, high=5), real(2, 5).round()):
@@ -52,7 +52,7 @@ def without_repetitions() -> Iterator[Case]:
     yield case("aten._unique2.default", torch.tensor([3.0]), True, True, True)
     yield case("aten._unique2.default", torch.tensor(3.0), True, True, True)
     yield case("aten.unique_consecutive.default", torch.tensor([[3.0, 4.0]]), True, True, 0)
-    # Nearer to each other than fp16 can tell.
+    # Numbers that fp16 cannot distinguish.
     yield case("aten._unique2.default", torch.tensor([1.0001, 1.0, 1.0001, 1.0002]), True, True, True)
     small = partial(whole, low=0, high=3)
     yield case("aten._unique2.default", free(small, (6,), (11,), least=2), True, True, True)
@@ -71,7 +71,7 @@ def cases() -> Iterator[Case]:
         yield case("aten.msort.default", distinct(*shape))
         for count in (1, 2):
             yield case("aten.topk.default", distinct(*shape), count, axis, falling)
-            # In any order only what is chosen is certain, which its sum shows.
+            # With `sorted=False` only the set of selected elements is defined, so the sum is compared.
             yield program(
                 "aten.topk.default",
                 lambda x, c=count, a=axis, f=falling: x.topk(c, a, f, sorted=False)[0].sum(a),

@@ -1,4 +1,4 @@
-"""What the judges of programs in which nothing is delegated share."""
+"""Shared code of the two references for programs without delegates."""
 
 import argparse
 from collections.abc import Callable
@@ -13,23 +13,23 @@ from . import FAMILIES
 from .case import Case
 from .make import family_cases, made
 
-#: The largest error by the least precise element type that is computed in.
+#: Maximum error by the least precise element type of the computation.
 TOLERANCE = {"bfloat16": 4e-2, "float16": 1e-2}
 
 
 @dataclass
 class Exported:
-    """A case of which there is an archive."""
+    """A case with its exported archive."""
 
     case: Case
     archive: Path
-    #: What eager torch takes and gives.
+    #: Inputs and outputs of eager torch.
     arrays: dict[str, numpy.ndarray]
-    #: The element types that it computes in.
+    #: Element types of the computation.
     kinds: list[str]
 
     def fault(self, calls: list[list[numpy.ndarray]]) -> str | None:
-        """What is wrong with the outputs of its calls."""
+        """Compares the outputs of the calls with torch. Returns the failure, or `None`."""
         allowed = max(self.case.tolerance.get("fp32", 0.0), 1e-4, *(TOLERANCE.get(kind, 0.0) for kind in self.kinds))
         for index, outputs in enumerate(calls):
             ending = f"@{index}" if index else ""
@@ -71,9 +71,9 @@ def exported(family: str, directory: Path, only: list[str] | None = None) -> lis
 def judge(
     parser: argparse.ArgumentParser, faults: Callable[[str, argparse.Namespace], tuple[int, dict[str, str]]]
 ) -> int:
-    """Prints what is wrong with each family, and what all comes to; fails where it is more than refusals.
+    """Prints the failures of each family and a summary. Exits with an error unless all failures are refusals.
 
-    `faults` says of a family how many cases there are, and what is wrong by name.
+    `faults` returns the number of cases of a family, and the failures by name.
     """
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES))

@@ -1,4 +1,4 @@
-"""Pads of all modes."""
+"""Padding in all modes."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Pools, windows and their inverses."""
+"""Pooling, sliding windows and their inverses."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import torch
 from .case import FLOATS, Case, case, free, of, real, whole
 
 SIZES = {1: (11,), 2: (8, 9), 3: (5, 6, 7)}
-#: Kernel, stride, padding, dilation, rounding up.
+#: Kernel, stride, padding, dilation, `ceil_mode`.
 MAXIMA = [
     (2, 2, 0, 1, False),
     (3, 2, 1, 1, False),
@@ -18,7 +18,7 @@ MAXIMA = [
     (2, 1, 0, 2, False),
     (3, 2, 1, 2, True),
 ]
-#: Kernel, stride, padding, rounding up, whether padding counts.
+#: Kernel, stride, padding, `ceil_mode`, `count_include_pad`.
 MEANS = [
     (2, 2, 0, False, True),
     (3, 2, 1, False, True),
@@ -31,13 +31,13 @@ MEANS = [
 
 
 def distinct(*shape: int) -> torch.Tensor:
-    """Numbers of which no two are equal, so that places are certain."""
+    """Random numbers without duplicates, so that the indices are unambiguous."""
     count = torch.Size(shape).numel()
     return torch.randperm(count).reshape(shape) / 8 - count / 16
 
 
 def each(value: int, rank: int) -> list[int]:
-    """The same in every dimension."""
+    """The same value for every spatial dimension."""
     return [value] * rank
 
 

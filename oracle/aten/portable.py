@@ -1,8 +1,8 @@
-"""Judges what becomes of the cases where nothing is delegated: calls of ExecuTorch's kernels, which torch interprets.
+"""Checks the lowering without delegates: interprets the calls of ExecuTorch's kernels in torch.
 
     python -m oracle.aten.portable DIR [--family NAME ...] [--only TEXT ...]
 
-takes the archives that `python -m oracle.aten DIR --export-only` left.
+reads the archives that `python -m oracle.aten DIR --export-only` wrote.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BATCH = 100
 
 
 class Kernels(Interpreter):
-    """Runs nothing but what there is a kernel for."""
+    """An interpreter that refuses operators without a portable kernel."""
 
     known = frozenset(line.split(" ")[0] for line in KERNELS.read_text().splitlines())
 
@@ -43,7 +43,7 @@ class Kernels(Interpreter):
 
 
 def made(dump: dict) -> dict[str, torch.Tensor]:
-    """The weights that a program got beside those of its archive."""
+    """The weights that the lowering added to those of the archive."""
     found = {}
     for name, told in dump["tensors"].items():
         if "bytes" in told:
@@ -79,7 +79,7 @@ PRIMITIVES = {
 
 
 def dumps(archives: list[Path], xtask: str) -> dict[str, dict]:
-    """What became of each archive, by name."""
+    """Lowers archives with `xtask pt2-dump --portable`. Returns the dumps by case name."""
     found = {}
     for start in range(0, len(archives), BATCH):
         batch = archives[start : start + BATCH]
@@ -92,7 +92,7 @@ def dumps(archives: list[Path], xtask: str) -> dict[str, dict]:
 
 
 def wrong(one: Exported, dump: dict) -> str | None:
-    """What is wrong with a case."""
+    """Interprets a lowered program and compares it with torch. Returns the failure, or `None`."""
     if "refused" in dump:
         return "refused: " + dump["refused"].splitlines()[1 if "\n" in dump["refused"] else 0][:300]
     program = torch.export.load(one.archive)
@@ -102,14 +102,14 @@ def wrong(one: Exported, dump: dict) -> str | None:
         try:
             with torch.no_grad():
                 outputs = Kernels(dump, tensors).run([value.clone() for value in call])
-        except Exception as error:  # Whatever goes wrong is told with its case.
+        except Exception as error:  # Any error is reported with its case.
             return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"[:300]
         calls.append([array(value) for kind, _, value in outputs if kind == "user" for value in tensors_of(value)])
     return one.fault(calls)
 
 
 def faults(family: str, directory: Path, xtask: str, only: list[str] | None = None) -> tuple[int, dict[str, str]]:
-    """How many cases of a family there are, and what is wrong by name."""
+    """Checks the cases of a family. Returns their number, and the failures by name."""
     cases = exported(family, directory, only)
     dumped = dumps([one.archive for one in cases], xtask)
     reasons = {one.case.name: wrong(one, dumped[one.case.name]) for one in cases}

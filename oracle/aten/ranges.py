@@ -1,9 +1,10 @@
-"""Functions over the whole range of an element type, each result in parts of its own magnitude.
+"""Functions over the full range of an element type, with the relative error of each result.
 
-A grid holds numbers of every magnitude that the type has, of both signs, with zero and what lies about 1, and complex
-functions take all pairs of them. The reference is the function in fp64, or in pairs of it. Left out are arguments whose
-result is beyond the normal numbers of the type, angles above 1000, and zeros and infinities, where formulas of real
-numbers leave torch: the reciprocal of 0 has two NaN where torch has one, and a root of infinity one where torch has none.
+A grid holds numbers of every magnitude of the type, with both signs, zero and the neighborhood of 1. Complex
+functions run on all pairs of them. The reference is the function in fp64 or complex128. Excluded are arguments whose
+result is outside the type's normal range, angles above 1000, and zeros and infinities, where formulas on real numbers
+differ from torch: the reciprocal of 0 has two NaN where torch has one, and a root of infinity has one where torch has
+none.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,12 +14,12 @@ import torch
 
 from .case import Case, program
 
-#: The largest error of a result in parts of its magnitude.
+#: Maximum relative error of a result.
 BOUND = {"fp32": 2e-5, "fp16": 1e-2}
 KINDS = {"fp32": torch.float32, "fp16": torch.float16}
 MOST_ANGLE = 1000.0
 
-#: Complex functions, and which part of the argument is an angle.
+#: Complex functions, and the part of the argument that is an angle.
 COMPLEX: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "abs.default": (lambda z: z.abs() + 0j, ""), "sgn.default": (torch.sgn, ""), "reciprocal.default": (torch.reciprocal, ""),
     "sqrt.default": (torch.sqrt, ""), "rsqrt.default": (torch.rsqrt, ""), "log.default": (torch.log, ""), "log1p.default": (torch.log1p, ""),
@@ -26,13 +27,13 @@ COMPLEX: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
     "sigmoid.default": (torch.sigmoid, "imag"), "sin.default": (torch.sin, "real"), "cos.default": (torch.cos, "real"), "tan.default": (torch.tan, "real"),
     "div.Tensor": (lambda z: z / (z.flip(0) + 0), ""),
 }  # fmt: skip
-#: Functions of one number, and the ends of the range where its results are normal.
+#: Unary functions, and the bounds between which their results are normal numbers.
 REAL: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
     "erfc.default": (torch.erfc, -12, 9.1), "special_erfcx.default": (torch.special.erfcx, -9.3, 1e30),
     "special_ndtr.default": (torch.special.ndtr, -4, 12), "special_log_ndtr.default": (torch.special.log_ndtr, -1e9, 10),
     "reciprocal.default": (torch.reciprocal, -1e38, 1e38), "rsqrt.default": (torch.rsqrt, 1e-37, 3e38), "sqrt.default": (torch.sqrt, 1e-37, 3e38),
 }  # fmt: skip
-#: Functions of rows: a row for each scale.
+#: Functions of rows; each row has another scale.
 ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "std.correction": lambda x: x.std(1), "std_mean.correction": lambda x: torch.std_mean(x, 1)[0],
     "cosine_similarity.default": lambda x: torch.cosine_similarity(x, x.roll(1, 1), 1),
@@ -40,7 +41,7 @@ ROWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def exact(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is where it is exported, and in twice the precision where it is run."""
+    """Wraps a function so that it is exported unchanged and computes the reference in fp64."""
 
     def run(*given: torch.Tensor) -> torch.Tensor:
         if torch.compiler.is_compiling():
@@ -52,7 +53,7 @@ def exact(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def grid(precision: str) -> torch.Tensor:
-    """Numbers of every magnitude, and those about which functions change."""
+    """Numbers of every magnitude, and numbers near 1 and other points where functions change."""
     known = torch.finfo(KINDS[precision])
     low, high = torch.tensor([known.tiny * 4, known.max / 4], dtype=torch.float64).log2().tolist()
     sizes = 1.37 * 2 ** torch.linspace(low, high, 17, dtype=torch.float64)
@@ -62,7 +63,7 @@ def grid(precision: str) -> torch.Tensor:
 
 
 def inverse_scale(results: torch.Tensor, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which results are normal numbers, and the power of two that takes each to 1."""
+    """Returns the mask of normal results, and the power of two that scales each of them to about 1."""
     known = torch.finfo(KINDS[precision])
     sizes = results.abs()
     normal = torch.isfinite(sizes) & (sizes > known.tiny * 4) & (sizes < known.max / 4)
@@ -80,7 +81,7 @@ def cases() -> Iterator[Case]:
             if angle:
                 normal &= getattr(pairs, angle).abs() < MOST_ANGLE
             if name.startswith("div"):
-                # The divisor is the dividend from the other end.
+                # The divisors are the dividends in reverse order.
                 normal &= normal.flip(0)
                 kept, inverse = pairs[normal], inverse[normal]
                 inverse = inverse_scale(function(kept), precision)[1]
@@ -110,12 +111,13 @@ def cases() -> Iterator[Case]:
         for name, of_rows in ROWS.items():
             normal, inverse = inverse_scale(of_rows(rows), precision)
             if name.startswith("cosine"):
-                # An epsilon stands in for the length of shorter vectors; of longer ones, torch has none in fp32 either.
+                # For shorter vectors an epsilon replaces the length; for longer ones the length overflows in torch's
+                # fp32, too.
                 normal &= (scales > 1e-3) & (scales < 1e15)
             kept, inverse = rows[normal].float(), inverse[normal].float()
             yield program(f"aten.{name}", rounded(lambda x, f=of_rows, s=inverse: exact(f)(x) * s), kept, **settings)
 
 
 def rounded(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The result as what is exported has it."""
+    """Converts the result to the element type of the exported program."""
     return lambda *given: function(*given).float()

@@ -12,7 +12,7 @@ KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN, "rnn_relu": nn.RNN}
 
 
 def layer(name: str, shape: tuple[int, ...], **options: Any) -> Case:
-    """One of torch's layers, with its own weights."""
+    """A torch layer with its own weights."""
     if name == "rnn_relu":
         options["nonlinearity"] = "relu"
     module = KINDS[name](4, 5, **options).eval().requires_grad_(False)

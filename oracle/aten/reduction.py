@@ -1,4 +1,4 @@
-"""Sums, means, extremes, norms, cumulative ones."""
+"""Sums, means, extremes, norms and cumulative reductions."""
 
 import itertools
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def over_many() -> Iterator[Case]:
-    """Those that take a list of dimensions."""
+    """Reductions over a list of dimensions."""
     for name in ("sum.dim_IntList", "mean.dim", "amax.default", "amin.default", "logsumexp.default"):
         target = f"aten.{name}"
         for (shape, dims), keep in itertools.product(OVER, (False, True)):
@@ -47,7 +47,7 @@ def over_many() -> Iterator[Case]:
 
 
 def whole_tensor() -> Iterator[Case]:
-    """Those over everything."""
+    """Reductions over all dimensions."""
     for name in (
         "sum",
         "mean",
@@ -88,7 +88,7 @@ def whole_tensor() -> Iterator[Case]:
 
 
 def over_one() -> Iterator[Case]:
-    """Those that take one dimension."""
+    """Reductions over one dimension."""
     for name in ("max.dim", "min.dim", "median.dim", "mode.default"):
         for (shape, axis), keep in itertools.product((((5,), 0), ((3, 4), 1), ((2, 3, 4), -2)), (False, True)):
             values = torch.randperm(60)[: torch.Size(shape).numel()].reshape(shape) / 8 - 3
@@ -154,7 +154,7 @@ def moments() -> Iterator[Case]:
 
 
 def cumulative() -> Iterator[Case]:
-    """Sums and products so far."""
+    """Cumulative sums and products."""
     for shape, axis in (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 4), -2), ((2, 3, 2, 2), 1)):
         yield case("aten.cumsum.default", real(*shape), axis)
         yield case("aten.cumprod.default", unit(*shape), axis)
@@ -180,7 +180,7 @@ def cumulative() -> Iterator[Case]:
 
 
 def bounded() -> Iterator[Case]:
-    """Slices scaled down to a norm."""
+    """`renorm`: slices scaled down to a maximum norm."""
     for order, axis, bound in ((1, 1, 2.5), (3, -1, 1.0), (float("inf"), 0, 1.5), (2, 1, 100.0), (2, 0, 0.0)):
         yield case("aten.renorm.default", real(2, 3, 4), order, axis, bound)
     yield case("aten.renorm.default", torch.tensor([[0.0, 0.0], [3.0, 4.0]]), 2, 0, 2.0)
@@ -189,7 +189,7 @@ def bounded() -> Iterator[Case]:
 
 
 def scans() -> Iterator[Case]:
-    """Rows joined with all before them by a function of two."""
+    """Associative scans."""
 
     def line(first: Pair, second: Pair) -> Pair:
         return first[0] * second[0], first[1] * second[0] + second[1]
@@ -206,7 +206,7 @@ def scans() -> Iterator[Case]:
             unit(*shape),
             real(*shape),
         )
-    # What is not commutative, in whole numbers, and with something from around.
+    # Functions that do not commute, integers, and a function that captures a tensor.
     yield program(
         "aten.associative_scan.last",
         lambda x: associative_scan(lambda left, right: torch.where(right == 0, left, right), x, 0),

@@ -1,4 +1,4 @@
-"""Interpolation and sampling."""
+"""Interpolation and grid sampling."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from torch.nn import functional
 
 from .case import Case, case, free, of, positive, program, real
 
-#: Edges and neighbours are chosen by rounding there.
+#: Rounding selects edges and neighbors there, so fp16 is not tested.
 JUMPS = {"precisions": ("fp32",)}
 
 
 def grids(*shape: int) -> torch.Tensor:
-    """Places inside and a little outside."""
+    """Sampling coordinates inside the image and slightly outside it."""
     return positive(*shape, 2, low=-1.25, high=1.25)
 
 

@@ -10,7 +10,7 @@ KINDS = (torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8, to
 
 
 def views() -> Iterator[Case]:
-    """The same elements in another shape."""
+    """Reshapes."""
     for name in ("view.default", "reshape.default", "_unsafe_view.default", "view_copy.default"):
         for shape, other in (
             ((3, 4), [12]),
@@ -62,7 +62,7 @@ def views() -> Iterator[Case]:
 
 
 def permutations() -> Iterator[Case]:
-    """Axes in another order."""
+    """Permutations of the axes."""
     for shape, order in (
         ((3, 4), [1, 0]),
         ((2, 3, 4), [2, 0, 1]),
@@ -100,7 +100,7 @@ def permutations() -> Iterator[Case]:
 
 
 def repeats() -> Iterator[Case]:
-    """Copies of elements."""
+    """Repeated and expanded elements."""
     for shape, other in (((3, 1), [3, 4]), ((1, 4), [-1, 4]), ((4,), [2, 3, 4]), ((), [2, 3]), ((2, 1, 3), [2, 5, -1])):
         yield case("aten.expand.default", real(*shape), other)
         yield case("aten.expand_copy.default", real(*shape), other)
@@ -128,7 +128,7 @@ def repeats() -> Iterator[Case]:
 
 
 def joins() -> Iterator[Case]:
-    """Several in one."""
+    """Concatenation and stacking."""
     for axis in (0, 1, -1):
         yield case("aten.cat.default", [real(3, 4), real(3, 4)], axis)
         yield case("aten.stack.default", [real(3, 4), real(3, 4), real(3, 4)], axis)
@@ -153,7 +153,7 @@ def joins() -> Iterator[Case]:
 
 
 def parts() -> Iterator[Case]:
-    """One in several."""
+    """Splits."""
     for axis, size in ((0, 1), (1, 3), (-1, 2), (0, 2)):
         yield case("aten.split.Tensor", real(4, 6), size, axis)
         yield case("aten.unsafe_split.Tensor", real(4, 6), size, axis)
@@ -176,7 +176,7 @@ def parts() -> Iterator[Case]:
 
 
 def parts_by_tensor() -> Iterator[Case]:
-    """Parts of which a tensor says how many or where."""
+    """Splits whose number or indices are in a tensor."""
     for axis, where in ((0, [1, 3]), (1, [2]), (-1, [0, 6]), (1, [2, 9])):
         yield case("aten.tensor_split.tensor_indices_or_sections", real(5, 6), torch.tensor(where), axis)
     for count in (1, 2, 4):

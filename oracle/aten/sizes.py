@@ -1,4 +1,4 @@
-"""Arithmetic on free sizes, and what it shapes."""
+"""Arithmetic on dynamic sizes, and operators whose shapes depend on it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from .case import Case, free, program, real, whole
 
 Function = Callable[..., Any]
 
-#: What is done to a matrix of which the number of rows is free.
+#: Functions of a matrix with a dynamic number of rows.
 ROWS: dict[str, Function] = {
     "sym_add": lambda x: x.new_ones(x.shape[0] + 2), "sym_sub": lambda x: x.new_ones(x.shape[0] - 1), "sym_mul": lambda x: torch.arange(x.shape[0] * 2),
     "sym_product": lambda x: x.reshape(x.shape[0] * x.shape[1]), "sym_floordiv": lambda x: x.new_ones(x.shape[0] // 2 + 1), "sym_mod": lambda x: x + x.shape[0] % 3,
@@ -36,7 +36,7 @@ ROWS: dict[str, Function] = {
     "irfft": lambda x: torch.fft.irfft(torch.complex(x.t(), x.t() * 2)), "istft": lambda x: torch.istft(torch.complex(x[:, :3].t(), x[:, 1:].t()), 4, 2, window=torch.hann_window(4)),
     "istft_outer": lambda x: torch.istft(torch.complex(x[:, :3].t(), x[:, 1:].t()), 4, 2, window=torch.hamming_window(4), center=False),
 }  # fmt: skip
-#: What is done to a picture of free size.
+#: Functions of an image of dynamic size.
 PICTURES: dict[str, Function] = {
     "conv2d": lambda x: functional.conv2d(x, torch.ones(3, 2, 3, 3), stride=2, padding=1), "conv_transpose2d": lambda x: functional.conv_transpose2d(x, torch.ones(2, 3, 2, 2), stride=2),
     "max_pool2d": lambda x: functional.max_pool2d(x, 2), "avg_pool2d": lambda x: functional.avg_pool2d(x, 3, 1, 1), "adaptive_avg_pool2d": lambda x: functional.adaptive_avg_pool2d(x, 1),
@@ -50,13 +50,13 @@ PICTURES: dict[str, Function] = {
 }  # fmt: skip
 
 
-#: Names whose functions have another form for the smallest sizes.
+#: Lower bounds of the range for functions that torch specializes on smaller sizes.
 LATER = {"sym_ceil": 5, "slice_middle": 4}
 
 
 def cases() -> Iterator[Case]:
     for name, function in ROWS.items():
-        # Where torch would fix sizes at the lower end, the range starts above it.
+        # The range starts above the sizes that torch would specialize.
         least = LATER.get(name, 3)
         yield program(f"aten.free_{name}", function, free(real, (5, 4), (8, 4), (6, 4), least=least))
     for name, function in PICTURES.items():

@@ -1,4 +1,4 @@
-"""Functions of one number."""
+"""Unary functions."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,9 @@ ANYWHERE = ("abs", "atan", "ceil", "cos", "erf", "erfc", "exp", "exp2", "expm1",
 WITHIN = ("acos", "asin", "atanh", "tan", "erfinv", "arcsin", "arccos", "arctanh")
 ABOVE = ("log", "log10", "log2", "log1p", "rsqrt", "sqrt", "reciprocal", "lgamma", "digamma")
 BEYOND = ("acosh", "arccosh")
-#: Those that whole numbers have, with whole results.
+#: Functions from integers to integers.
 OF_WHOLE = ("abs", "neg", "sign", "relu", "square", "ceil", "floor", "round", "trunc", "bitwise_not", "positive")
-#: Those that turn whole numbers into floats.
+#: Functions from integers to floats.
 TO_FLOAT = ("exp", "sigmoid", "sin", "cos", "tanh", "erf", "atan", "asinh", "expm1", "sinh", "rad2deg")
 IN_PLACE = (
     "abs_",
@@ -32,16 +32,16 @@ IN_PLACE = (
     "zero_",
     "detach_",
 )
-#: Those that are as small as a small number is, or nearly.
+#: Functions whose results for small arguments are about as small as the argument.
 SMALL = ("asin", "asinh", "atan", "atanh", "erf", "expm1", "log1p", "sin", "sinh", "tan", "tanh")
-#: What has a pole, or jumps, between neighbours that fp16 cannot tell apart.
+#: Functions with poles or discontinuities between numbers that fp16 cannot distinguish.
 NOT_HALF = {"frac", "digamma", "erfinv"}
-#: Polynomials where torch has other ones.
+#: Functions for which our polynomials differ from torch's.
 LOOSE = {"lgamma": 1e-3, "digamma": 1e-3, "erfinv": 1e-3}
 
 
 def settings(name: str) -> dict:
-    """What a case of an operator is judged by."""
+    """The precisions and tolerances of an operator's cases."""
     found: dict = {}
     if name in NOT_HALF:
         found["precisions"] = ("fp32",)
@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
                 yield case(target, make(4, 3, kind=kind), settings=settings(name))
             yield case(target, free(make, (3, 4), (5, 4)), settings=settings(name))
     for name in ("abs", "ceil", "cos", "exp", "floor", "neg", "relu", "round", "sigmoid", "sign", "sin", "sqrt", "rsqrt", "tanh", "log", "erf", "trunc", "reciprocal", "square", "isnan", "isinf", "isfinite", "isposinf", "isneginf"):  # fmt: skip
-        # Core ML adds an epsilon before the root, where −0 loses its sign.
+        # Core ML adds an epsilon before the root, which loses the sign of −0.
         yield case(f"aten.{name}.default", EDGES.abs() if name == "rsqrt" else EDGES)
     for name in SMALL:
         yield case(f"aten.{name}.default", real(4, 5) * 1e-3)
@@ -74,7 +74,7 @@ def cases() -> Iterator[Case]:
             yield case(f"aten.{name}.default", real(4, 5) * scale, settings={"precisions": ("fp32",)})
     for name in ("asinh", "log1p"):
         yield case(f"aten.{name}.default", EDGES)
-    # e⁶⁰ leaves fp16.
+    # e⁶⁰ overflows fp16.
     yield case("aten.expm1.default", EDGES, settings={"precisions": ("fp32",)})
     for name in ("isnan", "isinf", "isfinite"):
         yield case(f"aten.{name}.default", whole(3, 4))

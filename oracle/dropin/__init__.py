@@ -1,1 +1,1 @@
-"""The Python drop-in for ExecuTorch's Core ML backend, judged by ExecuTorch's own."""
+"""Tests of the Python drop-in for ExecuTorch's Core ML backend against ExecuTorch's own."""

@@ -1,8 +1,9 @@
-"""What CoreMLQuantizer marks in models of all its patterns; written down for ExecuTorch's by
+"""Records the annotations of ExecuTorch's CoreMLQuantizer, for models that contain all its patterns:
 
     python -m oracle.dropin.annotated
 
-which takes minutes, as that exports every pattern anew: `annotations.json` is what our quantizer is compared with.
+It takes minutes, because the quantizer exports every pattern again. The tests compare our quantizer with the result,
+`annotations.json`.
 """
 
 import importlib
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-#: Where torchao keeps marks.
+#: The metadata key under which torchao stores annotations.
 MARK = "quantization_annotation"
 GOLDEN = Path(__file__).parent / "annotations.json"
 THEIRS = "executorch.backends.apple.coreml.quantizer"
@@ -39,7 +40,7 @@ class Call(nn.Module):
 
 
 def activations() -> nn.Module:
-    """A linear layer before each activation, some of which write to their argument."""
+    """A linear layer before each activation; some activations are in-place."""
     acts = [
         nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.LeakyReLU(), nn.SiLU(inplace=True), nn.ELU(), nn.CELU(),
         nn.SELU(inplace=True), nn.Mish(), nn.Hardtanh(-2, 2), nn.Hardtanh(0, 6), nn.Hardswish(inplace=True),
@@ -50,7 +51,7 @@ def activations() -> nn.Module:
 
 
 def convolutions() -> nn.Module:
-    """Convolutions of one axis and two, with norms and without."""
+    """Convolutions in one and two dimensions, with and without normalization."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True),
         nn.Conv2d(8, 8, 3, groups=8, padding="same"), nn.ReLU(),
@@ -63,7 +64,7 @@ def convolutions() -> nn.Module:
 
 
 def lines_and_volumes() -> nn.Module:
-    """Convolutions and pools of one axis and three."""
+    """Convolutions and pools in one and three dimensions."""
     def forward(self: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Any:
         return F.adaptive_avg_pool1d(self.line(x), 2), torch.mean(self.volume(y), (2, 3))
 
@@ -73,7 +74,7 @@ def lines_and_volumes() -> nn.Module:
 
 
 def sums() -> nn.Module:
-    """Sums and products of two tensors, of a tensor and itself, of a tensor and a number; in place and not."""
+    """Sums and products of two tensors, of a tensor with itself and with a number, in place and out of place."""
     def forward(self: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Any:
         a = F.relu(x + y)
         b = a + a
@@ -91,7 +92,7 @@ def sums() -> nn.Module:
 
 
 def residual() -> nn.Module:
-    """Branches that meet, a layer that is used twice, a result that two calls use."""
+    """Residual branches, a layer that is used twice, and a result with two users."""
     def forward(self: nn.Module, x: torch.Tensor) -> Any:
         stem = self.act(self.norm(self.conv(x)))
         branch = self.second(stem)
@@ -107,7 +108,7 @@ def residual() -> nn.Module:
 
 
 def tied() -> nn.Module:
-    """Two linear layers with one weight, and one without a bias."""
+    """Two linear layers that share a weight, and one without a bias."""
     first, second = nn.Linear(6, 6), nn.Linear(6, 6)
     second.weight = first.weight
     return nn.Sequential(first, nn.ReLU(), second, nn.GELU(), nn.Linear(6, 3, bias=False), nn.Sigmoid())
@@ -119,21 +120,21 @@ def attention() -> nn.Module:
 
 
 def mobilenet() -> nn.Module:
-    """A model as it is used."""
+    """A complete network."""
     import torchvision
 
     return torchvision.models.mobilenet_v2(weights=None, width_mult=0.25)
 
 
 def resnet() -> nn.Module:
-    """A model as it is used."""
+    """A complete network."""
     import torchvision
 
     return torchvision.models.resnet18(weights=None)
 
 
 IMAGE = [(1, 3, 16, 16)]
-#: Name, model, shapes of its inputs.
+#: Name, model, input shapes.
 MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[int, ...]]]] = {
     "activations": (activations, [(2, 6)]),
     "convolutions": (convolutions, IMAGE),
@@ -163,7 +164,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "by_name": {"global_config": STATIC, "module_name_configs": {"0": None, "3": WEIGHTS, "line": WEIGHTS, "conv": None}},
     "only_names": {"module_name_configs": {"0": STATIC, "second": STATIC}},
 }
-#: Which models are marked with which configs.
+#: The models that are annotated with each config.
 CASES = [
     *((model, config) for model in MODELS for config in ("static", "weights")),
     *((model, "affine") for model in ("activations", "convolutions", "sums")),
@@ -175,7 +176,7 @@ CASES = [
 
 
 def graph(name: str) -> torch.fx.GraphModule:
-    """A model as the quantizer gets it."""
+    """The exported graph that the quantizer receives."""
     make, shapes = MODELS[name]
     torch.manual_seed(0)
     inputs = tuple(torch.randn(shape) for shape in shapes)
@@ -183,7 +184,7 @@ def graph(name: str) -> torch.fx.GraphModule:
 
 
 def marks(module: torch.fx.GraphModule) -> dict[str, Any]:
-    """The marks of each call, without objects."""
+    """The annotations of each call, as JSON values."""
     found = {}
     for node in module.graph.nodes:
         mark = node.meta.get(MARK)
@@ -194,7 +195,7 @@ def marks(module: torch.fx.GraphModule) -> dict[str, Any]:
 
 
 def spec(one: Any) -> Any:
-    """How a tensor is quantized, without objects."""
+    """A quantization spec, as a JSON value."""
     if one is None:
         return None
     if hasattr(one, "edge_or_node"):
@@ -206,12 +207,13 @@ def spec(one: Any) -> Any:
 
 
 def config(library: str, name: str) -> Any:
-    """A config of coremltools or of ours."""
+    """A config in coremltools' or our class."""
     return importlib.import_module(library).LinearQuantizerConfig.from_dict(CONFIGS[name])
 
 
 def main() -> None:
-    """Writes down what ExecuTorch's quantizer marks. The graphs of its patterns are exported once, not for each case."""
+    """Writes the annotations of ExecuTorch's quantizer. The graphs of its patterns are exported once, not for each
+    case."""
     import copy
     import functools
 

@@ -1,9 +1,10 @@
-"""Lowers random modules that read and write buffers, and executes three steps of each in ExecuTorch's own runtime, beside
-torch. In a process of its own, as `worker.py`:
+"""Lowers random modules that read and write buffers, and compares three steps in ExecuTorch's own runtime with torch.
+
+It runs in its own process, as `worker.py` does:
 
     python -m coremill.executorch oracle/dropin/buffers.py RESULTS COUNT [FIRST]
 
-Writes by seed what was tried and what went wrong, `null` for nothing.
+Writes what was tried and the error, or `null`, for each seed.
 """
 
 import copy
@@ -24,19 +25,19 @@ from oracle.distance import distance
 
 ROWS, COLUMNS = 3, 4
 STEPS = 3
-#: States hold fp16, and steps feed on one another.
+#: States are fp16, and each step reads the results of the last one.
 TOLERANCE = 0.03
 
 Statement = Callable[[nn.Module, list[torch.Tensor]], None]
 
 
 class Statements(nn.Module):
-    """A module that performs statements on a list of values, which begins with its input."""
+    """A module that runs statements on a list of values, which starts with its input."""
 
     def __init__(self, buffers: list[tuple[str, torch.dtype, bool]], seed: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        # ExecuTorch copies into buffers in place, which autograd does not allow.
+        # ExecuTorch copies into buffers in place, which autograd forbids.
         self.weight = nn.Parameter(torch.randn(COLUMNS, COLUMNS, generator=generator) * 0.4, requires_grad=False)
         self.bias = nn.Parameter(torch.randn(COLUMNS, generator=generator) * 0.4, requires_grad=False)
         for name, dtype, persistent in buffers:
@@ -52,7 +53,7 @@ class Statements(nn.Module):
 
 
 def _compute(pick: random.Random) -> tuple[str, Statement]:
-    """A new value, of one or two others."""
+    """A statement that computes a new value from one or two others."""
     kind = pick.choice(["relu", "tanh", "mm", "add", "sub", "mul", "sigmoid", "bias", "transposed", "halves"])
     one, two = pick.randrange(100), pick.randrange(100)
 
@@ -77,7 +78,7 @@ def _compute(pick: random.Random) -> tuple[str, Statement]:
 
 
 def _read(pick: random.Random, name: str, dtype: torch.dtype) -> tuple[str, Statement]:
-    """A new value that a buffer, or a view of it, goes into."""
+    """A statement that computes a new value from a buffer or a view of it."""
     kind = pick.choice(["whole", "rows", "columns", "view", "transposed", "doubled"])
     at = pick.randrange(100)
 
@@ -101,7 +102,7 @@ def _read(pick: random.Random, name: str, dtype: torch.dtype) -> tuple[str, Stat
 
 
 def _write(pick: random.Random, name: str, dtype: torch.dtype) -> tuple[str, Statement]:
-    """A change of a buffer, or of a view of it."""
+    """A statement that writes to a buffer or to a view of it."""
     at = pick.randrange(100)
     if not dtype.is_floating_point:
         kind = pick.choice(["count", "row", "fill", "columns"])
@@ -135,7 +136,7 @@ def _write(pick: random.Random, name: str, dtype: torch.dtype) -> tuple[str, Sta
     return f"{name}: {kind}", statement
 
 
-#: What is skipped, by the edge dialect's names, which are those that the partitioner asks for.
+#: Operators to exclude from delegation, by the edge dialect's names, which the partitioner expects.
 SKIPPED = [
     "aten.mm.default", "aten.relu.default", "aten.tanh.default", "aten.add.tensor", "aten.sub.tensor", "aten.mul.tensor",
     "aten.sigmoid.default", "aten.slice_copy.tensor", "aten.view_copy.default", "aten.permute_copy.default",
@@ -145,12 +146,12 @@ SKIPPED = [
 
 
 def _written(words: list[str]) -> set[str]:
-    """The buffers that statements change."""
+    """The buffers that the statements write to."""
     return {word.partition(":")[0] for word in words if ":" in word and " read " not in word}
 
 
 def module_of(seed: int) -> tuple[Statements, list[str]]:
-    """A random module, and its statements in words."""
+    """A random module, and its statements as text."""
     pick = random.Random(seed)
     dtypes = [torch.float32, torch.float32, torch.float32, torch.float32, torch.int32, torch.int64]
     buffers = [(f"buffer_{at}", pick.choice(dtypes), pick.random() < 0.7) for at in range(pick.randint(1, 3))]
@@ -174,7 +175,7 @@ def module_of(seed: int) -> tuple[Statements, list[str]]:
 
 
 def trial(seed: int) -> dict[str, Any]:
-    """Lowers the module of a seed and compares three steps; what was tried."""
+    """Lowers the module of a seed and compares three steps. Returns what was tried and the result."""
     import coremltools as ct
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
@@ -206,7 +207,7 @@ def trial(seed: int) -> dict[str, Any]:
         kept = set(lowered.graph_signature.inputs_to_buffers.values())
         tried["delegates"] = sum("call_delegate" in str(node.target) for node in lowered.graph.nodes)
         tried["states"] = len(_written(words) - kept)
-        # The runtime reads constants from the buffer, and does not keep it.
+        # The runtime refers to the buffer without keeping it alive.
         executorch = edge.to_executorch()
         method = Runtime.get().load_program(executorch.buffer).load_method("forward")
         for step, x in enumerate(inputs):
@@ -222,7 +223,7 @@ def trial(seed: int) -> dict[str, Any]:
 
 
 def main(results: str, count: int, first: int = 0) -> None:
-    """Tries so many seeds."""
+    """Tries `count` seeds."""
     warnings.simplefilter("ignore")
     found = {}
     for seed in range(first, first + count):

@@ -1,4 +1,4 @@
-"""Compile specs of a backend, printed by name: `python specs.py BACKEND ENUMERATIONS`."""
+"""Prints the compile specs of a backend by name: `python specs.py BACKEND ENUMERATIONS`."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ NAMES = [
 
 
 def made(backend: str, enumerations: str) -> dict[str, Any]:
-    """The specs as keys and texts."""
+    """Returns the specs as keys and strings."""
     import torch
 
     compiler = importlib.import_module(f"{backend}.compiler.coreml_preprocess")

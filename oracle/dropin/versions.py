@@ -1,10 +1,11 @@
-"""What must work with every torch and ExecuTorch that the Python package supports; it needs nothing else that tests need.
+"""Checks that must pass with every torch and ExecuTorch version that the Python package supports. It needs no other
+test dependencies.
 
     python -m oracle.dropin.versions
 
-Programs are handed over in memory and run; ExecuTorch's flow runs with our partitioner, backend, quantizer and recipes, and
-what it gives is run by our runtime, as ExecuTorch's own takes other delegates from 1.5 on only. Ends with 1 if something
-does not work.
+Programs are converted in memory and run. ExecuTorch's flow runs with our partitioner, backend, quantizer and recipes.
+Its results run in our runtime, because ExecuTorch's runtime accepts other delegates only from 1.5 on. Exits with 1 if
+a check fails.
 """
 
 import importlib.metadata
@@ -25,13 +26,13 @@ CHECKS: list[Callable[[], None]] = []
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:
-    """Something that must work."""
+    """Registers a check."""
     CHECKS.append(function)
     return function
 
 
 class Network(nn.Module):
-    """A little of everything."""
+    """A small network with various layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class Network(nn.Module):
 
 
 class Counter(nn.Module):
-    """Keeps a sum."""
+    """A module that accumulates its inputs in a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,12 +60,12 @@ class Counter(nn.Module):
 
 
 def agree(found: Any, wanted: torch.Tensor, tolerance: float = 0.02) -> None:
-    """Compare numbers."""
+    """Asserts that two results are close."""
     torch.testing.assert_close(torch.as_tensor(found), wanted.detach(), rtol=tolerance, atol=tolerance)
 
 
 def run(program: Any, *inputs: torch.Tensor, method: str = "forward") -> Any:
-    """What an ExecuTorch program gives in our runtime."""
+    """Runs an ExecuTorch program in our runtime."""
     with tempfile.NamedTemporaryFile(suffix=".pte") as file:
         file.write(program.buffer)
         file.flush()
@@ -72,7 +73,7 @@ def run(program: Any, *inputs: torch.Tensor, method: str = "forward") -> Any:
 
 
 def lowered(programs: Any, **options: Any) -> Any:
-    """ExecuTorch's flow."""
+    """Lowers programs with ExecuTorch's flow."""
     from executorch.exir import to_edge_transform_and_lower
 
     partitioner = coremill.executorch.CoreMLPartitioner(**options)

@@ -1,9 +1,10 @@
-"""Lowers models with our partitioner and executes them in ExecuTorch's own runtime, in a process of its own: there must not
-be two backends of one name.
+"""Lowers models with our partitioner and executes them in ExecuTorch's own runtime.
+
+It runs in its own process, because two backends of the same name must not be registered in one:
 
     python -m coremill.executorch oracle/dropin/worker.py RESULTS [CASE...]
 
-Writes by case what went wrong, `null` for nothing.
+Writes the error, or `null`, for each case.
 """
 
 import json
@@ -27,13 +28,13 @@ CASES: dict[str, Callable[[], None]] = {}
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
-    """Something to try."""
+    """Registers a case."""
     CASES[function.__name__] = function
     return function
 
 
 def lower(model: nn.Module, inputs: tuple, dynamic_shapes: Any = None, **options: Any) -> Any:
-    """A program as users make it."""
+    """Lowers a model with the calls that users write."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
@@ -42,13 +43,13 @@ def lower(model: nn.Module, inputs: tuple, dynamic_shapes: Any = None, **options
 
 
 def calls(edge: Any) -> list[str]:
-    """What an edge program calls outside delegates, and its delegates."""
+    """Names of the calls outside delegates in an edge program."""
     names = [node.target.__name__ for node in edge.exported_program().graph.nodes if node.op == "call_function"]
     return [name for name in names if name != "getitem"]
 
 
 def agree(program: Any, model: nn.Module, inputs: tuple, method: str = "forward", tolerance: float = 0.02) -> None:
-    """Execute a program, and compare what it gives with torch."""
+    """Executes a program, and compares its outputs with torch."""
     from executorch.runtime import Runtime
 
     found = Runtime.get().load_program(program.buffer).load_method(method).execute(inputs)
@@ -63,7 +64,7 @@ def agree(program: Any, model: nn.Module, inputs: tuple, method: str = "forward"
 
 
 def delegated(model: nn.Module, inputs: tuple, outside: tuple[str, ...] = (), delegates: int = 1, **options: Any) -> None:
-    """Lower, count, execute, compare."""
+    """Lowers a model, counts delegates and calls, executes it and compares the outputs."""
     edge = lower(model, inputs, **options)
     found = calls(edge)
     assert found.count("executorch_call_delegate") == delegates, found
@@ -72,7 +73,7 @@ def delegated(model: nn.Module, inputs: tuple, outside: tuple[str, ...] = (), de
 
 
 class Call(nn.Module):
-    """A module of a function."""
+    """A module that calls a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class Call(nn.Module):
         return self.function(*args)
 
 
-# What ExecuTorch's own backend cannot lower.
+# Models that ExecuTorch's own backend cannot lower.
 
 
 @case
@@ -125,12 +126,12 @@ def operators_that_it_leaves_outside() -> None:
     delegated(Call(several), (torch.randn(4, 4),))
 
 
-# What is divided.
+# Partitioning.
 
 
 @case
 def operators_outside_core_aten() -> None:
-    """ExecuTorch's verifier has to be told of them, as the guide says."""
+    """The guide explains how ExecuTorch's verifier learns of these operators."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
@@ -154,7 +155,7 @@ def skipped_operators() -> None:
 
 @case
 def numbers_stay_where_they_are_needed() -> None:
-    """Sizes do not go from part to part."""
+    """Sizes are not passed between partitions."""
     class Dynamic(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -180,7 +181,7 @@ def numbers_stay_where_they_are_needed() -> None:
 
 @case
 def states() -> None:
-    """A buffer of floats becomes a state; a counter does not."""
+    """A float buffer becomes a state; a counter does not."""
     import coremltools as ct
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from executorch.runtime import Runtime
@@ -282,7 +283,7 @@ def two_methods_whose_parts_are_not_as_many() -> None:
 
 @case
 def numbers_that_are_asserted() -> None:
-    """What only assertions look at goes with the calls that use the same numbers, or the same inputs."""
+    """Calls that only assertions use are removed together with calls on the same numbers or inputs."""
 
     class Asserted(nn.Module):
         def __init__(self) -> None:
@@ -302,7 +303,7 @@ def numbers_that_are_asserted() -> None:
 
 @case
 def branches_and_loops() -> None:
-    """Higher-order calls in the edge dialect, inside a delegate and outside."""
+    """Higher-order calls in the edge dialect, inside and outside a delegate."""
     from torch._higher_order_ops.map import map as torch_map
     from torch._higher_order_ops.while_loop import while_loop
 
@@ -333,7 +334,7 @@ def branches_and_loops() -> None:
 
 @case
 def another_backend_comes_first() -> None:
-    """What another partitioner took stays its own."""
+    """Nodes that another partitioner delegated are left alone."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -347,12 +348,12 @@ def another_backend_comes_first() -> None:
     agree(edge.to_executorch(), model, inputs)
 
 
-# What is refused.
+# Refused models.
 
 
 @torch.library.custom_op("coremill_test::unknown", mutates_args=())
 def unknown(x: torch.Tensor) -> torch.Tensor:
-    """An operator that nobody lowers."""
+    """An operator without a lowering."""
     return x + 1
 
 
@@ -427,7 +428,7 @@ def debug_handles_reach_the_program() -> None:
 
 @case
 def weights_are_not_copied() -> None:
-    """What partitioning and preprocessing take beside the payload, for 256 MB of weights."""
+    """Partitioning and preprocessing 256 MB of weights use little memory in addition to the payload."""
     import resource
 
     model, inputs = nn.Sequential(nn.Linear(8192, 8192, bias=False)), (torch.randn(1, 8192),)
@@ -446,14 +447,14 @@ def weights_are_not_copied() -> None:
 
 
 def snippets() -> dict[str, str]:
-    """The code of the guide by name."""
+    """The guide's code snippets by name."""
     found = re.findall(r"<!-- test: ([\w-]+) -->\n```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert len(found) == GUIDE.read_text().count("```python"), "a snippet has no name"
     return dict(found)
 
 
 def run(*names: str) -> dict[str, Any]:
-    """Run snippets in one namespace."""
+    """Runs snippets in one namespace."""
     namespace: dict[str, Any] = {"__name__": "snippet"}
     for name in names:
         exec(compile(snippets()[name], f"{GUIDE.name}: {name}", "exec"), namespace)
@@ -527,7 +528,7 @@ def guide_recipe() -> None:
 
 
 def main(results: str, names: list[str]) -> None:
-    """Try all, or those that are named."""
+    """Runs all cases, or the named ones."""
     warnings.simplefilter("ignore")
     found: dict[str, str | None] = {}
     for name in names or CASES:

@@ -1,13 +1,14 @@
-"""Exports of the zoo through ExecuTorch's `to_edge_transform_and_lower` with our partitioner, beside what ExecuTorch's own
-Core ML backend makes of them.
+"""Lowers the zoo's exports through ExecuTorch's `to_edge_transform_and_lower` with our partitioner, and compares the
+results with ExecuTorch's own Core ML backend.
 
     python -m coremill.executorch -m oracle.dropin.zoo EXPORTS [NAME ...]
 
-`EXPORTS` is what `python -m oracle.zoo.exports` wrote; without names, all of it is taken that `oracle/zoo/peer_pte.json`
-has a line for. Each program is lowered for iOS 18, as those of that file are, executed in ExecuTorch's own runtime, and
-compared with eager torch. Prints a row for each: delegates, kernels outside them and bytes, ours and theirs, and the
-largest error in parts of the largest element. Ends with 1 if one has more delegates than theirs, is larger, calls other
-kernels, or computes something else. Where theirs fails, ours has only to be right.
+`EXPORTS` is the folder that `python -m oracle.zoo.exports` wrote. Without names, every program in
+`oracle/zoo/peer_pte.json` is lowered. Each program is lowered for iOS 18, as in that file, executed in ExecuTorch's
+own runtime, and compared with eager torch. Prints a row for each: delegates, outside kernels and bytes, ours and
+ExecuTorch's, and the largest error relative to the largest element. Exits with 1 if a program has more delegates than
+ExecuTorch's, is larger, calls other kernels, or computes something else. If ExecuTorch's own backend fails, only the
+numbers must be right.
 """
 
 import json
@@ -28,7 +29,7 @@ PEER = Path(__file__).parents[1] / "zoo" / "peer_pte.json"
 
 
 def lowered(archive: Path) -> Any:
-    """The program that ExecuTorch makes."""
+    """Lowers an archive to an ExecuTorch program."""
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -42,7 +43,7 @@ def lowered(archive: Path) -> Any:
 
 
 def errors(made: Any, archive: Path) -> list[float]:
-    """How far each call is off."""
+    """The largest error of each call."""
     from executorch.runtime import Runtime
 
     method = Runtime.get().load_program(made.buffer).load_method("forward")
@@ -55,7 +56,7 @@ def errors(made: Any, archive: Path) -> list[float]:
 
 
 def judge(archive: Path, theirs: dict[str, Any]) -> tuple[str, list[str]]:
-    """The row of a program, and what is wrong with it."""
+    """Returns a program's row of the table, and its failures."""
     made = lowered(archive)
     plan = made.executorch_program.execution_plan[0]
     outside = {f"{one.name}.{one.overload}".rstrip(".") for one in plan.operators}
@@ -87,7 +88,7 @@ def main() -> int:
         theirs = peer.get(archive.stem, {"failed": "there is no line of it"})
         try:
             row, wrong = judge(archive, theirs)
-        except Exception:  # One program must not hide the others.
+        except Exception:  # A failing program must not hide the others.
             row, wrong = "", [traceback.format_exc()]
         failed += bool(wrong)
         beside += "failed" not in theirs
