@@ -65,8 +65,8 @@ def table(figures: dict[str, Any]) -> str:
         for what, measured in figures.items()
     ]
     rule = (
-        "coremill's time is that of the whole command, from one file to the other. The peer's is that of its conversion alone, "
-        "without imports, decompositions and writing. Reproduce the table with `cargo xtask bench convert --record` and "
+        "coremill's time is the whole command, from file to file. The peer's time is only its conversion, without imports, "
+        "decompositions and writing. Reproduce the table with `cargo xtask bench convert --record` and "
         "`cargo xtask bench lower --record`."
     )
     return "\n".join([*rows, "", *notes, rule]) + "\n"

@@ -36,7 +36,7 @@ pub const KEYS: [SpecKey; 8] = [
     key(
         "min_deployment_target",
         "`iOS15` to `iOS26`, or coremltools' numbers 6 to 10",
-        "the oldest release that must run the models; without it, the oldest that has what they need",
+        "the oldest release that must run the models; by default the oldest that has all their operations",
     ),
     key(
         "model_compute_precision",
@@ -227,7 +227,7 @@ mod tests {
         let (begin, end) = ("<!-- compile specs -->\n", "\n<!-- end of compile specs -->");
         let start = page.find(begin).expect("a place for the keys") + begin.len();
         let stop = page.find(end).expect("an end of the keys");
-        let mut rows = String::from("| key | values | what it decides |\n|---|---|---|\n");
+        let mut rows = String::from("| key | values | meaning |\n|---|---|---|\n");
         for SpecKey { name, values, meaning } in &KEYS {
             rows += &format!("| `{name}` | {values} | {meaning} |\n");
         }
