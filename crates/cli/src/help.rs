@@ -1,4 +1,4 @@
-//! The command line's declaration with the commands in groups, which clap lists in one.
+//! The command line declaration with grouped commands, since clap has a single list.
 
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Tools", &["cache", "ops", "completions", "man", "help"]),
 ];
 
-/// Last part of the help.
+/// End of the help.
 pub(crate) const EXAMPLES: &str = "Examples:
   coremill convert model.pt2 -o Model.mlpackage --verify
   coremill run Model.mlpackage --random 1
@@ -25,7 +25,7 @@ pub(crate) const EXAMPLES: &str = "Examples:
 `coremill man COMMAND` its manual page.
 The documentation is in docs/: start with docs/cli.md and docs/pytorch.md.";
 
-/// Width of the help if the terminal's is unknown, and at most.
+/// Maximum width of the help, and default if the terminal's width is unknown.
 const MAX_WIDTH: usize = 100;
 
 /// The declaration of the command line.
@@ -45,7 +45,7 @@ fn heading(command: &Command, title: &str) -> String {
     format!("{style}{title}:{style:#}")
 }
 
-/// The groups with a line for each command, which wraps at `width`.
+/// The groups with a line per command, wrapped at `width`.
 fn render_groups(command: &Command, width: usize) -> String {
     let names = GROUPS.iter().flat_map(|(_, names)| names.iter());
     let column = names.map(|name| name.len()).max().unwrap_or(0) + 4;
@@ -65,7 +65,7 @@ fn render_groups(command: &Command, width: usize) -> String {
     text
 }
 
-/// A text in lines of at most `width` characters, if its words allow it.
+/// Wraps a text at words to lines of at most `width` characters.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

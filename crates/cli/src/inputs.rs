@@ -1,4 +1,4 @@
-//! Inputs from the command line: files of arrays, shapes, random elements.
+//! Inputs from the command line: array files, shapes, random elements.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use crate::output::{Cell, FAINT, Failure, STRONG, Table};
 /// Arrays by name.
 pub(crate) type Arrays = Vec<(String, Array)>;
 
-/// `NAME=FILE`.
+/// An argument `NAME=FILE`.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedFile {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
 }
 
-/// `NAME=1,3,224,224`.
+/// An argument `NAME=1,3,224,224`.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedShape {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ impl FromStr for NamedShape {
     fn from_str(text: &str) -> Result<NamedShape, String> {
         let parse = || {
             let (name, shape) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
-            // A scalar has no extents.
+            // A scalar has no sizes.
             let extents = (!shape.trim().is_empty()).then(|| shape.split(','));
             let extents = extents.into_iter().flatten();
             let shape = extents.map(|extent| extent.trim().parse().ok()).collect::<Option<_>>()?;
@@ -53,7 +53,7 @@ impl FromStr for NamedShape {
     }
 }
 
-/// The arrays of the files of each step. `positional` ones take the names of the inputs, in order.
+/// Reads the arrays of each step. With `positional`, they get the names of the inputs, in order.
 pub(crate) fn read_steps<'p>(
     paths: &'p [PathBuf],
     positional: bool,
@@ -79,7 +79,7 @@ pub(crate) fn read_steps<'p>(
     paths.iter().map(read).collect()
 }
 
-/// Adds random elements for inputs that are not given.
+/// Adds random elements for missing inputs.
 pub(crate) fn fill(
     shapes: &[NamedShape],
     specs: &[FeatureSpec],
@@ -128,7 +128,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Arrays of a `.npz` file, or of standard input, for some inputs or states.
+/// Reads arrays of some inputs or states from a `.npz` file or standard input.
 pub(crate) fn read_npz(path: &Path, specs: &[FeatureSpec]) -> Result<Arrays, Failure> {
     let read = if is_standard(path) {
         arrays::read_all(&mut std::io::stdin().lock(), "standard input")
@@ -139,7 +139,7 @@ pub(crate) fn read_npz(path: &Path, specs: &[FeatureSpec]) -> Result<Arrays, Fai
     read.map_err(|error| failure(&error))
 }
 
-/// The features as a table, for errors about others.
+/// The features as a table, for error messages.
 pub(crate) fn table(title: &str, specs: &[FeatureSpec]) -> String {
     let mut table = Table::new(2);
     for spec in specs {
@@ -158,12 +158,12 @@ pub(crate) fn table(title: &str, specs: &[FeatureSpec]) -> String {
     format!("{title}:\n{}", table.render())
 }
 
-/// Whether a path stands for a standard stream.
+/// Returns true if a path is a standard stream.
 pub(crate) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// An error of a session as a failure of the command.
+/// Converts an error of a session.
 pub(crate) fn failure(error: &coremill_session::Error) -> Failure {
     Failure::user(error).hint(error.hint())
 }

@@ -1,7 +1,7 @@
 //! The `coremill` command.
 //!
-//! Data goes to standard output, everything else to standard error. The exit code is 0 when the work
-//! is done, 1 when what the user gave is at fault, 2 when coremill is.
+//! Data goes to standard output, everything else to standard error. The exit code is 0 for success,
+//! 1 if the user's input is invalid, 2 for a bug in coremill.
 
 mod commands;
 mod help;
@@ -16,8 +16,8 @@ use clap::{FromArgMatches, Parser, Subcommand};
 
 use crate::output::Failure;
 
-/// Core ML models on any operating system: make them from PyTorch programs, look into them, check them,
-/// run them, compare them, take them apart and put them together.
+/// Core ML models on any operating system: convert them from PyTorch, inspect, check, run, compare,
+/// and compress them.
 #[derive(Parser)]
 #[command(name = "coremill", version, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Asking for help is not a failure; clap knows which is which, but exits with 2 for misuse.
+            // A request for help is not a failure. clap also exits with 2 for invalid arguments.
             let code = if error.use_stderr() { Failure::USER } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
@@ -63,11 +63,11 @@ fn main() -> ExitCode {
     arguments.output.install();
     coremill_io::remove_staged_on_signals();
     coremill_io::guard();
-    // A panic is our fault, and its message stands on standard error already.
+    // A panic is a bug in coremill, and its message is already on standard error.
     let outcome = catch_unwind(AssertUnwindSafe(|| perform(arguments.command)));
-    // If a signal came meanwhile, it ends the process.
+    // A signal received meanwhile ends the process here.
     coremill_io::uninterrupted(|| ());
-    // What was read of a file that changed may be anything, and whatever came of it.
+    // If an input file changed while it was read, the result is unreliable.
     if let Some(path) = coremill_io::changed() {
         let hint = "run the command again once nothing writes to it";
         let message = format!("`{}` changed while it was read", path.display());
@@ -113,7 +113,8 @@ mod tests {
     use super::*;
     use crate::output::OutputPath;
 
-    /// The options of a command, `run --trace`, and whether each names an output.
+    /// The options of a command, such as `run --trace`, whether each is an output path, and the
+    /// help.
     fn options(command: &clap::Command) -> Vec<(String, bool, String)> {
         let output = ValueParser::from(clap::value_parser!(OutputPath)).type_id();
         let own = command.get_arguments().map(|argument| {
@@ -134,7 +135,7 @@ mod tests {
         let outputs: BTreeSet<_> = outputs.map(|(name, ..)| name.as_str()).collect();
         assert_eq!(outputs, tested, "tests/outputs.txt lists what is declared");
         for (name, is_output, help) in &all {
-            let is_written = ["Write a page", "Where to write", "What to write", "to write;"];
+            let is_written = ["Write a", "Output "];
             let is_written = is_written.iter().any(|start| help.contains(start));
             assert!(*is_output || !is_written, "`{name}` should be an `OutputPath`: {help}");
         }

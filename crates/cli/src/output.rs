@@ -1,4 +1,4 @@
-//! How the command talks: colour, failures, and standard output that may be closed early.
+//! Output of the command: colors, failures, and handling of closed pipes.
 
 mod path;
 mod table;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::{AnsiColor, Style};
 use coremill_io::{is_printable, printable};
 
-/// Options that every command has.
+/// Options of all commands.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// When to use colour
+    /// When to use color
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     color: Color,
 }
@@ -34,10 +34,10 @@ enum Color {
 }
 
 impl Options {
-    /// Makes the choice of colour hold for everything that is printed.
+    /// Applies the choice of color to all output.
     pub(crate) fn install(&self) {
         match self.color {
-            // `anstream` honours `NO_COLOR`, `CLICOLOR` and whether the stream is a terminal.
+            // `anstream` respects `NO_COLOR`, `CLICOLOR` and whether the stream is a terminal.
             Color::Auto => {}
             Color::Always => anstream::ColorChoice::Always.write_global(),
             Color::Never => anstream::ColorChoice::Never.write_global(),
@@ -47,23 +47,23 @@ impl Options {
 
 /// Bold: names that a reader looks for.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// Dim: units, counts, what can be skipped.
+/// Dim: units, counts and other details.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 /// Errors.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// Hints, and what is well.
+/// Hints and good results.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 /// Bars of diagrams.
 pub(crate) const BAR: Style = AnsiColor::Cyan.on_default();
 
-/// Text in a style. What a terminal would obey in it is replaced.
+/// Formats text in a style. Control characters are replaced.
 pub(crate) fn paint(style: Style, text: impl Display) -> String {
     let text = text.to_string();
     let text = printable(&text);
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// Why a command ends without having done its work.
+/// Failure of a command.
 pub(crate) struct Failure {
     code: u8,
     message: Option<String>,
@@ -72,60 +72,59 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The exit code when what the user gave is at fault.
+    /// Exit code for invalid input.
     pub(crate) const USER: u8 = 1;
-    /// The exit code when coremill is at fault.
+    /// Exit code for a bug in coremill.
     pub(crate) const OURS: u8 = 2;
 
-    /// What the user gave is at fault.
+    /// The user's input is invalid.
     pub(crate) fn user(message: impl Display) -> Failure {
         Failure { message: Some(plain(message)), ..Failure::already_reported() }
     }
 
-    /// Coremill is at fault.
+    /// A bug in coremill.
     pub(crate) fn internal(message: impl Display) -> Failure {
         Failure { code: Failure::OURS, ..Failure::user(message) }
     }
 
-    /// What the user gave is at fault, and they were told already.
+    /// The user's input is invalid, and the message is already printed.
     pub(crate) fn already_reported() -> Failure {
         Failure { code: Failure::USER, message: None, hint: None, detail: String::new() }
     }
 
-    /// The same with a remedy.
+    /// Adds a hint.
     pub(crate) fn hint(mut self, hint: Option<impl Display>) -> Failure {
         self.hint = hint.map(plain);
         self
     }
 
-    /// The same, in a file.
+    /// Adds the path of a file.
     pub(crate) fn within(mut self, path: &std::path::Path) -> Failure {
         self.message = self.message.map(|message| format!("{}: {message}", path.display()));
         self
     }
 
-    /// The same with what the user may want to look at, lines of a table for instance.
+    /// Adds details, such as a table.
     pub(crate) fn detail(mut self, detail: String) -> Failure {
         self.detail = detail;
         self
     }
 
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         self.code
     }
 
-    /// What the user is told, if they were not told already.
+    /// The message, `None` if it is already printed.
     pub(crate) fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
-    /// A failure of the same kind with another message.
+    /// Replaces the message.
     pub(crate) fn instead(self, message: impl Display) -> Failure {
         Failure { code: self.code, ..Failure::user(message) }
     }
 
-    /// Tells the user now; nothing is left to tell then.
+    /// Prints the message, detail and hint. They are not printed again.
     pub(crate) fn tell(&mut self) {
         if let Some(message) = self.message.take() {
             tell(&format!("{}: {message}\n", paint(ERROR, "error")));
@@ -136,14 +135,14 @@ impl Failure {
         }
     }
 
-    /// Tells the user, and gives the exit code.
+    /// Prints the failure and returns the exit code.
     pub(crate) fn report(mut self) -> ExitCode {
         self.tell();
         ExitCode::from(self.code)
     }
 }
 
-/// What the user is told about an error of the library.
+/// Converts an error of the library.
 pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
     let error: coremill::Error = error.clone().into();
     match error.rendered() {
@@ -155,10 +154,11 @@ pub(crate) fn failure<E: Clone + Into<coremill::Error>>(error: &E) -> Failure {
     }
 }
 
-/// How libraries name an option, which each caller writes in a way of its own: the option `target=ios18`.
+/// Prefix of options in library messages, which each interface formats in its own way: the option
+/// `target=ios18`.
 const OPTION: &str = "the option `";
 
-/// Steps that hints of libraries suggest, and the same with the commands that perform them.
+/// Steps that hints of libraries suggest, with the commands that perform them.
 const STEPS: [(&str, &str); 8] = [
     ("convert it first", "convert it first: `coremill convert MODEL.pt2 -o MODEL.mlpackage`"),
     (
@@ -182,12 +182,12 @@ const STEPS: [(&str, &str); 8] = [
     ),
 ];
 
-/// A hint of a library with the commands that perform the steps it suggests.
+/// Adds the commands to the steps in a hint.
 fn with_commands(hint: &str) -> String {
     STEPS.iter().fold(hint.to_owned(), |hint, (step, command)| hint.replace(step, command))
 }
 
-/// The text with the options that libraries name as the flags of this command: `--target ios18`.
+/// Rewrites options in a message as flags: `--target ios18`.
 fn with_flags(text: &str) -> String {
     let mut parts = text.split(OPTION);
     let mut written = parts.next().unwrap_or_default().to_owned();
@@ -200,16 +200,15 @@ fn with_flags(text: &str) -> String {
     written
 }
 
-/// A message without what a terminal would obey in it.
+/// Replaces control characters in a message.
 fn plain(message: impl Display) -> String {
     printable(&message.to_string()).into_owned()
 }
 
-/// The codes of the styles that this command and the reports of its libraries have.
+/// Codes of the styles of this command and of library reports.
 const STYLE_CODES: [&str; 8] = ["0", "1", "2", "31", "32", "33", "34", "36"];
 
-/// Text with the escape sequences of our styles alone: whatever else a terminal would obey is replaced, should a string of
-/// a file have got here as it was.
+/// Removes all escape sequences except our styles, in case a string from a file was not sanitized.
 fn only_styles(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -227,7 +226,7 @@ fn only_styles(text: &str) -> String {
     kept
 }
 
-/// The length of the sequence of one of our styles that a text begins with.
+/// The length of one of our style sequences at the start of a text.
 fn style_length(text: &str) -> Option<usize> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.find('m')?;
@@ -235,33 +234,33 @@ fn style_length(text: &str) -> Option<usize> {
     ours.then_some("\u{1b}[".len() + end + "m".len())
 }
 
-/// Whether standard output is the file that an option names.
+/// Whether an option writes data to standard output.
 static DATA_ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Has [`say`] and [`print_json`] write to standard error from now on, as standard output is for data.
+/// Redirects reports ([`say`], [`print_json`]) to standard error, since standard output is used for data.
 pub(crate) fn keep_stdout_for_data() {
     DATA_ON_STDOUT.store(true, Ordering::Relaxed);
 }
 
-/// Writes prose and tables to standard error.
+/// Prints text and tables to standard error.
 pub(crate) fn tell(text: &str) {
     write_to_stderr(&fitted(&with_flags(&only_styles(text))));
 }
 
 fn write_to_stderr(text: &str) {
-    // A command that a signal is about to end has nothing to say about files that the signal removed.
+    // If a signal is pending, end here instead of reporting files that its handler removed.
     coremill_io::uninterrupted(|| ());
-    // Where this cannot be written, there is nowhere to say so.
+    // A failure to write to standard error cannot be reported.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes prose and tables to standard output.
+/// Prints text and tables to standard output.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     print_report(&fitted(&with_flags(&only_styles(text))))
 }
 
-/// Writes data to standard output, as it is unless that is a terminal. A reader that closed it early, as `head` does, has
-/// had enough: that is no failure.
+/// Prints data to standard output, unmodified unless that is a terminal. A pipe closed early, as by
+/// `head`, is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().is_terminal() {
         true => write_to_stdout(&printable(text)),
@@ -269,13 +268,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// The same for data that is no text.
+/// Writes binary data to standard output.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     closed_early(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// Writes a report to standard output, or to standard error if data goes there.
+/// Prints a report to standard output, or to standard error if standard output is used for data.
 fn print_report(text: &str) -> Result<(), Failure> {
     if DATA_ON_STDOUT.load(Ordering::Relaxed) {
         write_to_stderr(text);
@@ -304,7 +303,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print_report(&escaped(&(with_flags(&text) + "\n")))
 }
 
-/// JSON with escapes for what a terminal would obey; such characters stand in strings alone.
+/// Escapes control characters in JSON. They only occur in strings.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -319,7 +318,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-/// The text of an error with its labels coloured.
+/// Colors the labels of a rendered error.
 pub(crate) fn highlight(rendered: &str) -> String {
     let rendered = printable(rendered);
     let mut lines = String::new();

@@ -1,4 +1,4 @@
-//! What is being done, for whoever waits longer than half a second at a terminal.
+//! Progress display for operations longer than half a second.
 
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work that takes less is done before anybody could read what it is.
+/// Time before progress is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How often the sign of life moves.
+/// Interval of the animation.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A line on standard error that says what is being done. It is gone when this is dropped.
+/// A progress line on standard error. It is removed on drop.
 pub(crate) struct Progress {
     stages: Option<Sender<String>>,
     painter: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Begins with a stage. Nothing is shown unless standard error is a terminal.
+    /// Starts with a stage. Nothing is shown unless standard error is a terminal.
     pub(crate) fn start(stage: impl Into<String>) -> Progress {
         let stage = stage.into();
         if !std::io::stderr().is_terminal() {
@@ -51,10 +51,10 @@ impl Progress {
         Progress { stages: Some(sender), painter: Some(painter) }
     }
 
-    /// Says what is being done now.
+    /// Sets the current stage.
     pub(crate) fn stage(&self, stage: impl Into<String>) {
         if let Some(stages) = &self.stages {
-            // The other end lives as long as this one.
+            // The receiver lives as long as the sender.
             let _ = stages.send(stage.into());
         }
     }

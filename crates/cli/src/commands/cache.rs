@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table};
 
-/// Digits of a key that tell entries apart for people.
+/// Number of digits of a key in tables.
 const SHOWN_DIGITS: usize = 12;
 
-/// Show and tend the cache of compiled models
+/// Manage the cache of compiled models
 ///
-/// Apps and commands keep compiled models there, so that they are compiled once. Entries that are in use are never
-/// removed; an entry that was removed is made again when it is needed.
+/// Apps and commands share this cache, so that each model is compiled once. Entries in use are
+/// never removed. A removed entry is compiled again on demand.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill cache list\n  coremill cache prune --to 2GB\n  coremill cache verify --dir \
@@ -22,7 +22,8 @@ const SHOWN_DIGITS: usize = 12;
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-    /// The cache's directory; by default `COREMILL_CACHE`, or `coremill` in the system's directory for caches
+    /// Directory of the cache [default: `COREMILL_CACHE`, or `coremill` in the system's cache
+    /// directory]
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print the result as JSON
@@ -32,15 +33,15 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// List the entries, the one used last first
+    /// List the entries, most recently used first
     List,
-    /// Print how many bytes the entries take
+    /// Print the total size of the entries
     Size,
-    /// Read every byte of every entry, and remove those that are damaged
+    /// Verify every byte of every entry, and remove damaged entries
     Verify,
-    /// Remove the least recently used entries, and what killed processes left behind
+    /// Remove the least recently used entries, and files left by killed processes
     Prune {
-        /// Keep at most so many bytes: 500MB, 2GB, 1.5GiB
+        /// Maximum size to keep, such as 500MB, 2GB or 1.5GiB
         #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes)]
         to: u64,
     },
@@ -48,7 +49,8 @@ enum Action {
     Purge,
 }
 
-/// What was found or done. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Result of an action. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Serialize)]
 struct Report {
     format_version: u32,
@@ -100,10 +102,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let message = format!("{}: no such directory", report.directory);
             return Err(Failure::user(message));
         }
-        // Nothing was cached yet, and looking does not make a cache.
+        // The cache does not exist yet; do not create it.
         return finish(args, &report, "");
     }
-    // The limit matters to those that add entries.
+    // The limit only matters when entries are added.
     let options = Options { limit: u64::MAX, ..Options::default() };
     let store = Store::open(root, &options).map_err(|error| failure(&error))?;
     let mut text = String::new();
@@ -165,7 +167,7 @@ fn short(key: &Key) -> String {
     key.to_string()[..SHOWN_DIGITS].to_owned()
 }
 
-/// How long ago a time was, in milliseconds since 1970.
+/// Formats the time since a point in time, in milliseconds since 1970.
 fn ago(time: u64) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(time);
     let seconds = SystemTime::now().duration_since(time).map_or(0, |since| since.as_secs());

@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use crate::output::{self, Failure, OutputPath};
 
-/// Say everything that Core ML would refuse about a model, and what keeps it from running well
+/// Check a model for errors that Core ML would report, and for slow or inaccurate operations
 #[derive(clap::Args)]
 #[command(
     after_help = "Exits with 1 if there is an error.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --deny-warnings --json"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
-    /// memory; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive; `-`
+    /// reads MIL text from standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Leave out the warnings
+    /// Hide warnings
     #[arg(long, conflicts_with = "deny_warnings")]
     no_warnings: bool,
     /// Exit with 1 if there is a warning
     #[arg(long)]
     deny_warnings: bool,
-    /// Write a page that shows the model with its diagnostics at the operations that they concern
+    /// Write an HTML report with the diagnostics at the operations concerned
     #[arg(long, value_name = "FILE.html")]
     html: Option<OutputPath>,
     /// Print the diagnostics as JSON
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     verdict(args, [&report])
 }
 
-/// The diagnostics of each Core ML model of a program. Its JSON form is stable: fields are only added while
-/// `format_version` stays.
+/// Diagnostics of each Core ML model in a program. The JSON form is stable: for the same
+/// `format_version`, fields are only added.
 #[derive(Serialize)]
 struct ProgramReport {
     format_version: u32,
@@ -98,7 +98,7 @@ fn report(args: &Args, opened: &OpenedModel) -> Report {
 
 fn render(opened: &OpenedModel, report: &Report) -> String {
     let options = RenderOptions {
-        // Whether colour is wanted is decided where it is printed, which strips it.
+        // The printer removes colors if they are unwanted.
         color: true,
         width: output::excerpt_width(),
         ..RenderOptions::default()

@@ -3,11 +3,11 @@ use clap_complete::Shell;
 
 use crate::output::{self, Failure};
 
-/// Print a script that completes the command in a shell: bash, elvish, fish, powershell or zsh
+/// Print a completion script for bash, elvish, fish, powershell or zsh
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  coremill completions zsh > ~/.zfunc/_coremill")]
 pub(crate) struct Args {
-    /// The shell
+    /// Name of the shell
     shell: Shell,
 }
 

@@ -16,10 +16,11 @@ use super::quantize::parse_channels;
 use crate::output::{self, Cell, ERROR, FAINT, Failure, OutputPath, STRONG, Table};
 use crate::progress::Progress;
 
-/// Make the weights of a model smaller
+/// Compress the weights of a model
 ///
-/// Weights become integers (`--linear`), places in small tables (`--palettize`), or sparse (`--prune`), or several of
-/// these together. The oldest release that has the form is chosen. A table says what became of each weight.
+/// Weights can be quantized to integers (`--linear`), palettized (`--palettize`), pruned
+/// (`--prune`), or a combination. The result targets the oldest release that supports it. A table
+/// lists the result for each weight.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill compress Model.mlpackage -o Small.mlpackage --linear int4 --block 32\n  coremill compress Model.mlpackage -o Small.mlpackage --palettize 4 --group 16\n  coremill compress model.pte -o small.pte --prune 2:4 --linear int8\n  coremill compress Model.mlpackage -o Small.mlpackage --rules rules.toml --palettize 6\n  coremill compress Small.mlpackage -o Plain.mlpackage --decompress"
@@ -28,27 +29,28 @@ pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, `.pte` or MIL text
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// What to write: a `.mlpackage`, a `.mlmodelc`, MIL text (`.mil`), or of a `.pte` another
+    /// Output path: a `.mlpackage`, a `.mlmodelc` or MIL text (`.mil`); for a `.pte`, another
+    /// `.pte`
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
-    /// Rules for weights by name, operation, type and size; the first that selects a weight decides, and other options
-    /// are for the rest
+    /// Rules that select weights by name, operation, type and size; the first matching rule
+    /// applies, and the other options apply to the remaining weights
     #[arg(long, value_name = "FILE.toml")]
     rules: Option<PathBuf>,
-    /// Make compressed weights plain floats first
+    /// Decompress compressed weights first
     #[arg(long)]
     decompress: bool,
-    /// The release that the result must run on [default: the oldest that has all forms]
+    /// Release to support [default: the oldest that supports all forms]
     #[arg(long, value_name = "RELEASE")]
     target: Option<Target>,
 
-    /// Integers of a type: int8, uint8, int4 or uint4
+    /// Quantize to integers: int8, uint8, int4 or uint4
     #[arg(long, value_name = "TYPE", help_heading = "Integers", conflicts_with = "palettize")]
     linear: Option<String>,
-    /// What shares a scale: tensor or channel [default: channel]
+    /// Granularity of scales: tensor or channel [default: channel]
     #[arg(long, value_name = "WHAT", help_heading = "Integers", requires = "linear")]
     per: Option<String>,
-    /// So many input channels share a scale
+    /// Number of input channels per scale
     #[arg(
         long,
         value_name = "N",
@@ -57,65 +59,68 @@ pub(crate) struct Args {
         conflicts_with = "per"
     )]
     block: Option<u64>,
-    /// Where zero lies: symmetric, or linear from the smallest to the largest [default: symmetric]
+    /// Position of the zero point: symmetric or linear (from minimum to maximum) [default:
+    /// symmetric]
     #[arg(long, value_name = "MODE", help_heading = "Integers", requires = "linear")]
     mode: Option<String>,
 
-    /// Places of so many bits: 1, 2, 3, 4, 6 or 8; or `unique`, as few as all distinct numbers take
+    /// Palettize with 1, 2, 3, 4, 6 or 8 bits per index, or `unique` for as many as the distinct
+    /// values need
     #[arg(long, value_name = "BITS", help_heading = "Palettes")]
     palettize: Option<Bits>,
-    /// So many output channels share a table [default: all]
+    /// Number of output channels per lookup table [default: all]
     #[arg(long, value_name = "N", help_heading = "Palettes", requires = "palettize")]
     group: Option<usize>,
-    /// How tables are made: kmeans, uniform or unique [default: kmeans]
+    /// Algorithm for lookup tables: kmeans, uniform or unique [default: kmeans]
     #[arg(long, value_name = "HOW", help_heading = "Palettes", requires = "palettize")]
     algorithm: Option<String>,
-    /// So many output channels share a place
+    /// Number of output channels per index
     #[arg(long, value_name = "N", help_heading = "Palettes", requires = "palettize")]
     vector: Option<usize>,
-    /// Divide output channels by their largest magnitude first
+    /// Divide each output channel by its largest magnitude first
     #[arg(long, help_heading = "Palettes", requires = "palettize")]
     channel_scale: bool,
-    /// Store tables as integers: int8 or uint8
+    /// Store lookup tables as integers: int8 or uint8
     #[arg(long, value_name = "TYPE", help_heading = "Palettes", requires = "palettize")]
     lut: Option<String>,
 
-    /// What becomes 0: a share (0.5), so many of each run of input channels (2:4), or what is not above a threshold
-    /// ('>0.01')
+    /// Prune a share of the elements (0.5), some of each group of channels (2:4), or elements up to
+    /// a threshold ('>0.01')
     #[arg(long, value_name = "WHAT", help_heading = "Pruning")]
     prune: Option<Pruning>,
-    /// So many channels that follow one another become 0 together, for a share
+    /// Number of consecutive channels to prune together, for a share
     #[arg(long, value_name = "N", help_heading = "Pruning", requires = "prune")]
     prune_block: Option<usize>,
-    /// Which channels become 0 together: 0 for output channels, 1 for input channels [default: 0 for blocks, 1 for ratios]
+    /// Axis of the channels to prune together: 0 for output channels, 1 for input channels
+    /// [default: 0 for blocks, 1 for ratios]
     #[arg(long, value_name = "0|1", help_heading = "Pruning", requires = "prune")]
     prune_dim: Option<u8>,
 
-    /// Choose bits for each weight, so that all together take at most so much: 12MB, 800KB, or bytes
+    /// Choose the bits of each weight for a maximum total size, such as 12MB or 800KB
     #[arg(long, value_name = "SIZE", value_parser = quantity::parse_bytes, help_heading = "Targets", conflicts_with = "target_snr")]
     target_size: Option<u64>,
-    /// Choose bits for each weight, so that each keeps so many decibels
+    /// Choose the bits of each weight for a minimum SNR in decibels
     #[arg(long, value_name = "DB", help_heading = "Targets")]
     target_snr: Option<f64>,
 
-    /// A `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any number. Tables of
-    /// k-means, and bits for a target, then go by how much outputs depend on which weights
+    /// A `.npz` file of inputs by name, or a folder of `.npz` files or images; repeatable. Samples
+    /// measure the importance of weights for k-means tables and for targets
     #[arg(long, value_name = "PATH", help_heading = "Samples")]
     samples: Vec<PathBuf>,
-    /// What is subtracted from pixels of pictures, which lie between 0 and 1: one number, or one for each channel
+    /// Mean to subtract from image pixels (0 to 1): one number, or one per channel
     #[arg(long, value_name = "R,G,B", default_value = "0", value_parser = parse_channels, help_heading = "Samples", requires = "samples")]
     mean: [f32; 3],
-    /// What pixels are divided by then
+    /// Standard deviation to divide image pixels by: one number, or one per channel
     #[arg(long, value_name = "R,G,B", default_value = "1", value_parser = parse_channels, help_heading = "Samples", requires = "samples")]
     std: [f32; 3],
 
-    /// Weights with fewer elements stay as they are [default: 2049]
+    /// Minimum number of elements of a weight; smaller weights stay uncompressed [default: 2049]
     #[arg(long, value_name = "N")]
     min_elements: Option<u64>,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
-    /// Print what became of weights as JSON
+    /// Print the result for each weight as JSON
     #[arg(long)]
     json: bool,
 }
@@ -134,7 +139,8 @@ impl FromStr for Target {
     }
 }
 
-/// What became of weights. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Result of compression. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Serialize)]
 struct Report {
     format_version: u32,
@@ -143,7 +149,7 @@ struct Report {
 
 #[derive(Default, Serialize)]
 struct OfModel {
-    /// The name of a model inside a program.
+    /// Name of a model in a program.
     name: Option<String>,
     target: String,
     decompressed: usize,
@@ -160,7 +166,7 @@ struct OfWeight {
     bytes_before: u64,
     bytes_after: u64,
     form: Option<String>,
-    /// None if nothing was lost.
+    /// `None` if lossless.
     snr: Option<f64>,
     kept: Option<&'static str>,
     #[serde(skip)]
@@ -212,7 +218,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         models.push(report.map_err(|error| super::failure(&error))?);
         idle = check_compressed(&models, &options)?;
         progress.stage(format!("writing {}", args.output.display()));
-        // What is wrong with it now does not stand in the text that it was read from.
+        // Diagnostics about the new model do not refer to the source text.
         let made = OpenedModel::made(opened.model, &args.output);
         let verified = super::verify(&made)?;
         let saved = if is_text {
@@ -238,8 +244,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Which rules decided on no weight. Refuses to write what is as it was, as none fits any weight. A target may be met by the
-/// weights as they are.
+/// The indices of rules that applied to no weight. Fails if no weight was compressed, unless there
+/// is a budget, which uncompressed weights may meet.
 fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>, Failure> {
     let weights = || models.iter().flat_map(|model| &model.weights);
     let is_changed = weights().any(|weight| weight.form.is_some());
@@ -260,7 +266,7 @@ fn check_compressed(models: &[OfModel], options: &Options) -> Result<Vec<usize>,
         .hint(Some(hint)))
 }
 
-/// With what samples show, if there are some.
+/// Adds the importance of weights from samples, if there are any.
 fn observed(
     args: &Args,
     options: Options,

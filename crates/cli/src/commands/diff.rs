@@ -4,27 +4,27 @@ use coremill_report::{Change, ChangeKind, Changes, Report, changes};
 
 use crate::output::{self, Cell, ERROR, FAINT, Failure, GOOD, OutputPath, STRONG, Table, paint};
 
-/// How many changes of a function are listed.
+/// Maximum number of changes listed per function.
 const MAX_LISTED: usize = 200;
 
-/// Show what changed between two models: interface, operations, arguments, weights
+/// Show the changes between two models: interface, operations, arguments, weights
 ///
-/// Operations are matched by name, then by what they are and what they take.
+/// Operations are matched by name, then by kind and operands.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exits with 0 whether or not something differs; with --exit-code, 1 means that something does.\n\nExamples:\n  coremill diff Old.mlpackage New.mlpackage\n  coremill diff Model.mlpackage Smaller.mlpackage --html changes.html"
 )]
 pub(crate) struct Args {
-    /// The model before
+    /// The old model
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The model after
+    /// The new model
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// Exit with 1 if something differs
+    /// Exit with 1 if the models differ
     #[arg(long)]
     exit_code: bool,
-    /// Write a page that shows both models and the changes
+    /// Write an HTML report with both models and the changes
     #[arg(long, value_name = "FILE.html")]
     html: Option<OutputPath>,
     /// Print the changes as JSON

@@ -7,30 +7,31 @@ use serde::Serialize;
 
 use crate::output::{self, Cell, FAINT, Failure, OutputPath, STRONG, Table};
 
-/// Write the Core ML models inside an ExecuTorch program out
+/// Write the Core ML models of an ExecuTorch program to files
 ///
-/// Each is written byte for byte, as a package or a compiled model, whichever it is. One that several methods share is
-/// written once.
+/// Each model is written byte for byte, as a package or a compiled model. A model that several
+/// methods share is written once.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill extract model.pte -o models\n  coremill inspect models/forward.mlpackage"
 )]
 pub(crate) struct Args {
-    /// The program
+    /// The ExecuTorch program
     #[arg(value_name = "MODEL.pte")]
     program: PathBuf,
-    /// Where to write the models; made if it is not there
+    /// Output directory for the models; created if needed
     #[arg(short, long, value_name = "DIR")]
     output: OutputPath,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
-    /// Print what was written as JSON
+    /// Print the written files as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What was written. Its JSON form is stable: fields are only added while `format_version` stays.
+/// The written files. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Serialize)]
 struct Report {
     format_version: u32,
@@ -89,7 +90,7 @@ fn written(model: &ExtractedModel) -> ExtractedFile {
     }
 }
 
-/// Who uses a model, for people.
+/// Describes the delegates that use a model.
 pub(super) fn users(uses: &[Use]) -> String {
     let shown = |user: &Use| {
         let function = user.function.iter().filter(|function| **function != user.method);

@@ -1,8 +1,8 @@
-//! Distances between arrays as text.
+//! Formatting of errors between arrays.
 
 use coremill::compare::ErrorMetrics;
 
-/// A distance of two arrays: NaN or infinite if elements are so in one alone.
+/// Formats an error: NaN or infinity if elements are NaN or infinite in only one array.
 pub(super) fn distance(figures: &ErrorMetrics, finite: f64) -> String {
     match (figures.unlike, figures.nan) {
         (0, _) => scientific(finite),
@@ -11,7 +11,7 @@ pub(super) fn distance(figures: &ErrorMetrics, finite: f64) -> String {
     }
 }
 
-/// A distance: three digits, in powers of ten where it is small.
+/// Formats a number with three digits, and with an exponent if it is small or large.
 pub(super) fn scientific(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -24,7 +24,7 @@ pub(super) fn scientific(value: f64) -> String {
     }
 }
 
-/// Signal to noise.
+/// Formats an SNR.
 pub(super) fn decibels(value: f64) -> String {
     match value {
         f64::INFINITY => "exact".to_owned(),

@@ -1,4 +1,4 @@
-//! Models and ExecuTorch programs that are ready to run.
+//! Loaded models and ExecuTorch programs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,33 +15,33 @@ use coremill_session::{Device, Executable, RunOptions, Session};
 use crate::inputs::failure;
 use crate::output::Failure;
 
-/// A device of the option `device`.
+/// Value of the option `device`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DeviceArg {
-    /// Coremill's engine on this machine's processor, on any system
+    /// coremill's engine on the CPU, on any system
     Host,
-    /// Core ML on the processor
+    /// Core ML on the CPU
     Cpu,
-    /// Core ML on the graphics processor
+    /// Core ML on the GPU
     Gpu,
     /// Core ML on the Neural Engine
     Ane,
-    /// Core ML on whatever it chooses
+    /// Core ML on any device
     All,
 }
 
-/// Where the engine rounds.
+/// Value of the option `numerics`.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum NumericsArg {
-    /// Floats are computed and kept in 32 bits
+    /// Floats are computed and stored in fp32
     Fast,
-    /// Each result is rounded to its type, as on the device
+    /// Each result is rounded to its type, as on a device
     #[value(alias = "faithful")]
     Rounded,
 }
 
-/// A function of a model or an ExecuTorch program, ready to run.
+/// A loaded function of a model or an ExecuTorch program.
 pub(super) struct LoadedFunction {
     pub(super) content: Content,
     pub(super) executable: Arc<dyn Executable>,
@@ -49,17 +49,17 @@ pub(super) struct LoadedFunction {
     pub(super) function: String,
     pub(super) numerics: Numerics,
     pub(super) device: Device,
-    /// The inputs that outputs feed.
+    /// Feedback inputs.
     pub(super) fed: Vec<StateFeedback>,
-    /// The exported program that the model was converted from, if it was converted here.
+    /// The exported program, if the model was converted by this command.
     pub(super) archive: Option<ExportedProgram>,
-    /// The calls that the model's values come from, if it was converted here.
+    /// The source map, if the model was converted by this command.
     pub(super) calls: Option<SourceMap>,
-    /// The values that are results of these calls.
+    /// Names of values that are results of calls in the exported program.
     results: Option<HashSet<String>>,
 }
 
-/// The content of a file that was loaded.
+/// The content of a loaded file.
 pub(super) enum Content {
     Model(Box<OpenedModel>),
     Program(Box<executorch::Program>),
@@ -87,7 +87,7 @@ impl From<NumericsArg> for Numerics {
 }
 
 impl LoadedFunction {
-    /// Loads the file at a path. A `.pt2` is converted first.
+    /// Loads a file. A `.pt2` archive is converted.
     pub(super) fn load(
         path: &Path,
         function: Option<&str>,
@@ -113,7 +113,7 @@ impl LoadedFunction {
             .map_err(|error| within(path, &error))
     }
 
-    /// Loads a model; `archive` and `calls` tell what it was converted from.
+    /// Loads a model. `archive` and `calls` are its source, if it was converted.
     pub(super) fn model(
         opened: OpenedModel,
         archive: Option<ExportedProgram>,
@@ -153,17 +153,17 @@ impl LoadedFunction {
         })
     }
 
-    /// A session of the function.
+    /// Creates a session of the function.
     pub(super) fn session(&self) -> Result<Box<dyn Session>, Failure> {
         self.executable.session(&self.function).map_err(|error| failure(&error))
     }
 
-    /// The number of rows of the table that an input's elements are indices of, if it is known.
+    /// Number of rows of the lookup table that an input indexes, if known.
     pub(super) fn vocabulary(&self, input: &str) -> Option<u64> {
         self.executable.vocabulary(&self.function, input)
     }
 
-    /// The function as a target of a comparison by value.
+    /// The function as a side of a comparison by value.
     pub(super) fn target(&self) -> Target<'_> {
         let contents = match &self.content {
             Content::Model(opened) => {
@@ -179,7 +179,7 @@ fn within(path: &Path, error: &coremill_session::Error) -> Failure {
     Failure::user(format_args!("{}: {error}", path.display())).hint(error.hint())
 }
 
-/// The name of `--numerics` for numerics.
+/// The value of `--numerics`.
 pub(super) fn numerics_name(numerics: Numerics) -> &'static str {
     match numerics {
         Numerics::Fast => "fast",

@@ -6,16 +6,16 @@ use clap_mangen::Man;
 use crate::help;
 use crate::output::{self, Failure, OutputPath};
 
-/// Print the manual page of a command, or write those of all commands
+/// Print the manual page of a command, or write the pages of all commands
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill man convert | man -l -\n  coremill man -o ~/.local/share/man/man1"
 )]
 pub(crate) struct Args {
-    /// The command; the page is that of `coremill` itself if none is given
+    /// Name of the command [default: `coremill` itself]
     #[arg(value_name = "COMMAND", conflicts_with = "output")]
     command: Option<String>,
-    /// Where to write the pages of all commands: a directory, made if it is not there
+    /// Output directory for the pages of all commands; created if needed
     #[arg(short, long, value_name = "DIR")]
     output: Option<OutputPath>,
 }
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output::print(&page(command)?)
 }
 
-/// The declaration with the full name of each command.
+/// The command declaration with full names.
 fn whole() -> Command {
     let mut command =
         crate::Arguments::command().disable_help_subcommand(true).after_help(help::EXAMPLES);
@@ -41,14 +41,14 @@ fn whole() -> Command {
     command
 }
 
-/// A page in the form of `man`.
+/// The manual page of a command.
 fn page(command: &Command) -> Result<String, Failure> {
     let mut page = Vec::new();
     Man::new(command.clone()).render(&mut page).map_err(Failure::internal)?;
     String::from_utf8(page).map_err(Failure::internal)
 }
 
-/// Writes the pages of a command and of those below it.
+/// Writes the pages of a command and its subcommands.
 fn write_all(command: &Command, directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory)
         .map_err(|error| Failure::user(format_args!("{}: {error}", directory.display())))?;

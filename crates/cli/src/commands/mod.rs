@@ -1,4 +1,4 @@
-//! One module a command, each with its arguments and `run`.
+//! Subcommands: one module per command, each with `Args` and `run`.
 
 pub(crate) mod cache;
 pub(crate) mod check;
@@ -34,7 +34,7 @@ use coremill_pt2::ExportedProgram;
 pub(crate) use crate::output::failure;
 use crate::output::{self, Failure, OutputPath};
 
-/// Opens a model, whatever its form.
+/// Opens a model in any format.
 fn open(path: &Path) -> Result<Model, Failure> {
     if path.as_os_str() == "-" {
         return open_with_source(path).map(|opened| opened.model);
@@ -42,8 +42,8 @@ fn open(path: &Path) -> Result<Model, Failure> {
     coremill::open(path).map_err(|error| failure(&error))
 }
 
-/// Opens a model, whatever its form, with the text that its program was read from. `-` is MIL text on
-/// standard input, its weight files in the current directory.
+/// Opens a model in any format, with its source text. `-` reads MIL text from standard input;
+/// weight files are relative to the current directory.
 fn open_with_source(path: &Path) -> Result<OpenedModel, Failure> {
     let opened = if path.as_os_str() == "-" {
         coremill::read_text(&mut std::io::stdin().lock(), "standard input", ".")
@@ -53,7 +53,7 @@ fn open_with_source(path: &Path) -> Result<OpenedModel, Failure> {
     opened.map_err(|error| failure(&error))
 }
 
-/// Opens a model, whatever its form. What `torch.export` saved is converted in memory, and given beside the model.
+/// Opens a model in any format. A `torch.export` archive is converted in memory, and also returned.
 fn open_or_convert(path: &Path) -> Result<(OpenedModel, Option<ExportedProgram>), Failure> {
     let is_archive = FileKind::detect(path).is_ok_and(|kind| kind == FileKind::ExportedProgram);
     if path.as_os_str() == "-" || !is_archive {
@@ -63,7 +63,7 @@ fn open_or_convert(path: &Path) -> Result<(OpenedModel, Option<ExportedProgram>)
     Ok((OpenedModel::made(conversion.model, path), Some(program)))
 }
 
-/// The proof that a model is sound; if it is not, everything that is wrong is said.
+/// Verifies a model. Prints all errors if it is invalid.
 fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
@@ -74,15 +74,15 @@ fn verify(opened: &OpenedModel) -> Result<Verified<'_>, Failure> {
     })
 }
 
-/// A number of threads that machines have processors for.
+/// Parses a number of threads.
 fn threads(text: &str) -> Result<usize, String> {
     const MOST: usize = coremill_kernels::MAX_THREADS;
     let number = text.parse::<usize>().ok().filter(|number| *number <= MOST);
     number.ok_or_else(|| format!("expected a number from 0 to {MOST}"))
 }
 
-/// Refuses outputs that would replace an input, a part of one, what holds one, or another output. `-` stands for the
-/// standard streams; reports go to standard error if an output is standard output.
+/// Rejects outputs that would overwrite an input, its parts or its parent, or another output. `-`
+/// is a standard stream. If an output is standard output, reports are printed to standard error.
 fn check_output_paths<'p>(
     inputs: impl IntoIterator<Item = &'p PathBuf>,
     outputs: impl IntoIterator<Item = &'p OutputPath>,
@@ -107,7 +107,7 @@ fn check_output_paths<'p>(
         if inputs.iter().any(is_over) {
             return refused(format!("{} is an input, and would be written over", output.display()));
         }
-        // Devices and pipes take what several write.
+        // Devices and pipes can take several outputs.
         let is_replaced = place.is_file() || place.is_dir() || !place.exists();
         if is_replaced && before.contains(&place) {
             return refused(format!("{} is to be written twice", output.display()));
@@ -117,12 +117,12 @@ fn check_output_paths<'p>(
     Ok(())
 }
 
-/// Whether a directory is a package or a compiled model, whose files are its parts.
+/// Returns true if a directory is a package or a compiled model.
 fn is_model_directory(path: &Path) -> bool {
     ["Manifest.json", "coremldata.bin"].iter().any(|part| path.join(part).is_file())
 }
 
-/// Where a path leads, if only its last part may not be there yet.
+/// The canonical path; the last component need not exist.
 fn place(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -131,12 +131,12 @@ fn place(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The program of a model with what the description says about flexible shapes.
+/// A model's program, with the flexible shapes of its description.
 fn with_shapes(model: &Model) -> Result<Program, Failure> {
     shapes::attach(model).map_err(Failure::user)
 }
 
-/// Warns of what callers are told about a model and its program as text does not say.
+/// Warns about the parts of a model's description that MIL text cannot represent.
 fn warn_of_text(model: &Model, program: &Program) {
     let lost = coremill_report::description::lost_in_text(model, program);
     if !lost.is_empty() {

@@ -4,11 +4,11 @@ use coremill_mil::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
 
-/// List the operations of MIL, or say what some take
+/// List the operations of MIL, or describe some of them
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  coremill ops\n  coremill ops conv gather")]
 pub(crate) struct Args {
-    /// Operations to describe; all are listed if none is given
+    /// Operations to describe [default: list all]
     #[arg(value_name = "OP")]
     names: Vec<String>,
 }

@@ -2,23 +2,22 @@ use std::path::PathBuf;
 
 use crate::output::{Failure, OutputPath};
 
-/// Write a model as a package or as a compiled model
+/// Write a model as a package or a compiled model
 ///
-/// The model may come as text, as a package or as a compiled model. It must be sound; if it is not,
-/// nothing is written and everything that is wrong is said. What stood at the output is replaced in one
-/// step. A pipeline stays one, its stages apart.
+/// The model is verified first. If it is invalid, all errors are printed and nothing is written. An
+/// existing output is replaced atomically. A pipeline keeps its stages.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill pack model.mil -o Model.mlpackage\n  coremill pack Model.mlpackage -o Model.mlmodelc   # compile it, on any system"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` reads MIL text from standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// What to write: a `.mlpackage` or a `.mlmodelc`
+    /// Output path: a `.mlpackage` or a `.mlmodelc`
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
 }

@@ -1,4 +1,4 @@
-//! Pages about models and their runs.
+//! HTML reports about models and runs.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use coremill_session::{Array, Outputs};
 use super::failure;
 use crate::output::{Failure, OutputPath};
 
-/// The title of a page about a file: its name without the folders.
+/// Title of a report about a file: its name without folders.
 pub(super) fn title(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The title of a page about two files. Those of one name keep the folders, which tell them apart.
+/// Title of a report about two files. Equal names are shown with their folders.
 pub(super) fn title_of_two(paths: [&Path; 2]) -> String {
     let [one, other] = paths.map(title);
     match one == other {
@@ -25,14 +25,14 @@ pub(super) fn title_of_two(paths: [&Path; 2]) -> String {
     }
 }
 
-/// A model by itself.
+/// Report about a model.
 pub(super) fn of_model(path: &Path, opened: &OpenedModel) -> Report {
     let mut page = Report::new(title(path));
     page.add_model(&path.display().to_string(), &opened.model, None);
     page
 }
 
-/// An ExecuTorch program by itself.
+/// Report about an ExecuTorch program.
 pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<Report, Failure> {
     let mut page = Report::new(title(path));
     let added = page.add_program(&path.display().to_string(), program);
@@ -40,7 +40,7 @@ pub(super) fn of_program(path: &Path, program: &executorch::Program) -> Result<R
     Ok(page)
 }
 
-/// A program that was just written, with what stays outside Core ML.
+/// Report about a lowered program, with the calls outside delegates.
 pub(super) fn of_lowered(path: &Path, reports: &[compiler::Report]) -> Result<Report, Failure> {
     let program = executorch::open(path).map_err(|error| failure(&error))?;
     let mut page = of_program(path, &program)?;
@@ -56,7 +56,7 @@ pub(super) fn arrays(outputs: &Outputs) -> impl Iterator<Item = (&str, &Array)> 
     outputs.0.iter().filter_map(|(name, value)| Some((&**name, value.as_array()?)))
 }
 
-/// Adds what a run took and gave, where it is a picture.
+/// Adds the inputs and outputs of a run that are images.
 pub(super) fn add_arrays<'a>(
     page: &mut Report,
     given: &[(String, Array)],
@@ -66,7 +66,7 @@ pub(super) fn add_arrays<'a>(
     page.add_pictures("output", given_back);
 }
 
-/// Writes a page in one step.
+/// Writes a report atomically.
 pub(super) fn write(path: &OutputPath, page: &Report) -> Result<(), Failure> {
     path.write(page.to_html().as_bytes())
 }

@@ -6,30 +6,30 @@ use coremill_report::{ComputePlan, Device, PlannedOperation};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
-/// Record on which device Core ML will run each operation of a model; needs macOS 14.4
+/// Record the device on which Core ML will run each operation of a model; needs macOS 14.4
 ///
-/// The plan is a JSON file: for each operation its function, operator and outputs, the device that Core ML prefers, those
-/// that it could use, and the share of the cost that it estimates. `coremill report MODEL --plan FILE` shows it in place of
-/// its own estimate, on any system.
+/// The plan is a JSON file with the function, operator and outputs of each operation, the device
+/// that Core ML prefers, the devices that it supports, and the estimated share of the cost.
+/// `coremill report MODEL --plan FILE` shows the plan on any system.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill plan Model.mlpackage -o plan.json\n  coremill plan Model.mlpackage --units cpu_and_ne > plan.json\n  coremill report Model.mlpackage --plan plan.json -o model.html"
 )]
 pub(crate) struct Args {
-    /// The package, or the compiled model
+    /// The package or compiled model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// The file to write; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE.json", default_value = "-")]
     output: OutputPath,
-    /// The devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
+    /// Devices that Core ML may use: all, cpu_only, cpu_and_gpu or cpu_and_ne
     #[arg(long, default_value_t = ComputeUnits::All, value_name = "UNITS")]
     units: ComputeUnits,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     super::check_output_paths([&args.model], [&args.output])?;
-    // What is wrong with the file is said on every system.
+    // Invalid files are reported on every system.
     let opened = super::open_with_source(&args.model)?;
     super::verify(&opened)?;
     coremill_coreml::availability().map_err(|error| {

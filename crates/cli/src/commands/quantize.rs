@@ -16,90 +16,92 @@ use crate::progress::Progress;
 
 /// Quantize a PyTorch program after training, and write a package or an ExecuTorch program
 ///
-/// Recipes have the names that they have in ExecuTorch's Core ML backend. Samples decide on the ranges of activations; with
-/// them the report says what each layer loses, at its own output and at the model's.
+/// The recipes match ExecuTorch's Core ML backend. Samples determine the ranges of activations.
+/// With samples, the report shows the loss of each layer, at its own output and at the model's.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples calibration/\n  coremill quantize model.pt2 -o model.pte --recipe int4-per-group --group-size 32\n  coremill quantize model.pt2 -o Model.mlpackage --recipe int8-static --samples a.npz --keep-worst 2 --effort 1"
 )]
 pub(crate) struct Args {
-    /// What `torch.export.save` wrote
+    /// An archive written by `torch.export.save`
     #[arg(value_name = "MODEL.pt2")]
     model: PathBuf,
-    /// What to write: a `.mlpackage`, a `.mlmodelc`, or an ExecuTorch program (`.pte`)
+    /// Output path: a `.mlpackage`, a `.mlmodelc`, or an ExecuTorch program (`.pte`)
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
-    /// What is quantized, and to what: fp32, fp16, int8-static, int8-weight-only, int4-per-group, int4-per-channel,
-    /// int8-per-channel, int8-per-group, or codebook
+    /// Quantization recipe: fp32, fp16, int8-static, int8-weight-only, int4-per-group,
+    /// int4-per-channel, int8-per-channel, int8-per-group, or codebook
     #[arg(long)]
     recipe: Recipe,
-    /// A `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any number
+    /// A `.npz` file of inputs by name, or a folder of `.npz` files or images; repeatable
     #[arg(long, value_name = "PATH", help_heading = "Calibration")]
     samples: Vec<PathBuf>,
-    /// What decides on the ranges of activations: min-max, moving-average, percentile, entropy, or mse
+    /// Algorithm for the ranges of activations: min-max, moving-average, percentile, entropy, or
+    /// mse
     #[arg(long, default_value = "min-max", help_heading = "Calibration")]
     observer: Observer,
-    /// What is subtracted from pixels of pictures, which lie between 0 and 1: one number, or one for each channel
+    /// Mean to subtract from image pixels (0 to 1): one number, or one per channel
     #[arg(long, value_name = "R,G,B", default_value = "0", value_parser = parse_channels, help_heading = "Calibration")]
     mean: [f32; 3],
-    /// What pixels are divided by then
+    /// Standard deviation to divide image pixels by: one number, or one per channel
     #[arg(long, value_name = "R,G,B", default_value = "1", value_parser = parse_channels, help_heading = "Calibration")]
     std: [f32; 3],
-    /// Modules that stay as they are, by path: `encoder.layers.0`
+    /// Modules to leave unquantized, by path, such as `encoder.layers.0`
     #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Rules")]
     keep: Vec<String>,
-    /// Operations that stay as they are, by MIL's names: `add,mul`
+    /// MIL operations to leave unquantized, such as `add,mul`
     #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Rules")]
     keep_ops: Vec<String>,
-    /// Leave weights of fewer elements as they are
+    /// Minimum number of elements of a weight; smaller weights stay unquantized
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
     min_elements: u64,
-    /// A TOML file that says by module, operation and size how layers are quantized
+    /// A TOML file with rules that select layers by module, operation and size
     #[arg(long, value_name = "FILE.toml", help_heading = "Rules")]
     rules: Option<PathBuf>,
-    /// Leave so many of the layers that cost the outputs most as they are
+    /// Number of layers to leave unquantized, chosen by their effect on the outputs
     #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Rules")]
     keep_worst: usize,
-    /// How many input channels share a scale, for the recipes by group
+    /// Number of input channels per scale, for recipes with groups
     #[arg(long, value_name = "COUNT", default_value_t = 32, help_heading = "Form")]
     group_size: usize,
-    /// Bits of the indices into tables, for the recipe `codebook`
+    /// Bits per table index, for the recipe `codebook`
     #[arg(long, value_name = "1..8", default_value_t = 4, help_heading = "Form")]
     bits: u32,
-    /// How many rows and columns share a table, for the recipe `codebook`; -1 for all of them
+    /// Number of rows and columns per table, for the recipe `codebook`; -1 for all
     #[arg(long, value_name = "ROWS,COLUMNS", default_value = "16,-1", allow_hyphen_values = true,
         value_parser = parse_block, help_heading = "Form")]
     block: (usize, usize),
-    /// 0 rounds to the nearest; 1 takes longer, looks for better ranges of weights, and corrects biases; 2 takes longer still,
-    /// and rounds weights so that outputs are off least
+    /// Effort of rounding: 0 rounds to nearest, 1 searches better ranges and corrects biases, 2
+    /// minimizes the error of the outputs; higher values take longer
     #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     effort: u8,
-    /// The oldest release that must run it; the oldest that has what the recipe needs if not given
+    /// The oldest release that must run the result [default: the oldest that supports the recipe]
     #[arg(long, value_name = "RELEASE", value_parser = parse_target)]
     target: Option<Opset>,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
-    /// Print what was made, and what each layer loses, as JSON
+    /// Print the result and the loss of each layer as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What was made. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Result of quantization. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Serialize)]
 struct Report<'q> {
     format_version: u32,
     path: String,
     target: String,
     samples: usize,
-    /// Signal to noise at the worst output, all of it quantized.
+    /// SNR of the worst output with all layers quantized.
     model_db: Option<f64>,
-    /// The effort whose roundings were taken.
+    /// The effort of the result.
     effort: u8,
     layers: &'q [Loss],
 }
 
-/// `16,-1`: both as counts, 0 for all.
+/// Parses `16,-1` to two counts, with 0 for all.
 fn parse_block(text: &str) -> Result<(usize, usize), String> {
     let size = |text: &str| match text.trim() {
         "-1" => Some(0),
@@ -109,7 +111,7 @@ fn parse_block(text: &str) -> Result<(usize, usize), String> {
     sizes.ok_or_else(|| "expects two sizes, -1 for all: `16,-1`".to_owned())
 }
 
-/// `0.485,0.456,0.406`, or one number for all channels.
+/// Parses `0.485,0.456,0.406`, or one number for all channels.
 pub(crate) fn parse_channels(text: &str) -> Result<[f32; 3], String> {
     let numbers: Result<Vec<f32>, _> =
         text.split(',').map(|number| number.trim().parse()).collect();

@@ -6,21 +6,22 @@ use crate::output::{self, Failure, OutputPath};
 
 /// Print the program of a model as MIL text
 ///
-/// The text refers to the large constants by their place in the weight files. With `--output` these
-/// files are written beside the text, so that `coremill pack` can put both together again.
+/// Large constants refer to weight files. With `--output`, these files are written next to the
+/// text, so that `coremill pack` can read them.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill text Model.mlpackage | less\n  coremill text Model.mlpackage -o program/model.mil"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text, or a `.pt2`, which is converted in memory; `-` is text on
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, MIL text or `.pt2` archive; `-` reads MIL text from
     /// standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// The file to write; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: OutputPath,
-    /// The form: `1.3` is what Apple's compiler writes now, `1.0` what compilers before 3520 wrote
+    /// Dialect of the text: `1.3` as written by current Apple compilers, `1.0` as written before
+    /// version 3520
     #[arg(long, value_enum, default_value_t = Form::New)]
     dialect: Form,
 }

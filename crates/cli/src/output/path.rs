@@ -1,4 +1,4 @@
-//! Paths of outputs, where `-` is standard output.
+//! Output paths, where `-` is standard output.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use super::{Failure, failure, print_bytes};
 
-/// The value of an option that names an output. `-` is standard output; a file of that name is `./-`.
+/// The value of an output option. `-` is standard output; a file of that name is `./-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputPath(PathBuf);
 
 impl OutputPath {
-    /// Whether it is standard output.
+    /// Returns true for standard output.
     pub(crate) fn is_stdout(&self) -> bool {
         self.0.as_os_str() == "-"
     }
 
-    /// Writes a file in one step.
+    /// Writes a file atomically.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         if self.is_stdout() {
             return print_bytes(bytes);
@@ -25,7 +25,7 @@ impl OutputPath {
         coremill::write_file(&self.0, bytes).map_err(|error| failure(&error))
     }
 
-    /// Refuses standard output for what is a directory on disk.
+    /// The path of a directory. Fails for standard output.
     pub(crate) fn as_directory(&self) -> Result<&Path, Failure> {
         if self.is_stdout() {
             let message = "`-` is standard output, which cannot hold a directory";
@@ -34,7 +34,7 @@ impl OutputPath {
         Ok(&self.0)
     }
 
-    /// A path that writers of files open: standard output under the system's name for it.
+    /// A path that can be opened: the system's name for standard output.
     pub(crate) fn as_file(&self) -> &Path {
         if self.is_stdout() { Path::new("/dev/stdout") } else { &self.0 }
     }

@@ -1,4 +1,4 @@
-//! Tables: columns that align, and fit the terminal.
+//! Tables with aligned columns that fit the terminal.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,10 +9,10 @@ use coremill_io::printable_line;
 
 use super::{BAR, paint, width};
 
-/// The fewest characters that a text is cut to.
+/// Minimum width of truncated text.
 const LEAST_WIDTH: usize = 11;
 
-/// A table with aligned columns. Numbers are set flush right.
+/// A table with aligned columns. Numbers are right-aligned.
 pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
     indent: usize,
@@ -27,31 +27,31 @@ pub(crate) struct Cell {
     keep: Keep,
 }
 
-/// How a column is made narrower.
+/// Truncation of a column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// Texts are cut in the middle.
+    /// Text that may be truncated in the middle.
     Cut,
-    /// Names are cut if nothing else can be made narrower, and stay apart.
+    /// Names that are truncated last, and stay distinct.
     CutLast,
-    /// Numbers, bars and phrases mean nothing when they are cut.
+    /// Numbers, bars and phrases, which are never truncated.
     Never,
 }
 
-/// Which columns a narrow terminal does not show, the first ones first.
+/// Order in which a narrow terminal hides columns, first to last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Keep {
-    /// Diagrams of numbers that stand beside them.
+    /// Diagrams of numbers in other columns.
     Bar,
     /// Details of other columns.
     Minor,
-    /// Properties without which the row still says what it is for.
+    /// Properties that are not essential.
     Secondary,
     Always,
 }
 
 impl Table {
-    /// An empty table whose lines start with that many spaces.
+    /// Creates a table whose lines are indented.
     pub(crate) fn new(indent: usize) -> Table {
         Table { rows: Vec::new(), indent }
     }
@@ -61,13 +61,13 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The lines. At a terminal that is too narrow, bars and secondary columns are left out, then texts are cut in the
-    /// middle, the longest ones first and names last.
+    /// Formats the table. If the terminal is too narrow, bars and secondary columns are hidden.
+    /// Then texts are truncated in the middle, the longest first and names last.
     pub(crate) fn render(&self) -> String {
         self.render_within(width())
     }
 
-    /// The same for a terminal with that many columns.
+    /// Formats the table for a terminal with this number of columns.
     pub(crate) fn render_within(&self, limit: Option<usize>) -> String {
         let layout = self.layout(limit.unwrap_or(usize::MAX));
         let mut lines = String::new();
@@ -95,7 +95,7 @@ impl Table {
         lines
     }
 
-    /// What is shown of each column, so that lines take no more than `limit` if they can.
+    /// The layout of each column, within `limit` characters per line if possible.
     fn layout(&self, limit: usize) -> Vec<Column> {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut columns: Vec<Column> = (0..count)
@@ -130,19 +130,19 @@ impl Table {
         columns
     }
 
-    /// How long a column is kept: as one of its cells asks for, so that titles need not.
+    /// When to hide a column. A single cell determines it, so that headers need not.
     fn keep(&self, index: usize) -> Keep {
         let cells = self.rows.iter().filter_map(|row| row.get(index));
         cells.map(|cell| cell.keep).min().unwrap_or(Keep::Always)
     }
 }
 
-/// A column as it is shown.
+/// Layout of a column.
 struct Column {
     width: usize,
     shown: bool,
     fit: Fit,
-    /// The characters that are kept of the beginning of a text that is cut.
+    /// Number of characters before the ellipsis of truncated text.
     head: usize,
 }
 
@@ -156,8 +156,7 @@ impl Column {
         column
     }
 
-    /// Chooses where texts are cut: in the middle, as beginnings and ends tell names apart, unless more names differ if
-    /// they are cut elsewhere.
+    /// Chooses where names are truncated: in the middle, unless more names stay distinct elsewhere.
     fn check_output_paths<'t>(&mut self, texts: impl Iterator<Item = &'t str>) {
         let kept = self.width.saturating_sub(1);
         self.head = kept.div_ceil(2);
@@ -187,23 +186,23 @@ impl Column {
 }
 
 impl Cell {
-    /// Text, flush left.
+    /// Left-aligned text.
     pub(crate) fn text(text: impl Display) -> Cell {
         let text = printable_line(&text.to_string()).into_owned();
         Cell { text, style: Style::new(), right: false, fit: Fit::Cut, keep: Keep::Always }
     }
 
-    /// A name, flush left, by which a reader finds the row.
+    /// A left-aligned name that identifies the row.
     pub(crate) fn name(text: impl Display) -> Cell {
         Cell { fit: Fit::CutLast, ..Cell::text(text) }
     }
 
-    /// Words, flush left, which are not cut: names beside them are.
+    /// Left-aligned words that are never truncated.
     pub(crate) fn words(text: impl Display) -> Cell {
         Cell { fit: Fit::Never, ..Cell::text(text) }
     }
 
-    /// A number, flush right.
+    /// A right-aligned number.
     pub(crate) fn number(text: impl Display) -> Cell {
         Cell { right: true, ..Cell::words(text) }
     }
@@ -213,26 +212,26 @@ impl Cell {
         Cell { style: BAR, keep: Keep::Bar, ..Cell::words(bar(share, width)) }
     }
 
-    /// The same in a style.
+    /// Sets the style.
     pub(crate) fn style(mut self, style: Style) -> Cell {
         self.style = style;
         self
     }
 
-    /// The same in a column that a narrow terminal need not show: a shape, a type.
+    /// Marks the column as hideable on narrow terminals, such as a shape or type.
     pub(crate) fn secondary(mut self) -> Cell {
         self.keep = Keep::Secondary;
         self
     }
 
-    /// The same in a column that is left out before secondary ones.
+    /// Marks the column as hidden before secondary ones.
     pub(crate) fn minor(mut self) -> Cell {
         self.keep = Keep::Minor;
         self
     }
 }
 
-/// The text without what follows its first `head` characters, if it is longer than `width`.
+/// Replaces the middle of a text longer than `width` by an ellipsis, after `head` characters.
 fn elided(text: &str, width: usize, head: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= width {
@@ -285,11 +284,11 @@ mod tests {
         let expected = format!("  layers_0_…y_linear  12345678\n  y{}1\n", " ".repeat(26));
         assert_eq!(lines(Some(30)), expected);
         assert_eq!(lines(None).lines().next(), Some("  layers_0_attention_query_linear  12345678"));
-        // Numbers are never cut, and names keep enough to be told apart.
+        // Numbers are never truncated, and names stay distinct.
         assert_eq!(lines(Some(5)).lines().next(), Some("  layer…inear  12345678"));
     }
 
-    /// A table like those of `compare --per-op`, with names that differ in their middle.
+    /// A table like `compare --per-op`, with names that differ in the middle.
     fn values() -> Table {
         let mut table = Table::new(2);
         let heads = ["value", "op", "shape", "max abs", "SNR", "", ""];
@@ -327,7 +326,7 @@ mod tests {
         assert!(wide.contains('█') && !usual.contains('█'), "{usual}");
         assert!(usual.contains("features_2_denselayer_1_batch_norm"), "{usual}");
         assert!(!usual.contains("[1, 256"), "{usual}");
-        // Cut, but not to the same text in every row.
+        // Truncated, but not to the same text in every row.
         let names: HashSet<&str> =
             narrow.lines().filter_map(|line| line.split_whitespace().next()).collect();
         assert_eq!(names.len(), 4, "{narrow}");
@@ -343,7 +342,7 @@ mod tests {
         let text = table.render_within(Some(32));
         let cut: HashSet<&str> = text.lines().collect();
         assert_eq!(cut.len(), 3, "{text}");
-        // Hostile text takes one line, and moves no cursor.
+        // Control characters must not break the layout.
         let mut table = Table::new(0);
         table.row([Cell::text("a\nb\u{1b}[2J\u{202e}"), Cell::number("1")]);
         assert_eq!(table.render_within(None), "a b\u{fffd}[2J\u{fffd}  1\n");

@@ -1,29 +1,30 @@
-//! The width of the terminal, and prose that wraps at words there.
+//! Width of the terminal, and word wrapping.
 
 use std::io::{IsTerminal, stderr, stdout};
 
-/// The width of lines of programs and code where nothing says how much there is.
+/// Width of code excerpts if the terminal's width is unknown.
 const UNKNOWN_WIDTH: usize = 120;
-/// What stands before a line of code at most: its number and a rule.
+/// Maximum width of the line number and rule before a line of code.
 const GUTTER: usize = 9;
-/// The narrowest terminal that text is made to fit.
+/// Minimum supported width of a terminal.
 const NARROWEST: usize = 40;
 
-/// How many columns the terminal has; none where what is printed goes elsewhere, a file or a log, and nothing needs to
-/// be cut.
+/// Number of columns of the terminal. `None` if output goes to a file or log, in which nothing may be
+/// truncated.
 pub(crate) fn width() -> Option<usize> {
-    // Summaries go to standard error, tables to standard output: what is kept of either must be whole.
+    // Summaries go to standard error, tables to standard output. If either is redirected, both are
+    // complete.
     let is_terminal = stdout().is_terminal() && stderr().is_terminal();
     let (columns, _) = terminal_size::terminal_size().filter(|_| is_terminal)?;
     Some(usize::from(columns.0).max(NARROWEST))
 }
 
-/// How many characters of a line of code or of a program are shown.
+/// Maximum number of characters shown of a line of code.
 pub(crate) fn excerpt_width() -> usize {
     width().unwrap_or(UNKNOWN_WIDTH) - GUTTER
 }
 
-/// Text whose lines wrap at words where the terminal is narrower.
+/// Wraps text at words to the width of the terminal.
 pub(super) fn fitted(text: &str) -> String {
     match width() {
         Some(width) => text.split_inclusive('\n').map(|line| wrapped(line, width)).collect(),
@@ -31,7 +32,7 @@ pub(super) fn fitted(text: &str) -> String {
     }
 }
 
-/// A line as several ones, those behind the first a little further in.
+/// Wraps a line; continuation lines are indented further.
 fn wrapped(line: &str, width: usize) -> String {
     if visible(line) <= width {
         return line.to_owned();
@@ -59,7 +60,7 @@ fn wrapped(line: &str, width: usize) -> String {
     lines + end
 }
 
-/// How many columns a text takes: its characters but for line ends and the codes of colours.
+/// Number of columns of a text, without line ends and color codes.
 fn visible(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().trim_end_matches('\n').chars().count()
 }

@@ -1,4 +1,4 @@
-//! What both sides run on: the same arrays, each under the names that the side has for them.
+//! Inputs of both sides: the same arrays, under each side's names.
 
 use coremill::convert::{fit, sample_inputs};
 use coremill::feedback::feed;
@@ -9,7 +9,7 @@ use crate::commands::loaded::LoadedFunction;
 use crate::inputs::{Arrays, fill, read_steps, table};
 use crate::output::Failure;
 
-/// The inputs of each step for both sides; none for a side that is not a program.
+/// Inputs of each step for both sides. Empty for a side that is not a program.
 pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>; 2], Failure> {
     let loaded = sides.map(Side::loaded);
     let Some(first) = loaded.into_iter().flatten().next() else {
@@ -18,7 +18,7 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
         }
         return Err(Failure::user("two `.npz` files take no inputs"));
     };
-    // Inputs that a side feeds itself are not given.
+    // Feedback inputs need no value from the user.
     let mut specs = first.session()?.inputs().to_vec();
     specs.retain(|spec| !first.fed.iter().any(|fed| fed.input == spec.name));
     let steps = read_steps(&args.inputs, args.positional, &specs)?;
@@ -42,7 +42,7 @@ pub(super) fn gather(args: &Args, sides: [&Side<'_>; 2]) -> Result<[Vec<Arrays>;
     Ok([reference?.unwrap_or_default(), other?.unwrap_or_default()])
 }
 
-/// The sample inputs of the side that is an archive, under the names of the first program.
+/// Sample inputs of a side that is an archive, under the names of the first program.
 fn samples(
     sides: [Option<&LoadedFunction>; 2],
     names: &[FeatureSpec],
@@ -53,7 +53,7 @@ fn samples(
         let samples = sample_inputs(archive, session.inputs())
             .map_err(|error| crate::commands::failure(&error))?;
         let Some(samples) = samples else { continue };
-        // Both sides go by position then, if they do at all; by name the names are the same.
+        // Names that differ are matched by position.
         let position = |name: &str| session.inputs().iter().position(|spec| spec.name == name);
         let is_fed = |name: &str| loaded.fed.iter().any(|fed| fed.input == name);
         let given = samples.into_iter().filter(|(name, _)| !is_fed(name));
@@ -67,7 +67,8 @@ fn samples(
     Ok(None)
 }
 
-/// The steps as a side takes them, checked. `names` are the inputs that the arrays are named after.
+/// The validated inputs of each step for a side. `names` are the inputs that the arrays are named
+/// after.
 fn named(
     args: &Args,
     side: &Side<'_>,

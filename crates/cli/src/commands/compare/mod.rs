@@ -1,4 +1,4 @@
-//! `coremill compare`: two models, or a model and numbers, side by side.
+//! `coremill compare`: comparison of two models, or of a model and arrays.
 
 mod inputs;
 mod page;
@@ -22,10 +22,10 @@ use crate::progress::Progress;
 
 use report::{OutputComparison, Report};
 
-/// Show how far two models lie apart, and where that begins
+/// Compare the results of two models, and find where they diverge
 ///
-/// Either is an archive of `torch.export`, which is run in fp32, a model, an ExecuTorch program, or a `.npz` file of
-/// outputs. The first one is the reference.
+/// Either side is an archive of `torch.export` (runs in fp32), a model, an ExecuTorch program, or a
+/// `.npz` file of outputs. The first one is the reference.
 #[derive(clap::Args)]
 #[command(
     after_help = "Exits with 1 if an output lies below --fail-below.\n\nExamples:\n  coremill compare model.pt2 Model.mlpackage\n  coremill compare model.pt2 Model.mlpackage --inputs in.npz --per-op\n  coremill compare model.pt2 model.pte --positional\n  coremill compare expected.npz Model.mlpackage --inputs in.npz --fail-below 40\n  coremill compare Old.mlpackage New.mlpackage --random 1 --numerics fast"
@@ -34,74 +34,75 @@ pub(crate) struct Args {
     /// The reference: a `.pt2`, a model, a `.pte`, or a `.npz` file of outputs
     #[arg(value_name = "A")]
     pub(super) reference: PathBuf,
-    /// What is compared with it
+    /// The model, program or outputs to compare with the reference
     #[arg(value_name = "B")]
     pub(super) other: PathBuf,
-    /// A `.npz` file of arrays by input name. Each one is a step, run in order on the same states. Without, the sample
-    /// inputs of a `.pt2` are taken
+    /// A `.npz` file of input arrays by name; repeat for several steps on the same states [default:
+    /// the sample inputs of a `.pt2`]
     #[arg(short, long, value_name = "FILE")]
     pub(super) inputs: Vec<PathBuf>,
-    /// Go by the order of inputs and outputs, not by their names
+    /// Match inputs and outputs by position, not by name
     #[arg(long)]
     pub(super) positional: bool,
-    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    /// Fill missing inputs with random elements: floats from −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
     pub(super) random: Option<u64>,
-    /// The shape of an input that `--random` fills
+    /// Shape of an input for `--random`
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     pub(super) shape: Vec<NamedShape>,
-    /// The device that computes: one for both, or two with a comma between, A's first; `host` if not given
+    /// Device of both sides, or two devices separated by a comma, A first [default: host]
     #[arg(long, value_enum, value_name = "DEVICE", value_delimiter = ',')]
     pub(super) device: Vec<DeviceArg>,
-    /// Where the host rounds results: one for both, or two with a comma between, A's first. Without, a `.pt2` runs fast
-    /// and a model rounded, also one in a program
+    /// Rounding on the host for both sides, or two values separated by a comma, A first [default:
+    /// fast for a `.pt2`, rounded for models and programs]
     #[arg(long, alias = "precision", value_enum, value_name = "NUMERICS", value_delimiter = ',')]
     pub(super) numerics: Vec<NumericsArg>,
-    /// The function of models, and the method of programs; the default one if not given
+    /// Function of the models, or method of the programs [default: the default function]
     #[arg(long, value_name = "NAME")]
     pub(super) function: Option<String>,
-    /// Compare every value that both programs compute, in order; of ExecuTorch programs, those of the models in them
+    /// Compare all values that both programs compute, in order; for ExecuTorch programs, the values
+    /// of their models
     #[arg(long)]
     pub(super) per_op: bool,
-    /// Where drift begins, in decibels of signal to noise
+    /// SNR in decibels below which a value counts as drift
     #[arg(long, value_name = "DB", default_value_t = 40.0, allow_negative_numbers = true)]
     pub(super) threshold: f64,
-    /// Exit with 1 if an output has less signal to noise, in decibels
+    /// Exit with 1 if the SNR of an output is below this value, in decibels
     #[arg(long, value_name = "DB", allow_negative_numbers = true)]
     pub(super) fail_below: Option<f64>,
-    /// How many threads share the work; 0 is one for each processor
+    /// Number of threads; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     pub(super) threads: usize,
-    /// Write a page that shows both models, where they drift apart, and their outputs
+    /// Write an HTML report with both models, the drift and the outputs
     #[arg(long, value_name = "FILE.html")]
     pub(super) html: Option<OutputPath>,
-    /// Print everything as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Two sides, and how far they lie apart.
+/// Two sides and their comparison.
 pub(super) struct Comparison<'a> {
     sides: [Side<'a>; 2],
-    /// What the candidate was given in each step.
+    /// Inputs of the candidate in each step.
     inputs: Vec<Arrays>,
     expected: Vec<Arrays>,
     found: Vec<Arrays>,
-    /// The outputs of each step side by side.
+    /// Comparison of the outputs in each step.
     steps: Vec<Vec<OutputComparison>>,
     per_op: Option<PerOp>,
 }
 
-/// One of the two, read.
+/// One of the two sides.
 pub(super) struct Side<'a> {
     path: &'a Path,
     content: Content,
 }
 
 enum Content {
-    /// A function that runs.
+    /// A function to run.
     Function(Box<LoadedFunction>),
-    /// Outputs, by name.
+    /// Outputs by name.
     Arrays(Arrays),
 }
 
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     verdict(args, &compared.steps)
 }
 
-/// Runs both sides and compares what they give.
+/// Runs both sides and compares their outputs.
 pub(super) fn perform<'a>(
     args: &Args,
     reference: Side<'a>,
@@ -178,7 +179,7 @@ pub(super) fn perform<'a>(
     Ok(Comparison { sides: [reference, other], inputs: of_other, expected, found, steps, per_op })
 }
 
-/// Whether the outputs are as near as was asked for.
+/// Fails if an output is below the required SNR.
 fn verdict(args: &Args, steps: &[Vec<OutputComparison>]) -> Result<(), Failure> {
     let Some(least) = args.fail_below else { return Ok(()) };
     let below = steps.iter().flatten().filter(|output| !output.is_at_least(least));
@@ -191,7 +192,7 @@ fn verdict(args: &Args, steps: &[Vec<OutputComparison>]) -> Result<(), Failure> 
 }
 
 impl Side<'_> {
-    /// The model or program that runs; `None` for arrays.
+    /// The model or program, `None` for arrays.
     fn loaded(&self) -> Option<&LoadedFunction> {
         match &self.content {
             Content::Function(loaded) => Some(loaded),
@@ -205,7 +206,7 @@ impl Side<'_> {
 }
 
 impl Args {
-    /// The options of a side.
+    /// Run options of a side.
     fn run_options(&self, index: usize, default: Numerics) -> RunOptions {
         let device = self.device.get(index).or(self.device.first());
         let numerics = self.numerics.get(index).or(self.numerics.first());
@@ -242,7 +243,7 @@ pub(super) fn open<'a>(args: &Args, path: &'a Path, index: usize) -> Result<Side
     }
 }
 
-/// A model on the second side, rounded as on the device.
+/// A model as the second side, rounded as on a device.
 pub(super) fn candidate<'a>(
     args: &Args,
     path: &'a Path,
@@ -252,7 +253,7 @@ pub(super) fn candidate<'a>(
     side(args, path, opened, Some(made_from), &args.run_options(1, Numerics::Rounded))
 }
 
-/// A model that is ready to run.
+/// A model as a side.
 fn side<'a>(
     args: &Args,
     path: &'a Path,
@@ -260,7 +261,7 @@ fn side<'a>(
     made_from: Option<(ExportedProgram, SourceMap)>,
     options: &RunOptions,
 ) -> Result<Side<'a>, Failure> {
-    // A model that was made from an archive has one function.
+    // A model converted from an archive has one function.
     let function = args.function.as_deref().filter(|_| made_from.is_none());
     let (archive, calls) = made_from.unzip();
     let loaded = LoadedFunction::model(opened, archive, calls, function, options);
@@ -268,7 +269,7 @@ fn side<'a>(
     Ok(Side { path, content: Content::Function(Box::new(loaded)) })
 }
 
-/// Leaves out what one side feeds itself where the other keeps it inside.
+/// Removes feedback outputs of one side that are states of the other.
 fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]) {
     let fed = sides.into_iter().filter_map(Side::loaded).flat_map(|loaded| &loaded.fed);
     let fed: Vec<String> = fed.map(|fed| fed.output.clone()).collect();
@@ -281,7 +282,8 @@ fn drop_fed(sides: [&Side<'_>; 2], expected: &mut [Arrays], found: &mut [Arrays]
     }
 }
 
-/// What a side gives in each step. Inputs that outputs feed are added to the steps.
+/// Runs a side, or takes its arrays. Returns the outputs of each step. Feedback inputs are added to
+/// the steps.
 fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Arrays>, Failure> {
     match &side.content {
         Content::Function(loaded) => {
@@ -295,7 +297,7 @@ fn outputs(side: &Side<'_>, steps: &mut [Arrays], count: usize) -> Result<Vec<Ar
             }
             Ok(results)
         }
-        // As `run` writes them: with several steps, `NAME@0` is the first one's.
+        // As written by `run`: with several steps, `NAME@0` belongs to the first.
         Content::Arrays(arrays) if count > 1 => Ok((0..count)
             .map(|step| {
                 let ending = format!("@{step}");
@@ -316,7 +318,7 @@ fn flat(outputs: Outputs) -> Arrays {
     arrays.collect()
 }
 
-/// Puts the outputs of a step side by side.
+/// Pairs the outputs of a step.
 fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<OutputComparison>, Failure> {
     if args.positional && expected.len() != found.len() {
         return Err(Failure::user(format_args!(

@@ -1,4 +1,4 @@
-//! A comparison as a page.
+//! HTML report of a comparison.
 
 use coremill::compare::NotFinite;
 use coremill_compiler::SourceMap;
@@ -11,7 +11,7 @@ use crate::commands::loaded::Content;
 use crate::output::Failure;
 
 impl<'a> Comparison<'a> {
-    /// Two sides that were not run.
+    /// A comparison without running the models.
     pub(in crate::commands) fn structural_only(
         reference: Side<'a>,
         other: Side<'a>,
@@ -27,18 +27,18 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The calls of the exported program that a side was converted from, if one was.
+    /// The source map of the exported program that a side was converted from, if any.
     pub(super) fn calls(&self) -> Option<&SourceMap> {
         let loaded = self.sides.iter().rev().filter_map(Side::loaded);
         loaded.filter_map(|loaded| loaded.calls.as_ref()).next()
     }
 
-    /// The page: both models, what changed between them, and where their numbers drift apart.
+    /// The report: both models, the changes between them, and the drift of their values.
     pub(in crate::commands) fn page(&self) -> Result<Report, Failure> {
         let [reference, other] = &self.sides;
         let paths = [reference, other].map(|side| side.path);
         let mut report = Report::new(crate::commands::page::title_of_two(paths));
-        // Names of values tell which calls they come from on both sides, if they do on one.
+        // The source map of one side applies to both, since value names agree.
         let loaded = [reference, other].map(Side::loaded);
         let calls = self.calls();
         for (what, side) in [("reference", reference), ("candidate", other)] {
@@ -68,7 +68,7 @@ impl<'a> Comparison<'a> {
         Ok(report)
     }
 
-    /// Adds how far the outputs of the last step lie apart, and every value that was compared.
+    /// Adds the errors of the last step's outputs, and of all compared values.
     pub(in crate::commands) fn add_drift(&self, report: &mut Report) {
         let [expected, found] =
             [&self.expected, &self.found].map(|steps| steps.last().map_or(&[][..], Vec::as_slice));
@@ -91,8 +91,8 @@ impl<'a> Comparison<'a> {
         report.add_drift([&reference, &other], &outputs, self.per_op.as_ref(), first.as_ref());
     }
 
-    /// The first value of the candidate with NaN or infinite elements; passes may have left no counterpart to it in the
-    /// reference.
+    /// The first value of the candidate with NaN or infinite elements. The reference may have no
+    /// corresponding value.
     pub(super) fn first_not_finite(&self) -> Option<NotFinite> {
         let mut session = self.sides[1].loaded()?.session().ok()?;
         let mut first = None;
@@ -114,7 +114,7 @@ impl<'a> Comparison<'a> {
 }
 
 impl Side<'_> {
-    /// What runs, and in which precision.
+    /// Describes the model and its precision.
     fn what(&self) -> String {
         let path = self.path.display();
         let Some(loaded) = self.loaded() else { return path.to_string() };

@@ -1,4 +1,4 @@
-//! How far the sides lie apart: tables for people, and JSON.
+//! Result of a comparison: tables and JSON.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ use crate::commands::figures::{decibels, distance};
 use crate::commands::loaded::numerics_name;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
-/// Where the bars of `--per-op` end: what `fp16` keeps of a number is some 70 dB.
+/// SNR at which bars of `--per-op` have length 0. fp16 has a precision of about 70 dB.
 const BAR_FROM: f64 = 100.0;
 const BAR_WIDTH: usize = 16;
 
-/// An output side by side.
+/// Comparison of an output.
 pub(super) struct OutputComparison {
     pub(super) name: String,
     pub(super) shape: Vec<usize>,
-    /// A text if there is nothing to put side by side.
+    /// A message if the values are not comparable.
     pub(super) figures: Result<ErrorMetrics, String>,
 }
 
@@ -31,13 +31,14 @@ impl OutputComparison {
     }
 }
 
-/// All that is known of a comparison. Its JSON form is stable: fields are only added while `format_version` stays.
+/// Result of a comparison. The JSON form is stable: for the same `format_version`, fields are only
+/// added.
 #[derive(Serialize)]
 pub(super) struct Report {
     format_version: u32,
     reference: SideReport,
     other: SideReport,
-    /// Of each step.
+    /// Outputs of each step.
     outputs: Vec<Vec<Line>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     per_op: Option<PerOpReport>,
@@ -46,12 +47,12 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct SideReport {
     path: String,
-    /// None for arrays.
+    /// `None` for arrays.
     function: Option<String>,
-    /// The former name of `numerics`.
+    /// Deprecated name of `numerics`.
     precision: Option<&'static str>,
     numerics: Option<&'static str>,
-    /// The device, if it is not the host.
+    /// `None` for the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<String>,
 }
@@ -95,8 +96,8 @@ impl Report {
         }
     }
 
-    /// Adds the first value that is not finite, if values are not finite in one side alone: passes may have left no
-    /// counterpart to it.
+    /// Adds the first value that is not finite, if some elements are not finite on only one side.
+    /// The reference may have no corresponding value.
     pub(super) fn add_first_not_finite(&mut self, find: impl FnOnce() -> Option<NotFinite>) {
         let Some(per_op) = &mut self.per_op else { return };
         let mut lines = per_op.values.iter().chain(self.outputs.iter().flatten());
@@ -105,7 +106,7 @@ impl Report {
         }
     }
 
-    /// Adds where the first bad values come from.
+    /// Adds the origins of the first bad values.
     pub(super) fn add_origins(&mut self, calls: Option<&SourceMap>) {
         if let Some(per_op) = &mut self.per_op {
             per_op.add_origins(calls);
@@ -139,7 +140,7 @@ impl Report {
     }
 }
 
-/// The values of both programs in a table.
+/// The compared values as a table.
 fn render_values(per_op: &PerOpReport) -> String {
     let note = format!(
         "{} values, of {} in A and {} in B; the bars are noise",
@@ -218,7 +219,7 @@ fn render_values(per_op: &PerOpReport) -> String {
             writeln!(text, "  {}", paint(GOOD, format!("no value lies below {threshold} dB")))
         }
     };
-    // The first value that is not finite was told with its origin.
+    // The origin is already printed with the first value that is not finite.
     let is_told = per_op.not_finite_origin == per_op.drift_origin;
     if let Some(origin) = per_op.drift_origin.as_ref().filter(|_| !is_told) {
         text += &render_origin(origin);
@@ -226,7 +227,7 @@ fn render_values(per_op: &PerOpReport) -> String {
     text
 }
 
-/// The call that a value comes from, and the options that keep it in fp32.
+/// Formats the call that a value comes from, and the options that keep it in fp32.
 fn render_origin(origin: &ValueOrigin) -> String {
     let ValueOrigin { fp32_value, operator, module, source, code } = origin;
     let mut text = String::new();
@@ -288,7 +289,7 @@ fn render_outputs(outputs: &[Line], threshold: f64) -> String {
     table.render()
 }
 
-/// Elements that are not finite, and integers that differ.
+/// Describes elements that are not finite, and integers that differ.
 fn unusual(figures: &ErrorMetrics) -> String {
     let mut notes = Vec::new();
     for (what, [reference, other]) in [("NaN", figures.nan), ("infinite", figures.infinite)] {

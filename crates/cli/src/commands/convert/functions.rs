@@ -1,4 +1,4 @@
-//! `NAME=MODEL.pt2`: archives that become the functions of one package.
+//! `NAME=MODEL.pt2`: archives that become functions of one package.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::{Args, Stop, of, read, sound, stop, wide, write};
 use crate::output::Failure;
 use crate::progress::Progress;
 
-/// The functions that archives are for; none if no archive has a name before it.
+/// The functions and their archives, `None` if no archive has a name.
 pub(super) fn named(models: &[PathBuf]) -> Result<Option<Vec<(String, PathBuf)>>, Failure> {
     let split = |model: &PathBuf| {
         let text = model.to_str().filter(|_| !model.exists())?;
@@ -41,7 +41,7 @@ pub(super) fn named(models: &[PathBuf]) -> Result<Option<Vec<(String, PathBuf)>>
     Ok(Some(named))
 }
 
-/// Converts archives to functions, and writes the model that has them all.
+/// Converts archives to functions of one model and writes it.
 pub(super) fn convert(
     args: &Args,
     named: &[(String, PathBuf)],

@@ -1,4 +1,4 @@
-//! `coremill convert`: from what `torch.export` saved to a package.
+//! `coremill convert`: conversion of `torch.export` archives to Core ML.
 
 mod functions;
 pub(super) mod numbers;
@@ -28,64 +28,64 @@ use crate::progress::Progress;
 use options::ProgramArgs;
 use report::{ConvertedModel, Reports};
 
-/// Take PyTorch programs to Core ML
+/// Convert PyTorch programs to Core ML
 ///
-/// Reads what `torch.export.save` wrote and writes a package. What cannot be lowered is said all at once,
-/// with its place in the model, and nothing is written then.
+/// Reads an archive written by `torch.export.save` and writes a package. If some calls cannot be
+/// lowered, all of them are reported with their location in the model, and nothing is written.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill convert model.pt2 -o Model.mlpackage\n  coremill convert model.pt2 -o Model.mlpackage --target ios18 --precision fp32\n  coremill convert model.pt2 -o Model.mlpackage --shapes 'x=1,3,224,224;1,3,448,448' --verify\n  coremill convert model.pt2 -o Model.mlpackage --precision auto --samples calibration/\n  coremill convert main=decode.pt2 prefill=prefill.pt2 -o Llm.mlpackage\n  coremill convert exports/*.pt2 --output-dir packages"
 )]
 pub(crate) struct Args {
-    /// The archives, each to a package of its own; with the name of a function before each, all to the functions of one
-    /// package, which share their weights
+    /// One or more archives, each for a package of its own; with a function name before each, all
+    /// become functions of one package and share weights
     #[arg(value_name = "[FUNCTION=]MODEL.pt2", required = true)]
     models: Vec<PathBuf>,
-    /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
+    /// Output path: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
     #[arg(short, long, value_name = "PATH", required_unless_present = "output_dir")]
     output: Option<OutputPath>,
-    /// Where to write a package for each archive, under its name; made if it is not there
+    /// Output directory for one package per archive, named like the archive; created if needed
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     output_dir: Option<OutputPath>,
     #[command(flatten)]
     program: ProgramArgs,
-    /// What becomes of buffers that the model writes to
+    /// Treatment of buffers that the model writes to
     #[arg(long, value_enum, default_value_t = StatesArg::Keep, help_heading = "Interface")]
     states: StatesArg,
-    /// A name for an input; once for each, in the order of the model's
+    /// Name of an input; repeat in the order of the model's inputs
     #[arg(long = "input-name", value_name = "NAME", help_heading = "Interface")]
     input_names: Vec<String>,
-    /// A name for an output; once for each, in the order of the model's
+    /// Name of an output; repeat in the order of the model's outputs
     #[arg(long = "output-name", value_name = "NAME", help_heading = "Interface")]
     output_names: Vec<String>,
-    /// Who made the model
+    /// Author of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     author: Option<String>,
-    /// Under which terms it may be used
+    /// License of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     license: Option<String>,
-    /// What the model does
+    /// Description of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     description: Option<String>,
-    /// The model's version, in your counting
+    /// Version of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     model_version: Option<String>,
-    /// A note under a key of its own; any number
+    /// Another metadata entry; repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
     metadata: Vec<Note>,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
-    /// Print what was made of each archive as JSON
+    /// Print the result for each archive as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum StatesArg {
-    /// They become states, which Core ML keeps between predictions; from iOS 18 on
+    /// Keep them as states between predictions; needs iOS 18
     Keep,
-    /// They become inputs, and their new values outputs
+    /// Turn them into inputs, and their new values into outputs
     Io,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => args.models.clone(),
     };
     for (path, output) in models.iter().zip(&outputs) {
-        // One that brings coremill down must not keep the others from being converted.
+        // A failure in one conversion must not prevent the others.
         let outcome = catch_unwind(AssertUnwindSafe(|| match &named {
             Some(named) => functions::convert(args, named, output, &options),
             None => convert(args, path, output, &options),
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 failures.push(stop.failure);
             }
         }
-        // What is wrong with one of several is told where it belongs.
+        // With several archives, each error is printed next to its archive.
         if models.len() > 1
             && let Some(failure) = failures.last_mut()
         {
@@ -198,7 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Why an archive was not converted, for people and, as far as it is known call by call, for programs.
+/// Reason why an archive was not converted, with unsupported calls if known.
 pub(super) struct Stop {
     pub(super) failure: Failure,
     refused: Vec<compiler::UnsupportedOp>,
@@ -237,7 +237,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
     })
 }
 
-/// Where each archive's model goes.
+/// The output path of each archive.
 fn outputs(args: &Args, is_one: bool) -> Result<Vec<PathBuf>, Failure> {
     if is_one && args.output_dir.is_some() {
         return Err(Failure::user("functions go to one package")
@@ -277,7 +277,7 @@ fn outputs(args: &Args, is_one: bool) -> Result<Vec<PathBuf>, Failure> {
     Ok(outputs)
 }
 
-/// Says what is wrong with the output before minutes go into what would be written there.
+/// Validates the output path before the conversion starts.
 fn check_output(path: &Path) -> Result<(), Failure> {
     if path.extension().is_some_and(|extension| extension == "pte") {
         let message = format!("{}: `convert` writes Core ML models, not `.pte`", path.display());
@@ -371,7 +371,7 @@ fn convert(
     })
 }
 
-/// Writes a model in the form that the extension says.
+/// Writes a model in the format of the path's extension.
 fn write(
     args: &Args,
     output: &Path,
@@ -388,7 +388,7 @@ fn write(
     .map_err(|error| super::failure(&error))
 }
 
-/// What of a model in `fp16` computes in `fp32` all the same.
+/// The operations of an fp16 model that compute in fp32.
 fn wide(options: &Options, model: &coremill::Model) -> Vec<library::Fp32Op> {
     match options.precision {
         Precision::Fp16 => library::kept_in_fp32(model),
@@ -404,7 +404,7 @@ fn of(path: &Path, error: &coremill::Error) -> Failure {
     Failure::user(format_args!("{}: {error}", path.display())).hint(error.hint())
 }
 
-/// What the user is told of a conversion that failed.
+/// The failure of a conversion.
 pub(super) fn stop(path: &Path, error: compiler::Error) -> Stop {
     let named = format!("{}: {error}", path.display());
     match error {
@@ -419,7 +419,7 @@ pub(super) fn stop(path: &Path, error: compiler::Error) -> Stop {
     }
 }
 
-/// The proof that what was made is sound; where it is not, coremill is at fault.
+/// Verifies the converted model. An invalid model is a bug in coremill.
 fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<'o>, Failure> {
     coremill::verify(&opened.model).map_err(|mut report| {
         report.diagnostics.retain(|diagnostic| diagnostic.severity() == Severity::Error);
@@ -437,12 +437,12 @@ fn sound<'o>(path: &Path, opened: &'o coremill::OpenedModel) -> Result<Verified<
     })
 }
 
-/// A program in `fp32`, for who compares with it.
+/// A program converted in fp32, as a reference.
 pub(super) fn reference(path: &Path) -> Result<(ExportedProgram, Conversion), Failure> {
     in_memory(path, &Options { precision: Precision::Fp32, ..Options::default() })
 }
 
-/// A program, and the model that it becomes.
+/// A program and the model converted from it.
 pub(super) fn in_memory(
     path: &Path,
     options: &Options,

@@ -1,4 +1,4 @@
-//! How far what was made is off: as text, or JSON.
+//! Results of verification: text and JSON.
 
 use coremill::compare::ErrorMetrics;
 use coremill::convert::{NumericsReport, OutputAgreement};
@@ -7,12 +7,12 @@ use serde::Serialize;
 use crate::commands::figures::{decibels, distance, scientific};
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
-/// What helps where numbers are off.
+/// Hint for outputs that exceed the bound.
 pub(in crate::commands) const REMEDY: &str = "pass `--precision auto`, which keeps the fewest operations in fp32 that \
      samples ask for; or let `compare --per-op` show where the outputs part, and keep what it names in fp32 with \
      `--fp32-values`, `--fp32-modules` or `--fp32-ops`";
 
-/// A line for each output.
+/// A table with a line per output.
 pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
     let mut table = Table::new(2);
     let head = ["verified", "max relative", "SNR", "inexact", ""];
@@ -64,7 +64,7 @@ pub(in crate::commands) fn render(agreement: &NumericsReport) -> String {
     text
 }
 
-/// The same for programs.
+/// JSON form of the result.
 #[derive(Serialize)]
 pub(in crate::commands) struct Verified {
     holds: bool,

@@ -1,4 +1,4 @@
-//! How a program becomes one of Core ML: the options that `convert` and `lower` share.
+//! Conversion options that `convert` and `lower` share.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,42 +12,42 @@ use coremill_passes::PASSES;
 use super::shapes::{self, InputShapes};
 use crate::output::Failure;
 
-/// What is said of a program, whatever it is written as.
+/// Options of a program in any output format.
 #[derive(clap::Args)]
 pub(in crate::commands) struct ProgramArgs {
-    /// The oldest release that must run it, `ios15` to `ios18` and `ios26`, or the macOS, watchOS and tvOS of these
-    /// years; the oldest that has all operations if not given
+    /// The oldest release that must run the model: `ios15` to `ios18`, `ios26`, or macOS, watchOS
+    /// and tvOS of these years [default: the oldest that supports all operations]
     #[arg(long, value_name = "RELEASE", value_parser = parse_target, help_heading = "Program")]
     target: Option<Opset>,
-    /// What floats are computed in
+    /// Precision of float computations
     #[arg(long, value_enum, default_value_t = PrecisionArg::Fp16, help_heading = "Program")]
     precision: PrecisionArg,
-    /// For `--precision auto`: a `.npz` file with the inputs of a call by name, or a folder of such files or of pictures; any
-    /// number. The inputs that the archive holds if not given
+    /// For `--precision auto`: a `.npz` file of inputs by name, or a folder of `.npz` files or images;
+    /// repeatable [default: the archive's sample inputs]
     #[arg(long, value_name = "PATH", help_heading = "Program")]
     samples: Vec<PathBuf>,
-    /// Operations that compute in fp32 all the same, by MIL's names: `softmax,reduce_mean`
+    /// MIL operations that stay in fp32, such as `softmax,reduce_mean`
     #[arg(long, value_name = "OP", value_delimiter = ',', help_heading = "Program")]
     fp32_ops: Vec<String>,
-    /// Modules that compute in fp32 all the same, by path: `encoder.layers.0`
+    /// Modules that stay in fp32, by path, such as `encoder.layers.0`
     #[arg(long, value_name = "PATH", value_delimiter = ',', help_heading = "Program")]
     fp32_modules: Vec<String>,
-    /// Values whose operations compute in fp32 all the same, by the names that `compare --per-op` shows; the ending of a
-    /// precision makes no difference
+    /// Values whose operations stay in fp32, by the names in `compare --per-op`; precision suffixes
+    /// are ignored
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Program")]
     fp32_values: Vec<String>,
-    /// Write attention out where Core ML has an operation for it
+    /// Decompose attention even if Core ML has an operation for it
     #[arg(long, help_heading = "Program")]
     decompose_sdpa: bool,
-    /// A pass to leave out, to find out what it does
+    /// Skip a compiler pass, for debugging
     #[arg(long = "skip-pass", value_name = "NAME", value_parser = pass_names(), help_heading = "Program")]
     skipped_passes: Vec<String>,
-    /// The shapes that an input may have; once for each input. Several inputs have those of one position together
+    /// Allowed shapes of an input, once per input; the n-th shapes of all inputs belong together
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
-    /// Run the result on the inputs that the archive holds, rounded as on the device, against the program in fp32, and
-    /// exit with 1 if an output is further off than BOUND in parts of its largest element; 0.01 if not given, 0.001 for
-    /// fp32
+    /// Run the result on the archive's sample inputs, rounded as on a device, and compare with
+    /// fp32; exit with 1 if an error, relative to the largest element, exceeds BOUND [default:
+    /// 0.01; 0.001 for fp32]
     #[arg(
         long,
         value_name = "BOUND",
@@ -59,18 +59,18 @@ pub(in crate::commands) struct ProgramArgs {
     verify: Option<Bound>,
 }
 
-/// How far outputs may be off; none for the usual.
+/// Error bound, `None` for the default.
 #[derive(Clone, Copy, Debug)]
 struct Bound(Option<f64>);
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum PrecisionArg {
-    /// 16 bits, which the Neural Engine needs; inputs and outputs stay in 32
+    /// 16 bits, as the Neural Engine requires; inputs and outputs stay fp32
     Fp16,
     /// 32 bits
     Fp32,
-    /// 16 bits where samples show that these do, after powers of two were moved from operation to operation so that they
-    /// do; 32 bits in the fewest other operations
+    /// fp16 wherever the samples allow it, with values rescaled by powers of two; fp32 for the few
+    /// remaining operations
     Auto,
 }
 
@@ -89,23 +89,23 @@ impl FromStr for Bound {
 }
 
 impl ProgramArgs {
-    /// Whether numbers are to be verified.
+    /// Returns true if the result is to be verified.
     pub(in crate::commands) fn asks_to_verify(&self) -> bool {
         self.verify.is_some()
     }
 
-    /// How far outputs may be off, if numbers are to be verified.
+    /// Error bound, `None` without verification.
     pub(in crate::commands) fn bound(&self, precision: Precision) -> Option<f64> {
         let Bound(bound) = self.verify?;
         Some(bound.unwrap_or_else(|| convert::bound(precision)))
     }
 
-    /// Whether the target was asked for.
+    /// Returns true if the user chose the target.
     pub(in crate::commands) fn has_target(&self) -> bool {
         self.target.is_some()
     }
 
-    /// The samples to choose the precision with, if it is to be chosen.
+    /// Samples for `--precision auto`, `None` for other precisions.
     pub(in crate::commands) fn auto(&self) -> Result<Option<&[PathBuf]>, Failure> {
         match (self.precision, self.samples.is_empty()) {
             (PrecisionArg::Auto, _) => Ok(Some(&self.samples)),
@@ -115,7 +115,7 @@ impl ProgramArgs {
         }
     }
 
-    /// The options of the compiler; what is not said here is as it is if nothing is said.
+    /// Options of the compiler. Flags that are not set keep their defaults.
     pub(in crate::commands) fn options(&self) -> Result<Options, Failure> {
         Ok(Options {
             target: self.target,

@@ -1,4 +1,4 @@
-//! How `--precision auto` keeps a program within half precision.
+//! Results of `--precision auto`.
 
 use coremill::precision::{MixedPrecisionPlan, Outcome, Output, PrecisionFix, choose};
 use coremill_compiler::LowerOptions;
@@ -10,11 +10,11 @@ use crate::commands::{failure, figures};
 use crate::output::Failure;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table};
 
-/// What helps where no cure does.
+/// Hint if no fix is sufficient.
 pub(in crate::commands) const REMEDY: &str =
     "pass `--precision fp32`, or samples like those that the model will see";
 
-/// Chooses, if that is asked for, and notes in the options what is to be done.
+/// Chooses the precision of operations if requested, and sets the options accordingly.
 pub(in crate::commands) fn chosen(
     args: &ProgramArgs,
     program: &ExportedProgram,
@@ -27,14 +27,14 @@ pub(in crate::commands) fn chosen(
     Ok(Some(chosen))
 }
 
-/// What is said where several methods or functions would need a choice each.
+/// Error: `--precision auto` supports only one program per output.
 pub(in crate::commands) fn of_several() -> Failure {
     Failure::user("the precision of several programs in one file cannot be chosen at once").hint(
         Some("name what each needs in fp32 with `--fp32-modules`; `--precision auto` on it alone says what"),
     )
 }
 
-/// A line for each cure and each output.
+/// A table with a line per fix and per output.
 pub(in crate::commands) fn render(chosen: &MixedPrecisionPlan) -> String {
     let mut table = Table::new(2);
     let title = |title: &'static str| Cell::text(title).style(FAINT);
@@ -77,7 +77,7 @@ pub(in crate::commands) fn render(chosen: &MixedPrecisionPlan) -> String {
     text
 }
 
-/// The same for programs.
+/// JSON form of the result.
 #[derive(Serialize)]
 pub(in crate::commands) struct ChosenReport {
     holds: bool,

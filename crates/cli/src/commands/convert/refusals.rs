@@ -1,4 +1,4 @@
-//! Calls that cannot be lowered, told as `check` tells what is wrong.
+//! Rendering of calls that cannot be lowered, in the style of `check`.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use coremill_io::escape_truncated;
 
 use crate::output::{ERROR, FAINT, GOOD, STRONG, excerpt_width, paint};
 
-/// Everything that cannot be lowered, and the sum.
+/// Renders all unsupported calls and a total.
 pub(in crate::commands) fn render(path: &Path, refused: &[UnsupportedOp]) -> String {
     convert::render_refused(Some(&path.display().to_string()), refused, &coloured)
 }
 
-/// Calls of an operator that share a reason, and where they come from.
+/// Renders the calls with one operator and reason, with their source lines.
 pub(in crate::commands) fn render_group(label: &str, group: &Group<'_>) -> String {
     convert::render_group(label, group, &coloured)
 }

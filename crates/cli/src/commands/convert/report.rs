@@ -1,4 +1,4 @@
-//! What became of archives: for people, and as JSON.
+//! Results of conversions: text and JSON.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,29 @@ use super::precision::ChosenReport;
 use crate::commands::inspect;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
-/// How many operations and demands are listed.
+/// Maximum number of operations and of requirements in the text.
 const TOP: usize = 8;
 const MAX_DEMANDS: usize = 3;
 
-/// A model that was made.
+/// A converted model.
 pub(super) struct ConvertedModel {
     pub(super) path: PathBuf,
     pub(super) output: PathBuf,
     pub(super) torch_version: Option<String>,
     pub(super) target: Opset,
-    /// Whether the target was asked for.
+    /// Whether the user chose the target.
     pub(super) asked_for: bool,
-    /// What the release before the target has not.
+    /// Reasons why the previous release is not sufficient.
     pub(super) demands: TargetRequirements,
     pub(super) precision: Precision,
-    /// What computes in `fp32` all the same.
+    /// Operations that stay in `fp32`.
     pub(super) wide: Vec<Fp32Op>,
-    /// How the precision was chosen, if it was.
+    /// Result of `--precision auto`.
     pub(super) chosen: Option<MixedPrecisionPlan>,
     pub(super) summary: Summary,
     pub(super) elapsed: Duration,
     pub(super) agreement: Option<NumericsReport>,
-    /// Why numbers that were to be verified were not.
+    /// Reason why verification was not possible.
     pub(super) unverified: Option<String>,
 }
 
@@ -98,7 +98,7 @@ fn precision(precision: Precision) -> &'static str {
     }
 }
 
-/// What computes in `fp32` all the same, and the release that changes it.
+/// Describes the operations that stay in `fp32`, and the release that supports fp16.
 fn exceptions(wide: &[Fp32Op]) -> String {
     let exception = |one: &Fp32Op| match one.narrow_from {
         Some(release) => format!("`{}` in fp32; pass `--target {release}` for fp16", one.op),
@@ -107,13 +107,13 @@ fn exceptions(wide: &[Fp32Op]) -> String {
     wide.iter().map(exception).collect::<Vec<_>>().join(", ")
 }
 
-/// Why the target is what it is.
+/// Explains the choice of the target.
 fn reason(made: &ConvertedModel) -> String {
     if made.asked_for {
         return "as asked for".to_owned();
     }
     if let Some(refusal) = &made.demands.program {
-        // What follows is about the release that would not do.
+        // Cut the part about the release that is not sufficient.
         let reason = refusal.reason.split("; this program targets").next();
         return reason.unwrap_or(&refusal.reason).to_owned();
     }
@@ -149,7 +149,7 @@ fn operations(function: &FunctionSummary) -> String {
     format!("  {} operations\n{}{rest}", function.operations, table.render())
 }
 
-/// What is printed for programs. Fields are only added while `format_version` stays.
+/// JSON form of the results. For the same `format_version`, fields are only added.
 #[derive(Serialize)]
 pub(super) struct Reports {
     format_version: u32,
@@ -159,7 +159,7 @@ pub(super) struct Reports {
 #[derive(Serialize)]
 struct Report {
     model: String,
-    /// What was written; none if nothing was.
+    /// Path of the output, `None` if nothing was written.
     output: Option<String>,
     #[serde(flatten)]
     outcome: Outcome,
@@ -187,7 +187,7 @@ enum Outcome {
     Stopped(Stopped),
 }
 
-/// Why nothing was made.
+/// Reason why an archive was not converted.
 #[derive(Serialize)]
 pub(in crate::commands) struct Stopped {
     error: String,

@@ -1,9 +1,9 @@
-//! `x=1,3,224,224;1,3,448,448`.
+//! Shapes of an input: `x=1,3,224,224;1,3,448,448`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The shapes that an input may have.
+/// Allowed shapes of an input.
 #[derive(Clone, Debug)]
 pub(crate) struct InputShapes {
     name: String,
@@ -42,7 +42,7 @@ fn shape(text: &str) -> Result<Vec<u64>, String> {
     extents.collect()
 }
 
-/// All of them by input.
+/// The shapes by input. Duplicate inputs are an error.
 pub(super) fn by_name(given: &[InputShapes]) -> Result<BTreeMap<String, Vec<Vec<u64>>>, String> {
     let mut shapes = BTreeMap::new();
     for InputShapes { name, shapes: stated } in given {

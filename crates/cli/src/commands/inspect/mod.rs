@@ -10,20 +10,20 @@ use coremill::summary::{FeatureSummary, FunctionSummary, Summary, WeightSummary,
 
 use crate::output::{self, Cell, FAINT, Failure, STRONG, Table, paint};
 
-/// Show what a model holds
+/// Summarize a model: interface, operations, weights
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill inspect Model.mlpackage\n  coremill inspect Model.mlmodelc --json | jq .weights.bytes"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
-    /// memory; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive; `-`
+    /// reads MIL text from standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// How many operations and weights to list; 0 lists all
+    /// Maximum number of operations and weights to list; 0 lists all
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Print everything as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +78,7 @@ fn render_metadata(summary: &Summary) -> String {
         table.row([Cell::text(name).style(FAINT), Cell::text(value)]);
     }
     for (name, value) in &metadata.user_defined {
-        // Thousands of values may have a power of two.
+        // Thousands of values may be scaled, so only count them.
         let value = match name.as_str() {
             SCALES_KEY => &format!("{} values", value.matches(':').count()),
             _ => value,
@@ -105,7 +105,7 @@ fn render_function(function: &FunctionSummary, default: bool, top: usize) -> Str
     text + &render_counts(counts, top)
 }
 
-/// How often each of some things occurs, the most frequent of which is first.
+/// Counts as a table, in the given order.
 fn render_counts<'n>(
     counts: impl ExactSizeIterator<Item = (&'n str, usize)>,
     top: usize,
@@ -124,7 +124,7 @@ fn render_counts<'n>(
     table.render() + &rest(all, top)
 }
 
-/// What a function takes and gives, as lines of a table.
+/// Inputs, outputs and states of a function as a table.
 pub(super) fn render_features(function: &FunctionSummary) -> String {
     let mut table = Table::new(2);
     let groups =
@@ -192,7 +192,7 @@ fn render_weights(weights: &WeightSummary, several_functions: bool, top: usize) 
     text + &rest(weights.largest.len(), top)
 }
 
-/// Says how many lines were left out.
+/// A note about the lines that were left out.
 fn rest(all: usize, shown: usize) -> String {
     match all.saturating_sub(shown) {
         0 => String::new(),

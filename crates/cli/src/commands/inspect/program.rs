@@ -1,4 +1,4 @@
-//! What is shown of an ExecuTorch program.
+//! Summary of an ExecuTorch program.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use coremill_io::escape_truncated;
 use super::render_counts;
 use crate::output::{Cell, FAINT, STRONG, Table, paint};
 
-/// How much is shown of the value of a compile spec, which may be JSON of any length.
+/// Maximum length of a compile spec's value, which may be JSON of any length.
 const MAX_OF_SPEC: usize = 72;
 
 pub(super) fn render(name: &str, summary: &ProgramSummary, top: usize) -> String {
@@ -85,7 +85,7 @@ fn render_method(method: &MethodSummary, top: usize) -> String {
     text + &render_counts(counts, top)
 }
 
-/// The dimensions of a tensor, or what else a value always is.
+/// Dimensions of a tensor, or the value of a constant.
 fn extent(value: &ValueSummary) -> String {
     let Some(shape) = &value.shape else { return value.value.clone().unwrap_or_default() };
     let sizes: Vec<String> = shape.iter().map(i32::to_string).collect();

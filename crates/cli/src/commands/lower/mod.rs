@@ -1,4 +1,4 @@
-//! `coremill lower`: from what `torch.export` saved to an ExecuTorch program.
+//! `coremill lower`: conversion of `torch.export` archives to an ExecuTorch program.
 
 mod report;
 
@@ -21,60 +21,60 @@ use report::ConvertedModel;
 
 /// Lower PyTorch programs to an ExecuTorch program
 ///
-/// What Core ML can run is delegated to it; what it cannot becomes calls of ExecuTorch's kernels.
+/// Calls that Core ML supports are delegated. The others become calls of ExecuTorch's kernels.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill lower model.pt2 -o model.pte\n  coremill lower forward=decode.pt2 prefill=prefill.pt2 -o llm.pte"
 )]
 pub(crate) struct Args {
-    /// The archives, each with the name of its method before it; `forward` if none is given
+    /// One or more archives, each with the name of its method [default: `forward`]
     #[arg(value_name = "[METHOD=]MODEL.pt2", required = true)]
     models: Vec<String>,
-    /// The program to write
+    /// Output path of the program
     #[arg(short, long, value_name = "PATH")]
     output: OutputPath,
     #[command(flatten)]
     program: ProgramArgs,
-    /// Operators that are not delegated, by ExecuTorch's names: `aten.mm.default`
+    /// Operators to leave outside delegates, by ExecuTorch's names, such as `aten.mm.default`
     #[arg(long, value_name = "OP", value_delimiter = ',')]
     skip_ops: Vec<String>,
-    /// Delegate everything, or nothing
+    /// Delegate the whole program, or fail
     #[arg(long)]
     full_graph: bool,
-    /// Delegate nothing: the program then runs wherever ExecuTorch's portable kernels do
+    /// Delegate nothing, so that the program runs on ExecuTorch's portable kernels
     #[arg(long, conflicts_with_all = ["full_graph", "skip_ops"])]
     portable: bool,
-    /// Hand weights to the delegates instead of storing them there
+    /// Pass weights to delegates as inputs instead of storing them there
     #[arg(long)]
     keep_constant_data: bool,
     /// Keep buffers that the program writes to outside delegates
     #[arg(long)]
     keep_mutable_buffers: bool,
-    /// Whether methods share their weights: `positional` or `disabled`
+    /// Weight sharing between methods: `positional` or `disabled`
     #[arg(long, value_name = "STRATEGY", value_parser = parse_sharing)]
     weight_sharing: Option<WeightSharing>,
-    /// The largest size of dimensions for which the program states none; memory is planned for it
+    /// Maximum size of dimensions for which the program specifies none; memory is planned for it
     #[arg(long, value_name = "N", default_value_t = compiler::DEFAULT_MAX_SIZE, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     max_size: u32,
-    /// A method that gives a number or a text; any number
+    /// A method that returns a constant number or string; repeatable
     #[arg(long = "constant", value_name = "METHOD=VALUE", value_parser = parse_constant)]
     constants: Vec<(String, Constant)>,
-    /// Leave out which call of the program each operation comes from
+    /// Omit the debug information that maps operations to calls
     #[arg(long)]
     no_debug_info: bool,
-    /// A compile spec of ExecuTorch's Core ML backend; any number
+    /// A compile spec of ExecuTorch's Core ML backend; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_spec)]
     compile_spec: Vec<CompileSpec>,
-    /// Say what stays outside delegates, why, and what it costs
+    /// Report calls outside delegates, with reasons and costs
     #[arg(long)]
     partition_report: bool,
-    /// Write a page that shows the delegates, what is in them, and what stays outside and why
+    /// Write an HTML report with the delegates and the calls outside them
     #[arg(long, value_name = "FILE.html")]
     html: Option<OutputPath>,
-    /// Wait until everything is on the disk
+    /// Wait until all data is on disk
     #[arg(long)]
     sync: bool,
-    /// Print how the methods were divided as JSON
+    /// Print the partitioning of each method as JSON
     #[arg(long)]
     json: bool,
 }
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// The method that an archive is for, and its path.
+/// The method name and path of an archive argument.
 fn method_and_path(model: &str) -> Result<(&str, &str), Failure> {
     match model.split_once('=') {
         Some(("", path)) => {
@@ -138,7 +138,7 @@ fn method_and_path(model: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-/// Writes the program; gives what is wrong with its numbers, if something is.
+/// Writes the program. Returns a failure if verification fails.
 fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     let parent = args.output.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
@@ -274,7 +274,7 @@ fn lower(args: &Args) -> Result<Option<Failure>, Stop> {
     }
 }
 
-/// Runs what was written, method by method, on the inputs that the archives hold.
+/// Verifies each method on the archives' sample inputs.
 fn verified(
     args: &Args,
     programs: Vec<(String, ExportedProgram)>,

@@ -1,4 +1,4 @@
-//! How programs were divided between delegates and kernels: as text, or JSON.
+//! Partitioning of programs into delegates and kernels: text and JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,32 +18,32 @@ use crate::commands::convert::refusals::render_group;
 use crate::commands::convert::report::Stopped;
 use crate::output::{Cell, ERROR, FAINT, STRONG, Table, paint};
 
-/// How many weights are named for one reason.
+/// Maximum number of weights listed per reason.
 const MAX_NAMES: usize = 3;
 
-/// What was written.
+/// The written program.
 pub(super) struct ConvertedModel<'a> {
     pub(super) path: &'a Path,
     pub(super) bytes: u64,
-    /// Methods, and the archives that they come from.
+    /// Names of the methods, with their archives.
     pub(super) sources: &'a [(&'a str, &'a str)],
     pub(super) reports: &'a [Report],
-    /// How the precision was chosen, if it was.
+    /// Result of `--precision auto`.
     pub(super) chosen: Option<&'a MixedPrecisionPlan>,
-    /// How the numbers of each method agree; empty if they were not to be verified, none for a method whose archive holds
-    /// no sample inputs.
+    /// Verification of each method. Empty without verification; `None` for a method whose archive
+    /// has no sample inputs.
     pub(super) numbers: &'a [Option<NumericsReport>],
-    /// Symbols without a largest size, and the one that they have now.
+    /// Symbols without an upper bound, and the bound that was used.
     pub(super) bounded: (&'a [String], u32),
 }
 
 impl ConvertedModel<'_> {
-    /// Whether numbers are not as they should be.
+    /// Returns true if verification failed.
     pub(super) fn is_off(&self) -> bool {
         self.numbers.iter().flatten().any(|agreement| !agreement.holds())
     }
 
-    /// The archive that a method comes from.
+    /// The archive of a method.
     fn source(&self, method: &str) -> &str {
         self.sources.iter().find(|(name, _)| *name == method).map_or("", |(_, path)| path)
     }
@@ -114,7 +114,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What was asked for and did not happen.
+/// Warnings about options without effect.
 fn render_warnings(report: &Report) -> String {
     let mut text = String::new();
     let label = paint(ERROR, "warning");
@@ -166,7 +166,7 @@ fn render_report(report: &Report) -> String {
     text
 }
 
-/// One line for all calls that the options exclude from delegates, and their cost.
+/// A line about all calls that the options exclude from delegates, and their cost.
 fn render_asked(asked: &[&FallbackCall]) -> String {
     if asked.is_empty() {
         return String::new();
@@ -183,7 +183,7 @@ fn render_asked(asked: &[&FallbackCall]) -> String {
     line + &render_cost(asked.iter().copied())
 }
 
-/// The cost of calls outside delegates; empty if they cost nothing.
+/// The cost of calls outside delegates, empty if there is none.
 fn render_cost<'o>(calls: impl Iterator<Item = &'o FallbackCall> + Clone) -> String {
     let bytes = calls.clone().map(|outside| outside.cost.bytes).fold(0, u64::saturating_add);
     let delegates = calls.map(|outside| outside.cost.delegates).max().unwrap_or(0);
@@ -196,7 +196,7 @@ fn render_cost<'o>(calls: impl Iterator<Item = &'o FallbackCall> + Clone) -> Str
     }
 }
 
-/// Which weights of a delegate were to be quantized and stay as they are.
+/// Weights of a delegate that could not be quantized.
 fn render_weights(index: usize, part: &PartReport) -> String {
     let Some(weights) = &part.weights else { return String::new() };
     let label = paint(STRONG, "weights");
@@ -219,19 +219,19 @@ fn render_weights(index: usize, part: &PartReport) -> String {
     text
 }
 
-/// How methods were divided. The form is stable: fields are only added while `format_version` stays.
+/// Partitioning of the methods. For the same `format_version`, fields are only added.
 #[derive(Serialize)]
 pub(super) struct Json {
     format_version: u32,
     path: String,
     bytes: u64,
-    /// How the precision was chosen, if it was.
+    /// Result of `--precision auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen: Option<ChosenReport>,
     methods: Vec<JsonMethod>,
 }
 
-/// What is printed where nothing was written.
+/// JSON form of a failure.
 #[derive(Serialize)]
 pub(super) struct JsonStopped {
     format_version: u32,
@@ -250,9 +250,9 @@ struct JsonMethod {
     source: String,
     delegates: Vec<JsonDelegate>,
     outside: Vec<JsonOutside>,
-    /// Operators that were to be left outside, of which there are no calls.
+    /// Operators in `--skip-ops` that no call uses.
     skipped_in_vain: Vec<String>,
-    /// Operators that were to be left outside, which no kernel can do.
+    /// Operators in `--skip-ops` that are delegated, since no kernel supports them.
     delegated_all_the_same: BTreeSet<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<Verified>,
@@ -266,7 +266,7 @@ struct JsonDelegate {
     outputs: usize,
     bytes: u64,
     states: Vec<String>,
-    /// What became of weights that were to be quantized.
+    /// Result of weight quantization.
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<JsonWeights>,
 }
@@ -274,7 +274,7 @@ struct JsonDelegate {
 #[derive(Serialize)]
 struct JsonWeights {
     quantized: usize,
-    /// Those that stay as they are, by name.
+    /// Weights that stay unquantized, with the reason.
     kept: BTreeMap<String, &'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! `coremill report`: one page that shows what a model holds, where it will run, what it costs and where it drifts.
+//! `coremill report`: an HTML report about a model: operations, devices, costs and drift.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,44 +18,45 @@ use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
 
-/// The most bytes of a compute plan that are read: a million operations have fewer.
+/// Maximum size of a compute plan. A million operations need less.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
 
-/// Write a page that shows what is in a model, where it will run, what it costs, and where its numbers drift
+/// Write an HTML report about a model: operations, devices, costs and drift
 ///
-/// The page is one HTML file that needs neither a network nor a server. One input is shown by itself; an archive of
-/// `torch.export` is converted and compared with itself in fp32. Of two, the first is the reference.
+/// The report is a self-contained HTML file. An archive of `torch.export` is converted and compared
+/// with itself in fp32. With two inputs, the second is compared with the first.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill report Model.mlpackage -o model.html\n  coremill report model.pt2 -o model.html\n  coremill report Model.mlpackage --random 1 -o model.html\n  coremill report model.pt2 Model.mlpackage -o drift.html\n  coremill report Old.mlpackage New.mlpackage --random 1 -o changes.html"
 )]
 pub(crate) struct Args {
-    /// A `.pt2`, a model, an ExecuTorch program, or two of them
+    /// One or two inputs: a `.pt2`, a model or an ExecuTorch program
     #[arg(value_name = "INPUT", required = true, num_args = 1..=2)]
     models: Vec<PathBuf>,
-    /// The page to write
+    /// Output path of the report
     #[arg(short, long, value_name = "FILE.html")]
     output: OutputPath,
-    /// A `.npz` file of arrays by input name. Each one is a step. Without, the sample inputs of a `.pt2` are taken
+    /// A `.npz` file of input arrays by name; repeat for several steps [default: the sample inputs
+    /// of a `.pt2`]
     #[arg(short, long, value_name = "FILE")]
     inputs: Vec<PathBuf>,
-    /// Go by the order of inputs and outputs, not by their names
+    /// Match inputs and outputs by position, not by name
     #[arg(long)]
     positional: bool,
-    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    /// Fill missing inputs with random elements: floats from −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
-    /// The shape of an input that `--random` fills
+    /// Shape of an input for `--random`
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
-    /// The function of models, and the method of programs; the default one if not given
+    /// Function of the models, or method of the programs [default: the default function]
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
-    /// The compute plan that `coremill plan` recorded on a Mac, of the model or of the second one: it replaces the estimate of
-    /// where operations run
+    /// Compute plan of the last model, recorded with `coremill plan` on a Mac; replaces the
+    /// estimated devices
     #[arg(long, value_name = "FILE.json")]
     plan: Option<PathBuf>,
-    /// How many threads share the work; 0 is one for each processor
+    /// Number of threads; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
 }
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         [&args.output],
     )?;
     let progress = Progress::start(format!("reading {}", args.models[0].display()));
-    // A file that is no plan is told before minutes pass.
+    // Report an invalid plan before the long-running steps.
     let plan = args.plan.as_deref().map(read_plan).transpose()?;
     let mut page = match &args.models[..] {
         [reference, other] => pair(args, reference, other, &progress)?,
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     write(&args.output, &page)
 }
 
-/// Replaces the estimate for the last model by what Core ML itself means to do.
+/// Replaces the estimated devices of the last model by Core ML's plan.
 fn add_plan(page: &mut Report, plan: &ComputePlan) -> Result<(), Failure> {
     if page.data.program.is_some() {
         let hint =
@@ -103,7 +104,7 @@ fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
     })
 }
 
-/// Two models side by side. Without inputs that both can be run on, what they hold is compared alone.
+/// Compares two models. Without inputs for both, only their contents are compared.
 fn pair(
     args: &Args,
     reference: &Path,
@@ -134,7 +135,7 @@ fn pair(
     Ok(page)
 }
 
-/// What the report asks of two models: every value, on the inputs that were given or can be had.
+/// Arguments of the comparison: all values, on the given or default inputs.
 fn compared(args: &Args, other: &Path) -> compare::Args {
     compare::Args {
         reference: args.models[0].clone(),
@@ -181,7 +182,8 @@ fn single(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failu
     }
 }
 
-/// What conversion makes of an archive, compared with the same program in fp32 on the archive's sample inputs.
+/// Converts an archive and compares the model with the program in fp32, on the archive's sample
+/// inputs.
 fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Failure> {
     progress.stage("converting");
     let program = convert::read(path).map_err(|error| super::failure(&error))?;
@@ -209,7 +211,7 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     match compare::perform(&compared, reference, other, progress) {
         Ok(compared) => compared.add_drift(&mut page),
         Err(failure) if args.random.is_some() || !args.inputs.is_empty() => return Err(failure),
-        // Without sample inputs there is nothing to run on.
+        // Without sample inputs the model cannot run.
         Err(failure) => page.finding(Finding {
             severity: Severity::Note,
             title: "numbers were not compared".to_owned(),
@@ -220,8 +222,8 @@ fn archive(args: &Args, path: &Path, progress: &Progress) -> Result<Report, Fail
     Ok(page)
 }
 
-/// A model or program with the times of a run on the first file's arrays. It runs once to be planned, and once more to be
-/// timed.
+/// A report about a model or program with a profile of the first step. The first run creates the
+/// plan, the second is measured.
 fn timed(
     args: &Args,
     path: &Path,

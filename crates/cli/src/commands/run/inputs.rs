@@ -1,4 +1,4 @@
-//! The inputs of the steps of a run, checked before the first one.
+//! Inputs of each step of a run, validated before the first step.
 
 use coremill::convert;
 use coremill::feedback::feed;
@@ -11,8 +11,8 @@ use crate::commands::loaded::LoadedFunction;
 use crate::inputs::{Arrays, NamedFile, failure, fill, read_steps, table};
 use crate::output::Failure;
 
-/// The inputs of each step. Sample inputs of an archive are taken if nothing is given; inputs that outputs feed need not
-/// be given.
+/// The inputs of each step. The default is the archive's sample inputs. Feedback inputs are
+/// optional.
 pub(super) fn gather(
     args: &Args,
     loaded: &LoadedFunction,
@@ -75,7 +75,7 @@ pub(super) fn gather(
                 .hint(error.hint().or(hint))
                 .detail(expected())
         })?;
-        // Fed inputs are filled in when their step comes.
+        // Feedback inputs are filled in at their step.
         let all = specs.iter().map(|spec| spec.name.clone()).zip(checked);
         steps.push(all.filter(|(name, _)| named.contains(name) || !is_fed(name)).collect());
     }

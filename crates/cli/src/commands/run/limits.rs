@@ -1,9 +1,9 @@
-//! How much a run may take.
+//! Memory limit of a run.
 
-/// Where the system does not say how much memory it has.
+/// Memory size if the system does not report one.
 const UNKNOWN: u64 = 8 << 30;
 
-/// What was asked for, or half of what this process may have.
+/// The requested limit, or half of the memory available to this process.
 pub(super) fn memory(asked_for: Option<u64>) -> u64 {
     asked_for.unwrap_or_else(|| {
         let bounds = [of_machine(), of_group(), of_process()];
@@ -11,19 +11,19 @@ pub(super) fn memory(asked_for: Option<u64>) -> u64 {
     })
 }
 
-/// The machine's memory.
+/// Memory of the machine.
 fn of_machine() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a container allows.
+/// Memory limit of the container.
 fn of_group() -> Option<u64> {
     std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }
 
-/// The limit of the process's addresses (`ulimit -v`).
+/// Address space limit of the process (`ulimit -v`).
 fn of_process() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Max address space"))?;

@@ -1,4 +1,4 @@
-//! `coremill run`: a model's numbers on this machine.
+//! `coremill run`: execution of a model.
 
 mod inputs;
 mod limits;
@@ -21,136 +21,137 @@ use crate::output::{self, Failure, OutputPath};
 
 pub(super) use outputs::parts;
 
-/// Run a model on this machine's processor, or on a device of Core ML
+/// Run a model on this machine's CPU, or on a Core ML device
 ///
-/// Inputs are arrays in numpy's files, by name. Their names, shapes and types are checked before anything
-/// runs. Without `--output`, a table shows what came out.
+/// Inputs are numpy files, with arrays by name. Names, shapes and types are validated before the
+/// model runs. Without `--output`, a table shows the results.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  coremill run Model.mlpackage --inputs in.npz -o out.npz\n  coremill run Model.mlpackage --random 1 --repeat 20 --threads 1\n  coremill run Model.mlpackage --random 1 --profile\n  coremill run Model.mlpackage --random 1 --values linear_1,softmax -o values.npz\n  coremill run model.pte --inputs in.npz --positional -o out.npz\n  coremill run Decoder.mlpackage --inputs first.npz --inputs second.npz --state-out cache.npz"
 )]
 pub(crate) struct Args {
-    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program or MIL text, or a `.pt2`, which is converted in
-    /// memory and runs on its sample inputs if none are given; `-` is text on standard input
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive,
+    /// which runs on its sample inputs by default; `-` reads MIL text from standard input
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// A `.npz` file of arrays by input name; `-` is standard input. Each one is a step, run in order on
+    /// A `.npz` file of input arrays by name; `-` is standard input; repeat for several steps on
     /// the same states
     #[arg(short, long, value_name = "FILE")]
     inputs: Vec<PathBuf>,
-    /// Take the arrays of `--inputs` in the order of the file, and name outputs `arr_0`, `arr_1`, ...
+    /// Use the arrays of `--inputs` in the order of the file, and name outputs `arr_0`, `arr_1`,
+    /// ...
     #[arg(long, requires = "inputs")]
     positional: bool,
     /// An array for an input, the same in each step
     #[arg(long, value_name = "NAME=FILE.npy")]
     input: Vec<NamedFile>,
-    /// A picture for an input that is an image, the same in each step
+    /// An image file for an image input, the same in each step
     #[arg(long, value_name = "NAME=FILE.png")]
     image: Vec<NamedFile>,
-    /// How pictures of another size than the input's are made to fit; without, they are refused
+    /// Resizing of images whose size differs from the input's; an error by default
     #[arg(long, value_enum, requires = "image", value_name = "HOW")]
     resize: Option<ResizeArg>,
-    /// Fill inputs that are not given: floats in −1 to 1, integers 0 or 1
+    /// Fill missing inputs with random elements: floats from −1 to 1, integers 0 or 1
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
-    /// Fill weights whose files are missing: those of a MIL text without its weight files
+    /// Fill weights whose files are missing, for a MIL text without its weight files
     #[arg(long, value_enum, value_name = "HOW")]
     fill_weights: Option<FillWeights>,
-    /// The shape of an input that `--random` fills
+    /// Shape of an input for `--random`
     #[arg(long, value_name = "NAME=1,3,224,224", requires = "random")]
     shape: Vec<NamedShape>,
-    /// Where to write the outputs: a `.npz` file, or a `.npy` file if there is one; `-` is standard output.
-    /// With several steps, `NAME` is the last one's, `NAME@0` the first one's
+    /// Output file: a `.npz`, or a `.npy` for a single output; `-` is standard output. With several
+    /// steps, `NAME` belongs to the last and `NAME@0` to the first
     #[arg(short, long, value_name = "FILE")]
     output: Option<OutputPath>,
-    /// Values of the program beside its outputs, by the names that `text` and `compare --per-op` show; any number. Of one that is
-    /// computed several times, as in a loop, the later ones are `NAME@1`, `NAME@2`, ...
+    /// Intermediate values to return as well, by the names in `text` and `compare --per-op`;
+    /// repeatable. Later values of a loop are `NAME@1`, `NAME@2`, ...
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
     values: Vec<String>,
-    /// What the states hold at first, a `.npz` file of arrays by name; zeros if not given
+    /// Initial values of the states, a `.npz` file of arrays by name [default: zeros]
     #[arg(long, value_name = "FILE")]
     state_in: Option<PathBuf>,
-    /// Where to write what the states hold at last
+    /// Output file for the final values of the states
     #[arg(long, value_name = "FILE")]
     state_out: Option<OutputPath>,
-    /// The function, or the method of a program; the default one if not given
+    /// Function of the model, or method of the program [default: the default function]
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
-    /// A file of tensors that an ExecuTorch program refers to; any number
+    /// A file of external tensors of an ExecuTorch program; repeatable
     #[arg(long, value_name = "FILE.ptd")]
     data: Vec<PathBuf>,
-    /// The device that computes; of an ExecuTorch program, the device of the models in it
+    /// Device; for an ExecuTorch program, the device of its models
     #[arg(long, value_enum, value_name = "DEVICE", default_value_t = DeviceArg::Host)]
     device: DeviceArg,
-    /// Where the host rounds results; of an ExecuTorch program, those of the models in it
+    /// Rounding on the host; for an ExecuTorch program, the rounding of its models
     #[arg(long, value_enum, alias = "precision", default_value_t = NumericsArg::Fast)]
     numerics: NumericsArg,
-    /// How many threads share the work; 0 is one for each processor
+    /// Number of threads; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
     threads: usize,
-    /// End a run that performs more operations, or instructions of a program, those of loops counted each time; about
-    /// what a minute computes if not given
+    /// Maximum number of operations or instructions, counting each iteration of a loop [default:
+    /// about one minute of work]
     #[arg(long, value_name = "N", default_value_t = 1 << 26, hide_default_value = true)]
     max_operations: u64,
-    /// End a run whose values take more memory: `800M`, `4G`; half of the machine's if not given
+    /// Maximum memory of all values, such as `800M` or `4G` [default: half of the machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = quantity::parse_bytes)]
     max_memory: Option<u64>,
-    /// Run the last step N more times, and print how long that takes
+    /// Run the last step N more times, and print the duration
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
-    /// Print how long each kind of operation takes
+    /// Print the duration of each kind of operation
     #[arg(long)]
     profile: bool,
-    /// Write when each operation ran, for `chrome://tracing` and Perfetto
+    /// Write a trace of the operations for `chrome://tracing` and Perfetto
     #[arg(long, value_name = "FILE.json")]
     trace: Option<OutputPath>,
-    /// Write a page that shows the model and where its time goes
+    /// Write an HTML report with the model and its profile
     #[arg(long, value_name = "FILE.html", requires = "profile")]
     html: Option<OutputPath>,
-    /// Print everything as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FillWeights {
-    /// Random numbers, the same for the same seed of `--random`
+    /// Random elements, deterministic for a seed of `--random`
     Random,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ResizeArg {
-    /// Width and height each by themselves
+    /// Scale width and height independently
     Stretch,
-    /// Scaled until the size is covered, cut at the sides
+    /// Scale to cover the size, and crop the rest
     Crop,
-    /// Scaled until it lies within the size, black around it
+    /// Scale to fit into the size, with a black border
     Fit,
 }
 
 impl Args {
-    /// The files that are asked for.
+    /// All output paths.
     fn outputs(&self) -> impl Iterator<Item = &OutputPath> {
         [&self.output, &self.state_out, &self.trace, &self.html].into_iter().flatten()
     }
 }
 
-/// What came of the steps of a run.
+/// Result of a run.
 struct Done {
     results: Vec<Outputs>,
-    /// What the states hold after them.
+    /// Final values of the states.
     states: Arrays,
     times: Times,
-    /// Of each run that was profiled.
+    /// Profile of each measured run.
     spans: Vec<Vec<Span>>,
 }
 
-/// How long things took.
+/// Durations of a run.
 struct Times {
     load: Duration,
-    /// Of the first step, which makes the plan.
+    /// Duration of the first step, including planning.
     first: Duration,
-    /// Of the last step, again and again.
+    /// Durations of the repeated last step.
     repeats: Vec<Duration>,
 }
 
@@ -195,16 +196,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     finish(args, &loaded, steps.last().map_or(&[], Vec::as_slice), &done)
 }
 
-/// What a run shows beside its outputs.
+/// Additional results of a run.
 enum Observation<'w> {
     Nothing,
-    /// Values by name.
+    /// Intermediate values by name.
     Values(&'w [&'w str]),
-    /// The time of each operation.
+    /// Profile of the operations.
     Times(&'w mut Vec<Span>),
 }
 
-/// The outputs, and behind them the values that are none.
+/// Appends intermediate values that are not outputs.
 fn with_values((mut outputs, values): (Outputs, Outputs)) -> Outputs {
     for (name, value) in values.0 {
         if outputs.get(&name).is_none() {
@@ -214,7 +215,7 @@ fn with_values((mut outputs, values): (Outputs, Outputs)) -> Outputs {
     outputs
 }
 
-/// Runs all steps, then measures the last one as was asked for.
+/// Runs all steps, then measures the last one as requested.
 fn perform(
     args: &Args,
     load: Duration,
@@ -255,7 +256,7 @@ fn perform(
             times.first = start.elapsed();
         }
     }
-    // Runs that are measured change the states, so these are read first.
+    // Read the states first, since measured runs change them.
     let states = match &args.state_out {
         Some(_) => session.read_states().map_err(|error| failure(&error))?,
         None => Vec::new(),
@@ -278,7 +279,7 @@ fn perform(
     Ok(Done { results, states, times, spans })
 }
 
-/// Writes what was asked for, and tells the rest. `given` is what the last step took.
+/// Writes the requested files and prints the report. `given` are the inputs of the last step.
 fn finish(
     args: &Args,
     loaded: &LoadedFunction,
@@ -310,7 +311,7 @@ fn finish(
     tell(args, &report::Report::new(args, loaded, done))
 }
 
-/// Says what came of it, where standard output does not hold the arrays.
+/// Prints the report, unless standard output is used for arrays.
 fn tell(args: &Args, report: &report::Report) -> Result<(), Failure> {
     if args.outputs().any(OutputPath::is_stdout) {
         if args.json || args.repeat.is_some() || args.profile {
@@ -358,7 +359,7 @@ fn write_npz(path: &OutputPath, arrays: &[(String, Array)]) -> Result<(), Failur
     write().map_err(|error| Failure::user(format_args!("cannot write to standard output: {error}")))
 }
 
-/// A device in words.
+/// Name of a device.
 pub(super) fn place(device: Device) -> String {
     match device {
         Device::Host => "this machine's processor".to_owned(),

@@ -1,4 +1,4 @@
-//! What came out: as arrays for a file, and as figures for people.
+//! Outputs of a run: arrays for a file, and a summary as text or JSON.
 
 use coremill_engine::{Array, Elements, Key, Outputs, Value};
 use coremill_tensor::DType;
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::output::{Cell, FAINT, STRONG, Table, paint};
 
-/// How many elements and classes are shown.
+/// Maximum number of elements and classes in the summary.
 const SHOWN: usize = 5;
 
-/// The arrays that outputs are written as.
+/// The arrays to write for the outputs.
 pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<(String, Array)> {
     let mut entries = Vec::new();
     for (step, outputs) in results.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn entries(results: &[Outputs], positional: bool) -> Vec<(String, Arr
     entries
 }
 
-/// The arrays of a value, with what tells them apart.
+/// The arrays of a value, with a suffix for each.
 pub(in crate::commands) fn parts(value: &Value) -> Vec<(String, Array)> {
     match value {
         Value::Array(array) => vec![(String::new(), array.clone())],
@@ -63,7 +63,7 @@ fn label(key: &Key) -> String {
     }
 }
 
-/// Figures of an output.
+/// Summary of an output.
 #[derive(Serialize)]
 pub(super) struct OutputSummary {
     name: String,
@@ -83,13 +83,14 @@ enum ValueSummary {
 struct ArraySummary {
     dtype: &'static str,
     shape: Vec<usize>,
-    /// Of the finite elements; none without one.
+    /// Minimum of the finite elements, `None` if there are none. The same applies to `max` and
+    /// `mean`.
     min: Option<f64>,
     max: Option<f64>,
     mean: Option<f64>,
     nan: usize,
     infinite: usize,
-    /// The first elements, as text: JSON has no NaN.
+    /// The first elements as text, since JSON has no NaN.
     first: Vec<String>,
 }
 
@@ -99,7 +100,7 @@ struct Class {
     score: f32,
 }
 
-/// Figures of what a step gave.
+/// Summarizes the outputs of a step.
 pub(super) fn summarize(outputs: &Outputs) -> Vec<OutputSummary> {
     let summarize = |(name, value): &(String, Value)| OutputSummary {
         name: name.clone(),
@@ -161,7 +162,7 @@ fn summarize_array(array: &Array) -> ArraySummary {
     summary
 }
 
-/// The figures as lines of a table, and the classes under it.
+/// The summary as a table, followed by classes.
 pub(super) fn render(outputs: &[OutputSummary]) -> String {
     let mut table = Table::new(2);
     let head = ["", "type", "shape", "min", "max", "mean", "first"];
@@ -227,7 +228,7 @@ fn row(name: &str, array: &ArraySummary) -> Vec<Cell> {
     ]
 }
 
-/// A number with up to five digits that say something.
+/// Formats a number with up to five significant digits.
 fn number(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 || !value.is_finite() {

@@ -1,4 +1,4 @@
-//! Where the time goes.
+//! Profile of a run.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use serde_json::json;
 
 use crate::output::{Cell, FAINT, Failure, OutputPath, STRONG, Table, paint};
 
-/// How wide the bar of all time is.
+/// Width of the longest possible bar.
 const BAR_WIDTH: usize = 24;
 
-/// What one kind of step takes in one run.
+/// Duration of one kind of operation in one run.
 #[derive(Serialize)]
 pub(super) struct Row {
     label: String,
     calls: usize,
     milliseconds: f64,
-    /// Of the time of all steps.
+    /// Share of the total duration.
     share: f64,
-    /// Billions of floating-point operations a second; none where they are not counted.
+    /// Billions of floating-point operations per second, `None` if not counted.
     gflops: Option<f64>,
-    /// Billions of bytes read and written a second.
+    /// Billions of bytes read and written per second.
     gigabytes_per_second: Option<f64>,
 }
 
-/// The kinds of steps of some runs, those that take longest first.
+/// Totals for each kind of operation, slowest first.
 pub(super) fn summarize(runs: &[Vec<Span>]) -> Vec<Row> {
     #[derive(Default)]
     struct Sum {
@@ -63,7 +63,7 @@ pub(super) fn summarize(runs: &[Vec<Span>]) -> Vec<Row> {
     rows
 }
 
-/// The rows as a table.
+/// The totals as a table.
 pub(super) fn render(rows: &[Row]) -> String {
     let mut table = Table::new(2);
     let rate =
@@ -90,7 +90,7 @@ pub(super) fn render(rows: &[Row]) -> String {
     format!("{}  {note}\n{}", paint(STRONG, "profile"), table.render())
 }
 
-/// Writes a run in the form of Chrome's tracing: complete events, in microseconds.
+/// Writes a profile in Chrome's trace format: complete events, in microseconds.
 pub(super) fn write_trace(path: &OutputPath, spans: &[Span]) -> Result<(), Failure> {
     let first = spans.iter().map(|span| span.start).min();
     let events = spans.iter().map(|span| {

@@ -1,4 +1,4 @@
-//! What a run is told as: text, or JSON.
+//! Report of a run: text and JSON.
 
 use std::time::Duration;
 
@@ -11,15 +11,14 @@ use super::{Args, Done, outputs, profile};
 use crate::commands::loaded::{DeviceArg, LoadedFunction, numerics_name};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
-/// All that is known about a run. Its JSON form is stable: fields are only added while `format_version`
-/// stays.
+/// Report of a run. The JSON form is stable: for the same `format_version`, fields are only added.
 #[derive(Serialize)]
 pub(super) struct Report {
     format_version: u32,
     model: String,
     function: String,
     device: DeviceArg,
-    /// The former name of `numerics`.
+    /// Deprecated name of `numerics`.
     precision: &'static str,
     numerics: &'static str,
     threads: usize,
@@ -27,13 +26,13 @@ pub(super) struct Report {
     load_milliseconds: f64,
     first_run_milliseconds: f64,
     repeat: Option<Repeat>,
-    /// Of each step.
+    /// Outputs of each step.
     outputs: Vec<Vec<OutputSummary>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profile: Vec<profile::Row>,
 }
 
-/// How long a run takes that has what it needs.
+/// Durations of repeated runs.
 #[derive(Serialize)]
 struct Repeat {
     runs: usize,
@@ -123,7 +122,7 @@ fn repeat(times: &[Duration]) -> Option<Repeat> {
         0 => (sorted[middle - 1] + sorted[middle]) / 2,
         _ => sorted[middle],
     };
-    // The nearest rank: the smallest time that 95 of 100 do not exceed.
+    // Nearest rank: the smallest duration that 95 % of the runs do not exceed.
     let p95 = sorted[(sorted.len() * 95).div_ceil(100) - 1];
     Some(Repeat {
         runs: sorted.len(),
