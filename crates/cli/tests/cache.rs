@@ -1,11 +1,11 @@
-//! `coremill cache` on a store that another process made.
+//! Tests `coremill cache` on a cache created by another process.
 
 use std::path::Path;
 use std::process::Command;
 
 use coremill_cache::{Key, Options, Store};
 
-/// What a command prints to standard output and to standard error, and its exit code.
+/// Runs a command. Returns standard output, standard error and the exit code.
 fn cache(root: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
     let output = Command::new(env!("CARGO_BIN_EXE_coremill"))
         .arg("cache")

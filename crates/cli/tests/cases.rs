@@ -1,8 +1,9 @@
-//! Inputs that once went wrong: forged and extreme ones, which were answered by panics, aborts or gigabytes, and ordinary
-//! ones. Each is what `tests/cases` holds, and has a row that says what becomes of it now, within how much memory.
+//! Regression tests for inputs that once caused panics, aborts or excessive memory use, and for
+//! ordinary inputs. Each file in `tests/cases` has a row with the expected result, and all share a
+//! memory limit.
 //!
-//! The archives lie there compressed, as the repository should stay small, and with the weights of the ordinary ones
-//! repeated; they are stored before they are read, as torch stores them.
+//! The archives are stored compressed to keep the repository small. The tests expand them to the
+//! form that torch writes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,10 +13,10 @@ use std::process::{Command, Output};
 use coremill_tensor::Buffer;
 use coremill_zip::{Archive, Writer};
 
-/// `{}` is the case, `OUT` what is written; then the exit code, and a part of what is said.
+/// Case, command (`{}` is the case, `OUT` the output), exit code, and a part of the message.
 type Row = (&'static str, &'static str, i32, &'static str);
 
-/// What no case may take more of: the memory that a process maps, in KB.
+/// Maximum mapped memory of a process in KB.
 #[cfg(target_os = "linux")]
 const MAX_MEMORY: u64 = 1500 << 10;
 
@@ -34,8 +35,8 @@ const FORGED: &[Row] = &[
     ),
 ];
 
-/// The rest of the forged ones: programs and archives of which some bytes were changed at random. None may do anything but
-/// be refused.
+/// The command for the other forged files: programs and archives with some bytes changed at random.
+/// All must be rejected.
 fn is_mutated(name: &str) -> Option<&'static str> {
     let (kind, _) = name.split_once("-RC").or_else(|| name.split_once("-RSS"))?;
     match kind {
@@ -78,7 +79,7 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
 }
 
-/// Puts a case into a directory, as torch would have written it.
+/// Places a case in a directory, in the form that torch writes.
 fn place(name: &str, directory: &Path) {
     let (from, to) = (cases().join(name), directory.join(name));
     if from.is_dir() {
@@ -109,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The weights that the programs of text name: three arrays of halves.
+/// The weights of the MIL texts: three fp16 arrays.
 fn place_weights(directory: &Path) {
     const ARRAYS: [(usize, usize); 3] = [(64, 1600), (1728, 1536), (3328, 1600)];
     let mut bytes = vec![0; 3328 + 64 + 1600];
@@ -184,7 +185,7 @@ fn ordinary_inputs_do_what_they_should() {
     judge(ORDINARY);
 }
 
-/// The file is sparse: neither the disk nor memory may be asked for what its length says.
+/// The file is sparse: its length must not determine disk or memory use.
 #[test]
 fn a_text_that_is_too_long_is_refused_before_it_is_read() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -199,7 +200,7 @@ fn a_text_that_is_too_long_is_refused_before_it_is_read() {
     }
 }
 
-/// Inputs that a report was asked to run on are not left out in silence.
+/// Inputs requested for a report must not be ignored silently.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_report_on_inputs_that_are_no_arrays_fails() {

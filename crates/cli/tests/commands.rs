@@ -1,9 +1,10 @@
-//! Runs the commands of each file in `tests/cmd` and compares what they print.
+//! Runs the commands of each file in `tests/cmd` and compares their output.
 //!
-//! A file holds commands behind `$ `, each followed by what it prints: standard output, then standard
-//! error, then `[exit CODE]` if the code is not 0. They run in a scratch directory of the file's own, in
-//! which `examples` is the repository's, `files` lies in `tests`, and `packages` are those of `coremill-mil`. Other lines, those before the first command and
-//! those that start with `#`, are comments. `BLESS=1` writes down what is printed now.
+//! A file contains commands after `$ `, each followed by its output: standard output, standard
+//! error, and `[exit CODE]` unless the code is 0. The commands run in a scratch directory per file,
+//! with `examples` of the repository, `files` of these tests, and `packages` of `coremill-mil`.
+//! Lines before the first command and lines that start with `#` are comments. `BLESS=1` rewrites
+//! the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn run(line: &str, directory: &Path) -> String {
     text
 }
 
-/// The line with `…` for how long something took.
+/// Replaces the duration in a line by `…`.
 fn without_time(line: &str) -> String {
     for (start, end) in [("  time ", " s"), ("      \"seconds\":", "")] {
         if line.starts_with(start)

@@ -1,4 +1,4 @@
-//! The output of every command with `--json` has the form that `docs/schema.json` publishes.
+//! Tests that the output of every command with `--json` conforms to `docs/schema.json`.
 
 #[path = "support/schema.rs"]
 mod schema;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use schema::Schema;
 use scratch::{Scratch, copy};
 
-/// Calls that print JSON, and those before them that make their inputs. Together they have every field.
+/// Calls that print JSON, and the calls that create their inputs. Together they cover every field.
 const CALLS: &str = "
 convert examples/digits.pt2 -o digits.mlpackage --verify --json
 convert files/double.pt2 -o double.mlpackage --verify --json
@@ -63,32 +63,33 @@ cache prune --to 1KB --json
 cache purge --json
 ";
 
-/// Fields that no call here has, and fields that are null in all of them.
+/// Fields that no call prints, or that are always null.
 const ABSENT: [&str; 30] = [
-    // Cures in a model with modules, and outputs with noise before them: the program with an overflow has neither.
+    // Fixes in a model with modules, and outputs with errors before them. The test program has
+    // neither.
     "chosen/cures/module",
     "chosen/outputs/before",
-    // Programs that compute a value of one name in two ways.
+    // Programs that compute a value of one name in different ways.
     "compare/per_op/unpaired",
     "compare/per_op/unpaired/name",
     "compare/per_op/unpaired/op",
     "compare/per_op/unpaired/reference_op",
-    // Operations that take fp16 from a later release on.
+    // Operations that support fp16 only in a later release.
     "convert/conversions/kept_in_fp32",
     "convert/conversions/kept_in_fp32/count",
     "convert/conversions/kept_in_fp32/narrow_from",
     "convert/conversions/kept_in_fp32/op",
-    // Descriptions with a fault, which packages that can be written do not have.
+    // Invalid descriptions, which packages cannot contain.
     "diagnostics/diagnostics/feature",
     "diagnostics/diagnostics/feature_role",
-    // Programs whose modules have names: the one with an overflow has none.
+    // Programs with named modules, which the test program lacks.
     "origin/module",
-    // Outputs of other shapes than the reference's.
+    // Outputs with another shape than the reference.
     "line/mismatch",
-    // Refusals with a hint.
+    // Unsupported calls with a hint.
     "lower/methods/outside/hint",
     "refused/hint",
-    // Models whose outputs are lists.
+    // Models with list outputs.
     "run/outputs/elements",
     "run/outputs/elements/dtype",
     "run/outputs/elements/first",
@@ -99,9 +100,9 @@ const ABSENT: [&str; 30] = [
     "run/outputs/elements/nan",
     "run/outputs/elements/shape",
     "run/outputs/length",
-    // Devices of Core ML, which are on a Mac alone.
+    // Core ML devices, which only Macs have.
     "side/device",
-    // References that are NaN, or have another shape.
+    // References with NaN or another shape.
     "verified/caveat",
     "verified/outputs/mismatch",
     "verified/outputs/undefined",
@@ -117,7 +118,7 @@ fn json(scratch: &Scratch, cache: &Path, arguments: &[&str]) -> Result<Value, St
     })
 }
 
-/// A cache with a sound entry and a damaged one.
+/// A cache with a valid and a damaged entry.
 fn make_cache(root: &Path) {
     use coremill_cache::{Key, Options, Store};
     let store = Store::open(root, &Options::default()).expect("it opens");
@@ -156,7 +157,7 @@ fn output_has_the_published_form() {
     assert_eq!(unseen, absent, "no call has these fields");
 }
 
-/// The validator tells values that do not have the form.
+/// The validator rejects invalid values.
 #[test]
 fn other_values_are_refused() {
     let schema =

@@ -1,4 +1,4 @@
-//! Manual pages: one for each command, with the options and the examples of its help.
+//! Tests that each command has a manual page with the options and examples of its help.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,7 +10,7 @@ fn coremill(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The commands that the help lists.
+/// The commands in the help.
 fn listed() -> BTreeSet<String> {
     let help = coremill(&["--help"]);
     let lines = help.lines().skip_while(|line| !line.starts_with("Usage:"));

@@ -1,4 +1,4 @@
-//! Names of inputs: the command and the library have the same for one file, whatever its form.
+//! Tests that the command and the library use the same input names for files in every format.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ fn coremill(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_coremill")).args(arguments).output().expect("it starts")
 }
 
-/// The names in the table of inputs that a command shows for an input that does not exist.
+/// The names in the table of inputs that a command prints for an unknown input.
 fn listed(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr);
     let table = text.lines().skip_while(|line| *line != "inputs:").skip(1);
@@ -20,7 +20,7 @@ fn listed(output: &Output) -> Vec<String> {
     rows.filter_map(|row| row.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// The names that the library has for a file's inputs.
+/// The library's names of a file's inputs.
 fn opened(path: &Path) -> Vec<String> {
     let options = RunOptions::default();
     let kind = FileKind::detect(path).expect("it is there");
@@ -36,7 +36,7 @@ fn opened(path: &Path) -> Vec<String> {
     session.inputs().iter().map(|spec| spec.name.clone()).collect()
 }
 
-/// The names that sessions of graphs have.
+/// The input names in sessions of graphs.
 fn of_graph(path: &Path) -> Vec<String> {
     let mut model = Session::new(Device::Host).open(path).expect("it opens");
     let function = model.default_function().expect("there is one");

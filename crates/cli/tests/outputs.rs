@@ -1,4 +1,5 @@
-//! `-` is standard output for every option that names an output; no command makes a file of that name.
+//! Tests that `-` is standard output for every output option, and that no command creates a file of
+//! that name.
 
 #[path = "support/scratch.rs"]
 mod scratch;
@@ -7,7 +8,7 @@ use std::process::{Command, Output};
 
 use scratch::Scratch;
 
-/// The calls of `outputs.txt`: the option, the call, and what is expected.
+/// The rows of `outputs.txt`: option, call and expected result.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let rows = include_str!("outputs.txt").lines().filter(|line| !line.starts_with('#'));
     rows.map(|row| {
@@ -32,7 +33,7 @@ fn a_dash_is_standard_output() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!scratch.path().join("-").exists(), "`{call} {name} -` makes a file");
         if let (true, Some(_)) = (expected.starts_with("error: "), output.status.code()) {
-            // Compute plans are recorded on Macs.
+            // Compute plans need a Mac.
             if cfg!(target_vendor = "apple") && call.starts_with("plan ") {
                 continue;
             }
@@ -47,7 +48,7 @@ fn a_dash_is_standard_output() {
     }
 }
 
-/// What goes to standard output is what the file holds; the report goes elsewhere.
+/// Standard output receives the content of the file, and the report goes to standard error.
 #[test]
 fn standard_output_holds_the_file_alone() {
     let scratch = Scratch::new();
@@ -75,7 +76,7 @@ fn standard_output_holds_one_file() {
     assert!(told.contains("standard output cannot hold several files"), "{told}");
 }
 
-/// A redirected standard output is written to behind what stands there, under either name.
+/// Output is appended to a redirected standard output, under either name.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_redirected_standard_output_is_appended_to() {
@@ -93,7 +94,7 @@ fn a_redirected_standard_output_is_appended_to() {
     }
 }
 
-/// Files of memory are files: their content is replaced.
+/// Files in shared memory are regular files and are replaced.
 #[cfg(target_os = "linux")]
 #[test]
 fn files_of_memory_are_replaced() {

@@ -1,4 +1,4 @@
-//! Signals at any moment: the command ends at once and leaves nothing beside its output.
+//! Tests that signals at any time end the command promptly and leave no temporary files.
 #![cfg(unix)]
 
 #[path = "support/scratch.rs"]
@@ -15,10 +15,10 @@ use scratch::Scratch;
 
 const ROUNDS: u64 = 200;
 
-/// A machine with much else to do takes this long to end a process.
+/// Maximum duration until a process ends on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(5);
 
-/// Rows of a weight that takes a moment to write.
+/// Number of rows of a weight that takes a moment to write.
 const ROWS: usize = 4096;
 
 fn start(scratch: &Scratch, arguments: &str) -> Child {
@@ -38,7 +38,7 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A program with a weight of some megabytes.
+/// Creates a program with a weight of several megabytes.
 fn place_large(directory: &Path) {
     fs::create_dir_all(directory.join("large/weights")).expect("a directory");
     let text = format!(
@@ -85,7 +85,7 @@ fn nothing_is_left_behind() {
     place_large(scratch.path());
     let out = scratch.path().join("out");
     fs::create_dir(&out).expect("a directory");
-    // How long each takes undisturbed, twice as what stands there is then replaced.
+    // Duration of each call without signals, measured twice so that the second replaces a file.
     let times = CALLS.map(|(call, output)| {
         let took = [(); 2].map(|()| {
             let start_of_call = Instant::now();
@@ -105,7 +105,7 @@ fn nothing_is_left_behind() {
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let index = (round % CALLS.len() as u64) as usize;
         let (call, output) = CALLS[index];
-        // Every other time nothing stands there.
+        // Remove the output in every other round.
         if random >> 40 & 1 == 1 {
             let path = out.join(output);
             let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -123,14 +123,14 @@ fn nothing_is_left_behind() {
                 assert_eq!(signal, number, "{call}");
                 interrupted += 1;
             }
-            // It was done before the signal came.
+            // The command ended before the signal.
             None => assert!(status.success(), "{call}: {status}, {killed}"),
         }
         let found = names(&out);
         assert!(found.is_subset(&expected), "`{call}`, SIG{name} at {share:.3}: {found:?}");
     }
     assert!(interrupted > ROUNDS / 4, "{interrupted} of {ROUNDS} signals came in time");
-    // What stands there now can be read, whichever it is.
+    // The remaining outputs are valid, old or new.
     for (_, output) in CALLS.iter().take(3) {
         if out.join(output).exists() {
             let status = start(&scratch, &format!("check out/{output}")).wait().expect("a child");
@@ -139,7 +139,7 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// A process that was started to outlive its terminal does.
+/// A process that ignores SIGHUP survives its terminal.
 #[test]
 fn ignored_signals_stay_ignored() {
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! Files all of whose strings hold what terminals obey: whatever the commands print of them is text and our own styles.
+//! Files whose strings all contain terminal control sequences. The commands must print only text
+//! and our own styles.
 
 #[path = "support/scratch.rs"]
 mod scratch;
@@ -17,16 +18,17 @@ use coremill_tensor::{Buffer, DType};
 use coremill_zip::{Archive, Writer};
 use scratch::Scratch;
 
-/// Sets a title, clears the screen, colours, colours by a C1 control, turns text round, and goes back and on.
+/// Sets a title, clears the screen, sets colors (also by a C1 control), reverses the text
+/// direction, returns and backspaces.
 const HOSTILE: &str = "\u{1b}]0;t\u{7}\u{1b}[2J\u{1b}[45m\u{9b}8m\u{202e}\r\u{8}\n";
-/// The same in JSON.
+/// The JSON form of [`HOSTILE`].
 const HOSTILE_JSON: &str = "\\u001b]0;t\\u0007\\u001b[2J\\u001b[45m\\u009b8m\\u202e\\r\\b";
-/// The bytes of a name that is replaced in a file by one of the same length.
+/// Length of a placeholder name, which is replaced by a name of equal length.
 const MARKER_LENGTH: usize = 32;
 /// The codes of our styles.
 const STYLES: [&str; 8] = ["0", "1", "2", "31", "32", "33", "34", "36"];
 
-/// A name that says nothing yet.
+/// A placeholder name.
 fn marker(number: usize) -> String {
     format!("{:x<MARKER_LENGTH$}", format!("marker_{number:02}"))
 }
@@ -43,7 +45,7 @@ fn replace(bytes: &mut [u8], from: &str, to: &str) -> usize {
     count
 }
 
-/// Makes the markers of a file hostile, and other texts of it.
+/// Replaces the placeholders in a file, and other strings, by hostile ones.
 fn corrupt(path: &Path, others: &[(&str, &str)]) {
     let mut bytes = fs::read(path).expect("a file");
     let mut count = 0;
@@ -59,7 +61,7 @@ fn corrupt(path: &Path, others: &[(&str, &str)]) {
     fs::write(path, bytes).expect("written");
 }
 
-/// Models whose names, notes and descriptions are hostile.
+/// Models with hostile names, metadata and descriptions.
 fn place_models(directory: &Path) {
     let names: Vec<String> = (0..20).map(marker).collect();
     let source = format!(
@@ -99,7 +101,7 @@ fn place_models(directory: &Path) {
     fs::write(directory.join("names.mil"), source.replace("leaky_relu", HOSTILE)).expect("written");
 }
 
-/// A program of PyTorch whose stack traces, modules and operators are hostile.
+/// A PyTorch program with hostile stack traces, modules and operators.
 fn place_archive(directory: &Path) {
     let bytes = fs::read(directory.join("examples/digits.pt2")).expect("an example");
     let archive = Archive::open(Buffer::from(bytes)).expect("zip");
@@ -124,7 +126,7 @@ fn place_archive(directory: &Path) {
     assert!(count > 0, "the archive holds none of the texts");
 }
 
-/// What a terminal would obey in a text, if something.
+/// The first control character in a text, if any.
 fn obeyed(text: &str) -> Option<char> {
     let mut rest = text;
     while let Some(c) = rest.chars().next() {

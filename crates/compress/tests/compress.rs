@@ -1,5 +1,5 @@
-//! Weights made smaller, case by case: a file under `compress/` has a configuration in its first line, then a program,
-//! and what becomes of it, separated by a line of `// becomes`. `BLESS=1` writes the last part anew.
+//! Tests compression case by case. A file in `compress/` has a configuration in its first line, a
+//! program, and the result after a line `// becomes`. `BLESS=1` rewrites the result.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn draft(text: &str) -> AnalyzedFunction {
     AnalyzedFunction::new(program(text).functions.remove(0)).expect("cases are sound")
 }
 
-/// Writes weights inside the program, so that they are printed.
+/// Moves weights into the program, so that they are printed.
 fn state_weights(function: &mut Function) {
     let state = |constant: &mut Constant| {
         if let ConstantData::Weight(weight) = &constant.data {
@@ -117,7 +117,7 @@ fn blocks_have_as_many_axes_as_weights() {
     assert_eq!(error.to_string(), "`block_size` has 3 elements, but `w` has 2 axes");
 }
 
-/// A table that rows are looked up in, in the words of iOS 16.
+/// A lookup table in the opset of iOS 16.
 const LOOKUP: &str = "program(1.3)
 {
     func main<ios16>(tensor<int32, [3]> rows) {
@@ -160,7 +160,7 @@ fn targets_decide_on_bits() {
             CompressionOutcome::Kept(reason) => (0, (*reason).to_owned()),
         })
     };
-    // Two entries of four bytes, two bytes of places, and a shape of two numbers.
+    // Two entries of four bytes, two bytes of indices, and a shape of two numbers.
     assert_eq!(with(Budget::Bytes(20)), Ok((18, "1-bit palette per tensor".to_owned())));
     assert_eq!(with(Budget::Bytes(30)), Ok((28, "2-bit palette per tensor".to_owned())));
     assert_eq!(with(Budget::Snr(90.0)).expect("kept").1, "the target has it stay");
@@ -203,7 +203,7 @@ fn layers_with_weights_that_are_not_finite_are_refused() {
         let error = compressed(number, layer, rule.clone()).expect_err("it is refused");
         assert_eq!(error.to_string(), format!("`w` cannot be compressed: {reason}"));
         assert!(error.hint().is_some());
-        // A mask is no weight of a layer.
+        // A mask is not a weight of a layer.
         assert_eq!(compressed(number, mask, rule), Ok(reason));
     }
 }

@@ -1,4 +1,4 @@
-//! A small convolutional network, described in Rust, run on the host and saved for Core ML.
+//! A small convolutional network described in Rust, run on the host and saved for Core ML.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill::graph::nn::{Activation, BatchNorm, Conv, Linear, adaptive_avg_pool, max_pool};

@@ -1,4 +1,4 @@
-//! Converts the program of torch that the repository holds in fp16 and in fp32, and says how far the two lie apart.
+//! Converts the example program in fp16 and in fp32, and prints the error between the two.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill::compare::figures;

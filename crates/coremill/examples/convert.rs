@@ -1,4 +1,4 @@
-//! Converts the program of torch that the repository holds, for iOS 17, and runs the result.
+//! Converts the example program for iOS 17, and runs the result.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill::graph::{Device, Input, Session};

@@ -1,8 +1,8 @@
 //! A small Llama with a KV cache, described in Rust.
 //!
-//! `llama FILE TOKEN…` runs the weights of a `.safetensors` or `.gguf` file of 4 heads, 2 of them for keys, token by
-//! token, and prints the logits of each step. Without arguments it writes a GGUF file of random weights in Q8_0 first,
-//! and generates from that.
+//! `llama FILE TOKEN…` loads the weights of a `.safetensors` or `.gguf` file with 4 heads and 2 key
+//! heads, runs them token by token, and prints the logits of each step. Without arguments it writes
+//! a GGUF file with random Q8_0 weights and generates from it.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use std::io::Write as _;
@@ -18,7 +18,7 @@ const KV_HEADS: usize = 2;
 const CONTEXT: usize = 64;
 const EPSILON: f32 = 1e-6;
 
-/// Names of llama.cpp as transformers has them.
+/// Converts llama.cpp's names to transformers' names.
 fn renamed(name: &str) -> Option<String> {
     let plain = name.strip_suffix(".weight")?;
     let name = match plain {
@@ -45,7 +45,7 @@ fn renamed(name: &str) -> Option<String> {
     Some(format!("{name}.weight"))
 }
 
-/// One step of decoding: a token and its position in, logits out.
+/// One decoding step: takes a token and its position, returns logits.
 fn decoder(params: &Params, style: RopeStyle) -> Graph {
     let shape = |name: &str| {
         let param = params.get(name).unwrap_or_else(|| panic!("the file has no `{name}`"));
@@ -93,7 +93,7 @@ fn decoder(params: &Params, style: RopeStyle) -> Graph {
     graph
 }
 
-/// A GGUF file of random weights in Q8_0, norms in F32.
+/// Writes a GGUF file with random Q8_0 weights and F32 norms.
 fn random_file(path: &Path) -> std::io::Result<()> {
     let (width, inner, vocabulary, head) = (64u64, 96, 128, 16);
     let mut tensors = vec![
@@ -155,7 +155,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let is_gguf = path.extension().is_some_and(|extension| extension == "gguf");
     let mut params = Params::new();
-    // llama.cpp stores queries and keys with the elements of a pair side by side.
+    // llama.cpp interleaves the two elements of each rotary pair in queries and keys.
     let style = if is_gguf { RopeStyle::Interleaved } else { RopeStyle::SplitHalves };
     params.load_as(&path, |name| if is_gguf { renamed(name) } else { Some(name.to_owned()) })?;
 

@@ -1,4 +1,4 @@
-//! Writes MIL text, opens it as a model, saves it as a package, opens that and runs it.
+//! Writes MIL text, opens it as a model, saves it as a package, and runs the package.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill::graph::{Device, Session};

@@ -1,4 +1,4 @@
-//! Quantizes the program of torch that the repository holds to 8 bits with samples of noise, and says what it costs.
+//! Quantizes the example program to 8 bits with random samples, and prints the loss.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill::convert::LowerOptions;

@@ -1,4 +1,4 @@
-//! The examples run: with what they make themselves, and with the program of torch that the repository holds.
+//! Runs the examples, with their own data and with the example program in the repository.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What is told of a method while it runs, and what it keeps: `total.pte` adds to a state in one model, and takes what is
-//! positive of it by a kernel.
+//! Tests observation and states of a method. `total.pte` adds to a state in one model, and a kernel
+//! computes the positive part.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn states_are_read_and_set() {
     let states = one.read_states().expect("they are read");
     let [(name, array)] = &states[..] else { panic!("{states:?}") };
     assert_eq!(array.as_floats(), Some(&[1.0, -2.0, 0.5, 0.0][..]));
-    // Another session begins anew, and goes on from what it is given.
+    // Another session starts from initial states, and continues from the state that is set.
     let mut other = session(&*total);
     other.set_state(name, array).expect("it is such a state");
     assert_eq!(run(&mut *other, [1.0; 4]), [4.0, 0.0, 3.0, 2.0]);
@@ -71,7 +71,7 @@ fn states_are_read_and_set() {
 
 #[test]
 fn models_inside_round_as_on_the_device_if_asked() {
-    // 2049 is not a half.
+    // fp16 cannot represent 2049.
     let values = [1.0, 2048.0, 0.0, 0.0];
     let mut fast = session(&*total(&RunOptions::default()));
     let options = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };

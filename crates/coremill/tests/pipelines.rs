@@ -1,4 +1,4 @@
-//! Pipelines and texts of Apple's compiler, run on the engine.
+//! Runs pipelines and texts of Apple's compiler with the engine.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn pipeline(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// Runs a model on an input, with each result rounded to its type.
+/// Runs a model on an input, rounding each result to its type.
 fn run(path: &Path, input: &str, shape: &[usize], values: &[f32]) -> Outputs {
     let model = coremill::open(path).expect("readable");
     let verified = coremill::verify(&model).unwrap_or_else(|report| panic!("{report}"));
@@ -55,7 +55,7 @@ fn stages_pass_on_their_shapes_and_other_types() {
         let expected: Vec<f32> = values[..length].iter().copied().map(rounded).collect();
         assert_eq!(floats(&outputs, "result"), expected);
     }
-    // A mask of bytes or integers chooses between the rounded and the original elements.
+    // A mask of bytes or integers selects between rounded and original elements.
     for name in ["masked", "masked-int32"] {
         let inputs = [1.0003, -1.0003, 1.0007, -1.0007];
         let outputs = run(&pipeline(name), "input", &[4], &inputs);
@@ -108,7 +108,7 @@ fn texts_without_their_weights_are_checked_and_filled() {
     assert_eq!(coremill::fill_weights(&mut other, 7), 1);
     assert_eq!(other.program, model.program, "the same seed gives the same weights");
 
-    // A file that is there but damaged is still refused.
+    // A damaged file is rejected.
     std::fs::create_dir(directory.path().join("weights")).expect("made");
     std::fs::write(directory.path().join("weights/weight.bin"), b"no weights").expect("written");
     assert!(coremill::open(&path).is_err());

@@ -1,4 +1,4 @@
-//! Runs the check of the fuzz target `arrays` on the seeds in the repository.
+//! Runs the fuzz target `arrays` on the seeds in the repository.
 
 #[path = "../../../fuzz/src/arrays.rs"]
 mod arrays;

@@ -1,4 +1,4 @@
-//! Comparisons tell every field of a description that differs.
+//! Tests that comparisons report every field of a description that differs.
 
 use coremill_mil::ir::{Constant, UnknownFields};
 use coremill_mil::model::{
@@ -39,7 +39,7 @@ fn array(change: impl Fn(&mut ArrayType)) -> FeatureType {
     FeatureType::MultiArray(array)
 }
 
-/// The types of a feature of which each differs from every other.
+/// Feature types, all different.
 fn types() -> Vec<FeatureType> {
     let range = |lower| SizeRange { lower, upper: 9 };
     let size = |width| ImageSizes::Enumerated(vec![ImageSize { width, height: 8 }]);
@@ -94,7 +94,7 @@ fn every_type_differs_from_every_other() {
 
 type Mutation = (&'static str, fn(&mut Model));
 
-/// Changes of one field each; that these are all fields is what the functions above see to.
+/// Changes of a single field. The functions above ensure that all fields are covered.
 const MUTATIONS: &[Mutation] = &[
     ("specification version", |model| model.specification_version += 1),
     ("updatable", |model| model.is_updatable = true),

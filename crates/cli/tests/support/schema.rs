@@ -1,11 +1,11 @@
-//! A validator of the part of JSON Schema that `docs/schema.json` uses.
+//! A validator for the subset of JSON Schema that `docs/schema.json` uses.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// The keywords that [`Schema`] knows.
+/// The keywords that [`Schema`] supports.
 const KEYWORDS: [&str; 16] = [
     "$defs",
     "$ref",
@@ -27,7 +27,7 @@ const KEYWORDS: [&str; 16] = [
 
 pub(crate) struct Schema(Value);
 
-/// Fields of values that the schema describes, as `convert/conversions/model`.
+/// Paths of fields, such as `convert/conversions/model`.
 type Fields = BTreeSet<String>;
 
 impl Schema {
@@ -40,7 +40,8 @@ impl Schema {
         self.0["$defs"].get(name).unwrap_or_else(|| panic!("the schema defines no `{name}`"))
     }
 
-    /// Checks the output of a command. Returns the faults, and adds the fields of a sound value to `seen`.
+    /// Validates the output of a command. Returns the errors, and adds the fields of a valid value
+    /// to `seen`.
     pub(crate) fn check(&self, command: &str, value: &Value, seen: &mut Fields) -> Vec<String> {
         let mut fields = Fields::new();
         match self.validate(self.definition(command), value, command, &mut fields) {
@@ -143,7 +144,7 @@ impl Schema {
             match (properties.get(name), schema.get("additionalProperties")) {
                 (Some(property), _) => {
                     self.validate(property, value, &inner, fields)?;
-                    // A value that is null says nothing of its form.
+                    // A null value does not show the form of its field.
                     if !value.is_null() || *property == serde_json::json!({ "type": "null" }) {
                         fields.insert(inner);
                     }
@@ -158,7 +159,7 @@ impl Schema {
         Ok(())
     }
 
-    /// The fields of all commands, under the names that [`Schema::check`] adds.
+    /// The fields of all commands, by the names that [`Schema::check`] adds.
     pub(crate) fn fields(&self) -> Fields {
         let mut fields = Fields::new();
         for command in self.0["anyOf"].as_array().expect("the commands") {

@@ -1,4 +1,4 @@
-//! A scratch directory that holds the repository's examples and the files of these tests.
+//! A scratch directory with the repository's examples and the files of these tests.
 
 use std::fs;
 use std::path::Path;
