@@ -12,8 +12,8 @@ pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// Numbers of elements before an axis, along it, and after it: a tensor consists of `before ×
-/// after` lines along the axis. For an empty tensor, `before` and `after` are 0.
+/// Numbers of elements before an axis, along it, and after it. A tensor consists of
+/// `before × after` lines along the axis. For an empty tensor, `before` and `after` are 0.
 pub(crate) fn around(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     if shape.contains(&0) {
         return (0, shape[axis], 0);

@@ -1,8 +1,8 @@
 //! Programs with one or a few operations, compared with results of torch, numpy and coremltools.
 //!
 //! `oracle/engine` writes the cases to `cases/*.jsonl`. There is a test for each way to run a
-//! program. `COREMILL_CASES=add/iOS15` selects the cases whose name contains the text. `cargo test
-//! -p coremill-engine --test cases -- --nocapture` prints the number of cases per definition.
+//! program. `COREMILL_CASES=add/iOS15` selects the cases whose name contains the text.
+//! `cargo test -p coremill-engine --test cases -- --nocapture` prints the number of cases per definition.
 
 #[path = "cases/case.rs"]
 mod case;

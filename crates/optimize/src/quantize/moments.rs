@@ -1,10 +1,10 @@
 //! Rounding that minimizes output error: other channels compensate the rounding error of a channel.
 //!
-//! This is GPTQ. With the second moments `H` of a layer's inputs, the output error is `(w − q) H (w
-//! − q)ᵀ`. In the factorization `H = L Lᵀ`, the last channel is independent of the others, the one
-//! before depends only on the last, and so on. Channels are rounded in this order, each optimally
-//! given the ones already rounded. Then channels are revisited with all others fixed, until none
-//! changes.
+//! This is GPTQ. With the second moments `H` of a layer's inputs, the output error is
+//! `(w − q) H (w − q)ᵀ`. In the factorization `H = L Lᵀ`, the last channel is independent of the
+//! others, the one before depends only on the last, and so on. Channels are rounded in this order,
+//! each optimally given the ones already rounded. Then channels are revisited with all others
+//! fixed, until none changes.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
