@@ -4,17 +4,17 @@
 //! it compute in the same precision as before. The compressed data is computed when it is written,
 //! window by window.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || [`linear`] | linear quantization of a function's weights |
-//! || `rules` | [`compress`]: rules that select the form of each weight |
-//! || `budget` | choice of bits per weight for a size or quality |
-//! || `upgrade_opset` | conversion of functions to a newer opset |
-//! || `encode` | operations and data of compressed weights |
-//! || `importance` | importance of elements, from samples |
-//! || `weight`, `weighting`, `blocks` | weights, importance of elements, blocks |
-//! || `form` | [`CompressionConfig`]: integers, palettes, pruning, or a combination |
-//! || `error` | [`Error`], and reasons why a weight stays uncompressed |
+//! | [`linear`] | linear quantization of a function's weights |
+//! | `rules` | [`compress`]: rules that select the form of each weight |
+//! | `budget` | choice of bits per weight for a size or quality |
+//! | `upgrade_opset` | conversion of functions to a newer opset |
+//! | `encode` | operations and data of compressed weights |
+//! | `importance` | importance of elements, from samples |
+//! | `weight`, `weighting`, `blocks` | weights, importance of elements, blocks |
+//! | `form` | [`CompressionConfig`]: integers, palettes, pruning, or a combination |
+//! | `error` | [`Error`], and reasons why a weight stays uncompressed |
 
 mod blocks;
 mod budget;

@@ -29,22 +29,22 @@
 //! # }
 //! ```
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || [`precision`] | mixed precision, chosen with samples |
-//! || [`mod@convert`] | conversion of PyTorch programs, and verification of the results |
-//! || [`quantize`] | post-training quantization with samples, and the loss of each layer |
-//! || [`compare`] | comparison of two models, value by value |
-//! || [`compress`] | compression and decompression of weights |
-//! || [`executorch`] | ExecuTorch programs and their Core ML models |
-//! || [`session`] | execution of models and ExecuTorch programs on every device |
-//! || [`graph`] | models described in Rust, their parameters and sessions |
-//! || [`engine`] | execution on this machine's CPU |
-//! || [`arrays`] | arrays in numpy's file formats |
-//! || [`feedback`] | outputs of one step that are inputs of the next |
-//! || `images` | image inputs; needs the feature `images` |
-//! || [`summary`] | summary of a model |
-//! || [`mil`] | programs, descriptions, the operation table, MIL text and the verifier |
+//! | [`precision`] | mixed precision, chosen with samples |
+//! | [`mod@convert`] | conversion of PyTorch programs, and verification of the results |
+//! | [`quantize`] | post-training quantization with samples, and the loss of each layer |
+//! | [`compare`] | comparison of two models, value by value |
+//! | [`compress`] | compression and decompression of weights |
+//! | [`executorch`] | ExecuTorch programs and their Core ML models |
+//! | [`session`] | execution of models and ExecuTorch programs on every device |
+//! | [`graph`] | models described in Rust, their parameters and sessions |
+//! | [`engine`] | execution on this machine's CPU |
+//! | [`arrays`] | arrays in numpy's file formats |
+//! | [`feedback`] | outputs of one step that are inputs of the next |
+//! | `images` | image inputs; needs the feature `images` |
+//! | [`summary`] | summary of a model |
+//! | [`mil`] | programs, descriptions, the operation table, MIL text and the verifier |
 
 #![deny(missing_docs)]
 #![cfg_attr(

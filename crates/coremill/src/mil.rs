@@ -22,14 +22,14 @@
 //! # }
 //! ```
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
-//! || [`model`] | programs with descriptions of their inputs and outputs |
-//! || [`ops`] | the operation table, with one declaration per definition of an operation |
-//! || [`text`] | MIL text: printing and parsing |
-//! || [`verify`] | verification, and the proof of it that writers require |
-//! || [`pipeline`] | models that consist of several models |
+//! | [`ir`] | programs in memory: types, constants, values, operations, blocks, functions |
+//! | [`model`] | programs with descriptions of their inputs and outputs |
+//! | [`ops`] | the operation table, with one declaration per definition of an operation |
+//! | [`text`] | MIL text: printing and parsing |
+//! | [`verify`] | verification, and the proof of it that writers require |
+//! | [`pipeline`] | models that consist of several models |
 
 pub use coremill_mil::{ir, model, ops, text, verify};
 pub use coremill_mlpackage::pipeline;

@@ -28,17 +28,17 @@
 //! # Ok::<(), coremill_engine::Error>(())
 //! ```
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
 //! | `array`, `value` | tensors, lists and dictionaries at run time |
-//! || `reference` | reference kernels, which define the semantics of each operation |
-//! || `plan` | planning of a function for given input shapes |
-//! || `execute` | execution of plans |
-//! || `evaluate` | evaluation of one operation on constants |
-//! || `fold` | constant folding for compilers |
-//! || `weights` | compressed constants, expanded on demand |
-//! || `feature` | inputs, outputs and states; validation of arrays |
-//! || `engine` | the public interface: [`Engine`], [`Session`] |
+//! | `reference` | reference kernels, which define the semantics of each operation |
+//! | `plan` | planning of a function for given input shapes |
+//! | `execute` | execution of plans |
+//! | `evaluate` | evaluation of one operation on constants |
+//! | `fold` | constant folding for compilers |
+//! | `weights` | compressed constants, expanded on demand |
+//! | `feature` | inputs, outputs and states; validation of arrays |
+//! | `engine` | the public interface: [`Engine`], [`Session`] |
 
 mod array;
 mod call;

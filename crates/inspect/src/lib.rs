@@ -1,10 +1,10 @@
 //! Summaries, comparisons and extraction of Core ML models and ExecuTorch programs.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || [`summary`] | summary of a model's operations, weights and features |
-//! || [`compare`] | errors between the values of two programs |
-//! || [`executorch`] | Core ML models inside ExecuTorch programs |
+//! | [`summary`] | summary of a model's operations, weights and features |
+//! | [`compare`] | errors between the values of two programs |
+//! | [`executorch`] | Core ML models inside ExecuTorch programs |
 
 pub mod compare;
 mod error;

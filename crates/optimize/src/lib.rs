@@ -4,13 +4,13 @@
 //! and compare the outputs. They need the feature `compiler`. `coremill-compress` contains the
 //! encodings of compressed weights, since the compiler uses them as well.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || [`compress`] | compression of finished models: rules, importance from samples, decompression |
-//! || `quantize` | post-training quantization with samples, and the loss of each layer |
-//! || `precision` | search for operations that need `fp32` or rescaling, with samples |
-//! || `samples`, `archive` | calibration samples from files, folders and archives |
-//! || `trial` | repeated conversion and execution with different options |
+//! | [`compress`] | compression of finished models: rules, importance from samples, decompression |
+//! | `quantize` | post-training quantization with samples, and the loss of each layer |
+//! | `precision` | search for operations that need `fp32` or rescaling, with samples |
+//! | `samples`, `archive` | calibration samples from files, folders and archives |
+//! | `trial` | repeated conversion and execution with different options |
 
 #[cfg(feature = "compiler")]
 mod archive;

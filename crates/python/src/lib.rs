@@ -1,16 +1,16 @@
 //! Native module of the Python package `coremill`, whose sources are in `python/`.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || `exported` | import of a `torch.export.ExportedProgram` from memory |
-//! || `options` | keyword arguments as options |
-//! || `model`, `program` | the classes `Model` and `Program`, and their sessions |
-//! || `arguments`, `arrays`, `path` | arguments: strings, numbers, arrays, images, paths |
-//! || `compress`, `quantize` | compression and quantization |
-//! || `compare` | comparison of models and arrays |
-//! || `edge` | functions for ExecuTorch's partitioner and backend |
-//! || `work` | work without Python's lock, Ctrl-C, progress |
-//! || `error` | exceptions |
+//! | `exported` | import of a `torch.export.ExportedProgram` from memory |
+//! | `options` | keyword arguments as options |
+//! | `model`, `program` | the classes `Model` and `Program`, and their sessions |
+//! | `arguments`, `arrays`, `path` | arguments: strings, numbers, arrays, images, paths |
+//! | `compress`, `quantize` | compression and quantization |
+//! | `compare` | comparison of models and arrays |
+//! | `edge` | functions for ExecuTorch's partitioner and backend |
+//! | `work` | work without Python's lock, Ctrl-C, progress |
+//! | `error` | exceptions |
 
 mod arguments;
 mod arrays;

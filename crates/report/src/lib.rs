@@ -20,20 +20,20 @@
 //! assert!(report.to_html().contains("twice.mil"));
 //! ```
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || `data` | data of the page, which reads it as JSON |
-//! || `graph` | operations of a function, their edges, costs and estimated devices |
-//! || `weights` | weights with histograms |
-//! || `check` | findings and marks from diagnostics |
-//! || `drift` | comparison with a reference |
-//! || `timing` | duration of operations |
-//! || `plan` | recorded compute plans of Core ML |
-//! || `pictures` | inputs and outputs that are images |
-//! || `program` | ExecuTorch programs: delegates and the kernels between them |
-//! || `changes` | comparison of two models |
-//! || `description` | fields of a description as text |
-//! || `page` | the HTML page, assembled from `page/*.js` and `page/style.css` |
+//! | `data` | data of the page, which reads it as JSON |
+//! | `graph` | operations of a function, their edges, costs and estimated devices |
+//! | `weights` | weights with histograms |
+//! | `check` | findings and marks from diagnostics |
+//! | `drift` | comparison with a reference |
+//! | `timing` | duration of operations |
+//! | `plan` | recorded compute plans of Core ML |
+//! | `pictures` | inputs and outputs that are images |
+//! | `program` | ExecuTorch programs: delegates and the kernels between them |
+//! | `changes` | comparison of two models |
+//! | `description` | fields of a description as text |
+//! | `page` | the HTML page, assembled from `page/*.js` and `page/style.css` |
 
 mod changes;
 mod check;

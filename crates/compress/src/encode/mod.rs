@@ -1,13 +1,13 @@
 //! Encoding of weights.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || `build` | operations that represent a weight |
-//! || `linear`, `palette`, `vectors` | scales, zero points and lookup tables |
+//! | `build` | operations that represent a weight |
+//! | `linear`, `palette`, `vectors` | scales, zero points and lookup tables |
 //! | `cluster` | k-means |
-//! || `codes` | encoded data: codes, masks, elements that are not pruned |
-//! || `prune` | selection of the elements to prune |
-//! || `source`, `pruned` | elements of a weight as numbers |
+//! | `codes` | encoded data: codes, masks, elements that are not pruned |
+//! | `prune` | selection of the elements to prune |
+//! | `source`, `pruned` | elements of a weight as numbers |
 
 mod build;
 mod cluster;

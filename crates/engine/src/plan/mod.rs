@@ -2,11 +2,11 @@
 //!
 //! | step | module |
 //! |---|---|
-//! || build the graph, one node per operation, and separate constants | `build`, `source` |
-//! || pack weights for the kernels | `packed`, `matrix` |
-//! || recompute data derived from constants that change | `derived` |
-//! || select kernels for the shapes and fuse operations | `passes` |
-//! || allocate tensors in one arena and find their last use | `place` |
+//! | build the graph, one node per operation, and separate constants | `build`, `source` |
+//! | pack weights for the kernels | `packed`, `matrix` |
+//! | recompute data derived from constants that change | `derived` |
+//! | select kernels for the shapes and fuse operations | `passes` |
+//! | allocate tensors in one arena and find their last use | `place` |
 
 mod build;
 mod constant;

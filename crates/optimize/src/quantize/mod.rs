@@ -1,12 +1,12 @@
 //! Post-training quantization of PyTorch programs, without Python.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || `config`, `rules` | options, and rules from a file |
-//! || `observe` | ranges of activations, from samples |
-//! || `rows`, `moments` | rounding with second moments of layer inputs |
-//! || `weights` | weights as integers or tables |
-//! || `edit` | quantizable operations, and changes to the program |
+//! | `config`, `rules` | options, and rules from a file |
+//! | `observe` | ranges of activations, from samples |
+//! | `rows`, `moments` | rounding with second moments of layer inputs |
+//! | `weights` | weights as integers or tables |
+//! | `edit` | quantizable operations, and changes to the program |
 
 mod config;
 mod edit;

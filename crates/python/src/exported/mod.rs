@@ -4,14 +4,14 @@
 //! reader handles both. Weights are not copied: their storages are borrowed, which keeps the Python
 //! objects alive.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
-//! || `torch` | classes and functions of torch |
-//! || `graph` | nodes and nested graphs |
-//! || `meta` | types of values: tensors, symbolic sizes |
-//! || `places` | source locations of calls |
-//! || `tensors` | parameters, buffers, constants |
-//! || `signature` | kinds of inputs and outputs |
+//! | `torch` | classes and functions of torch |
+//! | `graph` | nodes and nested graphs |
+//! | `meta` | types of values: tensors, symbolic sizes |
+//! | `places` | source locations of calls |
+//! | `tensors` | parameters, buffers, constants |
+//! | `signature` | kinds of inputs and outputs |
 
 mod graph;
 mod meta;

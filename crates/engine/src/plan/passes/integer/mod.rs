@@ -13,11 +13,11 @@
 //! differs by at most one step. Readers of floats, or of integers with a scale per channel, get the
 //! same values as before: the floats are computed from the codes, and unused ones are removed.
 //!
-//! || module | contents |
+//! | module | contents |
 //! |---|---|
 //! | `products` | convolutions and linear layers, from the operation to the kernel |
 //! | `numbers` | scales and zero points, and weights as integers |
-//! || `several` | concatenation and elementwise products |
+//! | `several` | concatenation and elementwise products |
 //! | `kernels` | the other kernels |
 
 mod kernels;
