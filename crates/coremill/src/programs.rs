@@ -60,6 +60,7 @@ pub struct Conversion {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoweredProgram {
+    /// The ExecuTorch program.
     pub program: pte::Program,
     /// Number of delegated partitions.
     pub parts: usize,

@@ -33,6 +33,7 @@ pub enum Output {
 pub enum Artifact {
     /// A Core ML model, not yet verified.
     Model(Model),
+    /// An ExecuTorch program with Core ML delegates.
     Program(pte::Program),
 }
 

@@ -18,6 +18,7 @@ const NOTHING_LEFT: f64 = 10.0;
 
 /// An output of both models.
 pub struct Output<'a> {
+    /// Name of the output.
     pub name: &'a str,
     /// Value in the reference.
     pub reference: Option<&'a Array>,

@@ -9,12 +9,15 @@ use super::{ErrorMetrics, PerOp, Step, ValueOrigin};
 /// Comparison of an output or a value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
+    /// Name of the output or value.
     pub name: String,
     /// Operation or kernel that computes the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
+    /// Element type, `None` if the values are not comparable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<&'static str>,
+    /// Size of each dimension, outermost first.
     pub shape: Vec<usize>,
     /// Error compared with the reference.
     #[serde(flatten)]
@@ -57,6 +60,7 @@ pub struct PerOpReport {
 /// A value with elements that are NaN or infinite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotFinite {
+    /// Name of the value.
     pub name: String,
     /// Operation or kernel that computes the value.
     pub op: String,

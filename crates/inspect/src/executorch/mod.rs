@@ -41,6 +41,7 @@ pub struct DelegatedModel {
 /// A delegate that uses a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
+    /// Name of the method.
     pub method: String,
     /// Index of the delegate in the method.
     pub delegate: usize,
