@@ -22,6 +22,7 @@ __all__ = [
     "Preprocessed",
     "edge_partition",
     "edge_refused",
+    "edge_lower",
     "edge_preprocess",
     "edge_preprocess_multimethod",
 ]
@@ -75,6 +76,10 @@ def edge_refused(
     take_over_constant_data: bool,
     lower_full_graph: bool,
 ) -> tuple[list[_RefusedCall], list[str]]: ...
+def edge_lower(
+    methods: Sequence[tuple[str, Any, _Specs, Sequence[str], bool, bool, bool]],
+    constant_methods: dict[str, Union[bool, int, float, str]],
+) -> Program: ...
 def edge_preprocess(program: Any, specs: _Specs) -> Preprocessed: ...
 def edge_preprocess_multimethod(
     parts: Sequence[tuple[str, Any, _Specs]], at: int
@@ -131,6 +136,7 @@ class Program:
     @property
     def report(self) -> Division: ...
     def save(self, path: _Path, *, sync: bool = False) -> None: ...
+    def to_bytes(self) -> bytes: ...
     def method(
         self,
         name: Optional[str] = None,

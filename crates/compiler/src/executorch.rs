@@ -33,11 +33,23 @@ pub struct LoweredPrograms {
 }
 
 /// A partitioned method, rewritten around its delegates.
-struct Method {
+struct Method<'o> {
     name: String,
+    options: &'o LowerOptions,
     division: Division,
     around: ExportedProgram,
     report: Report,
+}
+
+/// A program that becomes a method, and how it is lowered.
+#[derive(Clone, Debug)]
+pub struct MethodProgram<'o> {
+    /// The name of the method.
+    pub name: String,
+    /// The program.
+    pub program: ExportedProgram,
+    /// Options of the lowering. The first method's constant methods and sharing of weights apply to all.
+    pub options: &'o LowerOptions,
 }
 
 /// Lowers programs to one ExecuTorch program with one method per program.
@@ -45,14 +57,23 @@ pub fn lower(
     programs: Vec<(String, ExportedProgram)>,
     options: &LowerOptions,
 ) -> Result<LoweredPrograms, Error> {
-    check(&programs, options).map_err(Error::Program)?;
-    let files: Vec<_> = programs.iter().map(|(_, program)| program.files()).collect();
-    let is_shared = is_shared(&programs, options);
-    let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
-    let floor = floor.max(needed_by_options(&options.options));
+    let methods = programs.into_iter();
+    let methods = methods.map(|(name, program)| MethodProgram { name, program, options });
+    lower_methods(methods.collect())
+}
+
+/// Lowers programs with options of their own to one ExecuTorch program.
+pub fn lower_methods(programs: Vec<MethodProgram<'_>>) -> Result<LoweredPrograms, Error> {
+    check(&programs).map_err(Error::Program)?;
+    let files: Vec<_> = programs.iter().map(|method| method.program.files()).collect();
+    let is_shared = is_shared(&programs);
+    let constant_methods =
+        programs.first().map(|first| first.options.constant_methods.as_slice()).unwrap_or_default();
     let mut methods = Vec::with_capacity(programs.len());
     let mut bounded = Vec::new();
-    for (name, mut program) in programs {
+    for MethodProgram { name, mut program, options } in programs {
+        let floor = if is_shared { Opset::Ios18 } else { Opset::Ios15 };
+        let floor = floor.max(needed_by_options(&options.options));
         for symbol in program.bound_symbols(i64::from(options.max_size)) {
             if !bounded.contains(&symbol) {
                 bounded.push(symbol);
@@ -60,19 +81,18 @@ pub fn lower(
         }
         methods.push(method(name, program, options, floor)?);
     }
-    let parts = methods.iter().flat_map(|method| &method.division.delegated);
-    check_fp32_values(parts.map(|part| &part.function), &options.options)?;
+    if let Some(Method { options, .. }) = methods.first() {
+        let parts = methods.iter().flat_map(|method| &method.division.delegated);
+        check_fp32_values(parts.map(|part| &part.function), &options.options)?;
+    }
     let mut lowered = Program::default();
     let mut pool = Pool::default();
-    let delegates = if is_shared {
-        shared(&methods, options, &mut lowered)?
-    } else {
-        apart(&methods, options, &mut lowered)?
-    };
+    let delegates =
+        if is_shared { shared(&methods, &mut lowered)? } else { apart(&methods, &mut lowered)? };
     let plans = methods.iter().zip(delegates);
     let plans = plans.map(|(of, delegates)| plan(&of.name, &of.around, delegates, &mut pool));
     let mut plans = plans.collect::<Result<Vec<ExecutionPlan>, _>>()?;
-    plans.extend(options.constant_methods.iter().map(constant_method));
+    plans.extend(constant_methods.iter().map(constant_method));
     plans.sort_by(|left, right| left.name.cmp(&right.name));
     lowered.plans = plans;
     lowered.constants = pool.constants;
@@ -100,25 +120,27 @@ fn constant_method((name, constant): &(String, Constant)) -> ExecutionPlan {
 }
 
 /// Whether the methods share weights, which is ExecuTorch's default.
-fn is_shared(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> bool {
-    programs.len() > 1 && options.weight_sharing != Some(WeightSharing::Disabled)
+fn is_shared(programs: &[MethodProgram<'_>]) -> bool {
+    let sharing = programs.first().and_then(|first| first.options.weight_sharing);
+    programs.len() > 1 && sharing != Some(WeightSharing::Disabled)
 }
 
-fn check(programs: &[(String, ExportedProgram)], options: &LowerOptions) -> Result<()> {
-    if programs.is_empty() {
+fn check(programs: &[MethodProgram<'_>]) -> Result<()> {
+    let Some(first) = programs.first() else {
         return Err(LoweringError::new("expected at least one program to lower"));
-    }
-    let names: Vec<&String> = programs
-        .iter()
-        .map(|(name, _)| name)
-        .chain(options.constant_methods.iter().map(|(name, _)| name))
-        .collect();
+    };
+    let constants = first.options.constant_methods.iter().map(|(name, _)| name);
+    let names: Vec<&String> = programs.iter().map(|method| &method.name).chain(constants).collect();
     for (at, name) in names.iter().enumerate() {
         if names[..at].contains(name) {
             return Err(LoweringError::new(format!("two methods are to be called `{name}`")));
         }
     }
-    let is_shared = is_shared(programs, options);
+    let is_shared = is_shared(programs);
+    programs.iter().try_for_each(|method| check_options(method.options, is_shared))
+}
+
+fn check_options(options: &LowerOptions, is_shared: bool) -> Result<()> {
     let target = options.options.target;
     if let Some(target) = target.filter(|target| is_shared && *target < Opset::Ios18) {
         let what = "weights that methods share";
@@ -153,7 +175,7 @@ fn method(
     program: ExportedProgram,
     options: &LowerOptions,
     floor: Opset,
-) -> Result<Method, Error> {
+) -> Result<Method<'_>, Error> {
     let program = coremill_prepare::prepare(program)?;
     let mut without_kernel: Vec<String> = Vec::new();
     let mut kept = Vec::new();
@@ -176,7 +198,7 @@ fn method(
                     division.delegated.into_iter().map(quantized).collect::<Result<_, Error>>()?;
                 let mut report = report(&name, &divided, &division);
                 report.delegated_all_the_same.extend(kept);
-                return Ok(Method { name, division, around: portable.program, report });
+                return Ok(Method { name, options, division, around: portable.program, report });
             }
             Err(Error::Refused(refused)) => {
                 // Calls that have no kernel but could run in a delegate are delegated after all.
@@ -259,13 +281,10 @@ fn with_reasons(
 }
 
 /// Creates one model per partition.
-fn apart(
-    methods: &[Method],
-    options: &LowerOptions,
-    program: &mut Program,
-) -> Result<Vec<Vec<Delegate>>, Error> {
+fn apart(methods: &[Method<'_>], program: &mut Program) -> Result<Vec<Vec<Delegate>>, Error> {
     let mut all = Vec::with_capacity(methods.len());
     for method in methods {
+        let options = method.options;
         let mut delegates = Vec::new();
         for delegated in &method.division.delegated {
             let model = described(vec![delegated.function.clone()], &options.options)?;
@@ -287,12 +306,9 @@ fn numbered(origins: &HashMap<String, usize>) -> HashMap<String, i64> {
 }
 
 /// Creates one model for the first partitions of all methods, one for the second partitions, and so on.
-fn shared(
-    methods: &[Method],
-    options: &LowerOptions,
-    program: &mut Program,
-) -> Result<Vec<Vec<Delegate>>, Error> {
-    let count = methods.first().map_or(0, |method| method.division.delegated.len());
+fn shared(methods: &[Method<'_>], program: &mut Program) -> Result<Vec<Vec<Delegate>>, Error> {
+    let Some(Method { options, division, .. }) = methods.first() else { return Ok(Vec::new()) };
+    let count = division.delegated.len();
     if methods.iter().any(|method| method.division.delegated.len() != count) {
         let found = methods.iter().map(|method| {
             let outside = method.report.outside.len();
@@ -326,7 +342,8 @@ fn shared(
         }
         for (method, delegates) in methods.iter().zip(&mut all) {
             let reference = Reference { key: key.clone(), function: method.name.clone() };
-            delegates.push(delegate(ByteRope::from(reference.to_bytes()), options, program)?);
+            let data = ByteRope::from(reference.to_bytes());
+            delegates.push(delegate(data, method.options, program)?);
         }
     }
     Ok(all)

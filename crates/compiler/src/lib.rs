@@ -45,7 +45,7 @@ pub use calls::SourceMap;
 pub use coremill_mil::text::identifier;
 pub use decompose::{ComplexLowered, pairs};
 pub use error::{Error, ErrorKind, LoweringError, UnsupportedOp};
-pub use executorch::{LoweredPrograms, lower};
+pub use executorch::{LoweredPrograms, MethodProgram, lower, lower_methods};
 pub use lower::LoopedBuffer;
 pub use options::{
     Constant, DEFAULT_MAX_SIZE, LowerOptions, ModelType, Options, Precision, Rewrite, RewriteFn,

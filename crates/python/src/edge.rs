@@ -1,15 +1,17 @@
 //! Functions for ExecuTorch's partitioner and backend, used by `coremill.executorch`.
 
 use coremill_compiler::{
-    CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, LoweringError, PreprocessResult as Made,
+    CompileSpec, EdgeDivision, EdgeProgram, LowerOptions, MethodProgram, PreprocessResult as Made,
 };
 use coremill_pte::coreml::Reference;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::bytes::PyBytesWriter;
 use crate::error;
 use crate::exported::{self, Extent};
+use crate::options::constants;
+use crate::program::Program;
 use crate::work;
 
 /// Compile specs: keys and values.
@@ -119,6 +121,48 @@ pub(crate) fn edge_preprocess_multimethod(
     preprocessed(py, made, methods, false)
 }
 
+/// A method of a program: its name, the program, compile specs, the operators that stay outside, whether buffers and
+/// constants are taken over, and whether the full graph is lowered.
+type Method<'py> = (String, Bound<'py, PyAny>, Specs, Vec<String>, bool, bool, bool);
+
+/// Lowers exported programs to an ExecuTorch program, without ExecuTorch's own passes.
+#[pyfunction]
+pub(crate) fn edge_lower(
+    py: Python<'_>,
+    methods: Vec<Method<'_>>,
+    constant_methods: &Bound<'_, PyDict>,
+) -> PyResult<Program> {
+    let constant_methods = constants(constant_methods)?;
+    let mut lent = Vec::new();
+    let mut programs = Vec::with_capacity(methods.len());
+    for (name, program, specs, skip_ops, buffers, constants, full_graph) in methods {
+        let options = LowerOptions {
+            skip_ops,
+            take_over_mutable_buffer: buffers,
+            take_over_constant_data: constants,
+            constant_methods: constant_methods.clone(),
+            ..options(py, specs, full_graph)?
+        };
+        let taken = work::held(py, || exported::take(&program, Extent::Whole))?;
+        lent.extend(taken.lent);
+        programs.push((name, taken.program, options));
+    }
+    let lowered = work::run(py, move |stage| {
+        stage.set("lowering");
+        let mut options = Vec::with_capacity(programs.len());
+        let mut named = Vec::with_capacity(programs.len());
+        for (name, program, own) in programs {
+            options.push(own);
+            named.push((name, program));
+        }
+        let methods = named.into_iter().zip(&options);
+        let methods =
+            methods.map(|((name, program), options)| MethodProgram { name, program, options });
+        Ok(coremill_compiler::lower_methods(methods.collect())?)
+    })?;
+    Ok(Program::new(lowered.program, lent, lowered.reports))
+}
+
 fn options(py: Python<'_>, specs: Specs, full_graph: bool) -> PyResult<LowerOptions> {
     let specs = specs.into_iter().map(|(key, value)| CompileSpec { key, value });
     let mut options = LowerOptions { full_graph, ..LowerOptions::default() };
@@ -155,7 +199,7 @@ fn preprocessed(
         handles.set_item(symbol, pyo3::types::PyTuple::new(py, of)?)?;
     }
     Ok(PreprocessResult {
-        data: made.data.bytes,
+        data: made.data.into_bytes(),
         identifier: made.identifier,
         specification_version: made.specification_version,
         debug_handle_map: has_handles.then(|| handles.unbind()),
@@ -179,46 +223,4 @@ fn refused(division: &EdgeDivision) -> Vec<RefusedCall> {
         )
     });
     calls.collect()
-}
-
-/// A Python `bytes` object under construction.
-struct PyBytesWriter {
-    bytes: Py<PyBytes>,
-    address: usize,
-    length: usize,
-}
-
-impl PyBytesWriter {
-    /// Allocates uninitialized memory: filling it with zeros would take as long as writing it.
-    fn of(length: usize) -> Result<PyBytesWriter, coremill_compiler::Error> {
-        Python::attach(|py| {
-            let too_large = || {
-                let reason = format!("the payload of {length} bytes does not fit into memory");
-                coremill_compiler::Error::Program(LoweringError::new(reason))
-            };
-            let size = isize::try_from(length).map_err(|_| too_large())?;
-            // SAFETY: without a source, Python returns a new object with memory for `size` bytes,
-            // or an exception.
-            #[expect(unsafe_code, reason = "PyO3 gives no bytes that are not filled with zeros")]
-            let (bytes, address) = unsafe {
-                let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-                let object = Bound::from_owned_ptr_or_err(py, object).map_err(|_| too_large())?;
-                let address = ffi::PyBytes_AsString(object.as_ptr()).addr();
-                (object.cast_into_unchecked::<PyBytes>().unbind(), address)
-            };
-            Ok(PyBytesWriter { bytes, address, length })
-        })
-    }
-}
-
-impl AsMut<[u8]> for PyBytesWriter {
-    fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `bytes` keeps the memory alive, and no other code knows it until the
-        // `PyBytesWriter` is consumed. Until then it is only written, so its initial contents do
-        // not matter.
-        #[expect(unsafe_code, reason = "the memory is Python's")]
-        unsafe {
-            std::slice::from_raw_parts_mut(self.address as *mut u8, self.length)
-        }
-    }
 }

@@ -9,11 +9,13 @@
 //! | `compress`, `quantize` | compression and quantization |
 //! | `compare` | comparison of models and arrays |
 //! | `edge` | functions for ExecuTorch's partitioner and backend |
+//! | `bytes` | Python `bytes` objects under construction |
 //! | `work` | work without Python's lock, Ctrl-C, progress |
 //! | `error` | exceptions |
 
 mod arguments;
 mod arrays;
+mod bytes;
 mod compare;
 mod compress;
 mod edge;
@@ -329,6 +331,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<edge::PreprocessResult>()?;
     module.add_function(wrap_pyfunction!(edge::edge_partition, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_refused, module)?)?;
+    module.add_function(wrap_pyfunction!(edge::edge_lower, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_preprocess, module)?)?;
     module.add_function(wrap_pyfunction!(edge::edge_preprocess_multimethod, module)?)?;
     Ok(())

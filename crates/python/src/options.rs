@@ -296,8 +296,11 @@ pub(crate) fn lower(keywords: &mut Keywords<'_>) -> PyResult<LowerOptions> {
             }
         });
     }
-    for (name, value) in keywords.named("constant_methods")? {
-        options.constant_methods.push((name, constant(&value)?));
+    if let Some(value) = keywords.take("constant_methods") {
+        let Ok(methods) = value.cast::<PyDict>() else {
+            return Err(wrong(&value, "constant_methods", "a dict by name"));
+        };
+        options.constant_methods = constants(methods)?;
     }
     if keywords.flag("compiled")? {
         options.model_type = ModelType::CompiledModel;
@@ -306,6 +309,11 @@ pub(crate) fn lower(keywords: &mut Keywords<'_>) -> PyResult<LowerOptions> {
         apply(&mut options, &self::specs(&specs)?, py)?;
     }
     Ok(options)
+}
+
+/// Constant methods, by name.
+pub(crate) fn constants(methods: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Constant)>> {
+    methods.iter().map(|(name, value)| Ok((name.extract()?, constant(&value)?))).collect()
 }
 
 fn constant(value: &Bound<'_, PyAny>) -> PyResult<Constant> {

@@ -5,20 +5,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::SaveOptions;
 use coremill::executorch;
-use coremill_compiler::{Reason, Report};
+use coremill_compiler::{LoweringError, Reason, Report};
 use coremill_engine::{Array, Numerics, Value};
-use coremill_io::unknown_name;
+use coremill_io::{fill_windows, unknown_name};
 use coremill_pte as pte;
 use coremill_session::{RunOptions, Session, inputs as by_name};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::arguments::{Count, Flag, Text};
+use crate::bytes::PyBytesWriter;
 use crate::error;
 use crate::exported::BorrowedTensor;
 use crate::model::{Model, json};
 use crate::path::PathArgument;
 use crate::{arrays, work};
+
+/// Bytes that a thread writes at a time.
+const WINDOW: usize = 1 << 20;
 
 /// A program in memory.
 #[pyclass(frozen, module = "coremill._native")]
@@ -60,6 +64,22 @@ impl Program {
             stage.set(format!("writing {}", path.display()));
             Ok(pte::write(&path, &program, &pte::WriteOptions { durable: sync })?)
         })
+    }
+
+    /// The bytes of the program's file.
+    fn to_bytes(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        self.unchanged(py)?;
+        let program = self.program.clone();
+        let written = work::run(py, move |stage| {
+            stage.set("writing the program");
+            let data = pte::to_data(&program)?;
+            let mut written = PyBytesWriter::of(data.len())?;
+            fill_windows(written.as_mut(), WINDOW, |offset, window| data.read_at(offset, window))
+                .map_err(|error| LoweringError::new(format!("a weight cannot be read: {error}")))
+                .map_err(coremill_compiler::Error::Program)?;
+            Ok(written)
+        })?;
+        Ok(written.into_bytes())
     }
 
     /// The names of the methods.
