@@ -7,10 +7,16 @@ these modules.
 Importing this module imports neither torch nor executorch.
 """
 
+from __future__ import annotations
+
 import importlib
-from typing import Any
 
 from ._install import install
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Where the names are that this module gives, each imported when it is first asked for.
 _LAZY = {

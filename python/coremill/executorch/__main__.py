@@ -9,6 +9,7 @@ import runpy
 import sys
 
 from . import install
+from ._install import when_runtime_is_imported
 
 USAGE = """usage: python -m coremill.executorch SCRIPT [ARGS...]
        python -m coremill.executorch -m MODULE [ARGS...]
@@ -32,7 +33,8 @@ def main() -> None:
     if not is_module and arguments[0].startswith("-"):
         sys.exit(f"{USAGE}\n\nerror: unknown option {arguments[0]}")
     install()
-    _register_runtime()
+    if sys.platform != "darwin":
+        when_runtime_is_imported(_register_runtime)
     name = arguments[1] if is_module else arguments[0]
     sys.argv = arguments[1:] if is_module else arguments
     if is_module:
@@ -53,10 +55,8 @@ def main() -> None:
 def _register_runtime() -> None:
     """Let ExecuTorch's runtime run Core ML delegates here; on a Mac it does that by itself.
 
-    A script that only lowers needs no runtime, so that a machine without a C++ compiler is no error.
+    A script may run programs for other backends, so that a machine without a C++ compiler is no error.
     """
-    if sys.platform == "darwin":
-        return
     from . import register_runtime
 
     try:

@@ -1,30 +1,39 @@
-"""Makes ``executorch.backends.apple.coreml`` mean ``coremill.executorch``."""
+"""Makes ``executorch.backends.apple.coreml`` mean ``coremill.executorch``, and ExecuTorch's runtime know the engine."""
+
+from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any, Optional, Sequence
+
+# `typing` and `importlib.abc` take longer to import than all of this.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+    from typing import Any
 
 _THEIRS = "executorch.backends.apple.coreml"
 _OURS = __name__.rpartition(".")[0]
 #: What is ours. Anything else, such as ExecuTorch's own tests, stays as it is.
 _MODULES = ("compiler", "logging", "partition", "quantizer", "recipes")
+#: The module through which everything that executes programs gets the runtime.
+_RUNTIME = "executorch.extension.pybindings.portable_lib"
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds our module where one of theirs is asked for."""
 
     def find_spec(
-        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
-    ) -> Optional[ModuleSpec]:
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         prefix, _, rest = fullname.partition(_THEIRS + ".")
         if prefix or rest.partition(".")[0] not in _MODULES:
             return None
         ours = f"{_OURS}.{rest}"
-        found = importlib.util.find_spec(ours)
+        from importlib.util import find_spec
+
+        found = find_spec(ours)
         if found is None:
             raise ModuleNotFoundError(
                 f"No module named {fullname!r}: coremill.install() has replaced {_THEIRS}, and "
@@ -36,7 +45,7 @@ class _Finder(MetaPathFinder):
         )
 
 
-class _Loader(Loader):
+class _Loader:
     """Gives our module, which then has two names."""
 
     def __init__(self, ours: str) -> None:
@@ -51,6 +60,47 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just written the other name here.
         module.__spec__ = self._spec
+
+
+class _RuntimeFinder:
+    """Calls a function once ExecuTorch's runtime is imported."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != _RUNTIME:
+            return None
+        others = (one for one in sys.meta_path if one is not self)
+        spec = next(filter(None, (one.find_spec(fullname, path, target) for one in others)), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RuntimeLoader(spec.loader, self._then)
+        return spec
+
+
+class _RuntimeLoader:
+    """Loads a module, and then calls a function."""
+
+    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
+        self._loader = loader
+        self._then = then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._then()
+
+
+def when_runtime_is_imported(then: Callable[[], None]) -> None:
+    """Call a function once, after the import of ExecuTorch's runtime, which may have been before."""
+    if _RUNTIME in sys.modules:
+        then()
+    else:
+        sys.meta_path.insert(0, _RuntimeFinder(then))
 
 
 def install() -> None:
