@@ -229,9 +229,9 @@ class CoreMLBackend(BackendDetails):
         edge_program: ExportedProgram, compile_specs: List[CompileSpec]
     ) -> PreprocessResult:
         """Make a model of a partition."""
-        _check_shapes(edge_program, compile_specs)
+        check_shapes(edge_program, compile_specs)
         made = _native.edge_preprocess(edge_program, pairs(compile_specs))
-        _warn(made)
+        warn_of_version(f"with identifier {made.identifier}", made.specification_version)
         return PreprocessResult(
             processed_bytes=made.data, debug_handle_map=made.debug_handle_map
         )
@@ -262,7 +262,7 @@ class CoreMLBackend(BackendDetails):
                     "be processed independently."
                 )
             for program, specs in zip(programs, compile_specs[method]):
-                _check_shapes(program, specs)
+                check_shapes(program, specs)
         store = NamedDataStore()
         references: Dict[str, List[bytes]] = {method: [] for method in edge_programs}
         for at in range(count):
@@ -271,7 +271,7 @@ class CoreMLBackend(BackendDetails):
                 for method, programs in edge_programs.items()
             ]
             made = _native.edge_preprocess_multimethod(parts, at)
-            _warn(made)
+            warn_of_version(f"with identifier {made.identifier}", made.specification_version)
             store.add_named_data(made.key, made.data)
             for method, reference in made.references.items():
                 references[method].append(reference)
@@ -298,18 +298,19 @@ def pairs(specs: List[CompileSpec]) -> List[Tuple[str, bytes]]:
     return [(spec.key, bytes(spec.value)) for spec in specs]
 
 
-def _check_shapes(program: ExportedProgram, specs: List[CompileSpec]) -> None:
+def check_shapes(program: ExportedProgram, specs: List[CompileSpec]) -> None:
+    """Check that a program's inputs can have the shapes that specs enumerate."""
     shapes = CoreMLBackend.enumerated_shapes_from_compile_specs(specs)
     if shapes is not None:
         wanted = CoreMLBackend.min_deployment_target_from_compile_specs(specs)
         check_inputs(program, shapes, wanted is not None and wanted >= target.iOS18)
 
 
-def _warn(made: Any) -> None:
+def warn_of_version(which: str, version: int) -> None:
     """Say which systems run a model, as ExecuTorch's own backend does."""
     logger.warning(
-        f"The model with identifier {made.identifier} was exported with CoreML specification version "
-        f"{made.specification_version}, and it will not run on all version of iOS/macOS."
+        f"The model {which} was exported with CoreML specification version "
+        f"{version}, and it will not run on all version of iOS/macOS."
         " See https://apple.github.io/coremltools/mlmodel/Format/Model.html#model for information on what OS "
         "versions are compatible with this specifcation version."
         " If you want to control the deployment target, please set the minimum_deployment_target compile spec "

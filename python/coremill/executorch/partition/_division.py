@@ -57,11 +57,12 @@ def left_outside(program: ExportedProgram, skipped: Iterable[str], is_whole: boo
         node.name
         for node in program.graph.nodes
         if node.op == "call_function"
-        and (operator_name(node) in names or (not is_whole and _is_unwanted(node)))
+        and (operator_name(node) in names or (not is_whole and is_unwanted(node)))
     ]
 
 
-def _is_unwanted(node: Node) -> bool:
+def is_unwanted(node: Node) -> bool:
+    """Whether a call stays outside although it could be lowered."""
     if node.target in _RANDOM:
         return True
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")

@@ -92,15 +92,9 @@ class CoreMLPartitioner(Partitioner):
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Mark the calls of a program in the edge dialect."""
-        _check_backend()
+        check_backend()
         if _is_deprecated_way():
-            logger.warning(
-                "\nDEPRECATION WARNING: You are using the deprecated 'to_edge() + to_backend()' workflow. "
-                "It takes apart operators that Core ML has, such as attention, which makes programs slower. "
-                "Use 'to_edge_transform_and_lower()' instead. "
-                "See: https://docs.pytorch.org/executorch/main/backends/coreml/coreml-overview.html"
-                "#using-the-core-ml-backend"
-            )
+            warn_of_deprecated_way()
         logger.info("CoreMLPartitioner::partition")
         skipped, is_whole = self.skip_ops_for_coreml_delegation, self.lower_full_graph
         outside = left_outside(exported_program, skipped, is_whole)
@@ -125,6 +119,12 @@ class CoreMLPartitioner(Partitioner):
         if self.take_over_constant_data:
             tag_constant_data(exported_program)
             _untag_returned(exported_program)
+        self.announce()
+        _tag_states(exported_program, division.states)
+        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+
+    def announce(self) -> None:
+        """Say what the options mean for devices."""
         if self.take_over_mutable_buffer:
             logger.info(
                 "Core ML partitioner will take over torch mutable buffer as Core ML state, "
@@ -133,8 +133,6 @@ class CoreMLPartitioner(Partitioner):
                 "If you want your mutable buffer model to be compatible with older OS, "
                 "then please set `take_over_mutable_buffer=False`"
             )
-        _tag_states(exported_program, division.states)
-        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
@@ -277,8 +275,19 @@ def _is_deprecated_way() -> bool:
     return is_to_backend
 
 
-def _check_backend() -> None:
-    """ExecuTorch looks backends up by the names of their classes."""
+def warn_of_deprecated_way() -> None:
+    """Recommend ``to_edge_transform_and_lower``."""
+    logger.warning(
+        "\nDEPRECATION WARNING: You are using the deprecated 'to_edge() + to_backend()' workflow. "
+        "It takes apart operators that Core ML has, such as attention, which makes programs slower. "
+        "Use 'to_edge_transform_and_lower()' instead. "
+        "See: https://docs.pytorch.org/executorch/main/backends/coreml/coreml-overview.html"
+        "#using-the-core-ml-backend"
+    )
+
+
+def check_backend() -> None:
+    """Refuse two backends of one name: ExecuTorch looks backends up by the names of their classes."""
     namesakes = [made for made in BackendDetails.__subclasses__() if made.__name__ == "CoreMLBackend"]
     if namesakes != [CoreMLBackend]:
         other = next(made for made in namesakes if made is not CoreMLBackend)

@@ -1,0 +1,681 @@
+"""Lowers programs directly and by ExecuTorch's own path, and compares the results in ExecuTorch's runtime, in a process of
+its own as `worker.py`:
+
+    python -m coremill.executorch oracle/dropin/paths.py RESULTS [CASE...]
+    python -m coremill.executorch oracle/dropin/paths.py RESULTS --exports EXPORTS [NAME...]
+
+The second form takes exports of the zoo, which `python -m oracle.zoo.exports` writes. Writes by case what went wrong, `null`
+for nothing.
+"""
+
+import copy
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import coremltools as ct
+import torch
+from executorch.backends.apple.coreml.compiler import CoreMLBackend
+from executorch.backends.apple.coreml.compiler.coreml_preprocess import MULTIMETHOD_WEIGHT_SHARING_STRATEGY as STRATEGY
+from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
+from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.runtime import Runtime, Verification
+from torch import nn
+from torch.export import Dim
+
+from oracle.distance import distance
+
+CASES: dict[str, Callable[[], None]] = {}
+#: Differences of the two paths in parts of the largest element: both compute in fp16, in other orders.
+TOLERANCE = 5e-3
+VARIABLE = "COREMILL_EXECUTORCH"
+#: Why programs took ExecuTorch's path, by the log.
+reasons: list[str] = []
+
+Inputs = tuple[Any, ...]
+
+
+class Reasons(logging.Handler):
+    """Keeps what the log says."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        reasons.append(record.getMessage())
+
+
+def case(function: Callable[[], None]) -> Callable[[], None]:
+    """Something to try."""
+    CASES[function.__name__] = function
+    return function
+
+
+@dataclass
+class Method:
+    """A method: a module, the calls that are compared, and the shapes of its inputs."""
+
+    module: nn.Module
+    calls: list[Inputs]
+    dynamic: Any = None
+    program: Any = None
+
+    def __post_init__(self) -> None:
+        self.module.eval()
+        if self.program is None:
+            self.program = torch.export.export(self.module, self.calls[0], dynamic_shapes=self.dynamic)
+
+
+@dataclass
+class Flow:
+    """How programs are lowered."""
+
+    partitioner: Callable[[str], CoreMLPartitioner] = lambda name: CoreMLPartitioner()
+    options: dict[str, Any] = field(default_factory=dict)
+    config: Callable[[], ExecutorchBackendConfig | None] = lambda: None
+    #: Whether the older flow of `to_edge` and `to_backend` is taken.
+    is_older: bool = False
+
+    def edge(self, programs: Any) -> Any:
+        names = list(programs) if isinstance(programs, dict) else ["forward"]
+        if self.is_older:
+            return to_edge(programs, **self.options).to_backend({name: self.partitioner(name) for name in names})
+        partitioner = {name: [self.partitioner(name)] for name in names}
+        return to_edge_transform_and_lower(programs, partitioner=partitioner, **self.options)
+
+
+def both(methods: dict[str, Method], flow: Flow | None = None, tolerance: float = TOLERANCE, is_direct: bool = True) -> tuple[Any, Any]:
+    """Lower both ways, compare, and return both programs."""
+    flow = flow or Flow()
+    programs = {name: method.program for name, method in methods.items()}
+    given = programs["forward"] if list(programs) == ["forward"] else programs
+    made = {}
+    for path in ("fast", "slow"):
+        os.environ[VARIABLE] = path
+        reasons.clear()
+        made[path] = flow.edge(given).to_executorch(flow.config())
+        assert is_direct is (not reasons) or path == "slow", reasons
+    os.environ[VARIABLE] = "fast"
+    compare(made["fast"], made["slow"], methods, tolerance)
+    return made["fast"], made["slow"]
+
+
+def outline(plan: Any) -> dict[str, Any]:
+    """What a caller sees of a method, and what it delegates."""
+
+    def values(numbers: list[int]) -> list[Any]:
+        found = [plan.values[at].val for at in numbers]
+        return [
+            (str(one.scalar_type), list(one.sizes), str(one.shape_dynamism), one.allocation_info is None)
+            if type(one).__name__ == "Tensor"
+            else one
+            for one in found
+        ]
+
+    return {
+        "inputs": values(plan.inputs),
+        "outputs": values(plan.outputs),
+        "delegates": [(one.id, [(spec.key, bytes(spec.value)) for spec in one.compile_specs]) for one in plan.delegates],
+        "trees": [(text or "").replace(" ", "") for text in vars(plan.container_meta_type).values()],
+        "kernels": sorted({f"{one.name}.{one.overload}" for one in plan.operators}),
+    }
+
+
+def compare(fast: Any, slow: Any, methods: dict[str, Method], tolerance: float) -> None:
+    """Both programs look alike, and compute the same."""
+    plans = [{plan.name: plan for plan in deserialize_pte_binary(one.buffer).program.execution_plan} for one in (fast, slow)]
+    assert set(plans[0]) == set(plans[1]), (set(plans[0]), set(plans[1]))
+    assert fast.methods == slow.methods and fast.config_methods == slow.config_methods
+    for name in plans[0]:
+        ours, theirs = outline(plans[0][name]), outline(plans[1][name])
+        if name not in methods:
+            ours.pop("trees")
+        for key in ours:
+            assert ours[key] == theirs[key], f"{name}: {key} are {ours[key]}, and {theirs[key]} by ExecuTorch's path"
+    loaded = [Runtime.get().load_program(one.buffer, verification=Verification.InternalConsistency) for one in (fast, slow)]
+    for name in fast.config_methods:
+        found = [list(program.load_method(name).execute(())) for program in loaded]
+        assert found[0] == found[1], (name, found)
+    for name, method in methods.items():
+        ours, theirs = (program.load_method(name) for program in loaded)
+        for number, inputs in enumerate(method.calls):
+            kept = [copy.deepcopy(inputs) for _ in range(2)]
+            one, two = (run(runner, values) for runner, values in zip((ours, theirs), kept, strict=True))
+            assert len(one) == len(two), f"{len(one)} results in place of {len(two)}"
+            for at, (x, y) in enumerate(zip(one, two, strict=True)):
+                where = f"{name}, call {number}, result {at}"
+                assert type(x) is type(y), f"{where}: {type(x)} in place of {type(y)}"
+                if not isinstance(x, torch.Tensor):
+                    assert x == y, f"{where}: {x} in place of {y}"
+                    continue
+                assert (x.dtype, x.shape) == (y.dtype, y.shape), f"{where}: {x.dtype} {x.shape}, not {y.dtype} {y.shape}"
+                assert (off := distance(x, y, 1e-6)) <= tolerance, f"{where} differs by {off}"
+
+
+def run(method: Any, inputs: Inputs) -> list[Any]:
+    """What a method of ExecuTorch's runtime gives."""
+    return [one.clone() if isinstance(one, torch.Tensor) else one for one in method.execute(list(inputs))]
+
+
+class Call(nn.Module):
+    """A module of a function."""
+
+    def __init__(self, function: Callable[..., Any], **modules: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(self, *args)
+
+
+class Network(nn.Module):
+    """A little of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        self.normalisation = nn.BatchNorm2d(16)
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, picture: torch.Tensor) -> torch.Tensor:
+        features = torch.relu(self.normalisation(self.convolution(picture))).flatten(2).transpose(1, 2)
+        mixed, _ = self.attention(features, features, features, need_weights=False)
+        return torch.softmax(self.out(mixed.mean(1)), -1)
+
+
+class Counter(nn.Module):
+    """Keeps a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2, 3))
+        self.linear = nn.Linear(3, 3).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(self.linear(x))
+        return self.total * 2
+
+
+def network() -> dict[str, Method]:
+    return {"forward": Method(Network(), [(torch.randn(1, 3, 16, 24),) for _ in range(2)])}
+
+
+def specs(**options: Any) -> list[Any]:
+    return CoreMLBackend.generate_compile_specs(**options)
+
+
+def with_specs(*more: Any, own: dict[str, Any] | None = None, **options: Any) -> Callable[[str], CoreMLPartitioner]:
+    """Partitioners with these specs, and with these options of their own."""
+    return lambda name: CoreMLPartitioner(compile_specs=[*specs(**options), *more], **(own or {}))
+
+
+# Options of the partitioner.
+
+
+@case
+def no_options() -> None:
+    fast, _ = both(network())
+    assert type(fast).__name__ == "DirectProgramManager"
+
+
+@case
+def compile_specs() -> None:
+    for options in (
+        {"compute_precision": ct.precision.FLOAT32, "compute_unit": ct.ComputeUnit.CPU_ONLY},
+        {"minimum_deployment_target": ct.target.iOS17},
+        {"minimum_deployment_target": ct.target.iOS18, "model_type": CoreMLBackend.MODEL_TYPE.COMPILED_MODEL},
+        {"op_linear_quantizer_config": {"mode": "linear_symmetric", "dtype": "int8", "weight_threshold": 10}},
+        {"pass_names": ["common::noop_elimination"]},
+    ):
+        both(network(), Flow(with_specs(**options)))
+
+
+@case
+def constants_that_are_inputs() -> None:
+    both(network(), Flow(lambda name: CoreMLPartitioner(take_over_constant_data=False)))
+
+
+@case
+def full_graph() -> None:
+    both(network(), Flow(lambda name: CoreMLPartitioner(lower_full_graph=True)))
+
+
+@case
+def dynamic_shapes() -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    calls = [(torch.randn(shape),) for shape in ((2, 5, 8), (3, 9, 8), (4, 2, 8))]
+    both({"forward": Method(module, calls, [{0: Dim("a", max=4), 1: Dim("b", max=12)}])})
+
+
+@case
+def enumerated_shapes() -> None:
+    module = Call(lambda self, x, y: self.left(x).sum() + self.right(y), left=nn.Linear(10, 5), right=nn.Linear(11, 5))
+    calls = [(torch.randn(4, 6, 10), torch.randn(5, 11)), (torch.randn(1, 5, 10), torch.randn(3, 11))]
+    dynamic = {"args": ({0: Dim.AUTO(min=1, max=4), 1: Dim.AUTO(min=5, max=6)}, {0: Dim.AUTO(min=3, max=5)})}
+    method = Method(module, calls, dynamic)
+    names = [spec.arg.name for spec in method.program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    shapes = dict(zip(names, ([[1, 5, 10], [4, 6, 10]], [[3, 11], [5, 11]]), strict=True))
+    spec = CoreMLBackend.generate_enumerated_shapes_compile_spec(method.program, shapes)
+    flow = Flow(with_specs(spec, minimum_deployment_target=ct.target.iOS18, own={"lower_full_graph": True}))
+    both({"forward": method}, flow)
+
+
+@case
+def states() -> None:
+    for target in (None, ct.target.iOS18):
+        for takes_over in (True, False):
+            methods = {"forward": Method(Counter(), [(torch.randn(2, 3),) for _ in range(3)])}
+            both(methods, Flow(with_specs(minimum_deployment_target=target, own={"take_over_mutable_buffer": takes_over})))
+
+
+@case
+def counters() -> None:
+    """Integer buffers stay with the program."""
+
+    class Count(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1, dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.count.add_(1)
+            return x * self.count, self.count + 0
+
+    both({"forward": Method(Count(), [(torch.randn(3),) for _ in range(3)])})
+
+
+@case
+def several_types() -> None:
+    def several(self: Any, x: torch.Tensor, index: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        picked = torch.index_select(x, 0, index)
+        return picked.sum(1), torch.where(flag, x, -x), index + 1, picked.argmax(1), x > 0
+
+    flag = torch.tensor([[True], [False], [True], [False]])
+    both({"forward": Method(Call(several), [(torch.randn(4, 5), torch.tensor([3, 0, 2]), flag)])})
+
+
+# Several methods.
+
+
+def shared(lengths: dict[str, int]) -> dict[str, Method]:
+    module = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+    return {name: Method(module, [(torch.randn(1, length, 64),)]) for name, length in lengths.items()}
+
+
+@case
+def methods_that_share_weights() -> None:
+    for strategy in (None, STRATEGY.POSITIONAL, STRATEGY.DISABLED):
+        more = [CoreMLBackend.generate_multimethod_weight_sharing_strategy_compile_spec(strategy)] if strategy else []
+        fast, slow = both(shared({"prefill": 8, "forward": 1, "four": 4}), Flow(with_specs(*more, minimum_deployment_target=ct.target.iOS18)))
+        assert len(fast.buffer) <= len(slow.buffer) * 1.02, (len(fast.buffer), len(slow.buffer))
+
+
+@case
+def methods_with_specs_of_their_own() -> None:
+    disabled = CoreMLBackend.generate_multimethod_weight_sharing_strategy_compile_spec(STRATEGY.DISABLED)
+    of = {
+        "forward": [*specs(minimum_deployment_target=ct.target.iOS17), disabled],
+        "prefill": [*specs(minimum_deployment_target=ct.target.iOS18, compute_precision=ct.precision.FLOAT32), disabled],
+    }
+    both(shared({"forward": 1, "prefill": 8}), Flow(lambda name: CoreMLPartitioner(compile_specs=of[name])))
+
+
+@case
+def constant_methods() -> None:
+    options = {"constant_methods": {"answer": 42, "ratio": 0.5, "ready": True, "name": "a model"}}
+    both(network(), Flow(options=options))
+    both(shared({"forward": 1, "prefill": 8}), Flow(options=options))
+
+
+# Quantized programs.
+
+
+@case
+def pt2e() -> None:
+    from executorch.backends.apple.coreml.quantizer import CoreMLQuantizer
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    from oracle.dropin.annotated import config
+
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5)).eval()
+    inputs = (torch.randn(1, 3, 8, 8),)
+    for kind in ("static", "weights"):
+        quantizer = CoreMLQuantizer(config("coremill.executorch.quantizer.config", kind))
+        prepared = prepare_pt2e(torch.export.export(module, inputs).module(), quantizer)
+        prepared(*inputs)
+        program = torch.export.export(convert_pt2e(prepared), inputs)
+        both({"forward": Method(module, [inputs], program=program)}, Flow(with_specs(minimum_deployment_target=ct.target.iOS17)))
+
+
+@case
+def quantized_linear_layers() -> None:
+    from torchao.quantization.granularity import PerGroup
+    from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_
+
+    module = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32)).eval()
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
+    both({"forward": Method(module, [(torch.randn(2, 64),)])}, Flow(with_specs(minimum_deployment_target=ct.target.iOS18)))
+
+
+# Options of ExecuTorch.
+
+
+@case
+def compile_config() -> None:
+    for config in (EdgeCompileConfig(_check_ir_validity=False), EdgeCompileConfig(_skip_dim_order=True)):
+        before = copy.deepcopy(vars(config))
+        both(network(), Flow(options={"compile_config": config}))
+        assert list(vars(config)) == list(before)
+
+
+@case
+def backend_config() -> None:
+    for options in (
+        {"segment_alignment": 4096},
+        {"constant_tensor_alignment": 64, "delegate_alignment": 64},
+        {"extract_delegate_segments": False, "delegate_alignment": 64},
+        {"do_quant_fusion_and_const_prop": True, "run_reinplace_pass": True, "emit_mutable_buffer_names": True},
+    ):
+        both(network(), Flow(config=lambda options=options: ExecutorchBackendConfig(**options)))
+
+
+@case
+def external_data() -> None:
+    """Weights of delegates are no external data; a buffer that nothing uses is, by ExecuTorch's path."""
+    config = lambda: ExecutorchBackendConfig(external_constants=True, external_mutable_weights=True)  # noqa: E731
+    fast, slow = both({"forward": Method(nn.Linear(4, 4), [(torch.randn(2, 4),)])}, Flow(config=config))
+    assert fast._tensor_data == slow._tensor_data == {}
+    made = Flow(config=config).edge(network()["forward"].program).to_executorch(config())
+    assert list(made._tensor_data) == ["_default_external_constant"], list(made._tensor_data)
+    assert "`external_constants` concerns constants outside Core ML" in reasons[-1], reasons
+
+
+@case
+def alignment_of_segments() -> None:
+    """Segments begin where the config has them."""
+    from executorch.exir._serialize._program import _get_extended_header
+
+    for alignment in (128, 4096):
+        fast, slow = both(network(), Flow(config=lambda alignment=alignment: ExecutorchBackendConfig(segment_alignment=alignment)))
+        for made in (fast, slow):
+            assert _get_extended_header(made.buffer).segment_base_offset % alignment == 0
+
+
+@case
+def memory_planning() -> None:
+    for options in (
+        {"alloc_graph_input": False},
+        {"alloc_graph_output": False},
+        {"alloc_graph_input": False, "alloc_graph_output": False},
+        {"share_mutable_buffers": True},
+    ):
+        def config(options: dict[str, bool] = options) -> ExecutorchBackendConfig:
+            return ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(**options))
+
+        fast, slow = both(network(), Flow(config=config))
+        sizes = [one.executorch_program.execution_plan[0].non_const_buffer_sizes for one in (fast, slow)]
+        assert sum(sizes[0]) <= sum(sizes[1]), (options, sizes)
+
+    def by_method() -> ExecutorchBackendConfig:
+        return ExecutorchBackendConfig(memory_planning_pass={"prefill": MemoryPlanningPass(alloc_graph_input=False)})
+
+    both(shared({"forward": 1, "prefill": 8}), Flow(config=by_method))
+
+
+@case
+def buffers_outside() -> None:
+    """Names of buffers, and memory that the caller gives."""
+    options = {"take_over_mutable_buffer": False}
+    flow = Flow(
+        lambda name: CoreMLPartitioner(**options),
+        config=lambda: ExecutorchBackendConfig(
+            emit_mutable_buffer_names=True, segment_alignment=1024, memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False)
+        ),
+    )
+    fast, slow = both({"forward": Method(Counter(), [(torch.randn(2, 3),) for _ in range(3)])}, flow)
+
+    def names(made: Any) -> set[str]:
+        values = made.executorch_program.execution_plan[0].values
+        extra = [getattr(value.val, "extra_tensor_info", None) for value in values]
+        return {one.fully_qualified_name for one in extra if one is not None and one.fully_qualified_name}
+
+    assert names(fast) == names(slow) == {"total"}, (names(fast), names(slow))
+
+
+@case
+def older_flow() -> None:
+    both(network(), Flow(is_older=True))
+    assert type(to_edge(network()["forward"].program)).__name__ == "DirectEdgeManager"
+
+
+# What takes ExecuTorch's path.
+
+
+@case
+def what_cannot_be_lowered_directly() -> None:
+    """It is lowered by ExecuTorch's path, and the log names the reason."""
+
+    class Unknown(CoreMLPartitioner):
+        pass
+
+    def unchanged(module: Any) -> Any:
+        from torch.fx.passes.infra.pass_base import PassResult
+
+        return PassResult(module, False)
+
+    def refused(expected: str, flow: Flow, function: Callable[..., Any] = lambda self, x: torch.relu(x) + 1) -> None:
+        reasons.clear()
+        method = Method(Call(function), [(torch.randn(2, 3),)])
+        made = flow.edge(method.program).to_executorch(flow.config())
+        assert type(made).__name__ == "ExecutorchProgramManager", expected
+        assert len(reasons) == 1 and expected in reasons[0], (expected, reasons)
+
+    skipped = {"skip_ops_for_coreml_delegation": ["aten.relu.default"]}
+    refused("`transform_passes` are given", Flow(options={"transform_passes": []}))
+    refused("`forward` is for Unknown", Flow(lambda name: Unknown()))
+    refused("an ETRecord is generated", Flow(options={"generate_etrecord": True}))
+    refused("`skip_ops_for_coreml_delegation` leaves calls outside", Flow(lambda name: CoreMLPartitioner(**skipped)))
+    refused("the constant method `rows` returns a list", Flow(options={"constant_methods": {"rows": [1, 2]}}))
+    refused("without a dimension", Flow(), lambda self, x: x.argmax() + 1)
+    refused("which is random", Flow(), lambda self, x: x + torch.rand(3))
+    refused("stay outside Core ML", Flow(), lambda self, x: torch.relu(x).reshape(1, 1, 1, 1, 2, 3))
+    for options in (
+        {"passes": [unchanged]},
+        {"emit_stacktrace": True},
+        {"memory_planning_pass": MemoryPlanningPass(alignment=64)},
+    ):
+        refused("`passes` are given" if "passes" in options else "", Flow(config=lambda o=options: ExecutorchBackendConfig(**o)))
+
+
+@case
+def errors_are_those_of_executorch() -> None:
+    """Programs that cannot be lowered raise what they raise without the direct path."""
+    method = Method(Call(lambda self, x: torch.linalg.eigvalsh(x)), [(torch.randn(4, 4),)])
+    found = {}
+    for path in ("fast", "slow"):
+        os.environ[VARIABLE] = path
+        try:
+            Flow(lambda name: CoreMLPartitioner(lower_full_graph=True)).edge(method.program)
+        except Exception as error:
+            found[path] = (type(error), str(error).splitlines()[0])
+    assert found["fast"] == found["slow"], found
+    os.environ[VARIABLE] = "quick"
+    try:
+        Flow().edge(method.program)
+    except ValueError as error:
+        assert "COREMILL_EXECUTORCH=quick; expected `slow` or `fast`" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
+# ExecuTorch's graphs on demand.
+
+
+@case
+def graphs_on_demand() -> None:
+    from executorch.devtools.backend_debug import get_delegation_info
+    from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+    from executorch.exir.backend.utils import format_delegated_graph
+
+    method = network()["forward"]
+    edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
+    assert isinstance(edge, EdgeProgramManager) and edge.methods == {"forward"} and edge.config_methods == set()
+    direct = edge.to_executorch()
+    assert isinstance(direct, ExecutorchProgramManager)
+    stream, folder = BytesIO(), Path.cwd() / "direct.pte"
+    direct.write_to_file(stream)
+    direct.save(str(folder))
+    direct.write_tensor_data_to_file(".")
+    assert stream.getvalue() == direct.buffer == folder.read_bytes()
+    folder.unlink()
+    graph = edge.exported_program().graph_module
+    assert "CoreMLBackend" in format_delegated_graph(graph)
+    assert get_delegation_info(graph).num_delegated_subgraphs == 1
+    assert [node.name for node in direct.exported_program().graph.nodes if "call_delegate" in str(node.target)]
+    assert direct.debug_handle_map and direct.delegate_map and direct.instruction_id_to_num_outs_map
+    # From here on both are ExecuTorch's, which belong together.
+    os.environ[VARIABLE] = "slow"
+    slow = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()]).to_executorch()
+    assert direct.buffer == slow.buffer and edge.to_executorch().buffer == slow.buffer
+
+
+@case
+def managers_go_on() -> None:
+    """`transform` and `to_backend` continue from ExecuTorch's graph."""
+
+    class Count:
+        calls = 0
+
+        def __call__(self, module: Any) -> Any:
+            from torch.fx.passes.infra.pass_base import PassResult
+
+            Count.calls += 1
+            return PassResult(module, False)
+
+    method = network()["forward"]
+    def edge() -> Any:
+        return to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
+
+    direct = edge().to_executorch()
+    for one in (edge().transform([Count()]), edge().to_backend(CoreMLPartitioner())):
+        compare(one.to_executorch(), direct, {"forward": method}, TOLERANCE)
+    plain = [to_edge(method.program), to_edge(method.program).transform([Count()])]
+    compare(*(one.to_executorch() for one in plain), {"forward": method}, 0.0)
+    assert Count.calls == 2
+
+
+@case
+def etrecords() -> None:
+    from executorch.devtools import generate_etrecord
+    from executorch.devtools.etrecord import parse_etrecord
+
+    method = network()["forward"]
+    edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
+    kept = copy.deepcopy(edge)
+    program = edge.to_executorch()
+    generate_etrecord("record.bin", kept, program)
+    record = parse_etrecord("record.bin")
+    Path("record.bin").unlink()
+    assert record.edge_dialect_program is not None and record._debug_handle_map == json_of(program.debug_handle_map)
+
+
+def json_of(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+@case
+def weights_that_change() -> None:
+    """A program is what it was when it was lowered; a graph of other weights is refused."""
+    module = nn.Linear(4, 4)
+    method = Method(module, [(torch.randn(2, 4),)])
+    edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
+    wanted = module(*method.calls[0])
+    with torch.no_grad():
+        module.weight.zero_()
+    program = edge.to_executorch()
+    found = run(Runtime.get().load_program(program.buffer).load_method("forward"), method.calls[0])
+    assert distance(found[0], wanted, 1.0) < TOLERANCE
+    try:
+        edge.exported_program()
+    except RuntimeError as error:
+        assert "`weight` was written to after the program was lowered" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def zoo(archive: Path) -> Callable[[], None]:
+    """An export of the zoo, both ways."""
+    from oracle.lowering import recorded
+    from oracle.zoo.peer.worker import import_structures
+
+    def check() -> None:
+        import_structures(archive)
+        program = torch.export.load(archive)
+        calls = [tuple(call.inputs) for call in recorded(archive.with_suffix(".npz"))]
+        record = archive.with_suffix(".json")
+        half_error = json.loads(record.read_text()).get("half_error") if record.exists() else None
+        for precision, tolerance in ((ct.precision.FLOAT32, 1e-3), (ct.precision.FLOAT16, max(1e-2, 3 * (half_error or 0)))):
+            flow = Flow(with_specs(minimum_deployment_target=ct.target.iOS18, compute_precision=precision))
+            os.environ[VARIABLE] = "fast"
+            reasons.clear()
+            flow.edge(program)
+            told = reasons[-1] if reasons else ""
+            if told:
+                # Nothing to compare: ExecuTorch's path is taken by both.
+                print(f"     {archive.stem}: {told}", flush=True)
+                return
+            os.environ[VARIABLE] = "slow"
+            try:
+                flow.edge(program)
+            except Exception as error:
+                # ExecuTorch's verifier, for one, stops programs that are lowered directly.
+                print(f"     {archive.stem}: ExecuTorch's path ends with {str(error).splitlines()[0][:120]}", flush=True)
+                return
+            both({"forward": Method(nn.Identity(), calls, program=program)}, flow, tolerance)
+
+    return check
+
+
+def main(results: str, names: list[str]) -> None:
+    """Try all, or those that are named."""
+    warnings.simplefilter("ignore")
+    log = logging.getLogger("executorch.backends.apple.coreml.direct")
+    log.addHandler(Reasons())
+    logging.getLogger("executorch.backends.apple.coreml.compiler.coreml_preprocess").setLevel(logging.ERROR)
+    cases = CASES
+    if names[:1] == ["--exports"]:
+        archives = [path for path in sorted(Path(names[1]).glob("*.pt2")) if path.stem.count(".") == 0]
+        cases = {path.stem: zoo(path) for path in archives if path.with_suffix(".npz").exists()}
+        names = names[2:]
+    found: dict[str, str | None] = {}
+    for name in names or cases:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        os.environ[VARIABLE] = "fast"
+        reasons.clear()
+        start = time.time()
+        try:
+            cases[name]()
+            found[name] = None
+        except Exception:
+            found[name] = traceback.format_exc()
+        print(f"{'ok  ' if found[name] is None else 'FAIL'} {name} {time.time() - start:.1f} s", flush=True)
+        if found[name] is not None:
+            print(found[name], flush=True)
+    Path(results).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,284 @@
+"""Lowers exported programs as they are, without ExecuTorch's passes, if all of them run on Core ML.
+
+ExecuTorch's ``to_edge_transform_and_lower`` spends seconds on passes over graphs of which nothing stays once they are
+one delegate. :func:`attach` makes that function, and ``to_edge`` for the older flow, ask :func:`lowered` first. What
+cannot be lowered this way raises :class:`Unsuitable`, and takes ExecuTorch's own path after a line in the log.
+
+A program is lowered directly if each method becomes one delegate and no call stays outside. Then the options for
+decompositions and for kernels decide nothing, and the result computes what ExecuTorch's path does.
+"""
+
+import logging
+import os
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from executorch.exir.capture._config import EdgeCompileConfig
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.fx import GraphModule, Node
+
+from .. import _native
+from .compiler.coreml_preprocess import check_shapes, pairs, warn_of_version
+from .enums import target
+from .logging import get_coreml_log_level
+
+logger = logging.getLogger("executorch.backends.apple.coreml.direct")
+logger.setLevel(get_coreml_log_level(default_level=logging.INFO))
+
+#: Takes ExecuTorch's own path always if it is ``slow``.
+VARIABLE = "COREMILL_EXECUTORCH"
+
+#: Inputs and outputs that both paths treat alike.
+_INPUTS = (InputKind.USER_INPUT, InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION)
+
+
+#: Specification versions by release.
+_VERSIONS = {name.lower(): int(member) for name, member in target.__members__.items()}
+
+
+class Unsuitable(Exception):
+    """Why a call takes ExecuTorch's own path."""
+
+
+class Call(NamedTuple):
+    """What ``to_edge_transform_and_lower`` or ``to_edge`` was asked for."""
+
+    programs: Dict[str, ExportedProgram]
+    constant_methods: Optional[Dict[str, Any]]
+    #: ExecuTorch's function with the same arguments.
+    standard: Callable[[], Any]
+    #: The weights, with the versions that they had.
+    versions: List[Tuple[str, torch.Tensor, Optional[int], Optional[int]]]
+    #: Whether weights or buffers stay outside the delegates.
+    keeps_tensors: bool = False
+
+    def with_partitioners(self, partitioners: Dict[str, Any]) -> "Call":
+        """Return the call as these partitioners lowered it."""
+        keeps = any(not (one.take_over_constant_data and one.take_over_mutable_buffer) for one in partitioners.values())
+        return self._replace(keeps_tensors=keeps)
+
+    def build(self) -> Any:
+        """Return what ExecuTorch's own path makes."""
+        for name, tensor, *noted in self.versions:
+            if list(_version(tensor)) != noted:
+                raise RuntimeError(
+                    f"`{name}` was written to after the program was lowered, and ExecuTorch's graph was asked for\n"
+                    f"hint: ask for it before, or set {VARIABLE}=slow"
+                )
+        return self.standard()
+
+
+def call_of(
+    programs: Any, constant_methods: Optional[Dict[str, Any]], standard: Callable[..., Any], **options: Any
+) -> Call:
+    """Note a call, and what may change before ExecuTorch's path is taken."""
+    named = dict(programs) if isinstance(programs, dict) else {"forward": programs}
+    for name, program in named.items():
+        if type(program) is not ExportedProgram:
+            raise Unsuitable(f"the program of `{name}` is a {type(program).__name__}")
+    config = options.pop("compile_config", None)
+    if config is not None:
+        if type(config) is not EdgeCompileConfig:
+            raise Unsuitable(f"`compile_config` is a {type(config).__name__}")
+        # ExecuTorch writes into it.
+        config = EdgeCompileConfig(
+            **{
+                name: list(value) if isinstance(value, list) else value
+                for name, value in vars(config).items()
+            }
+        )
+    constants = dict(constant_methods) if constant_methods else constant_methods
+
+    def again() -> Any:
+        return standard(dict(named), constant_methods=constants, compile_config=config, **options)
+
+    versions = [
+        (name, tensor, *_version(tensor))
+        for program in named.values()
+        for source in (program.state_dict, program.constants)
+        for name, tensor in source.items()
+        if isinstance(tensor, torch.Tensor)
+    ]
+    return Call(named, constants, again, versions)
+
+
+def _version(tensor: torch.Tensor) -> Tuple[Optional[int], Optional[int]]:
+    """The number of writes to a tensor, and its address; ``None`` if it has none."""
+    try:
+        version = tensor._version
+    except RuntimeError:  # Tensors of inference count nothing.
+        version = None
+    try:
+        return version, tensor.data_ptr()
+    except RuntimeError:  # Classes of their own need not have an address.
+        return version, None
+
+
+def is_ours(partitioner: Any) -> bool:
+    """Whether a partitioner is a ``CoreMLPartitioner``, and no class derived from it."""
+    from .partition.coreml_partitioner import CoreMLPartitioner
+
+    return type(partitioner) is CoreMLPartitioner
+
+
+def names_ours(partitioner: Any) -> bool:
+    """Whether one of the partitioners of a call is ours or derived from it, so that its path is worth a line in the log."""
+    from .partition.coreml_partitioner import CoreMLPartitioner
+
+    lists = partitioner.values() if isinstance(partitioner, dict) else [partitioner]
+    flat = [one for item in lists for one in (item if isinstance(item, (list, tuple)) else [item])]
+    return any(isinstance(one, CoreMLPartitioner) for one in flat)
+
+
+def partitioners_of(partitioner: Any, call: Call) -> Dict[str, Any]:
+    """Return the one partitioner of each method."""
+    if not isinstance(partitioner, dict):
+        partitioner = {name: partitioner for name in call.programs}
+    found = {}
+    for name in call.programs:
+        of_method = partitioner.get(name) or []
+        of_method = list(of_method) if isinstance(of_method, (list, tuple)) else [of_method]
+        if len(of_method) != 1:
+            raise Unsuitable(f"`{name}` has {len(of_method)} partitioners")
+        if not is_ours(of_method[0]):
+            raise Unsuitable(f"`{name}` is for {type(of_method[0]).__name__}")
+        found[name] = of_method[0]
+    if unknown := set(partitioner) - set(call.programs):
+        raise Unsuitable(f"a partitioner is for `{min(unknown)}`, which is no method")
+    return found
+
+
+def refuse_if_slow() -> None:
+    """Refuse if the environment asks for ExecuTorch's own path."""
+    value = os.environ.get(VARIABLE, "")
+    if value == "slow":
+        raise Unsuitable(f"{VARIABLE}=slow")
+    if value not in ("", "fast"):
+        raise ValueError(f"found {VARIABLE}={value}; expected `slow` or `fast`")
+
+
+def lowered(call: Call, partitioners: Dict[str, Any]) -> bytes:
+    """Lower the programs of a call to the file of an ExecuTorch program."""
+    from .partition.coreml_partitioner import check_backend
+
+    check_backend()
+    constants = call.constant_methods or {}
+    for name, value in constants.items():
+        if type(value) not in (bool, int, float, str):
+            raise Unsuitable(f"the constant method `{name}` returns a {type(value).__name__}")
+    methods = []
+    for name, program in call.programs.items():
+        partitioner = partitioners[name]
+        if partitioner.skip_ops_for_coreml_delegation:
+            raise Unsuitable("`skip_ops_for_coreml_delegation` leaves calls outside Core ML")
+        specs = partitioner.delegation_spec.compile_specs
+        try:
+            _check(name, program, partitioner.lower_full_graph)
+            check_shapes(program, specs)
+        except (AssertionError, ValueError) as error:
+            raise Unsuitable(_line(error)) from error
+        flags = (partitioner.take_over_mutable_buffer, partitioner.take_over_constant_data, partitioner.lower_full_graph)
+        methods.append((name, program, pairs(specs), [], *map(bool, flags)))
+    try:
+        made = _native.edge_lower(methods, constants)
+        report = made.report
+    except Exception as error:
+        # ExecuTorch's path finds the same, and reports it as its users know it.
+        raise Unsuitable(_line(error)) from error
+    for name, method in report.items():
+        if method["outside"]:
+            first = method["outside"][0].operator
+            raise Unsuitable(f"{len(method['outside'])} calls of `{name}` stay outside Core ML, `{first}` for one")
+        if len(method["delegates"]) != 1:
+            raise Unsuitable(f"`{name}` has {len(method['delegates'])} partitions")
+    data = made.to_bytes()
+    for name, partitioner in partitioners.items():
+        partitioner.announce()
+        release = report[name]["delegates"][0]["target"]
+        warn_of_version(f"of method {name}", _VERSIONS[release])
+    return data
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _check(name: str, program: ExportedProgram, is_whole: bool) -> None:
+    """Refuse programs that the two paths may treat differently."""
+    from .partition._division import is_unwanted
+
+    signature = program.graph_signature
+    if signature.backward_signature is not None:
+        raise Unsuitable(f"`{name}` computes gradients")
+    for spec in signature.input_specs:
+        if spec.kind not in _INPUTS:
+            raise Unsuitable(f"`{name}` has an input of kind {spec.kind.name}")
+        if not isinstance(spec.arg, TensorArgument):
+            raise Unsuitable(f"the input `{spec.arg.name}` of `{name}` is not a tensor")
+    for spec in signature.output_specs:
+        if spec.kind not in _OUTPUTS:
+            raise Unsuitable(f"`{name}` has an output of kind {spec.kind.name}")
+        if not isinstance(spec.arg, TensorArgument):
+            raise Unsuitable(f"an output of `{name}` is not a tensor")
+    for symbol, bounds in program.range_constraints.items():
+        if not getattr(bounds.upper, "is_Integer", False):
+            raise Unsuitable(f"the size `{symbol}` of `{name}` has no upper bound")
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            if node.op == "call_function" and _is_random(node):
+                raise Unsuitable(f"`{name}` calls {node.target}, which is random")
+            if node.op == "call_function" and not is_whole and is_unwanted(node):
+                raise Unsuitable(f"`{name}` calls {node.target} without a dimension")
+
+
+def _is_random(node: Node) -> bool:
+    """Whether a call gives other numbers each time."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    # Dropout, and what contains it, may be turned off.
+    for at, argument in enumerate(node.target._schema.arguments):
+        if argument.name in ("train", "training", "dropout", "dropout_p"):
+            value = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            if not value:
+                return False
+    return True
+
+
+def explain(reason: Unsuitable) -> None:
+    """Log why a call takes ExecuTorch's own path."""
+    logger.info(f"Lowering by ExecuTorch's own path: {reason}")
+
+
+def attach() -> None:
+    """Make ExecuTorch's ``to_edge_transform_and_lower`` and ``to_edge`` ask :func:`lowered` first.
+
+    ExecuTorch wraps both in a decorator that keeps the function in a variable. That variable is replaced, so that names
+    imported before and after give the same; without such a wrapper the names of ExecuTorch's modules are.
+    """
+    from ._managers import to_edge, to_edge_transform_and_lower
+
+    for ours in (to_edge, to_edge_transform_and_lower):
+        _replace(ours.__name__, ours)
+
+
+def _replace(name: str, ours: Callable[..., Any]) -> None:
+    import executorch.exir as exir
+    from executorch.exir import program
+
+    public = getattr(exir, name)
+    cells = dict(zip(public.__code__.co_freevars, public.__closure__ or ()))
+    standard = cells["func"].cell_contents if set(cells) == {"func"} else public
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return ours(standard, *args, **kwargs)
+
+    replaced.__name__, replaced.__doc__, replaced.__wrapped__ = name, standard.__doc__, standard  # type: ignore[attr-defined]
+    if standard is not public:
+        cells["func"].cell_contents = replaced
+        return
+    for module in (exir, program, program._program):
+        if getattr(module, name) is public:
+            setattr(module, name, replaced)
