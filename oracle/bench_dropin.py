@@ -1,18 +1,23 @@
 """How long partitioning and preprocessing take inside ExecuTorch's flow, beside ExecuTorch's own Core ML backend.
 
-    PYTHONPATH=target/python python -m oracle.bench_dropin [--only NAME ...] [--rounds N]
+    PYTHONPATH=target/python python -m oracle.bench_dropin [--whole] [--only NAME ...] [--rounds N]
 
-Both lower the same exported program with `to_edge_transform_and_lower`, each in a process of its own, in turns. What is
+`cargo xtask bench dropin` builds the module and runs this with `--whole`, which measures what a user waits for:
+`to_edge_transform_and_lower`, `to_executorch` and the writing of the file, by the clock, with stock ExecuTorch and with the
+drop-in as it is, and the imports of a script before its first line.
+
+Without it, both lower the same exported program with `to_edge_transform_and_lower`, each in a process of its own, in turns. What is
 compared is what the backends do: `ops_to_not_decompose`, `partition` and `preprocess`, with the copies that ExecuTorch
 makes for them; in the processor's seconds, all threads together, as what else the machine does must not count, and by the
 clock. The rest is ExecuTorch's own, and its share is told; `coremill.lower` of the same program avoids it. The annotation
 of the quantizers is compared for the first model, and `coremill.convert` of programs in memory with the command on the
-same archives if the environment variable COREMILL names the command. Ends with 1 if a promise is not kept.
+same archives if the environment variable COREMILL names the command. ExecuTorch's own path is forced for that. Ends with 1 if a promise is not kept.
 """
 
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -30,18 +35,23 @@ ANNOTATE = 100
 #: How much of the command's time a conversion in memory may take.
 CONVERT = 1.2
 MODELS = ("mobilenet_v2", "vit_b_16", "llama")
+#: The models of `--whole`, and how many times faster all of it must be.
+WHOLE = ("mobilenet_v2", "resnet50", "vit_b_16", "llama_12", "mobilenet_v2_pt2e")
+WHOLE_PROMISE = 20
+#: The milliseconds that our own imports may take before the first line of a script.
+IMPORT = 20
 THEIRS, OURS = "executorch.backends.apple.coreml", "coremill.executorch"
 
 
 def program(name: str) -> torch.export.ExportedProgram:
     """The exported program."""
     torch.manual_seed(0)
-    if name == "llama":
+    if name.startswith("llama"):
         from transformers import LlamaConfig, LlamaForCausalLM
 
         config = LlamaConfig(
-            vocab_size=4096, hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8,
-            num_key_value_heads=4, use_cache=False,
+            vocab_size=4096, hidden_size=512, intermediate_size=1376, num_hidden_layers=12 if name == "llama_12" else 8,
+            num_attention_heads=8, num_key_value_heads=4, use_cache=False,
         )
 
         class Logits(torch.nn.Module):
@@ -55,8 +65,19 @@ def program(name: str) -> torch.export.ExportedProgram:
         return torch.export.export(Logits().eval(), (torch.randint(0, 4096, (1, 64)),))
     import torchvision
 
-    model = torchvision.models.get_model(name, weights=None).eval()
-    return torch.export.export(model, (torch.randn(1, 3, 224, 224),))
+    model = torchvision.models.get_model(name.removesuffix("_pt2e"), weights=None).eval()
+    inputs = (torch.randn(1, 3, 224, 224),)
+    if name.endswith("_pt2e"):
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        from coremill.executorch.quantizer import CoreMLQuantizer
+        from oracle.dropin.annotated import config
+
+        quantizer = CoreMLQuantizer(config(f"{OURS}.quantizer.config", "static"))
+        prepared = prepare_pt2e(torch.export.export(model, inputs).module(), quantizer)
+        prepared(*inputs)
+        model = convert_pt2e(prepared)
+    return torch.export.export(model, inputs)
 
 
 class Clock:
@@ -81,6 +102,52 @@ class Clock:
                     self.processor += time.process_time() - processor
 
         return timed
+
+
+def whole_call(backend: str, name: str) -> dict[str, float]:
+    """Lower and write once, without imports and exports."""
+    import importlib
+
+    from executorch.exir import to_edge_transform_and_lower
+
+    partitioner = importlib.import_module(f"{backend}.partition").CoreMLPartitioner
+    compiler = importlib.import_module(f"{backend}.compiler").CoreMLBackend
+    target = importlib.import_module("coremltools" if backend == THEIRS else backend).target
+    exported = program(name)
+    specs = compiler.generate_compile_specs(minimum_deployment_target=target.iOS17 if name.endswith("_pt2e") else None)
+    with tempfile.TemporaryFile() as file:
+        start, processor = time.perf_counter(), time.process_time()
+        edge = to_edge_transform_and_lower(exported, partitioner=[partitioner(compile_specs=specs)])
+        edge.to_executorch().write_to_file(file)
+        took = {"clock": time.perf_counter() - start, "processor": time.process_time() - processor}
+    if backend == OURS and type(edge).__name__ != "DirectEdgeManager":
+        sys.exit(f"{name} was not lowered directly")
+    return took
+
+
+def imports() -> dict[str, float]:
+    """Milliseconds that `python -m coremill.executorch` takes for a script of one line, and the share of our own imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"{folder}/empty.py"
+        open(script, "w").close()
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+
+        def run(*words: str) -> tuple[float, str]:
+            start = time.perf_counter()
+            done = subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, env=environment)
+            return (time.perf_counter() - start) * 1000, done.stderr
+
+        ours = ("-m", "coremill.executorch", script)
+        run(*ours)
+        plain = statistics.median(run(script)[0] for _ in range(9))
+        all_of_it = statistics.median(run(*ours)[0] for _ in range(9))
+
+        def own() -> float:
+            rows = [line.split("|") for line in run("-X", "importtime", *ours)[1].splitlines() if "|" in line]
+            # Totals of the outermost modules include what they import.
+            return sum(int(row[1]) for row in rows[1:] if row[2].startswith(" coremill")) / 1000
+
+        return {"plain": plain, "all": all_of_it, "own": statistics.median(own() for _ in range(9))}
 
 
 def measure(backend: str, name: str) -> dict[str, float]:
@@ -162,22 +229,58 @@ def ask(*words: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def compare_whole(names: list[str], rounds: int) -> bool:
+    """Print the ratios of all of the call; whether the promises are kept."""
+    kept = True
+    print(f"{processor()}, {os.cpu_count()} threads")
+    for name in names:
+        if name == "imports":
+            found = imports()
+            kept &= found["own"] <= IMPORT
+            print(
+                f"imports           {found['own']:.1f} ms are our own (promised {IMPORT}); an empty script takes {found['all']:.0f} ms,"
+                f" and {found['plain']:.0f} ms without coremill.executorch"
+            )
+            continue
+        pairs = [(ask(f"whole {THEIRS}", name), ask(f"whole {OURS}", name)) for _ in range(rounds)]
+        ratio = statistics.median(theirs["clock"] / ours["clock"] for theirs, ours in pairs)
+        theirs, ours = (statistics.median(pair[at]["clock"] for pair in pairs) for at in (0, 1))
+        kept &= ratio >= WHOLE_PROMISE
+        print(f"{name:17} {ratio:5.0f} x faster (promised {WHOLE_PROMISE}): {ours:.3f} s beside {theirs:.2f} s", flush=True)
+    return kept
+
+
+def processor() -> str:
+    """The name of the processor."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "an unknown processor"
+
+
 def main() -> None:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*MODELS, "annotate"], choices=[*MODELS, "annotate"])
+    parser.add_argument("--whole", action="store_true", help="measure all of the call, with the drop-in as it is")
+    parser.add_argument("--only", nargs="+", choices=[*MODELS, "annotate", *WHOLE, "imports"], metavar="NAME")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         backend, name = arguments.measure
-        if backend == "convert":
+        if backend.startswith("whole "):
+            print(json.dumps(whole_call(backend.removeprefix("whole "), name)))
+        elif backend == "convert":
             print(json.dumps(convert(name, os.environ["COREMILL"])))
         else:
             print(json.dumps(annotate(backend) if name == "annotate" else measure(backend, name)))
         return
+    if arguments.whole:
+        sys.exit(0 if compare_whole(arguments.only or [*WHOLE, "imports"], arguments.rounds) else 1)
     kept = True
-    for name in arguments.only:
+    os.environ["COREMILL_EXECUTORCH"] = "slow"
+    for name in arguments.only or [*MODELS, "annotate"]:
         rounds = [(ask(THEIRS, name), ask(OURS, name)) for _ in range(arguments.rounds)]
         ratio, clock = (statistics.median(theirs[key] / ours[key] for theirs, ours in rounds) for key in ("backend", "clock"))
         promise = ANNOTATE if name == "annotate" else PROMISE

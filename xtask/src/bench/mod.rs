@@ -4,6 +4,7 @@ mod cast;
 mod compile;
 mod compress;
 mod delegate;
+mod dropin;
 mod engine;
 mod measure;
 mod package;
@@ -31,6 +32,8 @@ enum Subject {
     Compress(compress::Arguments),
     /// Calls of one operation through the C interface and in ExecuTorch's runtime, and the second load of a large model.
     Delegate,
+    /// ExecuTorch's whole call with the Python drop-in and with stock ExecuTorch, and the drop-in's imports.
+    Dropin(dropin::Arguments),
     /// Whole models, beside torch and onnxruntime.
     Engine(engine::Arguments),
     /// Building and writing a transformer from Rust, beside rlx-coreml.
@@ -56,6 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         Subject::Lower(arguments) => compile::run("lower", arguments),
         Subject::Compress(arguments) => compress::run(arguments),
         Subject::Delegate => delegate::run(),
+        Subject::Dropin(arguments) => dropin::run(arguments),
         Subject::Engine(arguments) => engine::run(arguments),
         Subject::Rlx => rlx::run(),
         Subject::Session => rlx::session(),
