@@ -1,7 +1,7 @@
-//! `beside PACKAGE…`: runs models on Core ML, on the processor alone, and on the engine, and compares what they give.
+//! `beside PACKAGE…`: runs models on Core ML (CPU only) and on the engine, and compares the results.
 //!
-//! Every function runs some steps on random inputs, and keeps its states from step to step. Outputs and states must agree
-//! within a part of their largest element. Models that take or give anything but arrays are left out.
+//! Every function runs some steps on random inputs and keeps its states from step to step. Outputs and states
+//! must agree relative to their largest element. Models with inputs or outputs other than arrays are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,10 +10,11 @@ use coremill_graph::{Array, DType, Device, Error, Executable, FeatureSpec, Input
 use coremill_mil::ir::Function;
 use coremill_mil::model::FeatureType;
 
-/// How often each function runs.
+/// Number of runs of each function.
 const STEPS: usize = 3;
 
-/// How far an element may be off, in parts of the largest one: where a model computes in halves, and where it does not.
+/// Maximum error of an element relative to the largest element: for models that compute in `fp16`, and for
+/// others.
 const BOUNDS: [f64; 2] = [2e-2, 1e-3];
 
 fn main() -> ExitCode {
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How far a device is off from the engine at most; none where that cannot be asked.
+/// Maximum error of a device relative to the engine; `None` if the model cannot be compared.
 pub fn judge(path: &Path, device: Device, cache: &Path) -> Result<Option<f64>, String> {
     let told = |error: Error| error.to_string();
     let mut model = Session::new(Device::Host).open(path).map_err(told)?;
@@ -114,7 +115,7 @@ fn computes_in_halves(model: &mut Executable) -> Result<bool, Error> {
     Ok(functions.iter().any(gives_halves))
 }
 
-/// How far arrays are apart, in parts of the largest element.
+/// Maximum difference of arrays relative to the largest element.
 fn difference(expected: &Array, found: &Array) -> Result<f64, String> {
     if expected.shape() != found.shape() {
         return Err(format!("the shapes are {:?} and {:?}", expected.shape(), found.shape()));
@@ -140,7 +141,7 @@ fn difference(expected: &Array, found: &Array) -> Result<f64, String> {
     Ok(furthest / largest)
 }
 
-/// xorshift: these numbers need not be good.
+/// Xorshift generator; the quality of the numbers does not matter.
 struct Numbers(u64);
 
 impl Numbers {
@@ -151,7 +152,8 @@ impl Numbers {
         self.0
     }
 
-    /// What an input takes: floats from -1 to 1, and the integers 0 and 1, which are indices of almost everything.
+    /// A random input: floats from -1 to 1, or integers 0 and 1, which are valid indices for almost
+    /// everything.
     fn array(&mut self, port: &FeatureSpec) -> Option<Array> {
         let (shape, dtype) = (port.default_shape()?, port.ty.as_tensor()?.dtype);
         let count = shape.iter().product();

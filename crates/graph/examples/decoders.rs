@@ -1,8 +1,8 @@
-//! Decoders with what they remember as states, built from the `config.json` and the weights that transformers writes, or
-//! from the same weights in GGUF under the names of llama.cpp.
+//! Decoders with caches in states, built from transformers' `config.json` and weights, or from the same
+//! weights in GGUF with llama.cpp's names.
 //!
-//! `decoders CONFIG WEIGHTS TOKEN…` prints the logits of each step: Qwen 2 with experts, Mamba, Qwen 3 Next without
-//! experts.
+//! `decoders CONFIG WEIGHTS TOKEN…` prints the logits of each step. Supported are Qwen 2 with experts, Mamba,
+//! and Qwen 3 Next without experts.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
 use coremill_graph::nn::*;
@@ -23,7 +23,7 @@ impl Config {
     }
 }
 
-/// Names of llama.cpp as transformers has them.
+/// Converts names of llama.cpp to names of transformers.
 fn renamed(name: &str, root: &str, attention: &str) -> Option<String> {
     let (plain, ending) = match name.rsplit_once('.')? {
         (plain, "weight") => (plain, ".weight"),
@@ -80,7 +80,7 @@ fn renamed(name: &str, root: &str, attention: &str) -> Option<String> {
     Some(name + ending)
 }
 
-/// A norm whose weight is what it adds to 1.
+/// A norm that scales by `1 + weight`.
 fn norm_around_one<'g>(name: &str, x: Tensor<'g>, epsilon: f32) -> Tensor<'g> {
     let weight = x.graph().param(&format!("{name}.weight"), [x.last_extent()]);
     let square = x.square().mean([-1], true) + epsilon;
@@ -214,7 +214,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = decoder(&config, kind, decay);
     let has_position = kind == "qwen2_moe";
     let mut model = Session::new(Device::Host).precision(Precision::Fp32).compile(&graph)?;
-    // A file may hold more than the graph declares: experts one by one, say.
+    // A file may contain more tensors than the graph declares, for instance single experts.
     let declared: Vec<String> = graph.params().into_iter().map(|(name, _)| name).collect();
     for name in declared {
         let param = params.get(&name).ok_or_else(|| format!("the file has no `{name}`"))?;

@@ -1,8 +1,9 @@
-//! Builds the modules that `oracle/test_graph.py` asks for, writes each as a package, reads it again and runs it.
+//! Builds the modules requested by `oracle/test_graph.py`, writes each as a package, reads it again and runs
+//! it.
 //!
-//! `modules DIRECTORY` takes `cases.json` there, a list of cases with `name`, `module`, `config` and `precision`; the
-//! inputs and parameters of a case stand in `NAME.safetensors`, the former as `input.X`. What comes out goes to
-//! `NAME.json`.
+//! `modules DIRECTORY` reads `cases.json` in the directory, a list of cases with `name`, `module`, `config`
+//! and `precision`. The inputs and parameters of a case are in `NAME.safetensors`, inputs as `input.X`.
+//! Outputs are written to `NAME.json`.
 #![expect(clippy::print_stderr, reason = "a command for people reports on standard error")]
 
 use std::path::Path;

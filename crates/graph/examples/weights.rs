@@ -1,6 +1,6 @@
-//! `weights FILE DIRECTORY`: the tensors of a file of weights as `fp32`, as they are read (`NAME.f32`), and as models that
-//! are written to `NAME.fp32.mlpackage`, `NAME.fp16.mlpackage` and, requantized, `NAME.rounded.mlpackage`. What the first
-//! gives that is read again goes to `NAME.run.f32`.
+//! `weights FILE DIRECTORY`: writes the tensors of a file of weights as `fp32` (`NAME.f32`), and models with
+//! them as `NAME.fp32.mlpackage`, `NAME.fp16.mlpackage` and, requantized, `NAME.rounded.mlpackage`. The
+//! output of the first model, after it is read again, is written to `NAME.run.f32`.
 
 use std::path::Path;
 

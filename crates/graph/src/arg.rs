@@ -1,11 +1,11 @@
-//! What a parameter of an operation is given: a value of the graph, or numbers stated on the spot.
+//! Arguments of operations: values of the graph, or literal numbers.
 
 use coremill_mil::ir::Constant;
 use coremill_tensor::DType;
 
 use crate::tensor::Tensor;
 
-/// What one parameter is given.
+/// The argument of one parameter.
 #[derive(Clone, Debug)]
 pub struct Arg<'g>(pub(crate) Operand<'g>);
 
@@ -15,7 +15,7 @@ pub(crate) enum Operand<'g> {
     Constant(Constant),
 }
 
-/// Several tensors or numbers for one parameter, from anything that can be iterated.
+/// Several tensors or numbers for one parameter, from any iterator.
 #[derive(Clone, Debug)]
 pub struct Args<'g>(pub(crate) Vec<Arg<'g>>);
 
@@ -25,18 +25,18 @@ impl<'g, I: IntoIterator<Item: Into<Arg<'g>>>> From<I> for Args<'g> {
     }
 }
 
-/// One integer or several, known when the graph is built.
+/// One or more integers, known when the graph is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ints {
     pub(crate) values: Vec<i64>,
     pub(crate) is_scalar: bool,
 }
 
-/// What [`extents`] takes.
+/// The sizes that [`extents`] accepts.
 pub(crate) const ACCEPTED_EXTENTS: &str =
     "expected sizes from 1 to 2^31 - 1, and fewer than 2^61 elements";
 
-/// The extents of something that is declared, if Core ML's 32 bits hold each and 63 bits count the bytes.
+/// Converts declared sizes. Each must fit Core ML's 32 bits, and the number of bytes must fit 63 bits.
 pub(crate) fn extents(shape: &[i64]) -> Option<Vec<u64>> {
     let extent = |&extent: &i64| i32::try_from(extent).ok().filter(|&e| e > 0).map(|e| e as u64);
     let extents = shape.iter().map(extent).collect::<Option<Vec<u64>>>()?;
@@ -44,7 +44,7 @@ pub(crate) fn extents(shape: &[i64]) -> Option<Vec<u64>> {
     count.checked_mul(4).map(|_| extents)
 }
 
-/// One truth value or several, known when the graph is built.
+/// One or more booleans, known when the graph is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bools {
     pub(crate) values: Vec<bool>,
@@ -52,7 +52,7 @@ pub struct Bools {
 }
 
 impl Ints {
-    /// The constant, if every integer fits the type.
+    /// Converts to a constant; the error is an integer out of the range of the type.
     pub(crate) fn constant(&self, dtype: DType) -> Result<Constant, i64> {
         let mut bytes = Vec::with_capacity(self.values.len() * 4);
         for &value in &self.values {
@@ -88,7 +88,8 @@ macro_rules! ints_from {
     ($($int:ty),*) => {$(
         impl From<$int> for Ints {
             fn from(value: $int) -> Ints {
-                // An integer that no 64 bits hold fits no parameter either; it is refused with those.
+                // An integer that exceeds 64 bits exceeds all parameter types, too; the clamped value is
+                // rejected as well.
                 let value = i64::try_from(value).unwrap_or(i64::MAX);
                 Ints { values: vec![value], is_scalar: true }
             }

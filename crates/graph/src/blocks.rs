@@ -10,7 +10,8 @@ use crate::graph::Graph;
 use crate::tensor::Tensor;
 
 impl Graph {
-    /// What one of two branches gives, as a scalar of truth says. Both give as many values of the same types.
+    /// Evaluates one of two branches depending on a boolean scalar. Both must return the same number and
+    /// types of values.
     ///
     /// ```
     /// # use coremill_graph::{DType, Graph};
@@ -50,8 +51,8 @@ impl Graph {
         if given.is_empty() { nothing() } else { given }
     }
 
-    /// Runs a body on variables as long as a scalar of truth says so, and gives what the variables are then.
-    /// The variables keep their types and, unless they are declared open, their shapes.
+    /// Repeats a body as long as a condition on its variables is true, and returns their final values. The
+    /// variables keep their types and, unless they are declared dynamic, their shapes.
     ///
     /// ```
     /// # use coremill_graph::{DType, Graph};
@@ -109,12 +110,13 @@ impl Graph {
         if given.is_empty() { nothing() } else { given }
     }
 
-    /// Whether what blocks gave are sound values of this graph; what is not was reported as they were closed.
+    /// Whether the outputs of blocks are valid values of this graph. Invalid ones were reported when the
+    /// blocks were closed.
     fn given<'a, 'g: 'a>(&self, mut values: impl Iterator<Item = &'a Tensor<'g>>) -> bool {
         values.all(|tensor| tensor.is_valid() && tensor.is_of(self))
     }
 
-    /// Closes the innermost block, which gives these values; each becomes an operation of its own.
+    /// Closes the innermost block with these outputs. Each output becomes an operation of its own.
     fn close_block(&self, outputs: &[Tensor<'_>]) -> BlockId {
         let mut given = Vec::new();
         for &output in outputs {

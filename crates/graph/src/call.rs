@@ -1,4 +1,4 @@
-//! One operation on its way into the graph.
+//! Construction of an operation.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -12,12 +12,12 @@ use crate::arg::{Arg, Bools, Ints, Operand};
 use crate::graph::Graph;
 use crate::tensor::Tensor;
 
-/// One operation on its way into the graph.
+/// An operation that is being added to the graph.
 pub(crate) struct Call<'g> {
     graph: &'g Graph,
     kind: OpKind,
     op: Op,
-    /// Whether everything that it takes is sound.
+    /// Whether all arguments are valid.
     sound: bool,
     location: &'static Location<'static>,
 }
@@ -46,7 +46,7 @@ impl<'g> Call<'g> {
         self.op.set_input(name.into(), bound);
     }
 
-    /// Binds integers in the type that the parameter has in the newest operation set.
+    /// Binds integers with the parameter's type in the newest opset.
     pub(crate) fn ints(&mut self, name: &'static str, ints: Ints) {
         let dtypes = |row: &OpRow| match row.parameter(name)?.accepts {
             Accepts::Tensor { dtypes, .. } => Some(dtypes),
@@ -90,7 +90,7 @@ impl<'g> Call<'g> {
         self.graph.note(message, hint, self.location);
     }
 
-    /// Numbers stated on the spot take the element type of the tensors beside them.
+    /// Converts literal numbers to the element type of the tensor arguments.
     fn settle_literals(&mut self) {
         let inner = self.graph.state.borrow();
         let Some(row) = self.kind.row(inner.builder.function.opset) else { return };
@@ -157,7 +157,8 @@ impl<'g> Call<'g> {
         std::array::from_fn(|at| all.get(at).copied().unwrap_or_else(|| graph.nothing()))
     }
 
-    /// As many results as the operation has; as many of nothing as were asked for if it cannot stand.
+    /// Appends the operation and returns its results. An invalid operation returns the requested number of
+    /// invalid tensors.
     pub(crate) fn all(self) -> Vec<Tensor<'g>> {
         let graph = self.graph;
         let literal = |name: &str| match self.op.binding(name) {
@@ -171,7 +172,7 @@ impl<'g> Call<'g> {
     }
 }
 
-/// A stated number in the type of what it is used with, if it is the same number there.
+/// Converts a literal number to a type; `None` if this changes its value.
 fn settled(constant: &Constant, wanted: DType) -> Option<Constant> {
     let found = constant.tensor_type()?;
     if found.dtype == wanted {

@@ -1,4 +1,4 @@
-//! From graphs and parameters to a model.
+//! Compiles graphs and parameters to a model.
 
 use coremill_engine::{Array, evaluate};
 use coremill_mil::ir::{Constant, ConstantData, Function, Op, OpId, Opset, Program};
@@ -14,18 +14,18 @@ use crate::params::{Param, Params};
 use crate::places::{ParamBindings, TrackedParams};
 use crate::weights::{AllowedForms, Form};
 
-/// What floats are computed in.
+/// Compute precision of floats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
-    /// 16 bits, which the Neural Engine needs.
+    /// 16-bit floats, which the Neural Engine requires.
     #[default]
     Fp16,
-    /// 32 bits.
+    /// 32-bit floats.
     Fp32,
 }
 
-/// How graphs are compiled.
+/// Options of the compiler.
 ///
 /// ```
 /// use coremill_graph::{CompileOptions, Device, Precision, Session};
@@ -37,49 +37,50 @@ pub enum Precision {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CompileOptions {
-    /// What floats are computed in.
+    /// Compute precision of floats.
     pub precision: Precision,
-    /// Operations of MIL that compute in `fp32` whatever the precision.
+    /// MIL operations that compute in `fp32` independent of the precision.
     pub fp32_ops: Vec<String>,
-    /// Passes that are left out, by name.
+    /// Names of the passes to skip.
     pub skipped_passes: Vec<String>,
-    /// GGUF weights that no form of Core ML holds exactly keep their codes, with factors and offsets rounded to `fp16`;
-    /// otherwise they become plain `fp16`.
+    /// Whether GGUF weights that Core ML cannot represent exactly keep their codes, with scales and offsets
+    /// rounded to `fp16`. Otherwise they become plain `fp16`.
     pub requantize: bool,
 }
 
 impl CompileOptions {
-    /// Halves, every pass, weights as exact as they were.
+    /// The default options: `fp16`, all passes, and exact weights.
     pub fn new() -> CompileOptions {
         CompileOptions::default()
     }
 
-    /// The same with another precision.
+    /// Sets the precision.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
     }
 
-    /// The same with operations, by MIL's names, that compute in `fp32` whatever the precision.
+    /// Sets the MIL operations that compute in `fp32` independent of the precision.
     pub fn fp32_ops<S: Into<String>>(mut self, ops: impl IntoIterator<Item = S>) -> Self {
         self.fp32_ops = ops.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same without some passes.
+    /// Sets the passes to skip.
     pub fn skipped_passes<S: Into<String>>(mut self, passes: impl IntoIterator<Item = S>) -> Self {
         self.skipped_passes = passes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same with GGUF weights rounded, or not, where no form of Core ML holds them exactly.
+    /// Sets whether GGUF weights that Core ML cannot represent exactly are requantized.
     pub fn requantize(mut self, requantize: bool) -> Self {
         self.requantize = requantize;
         self
     }
 }
 
-/// The model that functions and their parameters make, and where the parameters are in it.
+/// Compiles functions with their parameters to a model; also returns the locations of the parameters in the
+/// model.
 pub(crate) fn compile(
     functions: &[Inner],
     params: &Params,
@@ -97,7 +98,7 @@ pub(crate) fn compile(
     Ok((model, places))
 }
 
-/// Refuses names of operations and passes that do not exist.
+/// Checks that the names of operations and passes exist.
 fn check_names(options: &CompileOptions) -> Result<()> {
     let unknown = |option: &str, name: UnknownName| {
         Error::new(ErrorKind::Options, format!("`{option}`: {name}")).with_hint(name.hint)
@@ -144,11 +145,11 @@ fn optimised(
     pass::optimize(draft, fp16, &skipped).map_err(fault)
 }
 
-/// Operations of the body on constants of at most so many elements are computed now: Core ML wants gates of
-/// recurrent layers, scales of norms and the like as constants.
+/// Maximum number of elements of a folded constant. Core ML requires constants for gates of recurrent layers,
+/// scales of norms and so on.
 const MAX_FOLDED_ELEMENTS: u64 = 1 << 22;
 
-/// States what operations on constants give.
+/// Replaces operations on constants by their results.
 fn fold_constants(function: &mut Function) {
     for id in function.block(function.body).ops.clone() {
         let op = function.op(id);
@@ -193,7 +194,7 @@ fn fault(error: pass::Error) -> Error {
     Error::new(ErrorKind::Graph, error.to_string()).with_source(error)
 }
 
-/// Refuses a tensor that is not what a parameter is declared to be.
+/// Checks that a tensor has the declared shape of a parameter.
 pub(crate) fn check_shape(slot: &ParamSlot, param: &Param) -> Result<()> {
     if param.shape() != slot.shape {
         let (name, declared, found) = (&slot.name, &slot.shape, param.shape());
@@ -202,7 +203,7 @@ pub(crate) fn check_shape(slot: &ParamSlot, param: &Param) -> Result<()> {
     Ok(())
 }
 
-/// States a parameter in the constant that stands for it.
+/// Replaces the placeholder constant of a parameter by its value.
 fn bind(
     function: &mut Function,
     slot: &ParamSlot,
@@ -220,7 +221,7 @@ fn bind(
     }
     let floats = watched.floats(&slot.name, param)?;
     let constant = Constant::by_size(DType::Fp32, &slot.shape, floats);
-    // Few elements are looked at again and again.
+    // Small constants are read often, so compute them now.
     let constant = match constant.data {
         ConstantData::Bytes(bytes) => {
             watched.invalidate(&slot.name);

@@ -1,4 +1,4 @@
-//! Inputs, parameters, states, outputs and constants of a graph.
+//! Declarations of inputs, parameters, states, outputs and constants.
 
 use std::panic::Location;
 
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::tensor::Tensor;
 
 impl Graph {
-    /// Declares an input. Core ML passes `fp32`, `int32` and `fp16`.
+    /// Declares an input. Core ML supports `fp32`, `int32` and `fp16` inputs.
     #[track_caller]
     pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Ints>) -> Tensor<'_> {
         let shape = shape.into();
@@ -22,8 +22,8 @@ impl Graph {
         self.add_input(name, dtype, &ranges, Location::caller())
     }
 
-    /// Declares an input whose extents may vary, each from the first to the second number. The shape of the
-    /// smallest extents is the default.
+    /// Declares an input with dynamic dimensions. Each range is the minimum and the maximum size of a
+    /// dimension. The default shape has the minimum sizes.
     #[track_caller]
     pub fn flexible_input(&self, name: &str, dtype: DType, ranges: &[(i64, i64)]) -> Tensor<'_> {
         self.add_input(name, dtype, ranges, Location::caller())
@@ -95,7 +95,7 @@ impl Graph {
         Tensor::new(self, Some(inner.builder.input(name, ty)))
     }
 
-    /// Declares a parameter: a tensor of floats that is set by name before the first run.
+    /// Declares a parameter: a float tensor that is set by name before the first run.
     #[track_caller]
     pub fn param(&self, name: &str, shape: impl Into<Ints>) -> Tensor<'_> {
         let location = Location::caller();
@@ -133,7 +133,8 @@ impl Graph {
         Tensor::new(self, Some(value))
     }
 
-    /// Declares a state: floats that stay from run to run, zero at first. Core ML keeps them in `fp16`.
+    /// Declares a state: floats that persist between runs and are initially zero. Core ML stores states in
+    /// `fp16`.
     #[track_caller]
     pub fn state(&self, name: &str, shape: impl Into<Ints>) -> State<'_> {
         let location = Location::caller();
@@ -166,8 +167,8 @@ impl Graph {
         State::new(self, Some(builder.input(name, Type::State(Box::new(held)))))
     }
 
-    /// Declares an output. A scalar becomes a vector of one element, and truth values and narrow integers
-    /// become `int32`, since that is what Core ML hands out.
+    /// Declares an output. A scalar becomes a vector with one element. Booleans and narrow integers become
+    /// `int32`, because Core ML has no other integer outputs.
     #[track_caller]
     pub fn output<'g>(&'g self, name: &str, tensor: impl Into<Arg<'g>>) {
         let location = Location::caller();
@@ -213,14 +214,14 @@ impl Graph {
         inner.outputs.push(value);
     }
 
-    /// A constant of floats.
+    /// Returns a float constant.
     #[track_caller]
     pub fn floats(&self, shape: impl Into<Ints>, elements: &[f32]) -> Tensor<'_> {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         self.numbers(DType::Fp32, shape.into(), elements.len(), bytes, Location::caller())
     }
 
-    /// A constant of integers.
+    /// Returns an integer constant.
     #[track_caller]
     pub fn ints(&self, shape: impl Into<Ints>, elements: &[i32]) -> Tensor<'_> {
         let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
@@ -247,30 +248,30 @@ impl Graph {
         self.constant(Constant::by_size(dtype, &sizes, bytes))
     }
 
-    /// A scalar of an integer.
+    /// Returns an integer scalar.
     pub fn int(&self, value: i32) -> Tensor<'_> {
         self.constant(Constant::int32(value))
     }
 
-    /// A scalar of a float.
+    /// Returns a float scalar.
     pub fn float(&self, value: f32) -> Tensor<'_> {
         self.constant(Constant::fp32(value))
     }
 
-    /// A constant of any type.
+    /// Returns a constant of any type.
     pub fn constant(&self, constant: Constant) -> Tensor<'_> {
         let value = self.state.borrow_mut().builder.constant("const", constant);
         Tensor::new(self, Some(value))
     }
 
-    /// Takes a name that callers use, if it is free and Core ML accepts it.
+    /// Reserves a name of the interface, if it is unused and Core ML accepts it.
     fn take(&self, name: &str, what: &str, location: &'static Location<'static>) -> bool {
         let accepted = match what {
             "input" | "output" => name.is_empty() || is_plain(name),
             "state" => !is_reserved(name),
             _ => true,
         };
-        // Parameters are named by their slots; the others by their names in the model.
+        // Parameters are identified by their slots; other declarations by their names in the model.
         let key = if what == "parameter" { name.to_owned() } else { identifier(name) };
         let (message, hint) = if name.is_empty() {
             (format!("the {what} has no name"), "give it a name")
@@ -289,7 +290,7 @@ impl Graph {
     }
 }
 
-/// Extents as they were declared: those that vary as ranges.
+/// Formats declared sizes, dynamic ones as ranges.
 fn shown_ranges(ranges: &[(i64, i64)]) -> String {
     let shown = ranges.iter().map(|&(low, high)| match low == high {
         true => low.to_string(),

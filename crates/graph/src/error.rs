@@ -7,21 +7,21 @@ use coremill_io::ErrorDetail;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The graph: an operation that cannot stand, a name that is taken.
+    /// An error in the graph, for instance an invalid operation or a duplicate name.
     Graph,
     /// The options of the compiler.
     Options,
-    /// A parameter: missing, unknown, or of another shape.
+    /// A parameter that is missing, unknown or of the wrong shape.
     Parameter,
-    /// A file of weights.
+    /// An invalid file of weights.
     Weights,
-    /// What a run is given.
+    /// An invalid input of a run.
     Input,
-    /// The device is not on this machine.
+    /// The device is not available on this machine.
     Device,
-    /// The engine or Core ML, at work.
+    /// The engine or Core ML failed.
     Run,
-    /// Reading or writing files.
+    /// A file could not be read or written.
     File,
 }
 
@@ -32,15 +32,15 @@ pub struct Error {
     detail: ErrorDetail<Vec<BuildError>>,
 }
 
-/// One thing that is wrong with a graph, and the line of Rust that made it so.
+/// An error in a graph, with its line of Rust code.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BuildError {
-    /// Description of the mistake.
+    /// Description of the error.
     pub message: String,
     /// Suggested fix.
     pub hint: Option<String>,
-    /// The line.
+    /// Location of the call.
     pub location: &'static Location<'static>,
 }
 
@@ -51,7 +51,7 @@ impl Error {
         Error { kind, detail: ErrorDetail::new(message) }
     }
 
-    /// An error of whoever builds graphs out of something else.
+    /// Returns an error for code that builds graphs from other sources.
     pub fn custom(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error::new(kind, message)
     }
@@ -76,7 +76,7 @@ impl Error {
         self
     }
 
-    /// An error with the message and the hint of its source.
+    /// Returns an error with the message and the hint of its source.
     pub(crate) fn of(
         kind: ErrorKind,
         hint: Option<String>,
@@ -96,7 +96,7 @@ impl Error {
         self.detail.hint()
     }
 
-    /// Everything that is wrong with the graph, in the order in which it was built.
+    /// All errors in the graph, in the order in which it was built.
     pub fn mistakes(&self) -> &[BuildError] {
         &self.detail.location
     }
@@ -143,7 +143,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns an error of a kind with a message in the form of `format!`.
+/// Returns an error of a kind with a formatted message.
 macro_rules! fail {
     ($kind:ident, $($message:tt)*) => {
         return Err($crate::error::Error::new(

@@ -1,4 +1,4 @@
-//! Compressed forms of parameters as operations of a function.
+//! Writes compressed parameters as operations of a function.
 
 use coremill_mil::ir::{Binding, Constant, ConstantData, Function, Op, Type, Weight};
 use coremill_mil::ops::OpKind;
@@ -7,7 +7,7 @@ use coremill_tensor::Buffer;
 use crate::graph::ParamSlot;
 use crate::weights::Form;
 
-/// Lets the operation that stands for a parameter compute it from a form.
+/// Replaces the constant of a parameter by the operations that decompress a form.
 pub(crate) fn state(function: &mut Function, slot: &ParamSlot, form: &Form) {
     let name = function.value(function.op(slot.op).outputs[0]).name.clone();
     let op = ConstexprEmitter { function, slot }.operation(form, &name);
@@ -22,7 +22,8 @@ struct ConstexprEmitter<'f> {
 }
 
 impl ConstexprEmitter<'_> {
-    /// The operation that gives a form; what it is computed from is put before the one of the parameter.
+    /// Returns the operation that decompresses a form. Operations for its operands are inserted before the
+    /// parameter's operation.
     fn operation(&mut self, form: &Form, name: &str) -> Op {
         match form {
             Form::Stored { elements, .. } => Op::constant(self.stored(form, elements)),
@@ -51,7 +52,7 @@ impl ConstexprEmitter<'_> {
         }
     }
 
-    /// What an operation on a form is given: what is stored, or what another operation computes.
+    /// The binding of an operand of a form: a stored constant, or the result of another operation.
     fn binding(&mut self, form: &Form, name: &str) -> Binding {
         if let Form::Stored { elements, .. } = form {
             return Binding::Literal(self.stored(form, elements));

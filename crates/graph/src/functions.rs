@@ -6,20 +6,21 @@ use coremill_session::{Executable, Input, Inputs, OutputSlices, Session, Signatu
 
 use crate::error::Result;
 
-/// An executable with a session for each function. States of the same name are shared by the functions of a model; methods
-/// of an ExecuTorch program keep their own.
+/// An executable with a session for each function. The functions of a model share states with the same name;
+/// methods of an ExecuTorch program have separate states.
 pub(crate) struct Functions {
     executable: Arc<dyn Executable>,
     shares_states: bool,
     sessions: HashMap<String, Box<dyn Session>>,
-    /// The function that ran last, which holds the latest states.
+    /// The function that ran last; its session has the current states.
     latest: Option<String>,
-    /// Sessions of the model before a parameter was set, whose plans hold packed weights for the next run.
+    /// Sessions of the model before a parameter was set. Their plans contain packed weights that the next run
+    /// can reuse.
     before: Option<HashMap<String, Box<dyn Session>>>,
 }
 
 impl Functions {
-    /// The functions of a model, which go on with the states of the same model before a parameter was set.
+    /// Returns the functions of a model. They take over the states of the model before a parameter was set.
     pub(crate) fn of_model(
         executable: Arc<dyn Executable>,
         before: Option<Functions>,
@@ -32,7 +33,7 @@ impl Functions {
         Ok(functions)
     }
 
-    /// The methods of an ExecuTorch program.
+    /// Returns the methods of an ExecuTorch program.
     pub(crate) fn of_program(executable: Arc<dyn Executable>) -> Functions {
         Functions::new(executable, false)
     }
@@ -96,7 +97,7 @@ impl Functions {
         Ok(())
     }
 
-    /// The session of a function, whatever states it holds.
+    /// Returns the session of a function, without updating its states.
     fn open(&mut self, function: &str) -> Result<&mut Box<dyn Session>> {
         if !self.sessions.contains_key(function) {
             let session = self.executable.session(function)?;
@@ -105,7 +106,7 @@ impl Functions {
         Ok(self.sessions.get_mut(function).expect("it was made above"))
     }
 
-    /// The session of a function, the default one if none is named, with the latest states.
+    /// Returns the session of a function, by default of the default function, with the current states.
     fn session(&mut self, function: Option<&str>) -> Result<&mut Box<dyn Session>> {
         let executable = Arc::clone(&self.executable);
         let function = match function {
@@ -129,7 +130,7 @@ impl Functions {
         self.session(latest.as_deref())
     }
 
-    /// Copies the states of another model's latest function.
+    /// Copies the states from the last function of another model.
     fn take_states(&mut self, before: &Functions) -> Result<()> {
         let Some(name) = &before.latest else { return Ok(()) };
         let states = before.sessions[name].read_states()?;
@@ -137,7 +138,7 @@ impl Functions {
     }
 }
 
-/// Sets the states that a session has.
+/// Sets the states that the session has.
 fn set_states(session: &mut Box<dyn Session>, states: Vec<(String, Array)>) -> Result<()> {
     for (name, array) in states {
         if session.states().iter().any(|spec| spec.name == name) {

@@ -1,4 +1,4 @@
-//! A function that grows operation by operation, each checked and inferred as it is appended.
+//! Graph construction: operations are checked and inferred when they are appended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -13,14 +13,14 @@ use coremill_mil::model::shapes::FlexibleShapes;
 
 use crate::error::{BuildError, Error, Result};
 
-/// Results of more elements are computed by the program rather than stored in it.
+/// Maximum number of elements of a folded result. Larger results are computed at run time.
 const MAX_FOLDED_ELEMENTS: u64 = 1 << 16;
 
 /// A function under construction: inputs, parameters, states, operations, outputs.
 ///
-/// Methods never fail: a mistake is noted with the line of Rust that made it, what depends on it is skipped, and
-/// [`Graph::check`] and compiling report all of them together. Floats are `fp32` here; compiling chooses the
-/// precision.
+/// Methods never fail. The graph records each error with its line of Rust code and skips the dependent
+/// operations. [`Graph::check`] and compiling report all errors together. Floats are `fp32` in the graph; the
+/// compiler selects the precision.
 ///
 /// ```
 /// use coremill_graph::{DType, Device, Graph, Session};
@@ -38,16 +38,16 @@ const MAX_FOLDED_ELEMENTS: u64 = 1 << 16;
 /// ```
 pub struct Graph {
     pub(crate) state: RefCell<Inner>,
-    /// The line of the caller that was seen last.
+    /// The last location of a caller.
     line: Cell<Option<&'static Location<'static>>>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Inner {
     pub(crate) builder: FunctionBuilder,
-    /// Names of inputs, parameters, states and outputs, which callers use.
+    /// Names of inputs, parameters, states and outputs.
     pub(crate) taken: HashSet<String>,
-    /// What stands before the names of what is appended now.
+    /// Current prefix of names.
     scope: Vec<String>,
     pub(crate) params: Vec<ParamSlot>,
     pub(crate) shapes: FlexibleShapes,
@@ -63,7 +63,7 @@ pub(crate) struct ParamSlot {
     pub(crate) op: OpId,
 }
 
-/// The name of the function that runs where none is named.
+/// Name of the default function.
 pub(crate) const MAIN: &str = "main";
 
 impl Default for Graph {
@@ -73,17 +73,17 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// An empty function named `main` for iOS 18.
+    /// Returns an empty function named `main` for iOS 18.
     pub fn new() -> Graph {
         Graph::named(MAIN, Opset::Ios18)
     }
 
-    /// An empty function for a release.
+    /// Returns an empty function for a release.
     pub fn for_target(target: Opset) -> Graph {
         Graph::named(MAIN, target)
     }
 
-    /// An empty function of a name, for models of several functions.
+    /// Returns an empty function with a name, for multifunction models.
     pub fn named(name: &str, target: Opset) -> Graph {
         let inner = Inner {
             builder: FunctionBuilder::new(name, target, folded_constants),
@@ -97,17 +97,17 @@ impl Graph {
         Graph { state: RefCell::new(inner), line: Cell::new(None) }
     }
 
-    /// The function's name.
+    /// Name of the function.
     pub fn name(&self) -> String {
         self.state.borrow().builder.function.name.clone()
     }
 
-    /// The release that the graph is built for.
+    /// The target release.
     pub fn target(&self) -> Opset {
         self.state.borrow().builder.function.opset
     }
 
-    /// Puts a name before those of the parameters, states and values that are made in `build`.
+    /// Prefixes the names of all parameters, states and values that `build` creates.
     pub fn scope<T>(&self, name: impl fmt::Display, build: impl FnOnce() -> T) -> T {
         self.state.borrow_mut().scope.push(name.to_string());
         let result = build();
@@ -115,19 +115,19 @@ impl Graph {
         result
     }
 
-    /// The names and shapes of the parameters, in the order of their declaration.
+    /// Names and shapes of the parameters, in the order of declaration.
     pub fn params(&self) -> Vec<(String, Vec<u64>)> {
         let inner = self.state.borrow();
         inner.params.iter().map(|param| (param.name.clone(), param.shape.clone())).collect()
     }
 
-    /// Everything that is wrong with the graph, if anything is.
+    /// Returns all errors in the graph, if there are any.
     pub fn check(&self) -> Result<()> {
         let mistakes = self.state.borrow().mistakes.clone();
         if mistakes.is_empty() { Ok(()) } else { Err(Error::of_graph(mistakes)) }
     }
 
-    /// What was built, with its outputs in place.
+    /// The complete function with its outputs.
     pub(crate) fn finished(&self) -> Result<Inner> {
         self.check()?;
         let mut inner = self.state.borrow().clone();
@@ -149,13 +149,13 @@ impl Graph {
         Ok(inner)
     }
 
-    /// Gives a value a name that is made unique.
+    /// Renames a value; the name is made unique.
     pub(crate) fn rename(&self, value: ValueId, name: &str) {
         let builder = &mut self.state.borrow_mut().builder;
         builder.function.value_mut(value).name = builder.fresh_name(name);
     }
 
-    /// The line of Rust that made a mistake: modules of this crate pass on the line that called them.
+    /// Location for an error: modules of this crate report the location of their caller.
     pub(crate) fn line(&self, location: &'static Location<'static>) -> &'static Location<'static> {
         let sources = file!().strip_suffix("graph.rs").unwrap_or_default();
         if location.file().starts_with(sources) {
@@ -205,7 +205,7 @@ impl Inner {
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    /// Appends an operation, or the constants that it gives.
+    /// Appends an operation, or the resulting constants if it can be folded.
     pub(crate) fn append(
         &mut self,
         op: Op,
@@ -221,7 +221,7 @@ impl Inner {
     }
 }
 
-/// The constants that an operation on few elements gives. An operation that cannot be computed now stays.
+/// Folds an operation with few elements to constants. Returns `None` if it cannot be computed now.
 fn folded_constants(
     function: &Function,
     op: &Op,

@@ -1,8 +1,8 @@
-//! Models described in Rust, run on this machine or written for Core ML.
+//! Models defined in Rust, which run on this machine or are written for Core ML.
 //!
-//! A [`Graph`] grows operation by operation; types and shapes are inferred at once, and a mistake is reported
-//! with the line of Rust that made it. A [`Session`] compiles graphs for a [`Device`], [`Params`] come from
-//! slices or from files of weights, and an [`Executable`] runs or is saved.
+//! A [`Graph`] is built operation by operation. Types and shapes are inferred immediately, and errors are reported
+//! with their line of Rust code. A [`Session`] compiles graphs for a [`Device`]. [`Params`] are set from slices or
+//! from files of weights. An [`Executable`] runs the model or saves it.
 //!
 //! ```
 //! use coremill_graph::{DType, Device, Graph, Precision, Session};
@@ -19,13 +19,13 @@
 //! # Ok::<(), coremill_graph::Error>(())
 //! ```
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`ops`] | every operation of MIL as a method, in rows generated from the op table |
-//! | [`nn`] | modules of several operations: layers, attention, scans |
-//! | [`Graph`], [`Tensor`], [`State`] | what a function is made of |
+//! | [`ops`] | every MIL operation as a method, generated from the op table |
+//! | [`nn`] | layers that consist of several operations: attention, scans and so on |
+//! | [`Graph`], [`Tensor`], [`State`] | functions and their values |
 //! | [`Params`], [`Param`], [`Gguf`], [`Scheme`] | weights, in memory and in files |
-//! | [`Session`], [`Device`], [`Executable`] | compiling, running, saving |
+//! | [`Session`], [`Device`], [`Executable`] | compile, run and save models |
 
 mod arg;
 mod blocks;

@@ -1,4 +1,4 @@
-//! Methods that append operations, made from a table.
+//! Methods that append operations, generated from a table.
 
 use coremill_tensor::DType;
 
@@ -6,7 +6,7 @@ use crate::arg::{Arg, Args, Bools, Ints};
 use crate::call::Call;
 use crate::tensor::Tensor;
 
-/// Type of a parameter of an operation.
+/// Type of an operation's parameter.
 pub(crate) trait Parameter<'g> {
     fn bind(self, name: &'static str, call: &mut Call<'g>);
 }
@@ -89,8 +89,9 @@ impl<'g> Results<'g> for Vec<Tensor<'g>> {
 
 /// Declares methods that append operations.
 ///
-/// A row states the type that has the method, the required parameters, the results and the operation; in braces, its
-/// optional parameters, which become a struct of setters. A method of `Tensor` binds the tensor to its first parameter.
+/// A row contains the type of the method's receiver, the required parameters, the results and the operation.
+/// Optional parameters follow in braces and become a struct with setters. A method of `Tensor` binds the
+/// tensor to the first parameter.
 macro_rules! operations {
     ($(
         $(#[$doc:meta])*
@@ -104,7 +105,7 @@ macro_rules! operations {
     )*};
 }
 
-/// Declares the struct of an operation's optional parameters, and its method.
+/// Declares the struct with an operation's optional parameters, and its method.
 macro_rules! operation {
     ($kind:ident [$($life:tt)*] [$($method:tt)*] [$result:ty] { $($field:ident: $type:ty,)* }) => {
         #[doc = concat!("Optional parameters of [`OpKind::", stringify!($kind), "`].")]
@@ -114,7 +115,7 @@ macro_rules! operation {
         }
 
         impl $($life)* $kind $($life)* {
-            /// No parameters.
+            /// Returns options without any parameters set.
             pub fn new() -> Self {
                 Self::default()
             }

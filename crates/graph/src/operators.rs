@@ -1,4 +1,4 @@
-//! The words of numpy and torch for what takes several of MIL's operations, and Rust's operators.
+//! Shorthands with the names of numpy and torch that append several MIL operations, and Rust's operators.
 
 use std::ops::{Add, Bound, Div, Mul, Neg, RangeBounds, Rem, Sub};
 use std::panic::Location;
@@ -13,7 +13,7 @@ use crate::ops;
 use crate::tensor::{Tensor, format_dims};
 
 impl<'g> Tensor<'g> {
-    /// The matrix product with the other's last two axes exchanged, as a linear layer computes it.
+    /// Matrix product with the transpose of `other`, as in a linear layer.
     #[track_caller]
     pub fn matmul_t(self, other: impl Into<Arg<'g>>) -> Tensor<'g> {
         self.matmul(other, ops::Matmul::new().transpose_y(true))
@@ -31,19 +31,19 @@ impl<'g> Tensor<'g> {
         self.softmax(ops::Softmax::new().axis(axis))
     }
 
-    /// The mean over axes, which keep an extent of 1 if so asked.
+    /// Mean over axes. With `keep_dims` they remain with size 1.
     #[track_caller]
     pub fn mean(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
         self.reduce_mean(ops::ReduceMean::new().axes(vector(axes.into())).keep_dims(keep_dims))
     }
 
-    /// The sum over axes, which keep an extent of 1 if so asked.
+    /// Sum over axes. With `keep_dims` they remain with size 1.
     #[track_caller]
     pub fn sum(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
         self.reduce_sum(ops::ReduceSum::new().axes(vector(axes.into())).keep_dims(keep_dims))
     }
 
-    /// The largest element over axes, which keep an extent of 1 if so asked.
+    /// Maximum over axes. With `keep_dims` they remain with size 1.
     #[track_caller]
     pub fn max(self, axes: impl Into<Ints>, keep_dims: bool) -> Tensor<'g> {
         self.reduce_max(ops::ReduceMax::new().axes(vector(axes.into())).keep_dims(keep_dims))
@@ -55,14 +55,14 @@ impl<'g> Tensor<'g> {
         self.reduce_argmax(ops::ReduceArgmax::new().axis(axis))
     }
 
-    /// The same elements in another shape; one extent may be −1.
+    /// Reshapes the tensor; one size may be −1.
     #[track_caller]
     pub fn view(self, shape: impl Into<Ints>) -> Tensor<'g> {
         let extent = |&extent: &i64| i32::try_from(extent).unwrap_or(i32::MAX);
         self.reshape(shape.into().values.iter().map(extent).collect::<Vec<i32>>())
     }
 
-    /// Two axes exchanged.
+    /// Swaps two axes.
     #[track_caller]
     pub fn swap(self, first: i32, second: i32) -> Tensor<'g> {
         let (first, second) = (self.axis(first), self.axis(second));
@@ -74,19 +74,19 @@ impl<'g> Tensor<'g> {
         self.transpose(perm)
     }
 
-    /// An axis of extent 1 more.
+    /// Inserts an axis of size 1.
     #[track_caller]
     pub fn unsqueeze(self, axis: i32) -> Tensor<'g> {
         self.expand_dims([axis])
     }
 
-    /// A part along one axis: `x.narrow(-1, 2..5)`. Negative bounds count from the end.
+    /// Slices one axis: `x.narrow(-1, 2..5)`. Negative bounds count from the end.
     #[track_caller]
     pub fn narrow(self, axis: i32, range: impl RangeBounds<i32>) -> Tensor<'g> {
         self.strided(axis, range, 1)
     }
 
-    /// Every `step`-th place of a part along one axis.
+    /// Slices one axis with a step.
     #[track_caller]
     pub fn strided(self, axis: i32, range: impl RangeBounds<i32>, step: i32) -> Tensor<'g> {
         let axis = self.axis(axis);
@@ -100,7 +100,7 @@ impl<'g> Tensor<'g> {
         stride[axis] = step;
         match range.start_bound() {
             Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
-            // After the last place nothing is left.
+            // There are no elements after the last one.
             Bound::Excluded(&-1) => {
                 let message = format!("nothing of axis {axis} lies after its last place");
                 return self.graph.mistake(message, None, Location::caller());
@@ -113,7 +113,7 @@ impl<'g> Tensor<'g> {
             Bound::Included(&at) => (end[axis], ends[axis]) = (at.saturating_add(1), false),
             Bound::Excluded(&at) => (end[axis], ends[axis]) = (at, false),
         }
-        // Core ML cuts off what lies outside, which would hide a mistake.
+        // Core ML clamps bounds outside the axis, which would hide an error.
         if let Some(extent) = self.dims()[axis].known() {
             let outside = |place: i32| place.unsigned_abs() as u64 > extent;
             let found = [(begins[axis], begin[axis]), (ends[axis], end[axis])];
@@ -128,7 +128,7 @@ impl<'g> Tensor<'g> {
         self.slice_by_index(begin, end, options)
     }
 
-    /// One place along an axis, which goes: `x.at(0, 3)`. Negative places count from the end.
+    /// Selects one index of an axis and removes the axis: `x.at(0, 3)`. Negative indices count from the end.
     #[track_caller]
     pub fn at(self, axis: i32, place: i32) -> Tensor<'g> {
         let from_front = self.axis(axis);
@@ -147,13 +147,13 @@ impl<'g> Tensor<'g> {
         range.squeeze(ops::Squeeze::new().axes([from_front]))
     }
 
-    /// The elements repeated along axes of extent 1 until the shape is reached.
+    /// Broadcasts axes of size 1 to a shape.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl Into<Ints>) -> Tensor<'g> {
         let wanted = shape.into().values;
         let own = self.dims();
         let added = wanted.len().saturating_sub(own.len());
-        // An open extent is only known to fit when the model runs.
+        // For an unknown size this is checked only at run time.
         let fits = |(dim, &wanted): (&Dim, &i64)| {
             dim.known().is_none_or(|extent| extent == 1 || i64::try_from(extent) == Ok(wanted))
         };
@@ -181,7 +181,7 @@ impl<'g> Tensor<'g> {
         if reps.iter().all(|&count| count == 1) { tensor } else { tensor.tile(reps) }
     }
 
-    /// The other way round: 0 minus the elements.
+    /// Negates the elements.
     #[track_caller]
     fn negated(self) -> Tensor<'g> {
         self.mul(-1.0)
@@ -189,7 +189,7 @@ impl<'g> Tensor<'g> {
 }
 
 impl Graph {
-    /// Elements of a tensor where a condition holds, and a number elsewhere.
+    /// Selects elements of a tensor where a condition is true, and a number elsewhere.
     #[track_caller]
     pub fn select_or<'g>(
         &'g self,

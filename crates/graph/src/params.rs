@@ -1,4 +1,4 @@
-//! What the parameters of a graph are: tensors by name, in memory or in files of weights.
+//! Values of a graph's parameters: tensors by name, in memory or in files of weights.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,20 +13,20 @@ use crate::scheme::Scheme;
 
 /// Tensors by name.
 ///
-/// Files stay mapped; nothing of them is read before a package is written or a model runs.
+/// Files are mapped, and read only when a package is written or a model runs.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     entries: BTreeMap<String, Param>,
 }
 
-/// One tensor.
+/// A tensor.
 #[derive(Clone, Debug)]
 pub struct Param {
     shape: Vec<u64>,
     form: Form,
 }
 
-/// Floats as their bytes.
+/// The bytes of a vector of floats.
 struct OwnedFloats(Vec<f32>);
 
 impl AsRef<[u8]> for OwnedFloats {
@@ -39,12 +39,12 @@ impl AsRef<[u8]> for OwnedFloats {
 enum Form {
     /// Packed little-endian elements.
     Elements(DType, Buffer),
-    /// Blocks of a scheme of GGUF.
+    /// Blocks in a GGUF scheme.
     Blocks(Scheme, Buffer),
 }
 
 impl Param {
-    /// A tensor of floats. A vector is kept as it is; a slice is copied.
+    /// Returns a float tensor. A vector is used without a copy; a slice is copied.
     pub fn floats<'e>(
         shape: impl Into<Vec<u64>>,
         elements: impl Into<Cow<'e, [f32]>>,
@@ -66,7 +66,7 @@ impl Param {
         Param::elements(DType::Fp32, shape, bytes)
     }
 
-    /// A tensor of packed little-endian elements.
+    /// Returns a tensor of packed little-endian elements.
     pub fn elements(
         dtype: DType,
         shape: impl Into<Vec<u64>>,
@@ -81,7 +81,7 @@ impl Param {
         Ok(Param { shape, form: Form::Elements(dtype, bytes) })
     }
 
-    /// A tensor of blocks as GGUF files hold them, the extents outermost first.
+    /// Returns a tensor of GGUF blocks, with the outermost dimension first.
     pub fn blocks(
         scheme: Scheme,
         shape: impl Into<Vec<u64>>,
@@ -95,12 +95,12 @@ impl Param {
         Ok(Param { shape, form: Form::Blocks(scheme, bytes) })
     }
 
-    /// The extents, outermost first.
+    /// The shape, outermost dimension first.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// The scheme of blocks that it is stored in, if it is.
+    /// The GGUF scheme in which it is stored; `None` for plain elements.
     pub fn scheme(&self) -> Option<Scheme> {
         match &self.form {
             Form::Elements(..) => None,
@@ -115,7 +115,7 @@ impl Param {
         }
     }
 
-    /// What the bytes are.
+    /// The element type or scheme of the bytes.
     fn bytes_type(&self) -> (Option<DType>, Option<Scheme>) {
         match &self.form {
             Form::Elements(dtype, _) => (Some(*dtype), None),
@@ -123,7 +123,7 @@ impl Param {
         }
     }
 
-    /// The elements as they are stored, if that is as floats of 16 or 32 bits, or as `fp32`.
+    /// The elements in their stored type if it is a 16- or 32-bit float, else as `fp32`.
     pub(crate) fn stored_floats(&self) -> Result<(Buffer, DType)> {
         match &self.form {
             Form::Elements(dtype @ (DType::Fp16 | DType::Bf16 | DType::Fp32), bytes) => {
@@ -164,7 +164,7 @@ impl Param {
         }
     }
 
-    /// The same elements under another shape.
+    /// Returns the same elements with another shape.
     pub fn reshaped(&self, shape: impl Into<Vec<u64>>) -> Result<Param> {
         let shape = shape.into();
         let count = |shape: &[u64]| shape.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
@@ -178,7 +178,7 @@ impl Param {
 }
 
 impl Params {
-    /// No tensors.
+    /// Returns an empty set of tensors.
     pub fn new() -> Params {
         Params::default()
     }
@@ -188,7 +188,7 @@ impl Params {
         self.entries.insert(name.into(), param);
     }
 
-    /// Sets a tensor of floats. A vector is kept as it is; a slice is copied.
+    /// Sets a float tensor. A vector is used without a copy; a slice is copied.
     pub fn set_floats<'e>(
         &mut self,
         name: impl Into<String>,
@@ -199,8 +199,8 @@ impl Params {
         Ok(())
     }
 
-    /// Makes one tensor of several of the same shape, along a new first axis: the experts of a layer, say, which
-    /// transformers stores one by one. Those of GGUF stay in their blocks.
+    /// Stacks tensors of the same shape along a new first axis, for instance the experts of a layer, which
+    /// transformers stores one by one. GGUF tensors keep their blocks.
     pub fn stack(&mut self, name: impl Into<String>, parts: &[impl AsRef<str>]) -> Result<()> {
         let mut all = Vec::with_capacity(parts.len());
         for part in parts {
@@ -234,7 +234,7 @@ impl Params {
         Ok(())
     }
 
-    /// The tensor of that name.
+    /// Returns the tensor with this name.
     pub fn get(&self, name: &str) -> Option<&Param> {
         self.entries.get(name)
     }
@@ -244,12 +244,12 @@ impl Params {
         self.entries.iter().map(|(name, param)| (name.as_str(), param))
     }
 
-    /// How many tensors there are.
+    /// Number of tensors.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where parameters are in a model that was compiled: other elements take their place without compiling anew.
+//! Locations of parameters in a compiled model, so that their values can be changed without compiling again.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,8 @@ use coremill_tensor::{Buffer, ByteSource, DType, ReadTracker, Replace, with_sour
 use crate::error::Result;
 use crate::params::Param;
 
-/// Parameters on their way through the compiler, watched: those whose elements nobody looks at may be changed later.
+/// Parameters that are tracked through the compiler. If the compiler does not read the elements of a
+/// parameter, its value can be changed later.
 #[derive(Default)]
 pub(crate) struct TrackedParams {
     all: BTreeMap<String, ParamWatcher>,
@@ -26,42 +27,42 @@ struct ParamWatcher {
     dtype: DType,
 }
 
-/// What became of parameters.
+/// Locations of parameters in a model.
 #[derive(Default)]
 pub(crate) struct ParamBindings {
     params: BTreeMap<String, MutableParam>,
     spots: Vec<DependentConstant>,
 }
 
-/// A parameter that may be changed.
+/// A parameter that can be changed.
 struct MutableParam {
-    /// What stands for its bytes in constants, and the type of the elements there.
+    /// Placeholder for its bytes in constants, and the type of the elements there.
     stub: ReadTracker,
     stands_for: DType,
     bytes: Buffer,
     dtype: DType,
-    /// The constants that it is in.
+    /// Indices of the constants that depend on it.
     spots: Vec<usize>,
 }
 
-/// A constant that is computed of parameters.
+/// A constant computed from parameters.
 struct DependentConstant {
     function: usize,
     value: ValueId,
-    /// The constant, with stubs in the place of parameters.
+    /// The constant, with placeholders for the parameters.
     constant: Constant,
 }
 
-/// A constant of a function, by its position and the constant's value.
+/// A constant of a function: the function's index, the constant's value id, and the new constant.
 pub(crate) type Change = (usize, ValueId, Constant);
 
 impl TrackedParams {
-    /// The floats of a parameter.
+    /// The tracked elements of a parameter.
     pub(crate) fn floats(&mut self, name: &str, param: &Param) -> Result<Buffer> {
         let (bytes, dtype) = param.stored_floats()?;
         let (watched, watch) = ReadTracker::new(bytes.clone());
         let watched = match self.all.get(name) {
-            // It is a parameter of several functions.
+            // Several functions have this parameter.
             Some(known) => known.watch.buffer(),
             None => {
                 self.all.insert(name.to_owned(), ParamWatcher { watch, bytes, dtype });
@@ -71,12 +72,12 @@ impl TrackedParams {
         Param::elements(dtype, param.shape(), watched)?.to_fp32()
     }
 
-    /// Notes that a parameter cannot be changed without compiling anew.
+    /// Marks a parameter that cannot be changed without compiling again.
     pub(crate) fn invalidate(&mut self, name: &str) {
         self.looked.insert(name.to_owned());
     }
 
-    /// Puts the parameters themselves in the place of those that are watched, and gives where they are.
+    /// Replaces tracked elements by the parameters themselves, and returns their locations.
     pub(crate) fn release(mut self, program: &mut Program) -> ParamBindings {
         let mut places = ParamBindings::default();
         for (name, watching) in &self.all {
@@ -103,7 +104,7 @@ impl TrackedParams {
             }
         }
         for (name, watching) in &self.all {
-            // A buffer that is left is one that was not found.
+            // If a tracked buffer remains, one of its uses was not found.
             if watching.watch.was_read() || watching.watch.holders(1) > 0 {
                 self.looked.insert(name.clone());
             }
@@ -114,7 +115,7 @@ impl TrackedParams {
         places
     }
 
-    /// Puts parameters in a constant, which is that of a `const` or is somewhere else.
+    /// Replaces tracked elements in a constant, either of a `const` or elsewhere.
     fn release_from(
         &mut self,
         constant: &mut Constant,
@@ -156,8 +157,8 @@ impl TrackedParams {
 }
 
 impl ParamBindings {
-    /// The constants of the model with a parameter that takes another's place; none if the compiler may make another
-    /// model of it.
+    /// Returns the changed constants for a new value of a parameter. Returns `None` if the compiler might
+    /// generate another model.
     pub(crate) fn change(
         &mut self,
         name: &str,
@@ -189,7 +190,7 @@ impl ParamBindings {
     }
 }
 
-/// A constant of other sources, if it is computed of any that are replaced.
+/// Returns a constant with replaced sources; `None` if it does not depend on any of them.
 fn with_sources(constant: &Constant, replace: &Replace<'_>) -> Option<Constant> {
     let ty = constant.tensor_type()?;
     let elements = with_source(constant.elements()?, ty.dtype, &ty.known_shape()?, replace)?;
@@ -202,12 +203,12 @@ fn with_sources(constant: &Constant, replace: &Replace<'_>) -> Option<Constant> 
     Some(Constant { ty: constant.ty.clone(), data })
 }
 
-/// Bytes of a float.
+/// Size of a float in bytes.
 fn width(dtype: DType) -> usize {
     dtype.bits().map_or(1, |bits| bits as usize / 8)
 }
 
-/// Bytes that nobody is to read.
+/// Placeholder bytes that must not be read.
 struct PlaceholderBytes(usize);
 
 impl ByteSource for PlaceholderBytes {

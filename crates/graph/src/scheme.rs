@@ -1,7 +1,7 @@
-//! The schemes in which GGUF stores weights, and what their blocks mean.
+//! The schemes in which GGUF stores weights, and their decoding.
 //!
-//! Each block of 32, 128 or 256 weights of a row has its own scale. The arithmetic is that of the reference in
-//! Python's `gguf`, operation by operation, so that results are equal to the last bit.
+//! Each block of 32, 128 or 256 weights of a row has its own scale. The arithmetic follows the reference in
+//! Python's `gguf` operation by operation, so that results are bit-identical.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use coremill_tensor::{Buffer, ByteSource, Fingerprint};
 use half::{bf16, f16};
 
-/// The most weights that a block has.
+/// Maximum number of weights in a block.
 pub(crate) const MAX_WEIGHTS: usize = 256;
 
-/// How the weights of a tensor are stored.
+/// Storage scheme of a tensor's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are those of the format")]
@@ -49,7 +49,7 @@ const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 impl Scheme {
-    /// Every scheme.
+    /// All schemes.
     pub const ALL: [Scheme; 21] = [
         Scheme::F32,
         Scheme::F16,
@@ -74,7 +74,7 @@ impl Scheme {
         Scheme::Q2_0,
     ];
 
-    /// The number that files have for it.
+    /// Code of the scheme in files.
     pub const fn code(self) -> u32 {
         match self {
             Scheme::F32 => 0,
@@ -101,12 +101,12 @@ impl Scheme {
         }
     }
 
-    /// The scheme that files number so.
+    /// Returns the scheme with this code.
     pub fn from_code(code: u32) -> Option<Scheme> {
         Scheme::ALL.into_iter().find(|scheme| scheme.code() == code)
     }
 
-    /// The name in the format's documentation.
+    /// Name in the format's documentation.
     pub const fn name(self) -> &'static str {
         match self {
             Scheme::F32 => "F32",
@@ -133,7 +133,7 @@ impl Scheme {
         }
     }
 
-    /// Weights and bytes of a block.
+    /// Number of weights and of bytes in a block.
     pub const fn block(self) -> (usize, usize) {
         match self {
             Scheme::F32 => (1, 4),
@@ -158,7 +158,7 @@ impl Scheme {
         }
     }
 
-    /// Bytes of a tensor; none if its rows are not whole blocks.
+    /// Size of a tensor in bytes; `None` if its rows are not whole blocks.
     pub fn storage_bytes(self, shape: &[u64]) -> Option<u64> {
         let (weights, bytes) = self.block();
         let count = shape.iter().try_fold(1u64, |count, &extent| count.checked_mul(extent))?;
@@ -177,7 +177,7 @@ impl Scheme {
         Buffer::deferred(Arc::new(DequantizedBlock { scheme: self, blocks: blocks.clone() }))
     }
 
-    /// Neighbouring weights that share a factor and an offset.
+    /// Number of adjacent weights that share a factor and an offset.
     pub(crate) const fn group(self) -> usize {
         match self {
             Scheme::Q2_K | Scheme::Q3_K | Scheme::Q6_K => 16,
@@ -186,18 +186,18 @@ impl Scheme {
         }
     }
 
-    /// Whether groups have a factor of their own, a small integer times the block's scale.
+    /// Whether groups have their own factors, which are small multiples of the block's scale.
     pub(crate) const fn has_groups(self) -> bool {
         self.group() < self.block().0
     }
 
-    /// Whether something is subtracted from the products of factors and codes.
+    /// Whether the scheme subtracts offsets.
     pub(crate) const fn has_offsets(self) -> bool {
         use Scheme::{Q2_K, Q4_1, Q4_K, Q5_1, Q5_K};
         matches!(self, Q4_1 | Q5_1 | Q2_K | Q4_K | Q5_K)
     }
 
-    /// The weights of one block: the product of factor and code less the offset, of the group.
+    /// Decodes one block: factor times code minus offset, with the factor and the offset of the group.
     fn dequantize(self, block: &[u8], weights: &mut [f32]) {
         match self {
             Scheme::F32 => weights[0] = f32::from_le_bytes(word(block, 0)),
@@ -216,7 +216,7 @@ impl Scheme {
         }
     }
 
-    /// What the codes of a group are multiplied by.
+    /// Factor of a group.
     pub(crate) fn factor(self, block: &[u8], group: usize) -> f32 {
         match self.has_groups() {
             true => self.scale(block) * f32::from(self.steps(block, group).0),
@@ -224,10 +224,10 @@ impl Scheme {
         }
     }
 
-    /// What is subtracted from the products of a group.
+    /// Offset that is subtracted for a group.
     pub(crate) fn offset(self, block: &[u8], group: usize) -> f32 {
         match self {
-            // These add a minimum instead.
+            // These schemes add a minimum instead.
             Scheme::Q4_1 | Scheme::Q5_1 => -half_at(block, 2),
             _ if self.has_offsets() => {
                 self.offset_scale(block) * f32::from(self.steps(block, group).1)
@@ -236,7 +236,7 @@ impl Scheme {
         }
     }
 
-    /// What the factors of a block's groups are multiples of.
+    /// Unit of the factors of a block's groups.
     pub(crate) fn scale(self, block: &[u8]) -> f32 {
         match self {
             Scheme::Q8_K => f32::from_le_bytes(word(block, 0)),
@@ -245,12 +245,12 @@ impl Scheme {
         }
     }
 
-    /// What the offsets of a block's groups are multiples of.
+    /// Unit of the offsets of a block's groups.
     pub(crate) fn offset_scale(self, block: &[u8]) -> f32 {
         half_at(block, self.scale_place() + 2)
     }
 
-    /// Where a block has its scale in half precision.
+    /// Position of a block's half-precision scale.
     const fn scale_place(self) -> usize {
         match self {
             Scheme::Q2_K => 80,
@@ -262,7 +262,8 @@ impl Scheme {
         }
     }
 
-    /// The integers by which the factor and the offset of a group are multiples.
+    /// Factor and offset of a group, in units of [`scale`](Self::scale) and
+    /// [`offset_scale`](Self::offset_scale).
     pub(crate) fn steps(self, block: &[u8], group: usize) -> (i8, u8) {
         match self {
             Scheme::Q2_K => ((block[group] & 15) as i8, block[group] >> 4),
@@ -286,7 +287,7 @@ impl Scheme {
         }
     }
 
-    /// The codes of a block as they are stored.
+    /// Unpacks the codes of a block.
     pub(crate) fn codes(self, block: &[u8], codes: &mut [u8]) {
         match self {
             Scheme::F32 | Scheme::F16 | Scheme::Bf16 => {}
@@ -340,7 +341,7 @@ impl Scheme {
         }
     }
 
-    /// The integer that a code stands for.
+    /// The integer represented by a code.
     pub(crate) fn meaning(self, code: u8) -> i8 {
         match self {
             Scheme::Q4_0 => code as i8 - 8,
@@ -370,7 +371,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes(word(bytes, at)).to_f32()
 }
 
-/// The codes of 32 weights: the lower halves of the bytes, then the upper ones.
+/// Unpacks 32 codes: first the lower halves of the bytes, then the upper halves.
 fn nibbles(bytes: &[u8], codes: &mut [u8]) {
     let (lower, upper) = codes.split_at_mut(bytes.len());
     for ((byte, lower), upper) in bytes.iter().zip(lower).zip(upper) {
@@ -378,14 +379,14 @@ fn nibbles(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// The codes of 256 weights in 128 bytes, 64 after the other.
+/// Unpacks 256 codes from 128 bytes, in groups of 64.
 fn pairs(bytes: &[u8], codes: &mut [u8]) {
     for (bytes, codes) in bytes.chunks(32).zip(codes.chunks_mut(64)) {
         nibbles(bytes, codes);
     }
 }
 
-/// Two bits of 256 weights in 64 bytes, 128 after the other.
+/// Unpacks two bits of 256 weights from 64 bytes, in groups of 128.
 fn unpack_2bit(bytes: &[u8], codes: &mut [u8]) {
     for (at, code) in codes.iter_mut().enumerate() {
         let (half, within) = (at / 128, at % 128);
@@ -393,7 +394,7 @@ fn unpack_2bit(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Codes of so many bits one after the other, the lowest of a byte first.
+/// Unpacks consecutive codes of `bits` bits, starting with the lowest bits of a byte.
 fn row(bytes: &[u8], bits: usize, codes: &mut [u8]) {
     let each = 8 / bits;
     for (at, code) in codes.iter_mut().enumerate() {
@@ -401,8 +402,8 @@ fn row(bytes: &[u8], bits: usize, codes: &mut [u8]) {
     }
 }
 
-/// Digits of base 3 of 256 weights, five or four in a byte: a byte holds them as a fraction of 256, the first one first.
-/// 160 stand in 32 bytes, 80 in 16, and the rest in 4.
+/// Unpacks base-3 digits of 256 weights. A byte contains five or four digits as a fraction of 256, with the
+/// first digit as the most significant. 160 digits are in 32 bytes, 80 in 16, and the others in 4.
 fn unpack_ternary(bytes: &[u8], codes: &mut [u8]) {
     let mut codes = codes.iter_mut();
     for (bytes, digits) in [(&bytes[..32], 5), (&bytes[32..48], 5), (&bytes[48..52], 4)] {
@@ -415,14 +416,14 @@ fn unpack_ternary(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Adds the fifth bits of 32 codes, which stand apart.
+/// Adds the fifth bits of 32 codes, which are stored separately.
 fn fifth_bits(high: u32, codes: &mut [u8]) {
     for (at, code) in codes.iter_mut().enumerate() {
         *code |= (((high >> at) & 1) as u8) << 4;
     }
 }
 
-/// The steps of a group's factor and offset, of six bits each, of which eight pairs stand in twelve bytes.
+/// Unpacks the 6-bit factor and offset of a group; eight pairs are packed in twelve bytes.
 fn six(packed: &[u8], group: usize) -> (u8, u8) {
     if group < 4 {
         (packed[group] & 63, packed[group + 4] & 63)
@@ -432,7 +433,7 @@ fn six(packed: &[u8], group: usize) -> (u8, u8) {
     }
 }
 
-/// Half of the power of two that an exponent of eight bits stands for.
+/// Half of the power of two that an 8-bit exponent represents.
 pub(crate) fn exponent_half(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
         0 | 1 => 0x0020_0000 << exponent,

@@ -1,4 +1,4 @@
-//! Devices, and models that are ready to run on them.
+//! Devices, and executable models.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::graph::{Graph, Inner};
 use crate::params::{Param, Params};
 use crate::places::{Change, ParamBindings};
 
-/// A device and how models are made for it.
+/// A device and the options for compiling models for it.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     device: Device,
@@ -32,42 +32,42 @@ pub struct Session {
 }
 
 impl Session {
-    /// Models that are compiled or loaded run on this device.
+    /// Returns a session for models on this device.
     pub fn new(device: Device) -> Session {
         Session { device, ..Session::default() }
     }
 
-    /// The same with another precision; `fp16` is the default.
+    /// Sets the precision; the default is `fp16`.
     pub fn precision(mut self, precision: Precision) -> Session {
         self.options.precision = precision;
         self
     }
 
-    /// The same with other options of the compiler.
+    /// Sets the options of the compiler.
     pub fn options(mut self, options: CompileOptions) -> Session {
         self.options = options;
         self
     }
 
-    /// The same with so many threads on the host; 0 stands for one for each processor.
+    /// Sets the number of threads on the host; 0 is one for each processor.
     pub fn threads(mut self, threads: usize) -> Session {
         self.threads = threads;
         self
     }
 
-    /// The same with another directory for what Core ML compiles; without one, `COREMILL_CACHE` or the system's
-    /// directory for caches has it. A model that was compiled before is found there by its content.
+    /// Sets the cache directory for models compiled by Core ML. The default is `COREMILL_CACHE` or the
+    /// system's cache directory. The cache finds an earlier compiled model by its contents.
     pub fn cache(mut self, directory: impl Into<PathBuf>) -> Session {
         self.cache = Some(directory.into());
         self
     }
 
-    /// Compiles a graph. Mistakes that were made as it was built are reported here, all together.
+    /// Compiles a graph. Errors made while the graph was built are reported together.
     pub fn compile(&self, graph: &Graph) -> Result<Executable> {
         self.compile_all(&[graph])
     }
 
-    /// Compiles several graphs as the functions of one model; parameters of the same name are shared.
+    /// Compiles several graphs to the functions of one model. Functions share parameters with the same name.
     pub fn compile_all(&self, graphs: &[&Graph]) -> Result<Executable> {
         self.device.check()?;
         let functions: Vec<Inner> =
@@ -82,7 +82,7 @@ impl Session {
         Ok(Executable { session: self.clone(), form: source, model, loaded, before })
     }
 
-    /// Takes a model that was opened or converted.
+    /// Loads a model that was opened or converted.
     pub fn load(&self, model: Model) -> Result<Executable> {
         self.device.check()?;
         let (session, model) = (self.clone(), Some(model));
@@ -92,9 +92,9 @@ impl Session {
         Ok(executable)
     }
 
-    /// Takes an ExecuTorch program. Its methods are the functions. Inputs and outputs have the names that its Core ML
-    /// delegates have for them, the others are `input_0`, `output_0` and so on, in order; these are accepted for any. The
-    /// program's delegates run on the device. Each method has states of its own.
+    /// Loads an ExecuTorch program. Its methods are the functions. Inputs and outputs have the names of its
+    /// Core ML delegates; the others are `input_0`, `output_0` and so on, by position. The positional names
+    /// can be used for all. The delegates run on the device. Each method has its own states.
     pub fn load_program(&self, program: coremill_pte::Program) -> Result<Executable> {
         let program = coremill_session::load_program(program, &self.run_options())?;
         let loaded = Some(Functions::of_program(program));
@@ -102,7 +102,7 @@ impl Session {
         Ok(Executable { session: self.clone(), form: Form::Program, model, loaded, before })
     }
 
-    /// Opens a package, a compiled model, or an ExecuTorch program, by its content.
+    /// Opens a package, a compiled model, or an ExecuTorch program, detected by content.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Executable> {
         fn fault<E: std::error::Error + Send + Sync + 'static>(path: &Path, error: E) -> Error {
             let message = format!("{}: {error}", path.display());
@@ -134,35 +134,35 @@ impl Session {
     }
 }
 
-/// A model for a device: its parameters are set by name, then its functions run.
+/// A model on a device. Set its parameters by name, then run its functions.
 ///
-/// What is compiled is kept. On the host a parameter that is set again takes the place of the other at once: what was made
-/// of it, packed weights for instance, is made again, nothing else is. Where the compiler looked at its elements, to fold a
-/// norm into the convolution before it for instance, the next run compiles the graph anew. Core ML's devices compile the
-/// model again. States stay as they are.
+/// The model is compiled once. On the host, setting a parameter again updates the loaded model: only data
+/// derived from the parameter, such as packed weights, is computed again. If the compiler used the elements
+/// of the parameter, for instance to fold a norm into a convolution, the next run compiles the graph again.
+/// Core ML's devices always compile the model again. States are kept.
 pub struct Executable {
     session: Session,
     form: Form,
     model: Option<Model>,
     loaded: Option<Functions>,
-    /// What was loaded before a parameter was set.
+    /// The loaded model before a parameter was set.
     before: Option<Functions>,
 }
 
-/// What a model comes from.
+/// Source of a model.
 enum Form {
     /// Graphs, which are compiled when all parameters are set.
     Graphs(Source),
-    /// A model, which is there.
+    /// A finished model.
     Model,
-    /// A program, whose methods are loaded.
+    /// An ExecuTorch program, whose methods are loaded.
     Program,
 }
 
 struct Source {
     functions: Vec<Inner>,
     params: Params,
-    /// Where they are in the model, once it is compiled.
+    /// Locations of the parameters in the compiled model.
     places: ParamBindings,
 }
 
@@ -190,7 +190,7 @@ impl Executable {
         self.set(name, param)
     }
 
-    /// The shape that a parameter is declared with.
+    /// The declared shape of a parameter.
     pub fn param_shape(&self, name: &str) -> Result<Vec<u64>> {
         match &self.form {
             Form::Graphs(source) => Ok(source.slot(name)?.shape.clone()),
@@ -198,7 +198,7 @@ impl Executable {
         }
     }
 
-    /// Sets a parameter to a tensor of any stored form.
+    /// Sets a parameter to a tensor in any stored format.
     pub fn set(&mut self, name: &str, param: Param) -> Result<()> {
         let Form::Graphs(source) = &mut self.form else { return Err(no_params()) };
         for function in &source.functions {
@@ -217,7 +217,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Puts a parameter in another's place in what is loaded; none if the model is to be made anew.
+    /// Updates a parameter in the loaded model. Returns `None` if the model must be compiled again.
     fn change(&mut self, name: &str, before: &Param, now: &Param) -> Option<()> {
         let Form::Graphs(source) = &mut self.form else { return None };
         let (model, loaded) = (self.model.as_mut()?, self.loaded.as_mut()?);
@@ -238,8 +238,7 @@ impl Executable {
         Some(())
     }
 
-    /// Sets every parameter that the tensors have one for, and gives how many that are. Tensors of other
-    /// names are left aside.
+    /// Sets every parameter that has a tensor with its name; returns their number. Other tensors are ignored.
     pub fn set_params(&mut self, params: &Params) -> Result<usize> {
         let Form::Graphs(source) = &self.form else { return Err(no_params()) };
         let known: Vec<_> = params
@@ -253,20 +252,20 @@ impl Executable {
         Ok(known.len())
     }
 
-    /// Takes the parameters out of a file of weights, by name, and gives how many there are.
+    /// Loads parameters by name from a file of weights; returns their number.
     pub fn load_params(&mut self, path: impl AsRef<Path>) -> Result<usize> {
         let mut params = Params::new();
         params.load(path)?;
         self.set_params(&params)
     }
 
-    /// Does now what the first runs would: the model is compiled and loaded. On the host functions whose inputs have fixed
-    /// shapes are planned, too, and their weights packed, which a model that runs once is better off without.
+    /// Compiles and loads the model now instead of at the first run. On the host, it also plans functions
+    /// whose inputs have static shapes and packs their weights, which does not pay off for a single run.
     pub fn prepare(&mut self) -> Result<()> {
         self.loaded()?.prepare()
     }
 
-    /// The model as it is compiled.
+    /// The compiled model.
     pub fn model(&mut self) -> Result<&Model> {
         if self.model.is_none() {
             let Form::Graphs(source) = &mut self.form else {
@@ -280,48 +279,49 @@ impl Executable {
         Ok(self.model.as_ref().expect("it was made above"))
     }
 
-    /// Writes the model as the path's extension says: `.mlpackage` or `.mlmodelc`.
+    /// Writes the model as `.mlpackage` or `.mlmodelc`, depending on the path's extension.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let verified = verified(self.model()?)?;
         Ok(coremill_session::save(path.as_ref(), &verified, &SaveOptions::default())?)
     }
 
-    /// The functions; of a program, the methods.
+    /// Names of the functions, or of a program's methods.
     pub fn functions(&mut self) -> Result<Vec<String>> {
         Ok(self.loaded()?.executable().functions())
     }
 
-    /// What a function takes, states aside.
+    /// Inputs of a function, without states.
     pub fn inputs(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.inputs)
     }
 
-    /// What a function gives.
+    /// Outputs of a function.
     pub fn outputs(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.outputs)
     }
 
-    /// What a function keeps from run to run.
+    /// States of a function.
     pub fn states(&mut self, function: &str) -> Result<Vec<FeatureSpec>> {
         Ok(self.loaded()?.signature(function)?.states)
     }
 
-    /// The function that runs where none is named.
+    /// Name of the default function.
     pub fn default_function(&mut self) -> Result<String> {
         Ok(self.loaded()?.executable().default_function()?.to_owned())
     }
 
-    /// On which devices Core ML means to run each operation, and its share of the cost; the host has no such plan.
+    /// The device on which Core ML will run each operation, and the operation's share of the cost. Not
+    /// available on the host.
     pub fn compute_plan(&mut self) -> Result<Plan> {
         Ok(self.loaded()?.executable().compute_plan()?)
     }
 
-    /// Runs the model's default function on inputs by name.
+    /// Runs the default function with inputs by name.
     pub fn run(&mut self, inputs: &[(&str, &dyn Input)]) -> Result<Outputs> {
         self.loaded()?.run(None, inputs)
     }
 
-    /// Runs a function on inputs by name. States of the same name are shared by all functions.
+    /// Runs a function with inputs by name. All functions share states with the same name.
     pub fn run_function(
         &mut self,
         function: &str,
@@ -330,8 +330,8 @@ impl Executable {
         self.loaded()?.run(Some(function), inputs)
     }
 
-    /// Runs the model's default function, which writes outputs of floats to slices by name. Slices of `f32` and `i32` are
-    /// read where they lie, and `fp32` outputs written where they belong; others are converted.
+    /// Runs the default function and writes float outputs to slices by name. `f32` and `i32` slices are read
+    /// without a copy, and `fp32` outputs are written without a copy; other types are converted.
     pub fn run_into(
         &mut self,
         inputs: &[(&str, &dyn Input)],
@@ -340,7 +340,7 @@ impl Executable {
         self.loaded()?.run_into(None, inputs, outputs)
     }
 
-    /// The same for a function by name.
+    /// Like [`run_into`](Self::run_into), for a function by name.
     pub fn run_function_into(
         &mut self,
         function: &str,
@@ -350,17 +350,17 @@ impl Executable {
         self.loaded()?.run_into(Some(function), inputs, outputs)
     }
 
-    /// What a state holds.
+    /// The contents of a state.
     pub fn state(&mut self, name: &str) -> Result<Array> {
         self.loaded()?.state(name)
     }
 
-    /// Sets what a state holds.
+    /// Sets the contents of a state.
     pub fn set_state(&mut self, name: &str, content: &dyn Input) -> Result<()> {
         self.loaded()?.set_state(name, content)
     }
 
-    /// Sets all states back to what they were at first.
+    /// Resets all states to their initial contents.
     pub fn reset(&mut self) -> Result<()> {
         self.loaded.as_mut().map_or(Ok(()), |loaded| loaded.reset())
     }
@@ -376,8 +376,8 @@ impl Executable {
     }
 }
 
-/// Loads a model. On the host, a model that differs from the one before in constants alone goes on with these; one that
-/// differs more takes over what depends on the same constants, and the states.
+/// Loads a model. On the host, if only constants differ from the previous model, the loaded model is updated.
+/// Otherwise, data that depends on unchanged constants is reused, and states are kept.
 fn load(
     verified: &Verified<'_>,
     options: &RunOptions,
@@ -397,7 +397,7 @@ fn load(
     Functions::of_model(Arc::new(EngineExecutable::from(engine)), before)
 }
 
-/// Replaces constants of functions by others of the same types. Returns whether all could be.
+/// Replaces constants of functions by constants of the same types. Returns whether all could be replaced.
 fn update_constants(
     engine: &Engine,
     changes: impl Iterator<Item = (String, ValueId, Constant)>,
@@ -424,7 +424,8 @@ impl Source {
     }
 }
 
-/// Refuses functions of the same name, and parameters and states that have the same name and different shapes.
+/// Checks that function names are distinct, and that parameters and states with the same name have the same
+/// shape.
 fn check_shared(functions: &[Inner]) -> Result<()> {
     let mut seen: HashMap<(&str, String), (String, &str)> = HashMap::new();
     for function in functions {

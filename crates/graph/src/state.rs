@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::graph::Graph;
 use crate::tensor::{Tensor, format_dims};
 
-/// Floats that stay from run to run: a KV cache for instance.
+/// Floats that persist between runs, for instance a KV cache.
 #[derive(Clone, Copy, Debug)]
 pub struct State<'g> {
     graph: &'g Graph,
@@ -31,7 +31,7 @@ impl<'g> State<'g> {
         self.tensor().shape()
     }
 
-    /// What it holds now.
+    /// Reads the current contents.
     #[track_caller]
     pub fn read(self) -> Tensor<'g> {
         let mut call = Call::new(self.graph, OpKind::ReadState);
@@ -39,7 +39,7 @@ impl<'g> State<'g> {
         call.unfolded().cast(DType::Fp32)
     }
 
-    /// Replaces what it holds. Reads after this give the new content.
+    /// Replaces the contents. Later reads return the new contents.
     #[track_caller]
     pub fn write(self, data: impl Into<Arg<'g>>) {
         let location = Location::caller();

@@ -8,14 +8,14 @@ use coremill_tensor::DType;
 
 use crate::graph::Graph;
 
-/// A value of a [`Graph`]: an input, a parameter, or what an operation gives.
+/// A value of a [`Graph`]: an input, a parameter, or the result of an operation.
 ///
-/// Tensors are handles, cheap to copy. The methods named after MIL's operations stand in [`ops`]; operators
-/// broadcast as numpy does.
+/// Tensors are handles that are cheap to copy. Methods named after MIL operations are in [`ops`]; operators
+/// broadcast like numpy.
 #[derive(Clone, Copy)]
 pub struct Tensor<'g> {
     pub(crate) graph: &'g Graph,
-    /// None for what depends on a mistake.
+    /// `None` if the tensor depends on an error.
     pub(crate) value: Option<ValueId>,
 }
 
@@ -43,7 +43,7 @@ impl Graph {
         self.nothing()
     }
 
-    /// Whether a tensor without mistakes is a value of this graph that can be used here; a mistake if it is another's.
+    /// Whether a valid tensor belongs to this graph and is visible here; otherwise records an error.
     pub(crate) fn owns(
         &self,
         tensor: Tensor<'_>,
@@ -69,7 +69,7 @@ impl<'g> Tensor<'g> {
         Tensor { graph, value }
     }
 
-    /// The graph that it belongs to.
+    /// The graph that contains the value.
     #[track_caller]
     pub fn graph(self) -> &'g Graph {
         self.graph.line(Location::caller());
@@ -80,12 +80,12 @@ impl<'g> Tensor<'g> {
         std::ptr::eq(self.graph, graph)
     }
 
-    /// Whether no mistake was made on the way to it.
+    /// Whether the tensor does not depend on an error.
     pub fn is_valid(self) -> bool {
         self.value.is_some()
     }
 
-    /// Whether it is a constant or a parameter, which the package holds.
+    /// Whether it is a constant or a parameter, which are stored in the package.
     pub fn is_constant(self) -> bool {
         self.value.is_some_and(|value| self.graph.holds(value))
     }
@@ -96,7 +96,7 @@ impl<'g> Tensor<'g> {
         ty.map_or(DType::Fp32, |ty| ty.dtype)
     }
 
-    /// The dimensions, open ones as expressions of the inputs'.
+    /// The dimensions; unknown ones are expressions of the inputs' dimensions.
     #[track_caller]
     pub fn dims(self) -> Vec<Dim> {
         self.graph.line(Location::caller());
@@ -110,7 +110,7 @@ impl<'g> Tensor<'g> {
         self.dims().len()
     }
 
-    /// The extents. Asking for those of a tensor with open dimensions is a mistake.
+    /// The sizes. Calling this for a tensor with unknown dimensions is an error of the graph.
     #[track_caller]
     pub fn shape(self) -> Vec<usize> {
         let dims = self.dims();
@@ -124,7 +124,7 @@ impl<'g> Tensor<'g> {
         })
     }
 
-    /// One extent; 1 for what depends on a mistake.
+    /// The size of an axis; 1 for an invalid tensor.
     #[track_caller]
     pub fn extent(self, axis: usize) -> usize {
         if !self.is_valid() {
@@ -148,13 +148,13 @@ impl<'g> Tensor<'g> {
         1
     }
 
-    /// The extent of the last axis.
+    /// The size of the last axis.
     #[track_caller]
     pub fn last_extent(self) -> usize {
         self.extent(self.rank().saturating_sub(1))
     }
 
-    /// An axis counted from the front.
+    /// Normalizes an axis that may count from the end.
     #[track_caller]
     pub(crate) fn axis(self, axis: i32) -> usize {
         let rank = self.rank() as i32;
@@ -166,7 +166,7 @@ impl<'g> Tensor<'g> {
         from_front.max(0) as usize
     }
 
-    /// Gives the value a name, for profiles and reports.
+    /// Sets the name of the value, for profiles and reports.
     pub fn label(self, name: &str) -> Tensor<'g> {
         if let Some(value) = self.value {
             self.graph.rename(value, name);
@@ -175,7 +175,7 @@ impl<'g> Tensor<'g> {
     }
 }
 
-/// A shape as people write it.
+/// Formats a shape.
 pub(crate) fn format_dims(dims: &[Dim]) -> String {
     let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
     format!("[{}]", dims.join(", "))

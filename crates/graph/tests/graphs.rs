@@ -205,7 +205,7 @@ fn wrong_parameters_are_refused() {
     assert!(shape.expect_err("another rank").to_string().contains("[1, 2]"));
 }
 
-/// What is wrong with a graph of one input, each at a line of this file.
+/// The errors of a graph with one input; each must be at a line of this file.
 fn mistakes(shape: &[usize], build: impl for<'g> Fn(Tensor<'g>) -> Tensor<'g>) -> String {
     let graph = Graph::new();
     let y = build(graph.input("x", DType::Fp32, shape));
@@ -264,7 +264,7 @@ fn drawn_tokens_are_integers_whatever_the_precision() {
     let outputs = model.run(&[("x", &logits)]).expect("it runs");
     assert_eq!(outputs.ints("drawn"), Some(&[4099][..]));
     assert_eq!(outputs.ints("best"), Some(&[4099][..]));
-    // Halves would round it to 4100.
+    // `fp16` would round the number to 4100.
     let function = &model.model().expect("it is there").program.functions[0];
     let draws = function.all_ops().find(|(_, op)| op.type_name() == "random_categorical");
     let (_, draw) = draws.expect("it draws");
@@ -422,7 +422,7 @@ fn shapes_that_do_not_fit_are_mistakes() {
     assert!(found.contains("a cache of 3 positions has no room for 5 more"), "{found}");
     let found = check(&[5, 16], 8).expect_err("there is no batch");
     assert!(found.contains("takes a tensor of `[batch, positions, width]`"), "{found}");
-    // A position is one integer, a scalar too.
+    // A position is one integer and may be a scalar.
     check(&[1, 2, 16], 8).expect("there is room");
 }
 

@@ -1,7 +1,8 @@
-//! A GGUF file with holes becomes a package in little memory.
+//! Converting a sparse GGUF file to a package needs little memory.
 //!
-//! The file has 64 MB, or 4 GB where `COREMILL_ALL_CASES` is set. The test is its own child, so that nobody else's memory
-//! is counted: with `COREMILL_LARGE_GGUF` it makes the package, and prints the most memory that it took.
+//! The file has 64 MB, or 4 GB if `COREMILL_ALL_CASES` is set. The test runs itself as a child process, so
+//! that only its own memory is measured: if `COREMILL_LARGE_GGUF` is set, it writes the package and prints
+//! its peak memory.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -11,13 +12,13 @@ use std::process::Command;
 use coremill_graph::{DType, Device, Graph, Params, Scheme, Session};
 use coremill_mlpackage::package;
 
-/// Inputs and outputs of each layer.
+/// Number of inputs and of outputs of each layer.
 const WIDTH: u64 = 4096;
 
-/// The most memory that making the package may take, in MB.
+/// Maximum memory for writing the package in MB.
 const MEMORY: f64 = 300.0;
 
-/// What layers are stored in, one after the other.
+/// Schemes of the layers, in turn.
 const SCHEMES: [Scheme; 4] = [Scheme::Q8_0, Scheme::Q4_0, Scheme::Mxfp4, Scheme::Q5_0];
 
 const CHILD: &str = "COREMILL_LARGE_GGUF";
@@ -51,7 +52,7 @@ fn a_large_gguf_becomes_a_package_in_little_memory() {
     let function = &read.program.functions[0];
     let scales =
         function.all_ops().filter_map(|(_, op)| function.bound_constant(op.binding("scale")?));
-    // The first layer is of Q8_0, whose blocks each have a scale of half precision.
+    // The first layer uses Q8_0, whose blocks have a half-precision scale.
     let mut scale = [0; 2];
     let scales: Vec<_> = scales.filter_map(|constant| constant.elements()).collect();
     scales[0].read_at(0, &mut scale).expect("a scale");
@@ -107,7 +108,7 @@ fn fill(path: &Path, layers: u64) -> std::io::Result<()> {
     file.write_all(&header)?;
     file.set_len(header.len() as u64 + at)?;
     for (layer, place) in places.into_iter().enumerate() {
-        // Scale and first codes of the first block; no two layers are alike.
+        // Scale and first codes of the first block; they differ from layer to layer.
         file.seek(SeekFrom::Start(header.len() as u64 + place))?;
         file.write_all(&half::f16::from_f32(0.5).to_le_bytes())?;
         file.write_all(&(layer as u32).to_le_bytes())?;

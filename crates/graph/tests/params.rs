@@ -1,5 +1,5 @@
-//! Parameters that are set again give what a model gives that was compiled with them, whatever the compiler and the plan
-//! made of those before.
+//! Setting parameters again has the same result as compiling with them, for all optimizations of the compiler
+//! and the plan.
 
 use coremill_graph::nn::{
     Activation, BatchNorm, Conv, ConvTranspose, Embedding, GroupNorm, InstanceNorm, LayerNorm,
@@ -10,12 +10,12 @@ use coremill_graph::{
     ArrayView, DType, Device, Executable, Graph, Input, Opset, Param, Precision, Session, Tensor,
 };
 
-/// Numbers that differ with the salt.
+/// Numbers that depend on the salt.
 fn numbers(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + salt * 101 + 11) % 97) as f32 / 97.0 - 0.4).collect()
 }
 
-/// A network of an input `x`.
+/// A network with an input `x`.
 struct Net {
     name: &'static str,
     shape: &'static [usize],
@@ -115,7 +115,7 @@ fn run(model: &mut Executable, net: &Net) -> Vec<f32> {
     outputs.floats("y").expect("floats").to_vec()
 }
 
-/// The bits, so that what is not a number equals itself.
+/// The bits, so that NaN equals itself.
 fn bits(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|float| float.to_bits()).collect()
 }
@@ -153,7 +153,7 @@ fn whatever_is_set_gives_what_a_new_model_gives() {
                     numbers(*size, at + 60).iter().map(|x| x * 2e5).collect(),
                     numbers(*size, at + 70),
                 ];
-                // One parameter after the other has them all, the others two in turn.
+                // One parameter in turn gets all values, the others get two.
                 let kept: Vec<_> = if at % 3 == 0 { others.to_vec() } else { others[..1].to_vec() };
                 for elements in kept {
                     now[at] = elements;
@@ -185,7 +185,7 @@ fn parameters_are_set_in_other_types_than_before_and_are_saved() {
         let forms = |name: &str, salt: usize| -> Vec<Param> {
             let shape = shape(name);
             let floats = numbers(shape.iter().product::<u64>() as usize, salt);
-            // Numbers that no half holds.
+            // Numbers outside the range of `fp16`.
             let large: Vec<f32> = floats.iter().map(|x| x * 1e6).collect();
             vec![
                 Param::elements(DType::Fp16, shape.clone(), halves(&floats)).expect("it fits"),

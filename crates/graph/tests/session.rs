@@ -1,7 +1,7 @@
-//! Sessions as callers use them: what a run costs beside the engine's time, and programs of ExecuTorch.
+//! Sessions: overhead of a run over the engine's time, and ExecuTorch programs.
 //!
-//! The bar for what a session adds is 5 µs, in a release build; `cargo test --release -p coremill-graph --test session --
-//! --nocapture` prints the figure. Builds for development are given ten times as long.
+//! The limit of the overhead is 5 µs in a release build; `cargo test --release -p coremill-graph --test
+//! session -- --nocapture` prints the measured time. The limit of debug builds is ten times as high.
 
 #[path = "../../../fuzz/src/payloads.rs"]
 mod payloads;
@@ -17,7 +17,7 @@ use coremill_pte::program::{
 };
 use coremill_tensor::Buffer;
 
-/// Doubles what it is given, in one operation.
+/// A graph with one operation that doubles its input.
 fn twice(count: usize) -> Graph {
     let graph = Graph::new();
     let x = graph.input("x", DType::Fp32, [1, count]);
@@ -106,7 +106,7 @@ fn parameters_are_set_again_and_states_stay() {
     }
 }
 
-/// The least time of many: others use the machine, too.
+/// The minimum time of many runs, since other processes use the machine.
 fn least(mut act: impl FnMut()) -> Duration {
     let time = |act: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -143,7 +143,7 @@ fn a_session_adds_little() {
     assert_eq!(y, [3.0; 64]);
 }
 
-/// A program whose only method doubles six elements, in a delegate.
+/// A program whose only method doubles six elements in a delegate.
 fn program() -> Program {
     let given = Tensor::new(ScalarType::Float, vec![2, 3], Placement::GivenAtRunTime);
     let placement = Placement::Planned(Place { arena: 1, offset: 0 });
@@ -171,7 +171,7 @@ fn packages_compiled_models_and_programs_are_opened_alike() {
     coremill_pte::write(&path, &program(), &Default::default()).expect("it is written");
     let mut program = session().open(&path).expect("it opens");
     assert_eq!(program.functions().expect("there are some"), ["forward"]);
-    // Numbered names are accepted beside those of the delegate.
+    // Positional names can be used as well as the names of the delegate.
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0];
     let mut y = [0.0; 6];
     program.run_into(&[("input_0", &x)], &mut [("output_0", &mut y)]).expect("it runs");

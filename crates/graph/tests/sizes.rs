@@ -1,13 +1,13 @@
-//! Modules of sizes that nobody means: each is a mistake at the caller's line, or a graph; never a panic, nor memory that
-//! the machine does not have.
+//! Layers with unrealistic sizes: each results in an error at the caller's line or in a graph, never in a
+//! panic or an excessive allocation.
 
 use coremill_graph::nn::*;
 use coremill_graph::{DType, Graph, Tensor};
 
-/// Sizes at which arithmetic goes wrong: of extents, of indices in 32 bits, of memory.
+/// Sizes at the limits of arithmetic: of sizes, of 32-bit indices, of memory.
 const SIZES: [usize; 7] = [0, 1, 3, i32::MAX as usize, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
 
-/// Builds a graph on an input. Whatever is wrong has a line of this file.
+/// Builds a graph on an input. All errors must be at a line of this file.
 fn build(shape: &[usize], module: impl for<'g> FnOnce(Tensor<'g>) -> Tensor<'g>) -> bool {
     let graph = Graph::new();
     let y = module(graph.input("x", DType::Fp32, shape));
@@ -20,7 +20,7 @@ fn build(shape: &[usize], module: impl for<'g> FnOnce(Tensor<'g>) -> Tensor<'g>)
     false
 }
 
-/// Calls with every pair of sizes.
+/// Calls a function with every pair of sizes.
 fn pairs(mut call: impl FnMut(usize, usize)) {
     for first in SIZES {
         SIZES.iter().for_each(|&second| call(first, second));

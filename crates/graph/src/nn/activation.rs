@@ -1,7 +1,7 @@
 use crate::ops::Gelu;
 use crate::tensor::Tensor;
 
-/// A function of each element.
+/// An elementwise function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are torch's")]
 #[non_exhaustive]
@@ -16,7 +16,7 @@ pub enum Activation {
     Celu(f32),
     Selu,
     Gelu,
-    /// Gelu by its approximation with `tanh`.
+    /// The `tanh` approximation of Gelu.
     GeluTanh,
     /// `x · sigmoid(1.702 x)`.
     QuickGelu,
@@ -34,7 +34,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Applies it.
+    /// Applies the function.
     #[track_caller]
     pub fn apply(self, x: Tensor<'_>) -> Tensor<'_> {
         match self {

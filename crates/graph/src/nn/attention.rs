@@ -5,10 +5,10 @@ use crate::ops;
 use crate::state::State;
 use crate::tensor::Tensor;
 
-/// A number that no softmax lets through, and that `fp16` holds.
+/// Score of a masked key: small enough to vanish in the softmax, and within the range of `fp16`.
 const MASKED: f32 = -3e4;
 
-/// What attention does beside `softmax(q · kᵀ · scale) · v`.
+/// Options in addition to `softmax(q · kᵀ · scale) · v`.
 ///
 /// ```
 /// use coremill_graph::nn::AttentionOptions;
@@ -19,65 +19,66 @@ const MASKED: f32 = -3e4;
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct AttentionOptions<'g> {
-    /// The factor for products of queries and keys; 1/√d if absent.
+    /// Factor of the scores; 1/√d if absent.
     pub scale: Option<f32>,
-    /// Whether a query sees only keys up to its own place, the last query having the last key's.
+    /// Whether a query attends only to keys up to its own position. The last query has the position of the
+    /// last key.
     pub causal: bool,
-    /// How many keys up to its own a query sees.
+    /// Number of keys up to its own position to which a query attends.
     pub window: Option<usize>,
-    /// What is added to the scores.
+    /// Bias that is added to the scores.
     pub bias: Option<Tensor<'g>>,
-    /// Scores become `cap · tanh(score / cap)`.
+    /// Soft cap: scores become `cap · tanh(score / cap)`.
     pub soft_cap: Option<f32>,
-    /// One score for each head that takes part in softmax and has no value.
+    /// One additional score for each head, which takes part in the softmax but has no value.
     pub sinks: Option<Tensor<'g>>,
 }
 
 impl<'g> AttentionOptions<'g> {
-    /// Every query sees every key.
+    /// Options with which every query attends to every key.
     pub fn new() -> Self {
         AttentionOptions::default()
     }
 
-    /// The same with another factor for products of queries and keys.
+    /// Sets the factor of the scores.
     pub fn scale(mut self, scale: f32) -> Self {
         self.scale = Some(scale);
         self
     }
 
-    /// The same where a query sees only keys up to its own place.
+    /// Restricts queries to keys up to their own position.
     pub fn causal(mut self) -> Self {
         self.causal = true;
         self
     }
 
-    /// The same where a query sees so many keys up to its own.
+    /// Restricts queries to the last `keys` keys up to their own position.
     pub fn window(mut self, keys: usize) -> Self {
         self.window = Some(keys);
         self
     }
 
-    /// The same with something added to the scores.
+    /// Adds a bias to the scores.
     pub fn bias(mut self, bias: Tensor<'g>) -> Self {
         self.bias = Some(bias);
         self
     }
 
-    /// The same with scores that stay below a cap.
+    /// Sets the soft cap of the scores.
     pub fn soft_cap(mut self, cap: f32) -> Self {
         self.soft_cap = Some(cap);
         self
     }
 
-    /// The same with a score for each head that has no value.
+    /// Sets the additional score of each head.
     pub fn sinks(mut self, sinks: Tensor<'g>) -> Self {
         self.sinks = Some(sinks);
         self
     }
 }
 
-/// Attention of heads of shape `[batch, heads, positions, head]`. Keys and values may have fewer heads, each of
-/// which serves several queries.
+/// Attention on heads of shape `[batch, heads, positions, head]`. There may be fewer heads of keys and
+/// values; each then serves several query heads.
 #[track_caller]
 pub fn attention<'g>(
     query: Tensor<'g>,
@@ -123,7 +124,7 @@ pub fn attention<'g>(
     all.narrow(-1, ..place(key.extent(2))).dot(value)
 }
 
-/// What is added to the scores of keys that a query does not see.
+/// The mask, which is added to the scores.
 #[track_caller]
 fn mask<'g>(
     graph: &'g Graph,
@@ -147,7 +148,7 @@ fn mask<'g>(
     graph.floats([queries, keys], &elements)
 }
 
-/// Keys and values of earlier runs, in two states of shape `[batch, heads, positions, head]`.
+/// Cache of keys and values from earlier runs, in two states of shape `[batch, heads, positions, head]`.
 #[derive(Clone, Copy, Debug)]
 pub struct KvCache<'g> {
     keys: State<'g>,
@@ -155,7 +156,7 @@ pub struct KvCache<'g> {
 }
 
 impl<'g> KvCache<'g> {
-    /// A cache of the states `NAME.keys` and `NAME.values`.
+    /// Returns a cache with the states `NAME.keys` and `NAME.values`.
     #[track_caller]
     pub fn new(graph: &'g Graph, name: &str, shape: [usize; 4]) -> KvCache<'g> {
         KvCache {
@@ -164,7 +165,7 @@ impl<'g> KvCache<'g> {
         }
     }
 
-    /// Puts keys and values at a position, one integer, and gives all of them.
+    /// Stores keys and values at a position (one integer), and returns all keys and values.
     #[track_caller]
     pub fn append(
         self,
@@ -200,7 +201,7 @@ impl<'g> KvCache<'g> {
         (put(self.keys, key), put(self.values, value))
     }
 
-    /// What is added to the scores of places that are not filled yet, for queries that begin at a position.
+    /// Mask for unfilled positions of the cache, for queries that start at a position.
     #[track_caller]
     pub fn mask(self, position: Tensor<'g>, queries: usize, window: Option<usize>) -> Tensor<'g> {
         let graph = position.graph();
@@ -213,7 +214,7 @@ impl<'g> KvCache<'g> {
         let places = graph.ints([1, length], &places);
         let own = graph.ints([queries, 1], &own) + position;
         let mut hidden = places.greater(own);
-        // A window of the whole cache hides nothing.
+        // A window that covers the whole cache hides nothing.
         if let Some(window) = window.filter(|&window| window < length) {
             hidden = hidden.logical_or((places + place(window)).less_equal(own));
         }
@@ -221,49 +222,50 @@ impl<'g> KvCache<'g> {
     }
 }
 
-/// Self-attention with its projections: `q_proj`, `k_proj`, `v_proj`, `o_proj`.
+/// Self-attention with the projections `q_proj`, `k_proj`, `v_proj` and `o_proj`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Attention {
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys and values: as many, fewer, or one.
+    /// Number of key and value heads: a divisor of the number of query heads.
     pub kv_heads: usize,
-    /// Elements of a head.
+    /// Number of elements of a head.
     pub head: usize,
     /// Whether queries, keys and values have biases.
     pub qkv_bias: bool,
     /// Whether the output has a bias.
     pub out_bias: bool,
-    /// Whether heads of queries and keys are normalized, with `q_norm` and `k_norm`, and by which epsilon.
+    /// Epsilon of the norms of query and key heads, `q_norm` and `k_norm`; `None` without norms.
     pub qk_norm: Option<f32>,
 }
 
 impl Attention {
-    /// Attention without biases.
+    /// Returns attention without biases.
     pub fn new(heads: usize, kv_heads: usize, head: usize) -> Attention {
         Attention { heads, kv_heads, head, qkv_bias: false, out_bias: false, qk_norm: None }
     }
 
-    /// The same with biases of queries, keys and values.
+    /// Adds biases to queries, keys and values.
     pub fn qkv_bias(mut self) -> Attention {
         self.qkv_bias = true;
         self
     }
 
-    /// The same with a bias of the output.
+    /// Adds a bias to the output.
     pub fn out_bias(mut self) -> Attention {
         self.out_bias = true;
         self
     }
 
-    /// The same with norms of queries and keys.
+    /// Adds norms to queries and keys.
     pub fn qk_norm(mut self, epsilon: f32) -> Attention {
         self.qk_norm = Some(epsilon);
         self
     }
 
-    /// Queries, keys and values of shape `[batch, heads, positions, head]`, rotated if there are tables.
+    /// Projects to queries, keys and values of shape `[batch, heads, positions, head]`, and rotates them if
+    /// there are tables.
     #[track_caller]
     pub fn project<'g>(
         &self,
@@ -303,7 +305,7 @@ impl Attention {
         }
     }
 
-    /// The output projection of heads.
+    /// Joins the heads and applies the output projection.
     #[track_caller]
     pub fn merge<'g>(&self, name: &str, heads: Tensor<'g>, outputs: usize) -> Tensor<'g> {
         let (batch, length) = (heads.extent(0), heads.extent(2));
@@ -317,7 +319,7 @@ impl Attention {
         layer.apply(&below(name, "o_proj"), merged)
     }
 
-    /// Applies it to `[batch, positions, width]`.
+    /// Applies self-attention to `[batch, positions, width]`.
     #[track_caller]
     pub fn apply<'g>(
         &self,
@@ -330,7 +332,7 @@ impl Attention {
         self.merge(name, attention(query, key, value, options), x.last_extent())
     }
 
-    /// Applies it to new positions from `position` on, with those before in a cache.
+    /// Applies self-attention to new positions starting at `position`, with earlier positions in a cache.
     #[track_caller]
     pub fn apply_cached<'g>(
         &self,
@@ -353,11 +355,12 @@ impl Attention {
     }
 }
 
-/// Latent attention as DeepSeek has it: keys and values come out of a narrow vector, and a part of each key that
-/// carries the position is shared by all heads.
+/// Latent attention as in DeepSeek: keys and values are projected from a narrow latent vector, and all heads
+/// share the rotated part of each key, which encodes the position.
 ///
-/// `query` is `[batch, heads, positions, plain + rotated]`, `latent` `[batch, positions, rank]` after its norm,
-/// `shared` the rotated `[batch, 1, positions, rotated]`, `up` the `[heads · (plain + value), rank]` projection.
+/// `query` is `[batch, heads, positions, plain + rotated]`, `latent` is `[batch, positions, rank]` after its
+/// norm, `shared` is the rotated `[batch, 1, positions, rotated]`, and `up` is the projection `[heads ·
+/// (plain + value), rank]`.
 #[track_caller]
 pub fn latent_attention<'g>(
     query: Tensor<'g>,

@@ -22,7 +22,7 @@ pub struct ConvTranspose {
 }
 
 impl Conv {
-    /// A convolution of a kernel with as many extents as there are spatial dimensions.
+    /// Returns a convolution. The kernel has one size for each spatial dimension.
     pub fn new(outputs: usize, kernel: impl Into<Vec<usize>>) -> Conv {
         let kernel = kernel.into();
         let ones = vec![1; kernel.len()];
@@ -31,37 +31,37 @@ impl Conv {
         Conv { outputs, kernel, stride, padding, dilation, groups: 1, bias: true }
     }
 
-    /// Steps between windows, one for each spatial dimension.
+    /// Sets the stride of each spatial dimension.
     pub fn stride(mut self, stride: impl Into<Vec<usize>>) -> Conv {
         self.stride = stride.into();
         self
     }
 
-    /// Zeros on both sides of each spatial dimension.
+    /// Sets the number of zeros on both sides of each spatial dimension.
     pub fn padding(mut self, padding: impl Into<Vec<usize>>) -> Conv {
         self.padding = padding.into();
         self
     }
 
-    /// Steps between the places of the kernel.
+    /// Sets the dilation of each spatial dimension.
     pub fn dilation(mut self, dilation: impl Into<Vec<usize>>) -> Conv {
         self.dilation = dilation.into();
         self
     }
 
-    /// Groups of channels that do not see each other.
+    /// Sets the number of channel groups.
     pub fn groups(mut self, groups: usize) -> Conv {
         self.groups = groups;
         self
     }
 
-    /// Leaves the bias out.
+    /// Omits the bias.
     pub fn without_bias(mut self) -> Conv {
         self.bias = false;
         self
     }
 
-    /// Applies it.
+    /// Applies the convolution.
     #[track_caller]
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let graph = x.graph();
@@ -83,19 +83,19 @@ impl Conv {
 }
 
 impl ConvTranspose {
-    /// The transpose of a convolution; `conv` states the outputs, the kernel and so on.
+    /// Returns a transposed convolution with the settings of `conv`.
     pub fn new(conv: Conv) -> ConvTranspose {
         let output_padding = vec![0; conv.kernel.len()];
         ConvTranspose { conv, output_padding }
     }
 
-    /// Places more at the end of each spatial dimension.
+    /// Sets the additional size at the end of each spatial dimension.
     pub fn output_padding(mut self, output_padding: impl Into<Vec<usize>>) -> ConvTranspose {
         self.output_padding = output_padding.into();
         self
     }
 
-    /// Applies it.
+    /// Applies the transposed convolution.
     #[track_caller]
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let graph = x.graph();
@@ -103,7 +103,7 @@ impl ConvTranspose {
         let mut shape = vec![x.extent(1), conv.outputs / conv.groups.max(1)];
         shape.extend(&conv.kernel);
         let weight = graph.param(&below(name, "weight"), shape);
-        // Core ML crops by the padding; what is to be added at the end is cropped less there.
+        // Core ML crops by the padding, so the additional size reduces the cropping at the end.
         let spatial = conv.padding.len();
         let less = |at: usize| self.output_padding.get(at).copied().unwrap_or(0);
         let crops = (0..spatial).all(|at| conv.padding[at] >= less(at));
@@ -135,7 +135,7 @@ impl ConvTranspose {
     }
 }
 
-/// The largest element of each window.
+/// Maximum of each window.
 #[track_caller]
 pub fn max_pool<'g>(
     x: Tensor<'g>,
@@ -147,7 +147,7 @@ pub fn max_pool<'g>(
     x.max_pool(kernel, "custom", ops::MaxPool::new().strides(stride).pad(pad))
 }
 
-/// The mean of each window; zeros of the padding count if `count_padding` is true.
+/// Mean of each window. Zeros of the padding are included if `count_padding` is true.
 #[track_caller]
 pub fn avg_pool<'g>(
     x: Tensor<'g>,
@@ -161,7 +161,7 @@ pub fn avg_pool<'g>(
     x.avg_pool(kernel, "custom", options.exclude_padding_from_average(!count_padding))
 }
 
-/// The means over so many windows in each spatial dimension, which must divide the extents.
+/// Averages with this number of windows in each spatial dimension, which must divide the sizes.
 #[track_caller]
 pub fn adaptive_avg_pool<'g>(x: Tensor<'g>, windows: &[usize]) -> Tensor<'g> {
     let shape = x.shape();
@@ -181,14 +181,14 @@ pub fn adaptive_avg_pool<'g>(x: Tensor<'g>, windows: &[usize]) -> Tensor<'g> {
     avg_pool(x, &kernel, &kernel, &zeros, true)
 }
 
-/// An image of `[batch, channels, height, width]` made larger by repeating its elements.
+/// Enlarges an image `[batch, channels, height, width]` by repeating its elements.
 #[track_caller]
 pub fn resize_nearest<'g>(x: Tensor<'g>, height: f32, width: f32) -> Tensor<'g> {
     let options = ops::UpsampleNearestNeighbor::new();
     x.upsample_nearest_neighbor(options.scale_factor_height(height).scale_factor_width(width))
 }
 
-/// An image of `[batch, channels, height, width]` at another size, linearly interpolated between pixel centres.
+/// Resizes an image `[batch, channels, height, width]` by linear interpolation between pixel centers.
 #[track_caller]
 pub fn resize_bilinear<'g>(
     x: Tensor<'g>,

@@ -4,25 +4,26 @@ use super::{Activation, Linear, below, place, product};
 use crate::ops::{Gather, Topk};
 use crate::tensor::Tensor;
 
-/// Experts of which each token visits a few: `gate.weight`, and for all experts together
-/// `experts.gate_proj`, `experts.up_proj` of shape `[experts, width, inputs]` and `experts.down_proj` of shape
-/// `[experts, inputs, width]`.
+/// A mixture of experts in which each token is routed to a few. The parameters are `gate.weight` and, for all
+/// experts together, `experts.gate_proj` and `experts.up_proj` of shape `[experts, width, inputs]` and
+/// `experts.down_proj` of shape `[experts, inputs, width]`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Experts {
-    /// How many there are.
+    /// Number of experts.
     pub count: usize,
-    /// How many a token visits.
+    /// Number of experts for each token.
     pub visited: usize,
-    /// Their inner width.
+    /// Inner width of the experts.
     pub width: usize,
-    /// Whether the weights of those that are visited are scaled to a sum of 1.
+    /// Whether the weights of the selected experts are scaled to a sum of 1.
     pub normalized: bool,
-    /// The inner width of an expert that all tokens visit, with its own gate as in Qwen; none if there is none.
+    /// Inner width of a shared expert for all tokens, with its own gate as in Qwen; `None` without a shared
+    /// expert.
     pub shared: Option<usize>,
 }
 
-/// The experts that each token visits, and how much each counts: softmax over all scores, the largest of them.
+/// Selects the experts of each token with their weights: the largest elements of the softmax over all scores.
 #[track_caller]
 pub fn top_experts<'g>(
     scores: Tensor<'g>,
@@ -40,8 +41,8 @@ pub fn top_experts<'g>(
     (weights, experts)
 }
 
-/// Multiplies each row by the matrix of its group: `x` is `[rows, inputs]`, `weights`
-/// `[groups, outputs, inputs]`, `groups` `[rows]`. The matrices are gathered, so that each row takes just one.
+/// Multiplies each row by the matrix of its group. `x` is `[rows, inputs]`, `weights` is `[groups, outputs,
+/// inputs]`, `groups` is `[rows]`. The matrices are gathered, one for each row.
 #[track_caller]
 pub fn grouped_matmul<'g>(x: Tensor<'g>, weights: Tensor<'g>, groups: Tensor<'g>) -> Tensor<'g> {
     let (rows, inputs) = (x.extent(0), x.extent(1));
@@ -51,24 +52,24 @@ pub fn grouped_matmul<'g>(x: Tensor<'g>, weights: Tensor<'g>, groups: Tensor<'g>
 }
 
 impl Experts {
-    /// Experts without a shared one, whose weights are those of the softmax over all.
+    /// Returns experts without a shared one, weighted by the softmax over all experts.
     pub fn new(count: usize, visited: usize, width: usize) -> Experts {
         Experts { count, visited, width, normalized: false, shared: None }
     }
 
-    /// The same with weights of the visited that are scaled to a sum of 1.
+    /// Scales the weights of the selected experts to a sum of 1.
     pub fn normalized(mut self) -> Experts {
         self.normalized = true;
         self
     }
 
-    /// The same with an expert of an inner width that all tokens visit.
+    /// Adds a shared expert with this inner width.
     pub fn shared(mut self, width: usize) -> Experts {
         self.shared = Some(width);
         self
     }
 
-    /// Applies them to `[tokens, inputs]`.
+    /// Applies the experts to `[tokens, inputs]`.
     #[track_caller]
     pub fn apply<'g>(&self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let graph = x.graph();

@@ -1,7 +1,7 @@
-//! Linear algebra out of products and masks, which is what Core ML has for it.
+//! Linear algebra from matrix products and masks, since Core ML has no such operations.
 //!
-//! Matrices have one axis of batches before them. Every step is masked arithmetic on whole matrices, so that one
-//! body serves all steps: [`repeat`] writes few of them out, and more become a `while_loop`.
+//! Matrices have one leading batch axis. Every step is masked arithmetic on whole matrices, so that all steps
+//! have the same body: [`repeat`] unrolls a few steps and uses a `while_loop` for more.
 
 use super::scan::repeat;
 use super::{fits, has_axes, is_square, place, zeros};
@@ -9,7 +9,7 @@ use crate::graph::Graph;
 use crate::ops;
 use crate::tensor::Tensor;
 
-/// What stands below a sum of squares, so that nothing is divided by 0. Matrices are scaled to elements of about 1.
+/// Lower bound of a sum of squares, to avoid division by 0. Matrices are scaled to elements of about 1.
 const TINY: f32 = 1e-7;
 
 #[track_caller]
@@ -26,7 +26,7 @@ fn as_float(condition: Tensor<'_>) -> Tensor<'_> {
     condition.cast(crate::DType::Fp32)
 }
 
-/// 1 at one place, 0 elsewhere.
+/// A one-hot vector.
 #[track_caller]
 fn mark<'g>(place: Tensor<'g>, count: usize) -> Tensor<'g> {
     as_float(places(place.graph(), count).equal(place))
@@ -53,7 +53,7 @@ struct EliminationResult<'g> {
     log_determinant: Tensor<'g>,
 }
 
-/// Gauss and Jordan's elimination, which takes the largest element of each column among the rows that are left.
+/// Gauss-Jordan elimination. The pivot is the largest element of each column among the remaining rows.
 #[track_caller]
 fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> EliminationResult<'g> {
     let graph = a.graph();
@@ -74,7 +74,7 @@ fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> EliminationResult<'g> {
         let row = as_float(places(graph, size).equal(best));
         let pivot = (column * row).sum([1], true);
         let scaled = (rows * row.unsqueeze(2)).sum([1], true) / pivot.unsqueeze(2);
-        // Each row that is still left above the pivot's is an exchange.
+        // Each remaining row above the pivot's row is one exchange.
         let above = (left * as_float(places(graph, size).less(best))).sum([1], true);
         let parity = 1.0 - (above % 2.0) * 2.0;
         vec![
@@ -93,7 +93,7 @@ fn eliminate<'g>(a: Tensor<'g>, b: Tensor<'g>) -> EliminationResult<'g> {
     }
 }
 
-/// The solution `x` of `a x = b` for `[batch, n, n]` and `[batch, n, columns]`.
+/// Solves `a x = b` for `[batch, n, n]` and `[batch, n, columns]`.
 #[track_caller]
 pub fn solve<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Tensor<'g> {
     if !is_square(a, "`solve`") || !has_axes(b, "`solve`", &["batch", "n", "columns"]) {
@@ -102,7 +102,7 @@ pub fn solve<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Tensor<'g> {
     eliminate(a, b).solution
 }
 
-/// Determinants of `[batch, n, n]`, and the logarithms of their magnitudes, which do not overflow.
+/// Determinants of `[batch, n, n]`, and the logarithms of their absolute values, which do not overflow.
 #[track_caller]
 pub fn determinant(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     if !is_square(a, "`determinant`") {
@@ -113,7 +113,7 @@ pub fn determinant(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     (found.determinant, found.log_determinant)
 }
 
-/// The lower triangle `l` with `a = l lᵀ` of a positive definite `[batch, n, n]`.
+/// Cholesky factor: the lower triangle `l` with `a = l lᵀ` of a positive definite `[batch, n, n]`.
 #[track_caller]
 pub fn cholesky(a: Tensor<'_>) -> Tensor<'_> {
     let graph = a.graph();
@@ -133,7 +133,7 @@ pub fn cholesky(a: Tensor<'_>) -> Tensor<'_> {
     last[1]
 }
 
-/// The solution `x` of `a x = b`, where only one triangle of `a` is read.
+/// Solves `a x = b`, where `a` is a triangular matrix. The other triangle is ignored.
 #[track_caller]
 pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor<'g> {
     let graph = a.graph();
@@ -144,7 +144,7 @@ pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor
     let size = a.extent(1);
     let start = [zeros(graph, &b.shape())];
     let last = repeat(graph, size, &start, |step, carried| {
-        // What is not solved yet is 0, so that the other triangle does not count.
+        // Unsolved elements are 0, so the other triangle has no effect.
         let step = if lower { step } else { step * -1 + (place(size) - 1) };
         let own = mark(step, size);
         let tall = own.view([size, 1]);
@@ -156,8 +156,8 @@ pub fn solve_triangular<'g>(a: Tensor<'g>, b: Tensor<'g>, lower: bool) -> Tensor
     last[0]
 }
 
-/// The factors of `[batch, m, n]` by Householder's reflections: `[batch, m, k]` and `[batch, k, n]`, `k` the smaller
-/// of the extents. Signs are LAPACK's.
+/// QR decomposition of `[batch, m, n]` by Householder reflections: `[batch, m, k]` and `[batch, k, n]`, where
+/// `k` is the smaller size. Signs are as in LAPACK.
 #[track_caller]
 pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     let graph = a.graph();
@@ -174,7 +174,7 @@ pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
         let square = below.square().sum([1], true);
         let head = (column * own).sum([1], true);
         let sign = as_float(head.greater_equal(0.0)) * 2.0 - 1.0;
-        // Where nothing stands below the diagonal, nothing is reflected.
+        // If all elements below the diagonal are zero, nothing is reflected.
         let reflects = as_float(square.greater(0.0));
         let v = below + (head + sign * (head.square() + square).sqrt()) * own;
         let factor = (reflects * 2.0 / (v.square().sum([1], true) + (1.0 - reflects))).unsqueeze(2);
@@ -189,7 +189,7 @@ pub fn qr(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     (last[1].narrow(2, ..place(rank)), upper)
 }
 
-/// Rounds of a tournament, in which everybody meets everybody once: whom each meets, itself if nobody.
+/// Rounds of a round-robin tournament: the opponent of each player, or the player itself without an opponent.
 fn rounds(size: usize) -> Vec<Vec<usize>> {
     let players = size + size % 2;
     let player = |seat: usize, round: usize| match seat {
@@ -210,11 +210,11 @@ fn rounds(size: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// Rotations after Jacobi that turn many pairs of axes at once. The body is given the rotation of `gram`'s pairs.
+/// Jacobi rotations of many pairs of axes at once. The body receives the rotation for the pairs of `gram`.
 struct Jacobi<'g> {
-    /// `[rounds, size, size]`: 1 where a row's axis meets a column's.
+    /// `[rounds, size, size]`: 1 if the row's axis and the column's axis are a pair.
     pairs: Tensor<'g>,
-    /// `[rounds, size]`: on which side of the pair an axis is.
+    /// `[rounds, size]`: the side of an axis in its pair.
     sides: Tensor<'g>,
     rounds: usize,
     size: usize,
@@ -246,7 +246,8 @@ impl<'g> Jacobi<'g> {
         }
     }
 
-    /// How many steps suffice: convergence is quadratic, so that sweeps hardly grow with the size.
+    /// Sufficient number of steps. Convergence is quadratic, so the number of sweeps hardly grows with the
+    /// size.
     fn steps(&self) -> usize {
         self.rounds * (4 + self.size.next_power_of_two().ilog2() as usize)
     }
@@ -271,21 +272,21 @@ impl<'g> Jacobi<'g> {
     }
 }
 
-/// Columns in an order.
+/// Reorders columns.
 #[track_caller]
 fn columns<'g>(matrix: Tensor<'g>, order: Tensor<'g>) -> Tensor<'g> {
     let chosen = order.one_hot(place(matrix.extent(2)), ops::OneHot::new().axis(-1));
     matrix.matmul_t(as_float(chosen))
 }
 
-/// The largest magnitude of each matrix, at least a little.
+/// The largest absolute value of each matrix, with a small lower bound.
 #[track_caller]
 fn magnitude(a: Tensor<'_>) -> Tensor<'_> {
     a.abs().max([1, 2], true).maximum(TINY)
 }
 
-/// Eigenvalues `[batch, n]` of symmetric `[batch, n, n]`, ascending, and their vectors as columns, by Jacobi's
-/// rotations. A vector's sign is not determined.
+/// Eigenvalues `[batch, n]` of symmetric `[batch, n, n]`, in ascending order, with the eigenvectors as
+/// columns, by Jacobi rotations. The signs of the vectors are unspecified.
 #[track_caller]
 pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     let graph = a.graph();
@@ -308,8 +309,9 @@ pub fn eigh(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>) {
     (values * scale.view([batch, 1]), columns(last[1], order))
 }
 
-/// The thin singular value decomposition of `[batch, m, n]`: `[batch, m, k]`, `[batch, k]` descending and
-/// `[batch, k, n]`, by rotations of columns. Vectors of singular values of 0 are 0; signs are not determined.
+/// Thin singular value decomposition of `[batch, m, n]`: `[batch, m, k]`, `[batch, k]` in descending order,
+/// and `[batch, k, n]`, by rotations of columns. Vectors for singular values of 0 are 0; signs are
+/// unspecified.
 #[track_caller]
 pub fn svd(a: Tensor<'_>) -> (Tensor<'_>, Tensor<'_>, Tensor<'_>) {
     if !has_axes(a, "`svd`", &["batch", "m", "n"]) {

@@ -2,7 +2,7 @@ use super::below;
 use crate::ops::Gather;
 use crate::tensor::Tensor;
 
-/// `x · weightᵀ + bias`, the weight of shape `[outputs, inputs]`.
+/// A linear layer: `x · weightᵀ + bias`, with a weight of shape `[outputs, inputs]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
     outputs: usize,
@@ -10,18 +10,18 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer with a bias.
+    /// Returns a layer with a bias.
     pub fn new(outputs: usize) -> Linear {
         Linear { outputs, bias: true }
     }
 
-    /// Leaves the bias out.
+    /// Omits the bias.
     pub fn without_bias(mut self) -> Linear {
         self.bias = false;
         self
     }
 
-    /// Applies it to the last axis.
+    /// Applies the layer to the last axis.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let inputs = x.last_extent();
@@ -32,7 +32,7 @@ impl Linear {
     }
 }
 
-/// Rows of a table by their indices.
+/// Looks up rows of a table by index.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedding {
     rows: usize,
@@ -40,12 +40,12 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A table of so many rows of a width.
+    /// Returns a table with this number of rows and this width.
     pub fn new(rows: usize, width: usize) -> Embedding {
         Embedding { rows, width }
     }
 
-    /// The rows at integer indices.
+    /// Returns the rows at integer indices.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, indices: Tensor<'g>) -> Tensor<'g> {
         let table = indices.graph().param(&below(name, "weight"), [self.rows, self.width]);
@@ -53,7 +53,7 @@ impl Embedding {
     }
 }
 
-/// A linear layer with a correction of low rank: `x · weightᵀ + scale · (x · aᵀ) · bᵀ`.
+/// A linear layer with a low-rank correction: `x · weightᵀ + scale · (x · aᵀ) · bᵀ`.
 #[derive(Clone, Copy, Debug)]
 pub struct Lora {
     base: Linear,
@@ -62,12 +62,13 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// A correction of a rank for a layer, multiplied by `alpha / rank`.
+    /// Returns a layer with a correction of a rank, multiplied by `alpha / rank`.
     pub fn new(base: Linear, rank: usize, alpha: f32) -> Lora {
         Lora { base, rank, scale: alpha / rank as f32 }
     }
 
-    /// Applies it to the last axis. The parameters are `weight`, `bias`, `lora_A.weight` and `lora_B.weight`.
+    /// Applies the layer to the last axis. The parameters are `weight`, `bias`, `lora_A.weight` and
+    /// `lora_B.weight`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let down = Linear::new(self.rank).without_bias().apply(&below(name, "lora_A"), x);

@@ -1,4 +1,4 @@
-//! Layers that mix positions by a recurrence, with what they remember in states.
+//! Recurrent layers that mix positions, with their recurrent values in states.
 
 use super::{Linear, below, gated_delta, place, product, selective_scan, zeros};
 use crate::graph::Graph;
@@ -6,14 +6,14 @@ use crate::ops;
 use crate::state::State;
 use crate::tensor::Tensor;
 
-/// How a file stores the rates at which a recurrence forgets.
+/// Format of the decay rates of a recurrence in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decay {
-    /// As logarithms, `A_log`: what transformers writes.
+    /// Logarithms, `A_log`, as in transformers.
     #[default]
     Logarithm,
-    /// As the negative rates themselves, `A`: what llama.cpp writes.
+    /// Negative rates, `A`, as in llama.cpp.
     Rate,
 }
 
@@ -27,53 +27,53 @@ impl Decay {
     }
 }
 
-/// What a recurrent layer remembers: the last inputs of its convolution, and its recurrence.
+/// States of a recurrent layer: the last inputs of its convolution, and the value of its recurrence.
 #[derive(Clone, Copy, Debug)]
 pub struct MixerCache<'g> {
     window: State<'g>,
     memory: State<'g>,
 }
 
-/// Mamba's mixer, with the parameters of transformers: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `out_proj`, `D` and the
-/// decay.
+/// Mamba's mixer with the parameters of transformers: `in_proj`, `conv1d`, `x_proj`, `dt_proj`, `out_proj`,
+/// `D` and the decay.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Mamba {
-    /// Channels inside.
+    /// Number of inner channels.
     pub inner: usize,
-    /// States of a channel.
+    /// Number of state elements of a channel.
     pub state: usize,
-    /// The rank of step sizes.
+    /// Rank of the step sizes.
     pub rank: usize,
-    /// Positions that the convolution sees.
+    /// Kernel size of the convolution.
     pub taps: usize,
-    /// How the rates are stored.
+    /// Format of the decay rates.
     pub decay: Decay,
 }
 
-/// The gated delta net of Qwen 3 Next, with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`, `conv1d`,
-/// `dt_bias`, `norm`, `out_proj` and the decay.
+/// The gated delta net of Qwen 3 Next with the parameters of transformers: `in_proj_qkvz`, `in_proj_ba`,
+/// `conv1d`, `dt_bias`, `norm`, `out_proj` and the decay.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct GatedDeltaNet {
-    /// Heads of queries and keys.
+    /// Number of query and key heads.
     pub key_heads: usize,
-    /// Heads of values: as many, or a multiple.
+    /// Number of value heads, a multiple of `key_heads`.
     pub value_heads: usize,
-    /// Elements of a query's and a key's head.
+    /// Number of elements of a query head and of a key head.
     pub key: usize,
-    /// Elements of a value's head.
+    /// Number of elements of a value head.
     pub value: usize,
-    /// Positions that the convolution sees.
+    /// Kernel size of the convolution.
     pub taps: usize,
-    /// What the norm of results adds to their mean square.
+    /// Epsilon of the output norm.
     pub epsilon: f32,
-    /// How the rates are stored.
+    /// Format of the decay rates.
     pub decay: Decay,
 }
 
-/// A convolution of each channel of `[batch, channels, positions]` with its own taps, `[channels, 1, taps]`, over its
-/// position and those before. Without a state, zeros come first; with one, what the last run ended with.
+/// Causal depthwise convolution of `[batch, channels, positions]` with weights `[channels, 1, taps]`. The
+/// positions before the first are zeros, or the last positions of the previous run if there is a state.
 #[track_caller]
 pub fn causal_conv<'g>(
     x: Tensor<'g>,
@@ -99,24 +99,24 @@ pub fn causal_conv<'g>(
 }
 
 impl Mamba {
-    /// A mixer of so many channels with so many states each, step sizes of a rank, and a convolution of 4 positions.
+    /// Returns a mixer with these sizes and a convolution over 4 positions.
     pub fn new(inner: usize, state: usize, rank: usize) -> Mamba {
         Mamba { inner, state, rank, taps: 4, decay: Decay::default() }
     }
 
-    /// The same with a convolution of so many positions.
+    /// Sets the kernel size of the convolution.
     pub fn taps(mut self, taps: usize) -> Mamba {
         self.taps = taps;
         self
     }
 
-    /// The same with rates that are stored otherwise.
+    /// Sets the format of the decay rates.
     pub fn decay(mut self, decay: Decay) -> Mamba {
         self.decay = decay;
         self
     }
 
-    /// A cache of the states `NAME.window` and `NAME.memory`.
+    /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
         MixerCache {
@@ -126,7 +126,7 @@ impl Mamba {
         }
     }
 
-    /// Applies it to `[batch, positions, width]`, after what the cache remembers.
+    /// Applies the mixer to `[batch, positions, width]`, continuing from the cache.
     #[track_caller]
     pub fn apply<'g>(
         &self,
@@ -165,25 +165,25 @@ impl Mamba {
 }
 
 impl GatedDeltaNet {
-    /// A net of so many heads of keys and of values, of so many elements each, with a convolution of 4 positions.
+    /// Returns a net with these numbers of heads and elements, and a convolution over 4 positions.
     pub fn new(key_heads: usize, value_heads: usize, key: usize, value: usize) -> GatedDeltaNet {
         let (taps, epsilon, decay) = (4, 1e-6, Decay::default());
         GatedDeltaNet { key_heads, value_heads, key, value, taps, epsilon, decay }
     }
 
-    /// The same with a convolution of so many positions.
+    /// Sets the kernel size of the convolution.
     pub fn taps(mut self, taps: usize) -> GatedDeltaNet {
         self.taps = taps;
         self
     }
 
-    /// The same with another epsilon of the norm of results.
+    /// Sets the epsilon of the output norm.
     pub fn epsilon(mut self, epsilon: f32) -> GatedDeltaNet {
         self.epsilon = epsilon;
         self
     }
 
-    /// The same with rates that are stored otherwise.
+    /// Sets the format of the decay rates.
     pub fn decay(mut self, decay: Decay) -> GatedDeltaNet {
         self.decay = decay;
         self
@@ -194,7 +194,7 @@ impl GatedDeltaNet {
         keys.saturating_add(product(&[self.value_heads, self.value]))
     }
 
-    /// A cache of the states `NAME.window` and `NAME.memory`.
+    /// Returns a cache with the states `NAME.window` and `NAME.memory`.
     #[track_caller]
     pub fn cache<'g>(&self, graph: &'g Graph, name: &str, batch: usize) -> MixerCache<'g> {
         let memory = [batch, self.value_heads, self.key, self.value];
@@ -207,7 +207,7 @@ impl GatedDeltaNet {
         }
     }
 
-    /// Applies it to `[batch, positions, width]`, after what the cache remembers.
+    /// Applies the net to `[batch, positions, width]`, continuing from the cache.
     #[track_caller]
     pub fn apply<'g>(
         &self,
@@ -225,7 +225,7 @@ impl GatedDeltaNet {
                 Linear::new(product(&[self.key_heads, each])).without_bias().apply(&part(name), x);
             y.view([batch, length, self.key_heads, each])
         };
-        // Each head of keys stands beside the heads of values that it serves.
+        // Each key head is adjacent to its value heads.
         let joint = project("in_proj_qkvz", product(&[2, self.key.saturating_add(values)]));
         let rates = project("in_proj_ba", product(&[2, shared]));
         let cut = |x: Tensor<'g>, from: usize, count: usize| {

@@ -1,9 +1,9 @@
-//! Modules of several operations, as networks are made of.
+//! Layers that consist of several operations.
 //!
-//! A layer with parameters is a struct of its settings. `new` takes those that every such layer needs, and methods set the
-//! rest: `Linear::new(8).without_bias()`, `Conv::new(16, [3, 3]).padding([1, 1])`, `LayerNorm::new(1e-5)`. `apply` takes a
-//! name and a tensor, declares the parameters below the name as torch does (`fc.weight`, `fc.bias`), and returns the
-//! result. What has no parameters is a function.
+//! A layer with parameters is a struct with its settings. `new` takes the required settings, and methods set
+//! the others: `Linear::new(8).without_bias()`, `Conv::new(16, [3, 3]).padding([1, 1])`,
+//! `LayerNorm::new(1e-5)`. `apply` takes a name and a tensor, declares the parameters below the name with
+//! torch's names (`fc.weight`, `fc.bias`), and returns the result. Layers without parameters are functions.
 //!
 //! ```
 //! use coremill_graph::nn::{Activation, LayerNorm, Linear};
@@ -17,11 +17,11 @@
 //! assert!(names.contains(&"fc.weight".to_owned()) && names.contains(&"norm.bias".to_owned()));
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `linear` | [`Linear`], [`Embedding`], [`Lora`] |
 //! | `conv` | [`Conv`], [`ConvTranspose`], pooling, resizing |
-//! | `mixers` | [`Mamba`], [`GatedDeltaNet`], [`causal_conv`], and what they remember |
+//! | `mixers` | [`Mamba`], [`GatedDeltaNet`], [`causal_conv`], and their caches |
 //! | `norm` | [`LayerNorm`], [`RmsNorm`], [`GroupNorm`], [`BatchNorm`], [`InstanceNorm`], [`LayerNorm2d`], [`adaptive_norm`] |
 //! | `activation` | [`Activation`] |
 //! | `rope` | [`Rope`] and its scalings |
@@ -70,10 +70,10 @@ pub use sampling::{sample, top_k_filter, top_p_filter};
 pub use scan::{MAX_UNROLLED, gated_delta, repeat, scan, selective_scan, state_space_dual, wkv};
 pub use spectral::{LogMel, fft};
 
-/// The most elements of a constant that a module computes: tables, masks, filters, zeros.
+/// Maximum number of elements of a constant that a layer computes, such as a table or a mask.
 const MAX_CONSTANT: usize = 1 << 28;
 
-/// Whether a constant of these extents may be computed; a mistake if it is too large.
+/// Whether a constant of these sizes is small enough; otherwise records an error.
 #[track_caller]
 fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
     let fits = product(extents) <= MAX_CONSTANT;
@@ -86,7 +86,7 @@ fn fits(graph: &Graph, what: &str, extents: &[usize]) -> bool {
     fits
 }
 
-/// Whether a tensor has the axes that a module names; a mistake if it has others.
+/// Whether a tensor has these axes; otherwise records an error.
 #[track_caller]
 fn has_axes(x: Tensor<'_>, what: &str, axes: &[&str]) -> bool {
     let fits = !x.is_valid() || x.rank() == axes.len();
@@ -98,7 +98,7 @@ fn has_axes(x: Tensor<'_>, what: &str, axes: &[&str]) -> bool {
     x.is_valid() && fits
 }
 
-/// Whether a tensor is a batch of square matrices; a mistake if it is not.
+/// Whether a tensor is a batch of square matrices; otherwise records an error.
 #[track_caller]
 fn is_square(a: Tensor<'_>, what: &str) -> bool {
     if !has_axes(a, what, &["batch", "n", "n"]) {
@@ -112,7 +112,7 @@ fn is_square(a: Tensor<'_>, what: &str) -> bool {
     rows == columns
 }
 
-/// A constant of zeros.
+/// Returns a constant of zeros.
 #[track_caller]
 fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
     if !fits(graph, "a tensor of zeros", shape) {
@@ -121,17 +121,17 @@ fn zeros<'g>(graph: &'g Graph, shape: &[usize]) -> Tensor<'g> {
     graph.floats(shape, &vec![0.0; product(shape)])
 }
 
-/// The product of extents, `usize::MAX` if it is beyond: tensors of that size are refused where they are declared.
+/// The product of sizes, saturated at `usize::MAX`. Tensors of that size are rejected when they are declared.
 fn product(extents: &[usize]) -> usize {
     extents.iter().fold(1, |all, &extent| all.saturating_mul(extent))
 }
 
-/// An extent as Core ML counts, in 32 bits; the largest of these for what is beyond, which no tensor has.
+/// A size in Core ML's 32-bit integers, saturated. No tensor has a larger size.
 fn place(extent: usize) -> i32 {
     i32::try_from(extent).unwrap_or(i32::MAX)
 }
 
-/// A name below another.
+/// Appends a part to a name.
 fn below(name: &str, part: &str) -> String {
     if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") }
 }

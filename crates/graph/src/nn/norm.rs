@@ -24,7 +24,7 @@ pub struct GroupNorm {
     epsilon: f32,
 }
 
-/// Normalizes channels by statistics that were gathered in training.
+/// Normalizes channels by statistics from training.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNorm {
     epsilon: f32,
@@ -37,19 +37,19 @@ pub struct InstanceNorm {
     affine: bool,
 }
 
-/// Normalizes the channels of each place of `[batch, channels, height, width]`.
+/// Normalizes the channels at each position of `[batch, channels, height, width]`.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNorm2d {
     epsilon: f32,
 }
 
 impl LayerNorm {
-    /// With an epsilon that is added to the variance.
+    /// Returns a norm; `epsilon` is added to the variance.
     pub fn new(epsilon: f32) -> LayerNorm {
         LayerNorm { epsilon }
     }
 
-    /// Applies it, with `weight` and `bias`.
+    /// Applies the norm, with `weight` and `bias`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let graph = x.graph();
@@ -64,7 +64,7 @@ impl LayerNorm {
 }
 
 impl RmsNorm {
-    /// With an epsilon that is added to the mean square.
+    /// Returns a norm; `epsilon` is added to the mean square.
     pub fn new(epsilon: f32) -> RmsNorm {
         RmsNorm { epsilon, one_more: false }
     }
@@ -75,7 +75,7 @@ impl RmsNorm {
         self
     }
 
-    /// Applies it, with `weight`.
+    /// Applies the norm, with `weight`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let weight = x.graph().param(&below(name, "weight"), [x.last_extent()]);
@@ -83,7 +83,7 @@ impl RmsNorm {
         self.plain(x) * weight
     }
 
-    /// Applies it without parameters.
+    /// Applies the norm without parameters.
     #[track_caller]
     pub fn plain(self, x: Tensor<'_>) -> Tensor<'_> {
         let mean = x.square().mean([-1], true) + self.epsilon;
@@ -92,12 +92,12 @@ impl RmsNorm {
 }
 
 impl GroupNorm {
-    /// So many groups, and the epsilon that is added to the variance.
+    /// Returns a norm with this number of groups; `epsilon` is added to the variance.
     pub fn new(groups: usize, epsilon: f32) -> GroupNorm {
         GroupNorm { groups, epsilon }
     }
 
-    /// Applies it, with `weight` and `bias` for each channel.
+    /// Applies the norm, with `weight` and `bias` for each channel.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let shape = x.shape();
@@ -115,12 +115,12 @@ impl GroupNorm {
 }
 
 impl BatchNorm {
-    /// With an epsilon that is added to the variance.
+    /// Returns a norm; `epsilon` is added to the variance.
     pub fn new(epsilon: f32) -> BatchNorm {
         BatchNorm { epsilon }
     }
 
-    /// Applies it, with `running_mean`, `running_var`, `weight` and `bias`.
+    /// Applies the norm, with `running_mean`, `running_var`, `weight` and `bias`.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let (graph, channels) = (x.graph(), x.extent(1));
@@ -132,18 +132,18 @@ impl BatchNorm {
 }
 
 impl InstanceNorm {
-    /// Without parameters, as torch's.
+    /// Returns a norm without parameters, as in torch.
     pub fn new(epsilon: f32) -> InstanceNorm {
         InstanceNorm { epsilon, affine: false }
     }
 
-    /// With `weight` and `bias` for each channel.
+    /// Adds `weight` and `bias` for each channel.
     pub fn affine(mut self) -> InstanceNorm {
         self.affine = true;
         self
     }
 
-    /// Applies it.
+    /// Applies the norm.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let shape = x.shape();
@@ -162,12 +162,12 @@ impl InstanceNorm {
 }
 
 impl LayerNorm2d {
-    /// With an epsilon that is added to the variance.
+    /// Returns a norm; `epsilon` is added to the variance.
     pub fn new(epsilon: f32) -> LayerNorm2d {
         LayerNorm2d { epsilon }
     }
 
-    /// Applies it, with `weight` and `bias` for each channel.
+    /// Applies the norm, with `weight` and `bias` for each channel.
     #[track_caller]
     pub fn apply<'g>(self, name: &str, x: Tensor<'g>) -> Tensor<'g> {
         let centred = x - x.mean([1], true);
@@ -176,7 +176,7 @@ impl LayerNorm2d {
     }
 }
 
-/// `layer_norm(x) · (1 + scale) + shift`, where scale and shift come from a condition.
+/// Adaptive layer norm: `layer_norm(x) · (1 + scale) + shift`, where scale and shift depend on a condition.
 #[track_caller]
 pub fn adaptive_norm<'g>(
     x: Tensor<'g>,
@@ -188,7 +188,7 @@ pub fn adaptive_norm<'g>(
     normal * (scale + 1.0) + shift
 }
 
-/// Multiplies and shifts each channel.
+/// Applies `weight` and `bias` to each channel.
 #[track_caller]
 fn scaled<'g>(name: &str, x: Tensor<'g>) -> Tensor<'g> {
     let channels = x.extent(1);

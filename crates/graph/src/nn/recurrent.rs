@@ -3,20 +3,20 @@ use crate::graph::Graph;
 use crate::ops;
 use crate::tensor::Tensor;
 
-/// One layer of LSTM over `[length, batch, inputs]`, with torch's parameters.
+/// An LSTM layer over `[length, batch, inputs]`, with torch's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Lstm {
     hidden: usize,
     bidirectional: bool,
 }
 
-/// One layer of GRU over `[length, batch, inputs]`, with torch's parameters.
+/// A GRU layer over `[length, batch, inputs]`, with torch's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Gru {
     hidden: usize,
 }
 
-/// Parameters of torch in the order of gates that Core ML has.
+/// Torch's parameters with the gates in Core ML's order.
 #[track_caller]
 fn ordered<'g>(
     graph: &'g Graph,
@@ -37,19 +37,19 @@ fn ordered<'g>(
 }
 
 impl Lstm {
-    /// A layer of so many hidden units.
+    /// Returns a layer with `hidden` units.
     pub fn new(hidden: usize) -> Lstm {
         Lstm { hidden, bidirectional: false }
     }
 
-    /// Runs in both directions.
+    /// Runs the layer in both directions.
     pub fn bidirectional(mut self) -> Lstm {
         self.bidirectional = true;
         self
     }
 
-    /// Applies layer 0 of the name. Without a start, states begin as zeros of shape `[batch, hidden]`. Gives all
-    /// outputs and the last `h` and `c`.
+    /// Applies layer 0 of the name. By default, the initial states are zeros of shape `[batch, hidden]`.
+    /// Returns all outputs, and the final `h` and `c`.
     #[track_caller]
     pub fn apply<'g>(
         self,
@@ -88,13 +88,13 @@ impl Lstm {
 }
 
 impl Gru {
-    /// A layer of so many hidden units.
+    /// Returns a layer with `hidden` units.
     pub fn new(hidden: usize) -> Gru {
         Gru { hidden }
     }
 
-    /// Applies layer 0 of the name. Without a start, the state begins as zeros of shape `[batch, hidden]`. Gives
-    /// all outputs and the last state.
+    /// Applies layer 0 of the name. By default, the initial state is zeros of shape `[batch, hidden]`.
+    /// Returns all outputs and the final state.
     #[track_caller]
     pub fn apply<'g>(
         self,

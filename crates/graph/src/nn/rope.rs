@@ -1,4 +1,4 @@
-//! Positions as rotations.
+//! Rotary position embeddings.
 
 use std::panic::Location;
 
@@ -7,101 +7,102 @@ use crate::graph::Graph;
 use crate::ops::Gather;
 use crate::tensor::Tensor;
 
-/// Rotary positions of heads.
+/// Rotary position embedding of attention heads.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rope {
-    /// How many of a head's elements are rotated; those after them stay.
+    /// Number of rotated elements of a head; the elements after them are unchanged.
     pub rotated: usize,
-    /// The base of the wave lengths.
+    /// Base of the wavelengths.
     pub theta: f64,
-    /// Which elements form a pair.
+    /// Layout of the rotated pairs.
     pub style: RopeStyle,
-    /// How wave lengths are stretched for longer contexts.
+    /// Scaling of the wavelengths for longer contexts.
     pub scaling: RopeScaling,
 }
 
-/// Which elements of a head are rotated together.
+/// Pairs of elements that are rotated together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RopeStyle {
-    /// Element `i` and element `i + rotated / 2`, as in NeoX and the Llama of transformers.
+    /// Elements `i` and `i + rotated / 2`, as in NeoX and in transformers' Llama.
     #[default]
     SplitHalves,
     /// Elements `2 i` and `2 i + 1`, as in GPT-J and in GGUF's Llama.
     Interleaved,
 }
 
-/// How wave lengths are stretched.
+/// Scaling of the wavelengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     #[default]
     None,
-    /// All by one factor.
+    /// All wavelengths are scaled by one factor.
     Linear {
         /// The factor.
         factor: f64,
     },
-    /// By a larger base.
+    /// The base is increased.
     Ntk {
-        /// The factor by which the context grows.
+        /// Factor by which the context grows.
         factor: f64,
     },
-    /// Long waves by the factor, short ones not at all, those in between in part.
+    /// Long waves are scaled by the factor, short waves are unchanged, and waves in between are scaled
+    /// partly.
     Yarn {
         /// The factor.
         factor: f64,
-        /// The context that the model was trained on.
+        /// Length of the context in training.
         original: f64,
-        /// Turns within the original context above which nothing is stretched; 32 usually.
+        /// Number of turns within the original context above which waves are unchanged; usually 32.
         beta_fast: f64,
-        /// Turns below which waves are stretched in full; 1 usually.
+        /// Number of turns below which waves are fully scaled; usually 1.
         beta_slow: f64,
     },
-    /// As Llama 3.1 does.
+    /// The scaling of Llama 3.1.
     Llama3 {
         /// The factor.
         factor: f64,
-        /// The factor for the longest waves that are left alone; 1 usually.
+        /// Factor for the longest waves that are unchanged; usually 1.
         low: f64,
-        /// The factor for the shortest that are stretched in part; 4 usually.
+        /// Factor for the shortest waves that are partly scaled; usually 4.
         high: f64,
-        /// The context that the model was trained on.
+        /// Length of the context in training.
         original: f64,
     },
 }
 
-/// The cosines and sines of positions.
+/// Cosines and sines of positions.
 #[derive(Clone, Copy, Debug)]
 pub struct RopeTables<'g> {
-    /// Cosines, with half the rotated elements last.
+    /// Cosines; the last axis has half of the rotated elements.
     pub cos: Tensor<'g>,
-    /// Sines, with half the rotated elements last.
+    /// Sines; the last axis has half of the rotated elements.
     pub sin: Tensor<'g>,
     style: RopeStyle,
 }
 
 impl Rope {
-    /// Rotations of all elements of heads of a size.
+    /// Returns an embedding that rotates the first `rotated` elements of each head, without scaling.
     pub fn new(rotated: usize, theta: f64) -> Rope {
         Rope { rotated, theta, style: RopeStyle::default(), scaling: RopeScaling::None }
     }
 
-    /// The same with another choice of pairs.
+    /// Sets the layout of the pairs.
     pub fn style(mut self, style: RopeStyle) -> Rope {
         self.style = style;
         self
     }
 
-    /// The same with stretched wave lengths.
+    /// Sets the scaling of the wavelengths.
     pub fn scaling(mut self, scaling: RopeScaling) -> Rope {
         self.scaling = scaling;
         self
     }
 
-    /// Angles for each step of position, and the factor for cosines and sines.
+    /// The angle of each frequency for one position, and the factor of cosines and sines.
     fn frequencies(&self) -> (Vec<f64>, f64) {
         let width = self.rotated as f64;
         let base = match self.scaling {
@@ -170,7 +171,8 @@ impl Rope {
 }
 
 impl<'g> RopeTables<'g> {
-    /// Tables of cosines and sines that were computed elsewhere, with half the rotated elements last.
+    /// Returns tables of cosines and sines that were computed elsewhere. The last axis has half of the
+    /// rotated elements.
     pub fn new(cos: Tensor<'g>, sin: Tensor<'g>, style: RopeStyle) -> RopeTables<'g> {
         RopeTables { cos, sin, style }
     }
@@ -183,8 +185,8 @@ impl<'g> RopeTables<'g> {
     }
 }
 
-/// The tables of an image's places for heads whose first half turns by columns and whose second by rows, as in
-/// SAM 2: shape `[height · width, head / 2]`, for [`RopeStyle::Interleaved`].
+/// Tables for the positions of an image, as in SAM 2: the first half of a head is rotated by the column and
+/// the second half by the row. The shape is `[height · width, head / 2]`, for [`RopeStyle::Interleaved`].
 #[track_caller]
 pub fn axial_tables<'g>(
     graph: &'g Graph,

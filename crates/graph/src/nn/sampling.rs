@@ -4,10 +4,10 @@ use super::place;
 use crate::ops::{Cumsum, GatherAlongAxis, RandomCategorical, Topk};
 use crate::tensor::Tensor;
 
-/// A score that no token is drawn with, and that `fp16` holds.
+/// Score of an excluded token: small enough to have probability 0, and within the range of `fp16`.
 const NEVER: f32 = -3e4;
 
-/// Scores of `[batch, vocabulary]` with all but the `k` largest out of reach.
+/// Excludes all scores of `[batch, vocabulary]` except the `k` largest.
 #[track_caller]
 pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
     let size = logits.last_extent();
@@ -25,8 +25,8 @@ pub fn top_k_filter(logits: Tensor<'_>, k: usize) -> Tensor<'_> {
     logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
 }
 
-/// Scores of `[batch, vocabulary]` with those out of reach that are not among the most likely of a total
-/// probability of `p`.
+/// Excludes scores of `[batch, vocabulary]` outside the smallest set of most likely tokens with a total
+/// probability of at least `p`.
 #[track_caller]
 pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
     if !(p > 0.0 && p <= 1.0) {
@@ -37,15 +37,16 @@ pub fn top_p_filter(logits: Tensor<'_>, p: f32) -> Tensor<'_> {
     let (sorted, _) = logits.topk(Topk::new().k(place(size)).axis(-1));
     let probabilities = sorted.softmax_on(-1);
     let before = probabilities.cumsum(Cumsum::new().axis(-1)) - probabilities;
-    // The least score that is kept is the one at the last place whose forerunners do not reach `p`.
+    // The smallest kept score is at the last position where the sum of the previous probabilities is below
+    // `p`.
     let kept = before.less(p).cast(crate::DType::Int32).sum([-1], true) - 1;
     let least = sorted.gather_along_axis(kept, GatherAlongAxis::new().axis(-1));
     logits.graph().select_or(logits.greater_equal(least), logits, NEVER)
 }
 
-/// Draws a token for each row of `[batch, vocabulary]` after its scores are divided by the temperature; at
-/// temperature 0 the likeliest, an `int32` of `[batch]` in that case, of `[batch, 1]` otherwise. A seed makes draws
-/// repeatable.
+/// Samples a token for each row of `[batch, vocabulary]`, after dividing the scores by the temperature. The
+/// result is an `int32` tensor of shape `[batch, 1]`. At temperature 0 the most likely token is selected, and
+/// the shape is `[batch]`. A seed makes the samples reproducible.
 #[track_caller]
 pub fn sample(logits: Tensor<'_>, temperature: f32, seed: Option<i32>) -> Tensor<'_> {
     if temperature == 0.0 {

@@ -1,7 +1,7 @@
 //! Recurrences over a sequence.
 //!
-//! Up to [`MAX_UNROLLED`] steps are written out one after the other; more become a `while_loop`, whose compile
-//! time does not grow with their number.
+//! Up to [`MAX_UNROLLED`] steps are unrolled. More steps become a `while_loop`, whose compile time does not
+//! depend on their number.
 
 use std::panic::Location;
 
@@ -10,11 +10,12 @@ use crate::graph::Graph;
 use crate::ops::{Concat, Gather, Scatter};
 use crate::tensor::Tensor;
 
-/// Sequences up to this length are unrolled.
+/// Maximum length of an unrolled sequence.
 pub const MAX_UNROLLED: usize = 8;
 
-/// Runs a body for each step of sequences that lie along axis 0. The body takes what it carries and the step's
-/// elements, and gives what it carries on and a result. Gives the last of the former and all of the latter.
+/// Runs a body for each step of sequences along axis 0. The body receives the carried values and the elements
+/// of the step, and returns new carried values and a result. Returns the final carried values and the results
+/// of all steps.
 #[track_caller]
 pub fn scan<'g>(
     graph: &'g Graph,
@@ -38,7 +39,7 @@ pub fn scan<'g>(
         };
         return (carried, results);
     }
-    // The first step tells what a result looks like.
+    // The first step determines the shape of the results.
     let elements: Vec<_> = sequences.iter().map(|sequence| sequence.at(0, 0)).collect();
     let (first, result) = body(carried, &elements);
     let mut shape: Vec<i32> = result.shape().iter().map(|&extent| place(extent)).collect();
@@ -69,7 +70,8 @@ pub fn scan<'g>(
     (last[2..].to_vec(), last[1])
 }
 
-/// Runs a body a number of times on what it carries, and gives that. The body takes the step's number, too.
+/// Repeats a body on carried values and returns their final values. The body also receives the index of the
+/// step.
 #[track_caller]
 pub fn repeat<'g>(
     graph: &'g Graph,
@@ -99,8 +101,9 @@ pub fn repeat<'g>(
     last[1..].to_vec()
 }
 
-/// Mamba's selective scan: `x` and `delta` are `[batch, length, channels]`, `a` `[channels, state]`, `b` and `c`
-/// `[batch, length, state]`. The state begins as `[batch, channels, state]`; gives the result and the last state.
+/// Mamba's selective scan. `x` and `delta` are `[batch, length, channels]`, `a` is `[channels, state]`, `b`
+/// and `c` are `[batch, length, state]`. The initial state is `[batch, channels, state]`. Returns the result
+/// and the final state.
 #[track_caller]
 pub fn selective_scan<'g>(
     x: Tensor<'g>,
@@ -122,8 +125,9 @@ pub fn selective_scan<'g>(
     (results.transpose([1, 0, 2]), last[0])
 }
 
-/// Mamba 2's recurrence: `x` is `[batch, length, heads, head]`, `delta` `[batch, length, heads]`, `a` `[heads]`,
-/// `b` and `c` `[batch, length, heads, state]`. The state begins as `[batch, heads, head, state]`.
+/// Mamba 2's recurrence. `x` is `[batch, length, heads, head]`, `delta` is `[batch, length, heads]`, `a` is
+/// `[heads]`, `b` and `c` are `[batch, length, heads, state]`. The initial state is `[batch, heads, head,
+/// state]`.
 #[track_caller]
 pub fn state_space_dual<'g>(
     x: Tensor<'g>,
@@ -146,10 +150,10 @@ pub fn state_space_dual<'g>(
     (results.transpose([1, 0, 2, 3]), last[0])
 }
 
-/// The gated delta rule: `query` and `key` are `[batch, length, heads, key]`, `value`
-/// `[batch, length, heads, value]`, `gate` (a logarithm) and `beta` `[batch, length, heads]`; a gate of
-/// `[batch, length, heads, key]` decays each element of keys on its own. The state begins as
-/// `[batch, heads, key, value]`.
+/// The gated delta rule. `query` and `key` are `[batch, length, heads, key]`, `value` is `[batch, length,
+/// heads, value]`, `gate` (a logarithm) and `beta` are `[batch, length, heads]`. With a gate of shape
+/// `[batch, length, heads, key]`, each element of the keys decays individually. The initial state is `[batch,
+/// heads, key, value]`.
 #[track_caller]
 pub fn gated_delta<'g>(
     query: Tensor<'g>,
@@ -175,9 +179,9 @@ pub fn gated_delta<'g>(
     (results.transpose([1, 0, 2, 3]), last[0])
 }
 
-/// RWKV's recurrence (versions 5 and 6): `receptance`, `key` and `decay` are `[batch, length, heads, key]`, `value`
-/// `[batch, length, heads, value]`, `bonus` `[heads, key]`; the decay is a factor. The state begins as
-/// `[batch, heads, key, value]`.
+/// RWKV's recurrence (versions 5 and 6). `receptance`, `key` and `decay` are `[batch, length, heads, key]`,
+/// `value` is `[batch, length, heads, value]`, `bonus` is `[heads, key]`. The decay is a factor. The initial
+/// state is `[batch, heads, key, value]`.
 #[track_caller]
 pub fn wkv<'g>(
     receptance: Tensor<'g>,

@@ -1,4 +1,4 @@
-//! Fourier transforms as products with matrices, which is what Core ML has for them.
+//! Fourier transforms as matrix products, since Core ML has no FFT operation.
 
 use std::f64::consts::TAU;
 use std::panic::Location;
@@ -8,7 +8,7 @@ use crate::graph::Graph;
 use crate::ops::{Conv, Log};
 use crate::tensor::Tensor;
 
-/// The cosines and sines of a transform of `size` points to `bins` frequencies, each `[size, bins]`.
+/// Cosines and sines of a transform from `size` points to `bins` frequencies, each of shape `[size, bins]`.
 #[track_caller]
 fn waves(graph: &Graph, size: usize, bins: usize) -> [Tensor<'_>; 2] {
     if !fits(graph, "a table of waves", &[size, bins]) {
@@ -23,7 +23,7 @@ fn waves(graph: &Graph, size: usize, bins: usize) -> [Tensor<'_>; 2] {
     [table(f64::cos), table(f64::sin)]
 }
 
-/// The Fourier transform along the last axis, as real and imaginary part. The inverse is divided by the number of
+/// Fourier transform along the last axis, as real and imaginary part. The inverse is divided by the number of
 /// points.
 #[track_caller]
 pub fn fft<'g>(
@@ -46,42 +46,42 @@ pub fn fft<'g>(
     (re, im)
 }
 
-/// The logarithm of a spectrogram in bands of mel, as speech models take it.
+/// Log-mel spectrogram, the input of speech models.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LogMel {
-    /// Points of a window, which is Hann's.
+    /// Number of points of a window; the window function is Hann's.
     pub window: usize,
-    /// Points between windows.
+    /// Distance between windows in points.
     pub hop: usize,
-    /// Bands.
+    /// Number of mel bands.
     pub bands: usize,
-    /// Samples a second.
+    /// Samples per second.
     pub rate: f64,
-    /// What powers are at least before their logarithm is taken.
+    /// Lower bound of the power before the logarithm.
     pub floor: f32,
 }
 
 impl LogMel {
-    /// Bands of windows of so many points, with so many points between them, at 16,000 samples a second.
+    /// Returns a spectrogram at 16,000 samples per second.
     pub fn new(window: usize, hop: usize, bands: usize) -> LogMel {
         LogMel { window, hop, bands, rate: 16000.0, floor: 1e-10 }
     }
 
-    /// The same at so many samples a second.
+    /// Sets the number of samples per second.
     pub fn rate(mut self, rate: f64) -> LogMel {
         self.rate = rate;
         self
     }
 
-    /// The same with another least power.
+    /// Sets the lower bound of the power.
     pub fn floor(mut self, floor: f32) -> LogMel {
         self.floor = floor;
         self
     }
 
-    /// Applies it to samples of `[batch, length]`: natural logarithms of `[batch, bands, windows]`, windows beginning
-    /// at multiples of the hop.
+    /// Applies to samples `[batch, length]`. Returns natural logarithms `[batch, bands, windows]`; windows
+    /// start at multiples of the hop.
     #[track_caller]
     pub fn apply<'g>(&self, samples: Tensor<'g>) -> Tensor<'g> {
         let graph = samples.graph();
@@ -117,7 +117,7 @@ impl LogMel {
         mel.maximum(self.floor).log(Log::new().epsilon(1e-10))
     }
 
-    /// The filters of `[bands, bins]`, triangles on the mel scale of HTK, of height 1.
+    /// Triangular filters `[bands, bins]` of height 1 on HTK's mel scale.
     fn filters(&self) -> Vec<f32> {
         let bins = self.window / 2 + 1;
         let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();

@@ -1,8 +1,8 @@
-//! Blocks of GGUF in the form of Core ML's compressed constants.
+//! GGUF blocks as compressed constants of Core ML.
 //!
-//! A weight is `factor · code - offset`. Codes are integers or indices into a table of them; those of five bits are
-//! a magnitude and a sign: `±(magnitude + 1/2)`, less a constant. Core ML rounds every product to the type of the
-//! result, which decides what is exact:
+//! A weight is `factor · code - offset`. Codes are integers or indices into a table of integers. A 5-bit code is
+//! split into a magnitude and a sign: `±(magnitude + 1/2)` minus a constant. Core ML rounds every product to the type
+//! of the result, so exactness depends on this type:
 //!
 //! | result | exact | in the package | bits a weight: GGUF, package |
 //! |---|---|---|---|
@@ -20,7 +20,8 @@
 //! | `fp32` | Q4_1, Q5_1 | a second operation subtracts the offset | 5, 5.03; 6, 6.53 |
 //! | `fp32` | Q2_K, Q4_K, Q5_K | the same, with offsets that are scaled themselves | 2.62, 2.69; 4.5, 4.66; 5.5, 5.69 |
 //!
-//! In `fp16` the others round more than once: on request they keep their codes, with factors and offsets in `fp16`.
+//! In `fp16`, the products of the other schemes would be rounded more than once. On request these weights keep their
+//! codes, with factors and offsets rounded to `fp16`.
 
 use std::io;
 use std::sync::Arc;
@@ -31,24 +32,24 @@ use half::f16;
 
 use crate::scheme::{MAX_WEIGHTS, Scheme, exponent_half};
 
-/// What a compressed constant of Core ML is computed from.
+/// A compressed constant of Core ML.
 pub(crate) enum Form {
-    /// Stored elements, one for so many neighbouring weights.
+    /// Stored elements; each applies to `share` adjacent weights.
     Stored { dtype: DType, elements: Buffer, share: u64 },
-    /// `fp32` from `fp16`.
+    /// Conversion of `fp16` to `fp32`.
     Widened(Box<Form>),
-    /// The entries of one table that indices choose.
+    /// Indices into a table.
     Table { indices: Box<Form>, dtype: DType, entries: Vec<u8> },
-    /// `scale · (data - offset)`, with one scale and offset for several neighbouring weights.
+    /// `scale · (data - offset)`; a scale and an offset apply to several adjacent weights.
     Scaled { data: Box<Form>, scale: Box<Form>, offset: Option<Box<Form>> },
 }
 
-/// How a tensor may be compressed.
+/// Allowed forms of a compressed tensor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowedForms {
-    /// The weights are used in `fp32`.
+    /// Whether the weights are used in `fp32`.
     pub(crate) wide: bool,
-    /// Factors and offsets may be rounded where no form is exact.
+    /// Whether factors and offsets may be rounded if no form is exact.
     pub(crate) rounded: bool,
 }
 
@@ -62,7 +63,7 @@ impl Form {
         }
     }
 
-    /// How many neighbouring weights share an element.
+    /// Number of adjacent weights that share an element.
     pub(crate) fn share(&self) -> u64 {
         match self {
             Form::Stored { share, .. } => *share,
@@ -72,7 +73,7 @@ impl Form {
         }
     }
 
-    /// The form of a tensor, if there is one that is allowed.
+    /// Returns a form of a tensor; `None` if no form is allowed.
     pub(crate) fn of(scheme: Scheme, blocks: &Buffer, allowed: AllowedForms) -> Option<Form> {
         use Scheme::{Bf16, F16, F32, Iq4Nl, Mxfp4, Q1_0, Q2_0, Q4_0, Q5_0, Q8_0, Tq1_0, Tq2_0};
         let wide = allowed.wide;
@@ -91,7 +92,7 @@ impl Form {
     }
 }
 
-/// What forms are made of.
+/// Source of forms.
 struct Source<'b> {
     scheme: Scheme,
     blocks: &'b Buffer,
@@ -111,7 +112,7 @@ impl Source<'_> {
         scaled(products, self.filled(1.0), Some(self.offsets(wide)))
     }
 
-    /// The codes, and what is still to be subtracted from them.
+    /// The codes, and the number that remains to be subtracted from them.
     fn data(&self) -> (Form, Option<f32>) {
         use Scheme::{
             Iq4Nl, Iq4Xs, Mxfp4, Q1_0, Q2_0, Q2_K, Q3_K, Q4_0, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_K,
@@ -136,7 +137,7 @@ impl Source<'_> {
                 let odd = table(self.stored(DType::UInt4, Part::Magnitudes), DType::Int8, odd);
                 let signs = self.stored(DType::UInt1, Part::Signs);
                 let signs = table(signs, DType::Fp32, floats([-0.5, 0.5]));
-                // The code of 0 is 16 steps below the middle, or none.
+                // The code of 0 is 16 steps below the middle, or there is none.
                 let shift = if scheme == Q5_0 { 0.5 } else { -15.5 };
                 return (scaled(odd, signs, None), Some(shift));
             }
@@ -175,12 +176,12 @@ impl Source<'_> {
         }
     }
 
-    /// What holds the steps of groups.
+    /// Element type of group factors and offsets.
     fn steps(&self) -> DType {
         if self.scheme == Scheme::Q2_K { DType::UInt4 } else { DType::Int8 }
     }
 
-    /// The same number for each group, in next to no space.
+    /// The same number for each group, in almost no space.
     fn filled(&self, number: f32) -> Form {
         table(self.stored(DType::UInt1, Part::Nothing), DType::Fp32, floats([number, number]))
     }
@@ -205,35 +206,35 @@ fn floats(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
     numbers.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// What of each block is stored.
+/// A part of a block that is stored.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// A code for each weight.
+    /// The code of each weight.
     Codes,
-    /// Four bits of a code of five, for each weight.
+    /// The lower four bits of each 5-bit code.
     Magnitudes,
-    /// Whether that code is in the upper half, for each weight.
+    /// The upper bit of each 5-bit code.
     Signs,
-    /// A factor for each group.
+    /// The factor of each group.
     Factors,
-    /// An offset for each group.
+    /// The offset of each group.
     Offsets,
-    /// What factors are multiples of, and which.
+    /// The unit of the factors, with its index.
     Scales,
     FactorSteps,
-    /// The same for offsets.
+    /// The unit of the offsets, with its index.
     OffsetScales,
     OffsetSteps,
     /// The scale of a block as a power of two.
     Exponents,
     /// The same number for each group.
     Shift(f16),
-    /// No bit for each group.
+    /// No data.
     Nothing,
 }
 
 impl Part {
-    /// How many weights share an element.
+    /// Number of weights that share an element.
     fn share(self, scheme: Scheme) -> usize {
         match self {
             Part::Codes | Part::Magnitudes | Part::Signs => 1,
@@ -248,7 +249,7 @@ impl Part {
     }
 }
 
-/// A part of all blocks.
+/// One part of all blocks.
 struct Parts {
     scheme: Scheme,
     dtype: DType,
@@ -257,12 +258,12 @@ struct Parts {
 }
 
 impl Parts {
-    /// Elements that a block gives.
+    /// Number of elements in a block.
     fn count(&self) -> usize {
         self.scheme.block().0 / self.part.share(self.scheme)
     }
 
-    /// Bytes that a block gives; of [`Part::Nothing`] that may be less than one.
+    /// Number of bytes in a block; may be 0 for [`Part::Nothing`].
     fn size(&self) -> usize {
         self.count() * self.dtype.bits().unwrap_or(8) as usize / 8
     }

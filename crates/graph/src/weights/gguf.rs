@@ -1,4 +1,4 @@
-//! `.gguf`: metadata, tensor descriptions, and the tensors at aligned places.
+//! `.gguf` files: metadata, tensor descriptions, and tensors at aligned offsets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,19 +12,19 @@ use crate::scheme::Scheme;
 
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 
-/// Names and metadata of more bytes are refused: vocabularies have some megabytes.
+/// Maximum size of names and metadata in bytes; vocabularies have some megabytes.
 const MAX_HEADER_BYTES: usize = 256 << 20;
 
-/// Arrays of arrays nest at most so deep.
+/// Maximum nesting depth of arrays.
 const MAX_DEPTH: usize = 4;
 
-/// Tensors have at most so many dimensions, as in the format's own reader.
+/// Maximum rank of a tensor, as in the format's own reader.
 const MAX_RANK: u32 = 8;
 
 /// A GGUF file: metadata and tensors by name.
 #[derive(Clone, Debug, Default)]
 pub struct Gguf {
-    /// What the file says about the model, `llama.block_count` for instance.
+    /// Metadata of the model, for instance `llama.block_count`.
     pub metadata: BTreeMap<String, MetadataValue>,
     /// The tensors in the order of the file.
     pub(super) tensors: Vec<(String, Param)>,
@@ -40,16 +40,16 @@ pub enum MetadataValue {
     UInt(u64),
     /// A float of any width.
     Float(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
     /// Several values of one type.
     Array(Vec<MetadataValue>),
 }
 
 impl MetadataValue {
-    /// The number, if it is one that fits.
+    /// The value as an unsigned integer, if it is an integer in range.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             MetadataValue::UInt(value) => Some(value),
@@ -58,7 +58,7 @@ impl MetadataValue {
         }
     }
 
-    /// The number as a float, if it is one.
+    /// The value as a float, if it is a number.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             MetadataValue::Float(value) => Some(value),
@@ -68,7 +68,7 @@ impl MetadataValue {
         }
     }
 
-    /// The text, if it is one.
+    /// The value as a string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             MetadataValue::Text(text) => Some(text),
@@ -78,7 +78,7 @@ impl MetadataValue {
 }
 
 impl Gguf {
-    /// Reads a file; its tensors stay mapped.
+    /// Opens a file; its tensors stay mapped.
     pub fn open(path: impl AsRef<Path>) -> CrateResult<Gguf> {
         let path = path.as_ref();
         parse(&map(path)?).map_err(|message| refused(path, message))
@@ -115,7 +115,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
                 "tensor `{name}` must have at most {MAX_RANK} dimensions, got {rank}"
             ));
         }
-        // The file has the innermost extent first.
+        // The file stores the innermost size first.
         let mut shape = Vec::new();
         for _ in 0..rank {
             shape.insert(0, reader.u64()?);
@@ -199,7 +199,7 @@ impl Reader<'_> {
         }
         let mut bytes = vec![0; length as usize];
         self.bytes(&mut bytes)?;
-        // Vocabularies hold tokens that are parts of characters.
+        // Vocabularies contain tokens that are parts of characters.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -217,7 +217,7 @@ impl Reader<'_> {
             9 if depth < MAX_DEPTH => {
                 let kind = self.u32()?;
                 let count = self.u64()?;
-                // Each element takes a byte at least.
+                // Each element needs at least one byte.
                 if count > (self.file.len() - self.at) as u64 {
                     return Err(format!("has an array of {count} elements at byte {}", self.at));
                 }

@@ -1,4 +1,4 @@
-//! Files of weights: safetensors and GGUF, mapped, never trusted.
+//! Files of weights: safetensors and GGUF. Files are mapped and untrusted.
 
 mod blocks;
 mod gguf;
@@ -15,13 +15,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::params::{Param, Params};
 
 impl Params {
-    /// Takes the tensors of a file, `.safetensors` or `.gguf` by its content, under the names that it has.
-    /// Gives how many there are.
+    /// Loads the tensors of a `.safetensors` or `.gguf` file, detected by content, under their own names.
+    /// Returns their number.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<usize> {
         self.load_as(path, |name| Some(name.to_owned()))
     }
 
-    /// Takes the tensors of a file under other names, and leaves those out that get none.
+    /// Loads the tensors of a file under other names, and skips tensors for which `rename` returns `None`.
     ///
     /// ```no_run
     /// let mut params = coremill_graph::Params::new();
@@ -44,7 +44,7 @@ impl Params {
     }
 }
 
-/// The tensors of a file by name, whichever form it has.
+/// The tensors of a file by name, in either format.
 fn read(path: &Path) -> Result<Vec<(String, Param)>> {
     let bytes = map(path)?;
     let mut magic = [0; 4];
@@ -74,7 +74,7 @@ pub(crate) fn refused(path: &Path, message: String) -> Error {
         .with_hint("weights come as `.safetensors` or `.gguf`, whole: one that was cut off is to be fetched again")
 }
 
-/// A part of a file, by where it begins and how long it is.
+/// A part of a file, by offset and length.
 fn part(file: &Buffer, offset: u64, length: u64) -> Option<Buffer> {
     let start = usize::try_from(offset).ok()?;
     let end = usize::try_from(offset.checked_add(length)?).ok()?;

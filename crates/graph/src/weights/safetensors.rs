@@ -1,11 +1,11 @@
-//! `.safetensors`: 8 bytes that say how long the header is, the header in JSON, the elements.
+//! `.safetensors` files: 8 bytes with the length of the header, the header in JSON, the elements.
 
 use coremill_tensor::{Buffer, DType};
 
 use super::part;
 use crate::params::Param;
 
-/// Headers are at most this long, as in the format's own reader.
+/// Maximum length of the header, as in the format's own reader.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
 
 pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {

@@ -31,7 +31,6 @@
 //! dim       = integer | "?"
 //! ```
 //!
-
 //! There are two dialects; the parser accepts both, even mixed. `program(1.3)` writes the type of a scalar as
 //! `int32`, `program(1.0)` as `tensor<int32, []>`. Floats are written in hexadecimal, which is exact; decimal
 //! floats can be read as well. The brackets of a tensor contain exactly the elements that its type declares; a
