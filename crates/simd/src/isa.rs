@@ -1,40 +1,40 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of vector instructions that kernels are written for.
+/// An instruction set for which kernels are compiled.
 ///
-/// Kernels take one as an argument, so that tests can run every version that this machine has.
+/// Kernels take it as an argument, so that tests can run every version that the machine supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What every machine of the target has.
+    /// The baseline of the target.
     Portable,
-    /// Arm's vectors of 128 bits, with half-precision conversion.
+    /// NEON: 128-bit vectors of Arm, with half-precision conversion.
     Neon,
     /// AVX2 with FMA and F16C.
     Avx2,
-    /// AVX-512 (F, BW, DQ, VL) beside AVX2, FMA and F16C.
+    /// AVX-512 (F, BW, DQ, VL) with AVX2, FMA and F16C.
     Avx512,
 }
 
-/// A name that is not an instruction set of this crate.
+/// Error: the name is not an instruction set of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownIsa;
 
 impl Isa {
-    /// Every set, from the narrowest.
+    /// All instruction sets, from the narrowest to the widest.
     pub const ALL: [Isa; 4] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512];
 
-    /// The best that this machine has.
+    /// The best instruction set that this machine supports.
     pub fn detect() -> Isa {
         Isa::available().last().unwrap_or(Isa::Portable)
     }
 
-    /// The sets that this machine has, from the narrowest.
+    /// The instruction sets that this machine supports, from the narrowest to the widest.
     pub fn available() -> impl Iterator<Item = Isa> {
         Isa::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// Whether this machine has it.
+    /// Whether this machine supports the instruction set.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Portable => true,
@@ -44,7 +44,7 @@ impl Isa {
         }
     }
 
-    /// The name, as `--isa` and [`FromStr`] take it.
+    /// Name for `--isa` and [`FromStr`].
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",

@@ -1,11 +1,11 @@
-//! Vectors of floats for AVX-512, AVX2 with FMA, NEON and plain Rust, and the functions of single elements that kernels are
-//! made of.
+//! SIMD vectors of floats for AVX-512, AVX2 with FMA, NEON and scalar Rust, and elementwise functions for
+//! kernels.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | [`math`] | functions of single elements, and the formats of half the width |
-//! | `isa` | [`Isa`]: the vector instructions that kernels are written for |
-//! | `vector` | vectors of floats of the width that the machine has; kernels are compiled for each instruction set |
+//! | [`math`] | elementwise functions, and conversion of 16-bit floats |
+//! | `isa` | [`Isa`]: the instruction sets for which kernels are compiled |
+//! | `vector` | vectors with the width of the machine |
 
 mod isa;
 pub mod math;

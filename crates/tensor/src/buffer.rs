@@ -11,32 +11,33 @@ use memmap2::Mmap;
 use crate::produce::{ByteSource, Fingerprint};
 use coremill_io::mapped::Mapping;
 
-/// Shorter parts of a file are read, not looked at through the mapping: one touch of that brings in
-/// pages around the touched one.
+/// Shorter parts of a file are read instead of accessed through the mapping, because an access maps the pages
+/// around it.
 const FAULT_AROUND: usize = 64 << 10;
 
-/// After so many bytes all pages of a mapping are given back. Giving back what was looked at each time would have all
-/// processors forget where pages are again and again.
+/// Number of accessed bytes after which all pages of a mapping are released. Releasing after each access
+/// would flush the page tables of all processors again and again.
 #[cfg(unix)]
 const RELEASE_ALL: usize = 32 << 20;
 
-/// Of a mapping that is very large all pages are given back after this part of it, since it takes a look at each page.
+/// For a very large mapping, all pages are released after this fraction of it was accessed, because releasing
+/// visits each page.
 #[cfg(unix)]
 const RELEASES: usize = 128;
 
-/// What comparing two buffers looks at in a step.
+/// Number of bytes compared in a step.
 const COMPARED: usize = 64 << 10;
 
-/// A cheaply cloned, immutable run of bytes: in memory, mapped from a file, or
-/// [deferred](Buffer::deferred), which is computed when it is read.
+/// A cheaply cloned, immutable byte array: in memory, mapped from a file, or [deferred](Buffer::deferred),
+/// that is, computed when it is read.
 ///
-/// Clones and [slices](Buffer::slice) share one owner. A mapped file must not be shortened while it
-/// is mapped: the operating system then faults on access, as with every memory-mapped reader, unless the
-/// process [guards](coremill_io::guard) what it maps.
+/// Clones and [slices](Buffer::slice) share one owner. A mapped file must not be truncated while it is
+/// mapped: an access then faults, as with every memory-mapped reader, unless the process
+/// [guards](coremill_io::guard) its mappings.
 ///
 /// [`read_at`](Buffer::read_at), [`with_window`](Buffer::with_window) and
-/// [`for_each_window`](Buffer::for_each_window) keep nothing of what they read, so a weight of any size
-/// flows through them in bounded memory. [`as_bytes`](Buffer::as_bytes) is for small ones.
+/// [`for_each_window`](Buffer::for_each_window) do not keep the bytes that they read, so weights of any size
+/// need bounded memory. [`as_bytes`](Buffer::as_bytes) is intended for small buffers.
 #[derive(Clone)]
 pub struct Buffer {
     owner: Arc<Owner>,
@@ -51,25 +52,25 @@ enum Owner {
     Watched { bytes: Buffer, read: AtomicBool },
 }
 
-/// Where in a file a mapped buffer lies.
+/// Location of a mapped buffer in its file.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSpan<'a> {
-    /// The path under which the file was opened.
+    /// The path with which the file was opened.
     pub path: &'a Path,
-    /// The open file; reading it at an offset does not touch the mapping.
+    /// The open file; reading it at an offset does not access the mapping.
     pub file: &'a File,
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// The number of bytes.
     pub length: u64,
 }
 
-/// The files that some buffers lie in.
+/// The files of some buffers.
 #[derive(Clone, Debug, Default)]
 pub struct Files(Vec<Buffer>);
 
 impl Files {
-    /// The files, each once.
+    /// Returns the files of the buffers, each once.
     pub fn of<'b>(buffers: impl IntoIterator<Item = &'b Buffer>) -> Files {
         let mut files: Vec<Buffer> = Vec::new();
         for buffer in buffers {
@@ -82,40 +83,40 @@ impl Files {
         Files(files)
     }
 
-    /// Fails if bytes of one were read that it no longer has: see [`Buffer::check`].
+    /// Returns an error if bytes were read after a file was truncated: see [`Buffer::check`].
     pub fn check(&self) -> io::Result<()> {
         self.0.iter().try_for_each(Buffer::check)
     }
 }
 
 impl Buffer {
-    /// Maps a whole file. An empty file gives an empty buffer.
+    /// Maps a whole file. The buffer of an empty file is empty.
     pub fn map(path: &Path) -> io::Result<Buffer> {
         let Some(mapping) = Mapping::new(path)? else { return Ok(Buffer::from(Vec::new())) };
         let range = 0..mapping.map.len();
         Ok(Buffer { owner: Arc::new(Owner::File(mapping)), range })
     }
 
-    /// Bytes that somebody else owns: those of a tensor of another runtime, for instance. They lie in memory, and have
-    /// to stay where they are and as many as they are.
+    /// Returns a buffer of bytes with another owner, for instance a tensor of another runtime. They must be
+    /// in memory, at a fixed address and with a fixed length.
     pub fn lent(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Buffer {
         let range = 0..(*owner).as_ref().len();
         Buffer { owner: Arc::new(Owner::Lent(owner)), range }
     }
 
-    /// Bytes that are computed whenever they are read.
+    /// Returns a buffer whose bytes are computed whenever they are read.
     pub fn deferred(producer: Arc<dyn ByteSource>) -> Buffer {
         let length = producer.length();
         let owner = Owner::Deferred { producer, length, kept: OnceLock::new() };
         Buffer { owner: Arc::new(owner), range: 0..length }
     }
 
-    /// The bytes. Reading a mapped buffer brings its pages into memory; a deferred one is computed as
-    /// a whole, and what came out is kept.
+    /// The bytes. A mapped buffer's pages are loaded into memory. A deferred buffer is computed as a whole,
+    /// and the result is kept.
     ///
     /// # Panics
-    /// Where a deferred buffer cannot be computed, for instance because the disk that its source is on
-    /// fails; touching a mapping ends the process then.
+    /// Panics if a deferred buffer cannot be computed, for instance because the disk with its source fails.
+    /// For a mapping, such a failure ends the process.
     pub fn as_bytes(&self) -> &[u8] {
         let all: &[u8] = match &*self.owner {
             Owner::Memory(bytes) => bytes,
@@ -136,8 +137,8 @@ impl Buffer {
         &all[self.range.clone()]
     }
 
-    /// Copies a part of the bytes into `target` and keeps nothing of it. A mapped buffer's file is read
-    /// without its mapping, a deferred one is computed where `target` lies.
+    /// Copies a part of the bytes into `target`. A mapped file is read without the mapping, and a deferred
+    /// buffer is computed directly into `target`.
     pub fn read_at(&self, offset: usize, target: &mut [u8]) -> io::Result<()> {
         let range = self.within(offset, target.len())?;
         match &*self.owner {
@@ -156,8 +157,8 @@ impl Buffer {
         Ok(())
     }
 
-    /// Calls `visit` with a part of the bytes: where they lie if that is in memory or mapped, and a copy
-    /// otherwise. Pages that a mapping brought in for it are given back.
+    /// Calls `visit` with a part of the bytes: in place if they are in memory or mapped, otherwise with a
+    /// copy. Pages loaded for a mapping are released afterwards.
     pub fn with_window<T>(
         &self,
         range: Range<usize>,
@@ -189,11 +190,11 @@ impl Buffer {
         }
     }
 
-    /// Calls `visit` with each part of `size` bytes in turn, the last one shorter, as
-    /// [`with_window`](Buffer::with_window) does.
+    /// Calls `visit` with consecutive parts of `size` bytes, the last one possibly shorter, like
+    /// [`with_window`](Buffer::with_window).
     ///
     /// # Panics
-    /// Where the size is 0.
+    /// Panics if the size is 0.
     pub fn for_each_window(
         &self,
         range: Range<usize>,
@@ -210,8 +211,9 @@ impl Buffer {
         Ok(())
     }
 
-    /// Fails if bytes were read that their file no longer has, where zeros stood for them; the error names the file.
-    /// Whoever has looked at [`as_bytes`](Buffer::as_bytes) asks before the result is used; windows ask themselves.
+    /// Returns an error if bytes were read after their file was truncated; such bytes are zeros. The error
+    /// names the file. Users of [`as_bytes`](Buffer::as_bytes) must call this before they use a result;
+    /// windows call it automatically.
     pub fn check(&self) -> io::Result<()> {
         match &*self.owner {
             Owner::File(mapping) => mapping.check(),
@@ -220,18 +222,18 @@ impl Buffer {
         }
     }
 
-    /// The number of bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are no bytes.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Whether the bytes are computed when they are read, or somebody watches who reads them: whoever can do without
-    /// them does.
+    /// Whether the bytes are computed when they are read, or reads of them are tracked. Code that does not
+    /// depend on the bytes should then not read them.
     pub fn is_deferred(&self) -> bool {
         match &*self.owner {
             Owner::Deferred { kept, .. } => kept.get().is_none(),
@@ -240,13 +242,13 @@ impl Buffer {
         }
     }
 
-    /// Bytes that note when they are read.
+    /// Returns a buffer that records whether it was read.
     pub(crate) fn watched(bytes: Buffer) -> Buffer {
         let range = 0..bytes.len();
         Buffer { owner: Arc::new(Owner::Watched { bytes, read: AtomicBool::new(false) }), range }
     }
 
-    /// The bytes that are watched, if they are.
+    /// The tracked bytes, if reads are tracked.
     pub(crate) fn watched_bytes(&self) -> Option<Buffer> {
         match &*self.owner {
             Owner::Watched { bytes, .. } => bytes.slice(self.range.clone()),
@@ -254,7 +256,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes that are watched, if they are all of them.
+    /// The tracked bytes, if reads are tracked and the buffer contains all of them.
     pub(crate) fn all_watched(&self) -> Option<Buffer> {
         match &*self.owner {
             Owner::Watched { bytes, .. } => (self.len() == bytes.len()).then(|| bytes.clone()),
@@ -262,22 +264,22 @@ impl Buffer {
         }
     }
 
-    /// Whether watched bytes were read.
+    /// Whether tracked bytes were read.
     pub(crate) fn was_read(&self) -> bool {
         matches!(&*self.owner, Owner::Watched { read, .. } if read.load(Ordering::Relaxed))
     }
 
-    /// How many buffers share the owner.
+    /// Number of buffers that share the owner.
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.owner)
     }
 
-    /// Which part of another buffer's owner this is.
+    /// Range of this buffer in the owner that it shares with another buffer.
     pub(crate) fn part_of(&self, other: &Buffer) -> Option<Range<usize>> {
         Arc::ptr_eq(&self.owner, &other.owner).then(|| self.range.clone())
     }
 
-    /// A part of this buffer, sharing its owner; none if the range does not lie within.
+    /// Returns a part of this buffer with the same owner; `None` if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<Buffer> {
         if range.start > range.end || range.end > self.len() {
             return None;
@@ -286,7 +288,7 @@ impl Buffer {
         Some(Buffer { owner: Arc::clone(&self.owner), range: start..start + range.len() })
     }
 
-    /// The file and the place in it, if the buffer is mapped.
+    /// File and location, if the buffer is mapped.
     pub fn file_span(&self) -> Option<FileSpan<'_>> {
         match &*self.owner {
             Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } | Owner::Watched { .. } => {
@@ -301,7 +303,7 @@ impl Buffer {
         }
     }
 
-    /// The whole of the mapped file that this buffer is a part of.
+    /// The buffer of the whole mapped file.
     pub fn whole_file(&self) -> Option<Buffer> {
         match &*self.owner {
             Owner::Memory(_) | Owner::Lent(_) | Owner::Deferred { .. } | Owner::Watched { .. } => {
@@ -313,21 +315,21 @@ impl Buffer {
         }
     }
 
-    /// Lets the system take back the pages behind this buffer, so that reading a large file once
-    /// does not grow the process. Later reads bring them in again. Does nothing for memory.
+    /// Lets the system reclaim the pages of this buffer, so that reading a large file once does not increase
+    /// the memory of the process. Later reads load them again. Has no effect on memory that is not mapped.
     pub fn release_pages(&self) {
         if let Owner::File(mapping) = &*self.owner {
             release(&mapping.map, &self.range);
         }
     }
 
-    /// Whether both are the very same bytes of the same owner.
+    /// Whether both are the same bytes of the same owner.
     pub fn same_place(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.owner, &other.owner) && self.range == other.range
     }
 
-    /// What tells that two buffers are equal without a look at their bytes: the same place, or computed
-    /// alike from the same places. It means something only while both buffers live.
+    /// Identity of the bytes, for detecting equal buffers without reading them: equal if both are the same
+    /// bytes or are computed in the same way from the same bytes. It is valid only while both buffers exist.
     pub fn identity(&self) -> Fingerprint {
         let owner = match &*self.owner {
             Owner::Deferred { producer, .. } => producer.identity(),
@@ -339,7 +341,7 @@ impl Buffer {
         owner.with(self.range.start as u64).with(self.range.len() as u64)
     }
 
-    /// The producer of a deferred buffer, if the buffer is all of its result.
+    /// The producer of a deferred buffer, if the buffer is its complete result.
     pub(crate) fn producer(&self) -> Option<&dyn ByteSource> {
         match &*self.owner {
             Owner::Deferred { producer, length, .. } if self.range == (0..*length) => {
@@ -349,7 +351,7 @@ impl Buffer {
         }
     }
 
-    /// The place in the owner of a part of this buffer.
+    /// The range in the owner for a part of this buffer.
     fn within(&self, offset: usize, length: usize) -> io::Result<Range<usize>> {
         match offset.checked_add(length) {
             Some(end) if end <= self.len() => Ok(self.range.start + offset..self.range.start + end),
@@ -361,7 +363,7 @@ impl Buffer {
     }
 }
 
-/// Has bytes computed that begin and end within elements of the producer.
+/// Computes bytes whose range need not be aligned to the producer's granule.
 fn produce_any(
     producer: &dyn ByteSource,
     total: usize,
@@ -396,12 +398,12 @@ fn produce_any(
     Ok(())
 }
 
-/// Gives the pages of a mapping back when much was looked at, of which a part is the latest.
+/// Counts an access to a mapping, and releases its pages if enough was accessed.
 fn release_some(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
     #[cfg(unix)]
     {
-        // A system that keeps files in large pieces brings in whole ones, so that pages come back for
-        // which other threads were done already: all go.
+        // On systems that cache files in large pages, pages that were already released by other threads are
+        // mapped again. Therefore release all pages.
         let often = RELEASE_ALL.max(map.len() / RELEASES);
         let before = released.fetch_add(range.len(), Ordering::Relaxed);
         if before / often != before.wrapping_add(range.len()) / often {
@@ -414,16 +416,15 @@ fn release_some(map: &Mmap, range: &Range<usize>, released: &AtomicUsize) {
     let _ = (map, range, released);
 }
 
-/// Gives the pages of a part of a mapping back. Touching one page of a part brought in its neighbours,
-/// so these go, too.
+/// Releases the pages of a part of a mapping, including adjacent pages that were mapped by the same access.
 fn release(map: &Mmap, range: &Range<usize>) {
     #[cfg(unix)]
     {
         let start = range.start - range.start % FAULT_AROUND;
         let end = range.end.next_multiple_of(FAULT_AROUND).min(map.len());
         if start < end {
-            // SAFETY: the mapping is read-only and backed by a file, so dropped pages are read
-            // back from it unchanged. A failed advice changes nothing.
+            // SAFETY: the mapping is read-only and backed by a file, so released pages are read again
+            // unchanged. A failing call has no effect.
             #[expect(unsafe_code, reason = "dropping clean pages of a read-only mapping")]
             let _ = unsafe {
                 map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
@@ -466,8 +467,7 @@ impl AsRef<[u8]> for Buffer {
 }
 
 impl PartialEq for Buffer {
-    /// Large buffers are compared part by part, and nothing of them is kept. Bytes that cannot be
-    /// read equal none.
+    /// Large buffers are compared in parts. Unreadable bytes are not equal to anything.
     fn eq(&self, other: &Buffer) -> bool {
         if self.same_place(other) {
             return true;

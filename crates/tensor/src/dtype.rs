@@ -1,14 +1,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The element types of Core ML's tensors.
+/// Element types of Core ML's tensors.
 ///
-/// The names, as [`DType::name`] gives them and [`FromStr`] takes them, are those of MIL text.
+/// The names in [`DType::name`] and [`FromStr`] are those of MIL text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// One byte an element, 0 or 1.
+    /// One byte per element, 0 or 1.
     Bool,
-    /// UTF-8 text of any length; it has no fixed width.
+    /// UTF-8 text of variable length.
     String,
     /// IEEE 754 binary16.
     Fp16,
@@ -18,9 +18,9 @@ pub enum DType {
     Fp64,
     /// The upper half of a binary32.
     Bf16,
-    /// 8-bit float, 4 bits of exponent, no infinities.
+    /// 8-bit float with 4 exponent bits, without infinities.
     Fp8E4M3Fn,
-    /// 8-bit float, 5 bits of exponent.
+    /// 8-bit float with 5 exponent bits.
     Fp8E5M2,
     /// Signed 4-bit integer, two in a byte.
     Int4,
@@ -79,7 +79,7 @@ impl DType {
         DType::UInt64,
     ];
 
-    /// The name in MIL text.
+    /// Name in MIL text.
     pub const fn name(self) -> &'static str {
         match self {
             DType::Bool => "bool",
@@ -107,7 +107,7 @@ impl DType {
         }
     }
 
-    /// Bits that one element takes in storage; none for strings.
+    /// Number of bits of an element in storage; `None` for strings.
     pub const fn bits(self) -> Option<u32> {
         Some(match self {
             DType::String => return None,
@@ -123,7 +123,8 @@ impl DType {
         })
     }
 
-    /// Bytes that `count` packed elements take, the last byte padded; none for strings or on overflow.
+    /// Size in bytes of `count` packed elements, including padding of the last byte; `None` for strings or on
+    /// overflow.
     pub const fn storage_bytes(self, count: u64) -> Option<u64> {
         let Some(bits) = self.bits() else { return None };
         match count.checked_mul(bits as u64) {
@@ -197,7 +198,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// The text names no element type.
+/// Error: the text is not the name of an element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownDType;
 

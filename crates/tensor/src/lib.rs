@@ -1,14 +1,14 @@
 //! Element types and tensor data: in memory, mapped from a file, or computed when it is read.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | `dtype` | [`DType`]: every element type of Core ML, sub-byte ones included |
-//! | `buffer` | [`Buffer`]: shared bytes in memory, mapped from a file, or computed when they are read |
-//! | `deferred` | [`LazyTensor`]: how to compute elements from others; [`Statistics`] of them; [`ReadTracker`]: whether they were read |
-//! | [`packed`] | elements narrower than a byte, packed and unpacked |
-//! | `produce` | [`ByteSource`]: a computation of bytes that a deferred buffer stands for |
+//! | `buffer` | [`Buffer`]: shared bytes in memory, in a mapped file, or computed when they are read |
+//! | `deferred` | [`LazyTensor`]: lazily computed elements; their [`Statistics`]; [`ReadTracker`]: tracking of reads |
+//! | [`packed`] | packing of elements narrower than a byte |
+//! | `produce` | [`ByteSource`]: the computation behind a deferred buffer |
 //! | `profile` | [`Span`], [`self_times`]: the time of each step of a run |
-//! | `random` | [`SplitMix64`]: random numbers that are the same everywhere |
+//! | `random` | [`SplitMix64`]: random numbers that are identical on every machine |
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, packed};

@@ -1,12 +1,12 @@
 //! Elements narrower than a byte.
 //!
-//! Core ML packs them with the first element in the lowest bits; elements of 3 and 6 bits straddle
-//! bytes, and the last byte is padded with zeros.
+//! Core ML packs them with the first element in the lowest bits. Elements of 3 and 6 bits may span two bytes,
+//! and the last byte is padded with zeros.
 
 use crate::DType;
 
-/// Packs integers into `dtype`'s storage; none if the type is not an integer type of at most 8
-/// bits, or if a value does not fit.
+/// Packs integers into the storage of `dtype`. Returns `None` if the type is not an integer type of at most 8
+/// bits, or if a value is out of range.
 pub fn pack(dtype: DType, values: &[i16]) -> Option<Vec<u8>> {
     let bits = narrow_bits(dtype)?;
     let (low, high) = dtype.integer_range()?;
@@ -26,8 +26,8 @@ pub fn pack(dtype: DType, values: &[i16]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Unpacks `count` integers; none if the type is not an integer type of at most 8 bits, or if
-/// there are too few bytes.
+/// Unpacks `count` integers. Returns `None` if the type is not an integer type of at most 8 bits, or if there
+/// are too few bytes.
 pub fn unpack(dtype: DType, bytes: &[u8], count: usize) -> Option<Vec<i16>> {
     let bits = narrow_bits(dtype)?;
     if dtype.storage_bytes(count as u64)? > bytes.len() as u64 {

@@ -1,44 +1,46 @@
 use std::any::Any;
 use std::io;
 
-/// A computation of bytes, repeated each time they are read.
+/// A computation of bytes, which is repeated each time they are read.
 pub trait ByteSource: Send + Sync {
-    /// The number of bytes.
+    /// Number of bytes.
     fn length(&self) -> usize;
 
-    /// Computes the bytes from `offset` on into `target`. The same range always gives the same bytes.
+    /// Computes the bytes from `offset` on into `target`. The same range always has the same bytes.
     ///
-    /// Callers ask for ranges within the length whose ends are multiples of the granule or the end.
+    /// Callers pass ranges within the length whose bounds are multiples of the granule or the end.
     fn produce(&self, offset: usize, target: &mut [u8]) -> io::Result<()>;
 
-    /// Ranges begin and end at multiples of this, the size of an element for instance.
+    /// Alignment of ranges, for instance the size of an element.
     fn granule(&self) -> usize {
         1
     }
 
-    /// What tells that another producer computes the same, if that can be told without computing.
+    /// Identity of the computation, if it is known without computing: producers with equal identities compute
+    /// equal bytes.
     fn identity(&self) -> Option<Fingerprint> {
         None
     }
 
-    /// A description of the computation, of a type that whoever continues it knows, such as [`LazyTensor`](crate::Recipe):
-    /// further steps then become part of the same pass. `None` if the result cannot be continued.
+    /// A description of the computation that allows others to continue it, such as
+    /// [`LazyTensor`](crate::Recipe): further steps are then computed in the same pass. `None` if the result
+    /// cannot be continued.
     fn description(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// A description of how bytes come about; equal ones stand for equal bytes.
+/// Description of the origin of bytes; equal descriptions mean equal bytes.
 ///
-/// It names places in memory, so it means something only while the buffers that it speaks of live.
+/// It contains addresses, so it is valid only while the described buffers exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(Vec<u64>);
 
-/// Words that most descriptions have room for from the start.
+/// Initial capacity in words, sufficient for most descriptions.
 const ROOM: usize = 32;
 
 impl Fingerprint {
-    /// The description of something of a kind; kinds are told apart by their names.
+    /// Returns a description of a kind; kinds are distinguished by their names.
     pub fn new(kind: &str) -> Fingerprint {
         let mut words = Vec::with_capacity(ROOM);
         words.push(kind.len() as u64);
@@ -50,19 +52,19 @@ impl Fingerprint {
         Fingerprint(words)
     }
 
-    /// Adds a number. Each kind adds as many as it always does, or their number first.
+    /// Adds a number. For each kind, the number of words must be fixed or be added first.
     pub fn with(mut self, number: u64) -> Fingerprint {
         self.0.push(number);
         self
     }
 
-    /// Adds several numbers, as many as it always does.
+    /// Adds several numbers, whose count must be fixed for the kind.
     pub fn with_all(mut self, numbers: impl ExactSizeIterator<Item = u64>) -> Fingerprint {
         self.0.extend(numbers);
         self
     }
 
-    /// Adds a part that has a description of its own.
+    /// Adds the description of a part.
     pub fn with_part(mut self, part: &Fingerprint) -> Fingerprint {
         self.0.push(part.0.len() as u64);
         self.0.extend(&part.0);

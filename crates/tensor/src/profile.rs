@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// One step of a run: an operator, a delegate, or operations of a model that became one step.
+/// A step of a run: an operator, a delegate, or fused operations of a model.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// The operator, backend or operations.
     pub label: String,
-    /// The first value that is computed.
+    /// The first computed value.
     pub value: String,
     /// The start time.
     pub start: Instant,
@@ -17,14 +17,15 @@ pub struct Span {
     pub operations: u64,
     /// Bytes read and written; 0 if unknown.
     pub bytes: u64,
-    /// Whether the time includes that of preceding steps: those of a delegate, a branch or a loop.
+    /// Whether the time includes the times of preceding steps, because this step is a delegate, a branch or a
+    /// loop.
     pub nested: bool,
 }
 
-/// The duration of each step without the steps nested in it. A step comes after those nested in it.
+/// Duration of each step without its nested steps. A step follows its nested steps.
 pub fn self_times(spans: &[Span]) -> Vec<Duration> {
     let mut own = Vec::with_capacity(spans.len());
-    // Steps that are nested in no other so far.
+    // Steps that are not nested in another step so far.
     let mut open: Vec<&Span> = Vec::new();
     for span in spans {
         let mut within = Duration::ZERO;

@@ -1,4 +1,4 @@
-/// SplitMix64: pseudorandom numbers that are the same for the same seed on every machine.
+/// SplitMix64: pseudorandom numbers that are identical for the same seed on every machine.
 ///
 /// ```
 /// use coremill_tensor::SplitMix64;
@@ -13,12 +13,12 @@ pub struct SplitMix64(u64);
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    /// A generator that starts at a seed.
+    /// Returns a generator with a seed.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
 
-    /// The number at an index of the sequence that starts at a seed.
+    /// The number at an index of the sequence for a seed.
     pub fn nth(seed: u64, index: u64) -> u64 {
         let state = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(STEP));
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,7 +38,7 @@ impl SplitMix64 {
 mod tests {
     use super::*;
 
-    /// The numbers that the reference, Sebastiano Vigna's `splitmix64.c`, gives.
+    /// The numbers equal those of the reference, Sebastiano Vigna's `splitmix64.c`.
     #[test]
     fn numbers_are_those_of_the_reference() {
         let mut random = SplitMix64::new(1_234_567);

@@ -65,9 +65,9 @@ pub enum RopeScaling {
     Llama3 {
         /// The factor.
         factor: f64,
-        /// Factor for the longest waves that are unchanged; usually 1.
+        /// Number of turns within the original context below which waves are fully scaled; usually 1.
         low: f64,
-        /// Factor for the shortest waves that are partly scaled; usually 4.
+        /// Number of turns within the original context above which waves are unchanged; usually 4.
         high: f64,
         /// Length of the context in training.
         original: f64,

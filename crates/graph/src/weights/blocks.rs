@@ -211,9 +211,9 @@ fn floats(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
 enum Part {
     /// The code of each weight.
     Codes,
-    /// The lower four bits of each 5-bit code.
+    /// The 4-bit magnitude of each 5-bit code.
     Magnitudes,
-    /// The upper bit of each 5-bit code.
+    /// The sign of each 5-bit code.
     Signs,
     /// The factor of each group.
     Factors,

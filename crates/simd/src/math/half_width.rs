@@ -3,49 +3,48 @@ use half::{bf16, f16};
 use crate::Isa;
 use crate::vector::{Kernel, MAX_LANES, Vector, dispatch};
 
-/// Widens half-precision numbers.
+/// Converts half precision to single precision.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn f16_to_f32(isa: Isa, source: &[f16], target: &mut [f32]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     dispatch(isa, Widen { source, target });
 }
 
-/// Rounds to the nearest half-precision numbers, to even ones in ties; what is too large becomes infinite.
+/// Rounds to half precision, to nearest with ties to even. Numbers out of range become infinite.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn f32_to_f16(isa: Isa, source: &[f32], target: &mut [f16]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     dispatch(isa, Narrow { source, target });
 }
 
-/// Rounds the numbers to half precision and leaves them as single ones, as storing them in half precision
-/// and loading them again does.
+/// Rounds numbers to half precision and back, like storing and loading them in half precision.
 pub fn round_to_fp16(isa: Isa, elements: &mut [f32]) {
     dispatch(isa, Round { elements });
 }
 
-/// Widens numbers of the upper half of single precision.
+/// Converts bfloat16 to single precision.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn bf16_to_f32(isa: Isa, source: &[bf16], target: &mut [f32]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     dispatch(isa, WidenBrain { source, target });
 }
 
-/// Rounds to the nearest numbers of the upper half of single precision, to even ones in ties.
+/// Rounds to bfloat16, to nearest with ties to even.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn f32_to_bf16(isa: Isa, source: &[f32], target: &mut [bf16]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
     dispatch(isa, NarrowBrain { source, target });
 }
 
-/// Rounds the numbers as [`f32_to_bf16`] does and leaves them as single ones.
+/// Rounds numbers like [`f32_to_bf16`], and keeps them in single precision.
 pub fn round_to_bf16(isa: Isa, elements: &mut [f32]) {
     dispatch(isa, RoundBrain { elements });
 }
@@ -64,12 +63,13 @@ impl Kernel for Widen<'_> {
         let (targets, target_rest) = self.target.split_at_mut(sources.len());
         let chunks = sources.chunks_exact(V::LANES).zip(targets.chunks_exact_mut(V::LANES));
         for (source, target) in chunks {
-            // SAFETY: both chunks have `LANES` elements, and `f16` is made of its bits alone.
+            // SAFETY: both chunks have `LANES` elements, and `f16` consists only of its bits.
             unsafe { V::load_f16(source.as_ptr().cast()).store(target.as_mut_ptr()) };
         }
         let mut rest = [f16::ZERO; MAX_LANES];
         rest[..source_rest.len()].copy_from_slice(source_rest);
-        // SAFETY: no vector has more lanes than the array, and `target_rest` has that many elements.
+        // SAFETY: the array has at least as many elements as a vector has lanes, and `target_rest` has this
+        // many elements.
         unsafe {
             let wide = V::load_f16(rest.as_ptr().cast());
             wide.store_partial(target_rest.as_mut_ptr(), target_rest.len());
@@ -91,11 +91,12 @@ impl Kernel for Narrow<'_> {
         let (targets, target_rest) = self.target.split_at_mut(sources.len());
         let chunks = sources.chunks_exact(V::LANES).zip(targets.chunks_exact_mut(V::LANES));
         for (source, target) in chunks {
-            // SAFETY: both chunks have `LANES` elements, and `f16` is made of its bits alone.
+            // SAFETY: both chunks have `LANES` elements, and `f16` consists only of its bits.
             unsafe { V::load(source.as_ptr()).store_f16(target.as_mut_ptr().cast()) };
         }
         let mut rest = [f16::ZERO; MAX_LANES];
-        // SAFETY: no vector has more lanes than the array, and `source_rest` has that many elements.
+        // SAFETY: the array has at least as many elements as a vector has lanes, and `source_rest` has this
+        // many elements.
         unsafe {
             let wide = V::load_partial(source_rest.as_ptr(), source_rest.len());
             wide.store_f16(rest.as_mut_ptr().cast());
@@ -119,7 +120,7 @@ impl Kernel for Round<'_> {
             unsafe { V::load(chunk.as_ptr()).round_to_f16().store(chunk.as_mut_ptr()) };
         }
         let rest = chunks.into_remainder();
-        // SAFETY: the rest has that many elements, fewer than `LANES`.
+        // SAFETY: the rest has this many elements, fewer than `LANES`.
         unsafe {
             let rounded = V::load_partial(rest.as_ptr(), rest.len()).round_to_f16();
             rounded.store_partial(rest.as_mut_ptr(), rest.len());
@@ -127,12 +128,12 @@ impl Kernel for Round<'_> {
     }
 }
 
-/// Without branches, so that loops of it become vectors.
+/// Branchless, so that loops over it vectorize.
 #[inline(always)]
 fn round_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     let rounded = (bits.wrapping_add(0x7fff + (bits >> 16 & 1))) & 0xffff_0000;
-    // Rounding could carry a NaN's bits into the exponent.
+    // Rounding could carry bits of a NaN into the exponent.
     let quiet = (bits | 0x0040_0000) & 0xffff_0000;
     if value.is_nan() { quiet } else { rounded }
 }

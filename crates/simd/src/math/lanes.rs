@@ -1,16 +1,16 @@
-//! Functions of vectors: what the kernels compute with between a load and a store.
+//! Functions of vectors, for kernels to call between a load and a store.
 //!
-//! The polynomials are minimax fits of their intervals, rounded coefficient by coefficient. Arguments that
-//! are NaN give NaN.
+//! The polynomials are minimax approximations on their intervals, with rounded coefficients. The result for
+//! NaN is NaN.
 
 use crate::vector::{MAX_LANES, Vector};
 
 const LN_2: f32 = std::f32::consts::LN_2;
-/// The upper bits of ln 2, few enough that products with exponents are exact, and the rest.
+/// The upper bits of ln 2, few enough that products with exponents are exact, and the remaining bits.
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
-/// The value of the polynomial, whose coefficients come from the highest power down.
+/// Evaluates a polynomial; coefficients start with the highest power.
 #[inline(always)]
 fn polynomial<V: Vector, const N: usize>(x: V, coefficients: [f32; N]) -> V {
     let mut sum = V::splat(coefficients[0]);
@@ -20,7 +20,7 @@ fn polynomial<V: Vector, const N: usize>(x: V, coefficients: [f32; N]) -> V {
     sum
 }
 
-/// `x = n · ln 2 + r` with `n` integral and `r` at most half of ln 2.
+/// Decomposes `x = n · ln 2 + r` with an integer `n` and `|r| ≤ ln 2 / 2`.
 #[inline(always)]
 fn split_by_ln_2<V: Vector>(x: V) -> (V, V) {
     let n = x.mul(V::splat(std::f32::consts::LOG2_E)).round();
@@ -28,24 +28,24 @@ fn split_by_ln_2<V: Vector>(x: V) -> (V, V) {
     (n, n.neg_mul_add(V::splat(LN_2_LOW), r))
 }
 
-/// `e^r` of at most half of ln 2.
+/// `e^r` for `|r| ≤ ln 2 / 2`.
 #[inline(always)]
 fn exp_of_small<V: Vector>(r: V) -> V {
     let q = polynomial(r, [1.393_851_6e-3, 8.368_813e-3, 4.166_642_6e-2, 1.666_652e-1, 0.5]);
     r.mul(r).mul_add(q, r).add(V::splat(1.0))
 }
 
-/// Within 1.1 ulp; overflows to infinity and underflows to zero by way of the subnormal numbers.
+/// `e^x` within 1.1 ulp. Overflows to infinity, and underflows gradually to zero.
 #[inline(always)]
 pub fn exp<V: Vector>(x: V) -> V {
-    // Beyond these the result is infinity or zero, and they keep the exponent in reach of `scale`.
-    // The operands stand so that NaN stays.
+    // Outside these bounds the result is infinity or zero; within them the exponent is valid for `scale`. The
+    // order of the operands preserves NaN.
     let x = V::splat(-104.0).max(V::splat(89.0).min(x));
     let (n, r) = split_by_ln_2(x);
     exp_of_small(r).scale(n)
 }
 
-/// Within 1.5 ulp.
+/// `2^x` within 1.5 ulp.
 #[inline(always)]
 pub fn exp2<V: Vector>(x: V) -> V {
     let x = V::splat(-151.0).max(V::splat(129.0).min(x));
@@ -63,13 +63,13 @@ pub fn exp_minus_one<V: Vector>(x: V) -> V {
         [1.975_991_3e-4, 1.393_231_8e-3, 8.333_548e-3, 4.166_649_3e-2, 1.666_666_6e-1, 0.5],
     );
     let small = r.mul(r).mul_add(q, r);
-    // Half of the power of two, which itself may be too large.
+    // Use half of the power of two, because the power itself may overflow.
     let power = V::splat(0.5).scale(n);
     let large = small.mul_add(power, power.sub(V::splat(0.5)));
     V::select(n.equal(V::zero()), small, large.add(large))
 }
 
-/// Within 1 ulp; minus infinity of zero and NaN of negative numbers.
+/// Natural logarithm within 1 ulp. The result for zero is minus infinity, and NaN for negative numbers.
 #[inline(always)]
 pub fn log<V: Vector>(x: V) -> V {
     let subnormal = x.less(V::splat(f32::MIN_POSITIVE));
@@ -104,7 +104,7 @@ pub fn log<V: Vector>(x: V) -> V {
     V::select(V::zero().less_equal(x), result, V::splat(f32::NAN))
 }
 
-/// `log(1 + x)` of a number from 0 to 1, within 2 ulp.
+/// `log(1 + x)` for `x` from 0 to 1, within 2 ulp.
 #[inline(always)]
 fn log_of_one_plus<V: Vector>(x: V) -> V {
     let sum = V::splat(1.0).add(x);
@@ -112,7 +112,7 @@ fn log_of_one_plus<V: Vector>(x: V) -> V {
     log(sum).add(lost.div(sum))
 }
 
-/// Within 2 ulp.
+/// Hyperbolic tangent within 2 ulp.
 #[inline(always)]
 pub fn tanh<V: Vector>(x: V) -> V {
     let magnitude = x.abs();
@@ -127,7 +127,7 @@ pub fn tanh<V: Vector>(x: V) -> V {
     V::select(magnitude.less(V::splat(0.625)), small, large.with_sign_of(x))
 }
 
-/// Within 3 ulp.
+/// `1 / (1 + e^-x)` within 3 ulp.
 #[inline(always)]
 pub fn sigmoid<V: Vector>(x: V) -> V {
     let power = exp(x.abs().neg());
@@ -158,14 +158,14 @@ fn erf_of_small<V: Vector>(x: V) -> V {
     x.mul_add(p, x)
 }
 
-/// Where `erf_of_small` ends.
+/// Upper bound of the interval for the first approximation of `erf`.
 const ERF_SMALL: f32 = 0.925;
 
-/// Within 2 ulp.
+/// Error function within 2 ulp.
 #[inline(always)]
 pub fn erf<V: Vector>(x: V) -> V {
     let magnitude = x.abs();
-    // From 4 on the result is 1.
+    // For 4 and above the result is 1.
     let t = V::splat(4.0).min(magnitude);
     let log_of_rest = polynomial(
         t,
@@ -184,7 +184,7 @@ pub fn erf<V: Vector>(x: V) -> V {
     V::select(magnitude.less(V::splat(ERF_SMALL)), erf_of_small(x), large)
 }
 
-/// `x · Φ(x)`, the error at most 4e-7 of the result's magnitude or 1e-7 of 1, whichever is larger.
+/// `x · Φ(x)`. The error is at most the larger of 1e-7 and 4e-7 times the magnitude of the result.
 #[inline(always)]
 pub fn gelu<V: Vector>(x: V) -> V {
     let z = x.mul(V::splat(std::f32::consts::FRAC_1_SQRT_2));
@@ -212,7 +212,7 @@ pub fn gelu<V: Vector>(x: V) -> V {
     x.mul(V::select(magnitude.less(V::splat(ERF_SMALL)), small, large))
 }
 
-/// The approximation of `gelu` by tanh: `x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2`.
+/// The `tanh` approximation of `gelu`: `x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2`.
 #[inline(always)]
 pub fn gelu_tanh<V: Vector>(x: V) -> V {
     // (1 + tanh u) / 2 is sigmoid(2u).
@@ -221,7 +221,7 @@ pub fn gelu_tanh<V: Vector>(x: V) -> V {
     x.mul(sigmoid(x.mul(cubic)))
 }
 
-/// The approximation of `gelu` by sigmoid: `x · sigmoid(1.702 · x)`.
+/// The sigmoid approximation of `gelu`: `x · sigmoid(1.702 · x)`.
 #[inline(always)]
 pub fn gelu_sigmoid<V: Vector>(x: V) -> V {
     x.mul(sigmoid(x.mul(V::splat(1.702))))
@@ -233,20 +233,20 @@ pub fn softplus<V: Vector>(x: V) -> V {
     x.max(V::zero()).add(log_of_one_plus(exp(x.abs().neg())))
 }
 
-/// `x` where it is positive, `alpha · (e^x - 1)` elsewhere.
+/// `x` if it is positive, else `alpha · (e^x - 1)`.
 #[inline(always)]
 pub fn elu<V: Vector>(x: V, alpha: V) -> V {
     V::select(V::zero().less(x), x, alpha.mul(exp_minus_one(x)))
 }
 
-/// Beyond this, a turn in single precision is too coarse.
+/// Maximum magnitude for which the reduction of an angle in single precision is accurate enough.
 const MAX_RADIANS: f32 = 8192.0;
 
-/// `x = n · π/2 + r`: `n` as integers and `r` of at most π/4.
+/// Decomposes `x = n · π/2 + r` with an integer `n` and `|r| ≤ π/4`.
 #[inline(always)]
 fn split_by_quarter_turns<V: Vector>(x: V) -> (V::Bits, V) {
     let n = x.mul(V::splat(std::f32::consts::FRAC_2_PI)).round();
-    // π/2 in parts so short that products with `n` are exact.
+    // π/2 is split into parts with few bits, so that products with `n` are exact.
     let r = n.neg_mul_add(V::splat(QUARTER[0]), x);
     let r = n.neg_mul_add(V::splat(QUARTER[1]), r);
     let r = n.neg_mul_add(V::splat(QUARTER[2]), r);
@@ -267,7 +267,7 @@ fn sin_or_cos<V: Vector>(quarters: V::Bits, r: V) -> V {
     V::from_bits(V::bits_xor(V::select(odd, cos, sin).to_bits(), sign))
 }
 
-/// Within 2.5 ulp.
+/// Sine within 2.5 ulp.
 #[inline(always)]
 pub fn sin<V: Vector>(x: V) -> V {
     if V::any(V::splat(MAX_RADIANS).less(x.abs())) {
@@ -277,7 +277,7 @@ pub fn sin<V: Vector>(x: V) -> V {
     sin_or_cos(quarters, r)
 }
 
-/// Within 2.5 ulp.
+/// Cosine within 2.5 ulp.
 #[inline(always)]
 pub fn cos<V: Vector>(x: V) -> V {
     if V::any(V::splat(MAX_RADIANS).less(x.abs())) {
@@ -299,7 +299,7 @@ pub fn reciprocal<V: Vector>(x: V) -> V {
     V::splat(1.0).div(x)
 }
 
-/// `x` where it is positive or NaN, else zero.
+/// `x` if it is positive or NaN, else zero.
 #[inline(always)]
 pub fn relu<V: Vector>(x: V) -> V {
     V::zero().max(x)
@@ -324,7 +324,7 @@ pub fn sign<V: Vector>(x: V) -> V {
     V::select(V::either(x.equal(V::zero()), x.is_nan()), x, one)
 }
 
-/// Lane by lane, for what is too rare to be worth more.
+/// Applies a scalar function to each lane, for rare cases.
 #[inline(always)]
 pub fn each_lane<V: Vector>(x: V, function: impl Fn(f32) -> f32) -> V {
     let mut lanes = to_lanes(x);
@@ -337,7 +337,7 @@ pub fn each_lane<V: Vector>(x: V, function: impl Fn(f32) -> f32) -> V {
 #[inline(always)]
 fn to_lanes<V: Vector>(x: V) -> [f32; MAX_LANES] {
     let mut lanes = [0.0; MAX_LANES];
-    // SAFETY: no vector has more lanes.
+    // SAFETY: the array has at least as many elements as a vector has lanes.
     unsafe {
         x.store(lanes.as_mut_ptr());
     }
@@ -346,11 +346,11 @@ fn to_lanes<V: Vector>(x: V) -> [f32; MAX_LANES] {
 
 #[inline(always)]
 fn from_lanes<V: Vector>(lanes: &[f32; MAX_LANES]) -> V {
-    // SAFETY: no vector has more lanes.
+    // SAFETY: the array has at least as many elements as a vector has lanes.
     unsafe { V::load(lanes.as_ptr()) }
 }
 
-/// `x^y` as C's `pow` has it, within 1 ulp.
+/// `x^y` with the semantics of C's `pow`, within 1 ulp.
 #[inline(always)]
 pub fn pow<V: Vector>(x: V, y: V) -> V {
     let mut result = to_lanes(x);
@@ -361,19 +361,19 @@ pub fn pow<V: Vector>(x: V, y: V) -> V {
     from_lanes(&result)
 }
 
-/// `x^y` by way of logarithms in double precision, without branches so that loops of it become vectors.
+/// `x^y` computed by logarithms in double precision, without branches, so that loops over it vectorize.
 #[inline(always)]
 fn pow_lane(x: f32, y: f32) -> f32 {
-    // Adding it leaves no bits for a fraction.
+    // Adding this number shifts out the bits of a fraction.
     const SHIFTER: f64 = 6_755_399_441_055_744.0;
     const MANTISSA: u64 = 0x000f_ffff_ffff_ffff;
     let magnitude = x.abs();
     let exponent = f64::from(y);
 
-    // log2: the mantissa between √½ and √2 goes through the series of artanh.
+    // log2: the mantissa, between √½ and √2, is evaluated by the series of artanh.
     let below_one = std::f64::consts::FRAC_1_SQRT_2.to_bits();
     let offset = f64::from(magnitude).to_bits().wrapping_sub(below_one);
-    // An arithmetic shift by 52, and the conversion to a double, by way of its own mantissa.
+    // An arithmetic shift by 52, and a conversion to a double through its mantissa.
     let biased = offset.wrapping_add(1 << 62) >> 52;
     let power = f64::from_bits(biased | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + 1024.0);
     let mantissa = f64::from_bits((offset & MANTISSA).wrapping_add(below_one));

@@ -1,4 +1,4 @@
-//! Functions of single elements: exponentials, roots, circular functions, and the formats of half the width.
+//! Elementwise functions: exponentials, roots, trigonometric functions, and conversion of 16-bit floats.
 
 #![expect(unsafe_code, reason = "in place and out of place share their code by pointers")]
 
@@ -16,87 +16,87 @@ use crate::vector::{Kernel, Vector, dispatch};
 
 /// A function of one number.
 ///
-/// Comments state errors in units in the last place where they are below those of the C library's
-/// counterparts; the others are those counterparts.
+/// Comments state the maximum error in units in the last place (ulp). Functions without an error are those of
+/// the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
-    /// The magnitude.
+    /// Absolute value.
     Abs,
-    /// The angle of a cosine.
+    /// Arc cosine.
     Acos,
-    /// The inverse hyperbolic cosine.
+    /// Inverse hyperbolic cosine.
     Acosh,
-    /// The angle of a sine.
+    /// Arc sine.
     Asin,
-    /// The inverse hyperbolic sine.
+    /// Inverse hyperbolic sine.
     Asinh,
-    /// The angle of a tangent.
+    /// Arc tangent.
     Atan,
-    /// The inverse hyperbolic tangent.
+    /// Inverse hyperbolic tangent.
     Atanh,
-    /// The nearest integer above.
+    /// Rounds up.
     Ceil,
-    /// The cosine, within 2.5 ulp.
+    /// Cosine, within 2.5 ulp.
     Cos,
-    /// The hyperbolic cosine.
+    /// Hyperbolic cosine.
     Cosh,
-    /// The error function, within 2 ulp.
+    /// Error function, within 2 ulp.
     Erf,
-    /// The exponential, within 1.1 ulp.
+    /// Exponential, within 1.1 ulp.
     Exp,
-    /// The exponential less one, within 2 ulp.
+    /// Exponential minus one, within 2 ulp.
     ExpMinusOne,
-    /// The power of two, within 1.5 ulp.
+    /// Power of two, within 1.5 ulp.
     Exp2,
-    /// The nearest integer below.
+    /// Rounds down.
     Floor,
-    /// `x · Φ(x)`, the error at most 4e-7 of the result's magnitude or 1e-7 of 1, whichever is larger.
+    /// `x · Φ(x)`. The error is at most the larger of 1e-7 and 4e-7 times the magnitude of the result.
     Gelu,
     /// The approximation of [`Gelu`](Self::Gelu) by `x · sigmoid(1.702 · x)`.
     GeluSigmoid,
     /// The approximation of [`Gelu`](Self::Gelu) by
     /// `x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2`.
     GeluTanh,
-    /// The natural logarithm, within 1 ulp.
+    /// Natural logarithm, within 1 ulp.
     Log,
-    /// The number with the other sign.
+    /// Negation.
     Neg,
-    /// One over the number.
+    /// Reciprocal.
     Reciprocal,
-    /// The number where it is positive, else zero; NaN stays.
+    /// The number if it is positive, else zero. NaN is preserved.
     Relu,
-    /// The nearest integer, the even one in ties.
+    /// Rounds to nearest, with ties to even.
     Round,
-    /// One over the square root, within 1.5 ulp.
+    /// Reciprocal of the square root, within 1.5 ulp.
     Rsqrt,
     /// `1 / (1 + e^-x)`, within 3 ulp.
     Sigmoid,
-    /// −1, 0 or 1; NaN stays.
+    /// Sign: −1, 0 or 1. NaN is preserved.
     Sign,
     /// `x · sigmoid(x)`, within 4 ulp or 1e-43.
     Silu,
-    /// The sine, within 2.5 ulp.
+    /// Sine, within 2.5 ulp.
     Sin,
-    /// The hyperbolic sine.
+    /// Hyperbolic sine.
     Sinh,
     /// `log(1 + e^x)`, within 3 ulp.
     Softplus,
     /// `x / (1 + |x|)`.
     Softsign,
-    /// The square root, correctly rounded.
+    /// Square root, correctly rounded.
     Sqrt,
-    /// The product of the number with itself.
+    /// Square.
     Square,
-    /// The tangent.
+    /// Tangent.
     Tan,
-    /// The hyperbolic tangent, within 2 ulp.
+    /// Hyperbolic tangent, within 2 ulp.
     Tanh,
-    /// The nearest integer towards zero.
+    /// Rounds towards zero.
     Trunc,
 }
 
 impl Unary {
-    /// Every function.
+    /// All functions.
     pub const ALL: [Unary; 36] = [
         Unary::Abs,
         Unary::Acos,
@@ -137,31 +137,31 @@ impl Unary {
     ];
 }
 
-/// Computes the function of each element of the source.
+/// Applies the function to each element of the source.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn unary(isa: Isa, function: Unary, source: &[f32], target: &mut [f32]) {
     assert_eq!(source.len(), target.len(), "source and target differ in length");
-    // SAFETY: both slices have as many elements.
+    // SAFETY: both slices have this many elements.
     unsafe {
         unary_pointers(isa, function, source.as_ptr(), target.as_mut_ptr(), source.len());
     }
 }
 
-/// Computes the function of each element where it stands.
+/// Applies the function to each element in place.
 pub fn unary_in_place(isa: Isa, function: Unary, elements: &mut [f32]) {
     let target = elements.as_mut_ptr();
-    // SAFETY: the slice has as many elements.
+    // SAFETY: the slice has this many elements.
     unsafe {
         unary_pointers(isa, function, target, target, elements.len());
     }
 }
 
-/// Like [`unary`], of `length` elements.
+/// Like [`unary`], for `length` elements behind pointers.
 ///
 /// # Safety
-/// As many elements must be readable at `source` and writable at `target`, which are the same or do not
+/// `length` elements must be readable at `source` and writable at `target`. The two must be equal or must not
 /// overlap.
 pub unsafe fn unary_pointers(
     isa: Isa,
@@ -173,25 +173,25 @@ pub unsafe fn unary_pointers(
     dispatch(isa, UnaryKernel { function, source, target, length });
 }
 
-/// `bases[i]` to the power of `exponents[i]`, as C's `pow` has it, within 1 ulp.
+/// `bases[i]` to the power of `exponents[i]`, with the semantics of C's `pow`, within 1 ulp.
 ///
 /// # Panics
-/// Where the lengths differ.
+/// Panics if the lengths differ.
 pub fn pow(isa: Isa, bases: &[f32], exponents: &[f32], target: &mut [f32]) {
     assert_eq!(bases.len(), target.len(), "bases and target differ in length");
     assert_eq!(exponents.len(), target.len(), "exponents and target differ in length");
     let operands = [bases, exponents].map(|elements| Operand::Elements(elements.as_ptr()));
-    // SAFETY: the three slices have as many elements.
+    // SAFETY: the three slices have this many elements.
     unsafe {
         pow_pointers(isa, operands, target.as_mut_ptr(), target.len());
     }
 }
 
-/// Like [`pow`], of `length` elements.
+/// Like [`pow`], for `length` elements behind pointers.
 ///
 /// # Safety
-/// As many elements must be readable at the operands and writable at `target`, which is one of them or
-/// overlaps none.
+/// `length` elements must be readable at the operands and writable at `target`, which must equal one of the
+/// operands or overlap none of them.
 pub unsafe fn pow_pointers(
     isa: Isa,
     [bases, exponents]: [Operand; 2],
@@ -203,7 +203,7 @@ pub unsafe fn pow_pointers(
 
 struct UnaryKernel {
     function: Unary,
-    /// `length` readable elements, the same as `target` or apart from it.
+    /// `length` readable elements; equal to `target` or not overlapping it.
     source: *const f32,
     /// `length` writable elements.
     target: *mut f32,
@@ -218,7 +218,7 @@ impl Kernel for UnaryKernel {
         let UnaryKernel { function, source, target, length } = self;
         macro_rules! each {
             ($function:expr) => {
-                // SAFETY: `unary_pointers` vouches for `length` elements.
+                // SAFETY: the caller of `unary_pointers` guarantees `length` elements.
                 unsafe {
                     each::<V>(source, target, length, $function);
                 }
@@ -227,7 +227,7 @@ impl Kernel for UnaryKernel {
         macro_rules! each_lane {
             ($function:expr) => {
                 for at in 0..length {
-                    // SAFETY: `unary_pointers` vouches for `length` elements.
+                    // SAFETY: the caller of `unary_pointers` guarantees `length` elements.
                     unsafe {
                         *target.add(at) = $function(*source.add(at));
                     }
@@ -276,7 +276,7 @@ impl Kernel for UnaryKernel {
 }
 
 /// # Safety
-/// As [`unary_pointers`].
+/// Same as for [`unary_pointers`].
 #[inline(always)]
 unsafe fn each<V: Vector>(
     source: *const f32,
@@ -287,8 +287,8 @@ unsafe fn each<V: Vector>(
     let mut at = 0;
     while at < length {
         let count = V::LANES.min(length - at);
-        // The function stands here once, not again for the rest, as some are long.
-        // SAFETY: `at + count` is within the length that the caller vouches for.
+        // The function is called in one place, also for the remaining elements, because some functions are
+        // long. SAFETY: `at + count` is within the length that the caller guarantees.
         unsafe {
             let vector = load::<V>(source.add(at), count);
             store(function(vector), target.add(at), count);
@@ -298,27 +298,27 @@ unsafe fn each<V: Vector>(
 }
 
 /// # Safety
-/// `count` is at most `LANES`, and as many elements must be readable at `source`.
+/// `count` must be at most `LANES`, and `count` elements must be readable at `source`.
 #[inline(always)]
 pub unsafe fn load<V: Vector>(source: *const f32, count: usize) -> V {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe { if count == V::LANES { V::load(source) } else { V::load_partial(source, count) } }
 }
 
 /// # Safety
-/// `count` is at most `LANES`, and as many elements must be writable at `target`.
+/// `count` must be at most `LANES`, and `count` elements must be writable at `target`.
 #[inline(always)]
 pub unsafe fn store<V: Vector>(vector: V, target: *mut f32, count: usize) {
-    // SAFETY: the caller vouches for the elements.
+    // SAFETY: the caller guarantees the elements.
     unsafe {
         if count == V::LANES { vector.store(target) } else { vector.store_partial(target, count) }
     }
 }
 
-/// Some numbers in memory, or one that stands for all.
+/// Numbers in memory, or a single number.
 #[derive(Clone, Copy)]
 pub enum Operand {
-    /// As many numbers as there are results.
+    /// One number for each result.
     Elements(*const f32),
     /// The same number for all results.
     Uniform(f32),
@@ -339,7 +339,7 @@ impl Kernel for Pow {
         let mut at = 0;
         while at < self.length {
             let count = V::LANES.min(self.length - at);
-            // SAFETY: `pow_pointers` vouches for `length` elements.
+            // SAFETY: the caller of `pow_pointers` guarantees `length` elements.
             unsafe {
                 let [x, y] = [self.bases, self.exponents].map(|operand| match operand {
                     Operand::Elements(elements) => load::<V>(elements.add(at), count),

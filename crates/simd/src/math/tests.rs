@@ -2,7 +2,7 @@ use half::{bf16, f16};
 
 use super::*;
 
-/// Numbers of every magnitude and sign, the special ones, and their neighbours.
+/// Numbers of every magnitude and sign, special numbers, and their neighbors.
 fn numbers() -> Vec<f32> {
     let step = if cfg!(miri) { 40_000_003 } else { 9_973 };
     let mut numbers: Vec<f32> = (0..=u32::MAX).step_by(step).map(f32::from_bits).collect();
@@ -27,14 +27,14 @@ fn numbers() -> Vec<f32> {
         }
     }
     numbers.extend([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN]);
-    // Arguments of some size, where functions turn.
+    // Arguments of moderate size, where functions change most.
     let steps = if cfg!(miri) { 100 } else { 200_000 };
     numbers.extend((0..steps).map(|step| (step as f32 / steps as f32 - 0.5) * 40.0));
     numbers.extend((0..steps).map(|step| (step as f32 / steps as f32 - 0.5) * 16_384.0));
     numbers
 }
 
-/// The distance in units in the last place of the exact result.
+/// The error in units in the last place of the exact result.
 fn distance(result: f32, exact: f64) -> f64 {
     let rounded = exact as f32;
     if rounded.is_nan() || rounded.is_infinite() || result.is_nan() || result.is_infinite() {
@@ -43,7 +43,7 @@ fn distance(result: f32, exact: f64) -> f64 {
         } else if (f64::from(result.clamp(f32::MIN, f32::MAX)) - exact).abs()
             <= 2.0 * f64::from(f32::MAX).abs() * f64::from(f32::EPSILON)
         {
-            // One is infinite and the other next to it.
+            // One is infinite and the other is adjacent to it.
             1.0
         } else {
             f64::INFINITY
@@ -67,7 +67,7 @@ fn erf(x: f64) -> f64 {
     }
 }
 
-/// By its continued fraction.
+/// Computed by its continued fraction.
 fn erfc_of_large(x: f64) -> f64 {
     let mut fraction = x;
     for n in (1..120).rev() {
@@ -88,7 +88,7 @@ fn exact(function: Unary, x: f64) -> f64 {
         Unary::Acos => x.acos(),
         Unary::Acosh => x.acosh(),
         Unary::Asin => x.asin(),
-        // The standard library's own is inexact for large negative numbers.
+        // The standard library's function is inaccurate for large negative numbers.
         Unary::Asinh => x.abs().asinh().copysign(x),
         Unary::Atan => x.atan(),
         Unary::Atanh => x.atanh(),
@@ -139,7 +139,7 @@ fn exact(function: Unary, x: f64) -> f64 {
     }
 }
 
-/// The most units in the last place that a result may be away; none for those that have another bound.
+/// Maximum error in ulp; `None` for functions with another bound.
 fn bound(function: Unary) -> Option<f64> {
     Some(match function {
         Unary::Abs
@@ -182,7 +182,7 @@ fn functions_are_as_exact_as_they_claim() {
             let mut worst = (0.0, 0.0, 0.0);
             for (&x, &result) in numbers.iter().zip(&results) {
                 let exact = exact(function, f64::from(x));
-                // The products of infinity with zero, which the definitions have there.
+                // The definitions have products of infinity and zero here.
                 let undefined = x.is_infinite();
                 if undefined && exact.is_nan() {
                     assert!(result.is_nan(), "{isa} {function:?} of {x}: {result}");

@@ -1,4 +1,4 @@
-//! Vectors as arrays, for machines without other ones; the compiler does with them what it can.
+//! Vectors as arrays, for machines without SIMD; the compiler optimizes them.
 
 use super::unpack::unpack_by_element;
 use super::{Vector, round_to_f16};
@@ -56,10 +56,10 @@ fn map_bits(a: U32x8, f: impl Fn(u32) -> u32) -> U32x8 {
     zip_bits(a, a, |bits, _| f(bits))
 }
 
-/// 1.5 · 2^23: adding it leaves no bits for a fraction.
+/// 1.5 · 2^23: adding it shifts out the bits of a fraction.
 const SHIFTER: f32 = 12_582_912.0;
 
-/// As the processor's own instruction, which not every machine of the target has.
+/// Rounds like the processor's instruction, which the baseline of the target lacks.
 #[inline(always)]
 fn round(value: f32) -> f32 {
     let magnitude = f32::from_bits(value.to_bits() & 0x7fff_ffff);
@@ -81,27 +81,27 @@ impl Vector for F32x8 {
     }
     #[inline(always)]
     unsafe fn load(source: *const f32) -> Self {
-        // SAFETY: the caller vouches for `LANES` elements.
+        // SAFETY: the caller guarantees `LANES` elements.
         F32x8(unsafe { source.cast::<[f32; LANES]>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn load_partial(source: *const f32, count: usize) -> Self {
         let mut out = Self::zero();
         for lane in 0..count.min(LANES) {
-            // SAFETY: the caller vouches for `count` elements.
+            // SAFETY: the caller guarantees `count` elements.
             out.0[lane] = unsafe { *source.add(lane) };
         }
         out
     }
     #[inline(always)]
     unsafe fn store(self, target: *mut f32) {
-        // SAFETY: the caller vouches for `LANES` elements.
+        // SAFETY: the caller guarantees `LANES` elements.
         unsafe { target.cast::<[f32; LANES]>().write_unaligned(self.0) }
     }
     #[inline(always)]
     unsafe fn store_partial(self, target: *mut f32, count: usize) {
         for lane in 0..count.min(LANES) {
-            // SAFETY: the caller vouches for `count` elements.
+            // SAFETY: the caller guarantees `count` elements.
             unsafe { *target.add(lane) = self.0[lane] };
         }
     }
@@ -109,7 +109,7 @@ impl Vector for F32x8 {
     unsafe fn load_f16(source: *const u16) -> Self {
         let mut out = Self::zero();
         for lane in 0..LANES {
-            // SAFETY: the caller vouches for `LANES` elements.
+            // SAFETY: the caller guarantees `LANES` elements.
             out.0[lane] = half::f16::from_bits(unsafe { *source.add(lane) }).to_f32_const();
         }
         out
@@ -117,7 +117,7 @@ impl Vector for F32x8 {
     #[inline(always)]
     unsafe fn store_f16(self, target: *mut u16) {
         for lane in 0..LANES {
-            // SAFETY: the caller vouches for `LANES` elements.
+            // SAFETY: the caller guarantees `LANES` elements.
             unsafe { *target.add(lane) = half::f16::from_f32_const(self.0[lane]).to_bits() };
         }
     }
@@ -181,8 +181,8 @@ impl Vector for F32x8 {
     #[inline(always)]
     fn scale(self, exponent: Self) -> Self {
         zip(self, exponent, |a, n| {
-            // In two steps, so that each factor is a normal number. The first one is exact: it only
-            // leaves the range of normal numbers where the second one goes on in its direction.
+            // Scale in two steps, so that each factor is a normal number. The first step is exact: it leaves
+            // the range of normal numbers only if the second step continues in the same direction.
             let n = n as i32;
             let half = n >> 1;
             let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
@@ -242,7 +242,7 @@ impl Vector for F32x8 {
     }
     #[inline(always)]
     fn to_int(self) -> U32x8 {
-        // Below 2^22 the lowest bits of the sum are the integer.
+        // Below 2^22, the lowest bits of the sum are the integer.
         let shifted = self.add(Self::splat(SHIFTER)).to_bits();
         map_bits(shifted, |bits| bits.wrapping_sub(SHIFTER.to_bits()))
     }

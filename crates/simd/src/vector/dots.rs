@@ -1,20 +1,21 @@
-//! Sums of products of 8-bit integers: four unsigned ones of the left by four signed ones of the right for
-//! each lane, exactly.
+//! Exact dot products of 8-bit integers: for each lane, four unsigned integers of the left operand times four
+//! signed integers of the right operand.
 
 use super::Vector;
 use crate::Isa;
 
-/// Vectors of 32-bit sums, as many lanes as [`Floats`](Self::Floats) has, to which products of bytes are added.
+/// Vectors of 32-bit sums with the same number of lanes as [`Floats`](Self::Floats), to which products of
+/// bytes are added.
 ///
-/// As those of [`Vector`], its methods are safe to call since values of the types only come about below
-/// [`dispatch_dots`].
+/// Like the methods of [`Vector`], the methods are safe to call, because values of the types are created only
+/// inside [`dispatch_dots`].
 pub trait Int8Dot: Copy {
     type Floats: Vector;
-    /// Four bytes for all lanes.
+    /// Four bytes, the same for all lanes.
     type Left: Copy;
     /// Four bytes for each lane.
     type Right: Copy;
-    /// The rows of the largest tile, which is two vectors wide.
+    /// Number of rows of the largest tile; tiles are two vectors wide.
     const ROWS: usize;
 
     /// # Safety
@@ -23,29 +24,31 @@ pub trait Int8Dot: Copy {
     /// # Safety
     /// Four bytes for each lane must be readable.
     unsafe fn right(source: *const i8) -> Self::Right;
-    /// `sums` and the products of each lane.
+    /// Adds the products of each lane to `sums`.
     fn dot(sums: Bits<Self>, left: Self::Left, right: Self::Right) -> Bits<Self>;
-    /// The low halves of the products of integers.
+    /// The low halves of products of integers.
     fn multiply(left: Bits<Self>, right: Bits<Self>) -> Bits<Self>;
     /// # Safety
-    /// `count` is at most the number of lanes, and as many bytes must be writable.
+    /// `count` must be at most the number of lanes, and `count` bytes must be writable.
     unsafe fn store_bytes(codes: Bits<Self>, target: *mut u8, count: usize);
     /// # Safety
-    /// `count` is at most the number of lanes, and as many bytes must be readable.
+    /// `count` must be at most the number of lanes, and `count` bytes must be readable.
     unsafe fn load_bytes(source: *const u8, count: usize) -> Bits<Self>;
-    /// The first bytes of four rows for each lane, then the next ones, in the order of [`interleaved`].
+    /// Interleaves the bytes of four rows: each lane has one byte of each row, in the order of
+    /// [`interleaved`].
     ///
     /// # Safety
-    /// `count` is at most four times the number of lanes, and as many bytes must be readable in each row.
+    /// `count` must be at most four times the number of lanes, and `count` bytes must be readable in each
+    /// row.
     unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [Self::Left; 4];
-    /// Stores codes that are in the order of [`interleaved`].
+    /// Stores codes in the order of [`interleaved`].
     ///
     /// # Safety
-    /// `count` is at most four times the number of lanes, and as many bytes must be writable.
+    /// `count` must be at most four times the number of lanes, and `count` bytes must be writable.
     unsafe fn store_interleaved(codes: [Bits<Self>; 4], target: *mut u8, count: usize);
 }
 
-/// Which byte of a row a lane of one of four vectors has.
+/// Index in a row of the byte in a lane of one of four vectors.
 pub const fn interleaved(vector: usize, lane: usize) -> usize {
     lane / 4 * 16 + vector * 4 + lane % 4
 }
@@ -53,10 +56,10 @@ pub const fn interleaved(vector: usize, lane: usize) -> usize {
 /// The sums.
 pub type Bits<D> = <<D as Int8Dot>::Floats as Vector>::Bits;
 
-/// Work that is compiled for each kind of sums.
+/// Work that is compiled for each implementation of [`Int8Dot`].
 pub trait DotKernel: Sized {
     type Output;
-    /// Implementations are `#[inline(always)]`.
+    /// Implementations must be `#[inline(always)]`.
     fn run<D: Int8Dot>(self) -> Self::Output;
 
     #[inline(never)]
@@ -65,7 +68,7 @@ pub trait DotKernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run_avx2(self) -> Self::Output {
@@ -73,7 +76,7 @@ pub trait DotKernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
     unsafe fn run_avx_vnni(self) -> Self::Output {
@@ -81,7 +84,7 @@ pub trait DotKernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
     unsafe fn run_avx512_vnni(self) -> Self::Output {
@@ -89,7 +92,7 @@ pub trait DotKernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     #[target_feature(enable = "neon,dotprod")]
     unsafe fn run_neon(self) -> Self::Output {
@@ -97,7 +100,7 @@ pub trait DotKernel: Sized {
     }
 }
 
-/// Which sums a machine has.
+/// Instruction set for integer dot products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DotIsa {
     Portable,
@@ -112,10 +115,10 @@ pub enum DotIsa {
 }
 
 impl DotIsa {
-    /// The best that goes with an instruction set, which this machine has.
+    /// The best variant for an instruction set that this machine supports.
     ///
     /// # Panics
-    /// Where the machine does not have it.
+    /// Panics if the machine does not support the instruction set.
     pub fn of(isa: Isa) -> DotIsa {
         assert!(isa.is_available(), "this machine has no {isa}");
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -134,7 +137,7 @@ impl DotIsa {
         return DotIsa::Portable;
     }
 
-    /// The lanes of a vector of sums.
+    /// Number of lanes in a vector of sums.
     pub fn lanes(self) -> usize {
         struct Lanes;
 
@@ -147,51 +150,51 @@ impl DotIsa {
             }
         }
 
-        // SAFETY: what this machine has was looked up when the value was made.
+        // SAFETY: support of the machine was checked when the value was created.
         unsafe { dispatch_dots(self, Lanes) }
     }
 }
 
-/// Runs the kernel with the sums of a machine.
+/// Runs the kernel with an implementation of [`Int8Dot`].
 ///
 /// # Safety
-/// The machine must have them.
+/// The machine must support it.
 #[inline]
 pub unsafe fn dispatch_dots<K: DotKernel>(isa: DotIsa, kernel: K) -> K::Output {
     match isa {
         DotIsa::Portable => kernel.run_portable(),
         #[cfg(all(target_arch = "aarch64", not(miri)))]
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees support of the instructions.
         DotIsa::Neon => unsafe { kernel.run_neon() },
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees support of the instructions.
         DotIsa::Avx2 => unsafe { kernel.run_avx2() },
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees support of the instructions.
         DotIsa::AvxVnni => unsafe { kernel.run_avx_vnni() },
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the caller vouches for the instructions.
+        // SAFETY: the caller guarantees support of the instructions.
         DotIsa::Avx512Vnni => unsafe { kernel.run_avx512_vnni() },
     }
 }
 
 /// # Safety
-/// As many integers as there are lanes must be readable.
+/// One integer for each lane must be readable.
 #[inline(always)]
 pub unsafe fn load_sums<V: Vector>(source: *const i32) -> V::Bits {
-    // SAFETY: loading floats moves bits alone, and the caller vouches for them.
+    // SAFETY: loading floats only moves bits, and the caller guarantees them.
     unsafe { V::load(source.cast()) }.to_bits()
 }
 
 /// # Safety
-/// As many integers as there are lanes must be writable.
+/// One integer for each lane must be writable.
 #[inline(always)]
 unsafe fn store_sums<V: Vector>(sums: V::Bits, target: *mut i32) {
-    // SAFETY: storing floats moves bits alone, and the caller vouches for the memory.
+    // SAFETY: storing floats only moves bits, and the caller guarantees the memory.
     unsafe { V::from_bits(sums).store(target.cast()) }
 }
 
-/// In plain Rust.
+/// Scalar implementation.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 
@@ -205,7 +208,7 @@ impl Int8Dot for Plain {
 
     #[inline(always)]
     unsafe fn left(source: *const u8) -> [[u8; 4]; PLAIN] {
-        // SAFETY: the caller vouches for the bytes.
+        // SAFETY: the caller guarantees the bytes.
         [unsafe { source.cast::<[u8; 4]>().read() }; PLAIN]
     }
 
@@ -216,7 +219,7 @@ impl Int8Dot for Plain {
             for (lane, bytes) in lanes.iter_mut().enumerate() {
                 let at = interleaved(vector, lane);
                 if at < count {
-                    // SAFETY: the caller vouches for so many bytes.
+                    // SAFETY: the caller guarantees the bytes.
                     *bytes = rows.map(|row| unsafe { *row.add(at) });
                 }
             }
@@ -233,7 +236,7 @@ impl Int8Dot for Plain {
             for (lane, code) in lanes.into_iter().enumerate() {
                 let at = interleaved(vector, lane);
                 if at < count {
-                    // SAFETY: the caller vouches for so many bytes.
+                    // SAFETY: the caller guarantees the bytes.
                     unsafe { *target.add(at) = code as u8 };
                 }
             }
@@ -242,7 +245,7 @@ impl Int8Dot for Plain {
 
     #[inline(always)]
     unsafe fn right(source: *const i8) -> [[i8; 4]; PLAIN] {
-        // SAFETY: the caller vouches for the bytes.
+        // SAFETY: the caller guarantees the bytes.
         unsafe { source.cast::<[[i8; 4]; PLAIN]>().read() }
     }
 
@@ -278,7 +281,7 @@ impl Int8Dot for Plain {
     #[inline(always)]
     unsafe fn store_bytes(codes: Bits<Self>, target: *mut u8, count: usize) {
         let mut lanes = [0; PLAIN];
-        // SAFETY: there are as many lanes, and the caller vouches for the bytes.
+        // SAFETY: there are as many lanes, and the caller guarantees the bytes.
         unsafe {
             store_sums::<Self::Floats>(codes, lanes.as_mut_ptr());
             for (at, lane) in lanes.into_iter().enumerate().take(count) {
@@ -291,7 +294,7 @@ impl Int8Dot for Plain {
     unsafe fn load_bytes(source: *const u8, count: usize) -> Bits<Self> {
         let mut lanes = [0; PLAIN];
         for (at, lane) in lanes.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller vouches for the bytes.
+            // SAFETY: the caller guarantees the bytes.
             *lane = i32::from(unsafe { *source.add(at) });
         }
         // SAFETY: there are as many lanes.
@@ -306,7 +309,7 @@ mod x86 {
     use super::super::x86::{F32x8, F32x16};
     use super::{Bits, Int8Dot};
 
-    /// Methods that are some instructions.
+    /// Defines methods that consist of a few instructions.
     macro_rules! parts {
         ($left:ty, $right:ty, $rows:expr;
          left($a:ident) = $left_body:expr;
@@ -318,36 +321,36 @@ mod x86 {
 
             #[inline(always)]
             unsafe fn left($a: *const u8) -> $left {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe { $left_body }
             }
 
             #[inline(always)]
             unsafe fn right($b: *const i8) -> $right {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe { $right_body }
             }
 
             #[inline(always)]
             fn dot($sums: Bits<Self>, $x: $left, $y: $right) -> Bits<Self> {
-                // SAFETY: these sums only come about where the machine has the instructions.
+                // SAFETY: these sums are created only if the machine supports the instructions.
                 unsafe { $dot_body }
             }
         };
     }
 
-    /// The methods of sums in vectors of 256 bits that do not depend on what adds them.
+    /// Methods for sums in 256-bit vectors that do not depend on the dot product instruction.
     macro_rules! half_kilobit {
         () => {
             #[inline(always)]
             fn multiply(left: Bits<Self>, right: Bits<Self>) -> Bits<Self> {
-                // SAFETY: these sums only come about where the machine has the instructions.
+                // SAFETY: these sums are created only if the machine supports the instructions.
                 unsafe { _mm256_mullo_epi32(left, right) }
             }
 
             #[inline(always)]
             unsafe fn store_bytes(codes: Bits<Self>, target: *mut u8, count: usize) {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe {
                     let words = _mm_packs_epi32(
                         _mm256_castsi256_si128(codes),
@@ -366,7 +369,7 @@ mod x86 {
 
             #[inline(always)]
             unsafe fn load_bytes(source: *const u8, count: usize) -> Bits<Self> {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe {
                     if count == 8 {
                         return _mm256_cvtepu8_epi32(_mm_loadl_epi64(source.cast()));
@@ -379,7 +382,7 @@ mod x86 {
 
             #[inline(always)]
             unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [Self::Left; 4] {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe {
                     let [a, b, c, d] = rows.map(|row| {
                         if count >= 32 {
@@ -404,7 +407,7 @@ mod x86 {
 
             #[inline(always)]
             unsafe fn store_interleaved(codes: [Bits<Self>; 4], target: *mut u8, count: usize) {
-                // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+                // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
                 unsafe {
                     let [a, b, c, d] = codes;
                     let words = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
@@ -420,7 +423,7 @@ mod x86 {
         };
     }
 
-    /// By products of 16 bits, the even bytes and the odd ones.
+    /// Implementation by 16-bit products of the even bytes and of the odd bytes.
     #[derive(Clone, Copy)]
     pub(super) struct Pairs;
 
@@ -445,7 +448,7 @@ mod x86 {
     impl Pairs {
         #[inline(always)]
         fn of_bytes(bytes: __m256i) -> (__m256i, __m256i) {
-            // SAFETY: bytes are only loaded where the machine has the instructions.
+            // SAFETY: bytes are loaded only if the machine supports the instructions.
             unsafe {
                 let even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
                 (even, _mm256_srli_epi16::<8>(bytes))
@@ -453,7 +456,7 @@ mod x86 {
         }
     }
 
-    /// By AVX-VNNI.
+    /// Implementation with AVX-VNNI.
     #[derive(Clone, Copy)]
     pub(super) struct Vnni256;
 
@@ -476,7 +479,7 @@ mod x86 {
         }
     }
 
-    /// By AVX-512's VNNI.
+    /// Implementation with AVX-512 VNNI.
     #[derive(Clone, Copy)]
     pub(super) struct Vnni512;
 
@@ -492,13 +495,13 @@ mod x86 {
 
         #[inline(always)]
         fn multiply(left: Bits<Self>, right: Bits<Self>) -> Bits<Self> {
-            // SAFETY: these sums only come about where the machine has the instructions.
+            // SAFETY: these sums are created only if the machine supports the instructions.
             unsafe { _mm512_mullo_epi32(left, right) }
         }
 
         #[inline(always)]
         unsafe fn store_bytes(codes: Bits<Self>, target: *mut u8, count: usize) {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let bytes = _mm512_cvtepi32_epi8(codes);
                 match count {
@@ -510,13 +513,13 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn load_bytes(source: *const u8, count: usize) -> Bits<Self> {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe { _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(count), source.cast())) }
         }
 
         #[inline(always)]
         unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [__m512i; 4] {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let [a, b, c, d] = rows.map(|row| match count {
                     64 => _mm512_loadu_si512(row.cast()),
@@ -536,7 +539,7 @@ mod x86 {
 
         #[inline(always)]
         unsafe fn store_interleaved(codes: [Bits<Self>; 4], target: *mut u8, count: usize) {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let [a, b, c, d] = codes;
                 let words = (_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
@@ -549,7 +552,7 @@ mod x86 {
         }
     }
 
-    /// A mask of so many lanes in front.
+    /// A mask of the first `count` lanes.
     #[inline(always)]
     fn first(count: usize) -> u16 {
         ((1u32 << count) - 1) as u16
@@ -563,7 +566,8 @@ mod neon {
     use super::super::neon::F32x4;
     use super::{Bits, Int8Dot};
 
-    /// By products of signed bytes: an unsigned byte is 128 more than that with its highest bit changed.
+    /// Implementation by products of signed bytes: an unsigned byte is 128 plus the signed byte with its
+    /// highest bit flipped.
     #[derive(Clone, Copy)]
     pub(super) struct SignedBytes;
 
@@ -575,7 +579,7 @@ mod neon {
 
         #[inline(always)]
         unsafe fn left(source: *const u8) -> int8x16_t {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let bytes = vdupq_n_u32(source.cast::<u32>().read_unaligned() ^ 0x8080_8080);
                 vreinterpretq_s8_u32(bytes)
@@ -584,7 +588,7 @@ mod neon {
 
         #[inline(always)]
         unsafe fn interleave(rows: [*const u8; 4], count: usize) -> [int8x16_t; 4] {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let [a, b, c, d] = rows.map(|row| {
                     let mut all = [0u8; 16];
@@ -608,14 +612,14 @@ mod neon {
         unsafe fn store_interleaved(codes: [Bits<Self>; 4], target: *mut u8, count: usize) {
             for (vector, codes) in codes.into_iter().enumerate() {
                 let there = count.saturating_sub(vector * 4).min(4);
-                // SAFETY: the caller vouches for the bytes.
+                // SAFETY: the caller guarantees the bytes.
                 unsafe { Self::store_bytes(codes, target.wrapping_add(vector * 4), there) }
             }
         }
 
         #[inline(always)]
         unsafe fn right(source: *const i8) -> (int8x16_t, uint32x4_t) {
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 let bytes = vld1q_s8(source);
                 // 128 times the sum of each lane's weights.
@@ -626,8 +630,8 @@ mod neon {
 
         #[inline(always)]
         fn dot(sums: uint32x4_t, left: int8x16_t, right: (int8x16_t, uint32x4_t)) -> uint32x4_t {
-            // SAFETY: these sums only come about where the machine has the instructions, and the one in the
-            // text touches nothing but its registers.
+            // SAFETY: these sums are created only if the machine supports the instructions, and the inline
+            // assembly accesses only its registers.
             unsafe {
                 let mut sums = vaddq_u32(sums, right.1);
                 std::arch::asm!("sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
@@ -639,14 +643,14 @@ mod neon {
 
         #[inline(always)]
         fn multiply(left: uint32x4_t, right: uint32x4_t) -> uint32x4_t {
-            // SAFETY: these sums only come about where the machine has the instructions.
+            // SAFETY: these sums are created only if the machine supports the instructions.
             unsafe { vmulq_u32(left, right) }
         }
 
         #[inline(always)]
         unsafe fn store_bytes(codes: Bits<Self>, target: *mut u8, count: usize) {
             let mut lanes = [0u32; 4];
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 vst1q_u32(lanes.as_mut_ptr(), codes);
                 for (at, lane) in lanes.into_iter().enumerate().take(count) {
@@ -658,7 +662,7 @@ mod neon {
         #[inline(always)]
         unsafe fn load_bytes(source: *const u8, count: usize) -> Bits<Self> {
             let mut lanes = [0u32; 4];
-            // SAFETY: the caller vouches for the bytes, and the machine has the instructions.
+            // SAFETY: the caller guarantees the bytes, and the machine supports the instructions.
             unsafe {
                 for (at, lane) in lanes.iter_mut().enumerate().take(count) {
                     *lane = u32::from(*source.add(at));

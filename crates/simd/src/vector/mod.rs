@@ -1,13 +1,13 @@
-//! Vectors of `f32` of whatever width the machine has: kernels are written once over [`Vector`] and
-//! compiled for each instruction set by [`dispatch`].
+//! `f32` vectors with the width of the machine. Kernels are written once with the trait [`Vector`], and
+//! [`dispatch`] compiles them for each instruction set.
 //!
-//! The types that implement [`Vector`] are private to this module, so a kernel can only meet them as the
-//! parameter of its [`Kernel::run`], below `dispatch`, which has checked that the machine has the
-//! instructions. This is what makes the methods safe to call.
+//! The types that implement [`Vector`] are private to this module. A kernel can use them only as the type
+//! parameter of [`Kernel::run`], which is called by `dispatch` after it has checked that the machine supports
+//! the instruction set. Therefore the methods are safe to call.
 
 #![expect(unsafe_code, reason = "vector instructions, and pointers that callers vouch for")]
 
-/// Methods of a vector that are some instructions.
+/// Defines methods of a vector that consist of a few instructions.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 macro_rules! methods {
     ($($name:ident $(<const $n:ident>)? ($first:ident $(: $first_type:ty)? $(, $argument:ident: $type:ty)*)
@@ -15,22 +15,23 @@ macro_rules! methods {
         $(
             #[inline(always)]
             fn $name $(<const $n: u32>)? ($first $(: $first_type)? $(, $argument: $type)*) -> $output {
-                // SAFETY: vectors are only made where the instructions are, as `super` says.
+                // SAFETY: vectors are created only if the instructions are supported, see the module
+                // documentation.
                 unsafe { $body }
             }
         )*
     };
 }
 
-/// Methods of a vector that use memory, whose callers vouch for the elements.
+/// Defines methods of a vector that access memory; the caller guarantees the elements.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 macro_rules! memory {
     ($($name:ident($($argument:ident $(: $type:ty)?),*) $(-> $output:ty)? = $body:expr;)*) => {
         $(
             #[inline(always)]
             unsafe fn $name($($argument $(: $type)?),*) $(-> $output)? {
-                // SAFETY: the caller vouches for the elements, and vectors are only made where the
-                // instructions are, as `super` says.
+                // SAFETY: the caller guarantees the elements, and vectors are created only if the
+                // instructions are supported, see the module documentation.
                 unsafe { $body }
             }
         )*
@@ -53,20 +54,21 @@ pub use unpack::{FIELDS_BYTES, Fields, Unpack};
 
 use crate::Isa;
 
-/// The most lanes that a [`Vector`] has.
+/// Maximum number of lanes of a [`Vector`].
 pub const MAX_LANES: usize = 16;
 
-/// A vector of [`LANES`](Self::LANES) `f32`, with masks and 32-bit integers of as many lanes.
+/// A vector of [`LANES`](Self::LANES) `f32` elements, with masks and 32-bit integers of the same number of
+/// lanes.
 ///
-/// Kernels must mark what they call with vectors `#[inline(always)]`: a function that stays outside
-/// the one compiled for the instruction set does without it and is very slow. Closures cannot be marked
-/// and do stay outside; what takes a function of vectors takes an implementation of a trait.
+/// Functions that kernels call with vectors must be `#[inline(always)]`: a function that is not inlined is
+/// compiled without the instruction set and is very slow. Closures cannot have the attribute and are not
+/// inlined, so pass implementations of a trait instead of closures.
 pub trait Vector: Unpack {
     const LANES: usize;
     /// Whether `mul_add` rounds once.
     const FUSED: bool;
-    /// Whether kernels have versions for several sizes of tiles. The portable vector does with one, as
-    /// versions take long to compile.
+    /// Whether kernels are compiled for several tile sizes. The portable vector uses one size, because each
+    /// size takes long to compile.
     const TUNED: bool;
     type Mask: Copy;
     type Bits: Copy;
@@ -76,23 +78,23 @@ pub trait Vector: Unpack {
     /// # Safety
     /// `LANES` elements must be readable at `source`.
     unsafe fn load(source: *const f32) -> Self;
-    /// Loads `count` lanes and fills the others with zeros.
+    /// Loads `count` lanes and sets the others to zero.
     ///
     /// # Safety
-    /// `count` is at most `LANES`, and as many elements must be readable at `source`.
+    /// `count` must be at most `LANES`, and `count` elements must be readable at `source`.
     unsafe fn load_partial(source: *const f32, count: usize) -> Self;
     /// # Safety
     /// `LANES` elements must be writable at `target`.
     unsafe fn store(self, target: *mut f32);
     /// # Safety
-    /// `count` is at most `LANES`, and as many elements must be writable at `target`.
+    /// `count` must be at most `LANES`, and `count` elements must be writable at `target`.
     unsafe fn store_partial(self, target: *mut f32, count: usize);
-    /// Loads bits of half-precision numbers.
+    /// Loads half-precision numbers from their bits.
     ///
     /// # Safety
     /// `LANES` elements must be readable at `source`.
     unsafe fn load_f16(source: *const u16) -> Self;
-    /// Rounds to the nearest half-precision numbers, to even ones in ties, and stores their bits.
+    /// Rounds to half precision, to nearest with ties to even, and stores the bits.
     ///
     /// # Safety
     /// `LANES` elements must be writable at `target`.
@@ -106,19 +108,19 @@ pub trait Vector: Unpack {
     fn mul_add(self, factor: Self, addend: Self) -> Self;
     /// `addend - self * factor`.
     fn neg_mul_add(self, factor: Self, addend: Self) -> Self;
-    /// `self < other ? self : other`: `other` where one is NaN.
+    /// `self < other ? self : other`; the result is `other` if an operand is NaN.
     fn min(self, other: Self) -> Self;
-    /// `self > other ? self : other`: `other` where one is NaN.
+    /// `self > other ? self : other`; the result is `other` if an operand is NaN.
     fn max(self, other: Self) -> Self;
     fn sqrt(self) -> Self;
-    /// The nearest integer, the even one in ties.
+    /// Rounds to nearest, with ties to even.
     fn round(self) -> Self;
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
     fn trunc(self) -> Self;
-    /// `self * 2^exponent`, rounded once, for an integral exponent from −252 to 254.
+    /// `self * 2^exponent`, rounded once, for an integer exponent from −252 to 254.
     fn scale(self, exponent: Self) -> Self;
-    /// Rounded to half precision and back.
+    /// Rounds to half precision and back.
     fn round_to_f16(self) -> Self;
 
     fn less(self, other: Self) -> Self::Mask;
@@ -132,7 +134,7 @@ pub trait Vector: Unpack {
 
     fn to_bits(self) -> Self::Bits;
     fn from_bits(bits: Self::Bits) -> Self;
-    /// The nearest integers of numbers that fit.
+    /// Rounds to the nearest integers; the numbers must be in range.
     fn to_int(self) -> Self::Bits;
     fn from_int(bits: Self::Bits) -> Self;
     fn bits(value: u32) -> Self::Bits;
@@ -142,12 +144,12 @@ pub trait Vector: Unpack {
     fn bits_or(left: Self::Bits, right: Self::Bits) -> Self::Bits;
     fn bits_xor(left: Self::Bits, right: Self::Bits) -> Self::Bits;
     fn bits_left<const N: u32>(bits: Self::Bits) -> Self::Bits;
-    /// Shifts in copies of the sign.
+    /// Arithmetic right shift.
     fn bits_right_signed<const N: u32>(bits: Self::Bits) -> Self::Bits;
     fn bits_equal(left: Self::Bits, right: Self::Bits) -> Self::Mask;
 
     fn sum(self) -> f32;
-    /// The largest lane; which one where some are NaN is open.
+    /// The maximum of all lanes; unspecified if a lane is NaN.
     fn maximum(self) -> f32;
 
     #[inline(always)]
@@ -165,7 +167,7 @@ pub trait Vector: Unpack {
         Self::from_bits(Self::bits_xor(self.to_bits(), Self::bits(0x8000_0000)))
     }
 
-    /// `self`, which is not negative, with the sign of `sign`.
+    /// `self`, which must not be negative, with the sign of `sign`.
     #[inline(always)]
     fn with_sign_of(self, sign: Self) -> Self {
         let sign = Self::bits_and(sign.to_bits(), Self::bits(0x8000_0000));
@@ -177,13 +179,13 @@ pub trait Vector: Unpack {
         Self::not(self.equal(self))
     }
 
-    /// Like [`max`](Self::max), but NaN where one is.
+    /// Like [`max`](Self::max), but NaN if an operand is NaN.
     #[inline(always)]
     fn max_nan(self, other: Self) -> Self {
         Self::select(self.is_nan(), self, self.max(other))
     }
 
-    /// Like [`min`](Self::min), but NaN where one is.
+    /// Like [`min`](Self::min), but NaN if an operand is NaN.
     #[inline(always)]
     fn min_nan(self, other: Self) -> Self {
         Self::select(self.is_nan(), self, self.min(other))
@@ -197,11 +199,11 @@ type Portable = pair::Pair<neon::F32x4>;
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 type Portable = array::F32x8;
 
-/// Asks for a cache line that will be needed; any address will do.
+/// Prefetches a cache line; any address is allowed.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: prefetching does nothing to memory, whatever the address.
+    // SAFETY: prefetching does not access memory, whatever the address is.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -212,11 +214,11 @@ pub fn prefetch(address: *const u8) {
 
 /// Work that is compiled for each instruction set.
 ///
-/// The compiled versions are methods of the trait, since the compiler then puts them beside the type that
-/// implements it, and compiles the modules of kernels in parallel.
+/// The compiled versions are methods of the trait. The compiler therefore places them next to the
+/// implementing type and compiles the modules of kernels in parallel.
 pub trait Kernel: Sized {
     type Output;
-    /// Implementations are `#[inline(always)]`.
+    /// Implementations must be `#[inline(always)]`.
     fn run<V: Vector>(self) -> Self::Output;
 
     #[inline(never)]
@@ -225,7 +227,7 @@ pub trait Kernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn run_avx2(self) -> Self::Output {
@@ -233,7 +235,7 @@ pub trait Kernel: Sized {
     }
 
     /// # Safety
-    /// The machine must have the instructions.
+    /// The machine must support the instruction set.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn run_avx512(self) -> Self::Output {
@@ -242,11 +244,11 @@ pub trait Kernel: Sized {
 }
 
 #[cfg(not(all(target_arch = "aarch64", not(miri))))]
-/// Rounds as half precision does, by arithmetic alone.
+/// Rounds to half precision using only arithmetic.
 #[inline(always)]
 fn round_to_f16(value: f32) -> f32 {
     let magnitude = f32::from_bits(value.to_bits() & 0x7fff_ffff);
-    // Halves below 2^-14 are multiples of 2^-24, as are the floats from 0.5 to 1.
+    // Half-precision numbers below 2^-14 are multiples of 2^-24, and so are floats from 0.5 to 1.
     let small = (magnitude + 0.5) - 0.5;
     let bits = magnitude.to_bits();
     let large = f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff);
@@ -259,26 +261,26 @@ fn round_to_f16(value: f32) -> f32 {
 /// Runs the kernel with vectors of the instruction set.
 ///
 /// # Panics
-/// Where the machine does not have it.
+/// Panics if the machine does not support it.
 #[inline]
 pub fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     assert!(isa.is_available(), "this machine has no {isa}");
-    // SAFETY: the machine has the instructions.
+    // SAFETY: the machine supports the instruction set.
     unsafe { dispatch_unchecked(isa, kernel) }
 }
 
-/// Like [`dispatch`], for work so short that the check would be felt.
+/// Like [`dispatch`] without the check, for very short work.
 ///
 /// # Safety
-/// The machine must have the instruction set.
+/// The machine must support the instruction set.
 #[inline]
 pub unsafe fn dispatch_unchecked<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     match isa {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the machine has the instructions.
+        // SAFETY: the machine supports the instruction set.
         Isa::Avx512 => unsafe { kernel.run_avx512() },
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the machine has the instructions.
+        // SAFETY: the machine supports the instruction set.
         Isa::Avx2 => unsafe { kernel.run_avx2() },
         #[cfg(all(target_arch = "aarch64", not(miri)))]
         Isa::Neon => kernel.run::<neon::F32x4>(),

@@ -1,4 +1,4 @@
-//! Vectors of Arm.
+//! Arm vectors.
 
 use std::arch::aarch64::*;
 
@@ -13,7 +13,7 @@ unpack_by_element!(F32x4);
 #[inline(always)]
 fn widen(halves: uint16x4_t) -> float32x4_t {
     let wide: float32x4_t;
-    // SAFETY: the instruction touches nothing but its registers.
+    // SAFETY: the instruction accesses only its registers.
     unsafe {
         std::arch::asm!("fcvtl {0:v}.4s, {1:v}.4h", out(vreg) wide, in(vreg) halves,
             options(pure, nomem, nostack, preserves_flags));
@@ -24,7 +24,7 @@ fn widen(halves: uint16x4_t) -> float32x4_t {
 #[inline(always)]
 fn narrow(wide: float32x4_t) -> uint16x4_t {
     let halves: uint16x4_t;
-    // SAFETY: the instruction touches nothing but its registers.
+    // SAFETY: the instruction accesses only its registers.
     unsafe {
         std::arch::asm!("fcvtn {0:v}.4h, {1:v}.4s", out(vreg) halves, in(vreg) wide,
             options(pure, nomem, nostack, preserves_flags));
@@ -84,7 +84,7 @@ impl Vector for F32x4 {
         ceil(self) -> Self = F32x4(vrndpq_f32(self.0));
         trunc(self) -> Self = F32x4(vrndq_f32(self.0));
         scale(self, exponent: Self) -> Self = {
-            // In two steps, so that each factor is a normal number.
+            // Scale in two steps, so that each factor is a normal number.
             let exponent = vcvtnq_s32_f32(exponent.0);
             let half = vshrq_n_s32::<1>(exponent);
             let rest = vsubq_s32(exponent, half);

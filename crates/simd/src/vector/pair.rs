@@ -1,4 +1,4 @@
-//! Two vectors as one of twice the width, where the machine's own are narrow.
+//! Two vectors as one vector of twice the width, for machines with narrow vectors.
 
 use super::Vector;
 use super::unpack::unpack_by_element;
@@ -67,7 +67,7 @@ macro_rules! shifts {
     };
 }
 
-/// The lanes of each half, of so many first ones.
+/// The numbers of lanes in each half for the first `count` lanes.
 #[inline(always)]
 fn halves<V: Vector>(count: usize) -> (usize, usize) {
     (count.min(V::LANES), count.saturating_sub(V::LANES))
@@ -80,7 +80,7 @@ impl<V: Vector> Vector for Pair<V> {
     type Mask = Both<V::Mask>;
     type Bits = Both<V::Bits>;
 
-    // SAFETY of the six that follow: the caller vouches for all lanes, of which the halves are parts.
+    // SAFETY of the next six functions: the caller guarantees all lanes, and each half has a part of them.
     #[inline(always)]
     unsafe fn load(source: *const f32) -> Self {
         // SAFETY: as above.

@@ -73,7 +73,7 @@ impl Kernel for Check {
         let source: Vec<f32> = (0..V::LANES).map(|lane| lane as f32 * 1.25 - 3.0).collect();
         for count in 0..=V::LANES {
             let mut target = vec![9.0; V::LANES];
-            // SAFETY: there are at least `count` elements in both.
+            // SAFETY: both have at least `count` elements.
             let loaded = unsafe {
                 let loaded = V::load_partial(source.as_ptr(), count);
                 loaded.store_partial(target.as_mut_ptr(), count);

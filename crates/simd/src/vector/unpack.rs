@@ -1,22 +1,22 @@
 use super::Vector;
 
-/// How the fields of some bytes become lanes: which two bytes a field may be in, and by how many bits it
-/// is shifted then.
+/// Extraction of bit fields from bytes to lanes: for each field, the two bytes that may contain it, and the
+/// shift.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Fields {
-    /// Four for each lane; 0x80 stands for a byte of zeros.
+    /// Four indices for each lane; 0x80 is a zero byte.
     pub(super) bytes: [u8; 64],
     pub(super) shifts: [u32; 16],
-    /// What remains of a field.
+    /// Mask of a field.
     pub(super) mask: u32,
 }
 
-/// The bytes that are read for fields, whatever their number and size.
+/// Number of bytes read for fields, independent of their number and size.
 pub const FIELDS_BYTES: usize = 16;
 
 impl Fields {
-    /// For fields of 1, 2, 3, 4, 6 or 8 bits: those that start at each bit of the first byte.
+    /// Returns the extraction of fields of 1, 2, 3, 4, 6 or 8 bits, for each start bit in the first byte.
     pub fn of(bits: usize) -> &'static [Fields; 8] {
         static ALL: [[Fields; 8]; 6] =
             [phases(1), phases(2), phases(3), phases(4), phases(6), phases(8)];
@@ -28,7 +28,7 @@ impl Fields {
         }
     }
 
-    /// One field of the bytes.
+    /// Extracts one field.
     ///
     /// # Safety
     /// The bytes must be readable.
@@ -36,7 +36,7 @@ impl Fields {
     pub(super) unsafe fn get(&self, source: *const u8, lane: usize) -> usize {
         let byte = |at: u8| match at {
             0x80 => 0,
-            // SAFETY: the caller vouches for the bytes.
+            // SAFETY: the caller guarantees the bytes.
             at => u32::from(unsafe { *source.add(usize::from(at)) }),
         };
         let both = byte(self.bytes[4 * lane]) | byte(self.bytes[4 * lane + 1]) << 8;
@@ -44,7 +44,7 @@ impl Fields {
     }
 }
 
-/// Fields of eight bits only ever start at the first one.
+/// Fields of eight bits start only at the first bit.
 const fn phases(bits: usize) -> [Fields; 8] {
     let mut all = [Fields { bytes: [0x80; 64], shifts: [0; 16], mask: (1 << bits) - 1 }; 8];
     let mut phase = 0;
@@ -64,11 +64,11 @@ const fn phases(bits: usize) -> [Fields; 8] {
     all
 }
 
-/// Vectors of compressed elements. None of the pointers need be aligned.
+/// Loading of compressed elements into vectors. Pointers may be unaligned.
 pub trait Unpack: Copy {
-    /// Sixteen entries.
+    /// A table with sixteen entries.
     type Table: Copy;
-    /// Sixty-four entries.
+    /// A table with sixty-four entries.
     type WideTable: Copy;
 
     /// # Safety
@@ -90,27 +90,28 @@ pub trait Unpack: Copy {
     /// # Safety
     /// Sixty-four elements must be readable as long as the table is used.
     unsafe fn load_wide_table(entries: *const f32) -> Self::WideTable;
-    /// Takes an offset from each entry.
+    /// Subtracts an offset from each entry.
     fn shift_table(table: Self::Table, offset: Self) -> Self::Table;
-    /// The entries that fields of at most 4 bits select. The table repeats itself where they have fewer.
+    /// Looks up the entries for fields of at most 4 bits. If the fields have fewer bits, the table must be
+    /// repeated.
     ///
     /// # Safety
     /// [`FIELDS_BYTES`] bytes must be readable.
     unsafe fn look_up(source: *const u8, fields: &Fields, table: Self::Table) -> Self;
-    /// The entries that the lower four bits of bytes select, and those that the upper ones do.
+    /// Looks up the entries for the lower four bits of bytes, and for the upper four bits.
     ///
     /// # Safety
     /// `LANES` bytes must be readable.
     unsafe fn look_up_halves(source: *const u8, table: Self::Table) -> [Self; 2];
-    /// The entries that fields of 6 bits select.
+    /// Looks up the entries for fields of 6 bits.
     ///
     /// # Safety
-    /// [`FIELDS_BYTES`] bytes must be readable, and the table's entries still be there.
+    /// [`FIELDS_BYTES`] bytes must be readable, and the entries of the table must still be valid.
     unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: Self::WideTable) -> Self;
-    /// The entries that fields of any size select.
+    /// Looks up the entries for fields of any size.
     ///
     /// # Safety
-    /// [`FIELDS_BYTES`] bytes must be readable, and as many entries as fields have values.
+    /// [`FIELDS_BYTES`] bytes must be readable, and there must be an entry for each value of a field.
     unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self;
 }
 
@@ -127,7 +128,7 @@ macro_rules! unpack_by_element {
 
                 #[inline(always)]
                 unsafe fn unpack_f16(source: *const u8) -> Self {
-                    // SAFETY: the caller vouches for the elements.
+                    // SAFETY: the caller guarantees the elements.
                     from_elements(|lane| unsafe {
                         half::f16::from_bits(source.cast::<u16>().add(lane).read_unaligned())
                             .to_f32_const()
@@ -135,7 +136,7 @@ macro_rules! unpack_by_element {
                 }
                 #[inline(always)]
                 unsafe fn unpack_bf16(source: *const u8) -> Self {
-                    // SAFETY: the caller vouches for the elements.
+                    // SAFETY: the caller guarantees the elements.
                     from_elements(|lane| unsafe {
                         let bits = source.cast::<u16>().add(lane).read_unaligned();
                         f32::from_bits(u32::from(bits) << 16)
@@ -143,17 +144,17 @@ macro_rules! unpack_by_element {
                 }
                 #[inline(always)]
                 unsafe fn unpack_i8(source: *const u8) -> Self {
-                    // SAFETY: the caller vouches for the elements.
+                    // SAFETY: the caller guarantees the elements.
                     from_elements(|lane| f32::from(unsafe { *source.add(lane) } as i8))
                 }
                 #[inline(always)]
                 unsafe fn unpack_u8(source: *const u8) -> Self {
-                    // SAFETY: the caller vouches for the elements.
+                    // SAFETY: the caller guarantees the elements.
                     from_elements(|lane| f32::from(unsafe { *source.add(lane) }))
                 }
                 #[inline(always)]
                 unsafe fn load_table(entries: *const f32) -> [f32; 16] {
-                    // SAFETY: the caller vouches for the entries.
+                    // SAFETY: the caller guarantees the entries.
                     unsafe { entries.cast::<[f32; 16]>().read_unaligned() }
                 }
                 #[inline(always)]
@@ -166,17 +167,17 @@ macro_rules! unpack_by_element {
                 }
                 #[inline(always)]
                 unsafe fn look_up_wide(source: *const u8, fields: &Fields, table: *const f32) -> Self {
-                    // SAFETY: the caller vouches for the bytes and the entries.
+                    // SAFETY: the caller guarantees the bytes and the entries.
                     unsafe { Self::gather(source, fields, table) }
                 }
                 #[inline(always)]
                 unsafe fn look_up(source: *const u8, fields: &Fields, table: [f32; 16]) -> Self {
-                    // SAFETY: the caller vouches for the bytes.
+                    // SAFETY: the caller guarantees the bytes.
                     from_elements(|lane| table[unsafe { fields.get(source, lane) } & 15])
                 }
                 #[inline(always)]
                 unsafe fn look_up_halves(source: *const u8, table: [f32; 16]) -> [Self; 2] {
-                    // SAFETY: the caller vouches for the bytes.
+                    // SAFETY: the caller guarantees the bytes.
                     let byte = |lane| usize::from(unsafe { *source.add(lane) });
                     [
                         from_elements(|lane| table[byte(lane) & 15]),
@@ -185,7 +186,7 @@ macro_rules! unpack_by_element {
                 }
                 #[inline(always)]
                 unsafe fn gather(source: *const u8, fields: &Fields, entries: *const f32) -> Self {
-                    // SAFETY: the caller vouches for the bytes and the entries.
+                    // SAFETY: the caller guarantees the bytes and the entries.
                     from_elements(|lane| unsafe { *entries.add(fields.get(source, lane)) })
                 }
             }
@@ -211,6 +212,6 @@ pub(super) fn from_elements<V: Vector>(element: impl Fn(usize) -> f32) -> V {
     for (lane, to) in lanes[..V::LANES].iter_mut().enumerate() {
         *to = element(lane);
     }
-    // SAFETY: there are as many lanes as any vector has.
+    // SAFETY: there are as many lanes as in the widest vector.
     unsafe { V::load(lanes.as_ptr()) }
 }

@@ -1,4 +1,4 @@
-//! Vectors of AVX2 and AVX-512, and of SSE2, which every machine of the target has.
+//! Vectors of AVX2, AVX-512, and SSE2, the baseline of the target.
 
 use std::arch::x86_64::*;
 
@@ -18,13 +18,13 @@ pub(super) struct F32x16(__m512);
 
 unpack_by_element!(F32x4);
 
-/// A window of eight that starts at `8 - count` has `count` set lanes in front.
+/// Eight elements starting at `8 - count` are a mask of the first `count` lanes.
 static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 #[inline(always)]
 fn first_lanes(count: usize) -> __m256i {
     let window = &WINDOW[8 - count.min(8)..][..8];
-    // SAFETY: the window has eight elements, and vectors are only made where AVX is.
+    // SAFETY: the window has eight elements, and vectors are created only if AVX is supported.
     unsafe { _mm256_loadu_si256(window.as_ptr().cast()) }
 }
 
@@ -70,7 +70,7 @@ impl Vector for F32x8 {
         ceil(self) -> Self = F32x8(_mm256_round_ps::<UP>(self.0));
         trunc(self) -> Self = F32x8(_mm256_round_ps::<CUT>(self.0));
         scale(self, exponent: Self) -> Self = {
-            // In two steps, so that each factor is a normal number.
+            // Scale in two steps, so that each factor is a normal number.
             let exponent = exponent.to_int();
             let half = _mm256_srai_epi32::<1>(exponent);
             let rest = _mm256_sub_epi32(exponent, half);
@@ -193,20 +193,20 @@ impl Vector for F32x16 {
     }
 }
 
-/// Copies some of four elements. It stays a function of its own, since it is used in so many places that the
-/// copies of it would make up most of the portable kernels.
+/// Copies up to four elements. It is not inlined, because it has so many callers that the copies would be
+/// most of the portable kernels' code.
 ///
 /// # Safety
-/// As many elements must be readable and writable.
+/// `count` elements must be readable and writable.
 #[inline(never)]
 unsafe fn copy_some(source: *const f32, target: *mut f32, count: usize) {
     for at in 0..count.min(4) {
-        // SAFETY: the caller vouches for the elements.
+        // SAFETY: the caller guarantees the elements.
         unsafe { *target.add(at) = *source.add(at) };
     }
 }
 
-/// Runs a function of four lanes on each by itself.
+/// Applies a scalar function to each of four lanes.
 #[inline(always)]
 fn each_of_four(x: __m128, function: impl Fn(f32) -> f32) -> __m128 {
     let mut lanes = [0.0; 4];
@@ -283,7 +283,7 @@ impl Vector for F32x4 {
         max(self, other: Self) -> Self = F32x4(_mm_max_ps(self.0, other.0));
         sqrt(self) -> Self = F32x4(_mm_sqrt_ps(self.0));
         round(self) -> Self = {
-            // From 2^23 on all are integers; the comparison leaves NaN as it is, too.
+            // All numbers from 2^23 on are integers; the comparison also preserves NaN.
             let fraction = self.abs().less(Self::splat(8_388_608.0));
             let rounded = F32x4(_mm_cvtepi32_ps(_mm_cvtps_epi32(self.0))).with_sign_of(self);
             Self::select(fraction, rounded, self)
@@ -295,7 +295,7 @@ impl Vector for F32x4 {
             Self::select(above, below, rounded)
         };
         scale(self, exponent: Self) -> Self = {
-            // In two steps, so that each factor is a normal number.
+            // Scale in two steps, so that each factor is a normal number.
             let exponent = exponent.to_int();
             let half = _mm_srai_epi32::<1>(exponent);
             let rest = _mm_sub_epi32(exponent, half);

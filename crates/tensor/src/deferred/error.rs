@@ -2,19 +2,19 @@ use std::fmt;
 
 use crate::DType;
 
-/// Why elements cannot be computed in the way that was asked for.
+/// Reason why elements cannot be computed as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecipeError {
-    /// An integer does not fit the type that it is cast to.
+    /// An integer is out of the range of the type to which it is cast.
     OutOfRange {
-        /// Where the element stands, in row-major order.
+        /// Index of the element in row-major order.
         index: u64,
         /// The element.
         value: i128,
-        /// The type that it does not fit.
+        /// The target type.
         dtype: DType,
     },
-    /// The shape, the axis or the element type does not fit; says what was found.
+    /// The shape, the axis or the element type is not supported; the string describes it.
     Misfit(String),
     /// The elements could not be read.
     Unreadable(String),
@@ -34,7 +34,7 @@ impl fmt::Display for RecipeError {
 
 impl std::error::Error for RecipeError {}
 
-/// A [`RecipeError::Misfit`] with a formatted message.
+/// Returns a [`RecipeError::Misfit`] with a formatted message.
 macro_rules! misfit {
     ($($message:tt)*) => {
         Err($crate::deferred::RecipeError::Misfit(format!($($message)*)))

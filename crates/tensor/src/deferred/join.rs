@@ -3,18 +3,18 @@ use std::io;
 use crate::Buffer;
 use crate::produce::{ByteSource, Fingerprint};
 
-/// Tensors side by side along an axis: blocks of each part in turn.
+/// Concatenation of tensors along an axis: blocks of each part in turn.
 pub(super) struct Join {
-    /// Each part with the bytes that it has in a row.
+    /// Each part with its number of bytes in a turn.
     pub(super) parts: Vec<(Buffer, usize)>,
-    /// How often the parts take turns.
+    /// Number of turns.
     pub(super) turns: usize,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) width: usize,
 }
 
 impl Join {
-    /// The bytes of one turn.
+    /// Number of bytes in a turn.
     fn turn(&self) -> usize {
         self.parts.iter().map(|(_, block)| block).sum()
     }

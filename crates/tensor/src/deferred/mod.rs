@@ -1,10 +1,10 @@
-//! Bytes that are computed when they are read.
+//! Lazily computed bytes.
 //!
-//! A weight of a model that is converted passes through several hands: it is transposed, scaled, cast,
-//! and written. A [`LazyTensor`] says what is to be done with elements that stay where they are, usually in
-//! a mapped file. [`LazyTensor::to_buffer`] gives a [`Buffer`] that stands for the result; whoever reads a
-//! part of it has that part computed, in one pass over the part's elements. So weights of any size flow
-//! from one file to another in bounded memory.
+//! During a conversion, a weight is transposed, scaled, cast and written by different parts of the code. A
+//! [`LazyTensor`] describes these steps; the elements stay in their source, usually a mapped file.
+//! [`LazyTensor::to_buffer`] returns a [`Buffer`] of the result. Reading a part of this buffer computes the
+//! part in one pass over its elements. Weights of any size are therefore converted from file to file in
+//! bounded memory.
 //!
 //! ```
 //! use coremill_tensor::{Buffer, DType, LazyTensor};

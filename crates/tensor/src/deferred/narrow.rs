@@ -1,15 +1,16 @@
 use coremill_simd::vector::{Kernel, MAX_LANES, Vector, prefetch};
 
-/// Bytes from what is read to what is asked for: hardware does not look beyond the end of a page.
+/// Prefetch distance in bytes; the hardware does not prefetch across a page boundary.
 const AHEAD: usize = 1024;
 
-/// Rounds single precision to half: what most weights go through, in one pass over bytes where they lie.
+/// Rounds single precision to half precision, the most frequent conversion of weights, in one pass over the
+/// source.
 pub(super) struct Narrow<'a> {
     pub(super) source: &'a [[u8; 4]],
     pub(super) target: &'a mut [[u8; 2]],
-    /// What each number is multiplied by first; 1 changes none.
+    /// Factor for each number before rounding; 1 leaves numbers unchanged.
     pub(super) factor: f32,
-    /// The largest number that there may be, and whether infinities are kept.
+    /// The limit to which numbers are clamped, and whether infinities are kept.
     pub(super) clamp: Option<(f32, bool)>,
 }
 
@@ -44,7 +45,7 @@ fn narrow<V: Vector, const CLAMPED: bool>(
     narrow_some::<V, CLAMPED>(source_rest, target_rest, factor, limit, keep_infinities);
 }
 
-/// Rounds at most as many numbers as a vector has lanes.
+/// Rounds at most one vector of numbers.
 #[inline(always)]
 fn narrow_some<V: Vector, const CLAMPED: bool>(
     source: &[[u8; 4]],
@@ -58,7 +59,7 @@ fn narrow_some<V: Vector, const CLAMPED: bool>(
         *number = f32::from_le_bytes(*bytes);
     }
     let mut halves = [0u16; MAX_LANES];
-    // SAFETY: no vector has more lanes than the arrays.
+    // SAFETY: the arrays have at least as many elements as a vector has lanes.
     #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
     unsafe {
         let numbers = V::load(numbers.as_ptr()).mul(V::splat(factor));
@@ -70,10 +71,10 @@ fn narrow_some<V: Vector, const CLAMPED: bool>(
     }
 }
 
-/// Numbers brought to a limit if they are beyond; infinities only if they are not to be kept.
+/// Clamps numbers to ±`limit`; infinities are optionally kept.
 #[inline(always)]
 pub(super) fn clamped<V: Vector>(numbers: V, limit: f32, keep_infinities: bool) -> V {
-    // The second operand comes out where one is NaN.
+    // `min` and `max` return the second operand if one is NaN.
     let limited = V::splat(-limit).max(V::splat(limit).min(numbers));
     if keep_infinities {
         let infinite = numbers.abs().equal(V::splat(f32::INFINITY));

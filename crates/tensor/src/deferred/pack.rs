@@ -6,15 +6,15 @@ use crate::packed::pack;
 use crate::produce::{ByteSource, Fingerprint};
 use crate::{Buffer, DType};
 
-/// Elements that are packed together; a multiple of 8, so that each chunk fills whole bytes.
+/// Number of elements that are packed together, a multiple of 8, so that each chunk fills whole bytes.
 const CHUNK: usize = 1 << 13;
 
-/// Bytes of the integers that are read.
+/// Size in bytes of the integers that are read.
 const WIDTH: usize = 4;
 
 impl LazyTensor {
-    /// The integers, each with `shift` added, in a type of at most 8 bits and packed as Core ML stores them. An
-    /// integer that the type cannot hold is refused; to find it the elements are read once.
+    /// Adds `shift` to each integer and packs the results in a type of at most 8 bits, as Core ML stores
+    /// them. The elements are read once to check their range.
     pub fn to_packed(self, dtype: DType, shift: i32) -> Result<Buffer, RecipeError> {
         let (Some(bits), Some((low, high))) = (dtype.bits(), dtype.integer_range()) else {
             return misfit!("integers are not packed as `{dtype}`");
@@ -129,7 +129,7 @@ mod tests {
             let shifted: Vec<i16> =
                 expected.iter().map(|&integer| integer + shift as i16).collect();
             assert_eq!(unpacked, shifted, "{dtype}");
-            // A range of its own is the same bytes.
+            // A separately computed range has the same bytes.
             let (start, end) = (5 * dtype.bits().expect("an integer") as usize, buffer.len());
             let mut part = vec![0; end - start];
             buffer.read_at(start, &mut part).expect("in memory");

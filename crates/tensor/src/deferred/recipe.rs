@@ -17,11 +17,11 @@ type Result<T> = std::result::Result<T, RecipeError>;
 /// The largest finite number of half precision.
 const MAX_FP16: f32 = 65504.0;
 
-/// A tensor whose elements are yet to be computed, from others that lie in a buffer.
+/// A tensor whose elements are computed on demand from elements in a buffer.
 ///
-/// Each method adds a step; nothing is computed before the [buffer](Recipe::to_buffer) is read, but for
-/// the check of integers that are cast to a narrower type. Steps between floats are computed in single
-/// precision and rounded once at the end, where there is no cast in between.
+/// Each method adds a step. Nothing is computed before the [buffer](Recipe::to_buffer) is read, except for
+/// the range check of integers that are cast to a narrower type. Consecutive steps on floats are computed in
+/// single precision and rounded once at the end, unless there is a cast in between.
 #[derive(Clone)]
 pub struct LazyTensor {
     shape: Vec<u64>,
@@ -31,33 +31,34 @@ pub struct LazyTensor {
 
 #[derive(Clone)]
 enum Body {
-    /// The elements of a view after some steps. Its shape is the recipe's.
+    /// A view of the source and the steps applied to its elements. Its shape is the shape of the tensor.
     View { view: View, steps: Vec<Step>, wraps: bool },
-    /// Several tensors side by side along an axis, cast already.
+    /// Concatenated tensors, already cast to the same type.
     Join { parts: Vec<LazyTensor>, axis: usize },
 }
 
-/// What takes the place of a source whose elements are of a type: as many elements in the same order, and their type.
+/// Returns the replacement of a source with elements of a type: a buffer with the same number of elements in
+/// the same order, and its element type.
 pub type Replace<'r> = dyn Fn(&Buffer, DType) -> Option<(Buffer, DType)> + 'r;
 
-/// What becomes of integers that the type that they are cast to cannot hold.
+/// Handling of integers that are out of the range of the target type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The cast is refused and names the first of them.
+    /// The cast is an error that names the first of them.
     #[default]
     Refuse,
-    /// They become the smallest or the largest that it holds.
+    /// They are clamped to the range.
     Saturate,
-    /// The cast is refused as above, but the smallest and the largest number of the type that is cast
-    /// stand for "no bound" and become those of the other.
+    /// The cast is an error as with [`Refuse`](Overflow::Refuse). The smallest and the largest number of the
+    /// source type, however, represent "no bound" and become those of the target type.
     KeepBounds,
     /// They lose their upper bits.
     Wrap,
 }
 
 impl LazyTensor {
-    /// The elements of a buffer, in row-major order. Steps that follow those of the recipe that the buffer
-    /// stands for are computed together with them.
+    /// Returns the elements of a buffer, in row-major order. If the buffer is the result of another lazy
+    /// tensor, the steps of both are computed together.
     pub fn new(source: Buffer, dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
         match LazyTensor::of(&source) {
             Some(known) if known.dtype == dtype && known.shape == shape => Ok(known),
@@ -71,12 +72,12 @@ impl LazyTensor {
         }
     }
 
-    /// The recipe that a buffer is all of the result of, if there is one.
+    /// The lazy tensor of which a buffer is the complete result, if there is one.
     pub(super) fn of(buffer: &Buffer) -> Option<LazyTensor> {
         buffer.producer()?.description()?.downcast_ref().cloned()
     }
 
-    /// The elements of a buffer as they are, computed in a pass of their own if they are computed.
+    /// Returns the elements of a buffer; if they are computed, then in a separate pass.
     fn over(source: Buffer, dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
         let mut strides = vec![0; shape.len()];
         let mut stride = 1u64;
@@ -96,7 +97,7 @@ impl LazyTensor {
         Ok(recipe)
     }
 
-    /// Elements that lie in a buffer at strides, both counted in elements.
+    /// Returns strided elements of a buffer. Strides and offset are in elements.
     pub fn strided(
         source: Buffer,
         dtype: DType,
@@ -109,12 +110,12 @@ impl LazyTensor {
         Ok(LazyTensor { shape: shape.to_vec(), dtype, body })
     }
 
-    /// A tensor whose elements are all the same; `element` is its bytes.
+    /// Returns a tensor whose elements are all equal; `element` contains the bytes of one.
     pub fn repeated(element: &[u8], dtype: DType, shape: &[u64]) -> Result<LazyTensor> {
         LazyTensor::strided(Buffer::from(element.to_vec()), dtype, shape, &vec![0; shape.len()], 0)
     }
 
-    /// Tensors side by side along an axis.
+    /// Concatenates tensors along an axis.
     pub fn concat(parts: Vec<LazyTensor>, axis: usize) -> Result<LazyTensor> {
         let Some(first) = parts.first() else {
             return misfit!("no tensors to put side by side");
@@ -164,7 +165,7 @@ impl LazyTensor {
         if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
-    /// Reorders the dimensions: dimension `i` of the result is `order[i]` of this.
+    /// Transposes the tensor: dimension `i` of the result is dimension `order[i]` of this tensor.
     pub fn permute(mut self, order: &[usize]) -> Result<LazyTensor> {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
@@ -198,7 +199,7 @@ impl LazyTensor {
         Ok(self)
     }
 
-    /// The same elements, in row-major order, at other sizes.
+    /// Reshapes the tensor in row-major order.
     pub fn reshape(mut self, shape: &[u64]) -> Result<LazyTensor> {
         let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         let count = if shape.contains(&0) { Some(0) } else { count };
@@ -223,7 +224,7 @@ impl LazyTensor {
         }
     }
 
-    /// Part of the tensor: `length` places along an axis, the first of them `start`.
+    /// Slices an axis: `length` elements starting at `start`.
     pub fn narrow(mut self, axis: usize, start: u64, length: u64) -> Result<LazyTensor> {
         let end = start.checked_add(length);
         if self.shape.get(axis).is_none_or(|&size| end.is_none_or(|end| end > size)) {
@@ -244,14 +245,14 @@ impl LazyTensor {
         }
     }
 
-    /// Casts as MIL does: floats round to the nearest, to even in ties, and lose their fractions where they
-    /// become integers; any number but 0 is true. Integers that the type cannot hold are refused, and to
-    /// find them the elements are read.
+    /// Casts with MIL's semantics. Floats round to nearest, with ties to even; conversion to integers
+    /// truncates; every number except 0 becomes true. Integers out of range are errors, for which the
+    /// elements are read.
     pub fn cast(self, dtype: DType) -> Result<LazyTensor> {
         self.cast_with(dtype, Overflow::Refuse)
     }
 
-    /// As [`cast`](Recipe::cast) with a choice of what becomes of integers that do not fit.
+    /// Like [`cast`](Recipe::cast), with a choice for integers out of range.
     pub fn cast_with(mut self, dtype: DType, overflow: Overflow) -> Result<LazyTensor> {
         if dtype == self.dtype {
             return Ok(self);
@@ -285,29 +286,30 @@ impl LazyTensor {
         Ok(self)
     }
 
-    /// Multiplies each element by the factor for its place along an axis; one factor is for all.
+    /// Multiplies each element by the factor for its index along an axis. A single factor applies to all
+    /// elements.
     pub fn scale(self, axis: usize, factors: &[f32]) -> Result<LazyTensor> {
         self.along(axis, factors, Step::Scale)
     }
 
-    /// Adds to each element the term for its place along an axis; one term is for all.
+    /// Adds to each element the term for its index along an axis. A single term applies to all elements.
     pub fn shift(self, axis: usize, terms: &[f32]) -> Result<LazyTensor> {
         self.along(axis, terms, Step::Shift)
     }
 
-    /// Brings numbers beyond the finite ones of half precision to the largest of them, such as a mask's
-    /// −3.4e38; infinities only if they are not to be kept.
+    /// Clamps numbers to the finite range of half precision, for instance the −3.4e38 of a mask. Infinities
+    /// are optionally kept.
     pub fn clamp_to_fp16(self, keep_infinities: bool) -> Result<LazyTensor> {
         self.with_step(Step::Clamp { limit: MAX_FP16, keep_infinities })
     }
 
-    /// The elements as floats of a type, those beyond the finite ones of half precision brought to these.
+    /// The elements as floats of a type; for half precision, clamped to its finite range.
     pub(super) fn narrowed_to(self, dtype: DType) -> Result<LazyTensor> {
         let clamped = if dtype == DType::Fp16 { self.clamp_to_fp16(true)? } else { self };
         clamped.cast_with(dtype, Overflow::Saturate)
     }
 
-    /// The same of other sources; none if no source is replaced.
+    /// Returns the tensor with replaced sources; `None` if no source is replaced.
     pub(super) fn with_source(&self, replace: &Replace<'_>) -> Option<LazyTensor> {
         let body = match &self.body {
             Body::View { view, steps, wraps } => {
@@ -349,7 +351,7 @@ impl LazyTensor {
         Some(LazyTensor { shape: self.shape.clone(), dtype: self.dtype, body })
     }
 
-    /// Whether each element of the source is there once, rounded or clamped at most.
+    /// Whether the result contains each element of the source exactly once, at most rounded or clamped.
     pub(super) fn keeps_elements(&self) -> bool {
         match &self.body {
             Body::View { view, steps, .. } => {
@@ -361,8 +363,8 @@ impl LazyTensor {
         }
     }
 
-    /// The elements, packed, in row-major order. What is left as it lies in its source is a part of that,
-    /// anything else is computed when it is read.
+    /// The packed elements in row-major order. If they are unchanged and contiguous in the source, the result
+    /// is a part of the source. Otherwise they are computed when they are read.
     pub fn to_buffer(&self) -> Buffer {
         match &self.body {
             Body::View { view, steps, wraps } => {
@@ -384,8 +386,8 @@ impl LazyTensor {
         }
     }
 
-    /// What elements in single precision are that are scaled and nothing else: those that are scaled, and the largest
-    /// factor.
+    /// For single-precision elements that are only scaled: the unscaled elements, and the factor with the
+    /// largest magnitude.
     pub(super) fn scaled(&self) -> Option<(Buffer, f32)> {
         let Body::View { view, steps, .. } = &self.body else { return None };
         if view.dtype != DType::Fp32 || self.dtype != DType::Fp32 || !view.is_contiguous() {
@@ -406,7 +408,7 @@ impl LazyTensor {
         Buffer::deferred(Arc::new(ComputedBytes { producer, recipe: self.clone() }))
     }
 
-    /// The same tensor, computed in a pass of its own.
+    /// The same tensor, computed in a separate pass.
     fn nested(&self) -> Result<LazyTensor> {
         LazyTensor::over(self.to_buffer(), self.dtype, &self.shape)
     }
@@ -444,8 +446,8 @@ impl LazyTensor {
         self.with_step(step(PerAxis { inner, numbers: numbers.into() }))
     }
 
-    /// Adds a step that is computed in single precision. It leaves the type, so a type that is not
-    /// single precision is rounded to before and after.
+    /// Adds a step in single precision. The element type is unchanged: if it is not single precision, numbers
+    /// are converted before the step and rounded after it.
     fn with_step(mut self, step: Step) -> Result<LazyTensor> {
         let dtype = self.dtype;
         if !matches!(dtype, DType::Fp16 | DType::Bf16 | DType::Fp32) {
@@ -472,7 +474,7 @@ impl LazyTensor {
         Ok(self)
     }
 
-    /// Refuses integers that a type cannot hold.
+    /// Checks that integers are within the range of a type.
     fn check_range(&self, dtype: DType, overflow: Overflow) -> Result<()> {
         let (Some(from), Some((low, high))) = (self.dtype.integer_range(), dtype.integer_range())
         else {
@@ -495,7 +497,7 @@ impl LazyTensor {
     }
 }
 
-/// The result of a recipe, which knows its recipe.
+/// The result of a lazy tensor, with a description for further steps.
 struct ComputedBytes<P> {
     producer: P,
     recipe: LazyTensor,
@@ -523,7 +525,7 @@ impl<P: ByteSource> ByteSource for ComputedBytes<P> {
     }
 }
 
-/// The first integer that is not in a range, and its place; but for some.
+/// The first integer outside a range and its index, ignoring exceptions.
 fn first_outside(
     dtype: DType,
     bytes: &[u8],
@@ -542,7 +544,7 @@ fn first_outside(
         let (least, most) = numbers.iter().fold((i64::MAX, i64::MIN), |(least, most), &number| {
             (least.min(number), most.max(number))
         });
-        // Unsigned ones that are too large for the signed type are negative here.
+        // Unsigned integers that exceed the signed type are negative here.
         let unsigned = dtype == DType::UInt64 && least < 0;
         if unsigned || !range.contains(&least.into()) || !range.contains(&most.into()) {
             let outside =
@@ -556,17 +558,17 @@ fn first_outside(
     None
 }
 
-/// Bytes of an element that has bytes of its own.
+/// Size of an element in bytes, if it is a multiple of a byte.
 fn width_of(dtype: DType) -> usize {
     dtype.bits().map_or(1, |bits| bits as usize / 8)
 }
 
-/// Elements between neighbours along an axis, where the last moves fastest.
+/// Row-major stride of an axis.
 fn inner(shape: &[u64], axis: usize) -> usize {
     shape[axis + 1..].iter().map(|&size| size as usize).product()
 }
 
-/// The axis that numbers stand along.
+/// The axis along which numbers apply.
 fn axis_of(along: &PerAxis, shape: &[u64]) -> Option<usize> {
     let fits = |axis: &usize| {
         shape[*axis] == along.numbers.len() as u64 && inner(shape, *axis) == along.inner

@@ -4,14 +4,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::Buffer;
 use coremill_io::windows::share;
 
-/// Bytes that a thread reads at a time.
+/// Number of bytes that a thread reads at a time.
 const WINDOW: usize = 1 << 20;
 
-/// Bytes from which on more than one thread is worth starting.
+/// Minimum number of bytes for more than one thread.
 const SHARED_FROM: usize = 4 << 20;
 
-/// Calls `visit` with windows of a buffer, on all processors if there are many, and gives the results in
-/// order. Windows begin at multiples of any element's width.
+/// Calls `visit` with windows of a buffer, on all processors if there are many windows, and returns the
+/// results in order. Windows start at multiples of every element size.
 pub(super) fn map_windows<T: Send>(
     buffer: &Buffer,
     visit: &(dyn Fn(usize, &[u8]) -> T + Sync),

@@ -9,35 +9,35 @@ use crate::{Buffer, DType};
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// Elements that are converted together.
+/// Number of elements that are converted together.
 const CHUNK: usize = 2048;
 
-/// Numbers from here on become infinite in half precision.
+/// Smallest number that rounds to infinity in half precision.
 const OVERFLOWING: f32 = 65520.0;
 
-/// Numbers up to here become 0 in half precision.
+/// Largest number that rounds to 0 in half precision.
 const VANISHING: f32 = 1.0 / (1u32 << 25) as f32;
 
-/// What there is among the elements of a tensor.
+/// Statistics of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// The smallest finite element; infinite if there is none.
+    /// The smallest finite element; infinity if there is none.
     pub min: f64,
-    /// The largest finite element; negative and infinite if there is none.
+    /// The largest finite element; minus infinity if there is none.
     pub max: f64,
-    /// Elements that are not numbers.
+    /// Number of NaN elements.
     pub nans: u64,
-    /// Infinite elements.
+    /// Number of infinite elements.
     pub infinities: u64,
-    /// Finite elements that are infinite in half precision.
+    /// Number of finite elements that are infinite in half precision.
     pub overflowing: u64,
-    /// Elements that are 0 in half precision only.
+    /// Number of nonzero elements that are 0 in half precision.
     pub vanishing: u64,
 }
 
 impl Statistics {
-    /// Looks at every element, on all processors; none for types that are not numbers or narrower than a
-    /// byte.
+    /// Reads every element, on all processors. Returns `None` for types that are not numeric or narrower than
+    /// a byte.
     pub fn of(elements: &Buffer, dtype: DType) -> io::Result<Option<Statistics>> {
         if !is_numeric(dtype) {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Statistics {
         Ok(Some(parts.into_iter().fold(Statistics::NONE, Statistics::with)))
     }
 
-    /// Whether a look at what elements in single precision are computed from tells that none is beyond a limit.
+    /// Whether the sources of single-precision elements prove that no element exceeds a limit.
     pub fn surely_within(elements: &Buffer, limit: f64) -> io::Result<bool> {
         let known = match LazyTensor::of(elements) {
             Some(recipe) => recipe.scaled(),
@@ -62,14 +62,13 @@ impl Statistics {
         let largest = map_windows(&source, &|_, bytes| {
             dispatch(isa, Extent { elements: bytes.as_chunks().0 }).largest
         })?;
-        // The bits of what is not a number are the largest.
+        // NaN has the largest bits.
         let largest = f32::from_bits(largest.into_iter().max().unwrap_or(0));
         // Each product is rounded.
         Ok(f64::from(largest) * f64::from(factor) * (1.0 + f64::from(f32::EPSILON)) <= limit)
     }
 
-    /// Whether half precision keeps every element's magnitude: none becomes infinite, and none is that
-    /// or no number already.
+    /// Whether no element is infinite in half precision and there are no infinite or NaN elements.
     pub fn fits_fp16(&self) -> bool {
         self.nans == 0 && self.infinities == 0 && self.overflowing == 0
     }
@@ -135,20 +134,20 @@ fn singles(isa: Isa, bytes: &[u8]) -> Statistics {
     statistics
 }
 
-/// What can be told of the bits of numbers by comparing integers, which vectors do in any order.
+/// Properties computed by integer comparisons of the bits of floats, which vectorize in any order.
 struct Extent<'a> {
     elements: &'a [[u8; 4]],
 }
 
 struct PartialStatistics {
-    /// The bits of the largest magnitude.
+    /// Bits of the largest magnitude.
     largest: u32,
     min: i32,
     max: i32,
     vanishing: u32,
 }
 
-/// Independent results, as many as a cache line holds.
+/// Number of independent partial results: one cache line.
 const LANES: usize = 16;
 
 impl Kernel for Extent<'_> {
@@ -190,11 +189,11 @@ impl Kernel for Extent<'_> {
 
 #[inline(always)]
 fn vanishes(magnitude: u32) -> bool {
-    // Zero wraps to the largest.
+    // Zero wraps around to the largest integer.
     magnitude.wrapping_sub(1) < VANISHING.to_bits()
 }
 
-/// An integer that is ordered as the number of these bits is.
+/// An integer with the same order as the floats with these bits.
 #[inline(always)]
 fn key(bits: u32) -> i32 {
     let bits = bits.cast_signed();

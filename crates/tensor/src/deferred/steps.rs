@@ -14,39 +14,40 @@ use coremill_simd::math::{
 };
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-/// Elements that are computed together: few enough that they stay in the nearest cache.
+/// Number of elements that are computed together, small enough for the L1 cache.
 const CHUNK: usize = 2048;
 
-/// Bytes of the source that are looked at together.
+/// Number of bytes of the source that are accessed together.
 const SOURCE_WINDOW: usize = 2 << 20;
 
-/// Bytes of a source that is deferred itself, which are computed together.
+/// Number of bytes of a deferred source that are computed together.
 const NESTED_WINDOW: usize = 128 << 10;
 
-/// Elements with one factor, from which on they are rounded to half precision where they lie.
+/// Minimum number of consecutive elements with one factor for rounding to half precision directly from the
+/// source.
 const LONG_RUN: usize = 64;
 
-/// What is done to each element, in single precision.
+/// A step in single precision, applied to each element.
 #[derive(Clone)]
 pub(super) enum Step {
-    /// Multiplies by the number for the element's place along an axis.
+    /// Multiplies by the number for the element's index along an axis.
     Scale(PerAxis),
-    /// Adds the number for the element's place along an axis.
+    /// Adds the number for the element's index along an axis.
     Shift(PerAxis),
-    /// Brings numbers beyond a limit to it; infinities only if they are not to be kept.
+    /// Clamps numbers to a limit; infinities are optionally kept.
     Clamp { limit: f32, keep_infinities: bool },
-    /// Rounds as storing in half precision does.
+    /// Rounds to half precision.
     RoundToFp16,
-    /// Rounds as storing in the upper half of single precision does.
+    /// Rounds to bfloat16.
     RoundToBf16,
 }
 
 /// Numbers along an axis.
 #[derive(Clone)]
 pub(super) struct PerAxis {
-    /// How many elements in a row have the same number.
+    /// Number of consecutive elements with the same number.
     pub(super) inner: usize,
-    /// The numbers, which begin again after the last.
+    /// The numbers, repeated cyclically.
     pub(super) numbers: Arc<[f32]>,
 }
 
@@ -55,14 +56,14 @@ pub(super) struct Elements {
     pub(super) view: View,
     pub(super) steps: Vec<Step>,
     pub(super) dtype: DType,
-    /// Bytes of an element of `dtype`.
+    /// Size of an element of `dtype` in bytes.
     pub(super) width: usize,
-    /// Whether integers that do not fit lose their upper bits; they become the nearest otherwise.
+    /// Whether integers out of range lose their upper bits; otherwise they are clamped.
     pub(super) wraps: bool,
     isa: Isa,
 }
 
-/// Whether elements of a type can be computed with; others are only moved.
+/// Whether arithmetic on elements of a type is supported; other elements are only moved.
 pub(super) fn is_numeric(dtype: DType) -> bool {
     match dtype {
         DType::Bool | DType::Fp16 | DType::Fp32 | DType::Fp64 | DType::Bf16 => true,
@@ -75,13 +76,13 @@ pub(super) fn is_numeric(dtype: DType) -> bool {
     }
 }
 
-/// Whether single precision holds every element of a type.
+/// Whether single precision represents every element of a type exactly.
 pub(super) fn fits_single(dtype: DType) -> bool {
     let is_narrow = matches!(dtype, DType::Int8 | DType::Int16 | DType::UInt8 | DType::UInt16);
     is_narrow || matches!(dtype, DType::Bool | DType::Fp16 | DType::Bf16 | DType::Fp32)
 }
 
-/// How the elements of a chunk are held between what they were and what they become.
+/// Intermediate representation of a chunk's elements.
 enum Intermediate {
     Nothing,
     Single,
@@ -109,7 +110,7 @@ impl Elements {
         }
     }
 
-    /// Computes elements of which `first` is the first.
+    /// Computes elements, starting with the element at index `first`.
     fn compute(&self, first: usize, source: &[u8], target: &mut [u8]) {
         let (from, to, isa) = (self.view.dtype, self.dtype, self.isa);
         let (scale, steps) = match self.steps.as_slice() {
@@ -206,7 +207,7 @@ impl ByteSource for Elements {
             let start = self.view.run().start + first * wide;
             let mut done = 0;
             let range = start..start + count * wide;
-            // A deferred source is computed into memory of its own, which is to stay in a near cache.
+            // A deferred source is computed into a buffer, which should stay in a near cache.
             let window = if self.view.source.is_deferred() { NESTED_WINDOW } else { SOURCE_WINDOW };
             return self.view.source.for_each_window(range, window, &mut |source| {
                 let count = source.len() / wide;
@@ -278,7 +279,7 @@ impl Kernel for Clamp<'_> {
         let Clamp { numbers, limit, keep_infinities } = self;
         for numbers in numbers.chunks_mut(V::LANES) {
             let (numbers, count) = (numbers.as_mut_ptr(), numbers.len());
-            // SAFETY: as many numbers are there, and no more than a vector has lanes.
+            // SAFETY: there are `count` numbers, at most one vector.
             #[expect(unsafe_code, reason = "vectors are loaded from and stored to memory")]
             unsafe {
                 let limited = clamped(V::load_partial(numbers, count), limit, keep_infinities);
@@ -307,7 +308,7 @@ impl PerAxis {
         }
     }
 
-    /// Runs of elements with the same number, of `count` elements of which `first` is the first.
+    /// Runs of elements with the same number, among `count` elements from index `first` on.
     #[inline(always)]
     fn runs(&self, first: usize, count: usize) -> impl Iterator<Item = (Range<usize>, f32)> {
         let mut place = first / self.inner % self.numbers.len();
@@ -394,7 +395,7 @@ pub(super) fn read_double(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
     }
 }
 
-/// Reads integers; those of `uint64` that `int64` cannot hold come out negative.
+/// Reads integers. Numbers of `uint64` beyond the range of `int64` become negative.
 pub(super) fn read_integers(dtype: DType, bytes: &[u8], numbers: &mut [i64]) {
     match dtype {
         DType::Bool => read!(u8, bytes, numbers, |byte| i64::from(byte != 0)),
@@ -435,8 +436,7 @@ fn write_single(isa: Isa, dtype: DType, numbers: &[f32], bytes: &mut [u8]) {
     }
 }
 
-/// Floats lose their fractions where they become integers; what is too large becomes the largest, and
-/// no number 0.
+/// Writes numbers. Conversion to integers truncates and saturates, and NaN becomes 0.
 fn write_double(dtype: DType, numbers: &[f64], bytes: &mut [u8]) {
     match dtype {
         DType::Bool => write!(u8, bytes, numbers, |number: f64| u8::from(number != 0.0)),

@@ -2,7 +2,7 @@ use half::{bf16, f16};
 
 use crate::{Buffer, DType, LazyTensor, Overflow, RecipeError, Statistics};
 
-/// Numbers with fractions, of both signs and many magnitudes, the same in every run.
+/// Deterministic numbers with fractions, of both signs and many magnitudes.
 fn numbers(count: usize) -> Vec<f32> {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -31,7 +31,7 @@ fn recipe(numbers: &[f32], shape: &[u64]) -> LazyTensor {
     LazyTensor::new(Buffer::from(bytes(numbers)), DType::Fp32, shape).expect("fits")
 }
 
-/// The bytes as they come out in windows of some size that begin anywhere.
+/// The bytes, read in windows of a size that start at arbitrary offsets.
 fn in_windows(buffer: &Buffer, size: usize) -> Vec<u8> {
     let mut read = vec![0; buffer.len()];
     for start in (0..buffer.len()).step_by(size) {
@@ -102,7 +102,7 @@ fn every_pair_of_types_is_cast_as_rust_does() {
         DType::UInt64,
     ];
     for from in types {
-        // Every one of them holds these.
+        // All types represent these numbers exactly.
         let whole: Vec<f64> = if from == DType::Bool {
             vec![0.0, 1.0, 1.0]
         } else {
@@ -115,7 +115,7 @@ fn every_pair_of_types_is_cast_as_rust_does() {
             let cast = recipe.and_then(|recipe| recipe.cast(to)).expect("numbers in range");
             assert_eq!(cast.to_buffer().as_bytes(), expected, "{from} to {to}");
             assert_eq!(cast.dtype(), to);
-            // The bytes of another type, and back.
+            // Cast to another type and back.
             let back = cast.cast(from).expect("numbers in range").to_buffer();
             if to != DType::Bool {
                 assert_eq!(back.as_bytes(), source, "{from} to {to} and back");

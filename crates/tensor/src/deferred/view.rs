@@ -9,41 +9,42 @@ use crate::{Buffer, DType};
 /// Dimensions that a view may have; more than any framework has.
 const MAX_RANK: usize = 64;
 
-/// A view whose strides repeat elements may be larger than its source, up to here.
+/// Maximum size in bytes of a view whose strides repeat elements, unless the source is larger.
 const MAX_REPEATED_BYTES: usize = 1 << 31;
 
-/// The most of a mapped file that is looked at to gather some of its elements.
+/// Maximum size in bytes of a range of a mapped file that is accessed to gather some of its elements.
 const MAX_SPAN: usize = 16 << 20;
 
-/// What is looked at together to copy pieces of it.
+/// Maximum size in bytes of a range that is accessed at once to copy pieces of it.
 const LOOKED_AT: usize = 4 << 20;
 
-/// Pieces of a file that lie this far apart are read one by one: each would bring in pages of its own.
+/// Minimum distance in bytes of pieces of a file that are read one by one, because each would load its own
+/// pages.
 const FAR: usize = 64 << 10;
 
-/// Rows that are gathered together where the next dimension moves faster in the source than the last:
-/// they share cache lines.
+/// Number of rows that are gathered together if the second-last dimension has the smaller stride. Adjacent
+/// rows share cache lines.
 const ROWS: usize = 16;
 
-/// Columns that are gathered of some rows before the rest of them.
+/// Number of columns that are gathered at a time for a group of rows.
 const COLUMNS: usize = 64;
 
-/// Elements that lie in a buffer, at strides.
+/// Strided elements in a buffer.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) source: Buffer,
     pub(super) dtype: DType,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(super) width: usize,
     pub(super) shape: Vec<usize>,
-    /// Elements between neighbours along each dimension.
+    /// Strides of the dimensions, in elements.
     pub(super) strides: Vec<usize>,
-    /// The first element.
+    /// Index of the first element.
     pub(super) offset: usize,
 }
 
 impl View {
-    /// The view, if its elements lie within the source.
+    /// Returns the view, if its elements are within the source.
     pub(super) fn new(
         source: Buffer,
         dtype: DType,
@@ -101,11 +102,11 @@ impl View {
     }
 
     pub(super) fn count(&self) -> usize {
-        // The product did not overflow when the view was made, unless a size is 0.
+        // The product did not overflow when the view was created, unless a size is 0.
         if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
-    /// Whether the last dimension moves fastest and nothing is left out.
+    /// Whether the elements are dense in row-major order.
     pub(super) fn is_contiguous(&self) -> bool {
         let mut wanted = 1;
         self.shape.contains(&0)
@@ -116,13 +117,13 @@ impl View {
             })
     }
 
-    /// The bytes of a contiguous view.
+    /// The byte range of a contiguous view.
     pub(super) fn run(&self) -> Range<usize> {
         let start = if self.count() == 0 { 0 } else { self.offset * self.width };
         start..start + self.count() * self.width
     }
 
-    /// The same elements with as few dimensions as can be.
+    /// The same elements with as few dimensions as possible.
     pub(super) fn simplified(mut self) -> View {
         let mut dimensions: Vec<(usize, usize)> = Vec::new();
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {
@@ -151,16 +152,16 @@ impl View {
         self.source.with_window(bytes, |source| self.gather_from(source, span.start, range, target))
     }
 
-    /// Whether elements lie so far apart that a look at all between them takes more memory or time than
-    /// reading them in pieces, each of which has several.
+    /// Whether elements are so scattered that accessing the whole range between them needs more memory or
+    /// time than reading it in pieces with several elements each.
     fn is_scattered(&self, span: &Range<usize>, count: usize) -> bool {
         let pieces = matches!(self.strides.as_slice(), [.., 1, last] if *last > 1);
         let most = if self.source.is_deferred() { 0 } else { MAX_SPAN / self.width };
         pieces && span.len() > most.max(2 * count)
     }
 
-    /// Copies a range of the elements of a view whose last dimension but one moves fastest in the source:
-    /// each piece of the source holds as many rows' elements of a column as there are.
+    /// Copies a range of elements of a view whose second-last dimension is contiguous in the source. Each
+    /// piece of the source contains the elements of one column for several rows.
     fn gather_tiles(&self, range: Range<usize>, target: &mut [u8]) -> io::Result<()> {
         let (&[.., size, columns], &[.., stride]) = (&*self.shape, &*self.strides) else {
             return Ok(());
@@ -170,7 +171,7 @@ impl View {
             let row = at / columns;
             let rows = (size - row % size).min(range.end.div_ceil(columns) - row);
             let place = self.offset + self.place_of_row(row);
-            // A part of a single row needs the columns of that part alone.
+            // A part of a single row needs only its own columns.
             let end = range.end.min((row + rows) * columns);
             let first = if rows == 1 { at % columns } else { 0 };
             let last = if rows == 1 { (end - 1) % columns } else { columns - 1 };
@@ -199,7 +200,7 @@ impl View {
         Ok(())
     }
 
-    /// Copies the elements of columns from `place` on, of a few columns at a time.
+    /// Copies the elements of columns, starting at element `place`, a few columns at a time.
     fn copy_pieces(&self, mut pieces: Vec<(&mut [u8], usize)>, place: usize) -> io::Result<()> {
         let stride = self.strides.last().copied().unwrap_or(1) * self.width;
         for pieces in pieces.chunks_mut((LOOKED_AT / stride).max(1)) {
@@ -217,7 +218,7 @@ impl View {
         Ok(())
     }
 
-    /// Copies a range of the elements from the source's elements from `base` on.
+    /// Copies a range of the elements; `source` starts at element `base`.
     fn gather_from(&self, source: &[u8], base: usize, range: Range<usize>, target: &mut [u8]) {
         match self.width {
             1 => self.gather_elements::<1>(range, base, source, target),
@@ -227,7 +228,7 @@ impl View {
         }
     }
 
-    /// The part of the source that a range of elements lies in.
+    /// The range of the source that contains a range of elements.
     fn span(&self, range: &Range<usize>) -> Range<usize> {
         let (mut start, mut end) = (self.offset, self.offset + 1);
         let (mut first, mut last) = (range.start, range.end - 1);
@@ -275,7 +276,7 @@ impl View {
                 for first in (0..columns).step_by(COLUMNS) {
                     let block = first..columns.min(first + COLUMNS);
                     if across == 1 && rows == ROWS {
-                        // Lines of the source are read once, lines of the target written once.
+                        // Read each line of the source once, and write each line of the target once.
                         let mut lines = [[[0; WIDTH]; ROWS]; COLUMNS];
                         for (line, column) in lines.iter_mut().zip(block.clone()) {
                             let from = place + column * stride;
@@ -310,7 +311,7 @@ impl View {
         }
     }
 
-    /// Elements from the first one to the first one of a row.
+    /// Element offset of the first element of a row.
     fn place_of_row(&self, mut row: usize) -> usize {
         let outer = self.shape.len() - 1;
         let dimensions = self.shape[..outer].iter().zip(&self.strides);

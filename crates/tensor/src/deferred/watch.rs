@@ -3,8 +3,9 @@ use std::ops::Range;
 use super::{LazyTensor, Replace};
 use crate::{Buffer, DType};
 
-/// Tells whether somebody has read bytes of a buffer, and finds it again in what is computed of it: how whoever takes a
-/// tensor through passes learns that they would have done the same with other elements.
+/// Tracks whether any byte of a buffer was read, and finds the buffer again in data computed from it. If a
+/// tensor passed through compiler passes without being read, the passes would have had the same result for
+/// other elements.
 ///
 /// ```
 /// use coremill_tensor::{Buffer, DType, LazyTensor, ReadTracker, with_source};
@@ -24,36 +25,36 @@ use crate::{Buffer, DType};
 pub struct ReadTracker(Buffer);
 
 impl ReadTracker {
-    /// The same bytes, watched.
+    /// Returns the buffer with reads tracked, and the tracker.
     pub fn new(buffer: Buffer) -> (Buffer, ReadTracker) {
         let watched = Buffer::watched(buffer);
         (watched.clone(), ReadTracker(watched))
     }
 
-    /// The watched bytes.
+    /// The tracked bytes.
     pub fn buffer(&self) -> Buffer {
         self.0.clone()
     }
 
-    /// Whether anybody has read any of the bytes.
+    /// Whether any of the bytes was read.
     pub fn was_read(&self) -> bool {
         self.0.was_read()
     }
 
-    /// How many buffers there are of the watched bytes, parts and sources of what is computed of them included, but for
-    /// those of watches.
+    /// Number of buffers that refer to the tracked bytes, including parts and sources of computed buffers,
+    /// without `watches` trackers.
     pub fn holders(&self, watches: usize) -> usize {
         self.0.holders().saturating_sub(watches)
     }
 
-    /// The part of the watched bytes that a buffer is, if it is one.
+    /// The range of the tracked bytes that a buffer refers to, if it does.
     pub fn part(&self, buffer: &Buffer) -> Option<Range<usize>> {
         buffer.part_of(&self.0)
     }
 }
 
-/// The elements of a type and a shape that a buffer holds or computes, of other sources; none if none of its sources is
-/// replaced, or the others do not do.
+/// Returns the elements of a stored or computed buffer with replaced sources. Returns `None` if no source is
+/// replaced, or if the replacements do not match.
 pub fn with_source(
     elements: &Buffer,
     dtype: DType,
@@ -70,8 +71,8 @@ pub fn with_source(
 }
 
 impl Buffer {
-    /// The same elements, watched by nobody: those of a watched buffer, or what has each of its elements once, rounded at
-    /// most. Whoever reads these says elsewhere what it looks for.
+    /// The elements without tracking, if the buffer is tracked or contains each tracked element once, at most
+    /// rounded. Callers must record their dependency on the elements themselves.
     pub fn unwatched(&self) -> Buffer {
         if let Some(inner) = self.all_watched() {
             return inner;

@@ -42,29 +42,29 @@ impl Unpack for F32x8 {
     }
 }
 
-/// The entries that the lowest four bits of lanes select.
+/// Looks up the entries for the lowest four bits of each lane.
 ///
 /// # Safety
-/// The machine must have AVX2.
+/// The machine must support AVX2.
 #[inline(always)]
 unsafe fn selected8(table: [F32x8; 2], index: __m256i) -> F32x8 {
-    // SAFETY: the caller vouches for the instructions.
+    // SAFETY: the caller guarantees support of the instructions.
     unsafe {
         let low = _mm256_permutevar8x32_ps(table[0].0, index);
         let high = _mm256_permutevar8x32_ps(table[1].0, index);
-        // The fourth bit becomes the sign, by which `blendv` chooses.
+        // The fourth bit becomes the sign bit, by which `blendv` selects.
         let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
         F32x8(_mm256_blendv_ps(low, high, choice))
     }
 }
 
-/// Fields in the lowest bits of lanes, with what follows them in the others.
+/// Shifts each field to the lowest bits of its lane; the bits above contain the following fields.
 ///
 /// # Safety
-/// Sixteen bytes must be readable, and the machine have AVX2.
+/// Sixteen bytes must be readable, and the machine must support AVX2.
 #[inline(always)]
 unsafe fn shifted8(source: *const u8, fields: &Fields) -> __m256i {
-    // SAFETY: the caller vouches for the bytes and the instructions.
+    // SAFETY: the caller guarantees the bytes and support of the instructions.
     unsafe {
         let bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(source.cast()));
         let pairs = _mm256_shuffle_epi8(bytes, _mm256_loadu_si256(fields.bytes.as_ptr().cast()));
@@ -119,13 +119,13 @@ impl Unpack for F32x16 {
     }
 }
 
-/// Fields in the lowest bits of lanes, with what follows them in the others.
+/// Shifts each field to the lowest bits of its lane; the bits above contain the following fields.
 ///
 /// # Safety
-/// Sixteen bytes must be readable, and the machine have AVX-512.
+/// Sixteen bytes must be readable, and the machine must support AVX-512.
 #[inline(always)]
 unsafe fn shifted16(source: *const u8, fields: &Fields) -> __m512i {
-    // SAFETY: the caller vouches for the bytes and the instructions.
+    // SAFETY: the caller guarantees the bytes and support of the instructions.
     unsafe {
         let bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(source.cast()));
         let pairs = _mm512_shuffle_epi8(bytes, _mm512_loadu_si512(fields.bytes.as_ptr().cast()));
