@@ -1,8 +1,9 @@
-"""Activations, judged by coremltools' value inference, and by torch where that knows none (`silu`) or is inexact (`gelu`).
+"""Activations, compared with coremltools' value inference, or with torch if that has none (`silu`) or is inexact
+(`gelu`).
 
-Where value inference is not MIL: `clamped_relu` adds `beta` twice where it is negative and `x` is not; its documentation
-says `min(beta, x)`, and that is expected. `sigmoid` and `softplus_parametric` overflow on the way there, which torch does
-not.
+Differences between value inference and MIL: `clamped_relu` adds `beta` twice if `beta` is negative and `x` is not;
+the documented `min(beta, x)` is expected instead. Intermediate values of `sigmoid` and `softplus_parametric`
+overflow; torch's do not.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from .elementwise import HALF_SPECIALS, SPECIALS, half, single
 from .judge import value_of
 from .language import IOS15, IOS16, IOS17, IOS18, Case, case, const, draw, numpy_type
 
-#: Operations of `x` alone.
+#: Operations without constants.
 PLAIN = ("relu", "relu6", "sigmoid", "silu", "softplus", "softsign")
 
-#: The scalar constants of the others.
+#: Scalar constants of the other operations.
 WITH_CONSTANTS: dict[str, list[dict[str, float]]] = {
     "clamped_relu": [{"alpha": 0.25, "beta": 1.5}, {"alpha": -0.5, "beta": 6.0}, {"alpha": 1.0, "beta": 0.0}],
     "elu": [{"alpha": 1.0}, {"alpha": 0.3}, {"alpha": -1.5}],
@@ -101,7 +102,7 @@ def _with_constants(operation: str, choices: list[dict[str, float]]) -> Iterator
             yield made(f"specials{at}", opset, single(SPECIALS), stated)
         yield made("fp16-specials", opset, half(HALF_SPECIALS), choices[0])
         yield made("empty", opset, np.zeros((2, 0), np.float32), choices[0])
-    # Since iOS17 the constants have an element type of their own.
+    # Since iOS17 the constants may have an element type other than that of `x`.
     yield made("fp16-by-fp32", IOS17, draw("mixed", 9, dtype="fp16"), choices[0], "fp32")
     yield made("fp32-by-fp16", IOS18, draw("mixed", 2, 3), choices[0], "fp16")
 
@@ -127,7 +128,7 @@ def _gelu() -> Iterator[Case]:
     yield case("default", "gelu", IOS15, {"x": x}, [exact(torch.from_numpy(x)).numpy()])
     yield case("empty", "gelu", IOS15, {"x": np.zeros((0,), np.float32)}, [np.zeros((0,), np.float32)])
     x = single([np.nan, np.inf, 40.0, -40.0, 0.0])
-    # torch gives NaN for infinity where it computes several elements at once.
+    # torch's vectorized code returns NaN for infinity.
     yield case("specials", "gelu", IOS15, {"x": x}, value_of("gelu", IOS15, x=x), dtypes=["fp32"])
 
 

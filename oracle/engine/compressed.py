@@ -1,6 +1,7 @@
-"""Products, convolutions and lookups whose weights are compressed: what coremltools decompresses, taken by numpy and torch.
+"""Products, convolutions and lookups with compressed weights, which coremltools decompresses and numpy or torch
+applies.
 
-Scales are powers of two and inputs have few digits, so that what fp16 weights would lose does not show.
+Scales are powers of two and inputs have few digits, so that rounding weights to fp16 changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Form:
     make: Any
 
     def weight(self, program: Program, *shape: int) -> tuple[Name, np.ndarray]:
-        """The weight in a program, and what it is."""
+        """The weight in the program, and its decompressed values."""
         return self.make(program, shape)
 
 
@@ -51,7 +52,7 @@ def _codes(dtype: str, shape) -> Typed:
 
 
 def _blocks(shape, down: int, across: int) -> list[int]:
-    """Blocks of rows, and of the axis after."""
+    """Block counts of the rows and of the second axis."""
     return [down, across, *([1] * (len(shape) - 2))]
 
 

@@ -1,7 +1,7 @@
-"""Compressed constants, judged by what coremltools decompresses them to; `quantize` and `dequantize`, by the same code.
+"""Compressed constants, `quantize` and `dequantize`, compared with coremltools' decompression.
 
-Scales are given to the judge in fp32, so that it does not round where the engine need not. Masks and tables of the
-format of iOS16 are packed here as its documentation says, by numpy.
+The reference gets fp32 scales, so that it does not round where the engine need not. Masks and lookup tables in the
+format of iOS16 are packed here with numpy, as the documentation specifies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def cases() -> Iterator[Case]:
 
 
 def _of(dtype: str, label: str, *shape: int) -> Typed:
-    """Elements of a type, the ends of its range among them."""
+    """Random elements of a type, including the ends of its range."""
     if dtype in ("fp16", "fp32"):
         return Typed(dtype, draw(label, *shape, dtype=dtype))
     low, high = _RANGES[dtype]
@@ -121,7 +121,7 @@ def _cast() -> Iterator[Case]:
 
 
 def _edge_case(label, operation, opset, expected, dtype, *, inputs, attributes=None, index=0, gives=None) -> Case:
-    """A case whose value may be a scalar, or of a type that is cast on its way out."""
+    """A case whose result may be a scalar or have a type that is cast at the output."""
     program = Program(opset)
     made = program.op(operation, inputs, *(gives or [(dtype, np.shape(expected))]), attributes=attributes)
     made = made[index] if isinstance(made, tuple) else made
@@ -148,7 +148,7 @@ def _lut_of_ios16() -> Iterator[Case]:
 
     for entries in (2, 4, 16, 64, 256):
         for dtype in ("fp16", "fp32", "int8", "uint8"):
-            # Bytes leave a function since iOS17 only; the definition is the same.
+            # Functions can return bytes only since iOS17; the definition is the same.
             opset = IOS16 if dtype.startswith("fp") else IOS17
             yield lut(f"{entries}-{dtype}", opset, entries, dtype, 3, 5)
         yield lut(f"{entries}-rank1", IOS17, entries, "fp32", 7)
@@ -189,9 +189,9 @@ def _mask(label: str, *shape: int) -> Typed:
 
 
 def _sparse_case(label, operation, mask: Typed, data: Typed, inputs, expected_mask, expected, dtype) -> Case:
-    """A case of an operation that gives a mask and the elements where it is set.
+    """A case of an operation that returns a mask and the selected elements.
 
-    Masks cannot leave a function: a second operation, which is judged too, lays the elements out by them.
+    Functions cannot return masks, so `constexpr_sparse_to_dense`, which is tested too, expands the elements.
     """
     program = Program(IOS18)
     given = program.op(operation, inputs, ("uint1", expected_mask.shape), (dtype, expected.shape))
@@ -273,7 +273,7 @@ def _sparse_of_ios18() -> Iterator[Case]:
         inputs = _present({"nonzero_data": data, "mask": bits})
         if dtype not in ("int4", "uint4"):
             return case(label, "constexpr_sparse_to_dense", IOS18, inputs, [expected], dtypes=[dtype])
-        # Elements of 4 bits cannot leave a function: they are scaled by 0.5.
+        # Functions cannot return 4-bit elements, so they are scaled by 0.5.
         program = Program(IOS18)
         dense = program.op("constexpr_sparse_to_dense", inputs, (dtype, expected.shape))
         scale = Typed("fp32", np.full((1,) * expected.ndim, 0.5, np.float32))
@@ -290,7 +290,7 @@ def _sparse_of_ios18() -> Iterator[Case]:
 
 
 def _chains() -> Iterator[Case]:
-    """A table that is quantized itself, and a pruned weight that is."""
+    """Chains of constants: a quantized lookup table, and a pruned and quantized weight."""
     for dtype, vector, axis in (("uint4", 1, None), ("uint2", 2, 0)):
         indices = _of(dtype, "chain-i", 4, 3)
         entries = 2 ** int(dtype.removeprefix("uint"))
@@ -340,7 +340,7 @@ def _quantize() -> Iterator[Case]:
         return case(label, "quantize", opset, inputs, [expected], dtypes=[dtype])
 
     for opset, dtype, of in ((IOS17, "int8", "fp32"), (IOS17, "uint8", "fp16"), (IOS18, "int8", "fp16"), (IOS18, "uint8", "fp32")):
-        # Powers of two divide without rounding, whatever the type.
+        # Division by powers of two is exact in every type.
         scale = Typed(of, np.array(0.25, np.float32))
         scales = [Typed(of, np.array(values, np.float32)) for values in ([0.5, 0.25, 2], [1, 0.125, 4, 0.5])]
         x = draw(f"q-{of}", 3, 4, low=-90, high=90, dtype=of)
@@ -364,5 +364,5 @@ def _quantize() -> Iterator[Case]:
     yield quantize("one", IOS17, x[0, 0, 0, :1], "int8", _scale("q1s", 1), _of("int8", "q1z", 1), 0)
     yield quantize("no-rows", IOS17, np.zeros((0, 2), np.float32), "int8", _scale("q0s"))
     nan = np.array([np.nan, 1], np.float32)
-    # A program that was folded by numpy has 0 for NaN without a zero point.
+    # numpy's constant folding converts NaN to 0 if there is no zero point.
     yield quantize("nan", IOS17, nan, "int8", Typed("fp32", np.array(0.5, np.float32)))

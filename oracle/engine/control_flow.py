@@ -1,6 +1,6 @@
-"""Choices, branches, loops, lists, states, constants and classifiers, judged by numpy and plain Python.
+"""`select`, branches, loops, lists, states, constants and classifiers, compared with numpy and plain Python.
 
-A loop or a branch is a program of Python in its own right: each case says in numpy what its blocks do.
+Each case implements its blocks in numpy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from .elementwise import single
 from .language import IOS15, IOS16, IOS17, IOS18, OPSETS, Case, Program, Text, Typed, case, const, draw
 
-#: A list that may grow, and its elements.
+#: The type of a growing list, and its elements.
 PAIRS = "list<tensor<fp32, [2]>, ?>"
 
 
@@ -72,7 +72,7 @@ def _const() -> Iterator[Case]:
     ]
     for dtype, opset, value in numbers:
         program = Program(opset)
-        # Every function takes something.
+        # A function needs at least one input.
         zero = program.input("zero", np.zeros(1, np.int32))
         stated = program.const(value)
         copied = program.op("identity", {"x": stated}, (dtype, value.shape))
@@ -91,7 +91,7 @@ def _classify() -> Iterator[Case]:
         kind = "string" if isinstance(classes[0], str) else "int64"
         listed = ", ".join(f'"{name}"' if kind == "string" else str(name) for name in classes)
         stated = Text(f"list<{kind}, {len(classes)}>([{listed}])")
-        # What `classify` takes is computed: an input would be passed through.
+        # Computed, because an input would be passed through.
         x = program.input("x", scores)
         doubled = program.op("add", {"x": x, "y": x}, ("fp32", scores.shape))
         inputs = {"probabilities": doubled, "classes": stated}
@@ -134,7 +134,7 @@ def _cond() -> Iterator[Case]:
             both = [program.op("add", {"x": result, "y": const(0.0)}, ("fp32", (3,))) for result in results]
             yield program.case("cond", f"outer-values{at}", both, expected)
 
-            # One branch inside another, on a condition that is computed.
+            # One branch inside another, with a computed condition.
             program = Program(opset)
             x = program.input("x", single([3, -4] if taken else [-3, 4]))
             total = program.op("reduce_sum", {"x": x, "axes": const([0]), "keep_dims": const(False)}, ("fp32", ()))
@@ -153,7 +153,7 @@ def _cond() -> Iterator[Case]:
 def _while_loop() -> Iterator[Case]:
     for opset in (IOS15, IOS17):
         for turns in (0, 1, 5):
-            # y = 2y + 1, so many times.
+            # y = 2y + 1, repeated.
             program = Program(opset)
             count = program.input("count", np.array(turns, np.int32))
             x = program.input("x", single([[0.5, -1], [2, 0]]))
@@ -172,7 +172,7 @@ def _while_loop() -> Iterator[Case]:
             index = program.op("add", {"x": last, "y": const(0)}, ("int32", ()))
             yield program.case("while_loop", f"turns{turns}", [index, out], [np.int32(turns), expected])
 
-        # Until a condition on values holds: halve while the sum is large.
+        # A loop with a condition on values: halve while the sum is large.
         program = Program(opset)
         x = program.input("x", single([40, 100, 7]))
         program.input("limit", single([4]))
@@ -189,7 +189,7 @@ def _while_loop() -> Iterator[Case]:
         out = program.op("add", {"x": y, "y": const(0.0)}, ("fp32", (3,)))
         yield program.case("while_loop", "until-small", [out], [halved])
 
-        # Variables that swap places, and a branch inside.
+        # Loop variables that swap, and a branch inside the loop.
         program = Program(opset)
         x, y = program.input("x", single([1, 2])), program.input("y", single([10, 20]))
         n = program.input("n", np.array(5, np.int32))
@@ -209,7 +209,7 @@ def _while_loop() -> Iterator[Case]:
         outputs = [program.op("add", {"x": part, "y": const(0.0)}, ("fp32", (2,))) for part in (first, second)]
         yield program.case("while_loop", "swaps", outputs, [a, b])
 
-        # A loop in a loop: 3 * 4 steps.
+        # Nested loops: 3 * 4 steps.
         program = Program(opset)
         x = program.input("x", single([1]))
         zero = program.input("zero", np.array(0, np.int32))
@@ -242,7 +242,7 @@ def _lists() -> Iterator[Case]:
 
     parts = [single([1, 2]), single([3, 4]), single([5, 6])]
     for opset in (IOS15, IOS17):
-        # Written out of order, so that it grows; what was skipped is zeros.
+        # Written out of order, so that the list grows; skipped elements are zeros.
         program, made = fresh(opset)
         for index, part in ((0, parts[0]), (2, parts[2]), (1, parts[1])):
             made = program.op("list_write", {"ls": made, "index": const(index), "value": program.input(f"x{index}", part)}, PAIRS)
@@ -258,7 +258,7 @@ def _lists() -> Iterator[Case]:
         hole = program.op("list_read", {"ls": made, "index": const(1)}, ("fp32", (2,)))
         yield program.case("list_length", "holes", [length, hole], [np.int32(3), single([0, 0])], also=["list_write", "list_read"])
 
-        # Overwritten; the older list is still what it was.
+        # An element is overwritten; the older list keeps its value.
         program, made = fresh(opset, 2, dynamic=False)
         kind = PAIRS.replace("?", "2")
         x, y = program.input("x", parts[0]), program.input("y", parts[1])
@@ -285,7 +285,7 @@ def _lists() -> Iterator[Case]:
         expected = [np.int32(5), single([[5, 6], [1, 2], [1, 2], [0, 0]])]
         yield program.case("list_gather", "repeated", [length, gathered], expected, also=["list_scatter", "list_length"])
 
-        # A loop that fills a list, as converters write it for recurrent networks.
+        # A loop that fills a list, as converters write recurrent networks.
         program, made = fresh(opset, 4)
         count = program.input("count", np.array(4, np.int32))
         x = program.input("x", parts[0])
@@ -302,7 +302,7 @@ def _lists() -> Iterator[Case]:
         expected = [np.outer([2, 4, 8, 16], parts[0])]
         yield program.case("while_loop", "fills-list", [gathered], expected, also=["make_list", "list_write", "list_gather"])
 
-    # Other element types, and elements that are scalars.
+    # Other element types, and scalar elements.
     for dtype, opset in (("int32", IOS15), ("fp16", IOS16), ("bool", IOS17), ("fp32", IOS18)):
         program = Program(opset)
         value = draw(f"list-{dtype}", 2, 3, low=-5, high=5, dtype=dtype)
@@ -319,7 +319,7 @@ def _lists() -> Iterator[Case]:
 def _states() -> Iterator[Case]:
     x = np.array([[1.5, -2, 0.25, 4]], np.float16)
 
-    # Accumulates over runs.
+    # A state that accumulates over runs.
     program = Program(IOS18)
     cache, added = program.state("cache", 1, 4), program.input("x", x)
     old = program.op("read_state", {"input": cache}, ("fp16", (1, 4)))
@@ -329,7 +329,7 @@ def _states() -> Iterator[Case]:
     again = [[x * 2], [x * 3]]
     yield program.case("write_state", "accumulates", [new], [x], also=["read_state"], again=again)
 
-    # What was read before a write stays what it was.
+    # A value that was read before a write does not change.
     program = Program(IOS18)
     cache, added = program.state("cache", 1, 4), program.input("x", x)
     old = program.op("read_state", {"input": cache}, ("fp16", (1, 4)))
@@ -351,7 +351,7 @@ def _states() -> Iterator[Case]:
     runs = [[np.array([k, 10 * k], np.float16)] for k in (1, 2, 3, 4)]
     yield program.case("read_state", "two", [e], runs[0], also=["write_state"], again=runs[1:])
 
-    # A row of a cache, written in place as decoders do.
+    # A row of a cache is written in place, as decoders do.
     program = Program(IOS18)
     cache = program.state("cache", 3, 2)
     row, at = program.input("row", np.array([[7, 8]], np.float16)), program.input("at", np.array([1], np.int32))
@@ -369,7 +369,7 @@ def _states() -> Iterator[Case]:
     expected = np.array([[0, 0], [14, 16], [0, 0]], np.float16)
     yield program.case("write_state", "cache-row", [doubled], [expected], also=["read_state", "slice_update"], again=[[expected]])
 
-    # The state holds fp16, whatever is computed.
+    # The state is fp16, whatever the precision of the computation.
     program = Program(IOS18)
     cache = program.state("cache", 2)
     grows = program.input("x", np.array([3000, 1], np.float16))

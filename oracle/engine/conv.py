@@ -1,8 +1,9 @@
-"""`conv` and `conv_transpose`, judged by torch in fp64.
+"""`conv` and `conv_transpose`, compared with torch in fp64.
 
-`conv_transpose` is the gradient of `conv` by its input, so that is what judges it: whatever padding, `output_shape`
-and strides are, there is one convolution whose gradient it is. Of the padding of `same`, coremltools knows the
-total; an odd element goes after the input, before it with `same_lower`, as its tests on devices expect.
+`conv_transpose` is the gradient of `conv` with respect to its input, so its reference is that gradient: for every
+padding, `output_shape` and strides exactly one convolution has it. coremltools documents only the total padding of
+`same`. An odd element is added after the input, or before it for `same_lower`, as coremltools' tests on devices
+expect.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def cases() -> Iterator[Case]:
 
 
 def pads_of(pad_type: str, pad: Sequence[int] | None, extents, kernel, strides, dilations) -> list[int]:
-    """The padding before and after each dimension."""
+    """Padding before and after each dimension."""
     if pad_type == "valid":
         return [0] * (2 * len(extents))
     if pad_type == "custom":
@@ -37,7 +38,7 @@ def pads_of(pad_type: str, pad: Sequence[int] | None, extents, kernel, strides, 
 
 
 def padded(x: torch.Tensor, pads: Sequence[int], value: float = 0.0) -> torch.Tensor:
-    # torch starts with the last dimension.
+    # torch's order starts with the last dimension.
     reversed_pairs = [pad for at in range(len(pads) - 2, -1, -2) for pad in pads[at : at + 2]]
     return torch.nn.functional.pad(x, reversed_pairs, value=value)
 
@@ -106,7 +107,8 @@ def _conv() -> Iterator[Case]:
         yield conv("no-batch", opset, draw("nb", 0, 2, 5), draw("nbw", 3, 2, 3))
         yield conv("computed-weight", opset, x, draw("cw", 3, 4, 2, 2), draw("cb", 3), computed=True)
         yield conv("many-channels", opset, draw("mc", 1, 33, 5), draw("mcw", 17, 33, 3), draw("mcb", 17), pad_type="same")
-        # The window never meets what is NaN without meeting it: a padding of zeros is not read.
+        # NaN and infinity are outside every window that does not contain them: zero padding is not multiplied with
+        # them.
         special = draw("nan", 1, 1, 5)
         special[0, 0, 4], special[0, 0, 0] = np.nan, np.inf
         yield conv("special-values", opset, special, draw("nw", 2, 1, 2))
@@ -119,7 +121,8 @@ def _conv() -> Iterator[Case]:
 def _conv_transpose() -> Iterator[Case]:
     def transposed(label, opset, x, weight, bias=None, *, pad_type=None, pad=None, strides=None, dilations=None, groups=None,
                    output=None, state_output=False, computed=False):
-        """`output` is what the convolution takes whose gradient this is; it is stated on demand."""
+        """`output` is the input size of the convolution whose gradient this is. `state_output` binds it as
+        `output_shape`."""
         spatial = x.ndim - 2
         bind = (lambda value: value) if computed else const
         inputs = {"x": x, "weight": bind(weight)} | ({} if bias is None else {"bias": const(bias)})
@@ -164,7 +167,7 @@ def _conv_transpose() -> Iterator[Case]:
             yield transposed(f"{name}-custom-strides", opset, x, weight, pad_type="custom", pad=pad, strides=strides)
             yield transposed(f"{name}-groups", opset, x, weight, grouped, groups=2, strides=strides)
             yield transposed(f"{name}-dilations", opset, x, weight, bias, dilations=[2, 1, 2][:spatial], strides=strides)
-            # Of the extents that a convolution takes to the same one, `output_shape` says which.
+            # `output_shape` selects among the input sizes that a convolution maps to the same output size.
             longer = [
                 (extent - 1) * stride + window + min(1, stride - 1)
                 for extent, stride, window in zip(shape[2:], strides, kernels[spatial], strict=False)

@@ -1,9 +1,9 @@
-"""Operations on each element, or on each pair of elements, judged by coremltools' value inference.
+"""Elementwise operations of one and two operands, compared with coremltools' value inference.
 
-Where that is not MIL: in integer tensors it gives fractions for `real_div` and `exp2`, though the types that it infers
-say that they are integers. Fractions are cut off, as `cast` does; numpy and torch judge these. `pow` of a negative
-exponent raises there. What floats that no integer type holds become in a `cast` is up to the machine there; the nearest
-integer of the type is expected, and 0 for NaN, as on Arm.
+Differences between value inference and MIL: for integers, `real_div` and `exp2` return fractions although the
+inferred types are integers. Fractions are truncated, as by `cast`; numpy and torch are the references for these.
+`pow` with a negative exponent raises an error. A `cast` of floats outside the integer type's range depends on the
+machine; the expected result is the nearest integer of the type, and 0 for NaN, as on Arm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .language import IOS15, IOS16, IOS17, IOS18, Case, case, const, draw, numpy
 SPECIALS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 3e38, -3e38, 0.5, -0.5, 1.5, 2.5, -2.5]
 HALF_SPECIALS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 6e-8, -6e-8, 65504.0, -65504.0, 0.5, -0.5, 1.5, 2.5]
 
-#: The range of inputs that tells most about each function.
+#: The input range that covers the interesting part of each function.
 FLOAT_UNARY = {
     "acos": (-1.1, 1.1),
     "asin": (-1.1, 1.1),
@@ -91,7 +91,7 @@ def single(values: Any) -> np.ndarray:
 
 
 def judged(label: str, operation: str, opset: str, x: np.ndarray, stated: dict[str, float] | None = None, **more: Any) -> Case:
-    """A case of a function of `x`, with constants of its type, computed in fp32."""
+    """A case of a function of `x` with constants of the same type, computed in fp32."""
     dtype = "fp16" if x.dtype == np.float16 else "fp32"
     wide = x.astype(np.float32)
     constants = {name: numpy_type(dtype)(value) for name, value in (stated or {}).items()}
@@ -150,7 +150,7 @@ def _with_epsilon(operation: str, bounds: tuple[float, float], default: float) -
             yield judged(f"{dtype}-zero", operation, opset, near_zero, {"epsilon": 0.0}, rel=3e-5)
             nothing = np.zeros((0, 2), numpy_type(dtype))
             yield case(f"{dtype}-empty", operation, opset, {"x": nothing}, [nothing])
-    # Since iOS17 the epsilon has an element type of its own.
+    # Since iOS17 the epsilon may have an element type other than that of `x`.
     x = draw(f"{operation}-mixed", 4, low=low, high=high, dtype="fp16")
     made = value_of(operation, IOS17, x=x.astype(np.float32), epsilon=np.float32(0.125))
     inputs = {"x": x, "epsilon": const(0.125, "fp32")}
@@ -250,7 +250,7 @@ def _binary_floats(operation: str) -> Iterator[Case]:
         x = draw(f"{operation}-{label}-x", *shapes[0], low=low, high=high, dtype=dtype)
         y = draw(f"{operation}-{label}-y", *shapes[1], low=low, high=high, dtype=dtype)
         if compares:
-            # Equal elements happen.
+            # Includes equal elements.
             x, y = np.round(x), np.round(y)
         if operation in ("floor_div", "mod", "real_div"):
             y = np.where(y == 0, y.dtype.type(0.7), y)

@@ -1,4 +1,4 @@
-"""The files that the Rust test reads."""
+"""Reads and writes the case files of the Rust test."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def cases_of(family: str) -> list[Case]:
 
 
 def text_of(family: str) -> str:
-    """The file of a family."""
+    """The contents of a family's file."""
     return "".join(json.dumps(case, separators=(",", ":"), allow_nan=False) + "\n" for case in cases_of(family))

@@ -1,8 +1,8 @@
-"""Programs of several operations that a plan makes one kernel of, or must not, judged by torch in fp64.
+"""Programs whose operations the planner fuses into one kernel, or must not fuse, compared with torch in fp64.
 
-Every operation is computed twice: exactly, for the fast mode, and rounded to fp16 wherever the program's types say so,
-for the faithful one. What fusion can get wrong: a value that is used twice or given out, a result that is rounded once
-instead of at every step, operands that broadcast, memory that is reused too early.
+Every operation is computed twice: exactly, for the fast mode, and rounded to fp16 wherever the program's types
+require it, for the faithful mode. Possible errors of fusion: a value with two users or that is an output, a result
+that is rounded once instead of at every step, operands that broadcast, memory that is reused too early.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ functional = torch.nn.functional
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the program, with what it is exactly and what it is after rounding."""
+    """A value of the program, with its exact and its rounded contents."""
 
     name: Name
     exact: torch.Tensor
@@ -30,7 +30,7 @@ class Value:
 
 
 class Trace:
-    """Builds a program and computes it on the way."""
+    """Builds a program and computes its values at the same time."""
 
     def __init__(self, opset: str, dtype: str = "fp32") -> None:
         self.program = Program(opset)
@@ -51,7 +51,7 @@ class Trace:
         return Value(self.program.const(array), held, held)
 
     def op(self, operation: str, function: Callable[..., Any], dtype: str | None = None, **inputs: Any) -> Any:
-        """An operation; `function` computes it from those of its operands that are values, in their order."""
+        """Adds an operation; `function` computes it from the operands that are values, in order."""
         values = [part for operand in inputs.values() for part in (operand if isinstance(operand, list) else [operand])]
         values = [value for value in values if isinstance(value, Value)]
         exact = function(*[value.exact for value in values])
@@ -148,7 +148,8 @@ class Trace:
         return self.op("softmax", lambda x: torch.softmax(x, axis), x=x, axis=const(axis))
 
     def case(self, label: str, *outputs: Value, rel: float = 2e-5, abs: float = 1e-5, main: str | None = None) -> Case:
-        """The finished case; in the faithful mode of an fp16 program a value may round to its neighbour on the way."""
+        """The finished case. In the faithful mode of an fp16 program, intermediate values may differ by one rounding
+        step."""
         dtype = self.dtype
         operation = main or self.operations[0]
         tolerance = {"rel": rel, "abs": abs} if dtype == "fp32" else {"rel": max(rel, 4e-3), "abs": max(abs, 2e-3)}
@@ -178,7 +179,7 @@ def cases() -> Iterator[Case]:
 
 
 def _chains(dtype: str, opset: str) -> Iterator[Case]:
-    """Chains of elementwise operations, drawn at random, over shapes that broadcast."""
+    """Random chains of elementwise operations over shapes that broadcast."""
     shapes = ((2, 3, 4), (3, 1), (4,), (1,), (2, 1, 1), (2, 3, 4))
     binaries, unaries = ("add", "sub", "mul", "maximum", "minimum"), ("relu", "tanh", "sigmoid", "abs", "sin", "silu", "erf")
     for seed in range(24):
@@ -205,7 +206,7 @@ def _chains(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _rounding(dtype: str, opset: str) -> Iterator[Case]:
-    """What overflows or vanishes on the way if every step is rounded, and comes back if none is."""
+    """Intermediate values that overflow or underflow if every step is rounded, but not otherwise."""
     trace = Trace(opset, dtype)
     x = trace.input("x", 6, low=50, high=90)
     cube = trace.binary("mul", trace.binary("mul", x, x), x)
@@ -225,7 +226,7 @@ def _rounding(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _shared_values(dtype: str, opset: str) -> Iterator[Case]:
-    """Values that are used twice, or that are outputs too."""
+    """Values that are used twice, or that are outputs and operands."""
     trace = Trace(opset, dtype)
     x = trace.input("x", 3, 4)
     a = trace.unary("tanh", x)
@@ -266,7 +267,7 @@ def _shared_values(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _products(dtype: str, opset: str) -> Iterator[Case]:
-    """Products with constants and what follows them, over rows, columns and depths around the kernels' tiles."""
+    """Products with constants and their epilogues, with sizes around the kernels' tiles."""
     sizes = ((1, 16, 16), (1, 33, 7), (3, 17, 50), (8, 32, 48), (13, 5, 97), (49, 8, 3), (1, 1, 1), (2, 64, 65))
     activations = ("relu", "tanh", "silu", "sigmoid", "relu6", "softplus", "erf", "abs")
     for at, (rows, depth, columns) in enumerate(sizes):
@@ -319,7 +320,7 @@ def _products(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _convolutions(dtype: str, opset: str) -> Iterator[Case]:
-    """Convolutions and what networks put behind them."""
+    """Convolutions and their usual epilogues."""
 
     def batch_norm(trace: Trace, x: Value, at: str) -> Value:
         channels = x.exact.shape[1]
@@ -357,7 +358,7 @@ def _convolutions(dtype: str, opset: str) -> Iterator[Case]:
         y = trace.unary("relu", batch_norm(trace, trace.conv(x, weight, None, stride, pad, groups), "n"))
         yield trace.case(f"conv-{label}-norm-relu", y, main="conv", rel=5e-5, abs=5e-5)
 
-    # A residual block, and one of an inverted bottleneck.
+    # A residual block and an inverted bottleneck.
     trace = Trace(opset, dtype)
     x = trace.input("x", 1, 4, 6, 6)
     y = trace.unary("relu", batch_norm(trace, trace.conv(x, trace.weight("w", 4, 4, 3, 3), None, 1, 1), "n1"))
@@ -371,7 +372,7 @@ def _convolutions(dtype: str, opset: str) -> Iterator[Case]:
     y = batch_norm(trace, trace.conv(y, trace.weight("p", 3, 12, 1, 1)), "n3")
     yield trace.case("inverted-bottleneck", trace.binary("add", x, y), main="conv", rel=1e-4, abs=2e-4)
 
-    # Squeeze and excite: a gate for each channel.
+    # Squeeze and excite: one gate per channel.
     trace = Trace(opset, dtype)
     x = trace.input("x", 2, 6, 4, 4)
     pooled = trace.reduce("reduce_mean", x, [2, 3])
@@ -379,7 +380,7 @@ def _convolutions(dtype: str, opset: str) -> Iterator[Case]:
     gate = trace.unary("sigmoid", trace.conv(gate, trace.weight("v", 6, 2, 1, 1), trace.weight("c", 6)))
     yield trace.case("squeeze-excite", trace.binary("mul", x, gate), main="conv")
 
-    # What stands between convolutions: joins, pools, transposes.
+    # Operations between convolutions: concatenation, pooling, transposition.
     trace = Trace(opset, dtype)
     x = trace.input("x", 1, 3, 6, 6)
     left = trace.unary("relu", trace.conv(x, trace.weight("w", 2, 3, 3, 3), None, 1, 1))
@@ -406,7 +407,7 @@ def _convolutions(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _norms(dtype: str, opset: str) -> Iterator[Case]:
-    """Norms that are written out, and products behind norms."""
+    """Normalizations written as elementary operations, and products after normalizations."""
     trace = Trace(opset, dtype)
     x = trace.input("x", 2, 3, 8)
     centred = trace.binary("sub", x, trace.reduce("reduce_mean", x, [-1]))
@@ -444,7 +445,7 @@ def _norms(dtype: str, opset: str) -> Iterator[Case]:
 
 
 def _attention(dtype: str, opset: str) -> Iterator[Case]:
-    """Attention as its parts, masked and not, and with fewer heads of keys than of queries."""
+    """Attention as elementary operations: with and without a mask, and with fewer key heads than query heads."""
     for label, masked, heads in (("plain", False, 2), ("masked", True, 2), ("one-head", True, 1)):
         trace = Trace(opset, dtype)
         x = trace.input("x", 1, 5, 8)
@@ -463,7 +464,7 @@ def _attention(dtype: str, opset: str) -> Iterator[Case]:
         mixed = trace.reshape(trace.transpose(mixed, 0, 2, 1, 3), 1, 5, 8)
         yield trace.case(f"attention-{label}", trace.linear(mixed, trace.weight("o", 8, 8)), main="softmax", abs=1e-4)
 
-    # Rotary positions: halves that swap, one with its sign changed.
+    # Rotary embedding: the two halves swap, one with its sign changed.
     trace = Trace(opset, dtype)
     x = trace.input("x", 1, 2, 5, 8)
     cosine, sine = (trace.constant(part) for part in _angles(5, 8))
@@ -486,7 +487,7 @@ def _angles(rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _memory(dtype: str, opset: str) -> Iterator[Case]:
-    """Values that live long beside others that do not, and views of them."""
+    """Long-lived and short-lived values together, and views of them."""
     trace = Trace(opset, dtype)
     x = trace.input("x", 4, 6)
     kept = [trace.unary("tanh", x)]
@@ -519,7 +520,7 @@ def _memory(dtype: str, opset: str) -> Iterator[Case]:
     again = trace.linear(trace.binary("add", back, x), trace.weight("t", 33, 8))
     yield trace.case("sizes-differ", again, narrow, main="linear", rel=1e-4, abs=5e-4)
 
-    # A chain that is folded as a whole where the input is a constant, and a constant beside it.
+    # A chain that folds completely because its input is a constant, together with a computed value.
     trace = Trace(opset, dtype)
     x = trace.input("x", 2, 3)
     known = trace.unary("exp", trace.binary("mul", trace.weight("k", 2, 3), 0.5))

@@ -1,6 +1,6 @@
 """Resizing, cropping and sampling of images.
 
-Where torch has the same sampling, torch is the judge:
+torch is the reference for the sampling modes that it implements:
 
 | MIL | torch |
 |---|---|
@@ -13,12 +13,12 @@ Where torch has the same sampling, torch is the judge:
 | `affine` | `affine_grid` and `grid_sample` |
 | `crop_resize`, `OFFSET_CORNERS` | torchvision's `roi_align(sampling_ratio=1, aligned=False)` |
 
-The other sampling modes are known from the documentation of `resize_bilinear` alone, which states the points at which
-each samples; `_points` is written from it, and `torch.nn.functional.grid_sample` interpolates at them. The documentation's
-own examples are among the cases. `crop_resize` pads whatever lies outside the image, as TensorFlow's `crop_and_resize`,
-to which the documentation of `pad_value` refers. What `resize` with `NEAREST_NEIGHBOR` does with `DEFAULT` was seen in
-coremltools' tests, which ran on Core ML and agreed with TensorFlow's half-pixel centers; with the modes that align corners
-only the documentation of the points says what is nearest.
+The other sampling modes are specified only by the documentation of `resize_bilinear`, which states the sampling points of
+each. `_points` implements it, and `torch.nn.functional.grid_sample` interpolates at these points. The cases include the
+examples of the documentation. `crop_resize` pads outside the image, as TensorFlow's `crop_and_resize` does, to which the
+documentation of `pad_value` refers. The result of `resize` with `NEAREST_NEIGHBOR` and `DEFAULT` is taken from
+coremltools' tests, which ran on Core ML and agreed with TensorFlow's half-pixel centers. For the modes that align corners,
+the documented points determine the nearest element.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .language import IOS15, IOS16, IOS17, IOS18, Case, Program, case, const, dr
 _MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "UNALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS")
 _BOXES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST")
 
-#: fp32 is what the judges compute in.
+#: The references compute in fp32.
 _CLOSE = {"rel": 1e-4, "abs": 1e-5}
 
 
@@ -57,14 +57,15 @@ def _dtype(x: np.ndarray) -> str:
 
 
 def _points(mode: str, extent: int, count: int) -> np.ndarray:
-    """The points that the documentation of `resize_bilinear` states, the last element being at `extent - 1`."""
+    """The sampling points that the documentation of `resize_bilinear` specifies; the last element is at `extent - 1`.
+    """
     at = np.arange(count, dtype=np.float64)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
         if count == 1:
             return np.array([0.0 if mode[0] == "S" else (extent - 1) / 2])
         points = at * (extent - 1) / (count - 1)
     elif mode == "DEFAULT":
-        # (extent - extent / count) / (count - 1), which is extent / count.
+        # Documented as (extent - extent / count) / (count - 1), which equals extent / count.
         points = at * extent / count
     elif mode == "OFFSET_CORNERS":
         points = (at + 0.5) * max(1, extent - 1) / count
@@ -74,7 +75,7 @@ def _points(mode: str, extent: int, count: int) -> np.ndarray:
 
 
 def _looked_up(images: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """[N, C, H, W] images between pixels, at every row and column, by torch's bilinear sampling in fp64."""
+    """Samples [N, C, H, W] images at fractional rows and columns, by torch's bilinear sampling in fp64."""
     height, width = images.shape[2:]
     y, x = (2 * at / max(extent - 1, 1) - 1 for at, extent in ((rows, height), (columns, width)))
     grid = np.stack(np.broadcast_arrays(x[None, :], y[:, None]), axis=-1)
@@ -136,7 +137,7 @@ def _resize_bilinear() -> Iterator[Case]:
         yield resize(f"{mode}-rank5", IOS17, draw("resize", 1, 2, 1, 3, 4), 6, 6, mode)
     yield resize("default-mode", IOS15, x, 6, 7)
     yield case("default-size", "resize_bilinear", IOS15, {"x": x}, [_linear(x, "DEFAULT", 1, 1)], **_CLOSE)
-    # The examples of the documentation: what a line from 0 to 1 is at the points that it prints.
+    # The documentation's examples: the values of a line from 0 to 1 at the printed points.
     documented = {
         ("UNALIGN_CORNERS", 5): [0, 0.1, 0.5, 0.9, 1],
         ("STRICT_ALIGN_CORNERS", 5): [0, 0.25, 0.5, 0.75, 1],
@@ -180,7 +181,7 @@ def _resize_nearest() -> Iterator[Case]:
 
 def _resize() -> Iterator[Case]:
     def by_axis(x, mode, shape, resized, nearest):
-        """Any number of the last axes, one after the other, in fp64."""
+        """Resizes any number of trailing axes, one at a time, in fp64."""
         values = x.astype(np.float64)
         for axis in range(x.ndim - resized, x.ndim):
             extent, count = x.shape[axis], shape[axis]
@@ -218,7 +219,7 @@ def _resize() -> Iterator[Case]:
             yield resize(f"{name}-three", IOS18, draw("three", 2, 3, 2, 4), [4, 3, 3], 3, mode, interpolation)
         yield resize(f"{mode}-fp16", IOS17, draw("resize", 2, 3, 3, dtype="fp16"), [5, 4], 2, mode)
         yield resize(f"{mode}-int32-nearest", IOS17, draw("resize", 2, 3, 3, low=-99, high=99, dtype="int32"), [5, 4], 2, mode, "NEAREST_NEIGHBOR")
-    # Multiples, so that what is interpolated is whole.
+    # Multiples of 16, so that interpolated values are integers.
     yield resize("int32-linear", IOS17, 16 * draw("resize", 1, 3, 3, low=-9, high=9, dtype="int32"), [6, 6], 2, "DEFAULT", "LINEAR")
     yield resize("default", IOS17, x, [6, 7], 2)
     for dtype in ("int16", "uint16", "uint32"):
@@ -292,7 +293,7 @@ def _upsample_nearest() -> Iterator[Case]:
             yield upsample(dtype, opset, draw("nearest", 1, 2, 3, 4, dtype=dtype), 2, 3)
     for rows, columns in ((1, 1), (3, 1), (1.0, 2.0), (1.5, 2.5), (3.17, 0.67), (2.0, 1.12), (0.5, 0.8), (0.34, 0.25), (2.0, 1.75)):
         yield upsample(f"by-{rows}-{columns}", IOS15, x, rows, columns)
-    # What TensorFlow's frontend writes for 25 rows of 10: just more than 2.5.
+    # The scale that TensorFlow's frontend writes for 25 rows from 10: slightly more than 2.5.
     yield upsample("just-more", IOS15, draw("nearest", 1, 1, 10, 20), 25.0001 / 10, 30.0001 / 20)
     yield case("default", "upsample_nearest_neighbor", IOS15, {"x": x}, [x])
     yield upsample("of-one", IOS15, draw("nearest", 1, 1, 1), 4, 3)
@@ -313,7 +314,7 @@ def _crop_resize() -> Iterator[Case]:
         return first * scale[0], second * scale[1], third * scale[0], fourth * scale[1]
 
     def line(mode, start, end, count):
-        """The points of a box: those of an axis as long as the box, from its start, towards its end."""
+        """The sampling points of a box: those of an axis with the box's length, from its start towards its end."""
         length = abs(end - start)
         way = np.sign(end - start) or 1.0
         if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "UNALIGN_CORNERS", "OFFSET_CORNERS"):
@@ -334,7 +335,7 @@ def _crop_resize() -> Iterator[Case]:
         for at, box in enumerate(numbers):
             sides = corners(box, box_mode or _BOXES[0], x.shape[2:], normalized, spatial_scale or 1.0)
             if opset in (IOS15, IOS16):
-                # Without an index each image is cut; with one, what is cut is there for each image.
+                # Without indices, every image is cropped; with them, one crop is repeated for each image.
                 of = range(len(x)) if images is None else [images[at]] * len(x)
                 parts.append(np.stack([cut(own[image], sides, mode or "DEFAULT", target, pad or 0.0) for image in of]))
             else:
@@ -377,7 +378,7 @@ def _crop_resize() -> Iterator[Case]:
     yield crop("boxes-uint16", IOS17, x, [[1, 0, 4, 5]], (3, 4), "ALIGN_CORNERS", [1], box_type=np.uint16)
     yield crop("boxes-fp16", IOS17, x, [[1.5, 0, 4, 5.25]], (3, 4), "ALIGN_CORNERS", [1], box_type=np.float16)
     yield crop("indices-uint16", IOS17, x, [box, second], (3, 4), "ALIGN_CORNERS", [1, 1], index_type=np.uint16)
-    # What coremltools' tests say that Core ML gives.
+    # Values that coremltools' tests expect from Core ML.
     ramp = np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4)
     seen = np.array([3.1, 5.2, 10, 10, 10, 7.9, 10, 13.9, 2.2, 3.1, 9.4, 10.3], np.float32).reshape(3, 1, 2, 2)
     normalized = [[0.1, 0.3, 1.3, 1.0], [0.5, 1.8, 1.0, 0.3], [0.0, 0.4, 0.6, 0.7]]
@@ -385,7 +386,7 @@ def _crop_resize() -> Iterator[Case]:
     yield crop("seen", IOS16, ramp, normalized, (2, 2), "ALIGN_CORNERS", [0, 0, 0], normalized=True, pad=10.0, judged=seen[:, None])
     yield crop("seen-mirrored", IOS15, ramp, [[2, 2, 1, 1]], (2, 2), "ALIGN_CORNERS", judged=np.array([11, 10, 7, 6], np.float32).reshape(1, 1, 1, 2, 2))
     yield crop("seen-one", IOS15, ramp, [[1, 1, 2, 2]], (1, 1), "ALIGN_CORNERS", judged=np.array([8.5], np.float32).reshape(1, 1, 1, 1, 1))
-    # Regions of interest, left and top first for torchvision.
+    # Regions of interest; torchvision's order starts with left and top.
     regions = np.array([[1, 2.5, 5, 4.5], [0, 0, 3.5, 2.25], [2, 1, 5.5, 4.75]], np.float32)
     aligned = torchvision.ops.roi_align(torch.from_numpy(x), [torch.from_numpy(regions), torch.zeros(0, 4)], (3, 2), 1.0, 1, False).numpy()
     for opset in (IOS17, IOS18):
@@ -396,7 +397,7 @@ def _crop_resize() -> Iterator[Case]:
 
 def _resample() -> Iterator[Case]:
     def judged(x, coordinates, sampling, padding, value, mode, align):
-        """torch's sampling at the same pixels, its own normalized coordinates computed from ours."""
+        """torch's sampling at the same pixels; its normalized coordinates are computed from ours."""
         height, width = x.shape[2:]
         extents = np.array([width, height], np.float64)
         places = coordinates.astype(np.float64)
@@ -404,11 +405,11 @@ def _resample() -> Iterator[Case]:
             places = (places + 1) / 2
         if mode != "unnormalized":
             places = places * (extents - 1) if align else places * extents - 0.5
-        # Mirrored at centers where torch aligns corners, at edges where it does not.
+        # torch mirrors at pixel centers with `align_corners`, and at edges without.
         aligns = padding == "reflection"
         grid = 2 * places / np.maximum(extents - 1, 1) - 1 if aligns else (2 * places + 1) / extents - 1
         named = {"constant": "zeros", "border": "border", "reflection": "reflection", "symmetric": "reflection"}[padding]
-        # Zeros for what is outside, so the value is taken off first and added again.
+        # torch pads with zeros, so the padding value is subtracted before and added after.
         shift = value if padding == "constant" else 0.0
         wide = torch.from_numpy(x.astype(np.float64) - shift)
         looked = functional.grid_sample(wide, torch.from_numpy(grid), sampling, named, align_corners=aligns)
@@ -428,7 +429,7 @@ def _resample() -> Iterator[Case]:
         return case(label, "resample", opset, inputs, [expected], dtypes=[_dtype(x)], **_CLOSE)
 
     x = draw("resample", 2, 3, 4, 5)
-    # Eighths and their like have no ties that rounding could decide, and many lie outside.
+    # The shift avoids ties that rounding could decide; many coordinates are outside the image.
     shift = np.float32(0.03125)
     pixels = draw("pixels", 2, 3, 4, 2, low=-7, high=11) + shift
     minus_one = draw("minus-one", 2, 3, 4, 2, low=-2.5, high=2.5) + shift
@@ -458,14 +459,14 @@ def _resample() -> Iterator[Case]:
     for sampling in ("bilinear", "nearest"):
         yield resample(f"far-{sampling}", IOS15, x[:1], far, sampling, "constant", 0.5)
         yield resample(f"far-border-{sampling}", IOS15, x[:1], far, sampling, "border")
-    # Halves go to the even pixel.
+    # Coordinates halfway between two pixels round to the even pixel.
     halves = np.array([[0.5, 0], [1.5, 0], [2.5, 0], [0, 0.5], [0, 1.5], [0, 2.5]], np.float32).reshape(1, 1, 6, 2)
     columns = [x[0][:, 0, at] for at in (0, 2, 2)] + [x[0][:, at, 0] for at in (0, 2, 2)]
     expected = np.stack(columns, axis=-1).reshape(1, 3, 1, 6)
     modes = {"sampling_mode": "nearest", "padding_mode": "border", "padding_value": 0.0, "coordinates_mode": "unnormalized", "align_corners": True}
     inputs = {"x": x[:1], "coordinates": halves} | {name: const(value) for name, value in modes.items()}
     yield case("ties", "resample", IOS15, inputs, [expected])
-    # What coremltools' tests say that Core ML gives.
+    # Values that coremltools' tests expect from Core ML.
     square = np.array([11, 22, 33, 44], np.float32).reshape(1, 1, 2, 2)
     places = np.array([-1, -2, -3.7, -1, 0, 0, 3.5, 1.2], np.float32).reshape(1, 2, 2, 2)
     seen = {
@@ -516,6 +517,6 @@ def _affine() -> Iterator[Case]:
     yield affine("fp16", IOS16, draw("affine", 1, 2, 3, 3, dtype="fp16"), [0.5, 0, 0.25, 0, 0.75, 0], (4, 4))
     yield affine("one-pixel", IOS15, x, turn, (1, 1))
     yield affine("of-one-pixel", IOS15, draw("affine", 1, 2, 1, 1), [0.5, 0.1, 0, 0.1, 0.5, 0], (2, 2), False)
-    # What coremltools' tests say that Core ML gives.
+    # Values that coremltools' tests expect from Core ML.
     square = np.array([11, 22, 33, 44], np.float32).reshape(1, 1, 2, 2)
     yield affine("seen", IOS15, square, [-1, -2, -3.7, -1, 3.5, 1.2], (3, 3))

@@ -1,4 +1,4 @@
-"""`concat`, `split`, `stack`, judged by numpy: they only move elements."""
+"""`concat`, `split`, `stack`, compared with numpy: they only move elements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _concat() -> Iterator[Case]:
         yield concat(f"rank5-axis{axis}", IOS18, [draw("x", *shape), draw("y", *other)], axis)
     for axis in range(3):
         parts = [draw(f"interleave-{at}", 2, 3, 2) for at in range(3)]
-        # Index 0 of each, then index 1 of each, and so on.
+        # Index 0 of each operand, then index 1 of each, and so on.
         shape = [2, 3, 2]
         shape[axis] *= 3
         interleaved = np.stack(parts, axis=axis + 1).reshape(shape)

@@ -1,4 +1,4 @@
-"""coremltools' value inference as a judge: it computes most operations on constant operands."""
+"""coremltools' value inference as a reference: it computes most operations on constant operands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ logging.getLogger("coremltools").setLevel(logging.ERROR)
 
 
 def value_of(operation: str, opset: str, **inputs: Any) -> list[np.ndarray]:
-    """What coremltools says that an operation gives on these operands: numpy arrays, numbers, texts.
+    """Returns coremltools' inferred outputs of an operation on constant operands: numpy arrays, numbers, strings.
 
-    It knows no value for convolutions, pools, batch and instance norm, recurrent operations, `silu`, `one_hot`, the
-    resizing family, most scatters, and whatever is random. `cumsum` with `exclusive` raises; `thresholded_relu` writes to
-    its operand, which is a copy here; `scatter_along_axis` in mode `add` loses repeated indices.
+    There is no value inference for convolutions, pools, batch and instance norm, recurrent operations, `silu`,
+    `one_hot`, the resizing family, most scatters, and random operations. `cumsum` with `exclusive` raises an error;
+    `thresholded_relu` writes to its operand, which is a copy here; `scatter_along_axis` in mode `add` loses repeated
+    indices.
     """
     with Function({}, opset_version=getattr(ct.target, opset)):
         operands = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}

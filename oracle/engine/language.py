@@ -1,8 +1,8 @@
-"""The words in which families describe cases.
+"""Helpers with which families describe cases.
 
-A case is a program of one operation, or of a few, with inputs, and with what a judge that we did not write says that
-it gives. Programs are written as MIL text that Core ML would accept: scalars, bools and short integers, which it does
-not pass, enter as `int32` or `fp32` arrays and are cast at the edge.
+A case is a program of one or a few operations, with inputs, and with the outputs of an independent reference.
+Programs are written as MIL text that Core ML would accept. Functions cannot have scalars, bools and short integers as
+inputs or outputs, so those enter as `int32` or `fp32` arrays and are cast.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NUMPY = {
 }
 _MIL = {np.dtype(numpy): mil for mil, numpy in _NUMPY.items()}
 
-#: What a result may differ by, relative to it and absolutely, unless the case says otherwise.
+#: Default relative and absolute tolerance.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6
 
 
 @dataclass(frozen=True)
 class Typed:
-    """Elements with the name of their type, for types that numpy does not have: `Typed("uint4", array)`."""
+    """Elements with their type's name, for types that numpy lacks: `Typed("uint4", array)`."""
 
     dtype: str
     elements: np.ndarray
@@ -46,7 +46,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Text:
-    """An operand written out, for constants that are not tensors: `Text('list<string, 2>(["a", "b"])')`."""
+    """An operand as MIL text, for constants that are not tensors: `Text('list<string, 2>(["a", "b"])')`."""
 
     text: str
 
@@ -63,8 +63,8 @@ Case = dict[str, Any]
 
 
 def const(value: Any, dtype: str | None = None) -> Const:
-    """A constant. Bools, ints, floats and strings are scalars of `bool`, `int32`, `fp32`, `string`; lists are arrays
-    of these; numpy arrays keep their type. `dtype` gives another one."""
+    """A constant. Bools, ints, floats and strings become scalars of `bool`, `int32`, `fp32`, `string`; lists become
+    arrays of these; numpy arrays keep their type. `dtype` overrides the type."""
     return Const(as_typed(value, dtype))
 
 
@@ -85,12 +85,13 @@ def as_typed(value: Any, dtype: str | None = None) -> Typed:
 
 
 def numpy_type(dtype: str) -> Any:
-    """The type of numpy for an element type's name."""
+    """The numpy type of an element type's name."""
     return _NUMPY[dtype]
 
 
 def draw(label: str, *shape: int, low: float = -2.0, high: float = 2.0, dtype: str = "fp32") -> np.ndarray:
-    """Values between two bounds that depend on the label alone: two-digit floats, or integers up to `high` itself."""
+    """Random values within bounds, seeded by the label: floats with two decimals, or integers up to and including
+    `high`."""
     random = np.random.Generator(np.random.PCG64(zlib.crc32(label.encode())))
     if dtype == "bool":
         return np.asarray(random.integers(0, 2, shape), np.bool_)
@@ -129,7 +130,7 @@ def _element_text(dtype: str, element: Any) -> str:
 
 
 def readable(dtype: str, element: Any) -> Any:
-    """An element as JSON has it: the shortest number that reads back as the same, or "nan", "inf", "-inf"."""
+    """An element as a JSON value: the shortest number that parses to the same value, or "nan", "inf", "-inf"."""
     if dtype == "string":
         return str(element)
     if dtype == "bool" or dtype.startswith(("int", "uint")):
@@ -144,7 +145,7 @@ def readable(dtype: str, element: Any) -> Any:
 
 @dataclass(frozen=True)
 class Name:
-    """A value of the program that is being built; the shape of what is not a tensor is None."""
+    """A value of the program under construction; `shape` is `None` unless it is a tensor."""
 
     text: str
     dtype: str
@@ -153,7 +154,7 @@ class Name:
 
 @dataclass
 class Program:
-    """Builds a program operation by operation, for cases that one operation cannot make.
+    """Builds a program of several operations:
 
         program = Program("iOS17")
         x = program.input("x", array)
@@ -170,7 +171,7 @@ class Program:
         return f"v{len(self.lines)}"
 
     def input(self, name: str, array: Any) -> Name:
-        """An input of the function, as the operations shall see it."""
+        """Adds an input of the function, in the element type of the array."""
         value = as_typed(array)
         passed, cast = _edge(value.dtype, self.opset), value.dtype
         shape = value.shape or (1,)
@@ -183,12 +184,12 @@ class Program:
         return made
 
     def state(self, name: str, *shape: int) -> Name:
-        """A state of the function, zeros at first."""
+        """Adds a state of the function, which starts with zeros."""
         self.states.append(f"state<tensor<fp16, [{', '.join(map(str, shape))}]>> {name}")
         return Name(name, "fp16", shape)
 
     def const(self, value: Any, dtype: str | None = None) -> Name:
-        """A `const` operation."""
+        """Adds a `const` operation."""
         return self._stated(as_typed(value, dtype))
 
     def op(
@@ -199,9 +200,9 @@ class Program:
         attributes: dict[str, Any] | None = None,
         blocks: str = "",
     ) -> Any:
-        """An operation. `gives` states each output's element type and shape, or its whole type as text.
+        """Adds an operation. `gives` lists each output's element type and shape, or its complete type as text.
 
-        Returns the outputs: one, or a tuple. Numpy arrays among the inputs become inputs of the function.
+        Returns one output or a tuple of them. Numpy arrays among the inputs become inputs of the function.
         """
         bound = ", ".join(f"{name} = {self._bound(name, operand)}" for name, operand in inputs.items())
         outputs = []
@@ -237,14 +238,14 @@ class Program:
         """The finished case.
 
         Args:
-            operation: The operation that it is about; `also` names others that it shows.
-            label: Tells it from other cases of the operation and opset.
-            outputs: What the function gives.
-            expected: What they are, before any rounding to fp16.
-            rel: How much they may differ relatively; results of fp16 have its rounding besides.
-            abs: How much they may differ absolutely.
-            again: What further runs give, for functions with states.
-            faithful: What they are if every operation rounds, where that is more than rounding `expected`.
+            operation: The operation under test; `also` names further ones.
+            label: Unique among the cases of the operation and opset.
+            outputs: The outputs of the function.
+            expected: Their values before any rounding to fp16.
+            rel: Relative tolerance; fp16 results may differ by its rounding in addition.
+            abs: Absolute tolerance.
+            again: Outputs of further runs, for functions with states.
+            faithful: Values if every operation rounds, unless rounding `expected` is enough.
         """
         given = []
         for output in outputs:
@@ -281,7 +282,7 @@ class Program:
             return f"({', '.join(self._bound(f'{name}_{at}', part) for at, part in enumerate(operand))})"
         if isinstance(operand, Const):
             value = operand.value
-            # Small arguments stand inside the call, arrays in operations of their own: both are common.
+            # Small arguments are written inline, arrays as `const` operations: both forms are common.
             if value.elements.ndim == 0 or (value.elements.ndim == 1 and value.dtype in ("int32", "bool")):
                 return literal(value)
             return self._stated(value).text
@@ -309,16 +310,16 @@ def case(
     """A case of one operation.
 
     Args:
-        label: Tells it from the other cases of the operation and opset.
-        operation: What it is called.
+        label: Unique among the cases of the operation and opset.
+        operation: Name of the operation.
         opset: The opset of the function, `iOS15` to `iOS18`.
-        inputs: Arrays, which become inputs of the function, constants (`const`), or lists of both, by parameter.
-        expected: What each output is. Floats may be wider than the output's type: better they are not rounded.
-        dtypes: The element types of the outputs, where they are not those of `expected`.
-        declared: The types of the outputs, where `expected` has not their shapes: `[("int32", ["?", 2])]`.
-        rel: How much results may differ relatively.
-        abs: How much results may differ absolutely.
-        attributes: Constants that stand among the operation's attributes, as `constexpr_*` has them before iOS18.
+        inputs: Operands by parameter: arrays, which become inputs of the function, constants (`const`), or lists of both.
+        expected: The value of each output. Floats should not be rounded to the output's type.
+        dtypes: Element types of the outputs, if they differ from those of `expected`.
+        declared: Types of the outputs, if the shapes of `expected` differ: `[("int32", ["?", 2])]`.
+        rel: Relative tolerance.
+        abs: Absolute tolerance.
+        attributes: Constants that are attributes of the operation, as in `constexpr_*` before iOS18.
     """
     program = Program(opset)
     arrays = [value.elements if isinstance(value, Typed) else np.asarray(value) for value in expected]
@@ -331,7 +332,7 @@ def case(
 
 
 def _edge(dtype: str, opset: str) -> str:
-    """The type in which values of an element type pass the edge of a function."""
+    """The element type in which a function passes values of a type."""
     if dtype in ("fp32", "int32") or (dtype == "fp16" and opset != IOS15):
         return dtype
     if dtype == "fp16":
@@ -344,14 +345,14 @@ def _edge(dtype: str, opset: str) -> str:
 def _results(outputs: Sequence[Name], expected: Sequence[Any], rounded: bool = False) -> list[dict[str, Any]]:
     results = []
     for output, array in zip(outputs, expected, strict=True):
-        # The label of a classifier, or its scores.
+        # A classifier's label or scores.
         dtype = as_typed(array).dtype if output.shape is None else output.dtype
         array = np.asarray(array.elements if isinstance(array, Typed) else array)
         if output.shape is not None and len(output.shape) != array.ndim:
             raise ValueError(f"an output of shape {output.shape} is expected to have the shape {array.shape}")
         integral = dtype == "bool" or dtype.startswith(("int", "uint"))
         kept = Typed(dtype, array if integral or dtype == "string" else array.astype(np.float32))
-        # fp16 results are written before they are rounded, unless they are.
+        # fp16 results are stored unrounded, unless the reference is fp16 itself.
         results.append(_json(kept, "fp32" if dtype == "fp16" and not rounded else dtype))
     return results
 

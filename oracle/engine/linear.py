@@ -1,7 +1,7 @@
-"""`matmul`, `linear`, `einsum` and `scaled_dot_product_attention`, judged by numpy and torch in fp64.
+"""`matmul`, `linear`, `einsum` and `scaled_dot_product_attention`, compared with numpy and torch in fp64.
 
-Only what is fully masked differs from torch: its attention gives zeros there, MIL's softmax of nothing but minus infinity
-gives NaN, as the value inference of coremltools does, which judges those cases.
+Fully masked rows differ: torch's attention returns zeros, MIL's softmax over minus infinity alone returns NaN. The
+reference for these cases is coremltools' value inference, which returns NaN, too.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _matmul() -> Iterator[Case]:
     large = np.array([[2**30, 2**30], [-(2**31), 3]], np.int32)
     yield matmul("int32-wraps", IOS15, large, large)
 
-    # What is computed has its type, whatever type the constant factor has.
+    # The result has the type of the computed factor, whatever the type of the constant one.
     for dtype, other in (("fp16", "fp32"), ("fp32", "fp16")):
         x, y = draw("mixed-x", 2, 3, dtype=dtype), draw("mixed-y", 3, 4, dtype=other)
         for side in ("right", "left"):
@@ -172,7 +172,7 @@ def _attention() -> Iterator[Case]:
         inputs = {"query": query, "key": key, "value": value} | ({} if mask is None else {"attn_mask": mask})
         if judge == "torch":
             tensors = [torch.from_numpy(_wide(array)) for array in (query, key, value)]
-            # torch takes no mask of rank 1.
+            # torch does not accept a mask of rank 1.
             given = None if mask is None else torch.from_numpy(_wide(np.atleast_2d(mask)))
             expected = torch.nn.functional.scaled_dot_product_attention(*tensors, attn_mask=given).numpy()
         else:

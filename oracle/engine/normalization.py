@@ -1,7 +1,7 @@
-"""Normalizations, judged by torch; `l2_norm` by its definition in numpy, in fp64.
+"""Normalizations, compared with torch; `l2_norm` follows its definition, in numpy and fp64.
 
-For an even `size`, the window of `local_response_norm` is torch's: one more channel before than behind. The documentation of
-MIL does not say.
+For an even `size`, the window of `local_response_norm` is torch's: one more channel before than after. MIL's
+documentation does not specify this.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .language import IOS15, IOS16, IOS17, IOS18, Case, case, const, draw, numpy
 
 functional = torch.nn.functional
 
-#: What differences of large numbers leave.
+#: Tolerance for differences of large numbers.
 TOLERANCE = {"rel": 2e-5, "abs": 1e-5}
 
-#: What is left of numbers around 1000 when their mean, an fp32, is subtracted.
+#: Tolerance for numbers around 1000 after subtraction of their fp32 mean.
 FAR = {"rel": 2e-4, "abs": 2e-4}
 
 
@@ -48,7 +48,7 @@ def _batch_norm() -> Iterator[Case]:
         of = of or dtype
         parameters = {name: value.astype(numpy_type(of)) for name, value in more.items()}
         eps = None if epsilon is None else numpy_type(of)(epsilon)
-        # The default is an fp32 number, also for fp16.
+        # The default is an fp32 number, also for fp16 operands.
         used = float(np.float32(1e-5)) if eps is None else float(eps)
         mean, variance, gamma, beta = (parameters.get(name) for name in ("mean", "variance", "gamma", "beta"))
         expected = functional.batch_norm(_wide(x), _wide(mean), _wide(variance), _wide(gamma), _wide(beta), eps=used)
@@ -161,7 +161,7 @@ def _layer_norm() -> Iterator[Case]:
         eps = None if epsilon is None else numpy_type(of or dtype)(epsilon)
         used = float(np.float32(1e-5)) if eps is None else float(eps)
         named = sorted(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
-        # torch normalizes the last axes.
+        # torch normalizes trailing axes.
         order = [axis for axis in range(x.ndim) if axis not in named] + named
         moved = _wide(np.transpose(x, order))
         assert moved is not None

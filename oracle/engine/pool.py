@@ -1,6 +1,7 @@
-"""`avg_pool`, `max_pool` and `l2_pool`, judged by torch on padded inputs; where extents are rounded up, by torch alone.
+"""`avg_pool`, `max_pool` and `l2_pool`, compared with torch on padded inputs; with `ceil_mode`, torch does the
+padding.
 
-The padding of `same` is that of convolutions.
+`same` pads as in convolutions.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def _pool(operation: str) -> Iterator[Case]:
                 if opset != IOS15:
                     yield pool(f"{name}-same-lower{tail}", opset, x, size, pad_type="same_lower", **more)
                 if spatial < 3:
-                    # Strides that are no longer than windows: beyond that, coremltools counts one that torch does not.
+                    # Only strides up to the window size: for longer ones coremltools counts a window that torch does
+                    # not.
                     ceil = {"ceil": True, "strides": [2, 2][:spatial]}
                     yield pool(f"{name}-ceil{tail}", opset, x, size, **ceil, **more)
                     yield pool(f"{name}-ceil-custom{tail}", opset, x, size, pad_type="custom", pad=even, **ceil, **more)
@@ -99,7 +101,7 @@ def _most(x, sizes, strides, pads, ceil, _):
 
 
 def _length(x, sizes, strides, pads, ceil, _):
-    # torch has a sum of windows of two dimensions and of three.
+    # torch sums windows of two and three dimensions only.
     x, sizes, strides = (x.unsqueeze(2), [1, *sizes], [1, *strides]) if x.dim() == 3 else (x, sizes, strides)
     if len(pads) == 2:
         pads = [0, 0, *pads]

@@ -1,8 +1,8 @@
-"""Random operations, judged by what holds for any generator.
+"""Random operations, tested with properties of every generator.
 
-Elements of devices and of this engine differ. What must agree: the distributions, whose moments and frequencies are
-computed in the program and compared with those of theory within five standard errors; the same elements for the same
-seed; others for another seed; and distributions that leave no choice.
+Devices and this engine draw different elements. These properties must agree: the distributions, whose moments and
+frequencies the program computes and compares with theory within five standard errors; the same elements for the same
+seed; other elements for another seed; and distributions with a single outcome.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from .elementwise import half, single
 from .language import IOS15, IOS16, IOS17, IOS18, Case, Name, Program, const, draw, numpy_type
 
-#: How many elements statistics are made of.
+#: Sample size of the statistics.
 COUNT = 4000
 
 
@@ -36,7 +36,7 @@ def _drawn(program: Program, operation: str, shape: Any, dtype: str = "fp32", se
 
 
 def _kept(program: Program) -> Name:
-    """What makes a function of random elements take an input."""
+    """An unrelated input and its use: a function of random elements needs an input."""
     x = program.input("x", single([0.5]))
     return program.op("exp", {"x": x}, ("fp32", (1,)))
 
@@ -53,7 +53,7 @@ def _mean(program: Program, x: Name) -> Name:
 
 
 def _share(program: Program, x: Name, operation: str, limit: float) -> Name:
-    """The share of elements that a comparison holds for."""
+    """The fraction of elements for which a comparison holds."""
     holds = program.op(operation, {"x": x, "y": const(numpy_type(x.dtype)(limit))}, ("bool", x.shape))
     number = program.op("cast", {"x": holds, "dtype": const("fp32")}, ("fp32", x.shape))
     return _mean(program, number)
@@ -66,14 +66,14 @@ def _seeds(operation: str) -> Iterator[Case]:
         same = program.op("equal", {"x": first, "y": second}, ("bool", shape))
         yield _made(program, operation, f"same-seed-rank{len(shape)}", [same], [np.ones(shape, np.bool_)])
     for label, seeds in (("other-seed", (17, 18)), ("no-seed", (None, None)), ("negative-seed", (-1, -1))):
-        # Two out of forty that agree are none too many for coins either.
+        # Some elements may agree by chance, so only one has to differ.
         program = Program(IOS17)
         first, second = (_drawn(program, operation, (64,), seed=seed) for seed in seeds)
         differ = program.op("not_equal", {"x": first, "y": second}, ("bool", (64,)))
         any_differ = program.op("cast", {"x": differ, "dtype": const("int32")}, ("int32", (64,)))
         largest = program.op("reduce_max", {"x": any_differ, "axes": const([0]), "keep_dims": const(True)}, ("int32", (1,)))
         yield _made(program, operation, label, [largest], [np.ones(1, np.int32)])
-    # The shape is computed.
+    # A computed shape.
     program = Program(IOS15)
     shape = program.input("shape", np.array([2, 3], np.int32))
     drawn = program.op(operation, {"shape": shape, "seed": const(3)}, ("fp32", ("?", "?")))
@@ -107,7 +107,7 @@ def _normal() -> Iterator[Case]:
         for mean, deviation in ((0.0, 1.0), (-2.0, 0.5), (3.0, 4.0)):
             program = Program(opset)
             drawn = _drawn(program, "random_normal", (COUNT // 4, 4), dtype, 11, mean=mean, stddev=deviation)
-            # The shares below these limits are 2.275, 15.866, 50, 84.134, 97.725 hundredths.
+            # The fractions below these limits are 2.275, 15.866, 50, 84.134 and 97.725 %.
             limits = [mean + deviation * step for step in (-2, -1, 0, 1, 2)]
             shares = [_share(program, drawn, "less", limit) for limit in limits]
             expected = [np.float32(share) for share in (0.02275, 0.15866, 0.5, 0.84134, 0.97725)]

@@ -1,13 +1,13 @@
-"""`lstm`, `gru` and `rnn`, judged by onnxruntime and torch.
+"""`lstm`, `gru` and `rnn`, compared with onnxruntime and torch.
 
-How the formats differ, as the tests of coremltools on devices have it:
-- gates: `lstm` input, forget, output, cell, which torch has as input, forget, cell, output and ONNX as input, output,
-  forget, cell; `gru` reset, output, update, which torch has as reset, update, new and ONNX as update, reset, hidden;
+Differences between the formats, according to coremltools' tests on devices:
+- gates: `lstm` input, forget, output, cell; in torch input, forget, cell, output and in ONNX input, output,
+  forget, cell; `gru` reset, output, update; in torch reset, update, new and in ONNX update, reset, hidden;
 - one bias for input and hidden state, but for `gru` of iOS18, whose `bias` is that of the hidden state if `input_bias` is
   bound;
-- `reverse` gives what it computes in the order in which it does, the last step first; `bidirectional` in the order of
+- `reverse` returns its results in the order of computation, the last step first; `bidirectional` in the order of
   the sequence;
-- `clip` bounds the cell state, as TensorFlow's does; ONNX would clip what activations take. Those cases are judged by
+- `clip` bounds the cell state, as in TensorFlow; ONNX clips the activations' inputs. The reference for these cases is
   torch step by step;
 - `scaled_tanh` is `tanh`, `hard_sigmoid` is 0.2 x + 0.5: activations have the parameters of the operations' defaults.
 """
@@ -34,7 +34,7 @@ _ACTIVATIONS = {
 }
 _NAMES = tuple(_ACTIVATIONS)
 
-#: onnxruntime computes in fp32, with activations that are near ones.
+#: onnxruntime computes in fp32 and approximates activations.
 _NEAR = {"rel": 1e-4, "abs": 1e-5}
 
 
@@ -45,7 +45,7 @@ def cases() -> Iterator[Case]:
 
 
 def _onnx(operation: str, arrays: dict[str, np.ndarray], activations: list[str], outputs: int, **attributes) -> list[np.ndarray]:
-    """What onnxruntime says, its directions side by side. Arrays are given by the names of the operation's inputs."""
+    """Runs onnxruntime, with both directions concatenated. Arrays have the names of the operation's inputs."""
     order = {
         "LSTM": ("X", "W", "R", "B", "", "initial_h", "initial_c", "P"),
         "GRU": ("X", "W", "R", "B", "", "initial_h"),
@@ -54,7 +54,7 @@ def _onnx(operation: str, arrays: dict[str, np.ndarray], activations: list[str],
     names = [name if name in arrays else "" for name in order]
     directions = arrays["W"].shape[0]
     known = [_ACTIVATIONS[activation.lower()] for activation in activations] * directions
-    # In order, of those that have them only; no list if there is none.
+    # Parameters in order, of the activations that have them; omitted if none does.
     parameters = {
         f"activation_{kind}": values
         for kind, values in (
@@ -83,7 +83,7 @@ def _onnx(operation: str, arrays: dict[str, np.ndarray], activations: list[str],
 
 
 def _gates(array: np.ndarray, order: str, of: str) -> np.ndarray:
-    """Rows of a weight by another order of its gates."""
+    """Reorders the gates of a weight's rows."""
     parts = dict(zip(of, np.split(array, len(of)), strict=False))
     return np.concatenate([parts[gate] for gate in order])
 
@@ -156,7 +156,7 @@ def _lstm() -> Iterator[Case]:
 
 
 def _last(y: np.ndarray, hidden: int, directions: int) -> np.ndarray:
-    """The last step of each direction: of the one that goes back, the first of the sequence."""
+    """The last step of each direction; for the backward one this is the first of the sequence."""
     forward, back = y[-1:, :, :hidden], y[:1, :, hidden:]
     return np.concatenate([forward, back], axis=-1) if directions == 2 else y[-1:]
 
@@ -255,7 +255,7 @@ def _gru() -> Iterator[Case]:
     yield gru("reset-after-input-bias-alone", IOS18, reset_after=True, bias=False, input_bias=True, output_sequence=True)
     yield gru("reset-after-larger", IOS18, 4, 3, 6, 5, reset_after=True, input_bias=True, output_sequence=True)
 
-    # What torch calls a GRU, with the order of its gates.
+    # torch's GRU, with its order of gates.
     module = torch.nn.GRU(3, 4)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

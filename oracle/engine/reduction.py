@@ -1,7 +1,7 @@
-"""Reductions, judged by coremltools' value inference.
+"""Reductions, compared with coremltools' value inference.
 
-Where that is not the definition: `reduce_log_sum_exp` of infinities gives NaN there, because it subtracts them from each
-other; torch judges these. Reductions of integers keep their type, so that fractions are cut off.
+Differences between value inference and the definition: `reduce_log_sum_exp` of infinities returns NaN, because it
+subtracts them; the reference for these is torch. Reductions of integers keep their type, so fractions are truncated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AXES = (
     "reduce_sum_square",
 )
 
-#: Shape and axes; None is left to the default.
+#: Shape and axes; `None` leaves the axes to the default.
 CHOICES: tuple[tuple[tuple[int, ...], list[int] | None], ...] = (
     ((6,), None),
     ((6,), [0]),
@@ -78,7 +78,7 @@ def _along_axes(operation: str) -> Iterator[Case]:
         if at % 4 == 1:
             integers = draw(f"{operation}-int-{at}", *shape, low=1 if low > 0 else -5, high=5, dtype="int32")
             yield made(f"int32-{at}", opset, integers, axes, keep)
-    # Of no elements: what numpy gives, where it gives anything.
+    # Reductions of no elements, as numpy computes them, if it does.
     if operation not in ("reduce_max", "reduce_min", "reduce_log_sum_exp"):
         yield made("of-nothing", IOS16, np.zeros((2, 0, 3), np.float32), [1], True)
         yield made("of-nothing-at-all", IOS17, np.zeros((0,), np.float32), None, None)

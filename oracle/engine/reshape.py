@@ -1,4 +1,4 @@
-"""`reshape`, `reshape_like`, `squeeze`, `expand_dims`, `flatten2d`, judged by numpy: elements stay in their order."""
+"""`reshape`, `reshape_like`, `squeeze`, `expand_dims`, `flatten2d`, compared with numpy: elements keep their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cases() -> Iterator[Case]:
 
 
 def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
-    """Elements that differ, with what floats have besides numbers."""
+    """Distinct elements; floats include NaN and infinities."""
     array = draw(label, *shape, dtype=dtype, low=0 if dtype.startswith("u") else -99, high=99)
     if dtype.startswith("fp") and array.size > 3:
         array.reshape(-1)[1:4] = np.nan, np.inf, -np.inf
@@ -44,7 +44,8 @@ def _reshape() -> Iterator[Case]:
     x = _numbers("reshape", 2, 3, 4)
     for length in ("int8", "int16"):
         yield reshape(f"shape-{length}", IOS17, x, [6, -1], (6, 4), dtype=length)
-    # Up to iOS16 a zero takes the extent at the same place; from iOS17 on at the same distance from the end.
+    # Up to iOS16 a zero copies the dimension at the same index; from iOS17 on, the one at the same distance from the
+    # end.
     yield reshape("zeros", IOS15, x, [0, -1, 0], (2, 3, 4))
     yield reshape("zeros-and-swap", IOS16, x, [0, 4, 3], (2, 4, 3))
     yield reshape("zeros", IOS17, x, [0, -1, 0], (2, 3, 4))
@@ -95,7 +96,7 @@ def _reshape_like() -> Iterator[Case]:
 
 def _squeeze() -> Iterator[Case]:
     def squeeze(label, opset, x, axes):
-        # Listed axes that are longer than 1 stay, as in torch.
+        # Listed axes longer than 1 are kept, as in torch.
         gone = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
         shape = [extent for axis, extent in enumerate(x.shape) if extent != 1 or axis not in gone]
         inputs = {"x": x} | ({} if axes is None else {"axes": const(axes)})

@@ -1,8 +1,8 @@
-"""Gathers, judged by numpy's `take` and `take_along_axis` and by coremltools' value inference; scatters, judged by
-numpy's `ufunc.at`, which applies repeated indices one after the other.
+"""Gathers, compared with numpy's `take` and `take_along_axis` and with coremltools' value inference; scatters,
+compared with numpy's `ufunc.at`, which applies repeated indices one after the other.
 
-coremltools is not a judge of `scatter_along_axis`: its value inference ignores the mode. `gather_nd` and `scatter_nd` are
-numpy's indexing with tuples of arrays, as TensorFlow's documentation, which MIL's refers to, writes them.
+coremltools is no reference for `scatter_along_axis`, since its value inference ignores the mode. `gather_nd` and
+`scatter_nd` are numpy's indexing with tuples of arrays, following TensorFlow's documentation, to which MIL's refers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
 
 
 def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
-    """Elements that differ, with what floats have besides numbers."""
+    """Distinct elements; floats include NaN and infinities."""
     array = draw(label, *shape, dtype=dtype, low=0 if dtype.startswith("u") else -99, high=99)
     if dtype.startswith("fp") and array.size > 3:
         array.reshape(-1)[1:4] = np.nan, np.inf, -np.inf
@@ -40,7 +40,7 @@ def _gather() -> Iterator[Case]:
         indices = np.asarray(indices)
         at = 0 if axis is None else axis % x.ndim
         if batch_dims:
-            # One batch after the other, as `tf.gather` has it.
+            # One batch at a time, as `tf.gather` does.
             places = list(np.ndindex(x.shape[:batch_dims]))
             parts = [np.take(x[place], indices[place], axis=at - batch_dims) for place in places]
             expected = np.stack(parts).reshape(x.shape[:batch_dims] + parts[0].shape)
@@ -99,7 +99,7 @@ def _gather() -> Iterator[Case]:
 
 
 def _constant_indices(dtype: str, x: np.ndarray) -> Case:
-    """Functions before iOS17 take no short integers: they are constants there."""
+    """Functions before iOS17 cannot have short integers as inputs, so the indices are constants."""
     elements = np.array([2, 0, 1])
     return case(f"indices-{dtype}", "gather", IOS16, {"x": x, "indices": const(elements, dtype), "axis": const(0)}, [x[elements]])
 
@@ -205,13 +205,13 @@ _AT = {
 
 
 def _written(data: np.ndarray, place, updates: np.ndarray, mode: str) -> np.ndarray:
-    """`data` with updates combined into it, in fp32: repeated places one after the other."""
+    """`data` combined with the updates, in fp32; repeated indices apply one after the other."""
     exact = data.astype(np.float32) if data.dtype.kind == "f" else data.copy()
     updates = updates.astype(exact.dtype)
     if mode == "update":
         exact[place] = updates
     elif mode == "div" and exact.dtype.kind == "i":
-        # Exact quotients only, on which every kind of division agrees.
+        # Only exact quotients, for which all kinds of division agree.
         np.floor_divide.at(exact, place, updates)
     else:
         with np.errstate(all="ignore"):
@@ -220,7 +220,7 @@ def _written(data: np.ndarray, place, updates: np.ndarray, mode: str) -> np.ndar
 
 
 def _operands(label: str, mode: str, dtype: str, data_shape, updates_shape):
-    """Data and updates on which a mode gives exact results, whatever their type."""
+    """Data and updates for which a mode's results are exact in every type."""
     if dtype == "int32" and mode == "div":
         # Multiples of every product of the divisors.
         return draw(f"{label}-data", *data_shape, low=-9, high=9, dtype=dtype) * 1296, draw(f"{label}-updates", *updates_shape, low=1, high=3, dtype=dtype)

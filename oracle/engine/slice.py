@@ -1,4 +1,4 @@
-"""`slice_by_index`, `slice_by_size`, `slice_update`, judged by numpy's slices."""
+"""`slice_by_index`, `slice_by_size`, `slice_update`, compared with numpy's slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cases() -> Iterator[Case]:
 
 
 def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
-    """Elements that differ, with what floats have besides numbers."""
+    """Distinct elements; floats include NaN and infinities."""
     array = draw(label, *shape, dtype=dtype, low=0 if dtype.startswith("u") else -99, high=99)
     if dtype.startswith("fp") and array.size > 3:
         array.reshape(-1)[1:4] = np.nan, np.inf, -np.inf
@@ -27,7 +27,7 @@ def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
 
 
 def _index(begin, end, stride=None, begin_mask=None, end_mask=None, squeeze_mask=None):
-    """The index of numpy for the parameters of MIL, and these as operands."""
+    """Converts MIL's slice parameters to a numpy index and to operands."""
     rank = len(begin)
     index = []
     for at in range(rank):

@@ -1,13 +1,14 @@
-"""Operations that make tensors and look through their elements: `argsort`, `band_part`, `cumsum`, `fill`, `fill_like`,
-`identity`, `non_maximum_suppression`, `non_zero`, `one_hot`, `pad`, `range_1d`, `shape`, `tile`, `topk`.
+"""Operations that create, search and sort tensors: `argsort`, `band_part`, `cumsum`, `fill`, `fill_like`, `identity`,
+`non_maximum_suppression`, `non_zero`, `one_hot`, `pad`, `range_1d`, `shape`, `tile`, `topk`.
 
-Judges are numpy and torch. Neither MIL's documentation nor coremltools' value inference, whose sort is not stable, says
-which of equal elements `argsort` and `topk` name first. Ours name the first of them first, as numpy's stable sort does,
-which judges, on the negated elements where the order falls. It puts NaN last in both directions, as coremltools does.
+The references are numpy and torch. Neither MIL's documentation nor coremltools' value inference, whose sort is not
+stable, specifies the order of equal elements in `argsort` and `topk`. Ours keeps their original order, like numpy's
+stable sort, which is the reference; for descending order it sorts the negated elements. NaN is last in both
+directions, as in coremltools.
 
-Boxes are judged by torchvision's `nms` and `batched_nms`. coremltools' own tests of the operation, which ran against
-Core ML, say what torchvision does not: the class of a box is that of its highest score, a box has to reach the score
-threshold, the best box is given where none does, and what is left is 0, or -1 for indices.
+Boxes are compared with torchvision's `nms` and `batched_nms`. coremltools' own tests of the operation, which ran on
+Core ML, show further rules: the class of a box is that of its highest score, a box must reach the score threshold,
+the best box is returned if none reaches it, and unused entries are 0, or -1 for indices.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def cases() -> Iterator[Case]:
 
 
 def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
-    """Elements with few repeats, and what floats have besides numbers."""
+    """Elements with few repetitions; floats include NaN and infinities."""
     array = draw(label, *shape, dtype=dtype, low=0 if dtype.startswith("u") else -99, high=99)
     if dtype.startswith("fp") and array.size > 3:
         array.reshape(-1)[1:4] = np.nan, np.inf, -np.inf
@@ -50,7 +51,7 @@ def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
 
 
 def _order(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
-    """The places of elements in their order, equal ones as they stand."""
+    """Indices of a stable sort."""
     keys = x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64)
     return np.argsort(keys if ascending else -keys, axis=axis, kind="stable").astype(np.int32)
 
@@ -115,7 +116,7 @@ def _topk() -> Iterator[Case]:
         yield topk("values-only", opset, x, 3, indices=None, return_indices=False)
         yield topk("values-only-ascending", opset, x, 3, 0, True, indices=None, return_indices=False)
         yield topk("both", opset, x, 3, return_indices=True, sort=True)
-        # One element has one order.
+        # A single element.
         yield topk("unsorted", opset, x, 1, sort=False)
     for dtype in _SHORT:
         yield topk(dtype, IOS17, _numbers("topk", 2, 9, dtype=dtype), 4)
@@ -149,7 +150,7 @@ def _band_part() -> Iterator[Case]:
     yield band("tall", IOS15, draw("band", 6, 3), 1, 0)
     yield band("wide", IOS15, draw("band", 2, 7), 0, 3)
     yield band("beyond", IOS15, x, 99, 99)
-    # The documentation sets what is outside to zero; a product with a mask would make NaN of it.
+    # Elements outside the band are set to zero, as documented; multiplying them with a mask would make NaN.
     special = np.full((3, 3), np.inf, np.float32)
     special[0, 2] = np.nan
     yield band("special", IOS15, special, -1, 0)
@@ -164,7 +165,7 @@ def _cumsum() -> Iterator[Case]:
         wide = torch.from_numpy(x.astype(np.float64 if x.dtype.kind == "f" else np.int64))
         sums = (torch.flip(torch.cumsum(torch.flip(wide, [at]), at), [at]) if reverse else torch.cumsum(wide, at)).numpy()
         if exclusive and x.size:
-            # One step later, from zero.
+            # Exclusive: one step later, from zero.
             step = -1 if reverse else 1
             sums = np.roll(sums, step, at)
             edge = [slice(None)] * x.ndim
@@ -251,7 +252,7 @@ def _suppression() -> Iterator[Case]:
         candidates = np.arange(len(boxes)) if threshold is None else np.flatnonzero(best >= threshold)
         tensors = [torch.from_numpy(array[candidates]) for array in (corners(boxes), best, classes)]
         if per_class:
-            # Not `batched_nms`, which moves classes apart in fp32 and so moves boxes too.
+            # Not `batched_nms`, which offsets the boxes of each class in fp32 and so rounds them.
             kept = np.concatenate(
                 [
                     np.flatnonzero(classes[candidates] == of)[torchvision.ops.nms(tensors[0][tensors[2] == of], tensors[1][tensors[2] == of], iou)]
@@ -290,7 +291,7 @@ def _suppression() -> Iterator[Case]:
     def scene(label, images, count, classes):
         boxes = np.concatenate([draw(f"{label}-at", images, count, 2, low=0, high=60), draw(f"{label}-size", images, count, 2, low=10, high=40)], -1)
         scores = draw(f"{label}-scores", images, count, classes, low=-5, high=5)
-        # Scores of their own, so that there is one order.
+        # Distinct scores, so that the order is unambiguous.
         return boxes, scores + np.arange(scores.size, dtype=np.float32).reshape(scores.shape) / 128
 
     for opset in (IOS15, IOS16, IOS17, IOS18):
@@ -308,7 +309,7 @@ def _suppression() -> Iterator[Case]:
         yield suppress("one-box", opset, boxes[:, :1], scores[:, :1], 0.5, -9.0, 3)
         yield suppress("touching", opset, np.array([[[1, 1, 2, 2], [3, 1, 2, 2], [2, 1, 2, 2]]], np.float32), np.array([[[3], [2], [1]]], np.float32), 0.0, 0.0, 3)
         yield suppress("points", opset, np.array([[[0, 0, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2], [3, 3, 3, 3]]], np.float32), np.array([[[-3.5], [9.4], [2.3], [0.7]]], np.float32), 0.2, 0.4, 2, True)
-    # The best box is given even where none reaches the threshold.
+    # The best box is returned even if none reaches the threshold.
     boxes, scores = scene("none", 2, 8, 3)
     for per_class in (False, True):
         yield suppress(f"none-reach-{per_class}", IOS15, boxes, scores, 0.5, 99.0, 4, per_class)
@@ -349,7 +350,7 @@ def _one_hot() -> Iterator[Case]:
         yield one_hot(f"{dtype}-first", IOS17, [[2, 0], [1, 2]], 4, 0, on, off, dtype)
     yield one_hot("default", IOS15, [1, 3, 0], 4)
     yield one_hot("judged-by-torch", IOS15, torch.nn.functional.one_hot(torch.tensor([2, 0, 1])).argmax(-1).numpy(), 3)
-    # As in TensorFlow, an index outside leaves the whole vector off.
+    # As in TensorFlow, an index outside the range makes an all-off vector.
     yield one_hot("outside", IOS15, [-1, 3, 99, 1], 3)
     for axis in (-3, -2, 0, 1, 2):
         yield one_hot(f"axis{axis}", IOS16, [[0, 2, 1], [1, 1, 0]], 3, axis)
@@ -404,7 +405,8 @@ def _pad() -> Iterator[Case]:
 def _range() -> Iterator[Case]:
     def ranged(label, opset, start, end, step, dtype):
         numpy = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}[dtype]
-        # Of the type itself, of which numpy's steps are, but for integers, whose distance may not fit.
+        # Bounds in the type itself, because numpy derives its steps from it; for integers the difference may
+        # overflow.
         bounds = [start, end, step] if dtype == "int32" else [numpy(start), numpy(end), numpy(step)]
         expected = np.arange(*bounds, dtype=numpy)
         inputs = {"end": numpy(end), "start": numpy(start), "step": numpy(step)}

@@ -1,10 +1,10 @@
-"""Operations that move elements: `transpose`, `reverse`, `reverse_sequence`, `sliding_windows`, and those between depth,
-batch and space.
+"""Operations that move elements: `transpose`, `reverse`, `reverse_sequence`, `sliding_windows`, and those between
+depth, batch and space.
 
-`pixel_shuffle` and `pixel_unshuffle` are judged by torch, `transpose`, `reverse` and `sliding_windows` by numpy. MIL's
-`depth_to_space` and `space_to_depth` are TensorFlow's with the channels in front (the frontend of coremltools only
-transposes), not torch's pixel shuffle: blocks stand before channels. They, `space_to_batch` and `batch_to_space` are
-written here block by block, as TensorFlow's documentation describes them, and so is `reverse_sequence`.
+The reference of `pixel_shuffle` and `pixel_unshuffle` is torch, that of `transpose`, `reverse` and `sliding_windows`
+numpy. MIL's `depth_to_space` and `space_to_depth` are TensorFlow's with the channels first (coremltools' frontend
+only transposes), not torch's pixel shuffle: blocks precede channels. These, `space_to_batch`, `batch_to_space` and
+`reverse_sequence` are implemented here element by element, following TensorFlow's documentation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
 
 
 def _numbers(label: str, *shape: int, dtype: str = "fp32") -> np.ndarray:
-    """Elements that differ, with what floats have besides numbers."""
+    """Distinct elements; floats include NaN and infinities."""
     array = draw(label, *shape, dtype=dtype, low=0 if dtype.startswith("u") else -99, high=99)
     if dtype.startswith("fp") and array.size > 3:
         array.reshape(-1)[1:4] = np.nan, np.inf, -np.inf

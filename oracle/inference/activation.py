@@ -33,7 +33,7 @@ def instances() -> Iterator[Instance]:
 
 
 def _shapes(operation: str, opset: str, dtype: str = "fp32", **operands: dict) -> Iterator[Instance]:
-    """Any rank is accepted."""
+    """Valid operands of any rank."""
     for label, shape in (("rank0", []), ("rank1", [3]), ("rank3", [1, "s0", 8]), ("rank5", [2, 1, 3, "s0", "s1"])):
         yield instance(operation, opset, f"{label}-{dtype}", x=tensor(dtype, *shape), **operands)
 

@@ -1,4 +1,4 @@
-"""Compressed constants, and quantizing at run time."""
+"""Compressed constants, and quantization at run time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATIONS = (
 
 UNCHECKED = "coremltools does not check it"
 
-# Three of the eight bits of a byte are set; four of twelve.
+# Three bits of the eight in this byte are set; four of twelve.
 MASK = [1, 0, 0, 1, 0, 0, 1, 0]
 
 

@@ -1,4 +1,4 @@
-"""Constants, branches, loops, lists, states, and what classifiers end with."""
+"""Constants, branches, loops, lists, states and `classify`."""
 
 from __future__ import annotations
 

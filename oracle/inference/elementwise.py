@@ -166,7 +166,7 @@ def _arithmetic(operation: str) -> Iterator[Instance]:
 
 
 def _edges(operation: str) -> Iterator[Instance]:
-    """Integers at the ends of their range and floats that are not numbers."""
+    """Integers at the ends of their range, and floats that are NaN or infinite."""
     if operation not in ("pow", "real_div"):
         large = const("int32", [2147483647, -2147483648, 65536, -5])
         yield instance(operation, IOS15, "wrap", x=large, y=const("int32", [1, -1, 65536, 2147483647]))
@@ -174,7 +174,7 @@ def _edges(operation: str) -> Iterator[Instance]:
     for label, other in (("zero", 0.0), ("minus-two", -2.0), ("infinity", "inf"), ("nan", "nan")):
         yield instance(operation, IOS15, f"specials-{label}", x=specials, y=const("fp32", other))
     yield instance(operation, IOS15, "half-overflow", x=const("fp16", [60000.0, 1e-4]), y=const("fp16", [60000.0, 1e-4]))
-    # What numpy makes of an infinite quotient as an integer depends on the machine, so not `real_div`.
+    # numpy's conversion of an infinite quotient to an integer depends on the machine, so `real_div` is excluded.
     if operation in ("floor_div", "mod"):
         right = {"outputs": [{"dtype": "int32", "shape": [2]}]}
         because, instead = (DIVIDED_BY_ZERO, right)

@@ -14,7 +14,7 @@ def path_of(family: str) -> Path:
 
 
 def text_of(family: str) -> str:
-    """The file of a family: one line for each instance, sorted."""
+    """The contents of a family's file: one line per instance, sorted."""
     from .runner import judge, with_symbols_fixed
 
     module = importlib.import_module(f".{family}", __package__)

@@ -1,4 +1,4 @@
-"""The words in which families describe instances. Everything is plain data that goes to the files as it is."""
+"""Helpers with which families describe instances. All results are plain data, which the files hold unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ IOS15, IOS16, IOS17, IOS18 = OPSETS = ("iOS15", "iOS16", "iOS17", "iOS18")
 
 
 def tensor(dtype: str, *shape: int | str) -> Operand:
-    """An input of the function. Strings in the shape, `s0` to `s5`, are open dimensions; equal names are equal."""
+    """An input of the function. Strings in the shape, `s0` to `s5`, are dynamic dimensions; equal names are equal
+    sizes."""
     return {"dtype": dtype, "shape": list(shape)}
 
 
@@ -24,46 +25,46 @@ def state(dtype: str, *shape: int) -> Operand:
 
 
 def const(dtype: str, value: Any) -> Operand:
-    """A `const` operation. Nested lists give the shape; a bare number, text or bool is of rank 0."""
+    """A `const` operation. Nested lists determine the shape; a bare number, string or bool has rank 0."""
     shape, flat = _flatten(value)
     return {"dtype": dtype, "shape": shape, "const": True, "value": flat}
 
 
 def filled(dtype: str, *shape: int, value: Any = 1) -> Operand:
-    """A `const` operation whose elements are all the same: for weights, and for empty tensors."""
+    """A `const` operation with equal elements: for weights, and for empty tensors."""
     return {"dtype": dtype, "shape": list(shape), "const": True, "fill": value}
 
 
 def listed(dtype: str, *elements: Any) -> Operand:
-    """A `const` operation that states a list of scalars."""
+    """A `const` operation with a list of scalars."""
     return {"dtype": dtype, "shape": [len(elements)], "const": True, "listed": True, "value": list(elements)}
 
 
 def list_of(dtype: str, *shape: int | str) -> Operand:
-    """The declared type of an input of a block that is a list of such tensors."""
+    """The declared type of a block input that is a list of such tensors."""
     return {"dtype": dtype, "shape": list(shape), "list": True}
 
 
 def values(*operands: Operand) -> Operand:
-    """Several bindings of one parameter, as `concat` takes them."""
+    """Several bindings of one parameter, as in `concat`."""
     return {"values": list(operands)}
 
 
 def gives(operation: str, output: int = 0, **inputs: Operand) -> Operand:
-    """What another operation of the same function gives: `gives("shape", x=tensor("fp32", "s0", 2))`."""
+    """The output of another operation in the same function: `gives("shape", x=tensor("fp32", "s0", 2))`."""
     return {"op": operation, "inputs": _bound(inputs), "output": output}
 
 
 def ref(name: str) -> Operand:
-    """Inside a block: an input of the block, or what is bound to a parameter of the operation."""
+    """Inside a block: a block input, or an operand of the surrounding operation by its parameter."""
     return {"ref": name}
 
 
 def block(outputs: list[Operand], inputs: dict[str, Operand] | None = None) -> dict[str, Any]:
-    """A block of `cond` or `while_loop`: its inputs by name with their declared types, and what it gives.
+    """A block of `cond` or `while_loop`: its inputs by name with their declared types, and its outputs.
 
-    Declared types are those of files, so that `?` stands for every open dimension; coremltools' builder does
-    without them and takes the types of the loop's variables.
+    Declared types are written as in files, with `?` for every dynamic dimension. coremltools' builder ignores them
+    and uses the types of the loop variables.
     """
     declared = [[name, operand] for name, operand in (inputs or {}).items()]
     return {"inputs": declared, "outputs": outputs}
@@ -84,15 +85,15 @@ def instance(
     """One program of one operation.
 
     Args:
-        operation: What it is called.
+        operation: Name of the operation.
         opset: The opset of the function, `iOS15` to `iOS18`.
-        label: Tells it from the other instances of the operation and opset.
-        attributes: The operands of compressed constants before iOS18, which are attributes there.
-        blocks: The blocks that it runs.
-        because: Why coremltools is wrong about it.
-        instead: What is right then: `REFUSED`, or `{"outputs": [{"dtype": ..., "shape": [...]}]}`.
-        inputs: Operands whose parameter has a name that cannot be written as a keyword here.
-        more: The other operands, by parameter; None stands for nothing bound.
+        label: Unique among the instances of the operation and opset.
+        attributes: Operands of compressed constants before iOS18, where they are attributes.
+        blocks: The operation's blocks.
+        because: Why coremltools is wrong about this instance.
+        instead: The correct result then: `REFUSED`, or `{"outputs": [{"dtype": ..., "shape": [...]}]}`.
+        inputs: Operands whose parameter's name is not usable as a keyword argument.
+        more: The other operands, by parameter; `None` leaves the parameter unbound.
     """
     if (because is None) != (instead is None):
         raise ValueError(f"{operation} {label}: `because` and `instead` come together")

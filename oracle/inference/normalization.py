@@ -33,7 +33,7 @@ def instances() -> Iterator[Instance]:
 
 
 def _lax(operation: str, opset: str, label: str, because: str, **operands: dict | None) -> Instance:
-    """One that coremltools lets through."""
+    """An invalid instance that coremltools does not reject."""
     return instance(operation, opset, label, because=because, instead=REFUSED, **operands)
 
 

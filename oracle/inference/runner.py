@@ -1,7 +1,7 @@
 """Builds instances in coremltools and records what it infers.
 
-Instances are built with coremltools' builder inside a function of their opset, constants as exactly typed `const`
-operations: that is what its package loader does with a package, so the same checks hold.
+Instances are built with coremltools' builder inside a function of their opset, with constants as exactly typed `const`
+operations. coremltools' package loader does the same, so the same checks apply.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from coremltools.converters.mil.mil.types.symbolic import is_symbolic
 
 from .language import Instance, Operand
 
-# The values that the symbols s0, s1, ... have when expressions are compared; the Rust test knows the same.
+# Values of the symbols s0, s1, ... when expressions are compared; the Rust test uses the same.
 ASSIGNMENTS = ((7, 11, 13, 17, 19, 23), (12, 20, 16, 24, 28, 36), (37, 41, 43, 47, 53, 59))
 
-# Values with more elements are not recorded.
+# Larger values are not recorded.
 MAX_VALUE_ELEMENTS = 256
 
 MAX_MESSAGE = 160
@@ -35,7 +35,7 @@ logging.getLogger("coremltools").setLevel(logging.ERROR)
 
 
 def judge(instance: Instance) -> dict[str, Any]:
-    """What coremltools says: `{"outputs": [...]}` or `{"refused": message}`."""
+    """Runs coremltools' inference: returns `{"outputs": [...]}` or `{"refused": message}`."""
     placeholders: dict[str, Placeholder] = {}
     _declare(instance["inputs"], "", placeholders)
     for role, block in zip(_roles(instance), instance.get("blocks", []), strict=True):
@@ -49,16 +49,16 @@ def judge(instance: Instance) -> dict[str, Any]:
         try:
             given = _add(instance["op"], {**bound, **stated, **blocks, "name": "op"})
             outputs = [_described(output) for output in given]
-        except Exception as error:  # coremltools raises whatever it happens to raise.
+        except Exception as error:  # coremltools raises many kinds of exceptions.
             return {"refused": _message(error)}
     return {"outputs": outputs}
 
 
 def with_symbols_fixed(instance: Instance) -> Instance | None:
-    """The instance with numbers in place of the symbols in its shapes; none if it has no symbols.
+    """The instance with numbers in place of the symbols in its shapes; `None` if it has no symbols.
 
-    Of many open dimensions coremltools only knows that they are open. What it says of fixed ones judges the
-    expressions that we have for them.
+    coremltools often infers only that a dimension is dynamic. The results for fixed dimensions test our symbolic
+    expressions.
     """
     found = False
 
@@ -80,7 +80,7 @@ def with_symbols_fixed(instance: Instance) -> Instance | None:
 
 
 def _declare(operands: dict[str, Operand], prefix: str, placeholders: dict[str, Placeholder]) -> None:
-    """Adds the inputs of the function that operands stand for, named by the path to the operand."""
+    """Adds the function inputs that operands refer to, named by the path to the operand."""
     for name, operand in operands.items():
         path = f"{prefix}{name}"
         if "values" in operand:
@@ -116,7 +116,7 @@ def _build(operand: Operand, path: str, inputs: Any, scope: dict[str, Any]) -> A
 
 
 def _blocks(instance: Instance, inputs: Any, bound: dict[str, Any]) -> dict[str, Any]:
-    """The blocks of `cond` and `while_loop`, as functions that the builder calls."""
+    """The blocks of `cond` and `while_loop`, as functions for the builder."""
 
     def function_of(block: dict[str, Any], role: str) -> Any:
         def run(*block_inputs: Any) -> Any:
@@ -147,7 +147,7 @@ def _add(operation: str, arguments: dict[str, Any]) -> list[Any]:
 
 
 def _array(operand: Operand) -> Any:
-    """The value of a constant, as coremltools' package loader makes it."""
+    """The value of a constant, as coremltools' package loader creates it."""
     shape, dtype = tuple(operand["shape"]), operand["dtype"]
     if operand.get("listed"):
         elements = operand["value"]
@@ -156,7 +156,7 @@ def _array(operand: Operand) -> Any:
         elements = operand.get("value", [operand.get("fill")] * int(np.prod(shape)))
         return np.array(elements, dtype=np.str_).reshape(shape) if shape else elements[0]
     if dtype == "bool" and not shape:
-        # The loader would make a numpy.bool, which numpy takes for no integer since version 2.
+        # The loader would make a numpy.bool, which numpy since version 2 does not convert to an integer.
         return bool(operand["value"][0])
     element = types.nptype_from_builtin(types.string_to_builtin(dtype))
     if "fill" in operand:
@@ -167,7 +167,7 @@ def _array(operand: Operand) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Numbers that JSON does not have are written as text."""
+    """Numbers that JSON lacks are written as strings."""
     return float(value) if isinstance(value, str) else value
 
 
@@ -222,7 +222,7 @@ def _element(element: Any) -> Any:
     if isinstance(element, (int, np.integer)):
         return int(element)
     if isinstance(element, (float, np.floating)):
-        # Six digits: how numpy rounds the last ones depends on the machine.
+        # Six digits, because numpy's rounding of further ones depends on the machine.
         return float(f"{element:.6g}") if np.isfinite(element) else str(float(element))
     return str(element)
 
@@ -230,8 +230,8 @@ def _element(element: Any) -> Any:
 def _message(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0] if lines else ''}"
-    # Names that differ from run to run.
+    # Names that differ between runs.
     text = re.sub(r"\bis\d+\b", "is?", re.sub(r"0x[0-9a-f]+", "0x?", text))
-    # Sets are written in an order of their own.
+    # Python's order of sets varies.
     text = re.sub(r"\{('[^{}]*')\}", lambda found: "{" + ", ".join(sorted(found[1].split(", "))) + "}", text)
     return text[:MAX_MESSAGE]

@@ -268,7 +268,7 @@ def _scatter_nd(opset: str) -> Iterator[Instance]:
 
 
 def _validated(opset: str) -> Iterator[Instance]:
-    """Indices that must lie within the axis, and not count from the end."""
+    """Indices that must be within the axis and must not be negative."""
     x = tensor("fp32", 4, 5)
     for label, picked in (("fits", (0, 3)), ("past", (0, 4)), ("from-end", (0, -1))):
         rows, places = int32(*picked), const("int32", [[index] * 5 for index in picked])

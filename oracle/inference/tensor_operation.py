@@ -1,4 +1,4 @@
-"""Operations that make tensors, join and split them, or look through their elements."""
+"""Operations that create, join, split and search tensors."""
 
 from __future__ import annotations
 

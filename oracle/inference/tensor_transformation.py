@@ -1,4 +1,4 @@
-"""Operations that give the elements of a tensor another place or shape."""
+"""Operations that move or reshape the elements of a tensor."""
 
 from __future__ import annotations
 
