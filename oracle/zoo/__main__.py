@@ -1,4 +1,4 @@
-"""The command line of the zoo."""
+"""Command line of the zoo."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What a row of the table is made of."""
+"""Types of the rows in the table."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,30 +13,30 @@ Call = tuple[torch.Tensor, ...]
 
 @dataclass
 class Source:
-    """A torch module and all that `coremltools.convert` must be told about it."""
+    """A torch module and its arguments of `coremltools.convert`."""
 
     module: torch.nn.Module
     example: Call
-    #: "trace" takes `torch.jit.trace`, "export" takes `torch.export` with the core decompositions.
+    #: "trace" for `torch.jit.trace`, "export" for `torch.export` with the core decompositions.
     frontend: str = "trace"
     #: Further arguments of `convert`: inputs, outputs, states, classifier_config.
     arguments: dict[str, Any] = field(default_factory=dict)
-    #: What the reference is computed on, in order; the default is two calls in the manner of the example.
+    #: Calls for which the reference is computed, in order; by default two calls similar to the example.
     calls: Callable[[], list[Call]] | None = None
-    #: Factors for the random weights of parameters whose names end so, see `weights.enliven`.
+    #: Factors for the random weights of parameters by the end of their name; see `weights.enliven`.
     damped: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
 class Written:
-    """A program in coremltools' own intermediate form, to be converted as it is."""
+    """A program in coremltools' intermediate representation, which is converted unchanged."""
 
     program: Any
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
-#: A builder returns one of the two above, or a function which writes a package itself (for multifunction packages) and
-#: returns the source of each function.
+#: Returns one of the two types above, or a function that writes a (multifunction) package itself and returns the
+#: source of each function.
 Built = Source | Written | Callable[[Path], dict[str, Source]]
 
 
@@ -52,13 +52,13 @@ class Entry:
 
 
 def varied(*shape: int) -> torch.Tensor:
-    """Random values that differ by position along every dimension, with structure that averaging does not remove."""
+    """Random values that differ along every dimension, with structure that pooling does not average out."""
     values = 0.5 * torch.randn(shape)
     for dimension, size in enumerate(shape):
         if size > 1:
             outline = [1] * len(shape)
             outline[dimension] = size
-            # Neighbours move together, so that pooling keeps some of it; each dimension has walks of its own.
+            # Random walks: neighbors are similar, so that pooling keeps some structure. Each dimension has its own.
             walk = torch.randn(size).cumsum(0) / size**0.5 + 0.5 * torch.randn(size)
             values = values + walk.reshape(outline)
     return values

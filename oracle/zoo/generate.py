@@ -1,6 +1,6 @@
-"""Makes the packages: convert, compress, write, in several processes.
+"""Makes the packages in several processes: converts, compresses and writes them.
 
-torch and coremltools, which take long to import, are imported only where a package is made.
+torch and coremltools import slowly, so only the workers import them.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .entry import Source
 
 HERE = Path(__file__).parent
-#: What batch norms take their statistics of.
+#: Number of examples for the statistics of batch norms.
 SAMPLES = 8
 REQUIREMENTS = HERE.parent / "requirements.txt"
 
 
 def stamp() -> str:
-    """What the packages depend on: the sources of the zoo and the versions of what makes them."""
+    """The hash of the zoo's sources and of the requirements, on which the packages depend."""
     digest = hashlib.sha256()
     for path in [*sorted(HERE.glob("*.py")), REQUIREMENTS]:
         content = path.read_bytes()
@@ -41,7 +41,7 @@ def stamp() -> str:
 
 
 def make(name: str, directory: Path) -> None:
-    """Writes `directory/NAME.mlpackage`, whole or not at all, and beside it what networks compute: see `reference`."""
+    """Writes `directory/NAME.mlpackage` atomically, and the references of networks; see `reference`."""
     import coremltools as ct
     import numpy
     import torch
@@ -57,7 +57,7 @@ def make(name: str, directory: Path) -> None:
     torch.manual_seed(seed)
     numpy.random.seed(seed)
     torch.set_num_threads(1)
-    # The fused layers are not known to coremltools.
+    # coremltools does not support the fused layers.
     torch.backends.mha.set_fastpath_enabled(False)
 
     precision = {"fp16": ct.precision.FLOAT16, "fp32": ct.precision.FLOAT32}[entry.precision]
@@ -98,7 +98,7 @@ def make(name: str, directory: Path) -> None:
 
 
 def captured(source: "Source") -> object:
-    """The program of a module in the form that coremltools reads."""
+    """The program of a module in the form that coremltools accepts."""
     import torch
 
     module = source.module.eval()
@@ -109,7 +109,7 @@ def captured(source: "Source") -> object:
 
 
 def arguments(source: "Source") -> dict[str, object]:
-    """The inputs of a trace after its example; an export carries its own."""
+    """The inputs of a trace; an export contains its own."""
     import coremltools as ct
     import numpy
 
@@ -123,8 +123,8 @@ def arguments(source: "Source") -> dict[str, object]:
 
 
 def serve(connection: Connection, directory: Path) -> None:
-    """A worker: makes each package whose name arrives, answers with the error or None."""
-    # Progress bars and warnings of two workers at once tell nobody anything; errors come back whole.
+    """A worker: makes each package whose name it receives, and sends the error or `None`."""
+    # Progress bars and warnings of two concurrent workers are useless; errors are sent to the parent.
     os.environ["TQDM_DISABLE"] = "1"
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -141,7 +141,7 @@ def serve(connection: Connection, directory: Path) -> None:
 
 
 def run(names: list[str], directory: Path, jobs: int) -> Iterator[tuple[str, str | None, float]]:
-    """Makes the packages in `jobs` processes; a process that dies takes only the entry in its hands with it."""
+    """Makes the packages in `jobs` processes. If a process crashes, only its current entry fails."""
     directory.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     waiting = list(reversed(names))
@@ -175,7 +175,7 @@ def run(names: list[str], directory: Path, jobs: int) -> Iterator[tuple[str, str
 
 
 def generate(directory: Path, names: list[str], jobs: int | None = None) -> dict[str, str]:
-    """Makes the packages, says how it goes, and returns the errors by name."""
+    """Makes the packages, prints progress, and returns the errors by name."""
     jobs = jobs or min(2, os.cpu_count() or 1)
     errors = {}
     started = time.monotonic()
@@ -190,12 +190,12 @@ def generate(directory: Path, names: list[str], jobs: int | None = None) -> dict
 
 
 def ensure(directory: Path, names: list[str]) -> dict[str, str]:
-    """The zoo as it should be: made anew if its sources changed, else only what is missing.
+    """Makes all packages if the zoo's sources changed, else only the missing ones.
 
     Returns the errors by name.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # Whoever else runs the tests waits here, and then finds the packages.
+    # Concurrent test runs wait here, and then find the packages.
     with FileLock(directory.with_suffix(".lock")):
         record = directory / "zoo.json"
         known: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Small networks, each for one kind of input, output, state or function."""
+"""Small networks, each with one kind of input, output, state or function."""
 
 import tempfile
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from torch import nn
 from .entry import Call, Source, varied
 from .weights import enliven
 
-#: Writes a package itself, and says what its functions were made of.
+#: Writes a package itself, and returns the sources of its functions.
 Writer = Callable[[Path], dict[str, Source]]
 
 
 class Compact(nn.Module):
-    """Weights of every kind in small: convolutions plain and by channel, an embedding's sibling, linear layers."""
+    """A small network with all kinds of weights: plain, grouped and transposed convolutions, and linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,16 +36,16 @@ class Compact(nn.Module):
 
 
 def compact() -> Source:
-    """What the compressions are shown on."""
+    """The network of the compressed packages."""
     return Source(Compact(), (torch.rand(1, 4, 16, 16),))
 
 
 class Convolutions(nn.Module):
-    """Works on pictures of any size and ends in one vector."""
+    """Accepts images of any size and returns one vector."""
 
     def __init__(self, channels: int = 3, classes: int = 4, unit: float = 1.0) -> None:
         super().__init__()
-        #: How large the values of a picture are; the softmax needs small ones.
+        #: Magnitude of the image's values; the softmax needs small ones.
         self.unit = unit
         self.body = nn.Sequential(nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
         self.head = nn.Linear(16, classes)
@@ -57,12 +57,12 @@ class Convolutions(nn.Module):
 
 
 def picture(channels: int = 3, size: int = 32) -> torch.Tensor:
-    """Something to trace with."""
+    """An example image for tracing."""
     return torch.rand(1, channels, size, size)
 
 
 def ranged(upper: int) -> Callable[[], Source]:
-    """Batch, height and width within bounds; coremltools refuses unbounded ones in an ML Program."""
+    """Batch, height and width within bounds; coremltools refuses unbounded dimensions in an ML Program."""
 
     def build() -> Source:
         side = ct.RangeDim(16, upper, default=32)
@@ -73,7 +73,7 @@ def ranged(upper: int) -> Callable[[], Source]:
     return build
 
 
-#: Shapes that a flexible package is called with: the default, others, and the default again.
+#: Shapes for the calls of flexible packages: the default, others, and the default again.
 SIZES = [(1, 3, 32, 32), (1, 3, 16, 47), (4, 3, 33, 16), (1, 3, 32, 32)]
 
 
@@ -83,7 +83,7 @@ def sized(*shapes: tuple[int, ...]) -> Callable[[], list[Call]]:
 
 
 def shared_range() -> Source:
-    """One symbol in two inputs: what is added must be of one length."""
+    """Two inputs that share a symbolic dimension, since they are added."""
 
     class Sum(nn.Module):
         def __init__(self) -> None:
@@ -102,7 +102,7 @@ def shared_range() -> Source:
 
 
 def exported_range() -> Source:
-    """A symbolic length that comes from the export and not from us."""
+    """A symbolic length from the export instead of a `RangeDim`."""
 
     class Exported(nn.Module):
         def __init__(self) -> None:
@@ -117,14 +117,14 @@ def exported_range() -> Source:
 
 
 def enumerated() -> Source:
-    """One input of a few given shapes."""
+    """One input with enumerated shapes."""
     shapes = ct.EnumeratedShapes([(1, 3, 32, 32), (1, 3, 48, 32), (1, 3, 64, 64)], default=(1, 3, 48, 32))
     calls = sized((1, 3, 48, 32), (1, 3, 64, 64), (1, 3, 32, 32))
     return Source(Convolutions(), (picture(),), arguments={"inputs": [ct.TensorType("picture", shapes)]}, calls=calls)
 
 
 def enumerated_twice() -> Source:
-    """Two inputs of a few given shapes each."""
+    """Two inputs with enumerated shapes."""
 
     class Sum(nn.Module):
         def __init__(self) -> None:
@@ -144,7 +144,7 @@ def enumerated_twice() -> Source:
 
 
 def image(layout: str, flexible: str = "fixed", **options: Any) -> Callable[[], Source]:
-    """A picture as input, with a scale and a bias before the network."""
+    """An image input, with a scale and a bias before the network."""
 
     def build() -> Source:
         channels = 1 if layout.startswith("GRAYSCALE") else 3
@@ -162,7 +162,7 @@ def image(layout: str, flexible: str = "fixed", **options: Any) -> Callable[[], 
 
 
 def image_to_image(layout: str) -> Callable[[], Source]:
-    """A picture in, a picture out."""
+    """An image input and an image output."""
 
     def build() -> Source:
         channels = 1 if layout.startswith("GRAYSCALE") else 3
@@ -193,7 +193,7 @@ def classifier(labels: list[Any], picture_input: bool) -> Callable[[], Source]:
 
 
 def half_inputs() -> Source:
-    """fp16 at both edges."""
+    """fp16 inputs and outputs."""
     arguments = {
         "inputs": [ct.TensorType("rows", (1, 8, 24), dtype=numpy.float16)],
         "outputs": [ct.TensorType("sums", dtype=numpy.float16)],
@@ -202,7 +202,7 @@ def half_inputs() -> Source:
 
 
 class Lookup(nn.Module):
-    """Whole numbers in, whole numbers and a vector out."""
+    """Integer inputs; integer and vector outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class Lookup(nn.Module):
 
 
 def whole_numbers() -> Source:
-    """int32 at both edges, several outputs."""
+    """int32 inputs and outputs, several of them."""
     arguments = {
         "inputs": [
             ct.TensorType("numbers", (1, 8), dtype=numpy.int32),
@@ -227,7 +227,7 @@ def whole_numbers() -> Source:
 
 
 def small_numbers() -> Source:
-    """int8 at both edges, which iOS26 allows."""
+    """int8 inputs and outputs, which iOS26 supports."""
 
     class Shift(nn.Module):
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -242,7 +242,7 @@ def small_numbers() -> Source:
 
 
 def defaults() -> Source:
-    """Optional inputs, with a default each."""
+    """Optional inputs with default values."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -264,7 +264,7 @@ def defaults() -> Source:
 
 
 class Accumulator(nn.Module):
-    """Adds what it is given to what it holds."""
+    """Accumulates its inputs in states."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ def accumulator() -> Source:
 
 
 class CachedAttention(nn.Module):
-    """One token at a time: keys and values stay in states, written at the given position."""
+    """Decodes one token at a time: keys and values are states, written at the given position."""
 
     def __init__(self, width: int = 64, heads: int = 4, length: int = 32, layers: int = 2) -> None:
         super().__init__()
@@ -333,7 +333,7 @@ def cached_decoder() -> Source:
 
 
 def prompt_and_tokens() -> list[Call]:
-    """A prompt of five tokens, then one at a time, then two at once; each sees those up to itself."""
+    """A prompt of five tokens, then one at a time, then two at once. Each token attends to itself and earlier ones."""
     calls, stop = [], 0
     for length in (5, 1, 1, 2, 1):
         stop += length
@@ -343,7 +343,7 @@ def prompt_and_tokens() -> list[Call]:
 
 
 def writes(function: Writer) -> Callable[[], Writer]:
-    """Makes a builder of a function that writes the package itself."""
+    """Wraps a function that writes the package itself as a builder."""
     return lambda: function
 
 
@@ -359,7 +359,7 @@ class Adapted(nn.Module):
 
 
 def converted(module: nn.Module, inputs: list[Any], example: torch.Tensor, **options: Any) -> ct.models.MLModel:
-    """A part of a multifunction package."""
+    """One function of a multifunction package."""
     traced = torch.jit.trace(module.eval(), example, check_trace=False)
     return ct.convert(traced, inputs=inputs, minimum_deployment_target=ct.target.iOS18, skip_model_load=True, **options)
 
@@ -384,7 +384,7 @@ def adapters(out: Path) -> dict[str, Source]:
 
 @writes
 def prompt_and_step(out: Path) -> dict[str, Source]:
-    """Two functions with different inputs and shared weights and states, as language models ship."""
+    """Two functions with different inputs and shared weights and states, as in published language models."""
     description = ct.utils.MultiFunctionDescriptor()
     module = Accumulator()
     held = [ct.StateType(ct.TensorType(shape=(1, 32), dtype=numpy.float16), name=name) for name in ("total", "count")]
@@ -396,7 +396,7 @@ def prompt_and_step(out: Path) -> dict[str, Source]:
             stepper = Stepper(module, rows)
             converted(stepper, inputs, torch.rand(rows, 32), states=held).save(path)
             description.add_function(path, "main", name)
-            # Tracing ran it, and so changed its states.
+            # Tracing ran the module and changed its states.
             sources[name] = Source(Stepper(module, rows), (torch.rand(rows, 32),))
         description.default_function_name = "step"
         ct.utils.save_multifunction(description, str(out))
@@ -404,7 +404,7 @@ def prompt_and_step(out: Path) -> dict[str, Source]:
 
 
 class Stepper(nn.Module):
-    """Feeds rows one by one; holds its own buffers, for a trace finds states by their names."""
+    """Processes rows one at a time. It has its own buffers, because a trace finds states by their names."""
 
     def __init__(self, accumulator: Accumulator, rows: int) -> None:
         super().__init__()
@@ -423,7 +423,7 @@ class Stepper(nn.Module):
 
 @writes
 def materialized(out: Path) -> dict[str, Source]:
-    """A flexible package made into one function per shape."""
+    """A flexible package converted to one function per shape."""
     shape = (1, 3, ct.RangeDim(16, 64, default=32), ct.RangeDim(16, 64, default=32))
     module = Convolutions()
     enliven(module, [])

@@ -1,4 +1,4 @@
-"""Text and sound networks with random weights: shrunken ones of transformers, and recurrent ones."""
+"""Text and sound networks with random weights: small transformers models and recurrent ones."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ VISION = {
 
 
 class FirstOutput(nn.Module):
-    """Calls a transformers model so that it returns one tensor, whatever else it could return."""
+    """Wraps a transformers model so that it returns one tensor."""
 
     def __init__(self, module: nn.Module, names: tuple[str, ...], options: dict[str, object]) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class FirstOutput(nn.Module):
 
 
 def tokens(length: int = 16) -> torch.Tensor:
-    """Token numbers of one sentence."""
+    """Token ids of one sentence."""
     return torch.randint(0, VOCABULARY, (1, length), dtype=torch.int32)
 
 
 def picture() -> tuple[torch.Tensor]:
-    """The colours of one picture."""
+    """A random image."""
     return (torch.rand(1, 3, 64, 64),)
 
 
@@ -68,7 +68,7 @@ def transformer(
 
 
 def masked_calls() -> list[Call]:
-    """A whole sentence, and two that end early."""
+    """A full sentence, and two padded ones."""
     return [(tokens(), (torch.arange(16) < length).int()[None]) for length in (16, 11, 5)]
 
 
@@ -114,7 +114,7 @@ gpt2 = transformer(
     ),
     use_cache=False,
 )
-#: T5 does not divide scores by the root of the heads' size, 16; its queries are small instead.
+#: T5 does not divide scores by the root of the head size, 16; its queries are small instead.
 QUIET_QUERIES = {".q.weight": 0.25}
 t5_encoder = transformer(
     "T5EncoderModel",
@@ -235,7 +235,7 @@ llama = transformer(
 
 
 def transcriber() -> Source:
-    """Whisper whole: what was heard, and the words so far."""
+    """Complete Whisper: features, and the tokens decoded so far."""
     module = FirstOutput(whisper_encoder().module.module, ("input_features", "decoder_input_ids"), {"use_cache": False})
     return Source(module, (torch.randn(1, 16, 100), tokens(8)))
 
@@ -248,7 +248,7 @@ def whisper() -> Source:
 
 
 class RootMeanSquareNorm(nn.Module):
-    """The normalisation of the Llama family."""
+    """The normalization of the Llama family."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ class RootMeanSquareNorm(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Grouped-query attention with rotary positions and a gated feed-forward part."""
+    """Grouped-query attention with rotary embedding and a gated feed-forward network."""
 
     def __init__(self, width: int, heads: int, groups: int, length: int) -> None:
         super().__init__()
@@ -309,7 +309,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList([DecoderLayer(width, 4, 2, length) for _ in range(layers)])
         self.norm = RootMeanSquareNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
-        # Not -inf: an fp16 program keeps this value as it is.
+        # Not -inf: an fp16 program represents this value.
         self.register_buffer("mask", torch.full((length, length), -10000.0).triu(1))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -325,7 +325,7 @@ def decoder() -> Source:
 
 
 class Recurrent(nn.Module):
-    """An embedding, a two-way recurrent part and a tagger."""
+    """A tagger: an embedding, a bidirectional recurrent layer and a head."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: object) -> None:
         super().__init__()
@@ -343,7 +343,7 @@ def recurrent(kind: type[nn.RNNBase], **options: object) -> Callable[[], Source]
     def build() -> Source:
         module = Recurrent(kind, **options)
         example = (tokens(),)
-        # The first call gives the lazy layer its shape.
+        # The first call initializes the lazy layer's shape.
         module(*example)
         return Source(module, example)
 
@@ -351,7 +351,7 @@ def recurrent(kind: type[nn.RNNBase], **options: object) -> Callable[[], Source]
 
 
 def encoder_decoder() -> Source:
-    """torch's own transformer layers, self and cross attention."""
+    """torch's own transformer layers, with self-attention and cross-attention."""
 
     class Pair(nn.Module):
         def __init__(self) -> None:
@@ -366,7 +366,8 @@ def encoder_decoder() -> Source:
 
 
 class StateDecoder(Decoder):
-    """One token at a time: a row of the cache is written at the position given, and all that the mask shows is read."""
+    """Decodes one token at a time: writes a row of the cache at the given position, and attends to the unmasked rows.
+    """
 
     def __init__(self, width: int = 128, layers: int = 2, length: int = 32) -> None:
         super().__init__(width, layers, length)
@@ -411,13 +412,13 @@ def state_decoder() -> Source:
 
 
 def row(step: int) -> Call:
-    """A position, and a mask that shows the cache up to it."""
+    """A position, and a mask of the cache up to it."""
     mask = torch.where(torch.arange(32) <= step, 0.0, -10000.0)
     return torch.tensor([step], dtype=torch.int32), mask.reshape(1, 1, 1, 32)
 
 
 class Listener(nn.Module):
-    """Convolutions in two dimensions over a spectrum, then two-way recurrent layers, then letters."""
+    """2-d convolutions over a spectrum, bidirectional recurrent layers, and a letter classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -436,12 +437,12 @@ class Listener(nn.Module):
 
 
 def listener() -> Source:
-    """Speech recognition as Deep Speech does it."""
+    """Speech recognition like Deep Speech."""
     return Source(Listener(), (torch.randn(1, 1, 40, 60),))
 
 
 class SoundConv(nn.Module):
-    """Separable convolutions in one dimension, as speech recognisers stack them."""
+    """Separable 1-d convolutions, as in speech recognition."""
 
     def __init__(self) -> None:
         super().__init__()

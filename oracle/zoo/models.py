@@ -12,12 +12,12 @@ from .entry import Source
 
 
 def image(size: int, channels: int = 3) -> tuple[torch.Tensor, ...]:
-    """One image to trace with."""
+    """One example image for tracing."""
     return (torch.rand(1, channels, size, size),)
 
 
 def vision(name: str, size: int = 64, frontend: str = "trace", **options: object) -> Callable[[], Source]:
-    """A classifier that torchvision knows by name."""
+    """A named torchvision classifier."""
 
     def build() -> Source:
         module = torchvision.models.get_model(name, weights=None, num_classes=10, **options)
@@ -27,7 +27,7 @@ def vision(name: str, size: int = 64, frontend: str = "trace", **options: object
 
 
 def timm_model(name: str, size: int = 64, frontend: str = "trace", **options: object) -> Callable[[], Source]:
-    """A classifier that timm knows by name."""
+    """A named timm classifier."""
 
     def build() -> Source:
         module = timm.create_model(name, pretrained=False, num_classes=10, **options)
@@ -37,7 +37,7 @@ def timm_model(name: str, size: int = 64, frontend: str = "trace", **options: ob
 
 
 def densenet() -> Source:
-    """DenseNet with few and narrow blocks: its long chains of concatenations remain."""
+    """DenseNet with few and narrow blocks, which still has long chains of concatenations."""
     module = torchvision.models.DenseNet(12, (3, 6, 4, 3), 24, num_classes=10)
     return Source(module, image(64))
 
@@ -66,7 +66,7 @@ def vgg() -> Source:
 
 
 class OnlyOut(nn.Module):
-    """Takes the main map of a segmentation network out of its dictionary."""
+    """Selects the main map of a segmentation network's dictionary."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def mixer() -> Source:
 
 
 def lraspp() -> Source:
-    """A segmentation head over MobileNetV3, which ends in a bilinear upsampling."""
+    """A segmentation head over MobileNetV3 that ends in bilinear upsampling."""
     module = segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5)
     return Source(OnlyOut(module), image(96))
 
@@ -94,7 +94,7 @@ def deeplab() -> Source:
 
 
 def video_resnet() -> Source:
-    """Convolutions in three dimensions."""
+    """A ResNet with 3-d convolutions."""
     module = video.resnet.VideoResNet(
         block=video.resnet.BasicBlock,
         conv_makers=[video.resnet.Conv3DSimple] * 4,
@@ -102,15 +102,15 @@ def video_resnet() -> Source:
         stem=video.resnet.BasicStem,
         num_classes=10,
     )
-    # The published widths give 14 million weights; only the first two stages are kept.
+    # The published widths have 14 million weights; only the first two stages are kept.
     trunk = nn.Sequential(module.stem, module.layer1, module.layer2)
-    # coremltools has no adaptive pooling in three dimensions; after the trunk there are 2 frames of 8 x 8.
+    # coremltools lacks adaptive 3-d pooling; the trunk returns 2 frames of 8 x 8.
     head = nn.Sequential(nn.AvgPool3d((2, 8, 8)), nn.Flatten(), nn.Linear(128, 10))
     return Source(nn.Sequential(trunk, head), (torch.rand(1, 3, 4, 32, 32),))
 
 
 class UNet(nn.Module):
-    """Two levels down and up, with transposed convolutions and skips."""
+    """A U-Net with two levels, transposed convolutions and skip connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def super_resolution() -> Source:
 
 
 class Stage(nn.Module):
-    """Halves the map and gives it new channels."""
+    """Halves the map's size and changes its channels."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Stage(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Maps of three sizes with as many channels, each informed by the smaller ones."""
+    """A feature pyramid: maps of three sizes with equal channels, the larger ones with added upsampled smaller ones."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Pyramid(nn.Module):
 
 
 class AnchorDetector(nn.Module):
-    """Heads shared by all levels give classes, and boxes relative to anchors; the boxes come out as corners."""
+    """Shared heads for all levels return classes, and boxes relative to anchors, which are converted to corners."""
 
     def __init__(self, size: int = 96, anchors: int = 3, classes: int = 5, width: int = 32) -> None:
         super().__init__()
@@ -223,12 +223,12 @@ class AnchorDetector(nn.Module):
 
 
 def anchor_detector() -> Source:
-    """Detection as RetinaNet does it, up to the suppression."""
+    """RetinaNet-like detection without non-maximum suppression."""
     return Source(AnchorDetector(), image(96))
 
 
 class GridDetector(nn.Module):
-    """One row for each cell of two grids: a box, whether there is something, and what."""
+    """One row per cell of two grids: a box, an objectness score and class scores."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()
@@ -258,12 +258,12 @@ class GridDetector(nn.Module):
 
 
 def grid_detector() -> Source:
-    """Detection as the YOLO family does it, up to the suppression."""
+    """YOLO-like detection without non-maximum suppression."""
     return Source(GridDetector(), image(96))
 
 
 class QueryDetector(nn.Module):
-    """Convolutions, then an encoder over the places and a decoder over learned questions."""
+    """Convolutions, an encoder over their features and a decoder over learned queries."""
 
     def __init__(self, width: int = 64, questions: int = 12, classes: int = 5) -> None:
         super().__init__()
@@ -280,5 +280,5 @@ class QueryDetector(nn.Module):
 
 
 def query_detector() -> Source:
-    """Detection as DETR does it."""
+    """DETR-like detection."""
     return Source(QueryDetector(), image(64))

@@ -1,13 +1,13 @@
-"""What eager torch computes where a package is made: the judge of whoever runs the package.
+"""Outputs of eager torch for each package: the reference for every runtime of packages.
 
-Beside `NAME.mlpackage` there is `NAME.reference.npz`, or `NAME.FUNCTION.reference.npz` for each of several functions.
-For the calls 0, 1, ... it has arrays `CALL/inputs/INPUT` and `CALL/outputs/OUTPUT`. The calls follow one another on the
-same state where the package has one; else they stand for themselves, and have different shapes where the package allows
-that. torch computes in fp32 with the weights that the package holds: where they are compressed, what coremltools makes
-of them is loaded back into the module.
+They are stored next to `NAME.mlpackage` in `NAME.reference.npz`, or in `NAME.FUNCTION.reference.npz` for each of
+several functions. The calls 0, 1, ... have the arrays `CALL/inputs/INPUT` and `CALL/outputs/OUTPUT`. If the package
+has a state, the calls follow one another on it; otherwise they are independent, and have different shapes if the
+package allows that. torch computes in fp32 with the package's weights: compressed weights are decompressed by
+coremltools and loaded into the module.
 
-A reference that could not tell right from wrong is refused here: outputs that are not finite, that hardly vary, or
-that are nearly the same for different inputs.
+References that could not tell right from wrong are refused: outputs that are not finite, that hardly vary, or that
+are nearly the same for different inputs.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ from oracle.distance import distance
 from .entry import Call, Source, varied
 from .weights import BATCH_NORMS
 
-#: How much outputs must vary within themselves, and between calls, as a share of their largest magnitude: well above
+#: Minimum variation of outputs within themselves and between calls, relative to their largest magnitude: well above
 #: the tolerance of fp16 programs, 1e-2.
 LEAST_SPREAD = 0.03
 LEAST_DIFFERENCE = 0.05
-#: Smaller weights are never compressed, see `steps`.
+#: Smaller weights are never compressed; see `steps`.
 COMPRESSIBLE = 512
 
 KINDS = {
@@ -40,7 +40,7 @@ KINDS = {
 
 
 def like(example: torch.Tensor) -> torch.Tensor:
-    """Another tensor of the same kind: whole numbers from the same range, others from anywhere."""
+    """A random tensor of the same type: integers from the same range, floats unrestricted."""
     if example.is_floating_point():
         return varied(*example.shape)
     low, high = int(example.min()), int(example.max())
@@ -48,7 +48,7 @@ def like(example: torch.Tensor) -> torch.Tensor:
 
 
 def calls_of(source: Source) -> list[Call]:
-    """The calls that an entry asks for, or two in the manner of its example."""
+    """The calls of an entry, or two calls similar to its example."""
     if source.calls is not None:
         return source.calls()
     given = source.arguments.get("inputs", [None] * len(source.example))
@@ -60,24 +60,24 @@ def calls_of(source: Source) -> list[Call]:
 
 
 def pixels(example: torch.Tensor, brightness: float) -> torch.Tensor:
-    """A picture as it is stored, whole numbers of 8 bits."""
+    """An image of 8-bit integers."""
     return (varied(*example.shape) * 30 + brightness).clamp(0, 255).round()
 
 
 class Reference:
-    """The module as it was before its conversion, and the calls."""
+    """The module before its conversion, and the calls."""
 
     def __init__(self, source: Source, calls: list[Call]) -> None:
         self.module = source.module
         self.calls = calls
-        # Tracing a module with states runs it, which changes them.
+        # Tracing runs a module and changes its states.
         self.initial = {name: tensor.clone() for name, tensor in source.module.state_dict().items()}
         config = source.arguments.get("classifier_config")
         self.labels = config.class_labels if config else None
         self.preprocess = [scaling(one) for one in source.arguments.get("inputs", [])]
 
     def write(self, model: ct.models.MLModel, path: Path, function: str) -> None:
-        """Computes the outputs of a function with the weights of the package, and writes all calls."""
+        """Computes the outputs of a function with the package's weights, and writes all calls."""
         found = model.get_spec().mlProgram.functions[function]
         (block,) = found.block_specializations.values()
         kinds = {one.name: KINDS[data_type(one)] for one in found.inputs if is_tensor(one)}
@@ -85,14 +85,14 @@ class Reference:
             tensor.copy_(self.initial[name])
         outputs = list(block.outputs)
         if self.labels:
-            # A classifier's package says which class is the likeliest, then how likely each is by its label.
+            # A classifier's package returns the most likely class, then the probability of each label.
             label, scores = outputs
             outputs = [label, f"{scores}.labels", f"{scores}.scores"]
         arrays: dict[str, numpy.ndarray] = {}
         results: list[list[numpy.ndarray]] = []
         with torch.no_grad():
             if weights := compressed_weights(model, function):
-                # coremltools merges batch norms into the convolutions before it compresses these.
+                # coremltools folds batch norms into the convolutions before it compresses them.
                 self.module = folded(self.module)
                 load_weights(self.module, weights)
             for index, call in enumerate(self.calls):
@@ -105,7 +105,7 @@ class Reference:
         numpy.savez(path, **arrays)
 
     def run(self, call: Call, stored: list[numpy.ndarray]) -> list[numpy.ndarray]:
-        """One call, on inputs as precise as the package's."""
+        """Runs one call, with inputs rounded to the package's precision."""
         given = [torch.from_numpy(one).to(was.dtype) for one, was in zip(stored, call, strict=True)]
         for position, (scale, bias) in enumerate(self.preprocess):
             if given[position].is_floating_point():
@@ -119,7 +119,7 @@ class Reference:
 
 
 def scaling(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a package does to an input before the network sees it."""
+    """The scale and bias that a package applies to an image input."""
     if not isinstance(given, ct.ImageType):
         return torch.tensor(1), torch.tensor(0)
     bias = torch.tensor(given.bias, dtype=torch.float32)
@@ -127,7 +127,7 @@ def scaling(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def is_tensor(one: Any) -> bool:
-    """Whether it is an input; a state is not."""
+    """Whether it is an input and not a state."""
     return one.type.WhichOneof("type") == "tensorType"
 
 
@@ -137,7 +137,7 @@ def data_type(one: Any) -> str:
 
 
 def compressed_weights(model: ct.models.MLModel, function: str) -> dict[str, torch.Tensor]:
-    """What coremltools makes of the compressed weights of a package, by name."""
+    """The compressed weights of a package as coremltools decompresses them, by name."""
     import coremltools.optimize.coreml as compress
 
     (block,) = model.get_spec().mlProgram.functions[function].block_specializations.values()
@@ -156,13 +156,12 @@ def compressed_weights(model: ct.models.MLModel, function: str) -> dict[str, tor
 
 
 def load_weights(module: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    """Puts the package's weights in place of those that they are an approximation of.
+    """Replaces the module's weights with the package's approximations of them.
 
-    The names do not survive conversion as they were; but of the parameters of its shape, the one that a compressed
-    weight was made from is by far the most similar.
+    Conversion changes names, so each weight is matched with the most similar parameter of its shape.
     """
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-    # Those that are equal, such as tables of every layer, are one weight in the package.
+    # Equal tensors, such as tables of every layer, are one weight in the package.
     taken: dict[str, str] = {}
     values: dict[str, torch.Tensor] = {}
     for weight, value in weights.items():
@@ -183,24 +182,24 @@ def load_weights(module: nn.Module, weights: dict[str, torch.Tensor]) -> None:
 
 
 def folded(module: nn.Module) -> nn.Module:
-    """The module with its batch norms merged into the convolutions before them."""
+    """The module with its batch norms folded into the preceding convolutions."""
     if any(isinstance(part, BATCH_NORMS) for part in module.modules()):
         return fuse(module.eval())
     return module
 
 
 def sizes(tensor: torch.Tensor) -> list[int]:
-    """The shape without the dimensions of size 1, which the conversion adds at will."""
+    """The shape without dimensions of size 1, which the conversion adds and removes."""
     return [size for size in tensor.shape if size > 1]
 
 
 def similarity(left: torch.Tensor, right: torch.Tensor) -> float:
-    """The cosine of the angle between two tensors."""
+    """The cosine similarity of two tensors."""
     return torch.nn.functional.cosine_similarity(left.flatten(), right.flatten(), dim=0).item()
 
 
 def refuse_dull(names: list[str], results: list[list[numpy.ndarray]]) -> None:
-    """Raises unless every output is finite and varies within itself and, taken together, from call to call."""
+    """Raises an error unless every output is finite and varies, and the outputs together vary between calls."""
     for position, name in enumerate(names):
         outputs = [result[position] for result in results]
         for one in outputs:
@@ -220,9 +219,9 @@ def refuse_dull(names: list[str], results: list[list[numpy.ndarray]]) -> None:
 
 
 def difference(left: list[numpy.ndarray], right: list[numpy.ndarray]) -> float:
-    """How far two calls' outputs are apart; those of different shapes are as far as can be.
+    """The distance between the outputs of two calls; 1 if their shapes differ.
 
-    Whole numbers count only where there is nothing else: a label is often the same.
+    Integer outputs count only if there are no others: a label is often the same.
     """
     pairs = list(zip(left, right, strict=True))
     if any(one.shape != other.shape for one, other in pairs):

@@ -1,7 +1,7 @@
-"""Lowerings that coremltools 9.0 lacks or gets wrong for the torch and numpy that we pin.
+"""Lowerings that coremltools 9.0 lacks, or that fail with the pinned torch and numpy.
 
-Importing this module adds them to coremltools' registry. They serve to get networks converted; nothing else rests on
-them.
+Importing this module adds them to coremltools' registry. They only enable conversions; no test depends on their
+results.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from coremltools.converters.mil.mil import types
 
 
 def cast_to_number(context: Any, node: Any, convert: type, name: str) -> None:
-    """A tensor of one element to a number; numpy from 2.4 on converts only arrays of rank 0."""
+    """Converts a tensor of one element to a number; numpy from 2.4 on converts only arrays of rank 0."""
     tensor = context[node.inputs[0]]
     if tensor.val is not None:
         number = mb.const(val=convert(numpy.asarray(tensor.val).item()), name=node.name)
@@ -25,13 +25,13 @@ def cast_to_number(context: Any, node: Any, convert: type, name: str) -> None:
     context.add(number, node.name)
 
 
-# `int` and `bool` both go through this one.
+# `int` and `bool` both use this function.
 ops._cast = cast_to_number
 
 
 @register_torch_op
 def new_ones(context: Any, node: Any) -> None:
-    """A tensor of ones, of the type that is asked for, else of the tensor that it is asked of."""
+    """A tensor of ones with the requested type, else with that of its operand."""
     like, shape = context[node.inputs[0]], context[node.inputs[1]]
     if isinstance(shape, list):
         shape = mb.concat(values=[mb.expand_dims(x=one, axes=[0]) for one in shape], axis=0)
@@ -46,7 +46,7 @@ def new_ones(context: Any, node: Any) -> None:
 
 @register_torch_op
 def diff(context: Any, node: Any) -> None:
-    """Differences of neighbours along the last dimension, with an optional tensor before."""
+    """Differences of neighbors along the last dimension, with an optional tensor to prepend."""
     tensor = context[node.inputs[0]]
     before = context[node.inputs[3]] if len(node.inputs) > 3 else None
     if before is not None:

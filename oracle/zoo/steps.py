@@ -1,7 +1,7 @@
-"""What happens to a package after its conversion: compression in every form, and metadata.
+"""Processing of packages after conversion: compression in every form, and metadata.
 
-All take and return an `MLModel`. What each compression writes depends on the target: up to iOS17 the older operations
-with their operands as attributes, from iOS18 on the newer ones.
+All steps map an `MLModel` to another. The operations that a compression writes depend on the target: older ones with
+operands as attributes up to iOS17, newer ones from iOS18 on.
 """
 
 import tempfile
@@ -17,32 +17,32 @@ Step = Callable[[ct.models.MLModel], ct.models.MLModel]
 
 
 def configured(options: Any, only: tuple[str, ...] = ()) -> compress.OptimizationConfig:
-    """The same options for every weight, or for those of some types of operations."""
+    """The same options for every weight, or for the weights of some operation types."""
     if only:
         return compress.OptimizationConfig(op_type_configs=dict.fromkeys(only, options))
     return compress.OptimizationConfig(global_config=options)
 
 
 def quantize(joint: bool = False, only: tuple[str, ...] = (), **options: Any) -> Step:
-    """Linear quantization; `joint` compresses further what is compressed already."""
+    """Linear quantization; `joint` also compresses weights that are compressed already."""
     config = configured(compress.OpLinearQuantizerConfig(weight_threshold=512, **options), only)
     return lambda model: compress.linear_quantize_weights(model, config, joint_compression=joint)
 
 
 def palettize(joint: bool = False, only: tuple[str, ...] = (), **options: Any) -> Step:
-    """Lookup tables; `joint` compresses further what is compressed already."""
+    """Palettization; `joint` also compresses weights that are compressed already."""
     config = configured(compress.OpPalettizerConfig(weight_threshold=512, **options), only)
     return lambda model: compress.palettize_weights(model, config, joint_compression=joint)
 
 
 def prune(joint: bool = False, **options: Any) -> Step:
-    """Sparse weights by magnitude."""
+    """Pruning by magnitude."""
     config = configured(compress.OpMagnitudePrunerConfig(weight_threshold=512, **options))
     return lambda model: compress.prune_weights(model, config, joint_compression=joint)
 
 
 def prune_below(threshold: float) -> Step:
-    """Sparse weights by a threshold."""
+    """Pruning by a threshold."""
     options = compress.OpThresholdPrunerConfig(
         threshold=threshold, minimum_sparsity_percentile=0.1, weight_threshold=512
     )
@@ -61,7 +61,7 @@ def mixed(model: ct.models.MLModel) -> ct.models.MLModel:
 
 
 def describe(model: ct.models.MLModel) -> ct.models.MLModel:
-    """All the metadata that a package can carry."""
+    """Adds all kinds of metadata."""
     model.author = "A. N. Author"
     model.license = "MIT OR Apache-2.0"
     model.version = "1.2.3-β"
@@ -75,7 +75,7 @@ def describe(model: ct.models.MLModel) -> ct.models.MLModel:
 
 
 def half_edges(model: ct.models.MLModel) -> ct.models.MLModel:
-    """Inputs and outputs of type fp16 in place of fp32."""
+    """Changes inputs and outputs from fp32 to fp16."""
     return ct.models.utils.change_input_output_tensor_type(
         model,
         from_type=ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT32,
@@ -87,14 +87,14 @@ def half_edges(model: ct.models.MLModel) -> ct.models.MLModel:
 
 
 def rename(model: ct.models.MLModel) -> ct.models.MLModel:
-    """A feature renamed after conversion."""
+    """Renames a feature."""
     spec = model.get_spec()
     ct.utils.rename_feature(spec, spec.description.input[0].name, "picture", rename_outputs=False)
     return ct.models.MLModel(spec, weights_dir=model.weights_dir, skip_model_load=True)
 
 
 def split_weights(model: ct.models.MLModel) -> ct.models.MLModel:
-    """The weights dealt out to three files, which the format allows and no part of coremltools does. fp16 only."""
+    """Splits the weights into three files, which the format allows, although coremltools never does. fp16 only."""
     spec = model.get_spec()
     reader = _BlobStorageReader(str(Path(model.weights_dir) / "weight.bin"))
     with tempfile.TemporaryDirectory() as folder:
@@ -104,13 +104,13 @@ def split_weights(model: ct.models.MLModel) -> ct.models.MLModel:
             content = reader.read_fp16_data(reference.offset)
             reference.fileName = f"@model_path/weights/{names[position % 3]}"
             reference.offset = writers[position % 3].write_fp16_data(content)
-        # The files are complete only when their writers are gone.
+        # A file is complete only after its writer is deleted.
         writers.clear()
         return ct.models.MLModel(spec, weights_dir=folder, skip_model_load=True)
 
 
 def file_references(spec: Any) -> Iterator[Any]:
-    """Every constant of the main function that is in a weight file."""
+    """Every constant of the main function that is stored in a weight file."""
     (block,) = spec.mlProgram.functions["main"].block_specializations.values()
     for operation in block.operations:
         value = operation.attributes.get("val", None)

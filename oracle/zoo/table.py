@@ -1,4 +1,4 @@
-"""The rows."""
+"""The rows of the zoo."""
 
 from torch import nn
 
@@ -98,7 +98,7 @@ INTERFACES = [
 ]
 
 CHANNEL = {"granularity": "per_channel"}
-#: Not the tables of rotary positions.
+#: Excludes the tables of rotary embeddings.
 WEIGHTS = {"only": ("linear", "gather")}
 BLOCK = {"granularity": "per_block", "block_size": 16}
 GROUPED = {"granularity": "per_grouped_channel", "group_size": 16}
@@ -211,5 +211,5 @@ WRITTEN = [
 
 ENTRIES = [*NETWORKS, *INTERFACES, *COMPRESSED, *WRITTEN]
 
-#: Those that are made from torch modules, which say what they compute: all but the programs written op by op.
+#: Packages of torch modules, whose reference torch computes: all but the programs written op by op.
 REFERENCED = [*NETWORKS, *INTERFACES, *COMPRESSED]

@@ -1,11 +1,11 @@
-"""Random weights that make a network's outputs tell right from wrong.
+"""Random weights with which a network's outputs tell right from wrong.
 
-The initial weights of most libraries do not: layer scales of 1e-6 hide whole branches, zero biases and unit gains hide
-a forgotten operand, narrow normal distributions make transformers return their input, and batch norms with statistics
-of 0 and 1 let the signal die out over fifty layers. A network that was `enlivened` has none of these: all its
-parameters vary, and the signal keeps its size from the first layer to the last. Nor does rounding grow on the way, as
-it does in random networks that are chaotic: batch norms are shifted so that most of what they pass on is positive, and
-the rectifiers behind them work in their linear range for the most part, as those of trained networks do.
+The initial weights of most libraries do not: layer scales of 1e-6 hide entire branches, zero biases and unit gains
+hide a forgotten operand, narrow normal distributions make transformers return their input, and batch norms with
+statistics of 0 and 1 let the signal vanish over fifty layers. After `enliven`, a network has none of these problems:
+all parameters vary, and the signal keeps its magnitude from the first layer to the last. Rounding errors do not grow
+either, as they do in chaotic random networks: batch norms are shifted so that most of their outputs are positive, and
+the following rectifiers work mostly in their linear range, as in trained networks.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,10 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def enliven(
     module: nn.Module, calls: Sequence[tuple[torch.Tensor, ...]], damped: dict[str, float] | None = None
 ) -> None:
-    """Draws every floating-point parameter anew from torch's generator, then lets batch norms measure the calls.
+    """Draws new values of every floating-point parameter from torch's generator, then measures the statistics of
+    batch norms.
 
-    `damped` has factors for parameters whose names end in its keys.
+    `damped` maps ends of parameter names to factors.
     """
     with torch.no_grad():
         for part in module.modules():
@@ -36,7 +37,7 @@ def enliven(
 
 
 def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
-    """One parameter: a matrix or kernel by its fan-in, a gain around one, a bias around zero."""
+    """Draws one parameter: a matrix or kernel by its fan-in, a gain around one, a bias around zero."""
     if isinstance(part, nn.Embedding):
         parameter.normal_()
     elif isinstance(part, BATCH_NORMS):
@@ -51,10 +52,10 @@ def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
     elif isinstance(part, nn.PReLU):
         parameter.uniform_(0.05, 0.5)
     elif name == "alpha":
-        # What snake activations divide by.
+        # The divisor in snake activations.
         parameter.normal_(1, 0.2)
     elif parameter.dim() >= 2 and parameter.shape[0] == 1 and "weight" not in name:
-        # What is added to every example: positions, tokens that stand for a class.
+        # Added to every example: position embeddings and class tokens.
         parameter.normal_(0, 0.5)
     elif parameter.dim() >= 2 and not is_gain(parameter):
         parameter.normal_(0, (gain(part) / fan_in(part, parameter)) ** 0.5)
@@ -65,26 +66,26 @@ def redraw(part: nn.Module, name: str, parameter: torch.Tensor) -> None:
 
 
 def is_gain(parameter: torch.Tensor) -> bool:
-    """Whether it is one factor for each channel, written with dimensions of size 1 to broadcast."""
+    """Whether it is a factor per channel, with dimensions of size 1 for broadcasting."""
     return sum(size > 1 for size in parameter.shape) <= 1
 
 
 def gain(part: nn.Module) -> float:
-    """2 after a rectifier, which most convolutions stand behind; 1 for what is added to a residual."""
+    """2 for convolutions, since most precede a rectifier; 1 for layers that add to a residual."""
     return 2.0 if isinstance(part, nn.modules.conv._ConvNd) else 1.0
 
 
 def fan_in(part: nn.Module, parameter: torch.Tensor) -> int:
-    """How many products make one result."""
+    """Number of products per result."""
     if isinstance(part, nn.modules.conv._ConvTransposeNd):
-        # Every result meets the kernel at one in `stride` places of each dimension.
+        # A result uses the kernel at one of `stride` indices in each dimension.
         strides = torch.tensor(part.stride).prod().item()
         return max(1, parameter.shape[0] * parameter[0, 0].numel() // (strides * part.groups))
     return parameter[0].numel()
 
 
 def measure(module: nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]) -> None:
-    """Gives every batch norm the mean and variance of what reaches it."""
+    """Sets the statistics of every batch norm to the mean and variance of its inputs."""
     norms = [part for part in module.modules() if isinstance(part, BATCH_NORMS)]
     if not norms:
         return
@@ -99,10 +100,10 @@ def measure(module: nn.Module, calls: Sequence[tuple[torch.Tensor, ...]]) -> Non
 
 
 def settle(norm: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-    """Takes the statistics of this one call: a network of the zoo is small enough to see all its calls at once."""
+    """Uses the statistics of a single call: a network of the zoo is small enough to process all examples at once."""
     (signal,) = given
     dimensions = [0, *range(2, signal.dim())]
     norm.running_mean.copy_(signal.mean(dimensions))
     variance = signal.var(dimensions, correction=0)
-    # Channels that hardly vary, or not at all, would have their rounding errors magnified.
+    # Scaling channels that hardly vary would magnify their rounding errors.
     norm.running_var.copy_(variance.clamp_min(0.1 * variance.mean().item() + 1e-6))

@@ -1,7 +1,7 @@
-"""Programs written op by op, for the op families and forms that networks seldom use.
+"""Programs written op by op, for op families and forms that networks seldom use.
 
-Every op takes its main operand from an input, or coremltools would fold it away, and every result reaches an output, or
-it would be removed as dead.
+Every op has an input as its main operand, because coremltools would fold constants, and every result leads to an
+output, because dead code is removed.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def values(*shape: int, kind: type = numpy.float32) -> numpy.ndarray:
 def program(
     target: str, *specs: Any, arguments: dict[str, Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[[], Written]]:
-    """Makes a builder of the decorated function, whose arguments are the inputs by order."""
+    """Decorator that converts a function to a builder; its arguments are the inputs in order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[[], Written]:
         def build() -> Written:
@@ -117,7 +117,7 @@ def reductions(target: str) -> Callable[[], Written]:
         results = [getattr(mb, f"reduce_{name}")(x=x, axes=[1, -1], keep_dims=False) for name in names]
         results += [mb.reduce_log_sum(x=mb.add(x=mb.abs(x=x), y=1.0), axes=[0], keep_dims=True)]
         results += [mb.reduce_argmax(x=x, axis=-1, keep_dims=False), mb.reduce_argmin(x=x, axis=1, keep_dims=True)]
-        # Over all axes the result has rank 0, which may live inside a program but not at its edge.
+        # A reduction over all axes has rank 0, which a program may contain but not return.
         whole = mb.reduce_max(x=x, keep_dims=False)
         results += [mb.mul(x=x, y=whole), mb.expand_dims(x=mb.sqrt(x=mb.abs(x=whole)), axes=[0])]
         return tuple(results)
@@ -126,7 +126,7 @@ def reductions(target: str) -> Callable[[], Written]:
 
 
 def shapes(target: str) -> Callable[[], Written]:
-    """Ops that move elements about."""
+    """Ops that move elements."""
 
     @program(target, floats(2, 8, 4, 6))
     def body(x: Tensor) -> tuple[Tensor, ...]:
@@ -165,7 +165,7 @@ def shapes(target: str) -> Callable[[], Written]:
 
 @program("iOS16", floats(1, 4, 8, 8))
 def newer_shapes(x: Tensor) -> tuple[Tensor, ...]:
-    """What iOS16 added."""
+    """Ops that iOS16 added."""
     square = mb.reshape(x=mb.relu(x=x), shape=[16, 16])
     alike = mb.reshape_like(x=x, ref_tensors=(square,), begins=(0,), ends=(2,), end_masks=(False,))
     return alike, mb.pixel_unshuffle(x=x, downscale_factor=numpy.uint32(2)), mb.fill_like(ref_tensor=x, value=2.5)
@@ -190,7 +190,7 @@ def lookups(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
 
 
 def ordering(target: str) -> Callable[[], Written]:
-    """Sorting and its kin."""
+    """Sorting and related ops."""
 
     @program(target, floats(3, 8))
     def body(x: Tensor) -> tuple[Tensor, ...]:
@@ -202,7 +202,7 @@ def ordering(target: str) -> Callable[[], Written]:
 
 
 def dynamic(target: str) -> Callable[[], Written]:
-    """Shapes that are known only when the program runs."""
+    """Shapes that are computed at run time."""
 
     @program(target, floats(4, 6), integers(1))
     def body(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
@@ -218,7 +218,7 @@ def dynamic(target: str) -> Callable[[], Written]:
 
 @program("iOS15", integers(2))
 def random(n: Tensor) -> tuple[Tensor, ...]:
-    """Random tensors, seeded and not, of fixed and of given shape."""
+    """Random tensors, with and without a seed, of constant and computed shapes."""
     weights = mb.cast(x=mb.reshape(x=n, shape=[1, 2]), dtype="fp32")
     return (
         mb.random_normal(shape=n, mean=1.0, stddev=2.0, seed=3),
@@ -229,7 +229,7 @@ def random(n: Tensor) -> tuple[Tensor, ...]:
 
 
 def suppression(target: str) -> Callable[[], Written]:
-    """Detection's last step; iOS17 dropped one of its parameters, and takes boxes as columns."""
+    """Non-maximum suppression; iOS17 removed one of its parameters and changed the layout of boxes."""
     columns = target == "iOS17"
 
     @program(target, floats(1, 4, 20) if columns else floats(1, 20, 4), floats(1, 3, 20) if columns else floats(1, 20, 3))
@@ -243,7 +243,7 @@ def suppression(target: str) -> Callable[[], Written]:
 
 
 def resizing(target: str) -> Callable[[], Written]:
-    """Every op that resizes, crops or warps pictures, as the target knows it."""
+    """Every op of the target that resizes, crops or warps images."""
 
     @program(target, floats(1, 3, 8, 10), floats(1, 3, 4), floats(1, 5, 6, 2), floats(1, 6))
     def body(x: Tensor, boxes: Tensor, grid: Tensor, matrix: Tensor) -> tuple[Tensor, ...]:
@@ -319,7 +319,7 @@ def convolutions(target: str) -> Callable[[], Written]:
 
 
 def norms_and_pools(target: str) -> Callable[[], Written]:
-    """Normalisations and poolings with all their parameters."""
+    """Normalizations and pools with all their parameters."""
 
     @program(target, floats(1, 6, 8, 8), floats(2, 6, 10))
     def body(x: Tensor, line: Tensor) -> tuple[Tensor, ...]:
@@ -439,7 +439,7 @@ def lists(target: str) -> Callable[[], Written]:
 
 
 def control(target: str) -> Callable[[], Written]:
-    """Branches and loops, one within the other, using values from outside."""
+    """Nested branches and loops that use values from outside."""
 
     @program(target, floats(1, 4), integers(1))
     def body(x: Tensor, times: Tensor) -> tuple[Tensor, ...]:
@@ -480,7 +480,7 @@ def quantized_activations(x: Tensor) -> Tensor:
 
 @program("iOS17", integers(2, 6), floats(2, 6))
 def narrow_types(n: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-    """Casts among the narrow types that iOS17 has, and ops on them."""
+    """Casts among the narrow types of iOS17, and ops on them."""
     results = []
     for kind in ("int8", "uint8", "int16", "uint16"):
         narrow = mb.cast(x=n, dtype=kind)
@@ -493,14 +493,14 @@ def narrow_types(n: Tensor, x: Tensor) -> tuple[Tensor, ...]:
 
 @program("iOS16", floats(1, 12, 16))
 def wide_constants(x: Tensor) -> Tensor:
-    """Constants that are fp16 on disk and fp32 in use."""
+    """Constants that are stored as fp16 and cast to fp32."""
     weight = mb.constexpr_cast(source_val=values(12, 16, kind=numpy.float16), output_dtype="fp32")
     return mb.linear(x=x, weight=weight)
 
 
 @program("iOS16", floats(1, 16))
 def edges_of_numbers(x: Tensor) -> tuple[Tensor, ...]:
-    """Constants at the edges of their types: infinities, not a number, denormals, negative zero."""
+    """Constants at the limits of their types: infinities, NaN, denormals, negative zero."""
     edges = numpy.array(
         [numpy.inf, -numpy.inf, numpy.nan, 1e-45, -0.0, 1.1754944e-38, 3.4028235e38, 6e-8, 65504, 0.1] + [1] * 6,
         numpy.float32,
@@ -511,7 +511,7 @@ def edges_of_numbers(x: Tensor) -> tuple[Tensor, ...]:
 
 @program("iOS18", floats(1, 8, 16), integers(3))
 def updates(x: Tensor, begin: Tensor) -> tuple[Tensor, ...]:
-    """slice_update with begins that are an input and that are not."""
+    """`slice_update` with constant begins and with begins that are an input."""
     row = mb.slice_by_size(x=mb.tanh(x=x), begin=[0, 0, 0], size=[1, 2, 16])
     fixed = mb.slice_update(x=x, update=row, begin=[0, 3, 0], end=[1, 5, 16])
     moving = mb.slice_update(x=fixed, update=row, begin=begin, end=mb.add(x=begin, y=[1, 2, 16]))

@@ -1,10 +1,10 @@
-"""A zoo of `.pt2` archives, exported here from seeded random weights, with what eager torch computes beside each.
+"""A zoo of `.pt2` archives, exported from seeded random weights, with the outputs of eager torch.
 
-They are what `coremill convert` is judged by. Nothing is downloaded.
+They are the reference for `coremill convert`. Nothing is downloaded.
 
     python -m oracle.zoo.exports OUTDIR [--only NAME ...] [--family FAMILY ...] [--list]
 
-For each row of `table` there is
+Files of each row of `table`:
     `NAME.pt2`       `torch.export.export` with its defaults, saved by `torch.export.save`;
     `NAME.core.pt2`  for some, the same after `run_decompositions({})`;
     `NAME.edge.pt2`  for some, the same in ExecuTorch's edge dialect, saved by `executorch.exir.save`;

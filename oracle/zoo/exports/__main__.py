@@ -1,4 +1,4 @@
-"""The command line of the exports."""
+"""Command line of the exports."""
 
 import argparse
 import json
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def is_made(name: str, stamp: str, directory: Path) -> bool:
-    """Whether the files of a row are there and are what they would be."""
+    """Whether the files of a row exist and are up to date."""
     record = directory / f"{name}.json"
     if not record.exists():
         return False

@@ -1,4 +1,4 @@
-"""Control flow that survives the export: branches, loops, scans, maps, and one within the other."""
+"""Control flow that survives the export: branches, loops, scans, maps, and combinations of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from .entry import Call, Function, Row, Source
 
 
 def branch(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """One of two linear layers."""
+    """A branch between two linear layers."""
 
     def yes(a: torch.Tensor) -> torch.Tensor:
         return a @ module.left
@@ -25,7 +25,7 @@ def branch(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def nested(module: nn.Module, x: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """A branch in a branch, with several results and a flag that is an input."""
+    """Nested branches with several results; one condition is an input."""
 
     def inner(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.cond(a.sum() > 1, lambda b: (b * 2, b + 1), lambda b: (b - 1, b.exp()), (a,))
@@ -34,12 +34,12 @@ def nested(module: nn.Module, x: torch.Tensor, flag: torch.Tensor) -> tuple[torc
 
 
 def loop(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """A fixed number of steps."""
+    """A loop with a fixed number of steps."""
     return while_loop(lambda i, a: i < 5, lambda i, a: (i + 1, (a @ module.left).tanh()), (torch.tensor(0), x))
 
 
 def until(module: nn.Module, x: torch.Tensor, limit: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Steps until a condition on the data holds."""
+    """A loop until a condition on the data holds."""
     return while_loop(lambda i, a: a.abs().sum() < limit, lambda i, a: (i + 1, a * 1.5), (torch.tensor(0), x))
 
 
@@ -53,7 +53,7 @@ def branch_in_loop(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ..
 
 
 def sums(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """A recurrence over rows, with what each step gives."""
+    """A scan over rows that returns each step's result."""
 
     def step(carry: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         following = (carry @ module.left + row).tanh()
@@ -63,12 +63,12 @@ def sums(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def rows(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The same for each row."""
+    """A map over rows."""
     return map_over(lambda row, other: (row @ other).sin(), x, module.left)
 
 
 def accumulated(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A branch on a size, which the export decides, and one on data."""
+    """A branch on a size, which the export resolves, and one on data."""
     folded = x * 2 if x.shape[0] > 3 else x - 1
     return torch.cond((folded > 1).any(), lambda a: a.cumsum(0), lambda a: a.flip(0), (folded,))
 
@@ -81,7 +81,7 @@ def weights() -> dict[str, torch.Tensor]:
 def sample(
     function: Callable[..., Any], *arguments: torch.Tensor, further: list[tuple[torch.Tensor, ...]] | None = None
 ) -> Callable[[], Source]:
-    """A function with calls that take other ways through it."""
+    """A function with further calls that take other branches."""
 
     def calls() -> list[Call]:
         return [(values, {}) for values in further or []]

@@ -1,4 +1,4 @@
-"""What a row of the table is made of."""
+"""Types of the rows in the table."""
 
 import importlib.util
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass
 class Source:
-    """A module and what it is exported with."""
+    """A module and its export arguments."""
 
     module: nn.Module
     arguments: tuple[Any, ...] = ()
@@ -22,9 +22,9 @@ class Source:
     dynamic_shapes: Any = None
     #: Calls after the first one.
     further: Callable[[], list[Call]] | None = None
-    #: Factors for the random weights of parameters whose names end so, see `oracle.zoo.weights.enliven`.
+    #: Factors for the random weights of parameters by the end of their name; see `oracle.zoo.weights.enliven`.
     damped: dict[str, float] = field(default_factory=dict)
-    #: Whether the weights are drawn anew; a sample of a few lines may have its own.
+    #: Whether to draw new weights; small samples may keep their own.
     redrawn: bool = True
 
 
@@ -38,9 +38,9 @@ class Row:
     notes: str = ""
     #: Whether it is also saved decomposed and in the edge dialect.
     dialects: bool = False
-    #: Whether its conversion is tested with every change; the whole zoo is for `cargo xtask zoo`.
+    #: Whether its conversion is tested with every change; `cargo xtask zoo` tests all of them.
     everyday: bool = False
-    #: The package that it comes from, if that is one which the other tests do not need.
+    #: The package that defines the model, if no other test needs it.
     needs: str = ""
 
     @property
@@ -50,7 +50,7 @@ class Row:
 
 
 class Function(nn.Module):
-    """A function of the module and its inputs, with the tensors that it uses."""
+    """A module that calls a function with itself and the inputs; it holds the tensors that the function uses."""
 
     def __init__(self, function: Callable[..., Any], **state: torch.Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the rows of transformers share: small configurations by name, and inputs by name."""
+"""Shared code of the rows with transformers models: small configurations by name, and inputs by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from .entry import Row, Source
 
 WORDS = 320
 LENGTH = 12
-#: What most configurations call the same.
+#: Options with the same name in most configurations.
 BODY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 TEXT = {
     **BODY,
@@ -24,21 +24,21 @@ GROUPED = {**TEXT, "num_key_value_heads": 2}
 
 
 def tokens(batch: int = 1, length: int = LENGTH) -> torch.Tensor:
-    """Words by their numbers, none of which stands for something else."""
+    """Random token ids without special tokens."""
     return torch.randint(5, WORDS, (batch, length))
 
 
 def mask(length: int = LENGTH, kept: int = 9) -> torch.Tensor:
-    """The last words are padding."""
+    """An attention mask in which the last tokens are padding."""
     return (torch.arange(length) < kept).long()[None]
 
 
 def pixels(size: int = 32, *lead: int) -> torch.Tensor:
-    """A picture."""
+    """A random image."""
     return torch.randn(*(lead or (1,)), 3, size, size)
 
 
-#: Makers of inputs that many models share.
+#: Functions that create inputs which many models share.
 INPUTS: dict[str, Callable[[], torch.Tensor]] = {
     "input_ids": tokens,
     "decoder_input_ids": lambda: tokens(length=6),
@@ -49,7 +49,7 @@ INPUTS: dict[str, Callable[[], torch.Tensor]] = {
 
 
 def configuration(name: str, options: dict[str, Any]) -> Any:
-    """A configuration; parts of it are pairs of a name and options, too."""
+    """Builds a configuration; values that are pairs of a name and options become nested configurations."""
     import transformers
 
     built = {
@@ -69,9 +69,9 @@ def model(
     attention: str | None = None,
     outputs: int | None = None,
 ) -> Callable[[], Source]:
-    """A model of class `kind`, its inputs passed by name; `fixed` are further arguments that are not tensors.
+    """A model of class `kind` with its inputs passed by name; `fixed` are further arguments that are not tensors.
 
-    `outputs` keeps the first ones of a tuple, where the others repeat or are constant.
+    `outputs` is the number of outputs to keep, if the others repeat or are constant.
     """
 
     def build() -> Source:
@@ -91,7 +91,7 @@ def model(
 
 
 class First(torch.nn.Module):
-    """The first outputs of a model, whose inputs keep their names."""
+    """Keeps a model's first outputs; inputs keep their names."""
 
     def __init__(self, module: torch.nn.Module, count: int) -> None:
         super().__init__()
@@ -103,5 +103,5 @@ class First(torch.nn.Module):
 
 
 def row(name: str, family: str, build: Callable[[], Source], notes: str = "", **more: Any) -> Row:
-    """A row of transformers."""
+    """A row with a transformers model."""
     return Row(name, family, build, notes, **more)

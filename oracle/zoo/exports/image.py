@@ -1,4 +1,4 @@
-"""timm: a small member of each of its families of image networks."""
+"""A small member of each family of image networks in timm."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 
 from .entry import Row, Source
 
-#: Name, size of the picture, options.
+#: Name, image size, options.
 MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("test_byobnet", 64, {}),
     ("test_convnext", 64, {}),
@@ -100,7 +100,7 @@ MEMBERS: list[tuple[str, int, dict[str, Any]]] = [
     ("xcit_nano_12_p16_224", 64, {"img_size": 64, "depth": 2}),
 ]
 
-#: Members that no name gives in a small form.
+#: Families without a small named member, built from their classes.
 MADE: dict[str, tuple[int, Callable[[], nn.Module]]] = {
     "convmixer": (64, lambda: convmixer.ConvMixer(64, 3, num_classes=10)),
     "focalnet_timm": (64, lambda: focalnet.FocalNet(embed_dim=24, depths=(1, 1, 1, 1), num_classes=10)),
@@ -146,12 +146,12 @@ DIALECTS = {"test_resnet", "test_vit2", "test_efficientnet_ln"}
 
 
 def build(make: Callable[[], nn.Module], size: int) -> Callable[[], Source]:
-    """A module and a picture."""
+    """A module with a random image as input."""
     return lambda: Source(make(), (torch.randn(1, 3, size, size),))
 
 
 def named(name: str, options: dict[str, Any]) -> Callable[[], nn.Module]:
-    """One member with ten classes."""
+    """A named timm model with ten classes."""
     return lambda: timm.create_model(name, pretrained=False, num_classes=10, **options)
 
 

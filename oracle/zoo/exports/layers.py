@@ -1,4 +1,4 @@
-"""torch's own recurrent and attention layers, in each of their forms, and small networks of them."""
+"""torch's own recurrent and attention layers in each form, and small networks of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def sequence(batch_first: bool, width: int = WIDTH) -> torch.Tensor:
 
 
 def recurrent(kind: type[nn.RNNBase], state: bool = False, **options: Any) -> Callable[[], Source]:
-    """One of the recurrent layers; `state` passes initial states in."""
+    """A recurrent layer; `state` adds initial states as inputs."""
 
     def build() -> Source:
         module = kind(WIDTH, 16, **options)
@@ -33,7 +33,7 @@ def recurrent(kind: type[nn.RNNBase], state: bool = False, **options: Any) -> Ca
 
 
 class Unbatched(nn.Module):
-    """A recurrent layer on one sequence without a batch dimension."""
+    """A recurrent layer on a sequence without a batch dimension."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Unbatched(nn.Module):
 
 
 class Cells(nn.Module):
-    """A cell called once for each step, in Python's own loop."""
+    """A cell that a Python loop calls for each step."""
 
     def __init__(self, kind: type[nn.RNNCellBase]) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Cells(nn.Module):
 
 
 class Tagger(nn.Module):
-    """An embedding, a recurrent part and a head, as taggers have them."""
+    """A tagger: an embedding, a recurrent layer and a head."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Tagger(nn.Module):
 
 
 def tagger(kind: type[nn.RNNBase], **options: Any) -> Callable[[], Source]:
-    """Tags for the words of two sentences."""
+    """A tagger on two sentences."""
     return lambda: Source(Tagger(kind, **options), (torch.randint(0, 100, (BATCH, LENGTH)),))
 
 
@@ -99,7 +99,7 @@ class Attended(nn.Module):
 
 
 class Multihead(nn.Module):
-    """torch's attention with the masks that it takes."""
+    """`nn.MultiheadAttention` with its masks."""
 
     def __init__(self, weights: bool, **options: Any) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def multihead(weights: bool = False, masks: int = 0, **options: Any) -> Callable
 
 
 def layer(kind: type[nn.Module], targets: int = 0, mask: bool = False, **options: Any) -> Callable[[], Source]:
-    """One of the transformer's layers, or the whole of it."""
+    """A transformer layer, or a complete transformer."""
 
     class Masked(nn.Module):
         def __init__(self) -> None:
@@ -147,7 +147,7 @@ def layer(kind: type[nn.Module], targets: int = 0, mask: bool = False, **options
 
 
 class FusedAttention(nn.Module):
-    """`scaled_dot_product_attention` with what it can be told."""
+    """`scaled_dot_product_attention` with its options."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class FusedAttention(nn.Module):
 
 
 def fused(mask: str = "", groups: int = 4, rank: int = 4, **options: Any) -> Callable[[], Source]:
-    """Attention over several heads; the mask is of bools, with a row of none allowed to none, or of floats."""
+    """Multi-head attention with a float mask, or a bool mask in which one row is fully masked."""
 
     def build() -> Source:
         lead = {4: (2,), 3: (), 5: (2, 3)}[rank]
@@ -177,7 +177,7 @@ def fused(mask: str = "", groups: int = 4, rank: int = 4, **options: Any) -> Cal
 
 
 class Norms(nn.Module):
-    """Each normalisation once, of rank 4 and 3."""
+    """Each normalization once, of rank 4 and 3."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ class Activations(nn.Module):
 
 
 class Pools(nn.Module):
-    """Each pool once, in two dimensions, and some in one and three."""
+    """Each pool in two dimensions, and some in one and three."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class Pools(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Strides, dilations, groups, paddings of all modes, transposed ones with output padding."""
+    """Convolutions with strides, dilations, groups and all padding modes, and transposed ones with output padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class Convolutions(nn.Module):
 
 
 class Resizes(nn.Module):
-    """Each way of making pictures larger and smaller."""
+    """Each interpolation mode, for upsampling and downsampling."""
 
     def forward(self, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         interpolate = nn.functional.interpolate
@@ -286,7 +286,7 @@ class Resizes(nn.Module):
 
 
 def plain(module: Callable[[], nn.Module], *shape: int) -> Callable[[], Source]:
-    """A module on one tensor."""
+    """A module with one random input."""
     return lambda: Source(module(), (torch.randn(*shape),))
 
 

@@ -1,4 +1,4 @@
-"""Exports a row, computes what it should give, and writes both."""
+"""Exports a row, computes its expected outputs, and writes both."""
 
 import contextlib
 import gc
@@ -22,15 +22,15 @@ from oracle.arrays import array, tensors_of
 from ..weights import BATCH_NORMS, enliven
 from .entry import Call, Row, Source
 
-#: How much an output must vary, as a share of its largest magnitude: above what fp16 programs may be wrong by, 1e-2.
+#: Minimum spread of an output relative to its largest magnitude: above the tolerance of fp16 programs, 1e-2.
 LEAST_SPREAD = 0.03
-#: How far an exported program may be from the module that it was made from.
+#: Maximum error of an exported program relative to its module.
 AGREEMENT = 1e-4
-#: Examples that batch norms take their statistics of.
+#: Number of examples for the statistics of batch norms.
 SAMPLES = 8
-#: The bits of fp16 that count, and the exponent of its smallest number.
+#: Significant bits of fp16, and the exponent of its smallest number.
 SIGNIFICANT, SMALLEST = 11, -24
-#: How often outputs are rounded by chance.
+#: Number of trials with stochastic rounding.
 CHANCES = 2
 
 
@@ -49,7 +49,7 @@ def make(row: Row, directory: Path) -> dict[str, Any]:
     calls: list[Call] = [(source.arguments, keywords)]
     for arguments, words in source.further() if source.further else []:
         calls.append((arguments, in_order(module, words)))
-    # Programs are exported first: a call changes buffers, and the archive holds what they are before it.
+    # The export precedes all calls: they change buffers, and the archive must hold the initial ones.
     exported_at = time.monotonic()
     program = torch.export.export(
         module, source.arguments, keywords, dynamic_shapes=source.dynamic_shapes, strict=False
@@ -60,7 +60,7 @@ def make(row: Row, directory: Path) -> dict[str, Any]:
     arrays = arrays_of(calls, results) | first_contents(program)
     changed = [name for name, tensor in state_of(module).items() if not same(tensor, initial[name])]
     spread = refuse_dull(results)
-    # The program holds the buffers of the module, not copies.
+    # The program shares the module's buffers.
     restore(module, initial)
     agree(program, calls, results)
     restore(module, initial)
@@ -86,13 +86,13 @@ def make(row: Row, directory: Path) -> dict[str, Any]:
 
 
 def in_order(module: nn.Module, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Keywords in the order of the signature, which is the order that the placeholders will have."""
+    """Keyword arguments in the order of the signature, which is that of the placeholders."""
     order = list(inspect.signature(module.forward).parameters)
     return dict(sorted(keywords.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
 def settle(module: nn.Module, source: Source, keywords: dict[str, Any]) -> None:
-    """Draws the weights; batch norms measure several examples at once where the module takes a batch."""
+    """Draws the weights; batch norms measure several examples if the module accepts batches."""
     given = source.arguments
     if not has_norms(module):
         enliven(module, [], source.damped)
@@ -103,7 +103,7 @@ def settle(module: nn.Module, source: Source, keywords: dict[str, Any]) -> None:
 
 
 def several(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A batch of examples where the inputs are one example each, else the example as it is."""
+    """Concatenates several examples to a batch if the inputs have a batch size of 1; returns other inputs unchanged."""
     leaves = _pytree.tree_leaves((arguments, keywords))
     if not all(isinstance(one, torch.Tensor) and one.shape[:1] == (1,) for one in leaves):
         return arguments, keywords
@@ -111,7 +111,7 @@ def several(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple
 
 
 class Bound(nn.Module):
-    """A module with what it is called with."""
+    """A module with bound arguments."""
 
     def __init__(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         super().__init__()
@@ -124,12 +124,12 @@ class Bound(nn.Module):
 
 
 def has_norms(module: nn.Module) -> bool:
-    """Whether there is a batch norm."""
+    """Whether the module contains a batch norm."""
     return any(isinstance(part, BATCH_NORMS) for part in module.modules())
 
 
 def like(value: Any) -> Any:
-    """Another value of the same kind."""
+    """A random value of the same type and shape."""
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_floating_point():
@@ -138,12 +138,12 @@ def like(value: Any) -> Any:
 
 
 def state_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers, those that are not saved included."""
+    """Parameters and buffers, including buffers that are not persistent."""
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 def restore(module: nn.Module, initial: dict[str, torch.Tensor]) -> None:
-    """Puts buffers back to what they were."""
+    """Resets parameters and buffers to their initial values."""
     with torch.no_grad():
         for name, tensor in state_of(module).items():
             if not same(tensor, initial[name]):
@@ -151,24 +151,24 @@ def restore(module: nn.Module, initial: dict[str, torch.Tensor]) -> None:
 
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are equal, NaN to NaN."""
+    """Whether two tensors are equal; NaN equals NaN."""
     return torch.equal(left, right) or torch.allclose(left, right, rtol=0, atol=0, equal_nan=True)
 
 
 def copied(call: Call) -> Call:
-    """A call whose tensors may be changed."""
+    """Copies the tensors of a call, so that the module may change them."""
     return _pytree.tree_map_only(torch.Tensor, torch.clone, call)
 
 
 def eager(module: nn.Module, call: Call) -> list[torch.Tensor]:
-    """What the module gives."""
+    """The module's outputs in eager mode."""
     arguments, keywords = copied(call)
     with torch.no_grad():
         return tensors_of(module(*arguments, **keywords))
 
 
 def arrays_of(calls: list[Call], results: list[list[torch.Tensor]]) -> dict[str, numpy.ndarray]:
-    """All calls, by the names that are in the file; inputs first, in order."""
+    """Inputs and outputs of all calls by their names in the file; inputs first, in order."""
     found: dict[str, numpy.ndarray] = {}
     for index, (call, outputs) in enumerate(zip(calls, results, strict=True)):
         ending = f"@{index}" if index else ""
@@ -180,7 +180,7 @@ def arrays_of(calls: list[Call], results: list[list[torch.Tensor]]) -> dict[str,
 
 
 def first_contents(program: torch.export.ExportedProgram) -> dict[str, numpy.ndarray]:
-    """The parameters and buffers that the program writes to, as they are before the first call, unless they are zeros."""
+    """Initial values of the parameters and buffers that the program writes to, unless they are zero."""
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     stored = {**program.constants, **program.state_dict}
@@ -189,7 +189,7 @@ def first_contents(program: torch.export.ExportedProgram) -> dict[str, numpy.nda
 
 
 def written_to(module: torch.fx.GraphModule) -> list[str]:
-    """The inputs of a graph that calls write to, those in graphs inside it among them."""
+    """The graph inputs that calls write to, including calls in nested graphs."""
     found = []
     for call in module.graph.nodes:
         schema = getattr(call.target, "_schema", None)
@@ -205,12 +205,12 @@ def written_to(module: torch.fx.GraphModule) -> list[str]:
 
 
 def kind(tensor: torch.Tensor) -> str:
-    """The name of the type."""
+    """The name of a tensor's element type."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def described(program: torch.export.ExportedProgram, call: Call) -> list[dict[str, Any]]:
-    """The inputs that are tensors, by the names of their placeholders."""
+    """The tensor inputs with the names of their placeholders."""
     given = list(_pytree.tree_leaves(call))
     names = program.graph_signature.user_inputs
     found = []
@@ -221,7 +221,8 @@ def described(program: torch.export.ExportedProgram, call: Call) -> list[dict[st
 
 
 def refuse_dull(results: list[list[torch.Tensor]]) -> float:
-    """The least spread of a floating-point output; raises where outputs could not tell right from wrong."""
+    """Returns the smallest spread of the floating-point outputs. Raises an error if outputs cannot tell right from
+    wrong."""
     least = 1.0
     for outputs in results:
         if not outputs:
@@ -258,7 +259,7 @@ def difference(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
 
 
 def agree(program: torch.export.ExportedProgram, calls: list[Call], results: list[list[torch.Tensor]]) -> None:
-    """Raises unless the exported program computes what the module does."""
+    """Raises an error unless the exported program computes the same as the module."""
     module = program.module()
     for call, wanted in zip(calls, results, strict=True):
         arguments, keywords = copied(call)
@@ -270,9 +271,10 @@ def agree(program: torch.export.ExportedProgram, calls: list[Call], results: lis
 
 
 class Halves(TorchDispatchMode):
-    """Rounds what each operator gives to fp16; with a generator up or down by chance, the nearer one more often.
+    """Rounds the result of each operator to fp16. With a generator, rounding is stochastic and prefers the nearer
+    number.
 
-    Of a branch or a loop only what it gives in the end is rounded.
+    Of branches and loops only the final results are rounded.
     """
 
     supports_higher_order_operators = True
@@ -287,12 +289,12 @@ class Halves(TorchDispatchMode):
         if schema is not None and schema.is_mutable:
             _pytree.tree_map(lambda value: written(value, self.rounded(value)), found)
             return found
-        # What is seen in another way was rounded when it was made, and is written to by the same name.
+        # Views share memory with a tensor that is rounded already, and in-place operators return their operand.
         is_view = schema is not None and any(one.alias_info is not None for one in schema.returns)
         return found if is_view else _pytree.tree_map(self.rounded, found)
 
     def rounded(self, value: Any) -> Any:
-        """A value in fewer bits, if it is a float of 32."""
+        """Rounds fp32 tensors; returns other values unchanged."""
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
             return value
         if self.generator is not None:
@@ -303,7 +305,7 @@ class Halves(TorchDispatchMode):
 
 
 def written(value: Any, other: Any) -> None:
-    """Writes one tensor to another."""
+    """Copies one tensor into another."""
     if isinstance(value, torch.Tensor) and value is not other:
         value.copy_(other)
 
@@ -314,10 +316,10 @@ def half_error(
     results: list[list[torch.Tensor]],
     initial: dict[str, torch.Tensor],
 ) -> float:
-    """How wrong torch's own outputs become when weights and what each operator gives are rounded to fp16.
+    """The error of torch's own outputs if weights and the result of each operator are rounded to fp16.
 
-    What no conversion to fp16 could better. Which way the last bit goes is chance, since it depends on the order of
-    sums and on which operators are one; so it is tried several times, and the worst one counts.
+    No conversion to fp16 can be better. The rounding of the last bit is arbitrary, since it depends on the order of
+    sums and on fusion, so this is the worst of several trials.
     """
     worst = 0.0
     for generator in [None, *(torch.Generator().manual_seed(seed) for seed in range(CHANCES))]:
@@ -336,7 +338,7 @@ def half_error(
 
 
 def write(row: Row, program: torch.export.ExportedProgram, directory: Path) -> dict[str, Any]:
-    """The archive, and its other dialects with the reasons for those that cannot be had."""
+    """Writes the archive and its other dialects. Returns them, with the errors of the dialects that failed."""
     torch.export.save(program, directory / f"{row.name}.pt2")
     if not row.dialects:
         return {"dialects": []}
@@ -348,20 +350,20 @@ def write(row: Row, program: torch.export.ExportedProgram, directory: Path) -> d
         with contextlib.redirect_stdout(None):
             edge = exir.to_edge(program, compile_config=exir.EdgeCompileConfig(_check_ir_validity=False))
             exir.save(edge.exported_program(), path)
-    except Exception as error:  # Loops, among others, are beyond its serializer.
+    except Exception as error:  # ExecuTorch's serializer does not support loops, among others.
         path.unlink(missing_ok=True)
         return {"dialects": ["core"], "no_edge": first_line(error)}
     return {"dialects": ["core", "edge"]}
 
 
 def first_line(error: Exception) -> str:
-    """An error in a line."""
+    """The first line of an error message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:300]
 
 
 def attempt(row: Row, directory: Path, stamp: str) -> dict[str, Any]:
-    """`make`, with its failure as the record; the record is written last, and with the stamp of what it was made from."""
+    """Calls `make` and records its failure. The record is written last, with the stamp of the sources."""
     remove(row.name, directory)
     (directory / f"{row.name}.json").unlink(missing_ok=True)
     try:
@@ -379,6 +381,6 @@ def attempt(row: Row, directory: Path, stamp: str) -> dict[str, Any]:
 
 
 def remove(name: str, directory: Path) -> None:
-    """What a row wrote."""
+    """Removes the files of a row."""
     for suffix in ("pt2", "core.pt2", "edge.pt2", "npz"):
         (directory / f"{name}.{suffix}").unlink(missing_ok=True)

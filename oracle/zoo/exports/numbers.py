@@ -1,4 +1,4 @@
-"""Types other than fp32, whole numbers, truth values, complex numbers, transforms, and sampling."""
+"""Element types other than fp32, integers, booleans, complex numbers, Fourier transforms and sampling."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from .entry import Function, Row, Source
 
 
 def whole(module: nn.Module, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Arithmetic of whole numbers."""
+    """Integer arithmetic."""
     return (
         n + 2, n * n, n // 3, n % 3, torch.div(n, 3, rounding_mode="trunc"), torch.fmod(n, 3), n.relu(), n.clamp(-2, 2), -n,
         n.abs(), n.sign(), n.sum(), n.cumsum(0), n.max(), n.argmax(), n << 1, n >> 1, n & 5, n | 2, n ^ 3, ~n, n / 4, n.abs().float().sqrt(),
@@ -20,7 +20,7 @@ def whole(module: nn.Module, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def truth(module: nn.Module, flags: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Truth values in and out."""
+    """Boolean inputs and outputs."""
     return (
         ~flags, flags & (x > 0), flags | (x < 0), flags ^ (x > 1), flags.any(), flags.all(0), flags.sum(), flags.float() * x,
         torch.where(flags, x, -1.0), x.masked_fill(flags, 0.5), flags.logical_not(), flags == (x > 0), x * flags, flags.cumsum(1),
@@ -52,7 +52,7 @@ def compared(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch
 
 
 def elementary(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Functions of one number."""
+    """Unary functions."""
     p = x.abs() + 0.1
     u = x.tanh() * 0.9
     return (
@@ -76,7 +76,7 @@ def reduced(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def products(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Products of matrices in all their forms."""
+    """Matrix products in all their forms."""
     return (
         x @ y, torch.bmm(x, y), x[0] @ y[0], torch.addmm(x[0, :, :3], x[0], y[0][:, :3], beta=0.5, alpha=2), x[0, 0] @ y[0], torch.mv(x[0], y[0, :, 0]),
         torch.dot(x[0, 0], x[1, 0]), torch.outer(x[0, 0], y[0, 0]), torch.einsum("bij,bjk->bik", x, y), torch.einsum("bij,bij->b", x, x),
@@ -86,7 +86,7 @@ def products(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch
 
 
 def triangles(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Diagonals and triangles, with infinities in them."""
+    """Diagonals and triangles of matrices with infinities."""
     inf = torch.where(x > 1, float("inf"), x)
     return (
         x.tril(), x.triu(1), x.tril(-1), x.diagonal(), x.diagonal(1, -2, -1), torch.diag_embed(x[0]), torch.diag(x[0, 0]), inf.tril(-1).clamp(max=9),
@@ -95,7 +95,7 @@ def triangles(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def made(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Tensors made on the spot."""
+    """Created tensors."""
     return (
         x + torch.arange(5), x + torch.linspace(0, 1, 5), torch.zeros_like(x) + x, torch.full((4, 5), 2.5) * x, x.new_zeros(3) + x[0, :3],
         torch.ones(5, dtype=torch.int64) + x, torch.empty(4, 5).fill_(1) * x, torch.arange(10, 0, -2) * x, torch.logspace(0, 1, 5) + x,
@@ -105,7 +105,7 @@ def made(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def padded(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Pads of all modes and ranks, with negative ones."""
+    """Padding in all modes and ranks, including negative amounts."""
     volume = x.unflatten(1, (2, 2))
     return (
         functional.pad(x, (1, 2)), functional.pad(x, (1, 0, 0, 2), value=-0.5), functional.pad(x, (-1, 1)), functional.pad(x, (1, 2, 2, 1), "reflect"),
@@ -126,20 +126,20 @@ def transformed(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def spectrogram(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A short-time transform and its magnitude."""
+    """The magnitude of a short-time Fourier transform."""
     found = torch.stft(x, 16, 8, window=module.window, return_complex=True)
     return (found.abs() ** 2 + 1e-4).log()
 
 
 def rotary(module: nn.Module, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Rotary positions with complex numbers, as Llama's first code has them."""
+    """Rotary embedding with complex numbers, as in the first Llama code."""
     turned = torch.polar(torch.ones_like(angles), angles)
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turned).flatten(-2)
 
 
 def complexes(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Arithmetic of complex numbers."""
+    """Complex arithmetic."""
     z = torch.complex(x, y)
     w = z * z.conj() + (1 + 2j) * z - z / (z + 3)
     return (
@@ -155,7 +155,7 @@ def complexes(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torc
 
 
 def sampled(module: nn.Module, x: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Pictures sampled at a grid."""
+    """Images sampled at a grid."""
     sample = functional.grid_sample
     theta = torch.tensor([[[0.8, 0.2, 0.1], [-0.2, 0.9, 0.0]]])
     return (
@@ -166,7 +166,7 @@ def sampled(module: nn.Module, x: torch.Tensor, grid: torch.Tensor) -> tuple[tor
 
 
 class Half(nn.Module):
-    """A network whose weights and inputs are of another type."""
+    """A network with weights and inputs of another element type."""
 
     def __init__(self, kind: torch.dtype) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class Half(nn.Module):
 
 
 class Lookup(nn.Module):
-    """Embeddings, bags of them, and numbers as classes."""
+    """Embeddings, embedding bags, and one-hot encoding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,18 +190,18 @@ class Lookup(nn.Module):
 
 
 def lookup() -> Source:
-    """Tokens of int64 and int32."""
+    """Token ids of type int64 and int32."""
     return Source(Lookup(), (torch.randint(0, 20, (3, 4)), torch.randint(0, 4, (5,), dtype=torch.int64)))
 
 
 def pixels(module: nn.Module, picture: torch.Tensor) -> torch.Tensor:
-    """A picture of bytes, scaled and centred."""
+    """Normalizes a byte image by mean and deviation."""
     scaled = picture.permute(0, 3, 1, 2).float() / 255
     return (scaled - module.mean[:, None, None]) / module.deviation[:, None, None]
 
 
 def losses(module: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Losses, as some networks return them."""
+    """Loss functions, which some networks return."""
     return (
         functional.mse_loss(x, y), functional.l1_loss(x, y), functional.cross_entropy(x, classes), functional.smooth_l1_loss(x, y), functional.huber_loss(x, y),
         functional.binary_cross_entropy_with_logits(x, y.sigmoid()), functional.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"),
@@ -210,7 +210,7 @@ def losses(module: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: torch.T
 
 
 def sample(function: Callable[..., Any], *arguments: torch.Tensor, **state: torch.Tensor) -> Callable[[], Source]:
-    """A function of given tensors."""
+    """A function with example inputs and constants."""
     return lambda: Source(Function(function, **state), arguments, redrawn=False)
 
 
@@ -218,7 +218,7 @@ DICE = torch.Generator().manual_seed(11)
 
 
 def even(*shape: int) -> torch.Tensor:
-    """Numbers that fp16 has, so that what jumps does not jump elsewhere after rounding."""
+    """Random numbers that fp16 represents exactly: rounding moves none across a discontinuity."""
     return (torch.randn(*shape, generator=DICE) * 80).round() / 64
 
 

@@ -1,7 +1,7 @@
-"""Models of packages that the tests do not need otherwise: `oracle/requirements-zoo.txt` names them.
+"""Models of packages that no other test needs; `oracle/requirements-zoo.txt` lists them.
 
-`diffusers`, `torchaudio`, `kornia`, `monai`, `ultralytics`, `neuraloperator`, `torch_geometric`; small members of their
-families, with random weights. A row whose package is missing is left out of the run, and said to be.
+`diffusers`, `torchaudio`, `kornia`, `monai`, `ultralytics`, `neuraloperator`, `torch_geometric`: small members of
+their families, with random weights. Rows of missing packages are skipped and reported.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ ROWS: list[Row] = []
 
 
 def unfussy(build: Callable[[], Source]) -> Callable[[], Source]:
-    """Wheels of torchaudio, which others import, compare their CUDA with that of torch; nothing of it is used here."""
+    """torchaudio, which other packages import, compares its CUDA version with torch's; CUDA is not used here."""
 
     def built() -> Source:
         with mock.patch.object(torch.version, "cuda", None):
@@ -27,12 +27,12 @@ def unfussy(build: Callable[[], Source]) -> Callable[[], Source]:
 
 
 def rows(package: str, members: dict[str, Callable[[], Source]]) -> None:
-    """Rows of one package."""
+    """Adds rows of one package."""
     ROWS.extend(Row(name, package, unfussy(build), needs=package) for name, build in members.items())
 
 
 def row(name: str, package: str) -> Callable[[Callable[[], Source]], Callable[[], Source]]:
-    """A row that is made by the function below it."""
+    """Decorator that adds a row built by the function."""
 
     def add(build: Callable[[], Source]) -> Callable[[], Source]:
         rows(package, {name: build})
@@ -46,7 +46,7 @@ def picture(size: int = 32, channels: int = 3, batch: int = 1) -> torch.Tensor:
 
 
 class First(nn.Module):
-    """The tensor that a module gives, alone or first of several."""
+    """Keeps a module's first output tensor."""
 
     def __init__(self, module: nn.Module, **keywords: Any) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def mfcc() -> Source:
 
 
 def filtered(function: Callable[..., Any], *inputs: torch.Tensor) -> Callable[[], Source]:
-    """A function of kornia's, which is imported when it is called."""
+    """A function of kornia, which is imported when it is called."""
 
     def build() -> Source:
         import kornia
@@ -214,7 +214,7 @@ rows(
 
 
 def medical(name: str, spatial: int, *inputs: torch.Tensor, **options: Any) -> Callable[[], Source]:
-    """A network of monai's by its name."""
+    """A monai network by its name."""
 
     def build() -> Source:
         from monai.networks import nets
@@ -243,7 +243,7 @@ rows(
 
 
 def graph(name: str, *arguments: Any, **options: Any) -> Callable[[], Source]:
-    """A convolution of torch_geometric's on a graph of ten nodes, whose edges are inputs."""
+    """A torch_geometric convolution on a graph of ten nodes, whose edges are an input."""
 
     def build() -> Source:
         from torch_geometric import nn as layers
@@ -294,7 +294,7 @@ rows(
 
 
 def detector(configuration: str, size: int = 64) -> Callable[[], Source]:
-    """A detector of ultralytics' by its configuration."""
+    """An ultralytics detector by its configuration."""
 
     def build() -> Source:
         from ultralytics.nn import tasks

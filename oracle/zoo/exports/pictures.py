@@ -1,4 +1,4 @@
-"""transformers: networks that look at pictures and films."""
+"""transformers: image and video networks."""
 
 import torch
 
@@ -37,12 +37,12 @@ DINO = ("Dinov2Config", {**PICTURE, "out_features": ["stage1", "stage2"], "resha
 
 
 def film() -> torch.Tensor:
-    """Four frames."""
+    """Four video frames."""
     return pixels(32, 1, 4)
 
 
 def large() -> torch.Tensor:
-    """A larger picture."""
+    """A larger image."""
     return pixels(64)
 
 

@@ -1,4 +1,4 @@
-"""transformers: networks that take text with pictures or sound."""
+"""transformers: networks with text and images or sound as inputs."""
 
 import torch
 
@@ -11,12 +11,12 @@ IMAGE = 300
 
 
 def shown() -> torch.Tensor:
-    """Words, among which a picture's 16 places are."""
+    """Token ids, including 16 placeholders of image tokens."""
     return torch.cat([tokens(length=3), torch.full((1, 16), IMAGE), tokens(length=5).clamp(max=IMAGE - 1)], 1)
 
 
 def boxes() -> torch.Tensor:
-    """Where words stand on a page."""
+    """Bounding boxes of the words on a page."""
     corners = torch.randint(0, 40, (1, 12, 2))
     return torch.cat([corners, corners + torch.randint(5, 20, (1, 12, 2))], -1)
 

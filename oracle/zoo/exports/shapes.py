@@ -1,4 +1,4 @@
-"""Programs whose sizes are free within ranges."""
+"""Programs with dynamic sizes within ranges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ SIDE = Dim("side", min=4, max=16)
 def resized(
     shape: tuple[int, ...], others: list[tuple[int, ...]], make: Callable[..., torch.Tensor] = torch.randn
 ) -> Any:
-    """An example and the further calls of one input."""
+    """An example and further calls with one input of other sizes."""
     return make(*shape), lambda: [((make(*other),), {}) for other in others]
 
 
@@ -28,12 +28,12 @@ def free(
     dims: dict[int, Any],
     make: Callable[..., torch.Tensor] = torch.randn,
 ) -> Callable[[], Source]:
-    """A module of one input."""
+    """A module with one input of dynamic size."""
 
     def source() -> Source:
         module = build()
         example, further = resized(shape, others, make)
-        # A forward that takes `*values` wants its shapes as a tuple within the tuple.
+        # For a forward with `*values`, torch expects the shapes as a tuple within the tuple.
         shapes = ((dims,),) if isinstance(module, Function) else (dims,)
         return Source(module, (example,), dynamic_shapes=shapes, further=further)
 
@@ -41,7 +41,7 @@ def free(
 
 
 def convolutions() -> nn.Module:
-    """A picture of any size."""
+    """A network for images of any size."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1),
         nn.BatchNorm2d(8),
@@ -54,7 +54,7 @@ def convolutions() -> nn.Module:
 
 
 class Attention(nn.Module):
-    """Sentences of any length, any number of them."""
+    """Attention over sentences with any length and batch size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,25 +71,25 @@ class Attention(nn.Module):
 
 
 def tokens(*shape: int) -> torch.Tensor:
-    """Words by their numbers."""
+    """Random token ids."""
     return torch.randint(0, 50, shape)
 
 
 def upsampled(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Down, up again to the size that it had, and added."""
+    """Downsamples, upsamples to the original size, and adds."""
     small = nn.functional.avg_pool2d(x, 2)
     return nn.functional.interpolate(small, size=x.shape[-2:], mode="nearest") + x
 
 
 def arithmetic(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Sizes that are computed with."""
+    """Arithmetic on sizes."""
     rows = x.shape[0]
     halves = x.reshape(rows // 2, -1)
     return halves, x.new_ones(rows + 1) * torch.arange(1, rows + 2), x[rows // 2 :], x.sum() / rows + x.flip(0)
 
 
 def windows(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Slices and joins at sizes that are free."""
+    """Slices and concatenation with dynamic sizes."""
     length = x.shape[1]
     return torch.cat([x[:, 1:], x[:, :1]], 1), x[:, : length - 1] * 2, x.repeat(1, 2), nn.functional.pad(x, (1, 2))
 
@@ -120,7 +120,7 @@ def even() -> Source:
 
 
 def normed() -> nn.Module:
-    """A recurrent layer on any number of sequences; torch fixes the length."""
+    """A recurrent layer on any number of sequences; torch specializes on their length."""
 
     class Last(nn.Module):
         def __init__(self) -> None:
@@ -134,7 +134,7 @@ def normed() -> nn.Module:
 
 
 def nonzero(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """As many results as the data say."""
+    """The number of results depends on the data."""
     return (x > 0).nonzero()
 
 
@@ -144,7 +144,7 @@ def picked(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def hugging_face() -> Source:
-    """transformers' BERT on any batch and length."""
+    """transformers' BERT with any batch size and length."""
     import transformers
 
     config = transformers.BertConfig(

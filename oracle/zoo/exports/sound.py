@@ -1,4 +1,4 @@
-"""transformers: networks that listen and speak, and those that look at time series."""
+"""transformers: speech and time-series networks."""
 
 import torch
 
@@ -33,12 +33,12 @@ WHISPER = {**SPEECH, "num_mel_bins": 16, "max_source_positions": 50, "max_target
 
 
 def wave() -> torch.Tensor:
-    """A tenth of a second."""
+    """A tenth of a second of sound."""
     return torch.randn(1, 1600)
 
 
 def words() -> torch.Tensor:
-    """What was said so far."""
+    """The tokens decoded so far."""
     return tokens(length=6)
 
 
@@ -228,7 +228,7 @@ ROWS = [
             },
             {"input_values": lambda: torch.randn(1, 1, 256)},
             outputs=2,
-            # Its sines are of numbers that fp16 holds well, and the codes that are nearest remain so.
+            # Its sines have arguments that fp16 represents well, so that the nearest codes do not change.
             damped={"conv1.weight": 0.3, "conv2.weight": 0.3, "conv_t1.weight": 0.5},
         ),
         "a codec",

@@ -1,4 +1,4 @@
-"""Programs whose buffers change: caches, counters, running means."""
+"""Programs that change buffers: caches, counters, running means."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from .entry import Call, Row, Source
 
 
 class Accumulator(nn.Module):
-    """A sum of all calls."""
+    """Accumulates the inputs of all calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Accumulator(nn.Module):
 
 
 class Window(nn.Module):
-    """The last rows of a stream, the oldest falling out."""
+    """Keeps the last rows of a stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Echo(nn.Module):
 
 
 class Cached(nn.Module):
-    """Attention over a cache of fixed size; a row is written where an input says."""
+    """Attention with a cache of fixed size; an input is the index of the row to write."""
 
     def __init__(self, write: str) -> None:
         super().__init__()
@@ -143,13 +143,13 @@ def decoder() -> Source:
 
 
 def turn(states: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Rotary positions."""
+    """Rotary embedding."""
     left, right = states.chunk(2, -1)
     return states * cosine + torch.cat([-right, left], -1) * sine
 
 
 def static_cache() -> Source:
-    """transformers' own way: a model with a static cache of its own, as it is exported for ExecuTorch."""
+    """transformers' own model with a static cache, as it is exported for ExecuTorch."""
     import transformers
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 

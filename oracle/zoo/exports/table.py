@@ -10,7 +10,7 @@ MODULES = (vision, image, text, pictures, sound, several, layers, control, shape
 ROWS = [row for module in MODULES for row in module.ROWS]
 
 HERE = Path(__file__).parent
-#: What the rows of several modules are made with.
+#: Sources on which the rows of several modules depend.
 SHARED = (
     HERE / "entry.py",
     HERE / "make.py",
@@ -23,7 +23,7 @@ SHARED = (
 
 
 def stamps() -> dict[str, str]:
-    """What each row depends on, by its name: the sources, and the versions of what makes it."""
+    """The hash of each row's sources and of the package versions, by name."""
     shared = b"".join(path.read_bytes() for path in SHARED)
     found = {}
     for module in MODULES:

@@ -1,11 +1,11 @@
-"""transformers: encoders, decoders, both in one, mixtures of experts, state spaces."""
+"""transformers: encoders, decoders, encoder-decoders, mixtures of experts, state-space models."""
 
 from .hugging_face import BODY, GROUPED, TEXT, WORDS, model, row
 
 MASKED = ("input_ids", "attention_mask")
 PAIRS = ("input_ids", "attention_mask", "token_type_ids")
 BOTH = ("input_ids", "decoder_input_ids")
-#: T5 does not divide scores by the root of the heads' size; its queries are small instead.
+#: T5 does not divide scores by the root of the head size; its queries are small instead.
 QUIET = {".q.weight": 0.25}
 SEQUENCES = {
     "vocab_size": WORDS,
@@ -117,7 +117,7 @@ ENCODERS = [
             "MobileBertConfig",
             {**TEXT, "embedding_size": 32, "intra_bottleneck_size": 32},
             MASKED,
-            # Its norms have gains alone, which multiply from layer to layer.
+            # Its norms have gains without biases, which multiply from layer to layer.
             {".LayerNorm.weight": 0.7},
         ),
     ),

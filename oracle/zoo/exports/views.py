@@ -1,4 +1,4 @@
-"""Operations in place, views of views, and what the default export keeps of both."""
+"""In-place operations and views of views, in the form in which the default export keeps them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .entry import Function, Row, Source
 
 
 def in_place(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A chain of operations in place, on a copy."""
+    """A chain of in-place operations on a copy."""
     y = x.clone()
     y.add_(1).mul_(0.5).clamp_(-1, 1).neg_()
     y += x
@@ -19,7 +19,7 @@ def in_place(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def through_views(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Writes to a view are seen in its base, and in other views of it."""
+    """Writes to a view change its base and other views of it."""
     base = x * 1
     row, column = base[1], base[:, 2]
     row.add_(10)
@@ -44,7 +44,7 @@ def sliced(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def reshaped(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views that copy nothing and those that must."""
+    """Reshapes that are views, and reshapes that need a copy."""
     return (
         x.view(2, 2, 5), x.t().reshape(-1), x.unflatten(1, (-1, 5)), x.flatten(), x.unsqueeze(0).expand(3, -1, -1),
         x.as_strided((3, 4), (5, 1)), x.unfold(1, 3, 1), x.movedim(0, 1), x.swapaxes(0, 1), x.t(), x.ravel(), x.mT,
@@ -53,7 +53,7 @@ def reshaped(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def divided(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-    """Parts and joins."""
+    """Splits and concatenation."""
     return [
         *x.split(2, 1), *x.chunk(3, 1), *x.tensor_split(3, 1), *x.unbind(0), *x.split([1, 4], 1), torch.stack([x, x + 1], 1),
         torch.cat([x, -x], 0), torch.hstack([x, x * 2]), torch.roll(x, (1, -2), (0, 1)), torch.rot90(x), x.repeat(2, 1),
@@ -62,14 +62,14 @@ def divided(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 
 
 def wide_ranks(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Ranks 6, 7 and 8 on the way, as windows make them."""
+    """Intermediate ranks 6, 7 and 8, as in window partitions."""
     b, c, h, w = x.shape
     blocks = x.view(b, c, h // 4, 2, 2, w // 4, 2, 2).permute(0, 2, 5, 3, 6, 1, 4, 7)
     return blocks.reshape(b * (h // 4) * (w // 4), 4, c * 4).softmax(-1)
 
 
 def rank_six(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Rank 6 with a computation at that rank."""
+    """A computation at rank 6."""
     six = x.view(2, 2, 3, 2, 2, 2)
     return (six * 2 + six.mean((1, 4), keepdim=True)).transpose(1, 4).reshape(4, -1)
 
@@ -80,7 +80,7 @@ def rank_none(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def passed(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """An input as an output, an output twice, an input that is not used."""
+    """An input that is an output, an output that occurs twice, and an unused input."""
     z = x * 2
     return x, z, z, z.view(-1)
 
@@ -96,18 +96,18 @@ def constant(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def structured(module: nn.Module, x: torch.Tensor) -> dict[str, Any]:
-    """A structure of outputs."""
+    """A dictionary of outputs."""
     return {"b": [x + 1, (x * 2, x.sum(1))], "a": x.amax(0)}
 
 
 def changed_input(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """An input that is written to."""
+    """A function that writes to its input."""
     x.mul_(2)
     return x + module.scale
 
 
 def positions(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Scatters, gathers, and their kin."""
+    """Scatters, gathers and related operators."""
     index = torch.tensor([[0, 2, 1], [1, 0, 3], [2, 2, 0], [0, 1, 2]])
     return (
         x.gather(1, index), x.scatter(1, index[:, :2], 0.5), x.scatter(1, index[:, 1:], x[:, :2] + 3),
@@ -119,7 +119,7 @@ def positions(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def sample(function: Callable[..., Any], *arguments: torch.Tensor, **state: torch.Tensor) -> Callable[[], Source]:
-    """A function of given tensors."""
+    """A function with example inputs and constants."""
     return lambda: Source(Function(function, **state), arguments, redrawn=False)
 
 

@@ -1,4 +1,4 @@
-"""torchvision: every family of classifiers, some of them at their real size, video, segmentation, flow and detection."""
+"""torchvision: every family of classifiers, some at their real size, video, segmentation, flow and detection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +13,12 @@ from .entry import Row, Source
 
 
 def picture(size: int, channels: int = 3) -> torch.Tensor:
-    """One picture, centred as the networks expect it."""
+    """A random image, centered as the networks expect."""
     return torch.randn(1, channels, size, size)
 
 
 def known(name: str, size: int = 64, **options: Any) -> Callable[[], Source]:
-    """A network that torchvision knows by name."""
+    """A named torchvision network."""
 
     def build() -> Source:
         return Source(models.get_model(name, weights=None, **options), (picture(size),))
@@ -27,7 +27,7 @@ def known(name: str, size: int = 64, **options: Any) -> Callable[[], Source]:
 
 
 def reused(name: str) -> Callable[[], Source]:
-    """A network of the zoo of packages."""
+    """A network from the zoo of packages."""
 
     def build() -> Source:
         from .. import models as definitions
@@ -39,7 +39,7 @@ def reused(name: str) -> Callable[[], Source]:
 
 
 def alexnet() -> Source:
-    """The convolutions of AlexNet, with a small head."""
+    """The convolutions of AlexNet with a small head."""
     module = models.alexnet(weights=None)
     head = nn.Sequential(nn.Flatten(), nn.Linear(256 * 36, 10))
     return Source(nn.Sequential(module.features, module.avgpool, head), (picture(128),))
@@ -52,7 +52,7 @@ def vit_small() -> Source:
 
 
 def convnext_small() -> Source:
-    """Layer scales, layer norms over channels."""
+    """ConvNeXt: layer scales, and layer norms over channels."""
     setting = [
         models.convnext.CNBlockConfig(24, 48, 2),
         models.convnext.CNBlockConfig(48, 96, 2),
@@ -62,7 +62,7 @@ def convnext_small() -> Source:
 
 
 def swin(block: type[nn.Module], norm: type[nn.Module] | None = None) -> Callable[[], Source]:
-    """Shifted windows, first or second version, shrunk."""
+    """Swin, first or second version, shrunk."""
 
     def build() -> Source:
         second = block is models.swin_transformer.SwinTransformerBlockV2
@@ -76,7 +76,7 @@ def swin(block: type[nn.Module], norm: type[nn.Module] | None = None) -> Callabl
 
 
 def maxvit() -> Source:
-    """Attention within blocks and over a grid."""
+    """MaxViT: attention within blocks and over a grid."""
     module = models.MaxVit(
         (64, 64),
         stem_channels=16,
@@ -91,7 +91,7 @@ def maxvit() -> Source:
 
 
 def mvit() -> Source:
-    """Attention whose keys are pooled, over space and time."""
+    """MViT: attention with pooled keys, over space and time."""
     setting = [
         video.mvit.MSBlockConfig(
             num_heads=heads,
@@ -121,13 +121,13 @@ def mvit() -> Source:
 
 
 def swin3d() -> Source:
-    """Windows over space and time."""
+    """Swin with windows over space and time."""
     module = video.SwinTransformer3d([2, 4, 4], 24, [2, 2], [2, 4], [4, 4, 4], num_classes=10)
     return Source(module, (torch.randn(1, 3, 8, 32, 32),))
 
 
 def video_resnet(maker: type[nn.Module], stem: type[nn.Module]) -> Callable[[], Source]:
-    """Convolutions in three dimensions, two of four stages."""
+    """Two of four stages of a ResNet with 3-d convolutions."""
 
     def build() -> Source:
         whole = video.resnet.VideoResNet(video.resnet.BasicBlock, [maker] * 4, [1, 1, 1, 1], stem, num_classes=10)
@@ -138,7 +138,7 @@ def video_resnet(maker: type[nn.Module], stem: type[nn.Module]) -> Callable[[], 
 
 
 def raft() -> Source:
-    """Optical flow: a correlation volume looked up by a grid that moves, recurrent updates unrolled."""
+    """RAFT, optical flow: lookups in a correlation volume at a moving grid, and unrolled recurrent updates."""
 
     class Flow(nn.Module):
         def __init__(self) -> None:
@@ -148,12 +148,12 @@ def raft() -> Source:
         def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
             return self.network(first, second, num_flow_updates=3)[-1]
 
-    # Weights as they are: flows that random updates make would leave the picture.
+    # Initial weights: flows from random updates would leave the image.
     return Source(Flow(), (picture(128), picture(128)), redrawn=False)
 
 
 class Maps(nn.Module):
-    """Makes a tuple of the dictionary that a network returns."""
+    """Converts a network's dictionary of outputs to a tuple."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Maps(nn.Module):
 
 
 def segment(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
-    """A segmentation network with the dictionary that it returns."""
+    """A segmentation network with its dictionary of outputs."""
 
     def build() -> Source:
         module = getattr(segmentation, name)(weights=None, weights_backbone=None, num_classes=5, **options)
@@ -174,7 +174,7 @@ def segment(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
 
 
 def pyramid() -> Source:
-    """The trunk of the detectors: a ResNet with a feature pyramid."""
+    """The detectors' backbone: a ResNet with a feature pyramid."""
     module = detection.backbone_utils.resnet_fpn_backbone(
         backbone_name="resnet18", weights=None, trainable_layers=5, norm_layer=nn.BatchNorm2d
     )
@@ -182,7 +182,7 @@ def pyramid() -> Source:
 
 
 class Heads(nn.Module):
-    """What a single-shot detector computes before it throws boxes away."""
+    """A single-shot detector before it selects boxes."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class Heads(nn.Module):
 
 
 def heads(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
-    """A detector up to the choice of boxes."""
+    """A detector before it selects boxes."""
 
     def build() -> Source:
         module = getattr(detection, name)(weights=None, weights_backbone=None, num_classes=5, **options)
@@ -203,7 +203,7 @@ def heads(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
 
 
 def anchored(kind: type[nn.Module]) -> Callable[[], Source]:
-    """A detector over a small trunk, up to the choice of boxes."""
+    """A detector with a small backbone, before it selects boxes."""
 
     def build() -> Source:
         trunk = detection.backbone_utils.resnet_fpn_backbone(
@@ -220,7 +220,7 @@ def anchored(kind: type[nn.Module]) -> Callable[[], Source]:
 
 
 class Proposals(nn.Module):
-    """The network that proposes boxes, with its decoding."""
+    """The region proposal network, with its decoding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class Proposals(nn.Module):
 
 
 def whole(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
-    """A detector from picture to boxes; how many come out depends on the data."""
+    """A complete detector from image to boxes; the number of boxes depends on the data."""
 
     def build() -> Source:
         module = getattr(detection, name)(weights=None, weights_backbone=None, num_classes=5, **options)
@@ -249,7 +249,7 @@ def whole(name: str, size: int = 96, **options: Any) -> Callable[[], Source]:
 
 
 def regions() -> Source:
-    """Features of boxes that are given."""
+    """Features of given boxes."""
 
     class Regions(nn.Module):
         def forward(self, features: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
@@ -260,7 +260,7 @@ def regions() -> Source:
 
 
 def deformable() -> Source:
-    """Convolutions that look where an offset says."""
+    """Deformable convolution, which samples at computed offsets."""
 
     class Deformable(nn.Module):
         def __init__(self) -> None:

@@ -1,17 +1,16 @@
-"""What coremltools and ExecuTorch make of the exported programs: the bar for ours.
+"""Converts the exported programs with coremltools and ExecuTorch, as the baseline for ours.
 
     python -m oracle.zoo.peer EXPORTS [--peer executorch] [--only NAME ...] [--jobs N] [--keep DIR]
 
-`EXPORTS` is what `python -m oracle.zoo.exports` wrote. Each program is decomposed as coremltools asks for
-(`run_decompositions({})`) and converted for iOS18 with the defaults, in a process that may crash or hang without harm.
-`oracle/zoo/peer.json` is rewritten with the results: the number of operations that are no constants and how many there
-are of each, and the processor's
-seconds in `coremltools.convert` alone; or the first line of the error. The lowerings of
-`oracle.zoo.shims` are there for it, so that it fails neither by the version of numpy nor by two operations that take a
-few lines.
+`EXPORTS` is the folder that `python -m oracle.zoo.exports` wrote. Each program is decomposed as coremltools requires
+(`run_decompositions({})`) and converted for iOS18 with the defaults, in a separate process, which may crash or hang.
+The results are written to `oracle/zoo/peer.json`: the number of operations that are not constants, their number by type,
+and the processor time of `coremltools.convert` alone in seconds; or the first line of the error. The lowerings of
+`oracle.zoo.shims` are installed, so that coremltools does not fail because of numpy's version or of two simple
+operations.
 
-With `--peer executorch` it is its Core ML partitioner that lowers them, for iOS18 and else with its defaults; then
-`oracle/zoo/peer_pte.json` holds the number of delegates, the kernels that were left outside them and the size.
+With `--peer executorch`, ExecuTorch's Core ML partitioner lowers the programs for iOS18 with its defaults, and
+`oracle/zoo/peer_pte.json` holds the number of delegates, the kernels outside them and the size.
 
-`--keep` also writes the packages, so that others can run them.
+`--keep` also writes the packages.
 """

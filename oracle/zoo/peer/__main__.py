@@ -1,4 +1,4 @@
-"""The command line of the peer."""
+"""Command line of the baselines."""
 
 import argparse
 import json
@@ -12,16 +12,16 @@ from typing import Any
 
 from .worker import convert, lower, serve
 
-#: What each of the peers does, and where its lines are kept.
+#: The function that runs each peer, and the file of its results.
 PEERS = {"coremltools": (convert, "peer.json"), "executorch": (lower, "peer_pte.json")}
-#: What is printed of a line.
+#: Fields to print.
 SHOWN = ("operations", "delegates", "bytes", "seconds")
 #: A conversion that takes longer counts as failed.
 SECONDS = 1200
 
 
 class Worker:
-    """A process and what it is at."""
+    """A process and its current program."""
 
     def __init__(self, peer: str, keep: Path | None) -> None:
         context = multiprocessing.get_context("spawn")
@@ -29,7 +29,7 @@ class Worker:
         self.process = context.Process(target=serve, args=(theirs, PEERS[peer][0], keep), daemon=True)
         self.process.start()
         theirs.close()
-        # Imports take long, but no conversion pays for them.
+        # Waits for the imports, so that they do not count as conversion time.
         self.connection.recv()
         self.name, self.started = "", 0.0
 
@@ -43,7 +43,7 @@ class Worker:
 
 
 def run(peer: str, archives: list[Path], jobs: int, keep: Path | None) -> Any:
-    """Yields each name with its line."""
+    """Yields each program's name and result."""
     waiting = list(reversed(archives))
     idle: list[Worker] = []
     busy: dict[Connection, Worker] = {}
@@ -70,7 +70,7 @@ def run(peer: str, archives: list[Path], jobs: int, keep: Path | None) -> Any:
 
 
 def write(results: Path, lines: dict[str, Any]) -> None:
-    """A line for each program, so that changes can be seen."""
+    """Writes one line per program, for readable diffs."""
     tools = {name: version(name) for name in ("coremltools", "executorch", "torch", "numpy")}
     body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(line)}" for name, line in sorted(lines.items()))
     results.write_text(f'{{\n "tools": {json.dumps(tools)},\n "models": {{\n{body}\n }}\n}}\n')
@@ -100,7 +100,7 @@ def main() -> int:
         outcome = line.get("failed") or ", ".join(f"{what} {line[what]}" for what in SHOWN if what in line)
         print(f"[{count}/{len(archives)}] {name}: {outcome}", flush=True)
         lines[name] = line
-        # What is done is kept if the run is cut short.
+        # Results are kept if the run is interrupted.
         write(results, lines)
     passed = sum("failed" not in line for line in lines.values())
     print(f"{passed} of {len(lines)} done")

@@ -1,4 +1,4 @@
-"""Converts one program after the other in a process of its own."""
+"""Converts programs, one after another, in a separate process."""
 
 import collections
 import contextlib
@@ -15,12 +15,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-#: What follows the first line of an error adds nothing, and paths of this machine would.
+#: Later lines of an error are not useful and contain paths of this machine.
 LONGEST_REASON = 160
 
 
 def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
-    """The line of a program."""
+    """Converts a program with coremltools. Returns its result."""
     import coremltools as ct
     import numpy as np
     import torch
@@ -29,9 +29,9 @@ def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
 
     import_structures(archive)
     program = torch.export.load(archive).run_decompositions({})
-    # Processor time: what else the machine does must not count.
+    # Processor time, which other processes do not affect.
     started = time.process_time()
-    # Floats come out in 32 bits, as ours do and as its own users in ExecuTorch have it; left to itself it gives 16.
+    # fp32 outputs, as ours and as in ExecuTorch; the default would be fp16.
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     results = [values.get(name) for name in program.graph_signature.user_outputs]
     tensors = [one for one in results if isinstance(one, torch.Tensor)]
@@ -52,7 +52,8 @@ def convert(archive: Path, keep: Path | None) -> dict[str, Any]:
 
 
 def lower(archive: Path, keep: Path | None) -> dict[str, Any]:
-    """The line of a program that ExecuTorch lowers with its Core ML partitioner's defaults, for iOS18 as states need."""
+    """Lowers a program with the defaults of ExecuTorch's Core ML partitioner, for iOS18, which states require.
+    Returns its result."""
     import coremltools as ct
     import torch
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
@@ -78,7 +79,7 @@ def lower(archive: Path, keep: Path | None) -> dict[str, Any]:
 
 
 def import_structures(archive: Path) -> None:
-    """Imports what defines the structures of inputs and outputs; torch cannot read an archive without."""
+    """Imports the classes of structured inputs and outputs, which torch needs to read an archive."""
     with zipfile.ZipFile(archive) as file:
         (name,) = (one for one in file.namelist() if one.endswith("models/model.json"))
         signature = json.loads(file.read(name))["graph_module"]["module_call_graph"][0]["signature"]
@@ -87,7 +88,7 @@ def import_structures(archive: Path) -> None:
 
 
 def operations(spec: Any) -> Iterator[str]:
-    """The types of all operations, those of nested blocks included."""
+    """The types of all operations, including those in nested blocks."""
     blocks = [block for one in spec.mlProgram.functions.values() for block in one.block_specializations.values()]
     while blocks:
         for operation in blocks.pop().operations:
@@ -96,20 +97,20 @@ def operations(spec: Any) -> Iterator[str]:
 
 
 def reason(error: BaseException) -> str:
-    """An error in a line."""
+    """The first line of an error message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:LONGEST_REASON]
 
 
 def serve(connection: Connection, work: Callable[[Path, Path | None], dict[str, Any]], keep: Path | None) -> None:
-    """Answers each path with its line."""
+    """Sends the result of each path that it receives."""
     os.environ["TQDM_DISABLE"] = "1"
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     import torch
 
     torch.set_num_threads(1)
-    # The time that imports take is not a part of the first conversion.
+    # Imports first, so that they do not count as a part of the first conversion.
     import coremltools  # noqa: F401
 
     connection.send("ready")
@@ -119,6 +120,6 @@ def serve(connection: Connection, work: Callable[[Path, Path | None], dict[str, 
             try:
                 with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
                     line = work(archive, keep)
-            except Exception as error:  # What the peer cannot do is what we want to know.
+            except Exception as error:  # Failures of the peer are results, too.
                 line = {"failed": reason(error)}
             connection.send(line)
