@@ -14,7 +14,7 @@ pub struct Line {
     /// Operation or kernel that computes the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<String>,
-    /// Element type, `None` if the values are not comparable.
+    /// Element type, `None` in comparisons of outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<&'static str>,
     /// Size of each dimension, outermost first.
