@@ -351,7 +351,7 @@ fn parse<T: DeserializeOwned>(json: &[u8], entry: &str) -> Result<T, Error> {
     })
 }
 
-/// Converts to standard JSON: quotes `Infinity`, `-Infinity` and `NaN` outside of strings.
+/// Converts to standard JSON: quotes `Infinity`, `-Infinity` and `NaN` outside strings.
 fn quote_words(json: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let mut quoted = Vec::with_capacity(json.len());

@@ -189,7 +189,7 @@ struct Axis {
 
 /// The shape with its axes in the order of the target, and merged if both sides allow it.
 struct Space {
-    /// Axes outside of a unit.
+    /// Axes outside a unit.
     outer: Vec<Axis>,
     /// The unit of work.
     unit: Unit,
