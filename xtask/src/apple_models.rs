@@ -1,9 +1,9 @@
-//! `cargo xtask apple-models`: models of Apple's compiler and of products, measured with ours.
+//! `cargo xtask apple-models`: compares models of Apple's compiler and of products with coremill's output.
 //!
-//! A folder of such models is given on the command line, as their licenses keep them out of the repository. Each compiled
-//! model and each package is opened, checked, run on random inputs and compiled; each text is parsed and printed. A
-//! compiled model whose analytics hold the hash of one of the packages makes a pair with it: ours is compiled from the
-//! package. The other compiled models are compiled from themselves.
+//! The models are in a folder on the command line, because their licenses keep them out of the repository.
+//! Each compiled model and each package is opened, checked, run on random inputs and compiled; each text is
+//! parsed and printed. If the analytics of a compiled model contain the hash of one of the packages, coremill
+//! compiles this package for the comparison. It recompiles the other compiled models themselves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use coremill_tensor::DType;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// Which models.
+/// Selection of models.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A folder with `.mlmodelc` and `.mlpackage` directories and `.mil` files anywhere below it
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     verbose: bool,
 }
 
-/// Prints a table, and what failed.
+/// Prints a table, and the failures.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut found = ModelFiles::default();
     found.look(&arguments.folder)?;
@@ -71,7 +71,7 @@ impl ModelFiles {
     }
 }
 
-/// Counts of one row of the table, in the order in which they first occur, and failures.
+/// Counts of one row of the table, in the order of their first occurrence, and failures.
 #[derive(Default)]
 struct Row {
     counts: Vec<(&'static str, usize)>,
@@ -79,7 +79,7 @@ struct Row {
 }
 
 impl Row {
-    /// Counts a success; `false` for a failure.
+    /// Counts a success; returns `false` for a failure.
     fn count<T>(
         &mut self,
         what: &'static str,
@@ -114,7 +114,7 @@ impl Row {
     }
 }
 
-/// The number of failures.
+/// Examines all files; returns the number of failures.
 fn measure(found: &ModelFiles, scratch: &Path, verbose: bool) -> Result<usize, String> {
     let mut failures = 0;
     for (title, paths) in [("compiled models", &found.compiled), ("packages", &found.packages)] {
@@ -196,7 +196,7 @@ fn run_once(model: &Model) -> Result<(), String> {
     if outputs.0.is_empty() { Err("it gives nothing".to_owned()) } else { Ok(()) }
 }
 
-/// Floats in −1 to 1; zeros for integers, which may be indices.
+/// Random floats in −1 to 1; zeros for integers, which may be indices.
 fn random(port: &FeatureSpec) -> Result<Array, String> {
     let shape = port.default_shape().ok_or_else(|| format!("`{}` has no shape", port.name))?;
     let dtype = port.ty.as_tensor().map(|tensor| tensor.dtype);
@@ -214,7 +214,7 @@ fn random(port: &FeatureSpec) -> Result<Array, String> {
     })
 }
 
-/// Parses and prints a text; a text `as_it_was` must come out the same in its own dialect.
+/// Parses and prints a text. With `as_it_was`, the printed text must be identical in its own dialect.
 fn text_of(row: &mut Row, path: &Path, as_it_was: bool) {
     let read = fs::read_to_string(path).map_err(|error| error.to_string());
     let Some(text) = row.count("read", path, read) else { return };
@@ -239,13 +239,13 @@ fn dialect_of(text: &str) -> Dialect {
     if text.starts_with("program(1.0)") { Dialect::V1_0 } else { Dialect::V1_3 }
 }
 
-/// The hash of a package's model file, as analytics state it.
+/// The hash of a package's model file, as stored in analytics.
 fn hash_of(package: &Path) -> Option<String> {
     let bytes = fs::read(package.join("Data/com.apple.CoreML/model.mlmodel")).ok()?;
     Some(base64(&Sha256::digest(bytes)))
 }
 
-/// The hash that a compiled model states: a text behind its name and length.
+/// The hash in a compiled model: a string after its name and length.
 fn stated_hash(compiled: &Path) -> Option<String> {
     let bytes = fs::read(compiled.join("analytics/coremldata.bin")).ok()?;
     let name = b"modelHash";
@@ -267,12 +267,12 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Our compiled models beside Apple's.
+/// Comparison of coremill's compiled models with Apple's.
 #[derive(Default)]
 struct CompiledComparison {
     row: Row,
     total: usize,
-    /// Keys of `metadata.json` with other values: the model, ours and Apple's.
+    /// Keys of `metadata.json` with different values: the model, coremill's value and Apple's value.
     keys: BTreeMap<String, Vec<(PathBuf, Value, Value)>>,
 }
 
@@ -305,7 +305,8 @@ impl CompiledComparison {
         let equal = if left == right { Ok(()) } else { Err(first_difference(&left, &right)) };
         self.row.count("programs the same but for buildInfo", apples, equal);
         let (left, right) = both("coremldata.bin")?;
-        // Compilers before 3520 state 5 where later ones state the version, and notes stand in the order of a hash table.
+        // Compilers before 3520 write 5 instead of the version, and user-defined metadata is in the order of
+        // a hash table.
         let content = |path: &Path| {
             let model = coremill::open(path).map_err(|error| error.to_string())?;
             Ok::<_, String>((model.description, model.specification_version))
@@ -349,7 +350,7 @@ fn without_build_info(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("[buildInfo")).collect::<Vec<_>>().join("\n")
 }
 
-/// The first line that differs, from both.
+/// The first line that differs, from both texts.
 fn first_difference(ours: &str, apples: &str) -> String {
     let mut lines = ours.lines().zip(apples.lines()).enumerate();
     let shown = |line: &str| line.chars().take(200).collect::<String>();

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: what to run before each commit. It needs no Python.
+//! `cargo xtask check`: the checks to run before each commit. It needs no Python.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     since: String,
 }
 
-/// Runs the checks; the error says which failed.
+/// Runs the checks; the error states which one failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     step("format", cargo(&root).args(["fmt", "--all", "--check"]))?;

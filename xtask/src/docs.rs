@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: the documentation site, from `docs/` and the pages at the root, by mdBook.
+//! `cargo xtask docs`: builds the documentation site from `docs/` and the pages at the root with mdBook.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ build-dir = "site"
 smart-punctuation = false
 "#;
 
-/// Assembles the pages, and builds the site where mdBook is installed.
+/// Assembles the pages, and builds the site if mdBook is installed.
 pub(crate) fn run() -> Result<(), String> {
     let book = target_directory(&root()).join("book");
     assemble(&root(), &book)?;
@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Puts all pages side by side, with links that lead from one to another there.
+/// Copies all pages to one directory and adjusts their links.
 fn assemble(root: &Path, book: &Path) -> Result<(), String> {
     let pages = book.join("src");
     if pages.exists() {
@@ -69,7 +69,7 @@ fn assemble(root: &Path, book: &Path) -> Result<(), String> {
     AT_ROOT.iter().try_for_each(|(from, to)| copy(&root.join(from), to))
 }
 
-/// Links as they are where all pages lie side by side.
+/// Adjusts links for a single directory with all pages.
 fn linked(text: &str) -> String {
     let mut text = text.replace("](docs/", "](").replace("](../docs/", "](");
     for (from, to) in AT_ROOT {
@@ -83,7 +83,7 @@ fn linked(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The targets of the links of a page that lead to other pages.
+    /// The targets of a page's links to other pages.
     fn links(text: &str) -> impl Iterator<Item = &str> {
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         let pages = targets.map(|target| target.split('#').next().unwrap_or_default());

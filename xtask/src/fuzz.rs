@@ -1,14 +1,14 @@
-//! `cargo xtask fuzz`: runs a fuzz target for a while, on any toolchain.
+//! `cargo xtask fuzz`: runs a fuzz target for a limited time, with any toolchain.
 //!
-//! Fuzzing proper needs `cargo-fuzz`. The seeds in `fuzz/seeds` also run as an ordinary test, so that a
-//! crash that was found once stays found.
+//! It needs `cargo-fuzz`. The seeds in `fuzz/seeds` also run as an ordinary test, as regression tests for
+//! crashes.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::workspace::{execute, root};
 
-/// What to fuzz, and for how long.
+/// The target and its limits.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask fuzz text --seconds 900")]
 pub(crate) struct Arguments {
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     timeout: u64,
 }
 
-/// Fuzzes; the error says that something was found.
+/// Fuzzes; the error states that a failure was found.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let seeds = PathBuf::from("fuzz/seeds").join(&arguments.target);
@@ -40,8 +40,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     std::fs::create_dir_all(root.join(&corpus))
         .map_err(|error| format!("cannot create {}: {error}", corpus.display()))?;
     let mut fuzz = Command::new("cargo");
-    // The sanitizers need a nightly toolchain. The readers are safe code: what fuzzing looks for in
-    // them are panics, hangs and allocations, which need none.
+    // The sanitizers need a nightly toolchain. The readers are safe code, so fuzzing searches for panics,
+    // hangs and excessive allocations, for which no sanitizer is needed.
     fuzz.current_dir(&root).args(["fuzz", "run", "--sanitizer", "none", &arguments.target]);
     fuzz.arg(&corpus).arg(&seeds).arg("--");
     fuzz.arg(format!("-max_total_time={}", arguments.seconds));

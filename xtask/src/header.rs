@@ -1,4 +1,4 @@
-//! The C header, generated from the crate that implements it.
+//! The C header, generated from the crate `coremill-capi`.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ pub(crate) struct Arguments {
     check: bool,
 }
 
-/// Writes or checks the header: a test of the crate knows how.
+/// Writes or checks the header, by running a test of the crate.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["test", "--quiet", "--package", "coremill-capi", "--test", "header"]);

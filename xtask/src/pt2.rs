@@ -1,4 +1,5 @@
-//! `cargo xtask pt2-dump`: what our reader finds in a `.pt2` archive, as JSON for the oracle tests.
+//! `cargo xtask pt2-dump`: prints the contents of a `.pt2` archive, as read by coremill, as JSON for the
+//! oracle tests.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,7 +13,7 @@ use coremill_pt2::{
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Which archive.
+/// The archives and options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The archive
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
             match kernels_alone(prepared) {
                 Ok(portable) => program = portable,
                 Err(error) => {
-                    // One program's refusals are no reason to say nothing of the others.
+                    // An error in one program does not prevent the output of others.
                     println!("{}", json!({ "refused": error.to_string() }));
                     continue;
                 }
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The program if nothing of it is delegated.
+/// The program without any delegates.
 fn kernels_alone(prepared: ExportedProgram) -> Result<ExportedProgram, compiler::Error> {
     let paired = compiler::pairs(&prepared).map_err(compiler::Error::Program)?;
     if let Some(refusal) = paired.iter().find_map(|paired| paired.refused.values().next()) {
@@ -73,15 +74,16 @@ fn kernels_alone(prepared: ExportedProgram) -> Result<ExportedProgram, compiler:
 
 struct Dump<'a> {
     program: &'a ExportedProgram,
-    /// Whether symbolic sizes are told as such, beside their values.
+    /// Whether symbolic sizes are printed as expressions, in addition to their values.
     expressions: bool,
-    /// Whether weights are told.
+    /// Whether weights are printed.
     weights: bool,
-    /// The weights that the archive has; the bytes of others are told. None for all.
+    /// Names of weights in the archive; the bytes of other weights are printed. `None` if all are in the
+    /// archive.
     archived: Option<HashSet<String>>,
 }
 
-/// Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
+/// Symbolic sizes are compared by value: each symbol gets two values, derived from the letters of its name.
 const SCALES: [i64; 2] = [2, 4];
 
 impl Dump<'_> {

@@ -1,5 +1,5 @@
-//! `cargo xtask pte-dump`: what our reader finds in ExecuTorch programs and external data, as JSON for the oracle
-//! tests.
+//! `cargo xtask pte-dump`: prints the contents of ExecuTorch programs and external data, as read by coremill,
+//! as JSON for the oracle tests.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use coremill_pte::{ByteRope, ExternalData, Program};
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
-/// Which files.
+/// The files and options.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Programs and external data
@@ -139,7 +139,7 @@ fn delegate(delegate: &Delegate, program: &Program) -> Result<Json, coremill_pte
     }))
 }
 
-/// The files of a Core ML model, and what the backend is told about it.
+/// The files of a Core ML model, and the options for the backend.
 fn payload(program: &Program, delegate: &Delegate) -> Result<Json, coremill_pte::Error> {
     let payload = Payload::of(program, delegate)?;
     let interface = payload.interface()?;

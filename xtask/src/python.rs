@@ -1,11 +1,11 @@
-//! The Python package, as the oracle tests import it: the native module beside the sources, in `target/python`.
+//! The Python package for the oracle tests: the native module and the sources, in `target/python`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workspace::{describe, target_directory};
 
-/// Puts the native module that was built together with the sources; the folder to be searched for modules.
+/// Copies the built native module and the sources; returns the folder for Python's module search path.
 pub(crate) fn package(root: &Path) -> Result<PathBuf, String> {
     let folder = target_directory(root).join("python");
     let package = folder.join("coremill");

@@ -1,4 +1,4 @@
-//! `cargo xtask release --dry-run`: builds and tries everything that a release publishes, without publishing it.
+//! `cargo xtask release --dry-run`: builds and tests all artifacts of a release without publishing them.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::oracle;
 use crate::workspace::{binary, cargo, describe, execute, root, target_directory};
 
-/// The largest package that crates.io accepts.
+/// Maximum size of a package on crates.io.
 const MAX_PACKAGE_BYTES: u64 = 10 << 20;
 
 /// The sections of a version in the changelog.
@@ -40,7 +40,7 @@ struct Package {
     name: String,
     version: String,
     description: Option<String>,
-    /// The registries that a crate may be published to; none is empty, all is absent.
+    /// Registries to which a crate may be published: an empty list for none, absent for all.
     publish: Option<Vec<String>>,
     dependencies: Vec<Dependency>,
 }
@@ -52,7 +52,7 @@ struct Dependency {
     path: Option<PathBuf>,
 }
 
-/// Builds and tries all artifacts; the error says which one failed.
+/// Builds and tests all artifacts; the error states which one failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     debug_assert!(arguments.dry_run);
     let root = root();
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// The crates that are published, each after those that it depends on.
+/// The published crates, each after its dependencies.
 fn published(root: &Path) -> Result<Vec<Package>, String> {
     let mut command = cargo(root);
     let printed = command.args(["metadata", "--no-deps", "--format-version", "1"]).output();
@@ -90,11 +90,11 @@ fn published(root: &Path) -> Result<Vec<Package>, String> {
     in_order(metadata.packages.into_iter().filter(is_public).collect())
 }
 
-/// Sorts crates so that each follows those that it depends on.
+/// Sorts crates so that each follows its dependencies.
 fn in_order(mut waiting: Vec<Package>) -> Result<Vec<Package>, String> {
     let mut sorted: Vec<Package> = Vec::new();
     while !waiting.is_empty() {
-        // A development dependency without a version is left out of the package.
+        // A development dependency without a version is not part of the package.
         let needs = |package: &Package, other: &Package| {
             package.dependencies.iter().any(|dependency| {
                 dependency.path.is_some()
@@ -170,7 +170,7 @@ fn package(root: &Path, crates: &[Package], arguments: &Arguments) -> Result<Vec
     Ok(files)
 }
 
-/// Builds the wheel, installs it into an environment of its own, and runs the example there.
+/// Builds the wheel, installs it into a new environment, and runs the example there.
 fn build_wheel(root: &Path, output: &Path) -> Result<PathBuf, String> {
     let base = oracle::interpreter(root)?;
     let wheels = output.join("wheels");
@@ -197,7 +197,7 @@ fn build_wheel(root: &Path, output: &Path) -> Result<PathBuf, String> {
     };
     execute(pip(&["install", "numpy"]).arg(wheel), "installing the wheel")?;
     let mut example = Command::new(&python);
-    // Isolated, as the sources of the package lie beside the example.
+    // Isolated mode, because the package's sources are next to the example.
     example
         .arg("-I")
         .arg(root.join("python/smoke.py"))
@@ -207,7 +207,7 @@ fn build_wheel(root: &Path, output: &Path) -> Result<PathBuf, String> {
     Ok(wheel.clone())
 }
 
-/// Builds the archive of the command, and converts the example with the command out of it.
+/// Builds the archive of the command, and converts the example with the command from the archive.
 fn build_archive(root: &Path, output: &Path, version: &str) -> Result<PathBuf, String> {
     let mut build = cargo(root);
     build.args(["build", "--release", "--quiet", "--package", "coremill-cli"]);

@@ -1,9 +1,10 @@
-//! `cargo xtask sanitize`: runs tests whose threads meet under ThreadSanitizer, on Linux.
+//! `cargo xtask sanitize`: runs tests with several threads under ThreadSanitizer, on Linux.
 //!
-//! The standard library is built with it, too, so that what its locks order is seen. That takes its sources and a compiler
-//! that builds them: a nightly toolchain of rustup with the component `rust-src`, or Debian's `rustc-web`, `cargo-web` and
-//! `rust-web-src`, with the sanitizer's runtime and the linker of rustup's toolchain. ExecuTorch's side is C++: `python -m
-//! oracle.stock_programs --sanitize thread` judges it.
+//! The standard library is instrumented as well, so that the ordering by its locks is visible. This needs its
+//! sources and a compiler that can build them: a nightly toolchain of rustup with the component `rust-src`,
+//! or Debian's `rustc-web`, `cargo-web` and `rust-web-src` with the sanitizer's runtime and the linker of
+//! rustup's toolchain. The C++ side of ExecuTorch is tested by `python -m oracle.stock_programs --sanitize
+//! thread`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::process::Command;
 use crate::apple::toolchain::libraries;
 use crate::workspace::{describe, execute, root, target_directory};
 
-/// Tests of threads: the package, and what cargo selects of it.
+/// Tests with threads: the package, and arguments that select its tests.
 const TESTS: [(&str, &[&str]); 3] = [
     ("coremill-tensor", &["--lib", "pool"]),
     ("coremill-cache", &["--test", "cache", "--test", "processes"]),
@@ -21,19 +22,20 @@ const TESTS: [(&str, &[&str]); 3] = [
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What is built for the sanitizer is for tests alone: some optimisation pays, all of it takes long to compile.
+/// Optimization levels. The build is only for these tests: some optimization pays off, full optimization
+/// takes too long.
 const LEVELS: [&str; 3] = [
     "profile.dev.package.\"*\".opt-level=1",
     "profile.dev.package.coremill-tensor.opt-level=1",
     "profile.dev.opt-level=1",
 ];
 
-/// The sanitizer's runtime is part of what is linked, and fits no shared library: that of the C interface, which comes with
-/// its tests and which none of them loads, is linked all the same.
+/// The sanitizer's runtime is linked statically and does not support shared libraries. The shared library of
+/// the C interface, which is built with its tests but not loaded by them, is linked nevertheless.
 const LINKED: &str =
     "profile.dev.package.coremill-capi.rustflags=[\"-Clink-arg=-Wl,--noinhibit-exec\"]";
 
-/// Runs them, and fails if there are reports.
+/// Runs the tests, and fails if there are reports.
 pub(crate) fn run() -> Result<(), String> {
     let root = root();
     let (mut wrong, folder) = (Vec::new(), target_directory(&root).join("sanitize"));
@@ -52,7 +54,7 @@ pub(crate) fn run() -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// A cargo that builds with ThreadSanitizer.
+/// A cargo command that builds with ThreadSanitizer.
 fn cargo() -> Result<Command, String> {
     let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", TARGET.replace('-', "_").to_uppercase());
     let sources = "lib/rustlib/src/rust/library";
@@ -75,7 +77,7 @@ fn cargo() -> Result<Command, String> {
     Ok(command)
 }
 
-/// Flags for a compiler that has no runtime of its own.
+/// Flags for a compiler without its own runtime.
 fn with_rustups_runtime() -> Result<String, String> {
     let folder = libraries(TARGET).ok_or("rustup's toolchain is missing")?;
     let entries = fs::read_dir(&folder).map_err(|error| describe("read", &folder, &error))?;

@@ -1,4 +1,4 @@
-//! Where things are, and how programs are run.
+//! Paths of the workspace, and running of programs.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// The cargo that runs us, so that a toolchain chosen for the outer command holds for the inner one.
+/// The cargo that runs this program, so that its toolchain is also used for the inner command.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(root);

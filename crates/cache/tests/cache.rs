@@ -1,4 +1,5 @@
-//! Promises of a cache to one process: whole entries or none, eviction in order, damage found, nothing outside touched.
+//! Guarantees of a cache within one process: complete entries or none, eviction in order, detection of
+//! damage, and no changes outside of the directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -122,7 +123,7 @@ fn what_is_in_use_stays() {
     let held = [put(&store, 0), put(&store, 1)];
     // Another process would see the same locks.
     let other = open(&root, 2 * MEGABYTE);
-    // One passes the limit, as those that are there do not.
+    // One entry may exceed the limit, because the existing ones do not.
     let third = put(&other, 2);
     let make = |place: &Path| fs::write(place.join("data"), "x");
     let error = other.get_or_insert(&key(3), "model", "m", make).expect_err("no room");
@@ -136,7 +137,7 @@ fn what_is_in_use_stays() {
     drop(held);
     assert_eq!(other.prune(0).expect("pruned"), MEGABYTE as u64);
     drop(third);
-    // What is larger than the limit is kept alone.
+    // An entry larger than the limit is kept on its own.
     let large = |place: &Path| fs::write(place.join("data"), vec![0; 5 * MEGABYTE]);
     drop(store.get_or_insert(&key(9), "model", "large", large).expect("stored"));
     assert_eq!(store.size().expect("known"), 5 * MEGABYTE as u64);
@@ -203,7 +204,7 @@ fn damaged_entries_are_made_again() {
         let verified = store.verify().expect("verified");
         assert_eq!(verified.damaged.len(), 1, "{name}");
         assert!(!verified.damaged[0].removed, "{name}: it is in use");
-        // Whoever asks now gets a sound one beside it.
+        // A request now returns an intact entry in addition to the damaged one.
         let again = put(&store, 1);
         assert_eq!(fs::read(again.path().join("model.mil")).expect("read"), [1; 10], "{name}");
     }
@@ -222,14 +223,14 @@ fn verify_finds_what_changed_in_secret() {
     assert_eq!(verified.damaged.len(), 1);
     assert_eq!(verified.damaged[0].reason, "`model.mil` holds other bytes than were written");
     assert!(verified.damaged[0].removed);
-    // A copied entry has other times and the same bytes.
+    // A copied entry has other times but the same bytes.
     drop(put(&store, 2));
     let path = put(&store, 2).path().join("model.mil");
     fs::write(path, [2; 10]).expect("written");
     assert!(store.get(&key(2)).expect("looked up").is_some());
 }
 
-/// Every file that holds the order of use may be damaged; entries and what was recorded elsewhere stay.
+/// Every file with the order of use may be damaged; entries and other records are kept.
 #[test]
 fn damaged_records_lose_no_entry() {
     let damages: [(&str, fn(&Path)); 5] = [
@@ -273,7 +274,7 @@ fn damaged_records_lose_no_entry() {
     }
 }
 
-/// Versions that kept the order of use in SQLite wrote the same entries, and set the times of their locks.
+/// Versions that stored the order of use in SQLite wrote the same entries, and set the times of their locks.
 #[test]
 fn caches_with_an_index_in_sqlite_are_taken_over() {
     let (_directory, root) = scratch();
@@ -291,7 +292,7 @@ fn caches_with_an_index_in_sqlite_are_taken_over() {
     for name in ["index.db", "index.db-wal", "index.db-shm"] {
         fs::write(root.join(name), "SQLite format 3").expect("written");
     }
-    // A process that was killed left it so.
+    // Left in this state by a killed process.
     fs::write(root.join("lock"), "\0").expect("written");
     let store = open(&root, 3 * MEGABYTE);
     let listed: Vec<u64> =
@@ -392,7 +393,7 @@ fn old_values_make_room() {
     assert!(!values.join(key(7).to_string()).exists(), "the oldest went");
 }
 
-/// Runs a test that must not wait for ever.
+/// Runs a test with a time limit of one minute.
 #[cfg(unix)]
 fn within_a_minute(name: &str, act: impl FnOnce() + Send + 'static) {
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -405,7 +406,8 @@ fn within_a_minute(name: &str, act: impl FnOnce() + Send + 'static) {
     thread.join().expect("it passes").expect("received");
 }
 
-/// Files and directories of a cache; those of records are replaced, without the others nothing is done.
+/// Files and directories of a cache, each with whether it is a record. A record is replaced; without the
+/// others nothing is done.
 #[cfg(unix)]
 fn paths(root: &Path) -> Vec<(PathBuf, bool)> {
     let name = key(1).to_string();
@@ -437,7 +439,7 @@ fn use_everything(root: &Path) -> Result<(), coremill_cache::Error> {
     store.purge().map(|_| ())
 }
 
-/// A link in a cache leads to a file of the user's, which keeps its content; a pipe blocks nobody.
+/// A link in a cache refers to a user's file, which must not change; a pipe must not block.
 #[cfg(unix)]
 #[test]
 fn links_and_pipes_are_not_files_of_a_cache() {
@@ -473,7 +475,7 @@ fn links_and_pipes_are_not_files_of_a_cache() {
     }
 }
 
-/// Files are deleted in these directories: a link to another directory is refused.
+/// Files are deleted in these directories, so a link to another directory is rejected.
 #[cfg(unix)]
 #[test]
 fn linked_directories_are_not_emptied() {
@@ -492,7 +494,7 @@ fn linked_directories_are_not_emptied() {
         let found = fs::read_to_string(victim.join(key(1).to_string())).expect("read");
         assert_eq!(found, "precious", "{name}");
     }
-    // A linked entry is damaged; only the link goes.
+    // A linked entry is damaged; only the link is removed.
     let (directory, root) = scratch();
     drop(put(&open(&root, 3 * MEGABYTE), 1));
     let entry = root.join("entries").join(key(1).to_string());

@@ -1,7 +1,8 @@
-//! Several processes on one store: some are killed, some want the same, and the order of use is attacked under way.
+//! Several processes use one cache: some are killed, some need the same entries, and the order of use is
+//! corrupted meanwhile.
 //!
-//! `COREMILL_CACHE_TEST_KILLS` and `COREMILL_CACHE_TEST_SECONDS` ask for more than CI has time for; `COREMILL_CACHE_TEST_SMALL_DISK` names
-//! a directory of a small file system, which is filled.
+//! `COREMILL_CACHE_TEST_KILLS` and `COREMILL_CACHE_TEST_SECONDS` request longer tests than in CI;
+//! `COREMILL_CACHE_TEST_SMALL_DISK` names a directory on a small file system, which is filled.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use coremill_cache::{ErrorKind, Key, Options, Store};
 
-/// Tells this binary to be one of the processes: what to do, and where.
+/// Environment variable that runs this binary as one of the processes: the task and the directory.
 const ROLE: &str = "COREMILL_CACHE_TEST_ROLE";
 const ROOT: &str = "COREMILL_CACHE_TEST_ROOT";
 const SEED: &str = "COREMILL_CACHE_TEST_SEED";
@@ -37,7 +38,7 @@ fn key(number: u64) -> Key {
     Key::new([&number.to_le_bytes()])
 }
 
-/// What the entry of a number holds.
+/// The contents of the entry with a number.
 fn content(number: u64) -> Vec<u8> {
     let length = 1 + number.wrapping_mul(7919) % LARGEST / 2;
     (0..length).map(|at| (number.wrapping_mul(31).wrapping_add(at)) as u8).collect()
@@ -51,7 +52,7 @@ fn make(number: u64) -> impl FnOnce(&Path) -> std::io::Result<()> {
     }
 }
 
-/// Panics unless an entry holds what belongs to its number.
+/// Panics unless an entry has the contents for its number.
 fn check(place: &Path, number: u64) {
     for name in ["weights/weight.bin", "model.mil"] {
         let found = fs::read(place.join(name));
@@ -64,7 +65,7 @@ fn open(root: &Path, limit: u64) -> Store {
     Store::open(root, &Options { limit, durable: false }).expect("opens")
 }
 
-/// What other processes run: nothing unless they are told a role.
+/// Main function of child processes; does nothing without a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -72,7 +73,7 @@ fn role() {
     let seed: u64 = std::env::var(SEED).expect("a seed").parse().expect("a number");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     match &*role {
-        // Stores one entry after the other, and says so after each.
+        // Stores entries and reports each on standard output.
         "fill" => {
             let store = open(Path::new(&root), u64::MAX);
             for number in seed * 1000.. {
@@ -81,7 +82,7 @@ fn role() {
                 writeln!(out, "stored {number}").and_then(|()| out.flush()).expect("said");
             }
         }
-        // Wants entries that others want, too, and holds some.
+        // Requests entries that other processes request as well, and holds some.
         "share" => {
             let store = open(Path::new(&root), LIMIT);
             let mut held = Vec::new();
@@ -97,7 +98,7 @@ fn role() {
                 }
                 if held.len() > 1 {
                     let (number, entry) = held.swap_remove(random.below(2) as usize);
-                    // It was not taken away meanwhile.
+                    // The entry was not removed meanwhile.
                     check(entry.path(), number);
                 }
                 let number = random.below(10);
@@ -107,7 +108,7 @@ fn role() {
                 store.set_value(&key(number), &content(number)).expect("set");
             }
         }
-        // Stores or uses entries in a store that is too small for all.
+        // Stores or uses entries in a cache that is too small for all.
         "use" => {
             let store = open(Path::new(&root), LIMIT);
             for number in std::env::var(NUMBERS).expect("numbers").split(',') {
@@ -132,7 +133,7 @@ fn spawn(role: &str, root: &Path, seed: u64) -> Child {
         .expect("starts")
 }
 
-/// Kills a process, and gives what it said. It must not have ended on its own.
+/// Kills a process and returns its output. The process must not have ended on its own.
 fn kill(mut child: Child) -> Vec<String> {
     let ended = child.try_wait().expect("asked");
     child.kill().expect("killed");
@@ -146,7 +147,7 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// The bytes of all entries, by the file system.
+/// Size of all entries in bytes, measured by the file system.
 fn bytes_in(root: &Path) -> u64 {
     fn below(path: &Path) -> u64 {
         let Ok(entries) = fs::read_dir(path) else { return 0 };
@@ -177,7 +178,7 @@ fn processes_may_be_killed_at_any_moment() {
         let child = spawn("fill", &root, round + 1);
         std::thread::sleep(Duration::from_micros(random.below(60_000)));
         for line in kill(child) {
-            // The test harness says something, too; a line may have been cut.
+            // The output includes lines of the test harness, and the last line may be incomplete.
             let number =
                 line.rsplit_once("stored ").and_then(|(_, number)| number.parse::<u64>().ok());
             reported.extend(number.filter(|number| number / 1000 == round + 1));
@@ -217,13 +218,13 @@ fn processes_share_a_store_that_is_too_small() {
         if round % 10 != 0 {
             continue;
         }
-        // The order of use is attacked, or a process dies and another comes.
+        // Corrupt the order of use, or kill a process and start another one.
         let record =
             if random.below(2) == 0 { root.join("clock") } else { usage(random.below(40)) };
         match random.below(4) {
             0 => drop(fs::remove_file(&record)),
             1 => {
-                // In place: processes that have it open see it.
+                // Overwrite in place, so that processes with the file open see it.
                 let file = File::options().write(true).open(&record);
                 drop(file.and_then(|mut file| file.write_all(&[0x5a; 8192])));
             }
@@ -246,7 +247,7 @@ fn processes_share_a_store_that_is_too_small() {
     assert_eq!(store.size().expect("known"), bytes_in(&root));
 }
 
-/// The shell's limit for files stands in for a disk that is full, unless there is a small one.
+/// The shell's limit on file sizes replaces a full disk, unless there is a small one.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_no_damage() {
@@ -255,7 +256,7 @@ fn a_full_disk_is_an_error_and_no_damage() {
     let root = small.as_ref().map_or(directory.path(), Path::new).join("store");
     let store = open(&root, u64::MAX);
     drop(store.get_or_insert(&key(1), "test", "t", make(1)).expect("stored"));
-    // 16 blocks of 512 or 1024 bytes: some entries fit.
+    // 16 blocks of 512 or 1024 bytes, enough for some entries.
     let limit = if small.is_some() { ":" } else { "ulimit -f 16" };
     let output = Command::new("sh")
         .arg("-c")
@@ -278,10 +279,10 @@ fn a_full_disk_is_an_error_and_no_damage() {
         check(entry.unwrap_or_else(|| panic!("{number} is lost")).path(), number);
     }
     assert!(store.verify().expect("verified").damaged.is_empty());
-    // Another process can make room, too.
+    // Another process can make room as well.
     drop(store);
     let store = open(&root, u64::MAX);
-    // Processes that other tests start inherit locks until they run their program.
+    // Processes started by other tests inherit locks until they execute their program.
     let until = Instant::now() + Duration::from_secs(60);
     while store.purge().expect("purged") > 0 {
         assert!(Instant::now() < until, "entries are in use for ever");
@@ -345,7 +346,7 @@ fn the_clock_may_be_set_back() {
             .expect("runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
-    // Each process has an earlier clock than the one before it.
+    // Each process has an earlier clock than the previous one.
     at(YEARS, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let newest = || {
         let listed = open(&root, LIMIT).list().expect("listed");
@@ -365,7 +366,7 @@ fn the_clock_may_be_set_back() {
     assert!(there[first..].iter().all(|is_there| *is_there), "by the order of use: {there:?}");
     assert!(store.verify().expect("verified").damaged.is_empty());
     assert!(bytes_in(&root) <= LIMIT + LARGEST + 2);
-    // Without the last position, only the clock is left; the cache works on.
+    // Without the last position only the clock remains; the cache still works.
     fs::remove_file(root.join("clock")).expect("removed");
     at(-2 * YEARS, &[0, 200, 201, 202]);
     assert!(store.verify().expect("verified").damaged.is_empty());

@@ -1,4 +1,4 @@
-//! Element by element, and reductions.
+//! Elementwise operations and reductions.
 
 use coremill_graph::nn::{self, Activation as Module};
 use coremill_graph::{DType, Error, Tensor, ops};
@@ -84,7 +84,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// The values of a chain of steps, of which the last counts.
+/// The values of a chain of steps; the last value is the result.
 fn region<'g>(
     site: &NodeContext<'_, 'g>,
     chain: &[ChainStep],
@@ -120,7 +120,7 @@ fn region<'g>(
     }
 }
 
-/// The value as another type holds it, in the types of Core ML: `fp32`, `int32` and `bool`.
+/// Converts a value to another type, in the types of Core ML: `fp32`, `int32` and `bool`.
 fn converted<'g>(x: Tensor<'g>, to: rlx_ir::DType) -> Tensor<'g> {
     use rlx_ir::DType as To;
     let whole = |low: i32, high: i32| {
@@ -140,7 +140,7 @@ fn converted<'g>(x: Tensor<'g>, to: rlx_ir::DType) -> Tensor<'g> {
     }
 }
 
-/// What an operation that is associative gives over all places up to each, in steps of doubling width.
+/// Prefix scan with an associative operation, in steps of doubling width.
 fn running<'g>(
     site: &NodeContext<'_, 'g>,
     axis: i32,
@@ -224,7 +224,7 @@ fn binary<'g>(
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
         BinaryOp::Mul => x * y,
-        // Integers are divided toward 0, as Rust divides them.
+        // Integer division truncates, as in Rust.
         BinaryOp::Div if is_whole && x.dtype() == DType::Int32 => {
             let size = x.abs().floor_div(y.abs());
             size * (x.sign() * y.sign())
@@ -233,7 +233,7 @@ fn binary<'g>(
         BinaryOp::Max => x.maximum(y),
         BinaryOp::Min => x.minimum(y),
         BinaryOp::Pow => x.pow(y),
-        // The remainder has the sign of the first.
+        // The remainder has the sign of the first operand.
         BinaryOp::Mod => (x.abs() % y.abs()) * x.sign(),
         BinaryOp::Atan2 => angle(x, y),
         BinaryOp::BitAnd => bitwise(site, x, y, |x, y| x * y),
@@ -244,12 +244,12 @@ fn binary<'g>(
     })
 }
 
-/// The angle of the point `(y, x)`, in all quadrants.
+/// The angle of the point `(y, x)` in all quadrants (`atan2`).
 pub(crate) fn angle<'g>(x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
     let graph = x.graph();
     let half = std::f32::consts::PI;
     let on_axis = y.equal(0.0);
-    // The quotient's angle, turned by half where the second is negative.
+    // The angle of the quotient, plus half a turn if the second operand is negative.
     let angle = (x / on_axis.select(x * 0.0 + 1.0, y)).atan();
     let turn = graph.select_or(x.less(0.0), x * 0.0 - half, half);
     let turned = graph.select_or(y.less(0.0), angle + turn, 0.0)
@@ -261,14 +261,14 @@ fn whole(x: Tensor<'_>) -> Tensor<'_> {
     if x.dtype() == DType::Int32 { x } else { x.cast(DType::Int32) }
 }
 
-/// Exact powers, out of a table.
+/// Exact powers of two, from a table.
 fn power_of_two<'g>(site: &NodeContext<'_, 'g>, exponent: Tensor<'g>) -> Tensor<'g> {
     let powers: Vec<i32> = (0..31).map(|at| 1 << at).collect();
     let exponent = exponent.maximum(0).minimum(30);
     site.graph.ints([31], &powers).gather(exponent, ops::Gather::new().axis(0))
 }
 
-/// An operation on the 32 bits of integers: Core ML has none, so that bits get an axis of their own.
+/// A bitwise operation on 32-bit integers. Core ML has none, so the bits get an axis of their own.
 fn bitwise<'g>(
     site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
@@ -280,7 +280,7 @@ fn bitwise<'g>(
     let bits = |x: Tensor<'g>| whole(x).unsqueeze(-1).floor_div(powers) % 2;
     let sign = |x: Tensor<'g>| whole(x).less(0).cast(DType::Int32);
     let below = (of(bits(x), bits(y)) * powers).sum([-1], false);
-    // The sign bit weighs -2^31, which takes two steps to stay within `int32`.
+    // The sign bit has the weight -2^31, which is subtracted in two steps to stay within `int32`.
     let negative = of(sign(x), sign(y));
     below + negative * -i32::MAX - negative
 }

@@ -1,4 +1,4 @@
-//! Attention, rotary positions, and the blocks that hold both.
+//! Attention, rotary positions, and the blocks that contain both.
 
 use coremill_graph::nn::{self, AttentionOptions, RopeStyle as Style, RopeTables};
 use coremill_graph::{DType, Error, Tensor};
@@ -9,7 +9,7 @@ use crate::arithmetic::activated;
 use crate::network::normalized;
 use crate::site::NodeContext;
 
-/// A number that no softmax lets through, and that `fp16` holds.
+/// Score of a masked key: small enough to vanish in the softmax, and within the range of `fp16`.
 const MASKED: f32 = -3e4;
 
 pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>, Error> {
@@ -44,7 +44,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
         Op::Rope { head_dim, n_rot, style } => {
             turned(site, site.operands()?, [*head_dim, *n_rot], *style, 1.0)?
         }
-        // The adjoint of a rotation turns the other way.
+        // The adjoint of a rotation rotates in the opposite direction.
         Op::RopeBackward { head_dim, n_rot, style } => {
             turned(site, site.operands()?, [*head_dim, *n_rot], *style, -1.0)?
         }
@@ -59,7 +59,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                 ));
             }
             let tables = nn::axial_tables(site.graph, *head_dim, f64::from(*theta), *end_y, *end_x);
-            // A place's repetitions follow each other, as further heads would.
+            // The repetitions of a position are adjacent, like additional heads.
             let heads = x.view([
                 count / (places * repeats * width),
                 places,
@@ -118,7 +118,7 @@ fn plus<'g>(x: Tensor<'g>, bias: Option<Tensor<'g>>) -> Tensor<'g> {
     bias.map_or(x, |bias| x + bias)
 }
 
-/// Where the heads of an operand are.
+/// Layout of an operand with heads.
 #[derive(Clone, Copy)]
 enum Layout {
     /// `[batch, heads, positions, head]`.
@@ -162,7 +162,7 @@ impl Layout {
     }
 }
 
-/// What is added to scores for a mask of `[batch, keys]` that is 1 for what counts.
+/// The mask to add to scores, for a mask of `[batch, keys]` that is 1 for valid keys.
 fn padding(mask: Tensor<'_>) -> Tensor<'_> {
     let hidden = mask.less(0.5).cast(DType::Fp32) * MASKED;
     match mask.rank() {
@@ -207,7 +207,8 @@ fn gradients<'g>(
     Ok(all.map(|x| layout.restored(x)))
 }
 
-/// Heads turned by tables of cosines and sines: of each position, or of each position in each batch.
+/// Rotates heads by tables of cosines and sines, with a row for each position, or for each position of each
+/// batch item.
 fn turned<'g>(
     site: &NodeContext<'_, 'g>,
     [x, cos, sin]: [Tensor<'g>; 3],
@@ -233,7 +234,7 @@ fn turned<'g>(
         match angles {
             _ if angles == length => Ok(table),
             _ if angles == batch * length => Ok(table.view([batch, 1, length, half])),
-            // Longer tables hold positions that are not reached.
+            // Longer tables contain unused positions.
             _ if angles > length => Ok(table.narrow(0, ..length as i32)),
             _ => site.refuse(format!("has angles for {angles} of {length} positions")),
         }
@@ -247,7 +248,7 @@ fn turned<'g>(
     Ok(nn::rotate(heads, tables).transpose([0, 2, 1, 3]).view(shape))
 }
 
-/// Attention with its projections, those of queries, keys and values in one matrix.
+/// Attention with its projections; queries, keys and values share one projection matrix.
 fn block<'g>(
     site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,

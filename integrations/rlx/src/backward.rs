@@ -1,4 +1,4 @@
-//! Gradients, which are ordinary arithmetic.
+//! Gradients, computed by ordinary arithmetic.
 
 use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
@@ -41,7 +41,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let (dy, indices) = (site.arg(0)?, site.indices(1)?);
             let declared = site.shape()?;
             let axis = if *axis < 0 { *axis + declared.len() as i32 } else { *axis };
-            // Indices of several axes count as one.
+            // Indices of several axes are flattened.
             let mut shape = declared.to_vec();
             let count: usize = indices.shape().iter().product();
             if let Some(place) = usize::try_from(axis).ok().and_then(|axis| shape.get_mut(axis)) {
@@ -68,7 +68,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// The gradient of a normalization over an axis, for the gradient of what it gives.
+/// The gradient of a normalization over an axis, for the gradient of its output.
 pub(crate) fn normal_backward<'g>(
     x: Tensor<'g>,
     dy: Tensor<'g>,
@@ -94,7 +94,7 @@ pub(crate) fn root_mean_backward<'g>(
     inverse * (dy - x * shared)
 }
 
-/// The sum over all axes but the last.
+/// The sum over all axes except the last.
 pub(crate) fn leading_sum(x: Tensor<'_>) -> Tensor<'_> {
     let axes: Vec<usize> = (0..x.rank().saturating_sub(1)).collect();
     if axes.is_empty() { x } else { x.sum(axes, false) }

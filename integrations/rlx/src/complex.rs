@@ -1,4 +1,4 @@
-//! Complex numbers: floats with an axis of real and imaginary part at the end.
+//! Complex numbers: floats with a last axis of real and imaginary part.
 
 use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
@@ -76,7 +76,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             Number { re: x.re.dot(y.re) - x.im.dot(y.im), im: x.re.dot(y.im) + x.im.dot(y.re) }
                 .joined()
         }
-        // These move numbers as wholes along axes counted from the front.
+        // These operations move whole numbers along axes counted from the front.
         Op::StopGradient
         | Op::Reshape { .. }
         | Op::Narrow { .. }

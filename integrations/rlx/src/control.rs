@@ -1,4 +1,4 @@
-//! Graphs inside nodes: branches, loops, scans and their gradients, functions of the caller's.
+//! Operations that hold graphs: branches, loops, scans and their gradients, and functions of the caller.
 
 use std::cell::RefCell;
 
@@ -113,7 +113,7 @@ fn first<'g>(site: &NodeContext<'_, 'g>, results: &[Tensor<'g>]) -> Result<Tenso
     results.first().copied().map_or_else(|| site.refuse("holds a graph without outputs"), Ok)
 }
 
-/// A scalar of truth.
+/// Converts a value to a boolean scalar, which `cond` and `while_loop` need.
 fn truth(x: Tensor<'_>) -> Tensor<'_> {
     let x = if x.dtype() == DType::Bool { x } else { x.not_equal(0.0) };
     match x.rank() {
@@ -126,7 +126,7 @@ fn reversed(x: Tensor<'_>) -> Tensor<'_> {
     x.reverse(ops::Reverse::new().axes([0]))
 }
 
-/// What went wrong inside a block, which has to give values all the same.
+/// The first error inside a nested block. The closure that builds the block must return values even then.
 #[derive(Default)]
 struct Fault(RefCell<Option<Error>>);
 
@@ -151,7 +151,8 @@ impl Fault {
     }
 }
 
-/// A body that is run on what it carries and on the elements of sequences.
+/// A loop with a fixed number of steps. Its body takes the carried value, the shared operands and one element
+/// of each sequence.
 struct Loop<'a, 'g> {
     site: &'a NodeContext<'a, 'g>,
     body: &'a Graph,
@@ -175,10 +176,10 @@ impl<'g> Loop<'_, 'g> {
         fault.given(last[0])
     }
 
-    /// What is carried after each step.
+    /// The carried value after each step, stacked along axis 0.
     fn trajectory(&self, start: Tensor<'g>) -> Result<Tensor<'g>, Error> {
         let fault = Fault::default();
-        // The steps' numbers make a sequence where there is no other.
+        // The step numbers are the first sequence, because `nn::scan` needs at least one.
         let steps: Vec<i32> = (0..self.length as i32).collect();
         let mut sequences = vec![self.site.graph.ints([steps.len()], &steps)];
         sequences.extend(self.sequences);
@@ -190,13 +191,13 @@ impl<'g> Loop<'_, 'g> {
     }
 }
 
-/// One element of a sequence.
+/// Row `step` of a sequence, without axis 0.
 fn element<'g>(x: Tensor<'g>, step: Tensor<'g>) -> Tensor<'g> {
     let row = x.gather(step.expand_dims([0]), ops::Gather::new().axis(0));
     row.squeeze(ops::Squeeze::new().axes([0]))
 }
 
-/// The rows of a trajectory that are kept.
+/// The rows of a trajectory that `rlx` keeps as checkpoints; all rows if `kept` is 0.
 fn chosen<'g>(
     site: &NodeContext<'_, 'g>,
     all: Tensor<'g>,
@@ -211,21 +212,22 @@ fn chosen<'g>(
     all.gather(site.graph.ints([kept], &rows), ops::Gather::new().axis(0))
 }
 
-/// A scan walked back: operands are the start, the trajectory, the gradient and the sequences.
+/// The backward pass of a scan. The operands are the initial value, the trajectory, the gradient of the
+/// result and the sequences.
 struct Walk<'a, 'g> {
     site: &'a NodeContext<'a, 'g>,
     body: &'a Graph,
     forward: Option<&'a Graph>,
     length: usize,
-    /// Whether each step has a gradient of its own.
+    /// Whether the incoming gradient has one row for each step. Otherwise it belongs to the last step.
     every_step: bool,
     sequences: usize,
-    /// How many rows of the trajectory were kept; 0 if all.
+    /// The number of rows of the trajectory that were kept; 0 if all were.
     kept: usize,
 }
 
 impl<'g> Walk<'_, 'g> {
-    /// The gradient of the start, and that of one sequence, the last step first.
+    /// The gradient of the initial value, and the gradient of sequence `wanted` with the last step first.
     fn back(&self, wanted: Option<usize>) -> Result<(Tensor<'g>, Tensor<'g>), Error> {
         let site = self.site;
         let [start, trajectory, slope] = site.operands()?;
@@ -240,7 +242,7 @@ impl<'g> Walk<'_, 'g> {
             }
             _ => trajectory,
         };
-        // What was carried into each step.
+        // The carried value before each step.
         let before = match self.length {
             1 => start.unsqueeze(0),
             length => {

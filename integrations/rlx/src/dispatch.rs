@@ -1,4 +1,4 @@
-//! From graphs to tensors: each node to the family that lowers it.
+//! Lowers graphs to tensors, by calling the lowering family of each node.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct LoweredGraph {
     pub(crate) blocks: Blocks,
 }
 
-/// Lowers a graph; `sizes` are those that its open dimensions may have.
+/// Lowers a graph. `sizes` are the allowed sizes of its dynamic dimensions.
 pub(crate) fn lower(
     source: &rlx_ir::Graph,
     target: Opset,
@@ -46,7 +46,7 @@ pub(crate) fn lower(
     Ok(LoweredGraph { graph, inputs, outputs, blocks })
 }
 
-/// Lowers all nodes of a graph but those whose values are there already.
+/// Lowers all nodes of a graph except those that already have values.
 fn nodes<'g>(
     source: &rlx_ir::Graph,
     context: &Context<'g>,
@@ -55,7 +55,7 @@ fn nodes<'g>(
     let graph = context.graph;
     let packed = packed::params(source);
     for node in source.nodes() {
-        // Blocks become a parameter where they are used, which says what they hold.
+        // Blocks become a parameter at their use, which determines their contents.
         if values.contains_key(&node.id) || packed.contains(&node.id) {
             continue;
         }
@@ -102,7 +102,7 @@ fn nodes<'g>(
     Ok(())
 }
 
-/// The extents that an input may have.
+/// The allowed sizes of an input.
 fn ranges(site: &NodeContext<'_, '_>, sizes: &Sizes) -> Result<Vec<(i64, i64)>, Error> {
     let extents = site.dims.iter().map(|dim| match *dim {
         Dim::Static(extent) => Ok((extent as i64, extent as i64)),
@@ -132,7 +132,7 @@ fn fixed(dim: Dim) -> Option<usize> {
     }
 }
 
-/// The value in the element type and the shape that the node declares.
+/// Converts a value to the element type and the shape that the node declares.
 fn settled<'g>(site: &NodeContext<'_, 'g>, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
     if !tensor.is_valid() {
         return Ok(tensor);

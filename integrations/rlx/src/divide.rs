@@ -1,4 +1,4 @@
-//! Graphs that no single package holds: packages, and between them functions of the caller.
+//! Graphs that do not fit into a single package: several packages, with functions of the caller in between.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -9,20 +9,20 @@ use rlx_ir::{Graph, Node, NodeId, Op, OpKind, Shape};
 
 use crate::error::failure;
 
-/// What a function of the caller is given.
+/// Arguments of a function of the caller.
 #[non_exhaustive]
 pub struct HostCall<'a> {
-    /// The operation, with its settings.
+    /// The operation with its settings.
     pub op: &'a Op,
-    /// The shapes of the operands, and their elements.
+    /// Shapes and elements of the operands.
     pub inputs: &'a [(&'a Shape, &'a [f32])],
-    /// The shape of the result.
+    /// Shape of the result.
     pub shape: &'a Shape,
 }
 
 type HostFn = dyn Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync;
 
-/// Functions of the caller for operations that run outside the packages.
+/// Functions of the caller for operations that run outside of packages.
 ///
 /// ```
 /// use coremill_rlx::{CoremlExecutable, Device, HostCallbacks, Precision};
@@ -57,12 +57,12 @@ impl fmt::Debug for HostCallbacks {
 }
 
 impl HostCallbacks {
-    /// No functions.
+    /// Returns an empty set of functions.
     pub fn new() -> HostCallbacks {
         HostCallbacks::default()
     }
 
-    /// The function of [`Op::Custom`] of a name.
+    /// Registers a function for [`Op::Custom`] operations with a name.
     pub fn custom(
         mut self,
         name: impl Into<String>,
@@ -72,7 +72,7 @@ impl HostCallbacks {
         self
     }
 
-    /// The function of all operations of a kind, those that could be lowered included.
+    /// Registers a function for all operations of a kind, including kinds that could be lowered.
     pub fn kind(
         mut self,
         kind: OpKind,
@@ -91,7 +91,7 @@ impl HostCallbacks {
     }
 }
 
-/// A function of the caller in its place.
+/// An operation that is replaced by a function of the caller.
 pub(crate) struct HostNode {
     node: Node,
     shapes: Vec<Shape>,
@@ -127,25 +127,26 @@ impl HostNode {
     }
 }
 
-/// A part that becomes a package: its graph, the nodes that its inputs and outputs are.
+/// A part that becomes a package: its graph, and the nodes of its inputs and outputs.
 pub(crate) struct Segment {
     pub(crate) graph: Graph,
     pub(crate) inputs: Vec<(String, NodeId)>,
     pub(crate) outputs: Vec<NodeId>,
 }
 
-/// What runs one after the other.
+/// A step of the execution.
 pub(crate) enum Part {
     Segment(Segment),
     Host(HostNode),
 }
 
-/// Whether nodes of a graph run outside packages.
+/// Whether some nodes of a graph run outside of packages.
 pub(crate) fn is_divided(graph: &Graph, hosts: &HostCallbacks) -> bool {
     graph.nodes().iter().any(|node| hosts.of(&node.op).is_some())
 }
 
-/// Divides a graph: each part takes what the parts before it gave. Parameters and constants go where they are used.
+/// Divides a graph into parts; each part uses results of earlier parts. Parameters and constants are placed
+/// in the parts that use them.
 pub(crate) fn divide(graph: &Graph, hosts: &HostCallbacks) -> Vec<Part> {
     let is_source =
         |node: &Node| matches!(node.op, Op::Input { .. } | Op::Param { .. } | Op::Constant { .. });
@@ -169,7 +170,7 @@ pub(crate) fn divide(graph: &Graph, hosts: &HostCallbacks) -> Vec<Part> {
         let here = || graph.nodes().iter().filter(own);
         let computed: Vec<&Node> =
             here().filter(|node| !is_source(node) && !functions.contains_key(&node.id)).collect();
-        // Parameters and constants that a function takes come out of a package, too.
+        // Parameters and constants that a function uses are outputs of a package as well.
         let handed =
             here().filter(|node| functions.contains_key(&node.id)).flat_map(|node| &node.inputs);
         let handed = handed
@@ -196,7 +197,7 @@ pub(crate) fn divide(graph: &Graph, hosts: &HostCallbacks) -> Vec<Part> {
     parts
 }
 
-/// By node, those that take it; outputs of the graph are taken by nobody that is known.
+/// The users of each node; `None` represents the outputs of the graph.
 fn uses(graph: &Graph) -> HashMap<NodeId, Vec<Option<NodeId>>> {
     let mut uses: HashMap<NodeId, Vec<Option<NodeId>>> = HashMap::new();
     for node in graph.nodes() {

@@ -5,7 +5,7 @@ use rlx_ir::DType as RlxType;
 
 use crate::error::failure;
 
-/// The element type as Core ML's files have it.
+/// The element type in Core ML's files.
 pub(crate) fn element_type(dtype: RlxType) -> Result<DType, Error> {
     Ok(match dtype {
         RlxType::F32 => DType::Fp32,
@@ -26,12 +26,12 @@ pub(crate) fn element_type(dtype: RlxType) -> Result<DType, Error> {
     })
 }
 
-/// Whether numbers are complex, which have an axis of real and imaginary part.
+/// Whether numbers are complex and therefore have an axis of real and imaginary part.
 pub(crate) fn is_complex(dtype: RlxType) -> bool {
     dtype.is_complex()
 }
 
-/// Whether floats carry the type.
+/// Whether the type is represented by floats.
 pub(crate) fn is_float(dtype: RlxType) -> bool {
     dtype.is_float() || is_complex(dtype)
 }

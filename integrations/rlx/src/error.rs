@@ -3,12 +3,12 @@
 use coremill_graph::{Error, ErrorKind};
 use rlx_ir::Node;
 
-/// An error about a graph.
+/// Returns an error about a graph.
 pub(crate) fn failure(message: impl Into<String>) -> Error {
     Error::custom(ErrorKind::Graph, message)
 }
 
-/// A refusal of a node.
+/// Returns an error about a node.
 pub(crate) fn refusal(node: &Node, message: impl Into<String>) -> Error {
     let kind = node.op.kind();
     failure(format!("node {} (`{kind:?}`) {}", node.id, message.into()))

@@ -1,4 +1,5 @@
-//! Narrow formats of floats, imitated exactly: codes decoded and encoded by tables, numbers rounded by scaling.
+//! Exact emulation of narrow float formats: codes are decoded and encoded by tables, numbers are rounded by
+//! scaling.
 
 use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::double_single::DfOp;
@@ -31,7 +32,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                     let wide = narrow * 2.0;
                     let by = |scale: Tensor<'g>| rounded(y / scale, *format) * scale;
                     let error = |scale: Tensor<'g>| (by(scale) - y).square().sum([-1], true);
-                    // Where the narrow scale clips, the wide one stands if it errs less.
+                    // If the narrow scale clips, the wide scale is used if its error is smaller.
                     let clips = (peak / narrow).greater(format.max_normal);
                     let coarser = clips.logical_and(error(wide).less(error(narrow)));
                     blocks.joined(by(coarser.select(wide, narrow)))
@@ -57,7 +58,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                 }
                 ScaleLayout::BlockMxE8M0 { block } => {
                     let peak = Blocks::of(site, x, *block)?.rows.abs().max([-1], false);
-                    // The exponent of the power of two that is no less.
+                    // The exponent of the smallest power of two that is not less.
                     let (exponent, power) = binade(raw(peak), -127, 127);
                     exponent + 127.0 + power.less(raw(peak)).cast(DType::Fp32)
                 }
@@ -96,7 +97,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// The last axis in runs of a width.
+/// The last axis in blocks.
 struct Blocks<'g> {
     rows: Tensor<'g>,
     shape: Vec<usize>,
@@ -116,7 +117,7 @@ impl<'g> Blocks<'g> {
         Ok(Blocks { rows: x.view([rows, count, width]), shape })
     }
 
-    /// The axis in one piece again.
+    /// Joins the blocks of the axis.
     fn joined(&self, rows: Tensor<'g>) -> Tensor<'g> {
         let (count, width) = (rows.extent(1), rows.extent(2));
         let last = self.shape.last().copied().unwrap_or(1);
@@ -132,7 +133,8 @@ fn power<'g>(exponent: Tensor<'g>) -> Tensor<'g> {
     exponent.graph().floats([table.len()], &table).gather(place, ops::Gather::new().axis(0))
 }
 
-/// The largest exponent `e` with `2^e <= x`, within bounds, and its power. A logarithm tells it but for its rounding.
+/// The largest exponent `e` with `2^e <= x`, within bounds, and its power. It is computed by a logarithm and
+/// corrected for rounding errors.
 fn binade<'g>(x: Tensor<'g>, low: i32, high: i32) -> (Tensor<'g>, Tensor<'g>) {
     let near = x.maximum(f32::MIN_POSITIVE).log(ops::Log::new().epsilon(0.0));
     let near = (near * std::f32::consts::LOG2_E).floor();
@@ -142,29 +144,29 @@ fn binade<'g>(x: Tensor<'g>, low: i32, high: i32) -> (Tensor<'g>, Tensor<'g>) {
     (exponent, power(exponent))
 }
 
-/// Numbers rounded to a format, halves to even; what is too large becomes the largest.
+/// Rounds numbers to a format, with ties to even. Numbers out of range are clamped.
 pub(crate) fn rounded<'g>(x: Tensor<'g>, format: FloatFormat) -> Tensor<'g> {
     let size = x.abs().minimum(format.max_normal);
     let (exponent, _) = binade(size, format.emin().max(-126), 127);
     let bits = f32::from(format.man_bits);
-    // Both halves of the step are powers that floats hold; their product need not be one.
+    // Both factors of the step are representable powers of two; their product may not be.
     let grid = (size * power((exponent * -1.0 + bits).clip(-126.0, 126.0))).round();
     let size = (grid * power((exponent - bits).maximum(-126.0))).minimum(format.max_normal);
     size * x.sign()
 }
 
-/// The power of two that puts a block's peak into the topmost binade.
+/// The power of two that scales the maximum of a block to the topmost binade.
 fn binade_scale<'g>(peak: Tensor<'g>, format: FloatFormat) -> Tensor<'g> {
     let (exponent, _) = binade(peak, -126, 127);
     let scale = power((exponent - format.emax() as f32).clip(-126.0, 127.0));
     peak.greater(0.0).select(scale, peak * 0.0 + 1.0)
 }
 
-/// The smallest scale with three bits of mantissa that clips no element.
+/// The smallest scale with a 3-bit mantissa for which no element is clipped.
 fn fine_scale<'g>(peak: Tensor<'g>, format: FloatFormat) -> Tensor<'g> {
     let (exponent, _) = binade(peak, -126, 127);
     let start = (exponent - format.emax() as f32 - 1.0).clip(-126.0, 125.0);
-    // Of the candidates in ascending order, those that clip come first: their number says which stands.
+    // In ascending order, the candidates that clip come first, so their number selects the scale.
     let mut scale = power(start);
     let mut candidates = Vec::new();
     for binade in 0..3 {
@@ -180,30 +182,30 @@ fn fine_scale<'g>(peak: Tensor<'g>, format: FloatFormat) -> Tensor<'g> {
     peak.greater(0.0).select(scale, peak * 0.0 + 1.0)
 }
 
-/// What codes stand for.
+/// Decodes codes to numbers.
 pub(crate) fn decoded<'g>(codes: Tensor<'g>, of: impl Fn(u8) -> f32) -> Tensor<'g> {
-    // No number is encoded as an infinity or a NaN, which would spoil the table in `fp16`.
+    // Codes of infinity and NaN do not occur, and would spoil the table in `fp16`.
     let table: Vec<f32> =
         (0..=u8::MAX).map(|code| Some(of(code)).filter(|x| x.is_finite()).unwrap_or(0.0)).collect();
     let codes = if codes.dtype() == DType::Int32 { codes } else { codes.cast(DType::Int32) };
     codes.graph().floats([256], &table).gather(codes, ops::Gather::new().axis(0))
 }
 
-/// The codes of the nearest numbers, halves to even.
+/// Encodes numbers as the nearest codes, with ties to even.
 fn encoded<'g>(x: Tensor<'g>, format: ScaledFormat) -> Tensor<'g> {
     let (_, mantissa, _) = format.fields();
     let y = rounded(x, FloatFormat::from_scaled(format));
     let size = y.abs();
     let grid = FloatFormat::from_scaled(format);
     let (exponent, power_of) = binade(size, grid.emin(), 127);
-    // Subnormals have the exponent of the smallest normal and no leading bit, which adds up to the same code.
+    // Subnormal numbers have the smallest normal exponent and no leading bit, which results in the same code.
     let fraction = size / power_of * (1u32 << mantissa) as f32;
     let code = (exponent - grid.emin() as f32) * (1u32 << mantissa) as f32 + fraction;
     let sign = y.less(0.0).cast(DType::Fp32) * (1u32 << (format.bit_width() - 1)) as f32;
     code + sign
 }
 
-/// Scales as numbers.
+/// Decodes scales.
 fn scales(stored: Tensor<'_>, layout: ScaleLayout) -> Tensor<'_> {
     match layout {
         ScaleLayout::PerTensor => stored,
@@ -214,7 +216,7 @@ fn scales(stored: Tensor<'_>, layout: ScaleLayout) -> Tensor<'_> {
     }
 }
 
-/// Scales for each element of the last axis.
+/// Broadcasts scales to the elements of the last axis.
 fn spread<'g>(
     site: &NodeContext<'_, 'g>,
     scales: Tensor<'g>,
@@ -231,7 +233,7 @@ fn spread<'g>(
     Ok(blocks.joined(scales))
 }
 
-/// Codes times their scales.
+/// Multiplies decoded numbers by their scales.
 fn scaled<'g>(
     site: &NodeContext<'_, 'g>,
     codes: Tensor<'g>,
@@ -243,7 +245,7 @@ fn scaled<'g>(
     Ok(values * spread(site, scales(stored, layout), codes, layout)?)
 }
 
-/// A number as the sum of two floats.
+/// A number represented as the sum of two floats.
 #[derive(Clone, Copy)]
 struct Pair<'g> {
     high: Tensor<'g>,
@@ -259,20 +261,20 @@ impl<'g> Pair<'g> {
         Pair { high, low: high * 0.0 }
     }
 
-    /// The sum of two floats and what it lost.
+    /// The sum of two floats with its rounding error.
     fn two_sum(x: Tensor<'g>, y: Tensor<'g>) -> Pair<'g> {
         let high = x + y;
         let second = high - x;
         Pair { high, low: (x - (high - second)) + (y - second) }
     }
 
-    /// The same where the first is the larger.
+    /// The sum of two floats with its rounding error, if the first is larger.
     fn quick(x: Tensor<'g>, y: Tensor<'g>) -> Pair<'g> {
         let high = x + y;
         Pair { high, low: y - (high - x) }
     }
 
-    /// The product of two floats and what it lost, by halves of 12 bits.
+    /// The product of two floats with its rounding error, computed from 12-bit halves.
     fn two_product(x: Tensor<'g>, y: Tensor<'g>) -> Pair<'g> {
         let split = |x: Tensor<'g>| {
             let wide = x * 4097.0;
@@ -329,7 +331,7 @@ impl<'g> Pair<'g> {
         Pair::select(ahead.logical_or(tied), self, other)
     }
 
-    /// `2^k (1 + r + r²/2! + …)` with `r` no more than half of ln 2.
+    /// `2^k (1 + r + r²/2! + …)` with `|r| ≤ ln 2 / 2`.
     fn exp(self) -> Pair<'g> {
         let graph = self.high.graph();
         let constant = |x: f64| {
@@ -344,13 +346,13 @@ impl<'g> Pair<'g> {
         for order in (0..14).rev() {
             sum = sum.mul(rest).add(constant(1.0 / factorial(order)));
         }
-        // In two factors, since 2^k alone may be no normal number.
+        // Two factors, because 2^k alone may not be a normal number.
         let half = (turns * 0.5).floor();
         let (first, second) = (power(half), power(turns - half));
         Pair { high: sum.high * first * second, low: sum.low * first * second }
     }
 
-    /// What an operation gives over axes, halving them.
+    /// Reduces axes by repeated halving.
     fn reduced(
         self,
         site: &NodeContext<'_, 'g>,
@@ -383,7 +385,7 @@ impl<'g> Pair<'g> {
     }
 }
 
-/// Arithmetic on sums of two floats, which asks that `fp32` computes as IEEE says.
+/// Arithmetic on sums of two floats, which requires that `fp32` follows IEEE 754.
 fn pairs<'g>(site: &NodeContext<'_, 'g>, op: &DfOp) -> Result<Tensor<'g>, Error> {
     let first = Pair::of(site.arg(0)?);
     let second = || Ok::<_, Error>(Pair::of(site.arg(1)?));

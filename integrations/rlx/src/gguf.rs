@@ -1,4 +1,4 @@
-//! The schemes of GGUF in which weights are stored.
+//! The GGUF schemes of weights.
 
 use coremill_graph::{DType, Error, Param, Scheme};
 use rlx_gguf::{fv5_dequant, g8_dequant, iq_dequant, mx_dequant, ptq1_dequant};
@@ -6,19 +6,19 @@ use rlx_ir::quant::QuantScheme;
 
 use crate::error::failure;
 
-/// How a weight is stored.
+/// Storage of a weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StoredWeight {
-    /// In blocks that `coremill-graph` knows, and which stay compressed where Core ML holds them exactly.
+    /// In blocks that `coremill-graph` supports. They stay compressed if Core ML represents them exactly.
     Blocks(Scheme),
-    /// In blocks that become `fp32` when they are set.
+    /// In blocks that are decoded to `fp32` when they are set.
     Decoded(QuantScheme, Decoder),
 }
 
-/// The peer's own arithmetic: so many weights from their bytes, or why not.
+/// A decoder of `rlx-gguf`: decodes this number of weights from bytes.
 type Decoder = fn(&[u8], usize) -> Result<Vec<f32>, String>;
 
-/// Functions of the peer with its errors as text.
+/// Wraps a decoder of `rlx-gguf` and converts its error to a string.
 macro_rules! decoder {
     ($function:path) => {
         |bytes, count| $function(bytes, count).map_err(|error| error.to_string())
@@ -26,7 +26,7 @@ macro_rules! decoder {
 }
 
 impl StoredWeight {
-    /// How weights of a scheme are stored; none for schemes that are not GGUF's.
+    /// The storage of weights in a scheme; `None` for schemes other than GGUF.
     pub(crate) fn of(scheme: QuantScheme) -> Option<StoredWeight> {
         let decoder: Decoder = match scheme {
             QuantScheme::GgufIQ2XXS => decoder!(iq_dequant::dequant_iq2_xxs),
@@ -46,7 +46,7 @@ impl StoredWeight {
         Some(StoredWeight::Decoded(scheme, decoder))
     }
 
-    /// A parameter of a shape from the bytes that another holds.
+    /// Returns a parameter with a shape, from the bytes of a stored parameter.
     pub(crate) fn param(self, shape: &[u64], stored: &Param) -> Result<Param, Error> {
         let bytes = stored.bytes();
         let (scheme, decoder) = match self {
@@ -62,7 +62,7 @@ impl StoredWeight {
         Param::floats(shape, &floats)
     }
 
-    /// A tensor of a shape from the bytes of a constant.
+    /// Decodes the bytes of a constant to floats.
     pub(crate) fn floats(self, shape: &[u64], bytes: &[u8]) -> Result<Vec<f32>, Error> {
         let stored = Param::elements(DType::UInt8, [bytes.len() as u64], bytes.to_vec())?;
         self.param(shape, &stored)?.to_floats()

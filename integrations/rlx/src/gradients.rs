@@ -1,4 +1,4 @@
-//! Gradients of layers that keep their parameters apart: norms, losses, splines, modulation.
+//! Gradients of layers with separate parameters: norms, losses, splines, modulation.
 
 use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
@@ -71,12 +71,12 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// The sum over all axes but that of channels.
+/// The sum over all axes except the channel axis.
 fn channel_sum(x: Tensor<'_>) -> Tensor<'_> {
     x.sum((0..x.rank()).filter(|&axis| axis != 1).collect::<Vec<_>>(), false)
 }
 
-/// The sum over the axes along which `like` was repeated.
+/// The sum over the axes along which `like` was broadcast.
 fn folded<'g>(x: Tensor<'g>, like: Tensor<'g>) -> Tensor<'g> {
     let (wide, own) = (x.shape(), like.shape());
     let missing = wide.len().saturating_sub(own.len());
@@ -86,7 +86,7 @@ fn folded<'g>(x: Tensor<'g>, like: Tensor<'g>) -> Tensor<'g> {
     if axes.is_empty() { x } else { x.sum(axes, true) }
 }
 
-/// Bells at even distances, which carry a spline.
+/// Equidistant bell functions, which are the basis of a spline.
 struct Grid<'g> {
     centres: Tensor<'g>,
     steepness: f32,
@@ -102,7 +102,7 @@ impl<'g> Grid<'g> {
         Ok(Grid { centres: site.graph.floats([centres.len()], &centres), steepness: 1.0 / step })
     }
 
-    /// How far each element is from each bell, in steps.
+    /// Distance of each element from each center, in steps.
     fn distance(&self, x: Tensor<'g>) -> Tensor<'g> {
         (x.unsqueeze(-1) - self.centres) * self.steepness
     }

@@ -1,12 +1,13 @@
-//! Takes graphs of the crate `rlx-ir`, with the names of `rlx-coreml`, so that changing an import is enough.
+//! Compiles graphs of the crate `rlx-ir`, with the names of `rlx-coreml`, so that only the import must be
+//! changed.
 //!
-//! What panics there is an error here. Weights of GGUF stay in their blocks, and become Core ML's compressed
-//! constants where those are exact. [`support`] says what becomes of each kind of operation: all are lowered but
-//! those that run code of the caller, which [`HostCallbacks`] takes. Numbers are computed in `fp32` or narrower, those of
-//! `F64` graphs, too; complex numbers are passed as pairs of floats.
+//! Panics of `rlx-coreml` are errors in this crate. GGUF weights keep their blocks and become compressed
+//! constants of Core ML if these are exact. [`support`] reports how each kind of operation is supported: all
+//! are lowered except those that run code of the caller, which [`HostCallbacks`] registers. Numbers are
+//! computed in `fp32` or narrower, including `F64`; complex numbers are passed as pairs of floats.
 //!
-//! Graphs with open dimensions are compiled for the sizes of a run's inputs, and kept. `save_flexible` writes one package
-//! for all sizes.
+//! Graphs with dynamic dimensions are compiled for the sizes of each run's inputs, and the results are kept.
+//! `save_flexible` writes one package for all sizes.
 //!
 //! ```
 //! use coremill_rlx::CoremlExecutable;
@@ -67,13 +68,13 @@ pub use support::{KINDS, Support, support};
 use error::failure;
 use plan::{Plan, Setting};
 
-/// What calls give.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CoremlError>;
 
-/// The devices that Core ML may use, under the peer's names.
+/// The devices that Core ML may use, with the names of `rlx-coreml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ComputeUnits {
-    /// Whatever Core ML chooses.
+    /// All devices.
     #[default]
     All,
     /// The CPU.
@@ -99,11 +100,11 @@ impl From<ComputeUnits> for Device {
 #[derive(Debug)]
 pub struct CoremlExecutable {
     setting: Setting,
-    /// The graph, if it has dimensions that inputs decide.
+    /// The graph, if it has dynamic dimensions.
     open: Option<Graph>,
-    /// What was compiled, by the lengths of the inputs; none for a graph without open dimensions.
+    /// Compiled plans by the lengths of the inputs; a single one for a graph without dynamic dimensions.
     plans: HashMap<Vec<usize>, Plan>,
-    /// Parameters as they were set, for what is compiled later.
+    /// The parameters, for plans that are compiled later.
     params: Vec<(String, Param, DType)>,
 }
 
@@ -113,7 +114,7 @@ impl CoremlExecutable {
         CoremlExecutable::compile_for(graph, Device::Host, Precision::Fp32)
     }
 
-    /// Compiles a graph for a device in a precision.
+    /// Compiles a graph for a device and a precision.
     pub fn compile_for(
         graph: Graph,
         device: Device,
@@ -122,13 +123,13 @@ impl CoremlExecutable {
         CoremlExecutable::compile_with(graph, device, precision, HostCallbacks::new())
     }
 
-    /// Compiles a graph for Core ML in `fp32`; where Core ML is not, an error says so.
+    /// Compiles a graph for Core ML in `fp32`. Returns an error on systems without Core ML.
     pub fn compile_with_units(graph: Graph, units: ComputeUnits) -> Result<CoremlExecutable> {
         CoremlExecutable::compile_for(graph, units.into(), Precision::Fp32)
     }
 
-    /// Compiles a graph that no package holds alone: operations that `hosts` has functions for run there, and the
-    /// rest becomes one package for each stretch between them.
+    /// Compiles a graph in which some operations run on functions in `hosts`. Each part of the graph between
+    /// them becomes a package.
     pub fn compile_with(
         graph: Graph,
         device: Device,
@@ -148,7 +149,7 @@ impl CoremlExecutable {
         Ok(CoremlExecutable { setting, open, plans, params: Vec::new() })
     }
 
-    /// Compiles a graph with open dimensions for sizes of them, and forgets the others.
+    /// Compiles a graph with dynamic dimensions for specific sizes, and drops plans for other sizes.
     pub fn bind(&mut self, sizes: &[(u32, usize)]) -> Result<()> {
         let Some(graph) = &self.open else {
             return Err(failure("the graph has no open dimensions"));
@@ -168,13 +169,13 @@ impl CoremlExecutable {
         self.set_stored(name, Param::floats([elements.len() as u64], elements)?, DType::F32)
     }
 
-    /// Sets a parameter to packed little-endian elements of a type, or to the blocks that its use asks for.
+    /// Sets a parameter to packed little-endian elements of a type, or to the blocks that its use requires.
     pub fn set_param_typed(&mut self, name: &str, bytes: &[u8], dtype: DType) -> Result<()> {
         let stored = coremill_graph::DType::UInt8;
         self.set_stored(name, Param::elements(stored, [bytes.len() as u64], bytes.to_vec())?, dtype)
     }
 
-    /// Sets a parameter to the bytes that another holds.
+    /// Sets a parameter to the bytes of a stored parameter.
     fn set_stored(&mut self, name: &str, stored: Param, dtype: DType) -> Result<()> {
         for plan in self.plans.values_mut() {
             plan.set(name, &stored, dtype)?;
@@ -186,7 +187,7 @@ impl CoremlExecutable {
         Ok(())
     }
 
-    /// A plan with the parameters that have been set.
+    /// Sets the current parameters in a plan.
     fn filled(&self, mut plan: Plan) -> Result<Plan> {
         for (name, stored, dtype) in &self.params {
             plan.set(name, stored, *dtype)?;
@@ -194,13 +195,13 @@ impl CoremlExecutable {
         Ok(plan)
     }
 
-    /// Compiles and loads now what the first run would.
+    /// Compiles and loads the model now instead of at the first run.
     pub fn finalize(&mut self) -> Result<()> {
         self.plans.values_mut().try_for_each(Plan::prepare)
     }
 
-    /// Runs the graph on inputs by name; integers are passed as floats, complex numbers as pairs. Gives the outputs in
-    /// their order.
+    /// Runs the graph on inputs by name, and returns the outputs in order. Integers are passed as floats,
+    /// complex numbers as pairs of floats.
     pub fn run(&mut self, inputs: &[(&str, &[f32])]) -> Result<Vec<Vec<f32>>> {
         let Some(graph) = &self.open else {
             return match self.plans.values_mut().next() {
@@ -224,8 +225,8 @@ impl CoremlExecutable {
         }
     }
 
-    /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is one package. A graph with open dimensions is
-    /// bound before, or saved by [`save_flexible`](CoremlExecutable::save_flexible).
+    /// Writes the model as a `.mlpackage` or a `.mlmodelc`, if it is a single package. A graph with dynamic
+    /// dimensions must be bound first, or saved by [`save_flexible`](CoremlExecutable::save_flexible).
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
         if self.open.is_some() {
             return Err(failure(
@@ -238,8 +239,8 @@ impl CoremlExecutable {
         }
     }
 
-    /// Writes a graph with open dimensions as one package, whose inputs have the sizes given for each dimension. The
-    /// default shape has the smallest ones.
+    /// Writes a graph with dynamic dimensions as one package, whose inputs have the given sizes of each
+    /// dimension. The default shape has the smallest sizes.
     pub fn save_flexible(
         &self,
         path: impl AsRef<Path>,
@@ -251,16 +252,16 @@ impl CoremlExecutable {
         self.filled(Plan::flexible(graph, &self.setting, sizes)?)?.save(path.as_ref())
     }
 
-    /// What is known about this machine.
+    /// Properties of this machine.
     pub fn chip_info(&self) -> ChipInfo {
         chip_info()
     }
 }
 
-/// The most bytes of a model file, weights not counted: what protobuf allows a message.
+/// Maximum size of a model file in bytes, without weights: the limit of protobuf for a message.
 pub const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
 
-/// Refuses a model file of more bytes than a limit; [`MAX_MODEL_BYTES`] is Core ML's.
+/// Checks the size of a model file against a limit; Core ML's is [`MAX_MODEL_BYTES`].
 pub fn check_model_size(bytes: u64, limit: u64) -> Result<()> {
     if bytes <= limit {
         return Ok(());

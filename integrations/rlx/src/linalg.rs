@@ -1,4 +1,4 @@
-//! Factors of matrices, and the layers on positive definite ones. All of it is computed in `fp32`.
+//! Matrix factorizations, and layers on positive definite matrices. Everything is computed in `fp32`.
 
 use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::Op;
@@ -144,7 +144,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// Eigenvalues nearer than this count as equal: `fp32` does not tell them apart.
+/// Eigenvalues with a smaller difference are treated as equal, because `fp32` does not distinguish them.
 const CLOSE: f32 = 1e-6;
 
 const LOG: Function = Function::Log(1e-12);
@@ -168,7 +168,7 @@ fn matrices(x: Tensor<'_>) -> Tensor<'_> {
     }
 }
 
-/// The right side of an equation as `[batch, rows, columns]`.
+/// The right-hand side of an equation as `[batch, rows, columns]`.
 fn right_side<'g>(a: Tensor<'g>, b: Tensor<'g>) -> Tensor<'g> {
     let (batch, size) = (a.extent(0), a.extent(1));
     b.view([batch as i32, size as i32, -1])
@@ -188,7 +188,7 @@ fn unit<'g>(site: &NodeContext<'_, 'g>, size: usize) -> Tensor<'g> {
     site.graph.floats([size, size], &elements)
 }
 
-/// What is done to eigenvalues, which are at least the number given.
+/// Function of the eigenvalues, which are at least the given number.
 #[derive(Clone, Copy)]
 enum Function {
     Floor(f32),
@@ -223,7 +223,7 @@ impl Function {
     }
 }
 
-/// Eigenvalues and vectors of symmetric matrices.
+/// Eigenvalues and eigenvectors of symmetric matrices.
 #[derive(Clone, Copy)]
 struct Spectrum<'g> {
     values: Tensor<'g>,
@@ -236,12 +236,13 @@ impl<'g> Spectrum<'g> {
         Spectrum { values, vectors }
     }
 
-    /// The matrix with a function of the eigenvalues.
+    /// The matrix with a function applied to its eigenvalues.
     fn map(self, function: Function) -> Tensor<'g> {
         (self.vectors * function.value(self.values).unsqueeze(1)).matmul_t(self.vectors)
     }
 
-    /// The gradient of that, after Daleckii and Krein: differences of values over those of eigenvalues.
+    /// The gradient of `map` by the formula of Daleckii and Krein: differences of values divided by
+    /// differences of eigenvalues.
     fn slope(self, function: Function, dy: Tensor<'g>) -> Tensor<'g> {
         let dy = symmetric(matrices(dy));
         let inner = first_transposed(self.vectors, dy.dot(self.vectors));
@@ -256,7 +257,8 @@ impl<'g> Spectrum<'g> {
     }
 }
 
-/// A function of eigenvalues: the matrix, then the eigenvalues and the vectors as rows, where the node has room.
+/// A function of eigenvalues: the matrix, then the eigenvalues and the eigenvectors as rows if the node's
+/// result includes them.
 fn spectral<'g>(site: &NodeContext<'_, 'g>, function: Function) -> Result<Tensor<'g>, Error> {
     let found = Spectrum::of(site.arg(0)?);
     let matrix = found.map(function);
@@ -270,8 +272,8 @@ fn spectral<'g>(site: &NodeContext<'_, 'g>, function: Function) -> Result<Tensor
     }
 }
 
-/// Eigenvalues and vectors of the forward pass with a gradient: three operands, the vectors being rows. Two are the
-/// matrix itself and the gradient.
+/// Eigenvalues and eigenvectors of the forward pass, and a gradient. Three operands contain them, with the
+/// eigenvectors as rows. Two operands are the matrix itself and the gradient.
 fn handed<'g>(site: &NodeContext<'_, 'g>) -> Result<(Spectrum<'g>, Tensor<'g>), Error> {
     if site.args.len() < 3 {
         return Ok((Spectrum::of(site.arg(0)?), site.arg(1)?));
@@ -287,7 +289,8 @@ fn centred<'g>(x: Tensor<'g>, mean: Tensor<'g>, least: f32) -> Tensor<'g> {
     inner.dot(matrices(x)).dot(inner)
 }
 
-/// A base's root, the inverse root, and another matrix between two of the latter.
+/// The square root and the inverse square root of a base matrix, and another matrix multiplied by the latter
+/// on both sides.
 struct Map<'g> {
     base: Spectrum<'g>,
     root: Tensor<'g>,
@@ -318,7 +321,7 @@ impl<'g> Map<'g> {
         self.root.dot(self.inner()).dot(self.inverse)
     }
 
-    /// The gradients of the base and of the other.
+    /// The gradients of the base and of the other matrix.
     fn slopes(&self, dy: Tensor<'g>) -> [Tensor<'g>; 2] {
         let dy = symmetric(matrices(dy));
         let of_inner = self.root.dot(dy).dot(self.root);
@@ -332,8 +335,8 @@ impl<'g> Map<'g> {
     }
 }
 
-/// The mean whose tangents to all matrices add up to nothing. Steps after it is found change nothing, so that all of
-/// them are taken.
+/// The mean for which the tangents to all matrices sum to zero. Steps after convergence have no effect, so
+/// all of them are executed.
 fn karcher<'g>(
     site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,

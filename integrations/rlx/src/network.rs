@@ -1,4 +1,4 @@
-//! Layers, scans, numbers by chance.
+//! Layers, scans, and random numbers.
 
 use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::op::{AdaNormKind, ReduceOp};
@@ -154,7 +154,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
         }
         Op::Sample { top_k, top_p, temperature, seed } => {
             let x = site.arg(0)?;
-            // What filters put out of reach lies far below the best logit, whatever the temperature.
+            // Excluded scores are far below the best logit at any temperature.
             let mut logits = (x - x.max([-1], true)) / temperature.max(1e-6);
             if (1..x.last_extent()).contains(top_k) {
                 logits = nn::top_k_filter(logits, *top_k);
@@ -171,7 +171,8 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// A token for each row, by the numbers that the seed gives: the first at which the sum of the probabilities reaches them.
+/// Samples a token for each row with the random numbers of the seed: the first token at which the cumulative
+/// probability reaches the number.
 fn drawn<'g>(site: &NodeContext<'_, 'g>, logits: Tensor<'g>, seed: u64) -> Tensor<'g> {
     let (rows, tokens) = (logits.extent(0), logits.last_extent());
     let mut random = Philox4x32::new(seed);
@@ -189,13 +190,13 @@ pub(crate) fn inverse_root(x: Tensor<'_>) -> Tensor<'_> {
     x.rsqrt(ops::Rsqrt::new().epsilon(1e-12))
 }
 
-/// An axis normalized to mean 0 and variance 1.
+/// Normalizes an axis to mean 0 and variance 1.
 pub(crate) fn normalized(x: Tensor<'_>, axis: i32, epsilon: f32) -> Tensor<'_> {
     let centred = x - x.mean([axis], true);
     centred * inverse_root(centred.square().mean([axis], true) + epsilon)
 }
 
-/// An axis divided by its root mean square.
+/// Divides an axis by its root mean square.
 pub(crate) fn root_mean(x: Tensor<'_>, axis: i32, epsilon: f32) -> Tensor<'_> {
     x * inverse_root(x.square().mean([axis], true) + epsilon)
 }
@@ -207,7 +208,7 @@ pub(crate) fn grouped(x: Tensor<'_>, groups: usize) -> Tensor<'_> {
     x.view([batch, groups, count / (batch * groups.max(1)).max(1)])
 }
 
-/// Numbers of channels in a shape that broadcasts.
+/// Reshapes per-channel numbers for broadcasting.
 pub(crate) fn channels<'g>(numbers: Tensor<'g>, x: Tensor<'g>) -> Tensor<'g> {
     let mut shape = vec![1; x.rank()];
     if let Some(place) = shape.get_mut(1) {
@@ -234,7 +235,7 @@ pub(crate) fn convolved<'g>(
     if weight.is_constant() || dilation.iter().all(|&step| step == 1) {
         return x.conv(weight, options.dilations(dilation));
     }
-    // Core ML dilates what it holds; other kernels get their zeros here.
+    // Core ML dilates constant kernels; zeros are inserted into other kernels here.
     let mut weight = weight;
     for (axis, &step) in dilation.iter().enumerate() {
         let mut shape = weight.shape();
@@ -260,7 +261,7 @@ fn transposed<'g>(
 ) -> Result<Tensor<'g>, Error> {
     let more = |at: usize| output_padding.get(at).copied().unwrap_or(0);
     let rank = padding.len();
-    // Where the output grows by more than it shrinks, zeros follow it.
+    // If the output grows by more than it shrinks, zeros are appended.
     let grows = (0..rank).any(|at| more(at) > padding[at]);
     let pad: Vec<usize> = match grows {
         true => vec![0; 2 * rank],

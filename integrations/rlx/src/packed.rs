@@ -1,4 +1,4 @@
-//! Weights in blocks and codes: GGUF, MLX, integers of 4 and 8 bits, codebooks.
+//! Weights in blocks and codes: GGUF, MLX, 4- and 8-bit integers, codebooks.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             x.matmul_t(blocks(site, 1, *scheme, &[outputs, x.last_extent()])?)
         }
         Op::DequantGroupedMatMul { scheme } => {
-            // The weight is no value of its own, so that the experts are the last operand.
+            // The weight is not an operand, so the experts are the last operand.
             let (x, outputs) = (site.arg(0)?, site.last()?);
             let inputs = x.last_extent();
             let experts = experts(site, 1, *scheme, outputs * inputs)?;
@@ -31,7 +31,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             [experts, inputs, outputs] => {
                 blocks(site, 0, *scheme, &[experts, outputs, inputs])?.swap(1, 2)
             }
-            // Experts alone are turned.
+            // Only experts are transposed.
             _ => blocks(site, 0, *scheme, site.shape()?)?,
         },
         Op::DequantMatMul { scheme } => coded(site, *scheme)?,
@@ -89,7 +89,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// The parameters that are blocks of GGUF: bytes, which become numbers where they are used.
+/// The parameters that are GGUF blocks: bytes that are decoded where they are used.
 pub(crate) fn params(source: &rlx_ir::Graph) -> HashSet<NodeId> {
     let packed = source.nodes().iter().filter_map(|node| {
         let (scheme, at) = match &node.op {
@@ -104,7 +104,7 @@ pub(crate) fn params(source: &rlx_ir::Graph) -> HashSet<NodeId> {
     packed.collect()
 }
 
-/// How many matrices of so many elements an operand holds.
+/// Number of matrices with `elements` elements in an operand.
 fn experts(
     site: &NodeContext<'_, '_>,
     at: usize,
@@ -113,7 +113,7 @@ fn experts(
 ) -> Result<usize, Error> {
     let stored = site.node.inputs.get(at).map(|&id| site.source.node(id));
     let bytes = stored.and_then(|node| node.shape.num_elements()).unwrap_or(0);
-    // What is declared as floats has the shape before packing.
+    // An operand that is declared as floats has the shape before packing.
     let is_unpacked = stored.is_some_and(|node| is_float(node.shape.dtype()));
     if is_unpacked && elements > 0 && bytes.is_multiple_of(elements) {
         return Ok(bytes / elements);
@@ -126,7 +126,7 @@ fn experts(
     }
 }
 
-/// The numbers of an operand that is stored in blocks.
+/// The decoded numbers of an operand stored in blocks.
 fn blocks<'g>(
     site: &NodeContext<'_, 'g>,
     at: usize,
@@ -152,7 +152,7 @@ fn blocks<'g>(
     }
 }
 
-/// Codes of so many bits, the lowest of a byte first.
+/// Unpacks codes of `bits` bits, starting with the lowest bits of a byte.
 fn units<'g>(site: &NodeContext<'_, 'g>, bytes: Tensor<'g>, bits: u8) -> Result<Tensor<'g>, Error> {
     if !matches!(bits, 2 | 4 | 8) {
         return site.refuse(format!("packs codes of {bits} bits; 2, 4 and 8 are lowered"));
@@ -168,17 +168,17 @@ fn fp4(codes: Tensor<'_>) -> Tensor<'_> {
     decoded(codes, |code| lowp_codec::decode(ScaledFormat::F4E2M1, code & 15))
 }
 
-/// The product with a weight of codes that have their scales beside them.
+/// The product with a weight of codes, whose scales are separate operands.
 fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'g>, Error> {
     let (x, codes) = (site.arg(0)?, site.arg(1)?);
     let (inputs, outputs) = (x.last_extent(), site.last()?);
     let count = inputs * outputs;
-    // The first so many numbers of an operand: declared shapes may be those before packing.
+    // The first `count` numbers of an operand; its declared shape may be the shape before packing.
     let first = |x: Tensor<'g>, count: usize| x.view([-1]).narrow(0, ..count as i32);
     let nibbles = |bytes: Tensor<'g>| {
         Ok::<_, Error>(first(units(site, first(bytes, count.div_ceil(2)), 4)?, count))
     };
-    // Scales of runs of inputs, for each output.
+    // Scales of blocks of inputs, for each output.
     let tall = |numbers: Tensor<'g>, width: usize| {
         let rows = inputs.div_ceil(width.max(1));
         let each =
@@ -246,7 +246,7 @@ fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'
                 QuantScheme::MlxMxfp4 { .. } => fp4(nibbles(codes)?),
                 _ => decoded(first(codes, count), e4m3),
             };
-            // Groups of 16 have scales in FP8, others powers of two.
+            // Groups of 16 have scales in FP8; others have powers of two.
             let scales = first(site.arg(2)?, shape[0] * shape[1]).view([shape[0], shape[1], 1]);
             let scales = match group_size {
                 16 => decoded(scales, e4m3),
@@ -258,7 +258,7 @@ fn coded<'g>(site: &NodeContext<'_, 'g>, scheme: QuantScheme) -> Result<Tensor<'
     })
 }
 
-/// The weight `[outputs, inputs]` out of the entries of a codebook.
+/// The weight `[outputs, inputs]`, from the entries of a codebook.
 fn synthesized<'g>(
     site: &NodeContext<'_, 'g>,
     kind: SynthKind,

@@ -1,4 +1,4 @@
-//! What a graph of fixed shapes becomes: packages and functions of the caller, one after the other.
+//! Execution plan of a graph with static shapes: packages and functions of the caller in order.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::element::{element_type, is_float};
 use crate::error::failure;
 use crate::site::{Blocks, Sizes};
 
-/// The release that graphs are lowered for: the first with compressed constants of blocks.
+/// Target release of lowering: the first with blockwise compressed constants.
 const TARGET: Opset = Opset::Ios18;
 
-/// What graphs are compiled for.
+/// Compile options of graphs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) device: Device,
@@ -26,7 +26,7 @@ pub(crate) struct Setting {
 #[derive(Debug)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
-    /// The graph's inputs by name.
+    /// Inputs of the graph by name.
     inputs: HashMap<String, NodeId>,
     outputs: Vec<NodeId>,
 }
@@ -53,12 +53,12 @@ struct Package {
     names: Vec<String>,
     outputs: Vec<NodeId>,
     blocks: Blocks,
-    /// Parameters that are numbers: bytes of codes stand for nothing in them.
+    /// Parameters that are only numbers; in these, bytes of codes are not allowed.
     plain: HashSet<String>,
 }
 
 impl Plan {
-    /// A plan for a graph of fixed shapes.
+    /// Returns a plan for a graph with static shapes.
     pub(crate) fn new(graph: &Graph, setting: &Setting) -> Result<Plan, Error> {
         let steps = if is_divided(graph, &setting.hosts) {
             let parts = divide(graph, &setting.hosts).into_iter().map(|part| match part {
@@ -74,7 +74,7 @@ impl Plan {
         Ok(Plan::of(graph, steps))
     }
 
-    /// One package for all sizes that open dimensions may have.
+    /// Returns a single package for all sizes of the dynamic dimensions.
     pub(crate) fn flexible(graph: &Graph, setting: &Setting, sizes: &Sizes) -> Result<Plan, Error> {
         if is_divided(graph, &setting.hosts) {
             return Err(failure("the graph has operations that run outside packages"));
@@ -95,7 +95,7 @@ impl Plan {
         })
     }
 
-    /// Sets a parameter wherever it is used, to the bytes that another holds.
+    /// Sets a parameter at all uses, to the bytes of a stored parameter.
     pub(crate) fn set(&mut self, name: &str, stored: &Param, dtype: DType) -> Result<(), Error> {
         let bytes = stored.bytes();
         let mut known = false;
@@ -161,7 +161,7 @@ impl Plan {
     }
 }
 
-/// The inputs of a graph by name.
+/// Inputs of a graph by name.
 fn inputs(graph: &Graph) -> Vec<(String, NodeId)> {
     let nodes = graph.nodes().iter();
     nodes
@@ -172,7 +172,7 @@ fn inputs(graph: &Graph) -> Vec<(String, NodeId)> {
         .collect()
 }
 
-/// Parameters that are declared as floats and that no operation takes as codes.
+/// Parameters that are declared as floats and that no operation uses as codes.
 fn plain(graph: &Graph) -> HashSet<String> {
     let coded: HashSet<NodeId> = graph
         .nodes()
@@ -240,7 +240,7 @@ impl Package {
     fn run(&mut self, values: &mut HashMap<NodeId, Vec<f32>>) -> Result<(), Error> {
         let mut given: Vec<(&str, Box<dyn Input + '_>)> = Vec::with_capacity(self.inputs.len());
         for (name, dtype, id) in &self.inputs {
-            // What is missing, the session reports.
+            // The session reports missing inputs.
             let Some(elements) = values.get(id) else { continue };
             given.push(match is_float(*dtype) {
                 true => (name, Box::new(elements.clone())),

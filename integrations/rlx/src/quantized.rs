@@ -1,4 +1,4 @@
-//! Integers for floats: quantized layers, and quantization as training imitates it.
+//! Quantized layers, and emulated quantization during training.
 
 use coremill_graph::{DType, Error, Tensor};
 use rlx_ir::Op;
@@ -30,7 +30,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
                 ScaleMode::EMA { decay } => {
                     let (own, kept) = (own()?.maximum(SMALLEST), channel(x, *axis, site.arg(1)?));
                     let blended = kept * *decay + own * (1.0 - *decay);
-                    // A state of 0 was not written yet.
+                    // A state of 0 has not been written yet.
                     kept.greater(0.0).select(blended, own)
                 }
             };
@@ -82,20 +82,20 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// Scales are at least this.
+/// Minimum of scales.
 const SMALLEST: f32 = 1e-12;
 
-/// Rounds halves away from zero, as Rust does.
+/// Rounds to nearest, with ties away from zero, as in Rust.
 pub(crate) fn halves_away(x: Tensor<'_>) -> Tensor<'_> {
     x.sign() * (x.abs() + 0.5).floor()
 }
 
-/// Sums of products as integers of 8 bits. Sums up to 2^24 are exact in floats.
+/// Requantizes sums of products to 8-bit integers. Sums up to 2^24 are exact in floats.
 fn requantized(sums: Tensor<'_>, factor: f32, zero: i32) -> Tensor<'_> {
     (halves_away(sums * factor) + zero as f32).clip(-128.0, 127.0)
 }
 
-/// The largest integer of so many bits.
+/// The largest signed integer with `bits` bits.
 fn largest(site: &NodeContext<'_, '_>, bits: u8) -> Result<f32, Error> {
     match bits {
         2..=16 => Ok(((1u32 << (bits - 1)) - 1) as f32),
@@ -103,7 +103,7 @@ fn largest(site: &NodeContext<'_, '_>, bits: u8) -> Result<f32, Error> {
     }
 }
 
-/// The largest magnitude along all axes but one.
+/// The maximum magnitude along all axes except one.
 fn peak<'g>(
     site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,
@@ -117,7 +117,7 @@ fn peak<'g>(
     Ok(if axes.is_empty() { size } else { size.max(axes, true) })
 }
 
-/// A vector along an axis, in a shape that broadcasts.
+/// Reshapes a vector along an axis for broadcasting.
 fn channel<'g>(x: Tensor<'g>, axis: Option<usize>, numbers: Tensor<'g>) -> Tensor<'g> {
     let mut shape = vec![1; x.rank()];
     if let Some(place) = axis.and_then(|axis| shape.get_mut(axis)) {
@@ -126,7 +126,7 @@ fn channel<'g>(x: Tensor<'g>, axis: Option<usize>, numbers: Tensor<'g>) -> Tenso
     numbers.view(shape)
 }
 
-/// Numbers along an axis, in a shape that broadcasts.
+/// Reshapes numbers along an axis for broadcasting.
 fn along<'g>(
     site: &NodeContext<'_, 'g>,
     x: Tensor<'g>,

@@ -1,4 +1,4 @@
-//! Recurrent layers of torch's form, and the gated delta net with its gradient.
+//! Recurrent layers in torch's format, and the gated delta net with its gradient.
 
 use coremill_graph::{Error, Tensor, nn, ops};
 use rlx_ir::Op;
@@ -48,7 +48,7 @@ impl Cell {
     }
 }
 
-/// Parts of operands that hold the weights of all layers and directions one after the other.
+/// Reads consecutive parts of an operand with the weights of all layers and directions.
 struct Cursor<'g> {
     flat: Tensor<'g>,
     at: usize,
@@ -67,8 +67,8 @@ impl<'g> Cursor<'g> {
     }
 }
 
-/// Layers over `[batch, length, inputs]`, one or two directions each. What is carried on is not written back: a node
-/// has one value.
+/// Layers over `[batch, length, inputs]` with one or two directions. Final states are not written back,
+/// because a node has a single value.
 fn layers<'g>(
     site: &NodeContext<'_, 'g>,
     cell: Cell,
@@ -128,7 +128,7 @@ fn layers<'g>(
     Ok(sequence.transpose([1, 0, 2]))
 }
 
-/// What a cell carries on, its output first.
+/// The new states of a cell; its output is the first.
 fn advance<'g>(
     cell: Cell,
     hidden: i32,
@@ -156,7 +156,7 @@ fn advance<'g>(
     }
 }
 
-/// All gradients of a gated delta net in a vector: the states are computed again, then walked back.
+/// All gradients of a gated delta net in one vector: recomputes the states, then iterates backwards.
 fn delta_gradients<'g>(
     site: &NodeContext<'_, 'g>,
     size: usize,
@@ -168,7 +168,7 @@ fn delta_gradients<'g>(
     let shape = [query.extent(0), query.extent(2), size, size];
     let start = if carry { site.arg(5)?.view(shape) } else { site.zeros(&shape) };
     let scale = 1.0 / (size as f32).sqrt();
-    // Time first; gates and mixing factors as columns that broadcast over keys and values.
+    // Time is the first axis; gates and mixing factors are columns that broadcast over keys and values.
     let wide = |x: Tensor<'g>| x.transpose([1, 0, 2, 3]);
     let narrow = |x: Tensor<'g>| x.transpose([1, 0, 2]).unsqueeze(3);
     let gate = if per_channel { wide(gate) } else { narrow(gate) };

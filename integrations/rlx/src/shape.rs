@@ -1,4 +1,4 @@
-//! Shapes, parts, places.
+//! Shapes, slices and indexing.
 
 use coremill_graph::{Error, Tensor, ops};
 use rlx_ir::Op;
@@ -124,7 +124,7 @@ fn padded<'g>(
         let flat: Vec<i32> = pads.iter().flatten().map(|&pad| pad as i32).collect();
         return Ok(x.pad(flat, ops::Pad::new().constant_val(value)));
     }
-    // Each axis is gathered from the places that stand for those beyond the edges.
+    // Along each axis, the padding is gathered from the indices that it repeats.
     let mut x = x;
     for (axis, &[before, after]) in pads.iter().enumerate() {
         let extent = x.extent(axis) as i64;

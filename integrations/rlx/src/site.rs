@@ -1,4 +1,4 @@
-//! A node that is lowered, with what it takes.
+//! A node with its operands, as passed to lowering functions.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,49 +11,49 @@ use rlx_ir::{DType as RlxType, Node, NodeId, Op};
 use crate::error::refusal;
 use crate::gguf::StoredWeight;
 
-/// The schemes and shapes of parameters that are blocks of GGUF.
+/// Schemes and shapes of parameters that are GGUF blocks.
 pub(crate) type Blocks = HashMap<String, (StoredWeight, Vec<u64>)>;
 
-/// What nodes of a graph, and of the graphs inside its nodes, are lowered into.
+/// Target of lowering for the nodes of a graph and of nested graphs.
 pub(crate) struct Context<'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) sizes: &'g Sizes,
     pub(crate) inputs: RefCell<Vec<(String, RlxType)>>,
     pub(crate) blocks: RefCell<Blocks>,
-    /// Lowers the nodes of a graph, those inside other nodes included.
+    /// Lowers the nodes of a graph, including nested graphs.
     pub(crate) lower: LowerNodes<'g>,
 }
 
-/// Lowers all nodes of a graph but those whose values are there already.
+/// Lowers all nodes of a graph except those that already have values.
 pub(crate) type LowerNodes<'g> =
     fn(&rlx_ir::Graph, &Context<'g>, &mut HashMap<NodeId, Tensor<'g>>) -> Result<(), Error>;
 
-/// The sizes that open dimensions may have, by their symbols.
+/// Allowed sizes of dynamic dimensions, by symbol.
 pub(crate) type Sizes = [(u32, RangeInclusive<usize>)];
 
-/// A node with what it takes.
+/// A node with its operands.
 pub(crate) struct NodeContext<'a, 'g> {
     pub(crate) graph: &'g Graph,
     pub(crate) node: &'a Node,
-    /// The graph that holds the node.
+    /// The graph that contains the node.
     pub(crate) source: &'a rlx_ir::Graph,
     pub(crate) args: Vec<Tensor<'g>>,
-    /// The dimensions that the node declares; complex numbers have one axis more, of 2.
+    /// The declared dimensions; complex numbers have an additional axis of size 2.
     pub(crate) dims: Vec<Dim>,
-    /// The same as numbers, unless one of them is open.
+    /// The declared sizes; `None` if one of them is dynamic.
     pub(crate) shape: Option<Vec<usize>>,
     pub(crate) context: &'a Context<'g>,
 }
 
 impl<'g> NodeContext<'_, 'g> {
-    /// An operand.
+    /// Returns an operand.
     pub(crate) fn arg(&self, at: usize) -> Result<Tensor<'g>, Error> {
         self.args.get(at).copied().ok_or_else(|| {
             refusal(self.node, format!("takes an operand {at}, and has {}", self.args.len()))
         })
     }
 
-    /// The first operands.
+    /// Returns the first operands.
     pub(crate) fn operands<const N: usize>(&self) -> Result<[Tensor<'g>; N], Error> {
         if self.args.len() < N {
             return self.refuse(format!("takes {N} operands, and has {}", self.args.len()));
@@ -61,12 +61,12 @@ impl<'g> NodeContext<'_, 'g> {
         Ok(std::array::from_fn(|at| self.args[at]))
     }
 
-    /// The element type that an operand is declared with.
+    /// The declared element type of an operand.
     pub(crate) fn declared(&self, at: usize) -> Option<RlxType> {
         Some(self.source.node(*self.node.inputs.get(at)?).shape.dtype())
     }
 
-    /// The shape that the node declares, which must not be open.
+    /// The declared shape, which must be static.
     pub(crate) fn shape(&self) -> Result<&[usize], Error> {
         let shape = self.shape.as_deref();
         shape.map_or_else(
@@ -75,7 +75,7 @@ impl<'g> NodeContext<'_, 'g> {
         )
     }
 
-    /// The last extent of that shape; others may be open.
+    /// The last declared size; other sizes may be dynamic.
     pub(crate) fn last(&self) -> Result<usize, Error> {
         match self.dims.last() {
             Some(Dim::Static(extent)) => Ok(*extent),
@@ -86,13 +86,13 @@ impl<'g> NodeContext<'_, 'g> {
         }
     }
 
-    /// The numbers of packed data, which fill the shape that the node declares.
+    /// Unpacks data to numbers for the declared shape.
     pub(crate) fn numbers(&self, dtype: DType, data: &[u8]) -> Result<Vec<f32>, Error> {
         let extents: Vec<u64> = self.shape()?.iter().map(|&extent| extent as u64).collect();
         Param::elements(dtype, extents, data.to_vec())?.to_floats()
     }
 
-    /// The elements in the shape that the node declares.
+    /// Reshapes a tensor to the declared shape.
     pub(crate) fn viewed(&self, tensor: Tensor<'g>) -> Result<Tensor<'g>, Error> {
         let extents = self.dims.iter().map(|dim| match dim {
             Dim::Static(extent) => *extent as i64,
@@ -105,13 +105,13 @@ impl<'g> NodeContext<'_, 'g> {
         Ok(tensor.view(extents))
     }
 
-    /// An operand that holds indices, which `rlx` passes as floats, too.
+    /// An operand with indices, which `rlx` may pass as floats.
     pub(crate) fn indices(&self, at: usize) -> Result<Tensor<'g>, Error> {
         let arg = self.arg(at)?;
         Ok(if arg.dtype() == DType::Int32 { arg } else { arg.cast(DType::Int32) })
     }
 
-    /// An operand as floats.
+    /// An operand converted to floats.
     pub(crate) fn float(&self, at: usize) -> Result<Tensor<'g>, Error> {
         let arg = self.arg(at)?;
         Ok(if arg.dtype() == DType::Fp32 { arg } else { arg.cast(DType::Fp32) })
@@ -122,7 +122,7 @@ impl<'g> NodeContext<'_, 'g> {
         self.graph.floats(shape, &vec![0.0; shape.iter().product()])
     }
 
-    /// Tensors along an axis.
+    /// Concatenates tensors along an axis.
     pub(crate) fn joined(
         &self,
         parts: impl IntoIterator<Item = Tensor<'g>>,
@@ -135,12 +135,12 @@ impl<'g> NodeContext<'_, 'g> {
         }
     }
 
-    /// Tensors one after the other in a vector, which is how `rlx` gives several results.
+    /// Concatenates flattened tensors to a vector, which is how `rlx` returns several results.
     pub(crate) fn packed(&self, parts: impl IntoIterator<Item = Tensor<'g>>) -> Tensor<'g> {
         self.joined(parts.into_iter().map(|part| part.view([-1])), 0)
     }
 
-    /// Lowers a graph inside the node, its inputs in order being `given`.
+    /// Lowers a graph inside the node with the inputs `given` in order.
     pub(crate) fn inline(
         &self,
         body: &rlx_ir::Graph,
@@ -149,7 +149,7 @@ impl<'g> NodeContext<'_, 'g> {
         self.bound(body, given, None)
     }
 
-    /// The same where one input is known by its name.
+    /// Like [`inline`](Self::inline), with one input passed by name.
     pub(crate) fn inline_named(
         &self,
         body: &rlx_ir::Graph,
@@ -188,7 +188,7 @@ impl<'g> NodeContext<'_, 'g> {
             .map_or_else(|| self.refuse("holds a graph whose output is missing"), Ok)
     }
 
-    /// Declares a parameter of blocks.
+    /// Declares a parameter with blocks.
     pub(crate) fn block_param(
         &self,
         name: &str,
@@ -200,7 +200,7 @@ impl<'g> NodeContext<'_, 'g> {
         self.graph.param(name, shape)
     }
 
-    /// A refusal of the node.
+    /// Returns an error about the node.
     pub(crate) fn refuse<T>(&self, message: impl Into<String>) -> Result<T, Error> {
         Err(refusal(self.node, message))
     }

@@ -1,4 +1,4 @@
-//! Fourier transforms and what is made of spectra.
+//! Fourier transforms and functions of spectra.
 
 use coremill_graph::{DType, Error, Tensor, nn, ops};
 use rlx_ir::Op;
@@ -21,7 +21,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             };
             let size = re.last_extent();
             let (re, im) = nn::fft(re, Some(im), *inverse);
-            // Ours divides the inverse by the size.
+            // The inverse transform of this crate divides by the size.
             let scale =
                 norm.output_scale(size, *inverse) * if *inverse { size as f64 } else { 1.0 };
             let parts = match complex {
@@ -34,7 +34,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
         Op::FftButterflyStage { stage, n_fft } => {
             let [state, gate, reversed, re, im] = site.operands()?;
             let (half, stride) = ((*n_fft / 2) as usize, 1usize << (*stage).min(30));
-            // Pairs have an axis of their own, or lie along the points.
+            // The two numbers of a pair have their own axis, or are stored along the points.
             let count: usize = state.shape().iter().product();
             if half == 0 || half % stride != 0 || !count.is_multiple_of(4 * half) {
                 return site.refuse(format!(
@@ -70,7 +70,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let slope = counts.cast(DType::Fp32) * dy * (0.25 / std::f32::consts::LN_10);
             let of_power = (slope / mel.energy.maximum(FAINTEST)).dot(mel.filters) * 2.0;
             let (of_re, of_im) = (of_power * mel.re, of_power * mel.im);
-            // Bins beyond the half are not looked at.
+            // Bins beyond half of the size are ignored.
             let mut shape = of_re.shape();
             if let Some(last) = shape.last_mut() {
                 *last = mel.points - *last;
@@ -98,7 +98,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
     }))
 }
 
-/// Powers below this count as this.
+/// Lower bound of powers.
 const FAINTEST: f32 = 1e-10;
 
 /// The bands of a spectrum in blocks of real and imaginary parts.
@@ -133,10 +133,10 @@ impl<'g> Mel<'g> {
     }
 }
 
-/// Bits after the point of a factor.
+/// Number of fraction bits of a factor.
 const FRACTION: u32 = 30;
 
-/// Integers in three digits of 11 bits, whose products `int32` holds.
+/// Integers in three digits of 11 bits, whose products fit `int32`.
 #[derive(Clone, Copy)]
 struct Digits<'g>([Tensor<'g>; 3]);
 
@@ -146,14 +146,14 @@ impl<'g> Digits<'g> {
         Digits([x % (1 << 11), middle % (1 << 11), middle.floor_div(1 << 11)])
     }
 
-    /// The five digits of a product, not carried over yet.
+    /// The five digits of a product, without carries.
     fn times(self, other: Digits<'g>) -> [Tensor<'g>; 5] {
         let ([a, b, c], [x, y, z]) = (self.0, other.0);
         [a * x, a * y + b * x, a * z + b * y + c * x, b * z + c * y, c * z]
     }
 }
 
-/// A number of five digits divided by `2^30`, halves rounded up.
+/// A five-digit number divided by `2^30`, with ties rounded up.
 fn shifted([a, b, c, d, e]: [Tensor<'_>; 5]) -> Tensor<'_> {
     let b = b + a.floor_div(1 << 11);
     let c = c + b.floor_div(1 << 11) + (1 << (FRACTION - 1 - 22));
@@ -161,20 +161,20 @@ fn shifted([a, b, c, d, e]: [Tensor<'_>; 5]) -> Tensor<'_> {
     (c % (1 << 11)).floor_div(1 << (FRACTION - 22)) + d * 8 + e * (1 << 14)
 }
 
-/// Half of an integer to a power, halves rounded up.
+/// An integer divided by a power of two, with ties rounded up.
 fn halved(x: Tensor<'_>, bits: u32) -> Tensor<'_> {
     let (whole, half) = (1 << bits, 1 << (bits - 1));
     x.floor_div(whole) + (x % whole).floor_div(half)
 }
 
-/// A sum that stays at the ends of `int32`.
+/// A sum that saturates at the limits of `int32`.
 fn saturated<'g>(x: Tensor<'g>, y: Tensor<'g>) -> Tensor<'g> {
     let room = x.maximum(0) * -1 + i32::MAX;
     let depth = x.minimum(0) * -1 + i32::MIN;
     x + y.minimum(room).maximum(depth)
 }
 
-/// A transform of integers, each step rounded as 64 bits would round it.
+/// A transform of integers, with the rounding of 64-bit arithmetic in each step.
 fn fixed_point<'g>(
     site: &NodeContext<'_, 'g>,
     inverse: bool,

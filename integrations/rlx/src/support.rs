@@ -1,17 +1,18 @@
-//! Which kinds of operations are lowered, and why others are not.
+//! Support for each kind of operation.
 
 use rlx_ir::OpKind;
 
-/// What becomes of a kind of operation.
+/// Support for a kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It becomes operations of Core ML. Some settings may still be refused, with the reason.
+    /// It is lowered to operations of Core ML. Some settings are unsupported; the error states the reason.
     Lowered,
-    /// It runs outside the package, on a function of the caller: see [`HostCallbacks`](crate::Hosts). The text says why.
+    /// It runs outside of the package on a function of the caller: see [`HostCallbacks`](crate::Hosts). The
+    /// string is the reason.
     Divided(&'static str),
 }
 
-/// Every kind of `rlx-ir` 0.2.19.
+/// All kinds of `rlx-ir` 0.2.19.
 pub const KINDS: [OpKind; 191] = [
     OpKind::Input,
     OpKind::Param,
@@ -206,7 +207,7 @@ pub const KINDS: [OpKind; 191] = [
     OpKind::DynamicUpdateSlice,
 ];
 
-/// What becomes of a kind of operation.
+/// Returns the support for a kind of operation.
 pub fn support(kind: OpKind) -> Support {
     match kind {
         OpKind::Custom => Support::Divided(

@@ -1,4 +1,4 @@
-//! What slides over places: columns of windows, gradients of convolutions and pools, resampling.
+//! Sliding windows: im2col, gradients of convolutions and pooling, resampling.
 
 use coremill_graph::{DType, Error, Tensor, ops};
 use rlx_ir::Op;
@@ -12,7 +12,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let x = site.arg(0)?;
             let windows = Windows::new(site, &x.shape(), kernel_size, stride, padding, dilation)?;
             let taps = windows.taps(x, 0.0);
-            // `[batch, channels, taps, places..]`, then a row for each place.
+            // `[batch, channels, taps, places..]`, then a row for each window.
             let spots: usize = windows.places.iter().product();
             let (batch, channels, count) = (x.extent(0), x.extent(1), taps.len());
             let flat = taps.into_iter().map(|tap| tap.view([batch, channels, 1, spots]));
@@ -26,7 +26,7 @@ pub(crate) fn lower<'g>(site: &NodeContext<'_, 'g>) -> Result<Option<Tensor<'g>>
             let windows = Windows::new(site, &x.shape(), kernel_size, stride, padding, &ones)?;
             let taps = windows.taps(x, f32::MIN);
             let largest = taps.iter().copied().reduce(|x, y| x.maximum(y)).unwrap_or(x);
-            // Of several that are largest, the first takes it all.
+            // If several elements are largest, the first one gets the whole gradient.
             let mut free = dy * 0.0 + 1.0;
             let mut parts = Vec::with_capacity(taps.len());
             for tap in taps {
@@ -105,7 +105,7 @@ struct Windows {
     stride: Vec<usize>,
     padding: Vec<usize>,
     dilation: Vec<usize>,
-    /// How many windows there are along each axis.
+    /// Number of windows along each axis.
     places: Vec<usize>,
 }
 
@@ -143,7 +143,7 @@ impl Windows {
         self.kernel.iter().product()
     }
 
-    /// The offsets of a window's elements, the last axis first to move.
+    /// Offsets of a window's elements, in row-major order.
     fn offsets(&self) -> Vec<Vec<usize>> {
         (0..self.count())
             .map(|tap| {
@@ -158,7 +158,7 @@ impl Windows {
             .collect()
     }
 
-    /// For each element of a window, what all windows have there.
+    /// For each element of a window, the values of all windows at this element.
     fn taps<'g>(&self, x: Tensor<'g>, border: f32) -> Vec<Tensor<'g>> {
         let mut pads = vec![0; 4];
         pads.extend(self.padding.iter().flat_map(|&pad| [pad as i32, pad as i32]));
@@ -178,7 +178,7 @@ impl Windows {
         self.offsets().iter().map(tap).collect()
     }
 
-    /// The reverse: the sum of what windows give back for each of their elements.
+    /// The reverse of [`taps`](Self::taps): the sum of the windows' values at each element.
     fn spread<'g>(
         &self,
         site: &NodeContext<'_, 'g>,
@@ -192,7 +192,7 @@ impl Windows {
                 let before: usize = shape[..axis + 2].iter().product();
                 let after: usize = shape[axis + 3..].iter().product();
                 let wide = self.extents[axis] + 2 * self.padding[axis];
-                // Zeros between the places of the stride, then before and after.
+                // Inserts zeros between strided positions, then before and after.
                 let mut line = part.view([before, count, 1, after]);
                 if step > 1 {
                     line = line.pad([0, 0, 0, 0, 0, step as i32 - 1, 0, 0], ops::Pad::new());

@@ -1,4 +1,4 @@
-//! Packages of graphs with open dimensions.
+//! Tests of packages whose graphs have dynamic dimensions.
 
 use coremill_graph::{Array, DType as MilType, Device, Session};
 use coremill_rlx::CoremlExecutable;
@@ -14,7 +14,7 @@ fn fixed(dims: &[usize]) -> Shape {
     Shape::new(dims, DType::F32)
 }
 
-/// Numbers that are neither small nor regular.
+/// Pseudorandom numbers from -1.5 to 1.5.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let mut next = || {
@@ -34,7 +34,8 @@ fn param(graph: &mut Graph, name: &str, dims: &[usize]) -> NodeId {
     graph.add_node(Op::Param { name: name.into() }, vec![], fixed(dims))
 }
 
-/// Two layers, a norm, a residual, a reshape to heads and back, and a sum over the open dimension.
+/// Two linear layers, a norm, a residual connection, a reshape to attention heads and back, and a sum over
+/// the dynamic dimension.
 fn network() -> Graph {
     let mut graph = Graph::new("open");
     let x = input(&mut graph, "x", open(8));

@@ -1,4 +1,5 @@
-//! Kinds of operations against formulas, and the table of what is lowered.
+//! Tests of the operation kinds against formulas and against `rlx-cpu`, and the table of the kinds that are
+//! lowered.
 #![expect(clippy::print_stdout, reason = "the table is for people")]
 
 mod cases;
@@ -18,7 +19,7 @@ fn ramp(count: usize, salt: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37 + salt * 17 + 5) % 83) as f32 / 41.0 - 1.0).collect()
 }
 
-/// What one operation gives for inputs of floats.
+/// Runs a graph of one operation on float inputs and returns its output.
 fn run(op: Op, inputs: &[OperandCase<'_>], shape: &[usize]) -> Vec<f32> {
     let kind = op.kind();
     let mut graph = Graph::new("one");
@@ -85,7 +86,7 @@ fn root_mean(row: &[f32]) -> Vec<f32> {
     map(row, |x| x / (square + 1e-5).sqrt())
 }
 
-/// What `rlx-cpu` computed, by case.
+/// The stored results of `rlx-cpu` for each case.
 fn expected() -> BTreeMap<&'static str, Vec<f32>> {
     let lines = include_str!("expected.txt").lines();
     lines
@@ -97,7 +98,7 @@ fn expected() -> BTreeMap<&'static str, Vec<f32>> {
         .collect()
 }
 
-/// How far a case's results lie from `rlx-cpu`'s, next to the largest of them.
+/// The largest difference from the results of `rlx-cpu`, relative to their largest magnitude.
 fn drift(case: cases::Case, expected: &[f32]) -> Result<f32, String> {
     let mut executable =
         CoremlExecutable::compile(case.graph).map_err(|error| error.to_string())?;
@@ -122,7 +123,8 @@ fn drift(case: cases::Case, expected: &[f32]) -> Result<f32, String> {
     }
 }
 
-/// Kinds that formulas judge, in the tests below: what is left to chance, and what is tested along with the others.
+/// Kinds that have no case: the tests below compare them with formulas, or use them together with other
+/// kinds.
 const BY_FORMULA: [OpKind; 8] = [
     OpKind::Input,
     OpKind::Param,
@@ -193,7 +195,7 @@ fn every_kind_is_judged() {
 
 #[test]
 fn elements_are_computed_one_by_one() {
-    // No element lies at a kink.
+    // The offset keeps every element away from a kink.
     let (x, y) = (map(&ramp(12, 1), |x| x + 0.012), ramp(12, 2));
     let s: &[usize] = &[3, 4];
     let both = || [(s, x.clone()), (s, y.clone())];
@@ -236,7 +238,7 @@ fn elements_are_computed_one_by_one() {
         if activation == Activation::Recip {
             continue;
         }
-        // The gradient is the difference quotient.
+        // The gradient must equal the difference quotient.
         let expected = zip(&x, &y, |x, y| {
             let (x, step) = (f64::from(x), 1e-2);
             let at = |x: f64| f64::from(of(x as f32));
@@ -418,7 +420,7 @@ fn layers_are_what_their_formulas_say() {
     let gated = rows(&x, 4, |row| vec![silu(row[0]) * row[2], silu(row[1]) * row[3]]);
     check(Op::FusedSwiGLU { cast_to: None, gate_first: true }, &given[..1], &[2, 2], &gated);
 
-    // The gradient by a difference quotient.
+    // The gradient as a difference quotient.
     let dy = ramp(8, 13);
     let loss = |x: &[f32]| -> f64 {
         let normal = rows(x, 4, normal);
@@ -547,7 +549,7 @@ fn blocks_of_gguf_are_multiplied() {
     let y = graph.add_node(op, vec![x, w], f32s(&[1, 2]));
     graph.set_outputs(vec![y]);
     let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
-    // Two rows of 32 weights: a scale of a half, and of one.
+    // Two rows of 32 weights, with the scales 0.5 and 1.
     let mut bytes = vec![0x00, 0x38];
     bytes.extend((0..32).map(|at| at as u8));
     bytes.extend([0x00, 0x3c]);
@@ -562,7 +564,7 @@ fn blocks_of_gguf_are_multiplied() {
 #[test]
 fn products_along_any_axes_are_taken() {
     let (x, y) = (ramp(24, 1), ramp(40, 2));
-    // `[batch, k, m, l]` and `[n, l, batch, k]` over `k` and `l`.
+    // The operands are `[batch, k, m, l]` and `[n, l, batch, k]`; the sum runs over `k` and `l`.
     let [batch, k, m, l, n] = [2, 2, 3, 2, 5];
     let mut expected = Vec::new();
     for b in 0..batch {
@@ -586,7 +588,7 @@ fn products_along_any_axes_are_taken() {
         rhs_batch: vec![2],
     };
     check(op, &[(&[2, 2, 3, 2], x), (&[5, 2, 2, 2], y)], &[2, 3, 5], &expected);
-    // Entries of a codebook go down the columns.
+    // The elements of a codebook entry follow each other down a column.
     let book = ramp(6, 4);
     let codes = [2.0, 0.0, 1.0, 1.0, 0.0, 2.0];
     let kind = rlx_ir::op::SynthKind::Codebook { entry_dim: 2, num_entries: 3 };
@@ -637,7 +639,7 @@ fn chance_keeps_its_distribution() {
     let found = run(op, &[], shape);
     let mean = found.iter().sum::<f32>() / 4000.0;
     assert!((mean - 1.0).abs() < 0.1 && found.iter().all(|x| (-1.0..=3.0).contains(x)), "{mean}");
-    // The best logit alone is left.
+    // With `top_k` 1, only the largest logit remains.
     let op = Op::Sample { top_k: 1, top_p: 1.0, temperature: 0.7, seed: 3 };
     check(op, &[(&[2, 4], vec![0., 3., 1., 2., 9., 3., 1., 2.])], &[2], &[1.0, 0.0]);
 }
@@ -737,7 +739,7 @@ fn what_panics_in_the_peer_is_an_error() {
     let error = executable.run(&[("x", &[1.0, 2.0])]).expect_err("`w` is not set");
     assert!(error.to_string().contains("`w`"), "{error}");
     assert!(executable.set_param("w", &[1.0]).is_err());
-    // Codes without an operation that dequantizes them are no numbers.
+    // Integer codes cannot be set on a parameter that no operation dequantizes.
     let error = executable.set_param_typed("w", &[1, 2], DType::I8).expect_err("`w` is floats");
     assert!(error.to_string().contains("dequantizes codes of `I8`"), "{error}");
 }

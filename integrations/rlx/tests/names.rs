@@ -1,4 +1,4 @@
-//! What users of `rlx-coreml` import, and the packages that they write.
+//! Tests of the names that users of `rlx-coreml` import, and of the packages that they write.
 
 use coremill_graph::{DType as MilType, Device, Session};
 use coremill_rlx::{ComputeUnits, CoremlExecutable, Precision, check_model_size};
@@ -6,7 +6,7 @@ use rlx_ir::op::BinaryOp;
 use rlx_ir::quant::QuantScheme;
 use rlx_ir::{DType, Graph, Op, Shape};
 
-/// `x + y` in a type.
+/// The graph `x + y` in one data type.
 fn sum(dtype: DType) -> Graph {
     let shape = || Shape::new(&[3], dtype);
     let mut graph = Graph::new("sum");
@@ -79,7 +79,7 @@ fn weights_of_one_bit_stay_small() {
     let op = Op::DequantMatMul { scheme: QuantScheme::GgufQ1_0 };
     let y = graph.add_node(op, vec![x, w], f32s(&[1, outputs]));
     graph.set_outputs(vec![y]);
-    // A scale of a half for 128 bits, of which every other one is set.
+    // A scale of 0.5 and 128 bits, of which every other one is set.
     let block = [&[0x00, 0x38][..], &[0x55; 16]].concat();
     let bytes = block.repeat(inputs * outputs / 128);
     let mut executable = CoremlExecutable::compile(graph).expect("it compiles");
@@ -99,7 +99,7 @@ fn weights_of_one_bit_stay_small() {
 fn weights_may_be_declared_as_they_are_before_packing() {
     let scheme = QuantScheme::GgufQ8_0;
     let f32s = |dims: &[usize]| Shape::new(dims, DType::F32);
-    // A scale of a half for 32 codes; two experts of two outputs from 64 inputs.
+    // A scale of 0.5 and 32 codes for each block. There are two experts with 64 inputs and two outputs each.
     let block = |at: u8| [&[0x00, 0x38, at][..], &[1; 31]].concat();
     let bytes: Vec<u8> = (0..8).flat_map(block).collect();
     let x: Vec<f32> = (0..3 * 64).map(|at| (at % 64) as f32).collect();
@@ -118,7 +118,8 @@ fn weights_may_be_declared_as_they_are_before_packing() {
     };
     let packed = grouped(Shape::new(&[8 * 34], DType::U8));
     assert_eq!(grouped(f32s(&[2, 2, 64])), packed);
-    // Ones from 0 to 63, but the first and the 32nd, which the codes weigh: 0 and 1, or 4 and 5, by expert.
+    // All codes are 1 except the first of each block, at the inputs 0 and 32. Those codes are 0 and 1 or 2
+    // and 3 for expert 0, and 4 and 5 or 6 and 7 for expert 1.
     let sum = (0..64).sum::<i32>() as f32 - 32.0;
     let expected: Vec<f32> = [1.0, 3.0, 5.0, 7.0].map(|code| (sum + 32.0 * code) / 2.0).to_vec();
     assert_eq!(packed, [&expected[..2], &expected[2..], &expected[..2]].concat());

@@ -1,7 +1,8 @@
-//! Lets Apple's compiler judge what we write. It runs on macOS alone.
+//! Checks the output with Apple's compiler. It needs macOS.
 //!
-//! Every golden package must compile as it is and as we write it again, and what Apple's compiler makes
-//! of it must be what we make of it: the same `model.mil` but for `buildInfo`, the same `coremldata.bin`.
+//! Every golden package must compile, both the original and a copy written by coremill. The compiled model
+//! must equal coremill's compiled model: the same `model.mil` except `buildInfo`, and the same
+//! `coremldata.bin`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::Command;
 
 use crate::workspace::{binary, cargo, execute, root};
 
-/// Compiles every golden package; the error names those that differ.
+/// Compiles every golden package; the error lists those with differences.
 pub(crate) fn run() -> Result<(), String> {
     let root = root();
     let build = ["build", "--release", "--package", "coremill-cli"];

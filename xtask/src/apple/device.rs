@@ -1,6 +1,7 @@
-//! Core ML itself beside our engine, on the processor alone: golden packages, a sample of the zoo, and what we make of an
-//! exported program. coremltools asks Core ML, then `coremill-coreml` does, so that a difference is known to be the
-//! engine's or that of our calls. It needs a Mac; elsewhere the engine's half of it runs when it is asked for.
+//! Compares Core ML on the CPU with the engine: golden packages, a sample of the zoo, and packages converted
+//! from exported programs. Core ML is called by coremltools and then by `coremill-coreml`, so that a
+//! difference can be attributed to the engine or to the bindings. It needs a Mac; on other systems the
+//! engine's part runs on request.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +11,10 @@ use super::compiler::golden_packages;
 use crate::oracle::interpreter;
 use crate::workspace::{binary, cargo, describe, execute, target_directory};
 
-/// One in so many entries of the zoo is judged.
+/// One of this number of zoo entries is checked.
 const STEP: usize = 9;
 
-/// Judges packages; the error says that Core ML and the engine disagree about some.
+/// Compares packages; the error states that Core ML and the engine disagree.
 pub(super) fn run(root: &Path) -> Result<(), String> {
     let build = ["build", "--release", "--package", "coremill-cli"];
     execute(cargo(root).args(build), "building the coremill command")?;

@@ -1,8 +1,8 @@
-//! Links what apps ship for Apple's systems, on Linux.
+//! Links the artifacts of apps for Apple's systems, on Linux.
 //!
-//! Two things are linked with LLD: a program, and the static library for iOS, from which every entry of `coremill.h` is
-//! asked for. Stubs stand in for Apple's libraries. They list the symbols that these export, so a symbol
-//! that Apple does not have ends the check. Nothing is run.
+//! LLD links a program, and the static library for iOS with every entry point of `coremill.h`. Stubs replace
+//! Apple's libraries. They list the exported symbols, so that a symbol that Apple lacks is an error. Nothing
+//! is executed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use std::process::Command;
 use super::toolchain::{self, Cross, IOS, MACOS, cross, libraries};
 use crate::workspace::{describe, execute, target_directory};
 
-/// A library of Apple's, where it is installed, and what it exports of what we need.
+/// A library of Apple's, its installed path, and the exports that are needed.
 struct Stub {
     file: &'static str,
     installed: &'static str,
     symbols: &'static str,
 }
 
-/// What the linker is given in place of the software development kit.
+/// The stubs that replace the SDK.
 const STUBS: [Stub; 9] = [
     Stub {
         file: "libSystem.tbd",
@@ -30,11 +30,11 @@ const STUBS: [Stub; 9] = [
         installed: "/usr/lib/libobjc.A.dylib",
         symbols: include_str!("stubs/libobjc.txt"),
     },
-    // Parts of it that have names of their own.
+    // Parts of the library with their own names.
     Stub { file: "libc.tbd", installed: "/usr/lib/libSystem.B.dylib", symbols: "" },
     Stub { file: "libm.tbd", installed: "/usr/lib/libSystem.B.dylib", symbols: "" },
     Stub { file: "libiconv.tbd", installed: "/usr/lib/libiconv.2.dylib", symbols: "" },
-    // Classes of frameworks are found while the program runs.
+    // Classes of frameworks are looked up at run time.
     framework("CoreML.framework/CoreML.tbd", "/System/Library/Frameworks/CoreML.framework/CoreML"),
     framework(
         "Foundation.framework/Foundation.tbd",
@@ -44,7 +44,7 @@ const STUBS: [Stub; 9] = [
         "CoreFoundation.framework/CoreFoundation.tbd",
         "/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation",
     ),
-    // C and Objective-C of our dependencies, which only Apple's compiler can compile.
+    // C and Objective-C code of dependencies, which only Apple's compiler can compile.
     Stub {
         file: "libneedsxcode.tbd",
         installed: "/usr/lib/libneedsxcode.dylib",
@@ -56,22 +56,22 @@ const fn framework(file: &'static str, installed: &'static str) -> Stub {
     Stub { file, installed, symbols: "" }
 }
 
-/// Where rustup's linker runs.
+/// Host of rustup's linker.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
-/// The profile of what ships in apps.
+/// Profile of the artifacts for apps.
 const PROFILE: &str = "apple";
 
-/// The most that the static library for iOS may add to an app, in bytes, all of it and stripped.
+/// Maximum size in bytes that the complete, stripped static library for iOS may add to an app.
 const LARGEST: u64 = 2_000_000;
 
-/// The linker of rustup's toolchain, or that of a distribution.
+/// The linker of rustup's toolchain or of the distribution.
 fn linker() -> Option<PathBuf> {
     let rustups = libraries(HOST).map(|path| path.with_file_name("bin").join("rust-lld"));
     rustups.into_iter().chain(["/usr/bin/lld".into()]).find(|path| path.exists())
 }
 
-/// What this machine lacks.
+/// The missing requirements of this machine.
 pub(super) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("it runs on Linux".to_owned());
@@ -79,7 +79,7 @@ pub(super) fn missing() -> Option<String> {
     toolchain::missing().or_else(|| linker().is_none().then(|| "install lld".to_owned()))
 }
 
-/// Links both, and prints what they are and what they take.
+/// Links both artifacts, and prints their kind and size.
 pub(super) fn run(root: &Path) -> Result<(), String> {
     let linker = linker().ok_or("the linker is gone")?;
     let folder = target_directory(root).join("apple-link");
@@ -96,7 +96,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the stubs, and gives where they are.
+/// Writes the stubs and returns their directory.
 fn write_stubs(folder: &Path) -> Result<PathBuf, String> {
     let stubs = folder.join("stubs");
     for Stub { file, installed, symbols } in &STUBS {
@@ -115,7 +115,7 @@ fn write_stubs(folder: &Path) -> Result<PathBuf, String> {
     Ok(stubs)
 }
 
-/// A cargo that builds a target of a package and links with LLD.
+/// A cargo command that builds a target of a package and links with LLD.
 fn build(root: &Path, stubs: &Path, linker: &Path, target: &str) -> Result<Cross, String> {
     let mut built = cross(root, "rustc", target)?;
     let name = target.replace('-', "_").to_uppercase();
@@ -128,12 +128,12 @@ fn build(root: &Path, stubs: &Path, linker: &Path, target: &str) -> Result<Cross
     ];
     built.command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags.join(" "));
     built.command.args(["--no-default-features", "--features", "coreml"]);
-    // Debian's toolchain has no tool that strips.
+    // Debian's toolchain has no strip tool.
     built.command.args(["--profile", PROFILE, "--config", "profile.apple.strip=\"none\""]);
     Ok(built)
 }
 
-/// A program, for a target whose standard library need not be built if there is one.
+/// Links a program, preferably for a target with an installed standard library.
 fn link_program(root: &Path, stubs: &Path, linker: &Path) -> Result<PathBuf, String> {
     let target = [MACOS, IOS].into_iter().find(|target| libraries(target).is_some());
     let Cross { mut command, artifacts } = build(root, stubs, linker, target.unwrap_or(MACOS))?;
@@ -142,7 +142,7 @@ fn link_program(root: &Path, stubs: &Path, linker: &Path) -> Result<PathBuf, Str
     Ok(artifacts.join(PROFILE).join("examples/serve"))
 }
 
-/// The static library, and a stripped library that was linked from it, with every entry.
+/// Builds the static library, and a stripped library linked from it with every entry point.
 fn link_library(
     root: &Path,
     folder: &Path,
@@ -157,7 +157,7 @@ fn link_library(
     let linked = folder.join("coremill.dylib");
     let mut link = Command::new(linker);
     link.args(["-flavor", "darwin", "-arch", "arm64", "-platform_version", "ios", "16.0", "18.0"]);
-    // Without symbols for debuggers and of what is not exported, as apps are shipped.
+    // Remove symbols for debuggers and symbols that are not exported, as in released apps.
     link.args(["-dylib", "-dead_strip", "-S", "-x"]);
     for entry in entries(root)? {
         link.args(["-u", &format!("_{entry}")]);
@@ -169,7 +169,7 @@ fn link_library(
     Ok((library, linked))
 }
 
-/// The functions that `coremill.h` declares.
+/// The functions declared in `coremill.h`.
 fn entries(root: &Path) -> Result<Vec<String>, String> {
     let path = root.join("crates/capi/include/coremill.h");
     let header = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;

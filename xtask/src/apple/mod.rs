@@ -1,5 +1,6 @@
-//! `cargo xtask apple`: checks of what is made for Apple's systems. On macOS, Apple's own software judges; elsewhere the
-//! code is type-checked and linked for Apple's targets, and runs against stand-ins for Core ML.
+//! `cargo xtask apple`: checks for Apple's systems. On macOS, they use Apple's own software. On other
+//! systems, the code is type-checked and linked for Apple's targets, and runs against a replacement of Core
+//! ML.
 
 mod compiler;
 mod device;
@@ -53,7 +54,7 @@ impl Check {
         }
     }
 
-    /// What this machine lacks for it.
+    /// The missing requirements of this machine.
     fn missing(self) -> Option<String> {
         let on_mac = || (!cfg!(target_os = "macos")).then(|| "it runs on macOS".to_owned());
         match self {
@@ -77,7 +78,7 @@ impl Check {
     }
 }
 
-/// Performs checks; the error names the first that fails.
+/// Runs checks; the error names the first that fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match arguments.only {
         Some(Check::Device) => Check::Device.run(),
@@ -91,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Performs the checks that there are tools for, and tells in one line what was left out.
+/// Runs the checks for which the tools are installed, and prints one line about the skipped ones.
 pub(crate) fn run_all(checks: &[Check]) -> Result<(), String> {
     let mut left_out = Vec::new();
     for check in checks {

@@ -1,5 +1,5 @@
-//! Builds an XCFramework of the C interface and a Swift package around it, and runs a Swift program that uses it. It runs
-//! on macOS alone.
+//! Builds an XCFramework of the C interface and a Swift package for it, and runs a Swift program that uses
+//! the package. It needs macOS.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::workspace::{cargo, describe, execute, target_directory};
 
-/// What there are libraries for: targets that one library holds together, and its name.
+/// The libraries: the name of each, and the targets that it contains.
 const LIBRARIES: [(&str, &[&str]); 3] = [
     ("ios", &["aarch64-apple-ios"]),
     ("ios-simulator", &["aarch64-apple-ios-sim", "x86_64-apple-ios"]),
@@ -25,7 +25,7 @@ let package = Package(
 )
 ";
 
-/// A package beside it, of the program in Swift.
+/// Manifest of a package with the Swift program.
 const USER: &str = "// swift-tools-version:5.9
 import PackageDescription
 
@@ -39,7 +39,7 @@ let package = Package(
 
 const MODULE: &str = "module CoremillC {\n    header \"coremill.h\"\n    link framework \"CoreML\"\n    link framework \"Foundation\"\n    export *\n}\n";
 
-/// Writes `target/apple/Coremill`, a Swift package.
+/// Writes the Swift package `target/apple/Coremill`.
 pub(super) fn run(root: &Path) -> Result<(), String> {
     let folder = target_directory(root).join("apple");
     let package = folder.join("Coremill");
@@ -68,7 +68,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
             build.args(["rustc", "--profile", "apple", "--package", "coremill-capi"]);
             build.args(["--lib", "--crate-type", "staticlib", "--target", target]);
             build.args(["--no-default-features", "--features", "coreml"]);
-            // As the manifest says.
+            // As in the manifest.
             build.env("IPHONEOS_DEPLOYMENT_TARGET", "16.0");
             build.env("MACOSX_DEPLOYMENT_TARGET", "13.0");
             execute(&mut build, &format!("building for {target}"))?;
@@ -86,7 +86,7 @@ pub(super) fn run(root: &Path) -> Result<(), String> {
     run_user(root, &folder)
 }
 
-/// Builds the program in Swift with the package, and has it run a golden package on Core ML.
+/// Builds the Swift program with the package, and runs a golden package with it on Core ML.
 fn run_user(root: &Path, folder: &Path) -> Result<(), String> {
     let user = folder.join("Run");
     let sources = user.join("Sources/Run");

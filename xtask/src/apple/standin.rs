@@ -1,7 +1,7 @@
-//! Runs our calls of Core ML against stand-ins for it, on GNUstep.
+//! Runs the bindings of Core ML against a replacement library on GNUstep.
 //!
-//! objc2's crates link frameworks, and take classes from symbols that GCC's runtime does not have. One line is changed in
-//! copies of two of them, which the workspace in `standin` alone uses.
+//! The crates of objc2 link frameworks, and look up classes by symbols that GCC's runtime lacks. One line is
+//! patched in copies of two of these crates, which only the workspace in `standin` uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use crate::workspace::{cargo, describe, execute, target_directory};
 
-/// A line of a crate that is changed: the crate, the file, what stands there, and what takes its place.
+/// A patched line: the crate, the file, the old text and the new text.
 const CHANGES: [(&str, &str, &str, &str); 2] = [
     (
         "objc2",
@@ -25,7 +25,7 @@ const CHANGES: [(&str, &str, &str, &str); 2] = [
     ),
 ];
 
-/// What this machine lacks.
+/// The missing requirements of this machine.
 pub(crate) fn missing() -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("they run on Linux".to_owned());
@@ -42,12 +42,12 @@ pub(crate) fn missing() -> Option<String> {
 
 /// Runs the tests of the workspace `standin`.
 pub(super) fn run(root: &Path) -> Result<(), String> {
-    // Each test prints how many objects it leaked.
+    // Each test prints its number of leaked objects.
     let mut command = tests(root)?;
     execute(command.args(["--", "--show-output"]), "our calls of Core ML against stand-ins")
 }
 
-/// A cargo that runs tests of the workspace `standin`.
+/// A cargo command for tests of the workspace `standin`.
 pub(crate) fn tests(root: &Path) -> Result<Command, String> {
     let patched = target_directory(root).join("standin/patched");
     let mut command = cargo(root);
@@ -63,7 +63,7 @@ pub(crate) fn tests(root: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Where cargo keeps the sources of a crate, which it fetches if need be.
+/// The directory in which cargo stores the sources of a crate; they are fetched if necessary.
 fn sources(root: &Path, name: &str) -> Result<PathBuf, String> {
     let mut command = cargo(root);
     command.args([
@@ -84,8 +84,8 @@ fn sources(root: &Path, name: &str) -> Result<PathBuf, String> {
     folder.map(Path::to_owned).ok_or_else(|| format!("no crate `{name}` is depended on"))
 }
 
-/// Copies a crate with a change in one of its files. A copy that is there already keeps its times, so that it is not
-/// built again.
+/// Copies a crate and patches one of its files. An existing copy keeps its times, so that it is not built
+/// again.
 fn patch(from: &Path, to: &Path, file: &str, old: &str, new: &str) -> Result<(), String> {
     let marker = to.join(".copied-from");
     let source = from.display().to_string();

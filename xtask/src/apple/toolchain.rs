@@ -1,8 +1,8 @@
 //! Compilers for Apple's targets.
 //!
-//! rustup has the standard library for them ready. On Linux, where a target is not installed, Debian's `rust-web-src` has
-//! the sources of the standard library, which its `rustc-web` builds. C and Objective-C of our dependencies only Apple's
-//! compiler can compile; on Linux an empty archive takes its place.
+//! rustup provides the standard library of installed targets. On Linux without an installed target, Debian's
+//! `rustc-web` builds the standard library from the sources in `rust-web-src`. C and Objective-C code of
+//! dependencies needs Apple's compiler; on Linux it is replaced by an empty archive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ pub(super) const IOS: &str = "aarch64-apple-ios";
 const RUSTC: &str = "/usr/bin/rustc";
 const CARGO: &str = "/usr/bin/cargo";
 
-/// What Debian's cargo builds the standard library from.
+/// Sources from which Debian's cargo builds the standard library.
 const SOURCES: &str = "/usr/lib/rustlib/src/rust/library";
 
-/// A cargo that builds for a target.
+/// A cargo command that builds for a target.
 pub(super) struct Cross {
     pub(super) command: Command,
-    /// Where it puts what it builds, by profile.
+    /// Output directory, which contains the profiles.
     pub(super) artifacts: PathBuf,
 }
 
-/// Where rustup's toolchain has its libraries for a target, if they are installed.
+/// Directory of the libraries of rustup's toolchain for a target, if they are installed.
 pub(crate) fn libraries(target: &str) -> Option<PathBuf> {
     let mut rustc = Command::new("rustc");
     let output = rustc.args(["--print", "target-libdir", "--target", target]).output().ok()?;
@@ -35,7 +35,7 @@ pub(crate) fn libraries(target: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// What this machine lacks to build for Apple's targets.
+/// Missing requirements for building for Apple's targets.
 pub(super) fn missing() -> Option<String> {
     let has_debians = [RUSTC, CARGO, SOURCES].iter().all(|path| Path::new(path).exists());
     let has = |target: &&str| libraries(target).is_some();
@@ -44,7 +44,7 @@ pub(super) fn missing() -> Option<String> {
     (!is_there).then(|| format!("{install} with rustup"))
 }
 
-/// A cargo that performs a subcommand for a target.
+/// A cargo command that runs a subcommand for a target.
 pub(super) fn cross(root: &Path, subcommand: &str, target: &str) -> Result<Cross, String> {
     if cfg!(target_os = "macos") {
         let mut rustup = Command::new("rustup");
@@ -65,24 +65,24 @@ pub(super) fn cross(root: &Path, subcommand: &str, target: &str) -> Result<Cross
     command.arg(subcommand).args(["--target", target]).arg("--target-dir").arg(&folder);
     if !is_installed {
         command.arg("-Zbuild-std=std,panic_unwind");
-        // Macros and build scripts run once there.
+        // Macros and build scripts run only once.
         command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
     }
     Ok(Cross { command, artifacts: folder.join(target) })
 }
 
-/// Puts a compiler in place that makes nothing.
+/// Sets a compiler that produces empty output.
 fn without_xcode(command: &mut Command, folder: &Path, target: &str) -> Result<(), String> {
     let compiler = folder.join("no-compiler");
     fs::create_dir_all(folder).map_err(|error| describe("make", folder, &error))?;
-    // Makes an empty object file or archive.
+    // Writes an empty object file or archive.
     let script = "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n  case $1 in\n    -o) : > \"$2\" ;;\n    \
                   *.a) printf '!<arch>\\n' > \"$1\" ;;\n  esac\n  shift\ndone\n";
     fs::write(&compiler, script).map_err(|error| describe("write", &compiler, &error))?;
     execute(Command::new("chmod").arg("+x").arg(&compiler), "making a script executable")?;
     let name = target.replace('-', "_");
     command.env(format!("CC_{name}"), &compiler).env(format!("AR_{name}"), &compiler);
-    // Without them, Apple's software development kit is looked for.
+    // Without these variables, the build searches for Apple's SDK.
     command.env("SDKROOT", folder).env("MACOSX_DEPLOYMENT_TARGET", "13.0");
     command.env("IPHONEOS_DEPLOYMENT_TARGET", "16.0");
     Ok(())

@@ -1,12 +1,12 @@
-//! Type-checks what apps ship for Apple's targets.
+//! Type-checks the crates of apps for Apple's targets.
 
 use std::path::Path;
 
 use super::toolchain::{self, Cross, IOS, MACOS};
 use crate::workspace::execute;
 
-/// What is checked: crates with their features, and the targets. The C interface has all of our Apple code below it, the
-/// façade what an app has of it that opens and runs models.
+/// The checked crates with their features, and the targets. The C interface depends on all of our Apple code.
+/// The façade is checked with the features of an app that only opens and runs models.
 const CHECKS: [(&str, &[&str], &[&str]); 2] = [
     ("coremill-capi", &["--no-default-features", "--features", "coreml"], &[MACOS, IOS]),
     ("coremill", &["--no-default-features"], &[IOS]),

@@ -1,7 +1,7 @@
-//! Floats of a file cast into a package, against `cp` of the package and the least that any way takes.
+//! Casts floats of a file into a package, compared with `cp` of the package and with the lower limit.
 //!
-//! The least is one thread that reads the source while another writes as many bytes as the package has;
-//! nothing is computed.
+//! The lower limit is one thread that reads the source while another thread writes the bytes of the package,
+//! without computing.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,16 +16,16 @@ use coremill_tensor::{Buffer, DType, LazyTensor};
 
 use super::measure::{median, peak_memory, timed, write};
 
-/// The most that casting and writing may take, in times of `cp` of the package.
+/// Maximum time relative to `cp` of the package.
 const RATIO: f64 = 2.5;
 
-/// The most memory that it may take, in MB.
+/// Maximum memory in MB.
 const MEMORY: f64 = 100.0;
 
-/// The widths of layers, in turns: a vision transformer's.
+/// Widths of the layers in turn, as in a vision transformer.
 const WIDTHS: [u64; 4] = [768, 2304, 768, 3072];
 
-/// What to read and where to write.
+/// Source and target.
 #[derive(clap::Args)]
 pub(crate) struct RunArguments {
     from: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct RunArguments {
     floor: bool,
 }
 
-/// Measures, prints a table, and says whether the promise was kept.
+/// Measures, prints a table, and checks the limits.
 pub(super) fn run(directory: &Path, megabytes: u64, repetitions: usize) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     let source = directory.join("large.bin");
@@ -100,7 +100,7 @@ pub(super) fn run(directory: &Path, megabytes: u64, repetitions: usize) -> Resul
     }
 }
 
-/// Casts and writes once, and prints the most memory that it took, in MB.
+/// Casts and writes once, and prints the peak memory in MB.
 pub(super) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     if arguments.floor {
@@ -136,7 +136,7 @@ fn read_and_write(from: &Path, to: &Path) -> io::Result<()> {
     })
 }
 
-/// Inputs, outputs and the first float of each layer that there is room for.
+/// Inputs, outputs and the first float of each layer, as many as there are floats for.
 fn layers(floats: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let widths = WIDTHS.into_iter().cycle();
     let pairs = widths.clone().zip(widths.skip(1));
@@ -148,7 +148,7 @@ fn layers(floats: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     placed.take_while(move |(inputs, outputs, start)| start + (inputs + 1) * outputs <= floats)
 }
 
-/// Writes floats as large as weights are, and gives the number of layers.
+/// Writes floats with the magnitude of weights; returns the number of layers.
 fn fill(path: &Path, bytes: u64) -> io::Result<usize> {
     let floats = bytes / 4;
     let Some((inputs, outputs, start)) = layers(floats).last() else {
@@ -167,7 +167,7 @@ fn fill(path: &Path, bytes: u64) -> io::Result<usize> {
     Ok(layers(floats).count())
 }
 
-/// A chain of layers whose weights lie in a file, one after the other.
+/// A chain of layers whose weights are consecutive in a file.
 fn model(source: Buffer) -> Result<Model, String> {
     let mut function = Function::new("main", Opset::Ios18);
     let body = function.body;

@@ -1,4 +1,4 @@
-//! `convert` and `lower`, beside coremltools and ExecuTorch: a script of the oracles takes turns with both.
+//! Compares `convert` and `lower` with coremltools and ExecuTorch; an oracle script runs them alternately.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::generated;
 use crate::oracle;
 use crate::workspace::{binary, cargo, execute, root};
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where the exported programs are; what is missing is made there
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     record: bool,
 }
 
-/// Measures; the error says that a promise was not kept.
+/// Measures; the error states that a limit was missed.
 pub(crate) fn run(what: &str, arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let python = oracle::interpreter(&root)?;

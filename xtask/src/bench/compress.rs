@@ -1,11 +1,11 @@
-//! `compress`, beside coremltools: a script of the oracles takes turns with both.
+//! Compares `compress` with coremltools; an oracle script runs both alternately.
 
 use std::process::Command;
 
 use crate::oracle;
 use crate::workspace::{binary, cargo, execute, root};
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How many rounds
@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     rounds: usize,
 }
 
-/// Measures; the error says that a promise was not kept.
+/// Measures; the error states that a limit was missed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let python = oracle::interpreter(&root)?;

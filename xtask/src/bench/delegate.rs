@@ -1,5 +1,5 @@
-//! What the C interface and the ExecuTorch delegate cost beside the work, and how soon a model is there that was loaded
-//! before: tests that hold each to its bar, built for release, print the figures.
+//! Overhead of the C interface and of the ExecuTorch delegate, and time of the second load of a model.
+//! Release builds of tests check the limits and print the figures.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use crate::apple::standin;
 use crate::oracle::interpreter;
 use crate::workspace::{binary, cargo, execute, root, target_directory};
 
-/// What is built for release: as the tests build it, so that it is built once.
+/// The release build, with the same options as the tests so that it is built once.
 const BUILT: [&str; 7] = [
     "--release",
     "--package",
@@ -18,7 +18,7 @@ const BUILT: [&str; 7] = [
     "coremill-python",
 ];
 
-/// Runs the tests; the error says which bar was missed.
+/// Runs the tests; the error states which limit was missed.
 pub(super) fn run() -> Result<(), String> {
     let root = root();
     let mut interface = cargo(&root);

@@ -1,8 +1,8 @@
-//! The engine on whole models, beside torch and onnxruntime.
+//! Compares the engine with torch and onnxruntime on whole models.
 //!
-//! The peers run in a process of their own, in turns with the engine, so that all find the same machine:
-//! a round is some runs of the engine, then some of each peer. With one thread it is the time of the process
-//! that counts, which others on the machine hardly change; with more, that of the clock on the wall.
+//! The others run in a process of their own, alternately with the engine, so that all have the same
+//! conditions: a round is some runs of the engine, then some runs of each other. With one thread the CPU time
+//! of the process is measured, which other processes hardly affect; with more threads the wall-clock time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use super::start;
 use crate::oracle;
 use crate::workspace::{execute, root};
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Where the models are
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     each: bool,
 }
 
-/// A promise: the most that the engine may take, in times of a peer.
+/// A limit: the maximum time of the engine relative to another implementation.
 struct Promise {
     model: &'static str,
     peer: &'static str,
@@ -81,7 +81,7 @@ const PROMISES: &[Promise] = &[
 
 const PEERS: [&str; 2] = ["torch", "onnxruntime"];
 
-/// Measures, prints a table, and says which promises were not kept.
+/// Measures, prints a table, and reports missed limits.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if cfg!(debug_assertions) {
         let mut optimized = Command::new("cargo");
@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if broken.is_empty() { Ok(()) } else { Err(broken.join("\n       ")) }
 }
 
-/// The models of a directory, by name.
+/// The models in a directory, by name.
 fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
     let found = fs::read_dir(directory).map_err(|error| {
         format!(
@@ -143,11 +143,11 @@ fn models(directory: &Path, only: &[String]) -> Result<Vec<String>, String> {
     }
 }
 
-/// What was measured of one model.
+/// Measurements of one model.
 struct Row {
     engine: f64,
     peers: BTreeMap<&'static str, f64>,
-    /// How far results are from eager torch, relative to the largest; none where nobody wrote those.
+    /// Error relative to the largest result of eager torch; `None` if there are no reference results.
     error: Option<f32>,
 }
 
@@ -211,7 +211,7 @@ fn measure(
     if arguments.profile {
         return profile(arguments, &mut session, &inputs, error);
     }
-    // A variant without a twin is measured against that of the model that it is a variant of.
+    // A variant without a counterpart is compared with the counterpart of its base model.
     let twin = (1..=name.len())
         .rev()
         .filter_map(|end| name.get(..end))
@@ -239,7 +239,7 @@ fn measure(
     Ok(Row { engine: middle(own), peers, error })
 }
 
-/// Prints what each kind of step takes.
+/// Prints the time of each kind of step.
 fn profile(
     arguments: &Arguments,
     session: &mut Session,
@@ -307,7 +307,7 @@ fn time(
     })
 }
 
-/// Runs once; how far results are from what eager torch gave.
+/// Runs once; returns the error relative to the results of eager torch.
 fn error_of(
     session: &mut Session,
     inputs: &[(&str, Array)],
@@ -363,7 +363,7 @@ impl Peers {
         Ok(Peers { process, commands, answers: BufReader::new(answers) })
     }
 
-    /// The times of some runs of a peer, in milliseconds.
+    /// The times of some runs in milliseconds.
     fn run(&mut self, model: &str, count: usize, peer: &str) -> Result<Vec<f64>, String> {
         let answer = self.ask(&format!("run {model} {count} {peer}"))?;
         let times = answer["milliseconds"][peer].as_array();
@@ -382,7 +382,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        // It ends by itself if told so; whether it does is of no interest any more.
+        // It ends when it is told to; a failure no longer matters.
         let _ = writeln!(self.commands, "end");
         let _ = self.process.wait();
     }

@@ -18,7 +18,7 @@ pub(super) fn write(path: &Path, model: &Model, options: &WriteOptions) -> Resul
     package::write(path, &verified, options).map_err(|error| error.to_string())
 }
 
-/// The most memory that this process took so far, in MB, where the system tells.
+/// Peak memory of this process in MB, if the system reports it.
 pub(super) fn peak_memory() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -26,12 +26,12 @@ pub(super) fn peak_memory() -> Option<f64> {
     Some(kilobytes * 1024.0 / 1e6)
 }
 
-/// Runs a command whose target is not there, and gives its time in milliseconds and its output.
+/// Runs a command whose target does not exist yet; returns its time in milliseconds and its output.
 pub(super) fn timed(command: &mut Command, target: &Path) -> Result<(f64, String), String> {
     if target.exists() {
         fs::remove_dir_all(target).map_err(|error| error.to_string())?;
     }
-    // What the run before left to be written must not slow this one.
+    // Pending writes of the previous run must not slow down this one.
     #[cfg(unix)]
     execute(&mut Command::new("sync"), "sync")?;
     let start = Instant::now();
@@ -48,7 +48,7 @@ pub(super) fn median(times: &mut [f64]) -> f64 {
     times[times.len() / 2]
 }
 
-/// The time that this process has computed for, where the system says.
+/// CPU time of this process, if the system reports it.
 #[cfg(unix)]
 pub(super) fn own_time() -> Option<Duration> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

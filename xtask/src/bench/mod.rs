@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures what the project promises, beside what it is compared with.
+//! `cargo xtask bench`: measures performance, compared with other implementations.
 
 mod cast;
 mod compile;
@@ -51,7 +51,7 @@ enum Subject {
     CastRun(cast::RunArguments),
 }
 
-/// Measures; the error says which promise was not kept.
+/// Measures; the error states which limit was missed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     match &arguments.subject {
         Subject::Package(arguments) => package::run(arguments),

@@ -1,8 +1,8 @@
-//! A large package read, verified and written elsewhere, against `cp -r` of it.
+//! Reads, verifies and writes a large package, compared with `cp -r` of it.
 //!
-//! Both run as processes of their own, in turns, so that both pay for starting and find the same
-//! machine. The package is the same on every machine: a chain of linear layers over deterministic
-//! bytes. After it, [floats of a file cast into a package](super::cast).
+//! Both run as processes of their own, alternately, so that both include their start and have the same
+//! conditions. The package is the same on every machine: a chain of linear layers with deterministic weights.
+//! [Casting floats of a file into a package](super::cast) follows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ use super::cast;
 use super::measure::{median, peak_memory, timed, write};
 use crate::workspace::{execute, root};
 
-/// The most that reading and writing may take, in times of `cp -r`.
+/// Maximum time relative to `cp -r`.
 const RATIO: f64 = 1.5;
 
-/// The most memory that it may take, in MB.
+/// Maximum memory in MB.
 const MEMORY: f64 = 100.0;
 
-/// Inputs and outputs of each layer.
+/// Number of inputs and of outputs of each layer.
 const WIDTH: u64 = 1024;
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The size of the package, in MB
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     directory: PathBuf,
 }
 
-/// What to read and where to write.
+/// Source and target.
 #[derive(clap::Args)]
 pub(crate) struct RunArguments {
     from: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) struct RunArguments {
     durable: bool,
 }
 
-/// Measures, prints a table, and says whether the promise was kept.
+/// Measures, prints a table, and checks the limits.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if cfg!(debug_assertions) {
         let mut optimized = Command::new("cargo");
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     cast::run(&directory, arguments.megabytes, arguments.repetitions)
 }
 
-/// Reads, verifies and writes once, and prints the most memory that it took, in MB.
+/// Reads, verifies and writes once, and prints the peak memory in MB.
 pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     let model = package::read(&arguments.from).map_err(|error| error.to_string())?;
     write(&arguments.to, &model, &WriteOptions { durable: arguments.durable })?;
@@ -140,7 +140,7 @@ pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A chain of linear layers whose weights take `megabytes`.
+/// A chain of linear layers whose weights have `megabytes`.
 fn large_model(megabytes: u64) -> Model {
     let mut function = Function::new("main", Opset::Ios18);
     let body = function.body;
@@ -176,7 +176,7 @@ fn large_model(megabytes: u64) -> Model {
     model
 }
 
-/// Adds a constant of arbitrary numbers below one.
+/// Adds a constant of pseudorandom numbers below one.
 fn constant(function: &mut Function, name: String, shape: &[u64], random: &mut u64) -> ValueId {
     let count = shape.iter().product::<u64>();
     let mut bytes = Vec::with_capacity(count as usize * 2);
@@ -184,7 +184,7 @@ fn constant(function: &mut Function, name: String, shape: &[u64], random: &mut u
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
-        // A sign, an exponent below that of one, and any mantissa.
+        // A random sign, an exponent below that of one, and a random mantissa.
         let bits = (*random as u16 & 0xabff) | 0x1000;
         bytes.extend_from_slice(&bits.to_le_bytes());
     }

@@ -1,14 +1,15 @@
-//! What users of `rlx-coreml` and of sessions would measure, in the programs of `benches/rlx`, which is a workspace of its
-//! own, as cargo fetches the peer and takes minutes to build it.
+//! Benchmarks for users of `rlx-coreml` and of sessions, in the programs of `benches/rlx`. It is a separate
+//! workspace, because cargo must fetch `rlx-coreml` and needs minutes to build it.
 
 use crate::workspace::{cargo, execute, root, target_directory};
 
-/// Builds and writes a transformer with `rlx-coreml` and with coremill, in one run; the error says which bar was missed.
+/// Builds and writes a transformer with `rlx-coreml` and with coremill in one run; the error states which
+/// limit was missed.
 pub(super) fn run() -> Result<(), String> {
     program("rlx", "building and writing a transformer beside rlx-coreml")
 }
 
-/// Measures what sessions cost; the error says which bar was missed.
+/// Measures the overhead of sessions; the error states which limit was missed.
 pub(super) fn session() -> Result<(), String> {
     program("session", "measuring sessions")
 }

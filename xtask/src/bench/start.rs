@@ -1,5 +1,5 @@
-//! How long a model takes from its package to its first result, and how much memory: each run in a process
-//! of its own, whose time counts, with the package's pages in the system's cache.
+//! Time and memory from a package to its first result. Each run is a process of its own, whose CPU time is
+//! measured, with the pages of the package in the system's cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,14 +8,15 @@ use coremill_engine::{Engine, LoadOptions};
 
 use super::measure::{arrays, own_time, peak_memory};
 
-/// The most milliseconds that a package of up to a hundred megabytes may take, and of larger ones each hundred.
+/// Maximum time in milliseconds for a package of up to a hundred megabytes; for larger packages, for each
+/// hundred megabytes.
 const MAX_MILLISECONDS: f64 = 200.0;
 
-/// The most memory beside the package, the inputs and the results, in MB: what a run needs in between, and
-/// the process itself.
+/// Maximum memory in MB in addition to the package, the inputs and the results: intermediate values and the
+/// process itself.
 const MAX_MEMORY: f64 = 50.0;
 
-/// How often the time is taken; the shortest counts.
+/// Number of measurements; the minimum counts.
 const REPETITIONS: usize = 3;
 
 /// One run.
@@ -27,14 +28,14 @@ pub(crate) struct RunArguments {
     name: String,
 }
 
-/// What one run took.
+/// Measurements of one run.
 struct Start {
     milliseconds: f64,
-    /// The most memory, and how much of it are inputs and results, in MB.
+    /// Peak memory, and the part of it for inputs and results, in MB.
     memory: Option<(f64, f64)>,
 }
 
-/// Measures and prints a table; which promises were not kept.
+/// Measures and prints a table; returns the missed limits.
 pub(super) fn run(directory: &Path, names: &[String]) -> Result<Vec<String>, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut broken = Vec::new();
@@ -74,7 +75,7 @@ pub(super) fn run(directory: &Path, names: &[String]) -> Result<Vec<String>, Str
     Ok(broken)
 }
 
-/// Loads a model, runs it once, and prints the milliseconds, the most memory, and that of the values.
+/// Loads a model, runs it once, and prints the milliseconds, the peak memory, and the memory of the values.
 pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     let RunArguments { models, name } = arguments;
     let inputs = arrays(models, name, "inputs")?;
@@ -105,7 +106,7 @@ pub(crate) fn run_once(arguments: &RunArguments) -> Result<(), String> {
     Ok(())
 }
 
-/// What a process printed.
+/// The output of a process.
 fn read(command: &mut Command) -> Result<Start, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -119,7 +120,7 @@ fn read(command: &mut Command) -> Result<Start, String> {
     }
 }
 
-/// The size of what is in a directory.
+/// Size of the files in a directory.
 fn megabytes(path: &Path) -> Result<f64, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     if path.is_file() {

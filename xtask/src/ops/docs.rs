@@ -1,4 +1,4 @@
-//! `docs/ops.md`, the op table for people.
+//! `docs/ops.md`: the op table for users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ A parameter is shown as `name`: *type* = *default*.
 - Without a default a parameter is required; *absent* means that the operation does without.
 ";
 
-/// The whole text.
+/// The whole page.
 pub(super) fn table() -> String {
     let mut families: BTreeMap<&str, Vec<OpKind>> = BTreeMap::new();
     let mut rows = 0;
@@ -79,7 +79,7 @@ fn name(opset: Opset) -> String {
     opset.tag().replace("ios", "iOS")
 }
 
-/// What the oldest definition takes.
+/// The parameters of the oldest definition.
 fn first(row: &OpRow) -> Vec<String> {
     let mut lines: Vec<String> = row.parameters.iter().map(line).collect();
     if !row.blocks.is_empty() {
@@ -91,7 +91,7 @@ fn first(row: &OpRow) -> Vec<String> {
     lines
 }
 
-/// What a definition does otherwise than the one before.
+/// The changes of a definition from the previous one.
 fn changes(older: &OpRow, row: &OpRow) -> Vec<String> {
     let mut lines = Vec::new();
     for parameter in row.parameters {
@@ -151,7 +151,7 @@ fn default(default: DefaultValue) -> String {
 }
 
 fn append(text: &mut String, more: std::fmt::Arguments) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = text.write_fmt(more);
 }
 

@@ -3,7 +3,7 @@
 use coremill_mil::ops::{Accepts, DefaultValue, OpKind, OpRow, Parameter};
 use serde_json::{Value, json};
 
-/// Raised whenever a reader of the format has to know.
+/// Version of the format, increased when readers must be changed.
 const FORMAT: u32 = 1;
 
 pub(super) fn table() -> Value {
@@ -49,7 +49,7 @@ fn parameter(parameter: &Parameter) -> Value {
     value
 }
 
-/// The value, or the rule that makes it. A float is the exact value of the `f32`.
+/// The default value, or the rule that computes it. A float is the exact value of the `f32`.
 fn default(default: DefaultValue) -> Value {
     match default {
         DefaultValue::Absent => Value::Null,

@@ -39,10 +39,10 @@ use crate::operation::{Options, Parameter, Results};
 use crate::tensor::Tensor;
 ";
 
-/// The width that rustfmt gives lines; it leaves the rows as they are.
+/// rustfmt's line width; rustfmt does not format the rows.
 const MAX_WIDTH: usize = 100;
 
-/// Operations that the graph has words of its own for, or that no program can use.
+/// Operations that the graph implements by other methods, or that no program can use.
 const BY_HAND: [OpKind; 7] = [
     OpKind::Const,
     OpKind::ConstSymbolic,
@@ -53,7 +53,7 @@ const BY_HAND: [OpKind; 7] = [
     OpKind::WriteState,
 ];
 
-/// The parameters that a method is called on, where they are no constants.
+/// Parameters that can be the receiver of a method if they are not constant.
 const RECEIVERS: [&str; 14] = [
     "x",
     "data",
@@ -71,7 +71,7 @@ const RECEIVERS: [&str; 14] = [
     "values",
 ];
 
-/// The code of [`FILE`], not yet formatted.
+/// The code of [`FILE`] before formatting.
 pub(super) fn code() -> String {
     let mut families: BTreeMap<&str, Vec<OpKind>> = BTreeMap::new();
     for kind in OpKind::ALL.into_iter().filter(|kind| !BY_HAND.contains(kind)) {
@@ -108,7 +108,7 @@ impl Method {
             .filter(|parameter| receiver.is_none_or(|receiver| receiver.name != parameter.name));
         let (required, mut optional): (Vec<_>, Vec<_>) =
             others.partition(|parameter| parameter.required);
-        // What only older definitions have may be stated for older targets.
+        // Parameters of older definitions can be used for older targets.
         for row in kind.rows() {
             for parameter in row.parameters {
                 let known = newest.parameter(parameter.name).is_some()
@@ -118,7 +118,7 @@ impl Method {
                 }
             }
         }
-        // The number of results is one of the method's promises.
+        // The number of results is fixed by the method's signature.
         optional.retain(|parameter| parameter.name != "return_indices");
         Method { kind, receiver, required, optional }
     }
@@ -159,10 +159,10 @@ impl Method {
     }
 }
 
-/// The type of a parameter that is given as a tensor or as numbers.
+/// The type of a parameter that is a tensor or numbers.
 const ARG: &str = "Arg<'g>";
 
-/// The type that a method takes for a parameter.
+/// The type of a method's argument for a parameter.
 fn taken(parameter: &Parameter) -> &'static str {
     let dtypes = match parameter.accepts {
         Accepts::Values => return "Args<'g>",

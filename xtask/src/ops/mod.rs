@@ -1,7 +1,7 @@
-//! `cargo xtask ops`: the op table, from coremltools' registry to its documentation.
+//! `cargo xtask ops`: generates the op table from coremltools' registry, and its documentation.
 //!
-//! `oracle/registry.py` dumps the registry, `render` writes it as Rust code that is committed. What is made of the table,
-//! its documentation and its dump for tests, is made of the compiled one.
+//! `oracle/registry.py` dumps the registry, and `render` writes it as Rust code, which is committed. The
+//! documentation of the table and its dump for tests are generated from the compiled table.
 
 mod docs;
 mod dump;
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Does what the arguments ask for.
+/// Runs the requested actions.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     if arguments.json {
@@ -135,7 +135,7 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The code as `cargo fmt` leaves it.
+/// Formats code like `cargo fmt`.
 fn format(root: &Path, code: &str) -> Result<String, String> {
     let running = |error: io::Error| format!("cannot run `rustfmt`: {error}");
     let mut rustfmt = Command::new("rustfmt")

@@ -1,4 +1,4 @@
-//! coremltools' registry of operations, as `oracle/registry.py` dumps it.
+//! coremltools' registry of operations, dumped by `oracle/registry.py`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::oracle;
 
-/// The format that this reads; `oracle/registry.py` says what it means.
+/// Version of the format, documented in `oracle/registry.py`.
 const FORMAT: u32 = 1;
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ pub(super) enum Rule {
     ZerosOf(String),
 }
 
-/// Asks the coremltools of the oracle's Python.
+/// Dumps the registry of coremltools in the oracle's Python environment.
 pub(super) fn read(root: &Path) -> Result<Registry, String> {
     let mut command = Command::new(oracle::interpreter(root)?);
     command.current_dir(root).args(["-m", "oracle.registry"]).stderr(Stdio::inherit());
@@ -95,7 +95,7 @@ pub(super) fn read(root: &Path) -> Result<Registry, String> {
     Ok(registry)
 }
 
-/// The operations that ML Programs may hold and that the registry lacks.
+/// Operations of ML Programs that the registry lacks.
 pub(super) fn beyond() -> Vec<Operation> {
     let input = |name: &str, kind, dtypes: &[&str]| Input {
         name: name.to_owned(),
@@ -107,8 +107,9 @@ pub(super) fn beyond() -> Vec<Operation> {
         default: None,
     };
     vec![
-        // Exists in files only: in memory coremltools has the dialect operation `coreml_update_state`, of which its
-        // writer makes `write_state` and, if the result is used, `read_state`. The types are those of its `value`.
+        // This operation exists only in files: in memory, coremltools has the dialect operation
+        // `coreml_update_state`, which its writer converts to `write_state` and, if the result is used,
+        // `read_state`. The types are those of its `value`.
         Operation {
             name: "write_state".to_owned(),
             family: "states".to_owned(),

@@ -1,16 +1,16 @@
-//! The peer's tests that do not judge our crate, each with the reason.
+//! Tests of `rlx-coreml` that do not apply to our crate, each with the reason.
 
-/// Files that import names we do not have.
+/// Files that import names that our crate lacks.
 pub(super) const NOT_COMPILED: &[(&str, &str)] = &[(
     "coreml_update",
     "trains in `CoremlTrainingSession` of rlx-runtime, which runs the peer's backend",
 )];
 
-/// Why tests of blocks of GGUF do not pass.
+/// Reason why tests of GGUF blocks fail.
 const BLOCKS: &str = "asserts a `mul` that unpacks codes; ours are compressed constants, or floats";
 
-/// Tests that do not pass: the file, the test and the reason. They assert how the peer lowers, not what it computes, but
-/// for those whose reason says otherwise.
+/// Tests that fail: the file, the test and the reason. They test how `rlx-coreml` lowers rather than its
+/// results, unless the reason states otherwise.
 pub(super) const NOT_PASSED: &[(&str, &str, &str)] = &[
     (
         "coreml_attention_custom_mask",

@@ -1,8 +1,8 @@
-//! The tests that `rlx-coreml` publishes, run against `coremill-rlx`.
+//! Runs the published tests of `rlx-coreml` against `coremill-rlx`.
 //!
-//! They come from the peer's package, as cargo fetched it for `benches/rlx`, and are copied into `target`, into a package
-//! made for them. The crates in `benches/rlx/names` give them the names that they import over ours. Those that need no
-//! Core ML, the peer's own crate runs, too; on Apple's systems it runs all.
+//! The tests are in the package of `rlx-coreml` that cargo fetched for `benches/rlx`. They are copied into a
+//! generated package in `target`. The crates in `benches/rlx/names` map the imported names to our crate.
+//! `rlx-coreml` itself also runs the tests that need no Core ML; on Apple's systems it runs all.
 
 mod listed;
 mod suite;
@@ -17,19 +17,19 @@ use crate::workspace::{cargo, describe, root, target_directory};
 use listed::{NOT_COMPILED, NOT_PASSED};
 use suite::{Outcomes, Suite};
 
-/// The workspace that pins the peer.
+/// The workspace that pins the version of `rlx-coreml`.
 const PINS: &str = "benches/rlx";
 
 /// The peer.
 const PEER: &str = "rlx-coreml";
 
-/// Whether Core ML is here, which most of the peer's tests need.
+/// Whether Core ML is available, which most of the tests need.
 const HAS_CORE_ML: bool = cfg!(target_vendor = "apple");
 
-/// A file of tests.
+/// A file with tests.
 struct Source {
     name: String,
-    /// Without the attributes that leave it out elsewhere than on Apple's systems.
+    /// The contents without attributes that exclude it on systems other than Apple's.
     text: String,
     needs_core_ml: bool,
 }
@@ -39,13 +39,14 @@ impl Source {
         self.text.lines().filter(|line| line.trim() == "#[test]").count()
     }
 
-    /// Why it does not compile with our names.
+    /// The reason why it does not compile with our names.
     fn excluded(&self) -> Option<&'static str> {
         NOT_COMPILED.iter().find(|(name, _)| *name == self.name).map(|(_, reason)| *reason)
     }
 }
 
-/// Copies, builds and runs the tests, and prints a table; the error names the tests that the lists are wrong about.
+/// Copies, builds and runs the tests, and prints a table; the error lists tests for which the lists are
+/// wrong.
 pub(crate) fn run() -> Result<(), String> {
     let root = root();
     let (version, sources) = peer(&root)?;
@@ -81,7 +82,7 @@ fn texts<'a>(sources: impl Iterator<Item = &'a Source>) -> Vec<(&'a str, &'a str
     sources.map(|source| (source.name.as_str(), source.text.as_str())).collect()
 }
 
-/// The peer's version, and its files of tests.
+/// The version of `rlx-coreml`, and its files with tests.
 fn peer(root: &Path) -> Result<(String, Vec<Source>), String> {
     let mut command = cargo(root);
     command.args(["metadata", "--format-version", "1", "--manifest-path"]);
@@ -167,7 +168,7 @@ fn print(sources: &[Source], ours: &Outcomes, peers: &Outcomes) {
     }
 }
 
-/// What the lists are wrong about.
+/// The errors in the lists.
 fn faults(sources: &[Source], ours: &Outcomes) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, _) in NOT_COMPILED {

@@ -1,4 +1,4 @@
-//! A package of test files, built and run.
+//! A package of test files, which is built and run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,22 +9,22 @@ use serde_json::Value;
 
 use crate::workspace::{cargo, describe, target_directory};
 
-/// By file and test, whether it passed. Files that do not compile are missing.
+/// Whether each test passed, by file and test. Files that do not compile are missing.
 pub(super) type Outcomes = BTreeMap<String, BTreeMap<String, bool>>;
 
 pub(super) struct Suite {
-    /// Where the package is made.
+    /// Directory of the package.
     pub(super) directory: PathBuf,
-    /// The lock file that it starts from, so that versions are pinned and builds shared.
+    /// The initial lock file, so that versions are pinned and builds are shared.
     pub(super) lock: PathBuf,
-    /// The version of the peer's crates.
+    /// Version of the `rlx` crates.
     pub(super) version: String,
     /// Lines of the manifest.
     pub(super) dependencies: Vec<String>,
 }
 
 impl Suite {
-    /// Builds and runs the files. Where a test fails, what its file prints is printed.
+    /// Builds and runs the files. The output of files with failing tests is printed.
     pub(super) fn run(&self, root: &Path, files: &[(&str, &str)]) -> Result<Outcomes, String> {
         self.make(files)?;
         let mut outcomes = Outcomes::new();
@@ -110,7 +110,8 @@ opt-level = 3
     }
 }
 
-/// Runs a test program. A test that ends the process has not passed, nor have those that it keeps from running.
+/// Runs a test program. A test that ends the process has failed, and so have the tests that it prevents from
+/// running.
 fn outcome(executable: &Path) -> Result<BTreeMap<String, bool>, String> {
     let list = output(Command::new(executable).args(["--list", "--format", "terse"]))?;
     let tests = list.lines().filter_map(|line| line.strip_suffix(": test"));

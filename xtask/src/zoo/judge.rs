@@ -1,4 +1,4 @@
-//! The judge: a Python process, for coremltools takes long to import.
+//! The judge: a long-running Python process, because importing coremltools takes long.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-/// The process and the pipes to it.
+/// The process and its pipes.
 pub(super) struct Judge {
     child: Child,
     input: ChildStdin,
@@ -20,12 +20,12 @@ struct Question<'a> {
     precision: &'a str,
 }
 
-/// What the judge says of a package.
+/// The judge's result for a package.
 #[derive(Deserialize)]
 pub(super) struct Verdict {
     pub(super) operations: u64,
     pub(super) error: Option<f64>,
-    /// Why the error may be larger than that of others, if it is.
+    /// Reason why the error may be larger than that of other packages.
     pub(super) excuse: Option<String>,
     pub(super) faults: Vec<String>,
 }
@@ -72,7 +72,7 @@ impl Judge {
 
 impl Drop for Judge {
     fn drop(&mut self) {
-        // It ends when its input does; one that hangs must not keep us.
+        // The process ends with its input; do not wait if it hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,9 +1,9 @@
-//! `cargo xtask zoo`: converts every exported program, has each package judged, and prints what came of
-//! it beside what coremltools makes of the same programs.
+//! `cargo xtask zoo`: converts every exported program, checks each package, and compares the results with
+//! coremltools.
 //!
-//! The exports are those of `oracle/zoo/exports`, the judge is `oracle/conversion.py`, and the peer's
-//! results are in `oracle/zoo/peer.json`. They are of programs in fp16 for iOS 18; operations of other forms are not
-//! compared with them. `oracle/zoo/longer.json` says why a few programs have more.
+//! `oracle/zoo/exports` creates the exports, `oracle/conversion.py` checks the packages, and the results of
+//! coremltools are in `oracle/zoo/peer.json`. These are for fp16 and iOS 18; other targets and precisions are
+//! not compared. `oracle/zoo/longer.json` contains the reasons why a few programs have more operations.
 
 mod judge;
 mod report;
@@ -22,7 +22,7 @@ use crate::oracle::interpreter;
 use crate::workspace::{binary, cargo, describe, execute, root, target_directory};
 use judge::{Judge, Verdict};
 
-/// Names a `coremill` command that is there already; none is built then.
+/// Environment variable with an existing `coremill` command; none is built then.
 const BINARY_VARIABLE: &str = "COREMILL";
 
 /// What to convert, and how.
@@ -67,20 +67,20 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What `python -m oracle.zoo.exports` says of a program.
+/// Description of a program by `python -m oracle.zoo.exports`.
 #[derive(Deserialize)]
 struct Export {
     name: String,
     family: String,
     #[serde(default)]
     notes: String,
-    /// Why torch could not export it.
+    /// Reason why torch could not export it.
     failed: Option<String>,
     #[serde(default)]
     dialects: Vec<String>,
 }
 
-/// What coremltools made of a program.
+/// Result of coremltools for a program.
 #[derive(Clone, Deserialize)]
 struct Peer {
     operations: Option<u64>,
@@ -93,40 +93,40 @@ struct Peers {
     models: BTreeMap<String, Peer>,
 }
 
-/// What came of one program.
+/// Result for one program.
 #[derive(Serialize)]
 struct Row {
     model: String,
     family: String,
     notes: String,
-    /// Why it was refused; none if a package was written.
+    /// Reason why the conversion failed; `None` if a package was written.
     refused: Option<String>,
-    /// What `coremill convert` took, its start included.
+    /// Time of `coremill convert`, including its start.
     milliseconds: f64,
     operations: Option<u64>,
     error: Option<f64>,
-    /// Why the error may be larger than that of others, if it is.
+    /// Reason why the error may be larger than that of other packages.
     excuse: Option<String>,
-    /// What is wrong with the package.
+    /// Faults of the package.
     faults: Vec<String>,
-    /// What coremltools needs where it converts to the same form.
+    /// Number of operations of coremltools' result for the same target and precision.
     peer_operations: Option<u64>,
-    /// Why there may be more operations than that.
+    /// Reason why there may be more operations than that.
     longer: Option<String>,
     peer_seconds: Option<f64>,
     peer_failed: Option<String>,
 }
 
-/// The form in which coremltools converted.
+/// Target and precision of coremltools' results.
 const PEER_FORM: (&str, &str) = ("ios18", "fp16");
 
-/// Where the packages are that models come from and that nothing else needs; they are installed if need be.
+/// Installs, if necessary, the packages that are needed only for their models; returns their folder.
 fn further_packages(root: &Path, python: &Path) -> Result<PathBuf, String> {
     let requirements = root.join("oracle/requirements-zoo.txt");
     let folder = target_directory(root).join("zoo-packages");
     let wanted =
         fs::read(&requirements).map_err(|error| describe("read", &requirements, &error))?;
-    // The stamp is written last: an installation that was cut short is done again.
+    // The stamp is written last, so that an interrupted installation is repeated.
     let stamp = folder.join("requirements.stamp");
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(folder);
@@ -139,7 +139,7 @@ fn further_packages(root: &Path, python: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Converts and judges; the error says what was wrong.
+/// Converts and checks; the error describes the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let exports = root.join(&arguments.exports);
@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         if arguments.further {
             make.env("PYTHONPATH", further_packages(&root, &python)?);
         }
-        // What it prints goes to the terminal, not to whoever reads our JSON.
+        // Print its output to the terminal, not into the JSON on standard output.
         make.stdout(std::io::stderr());
         execute(&mut make, "exporting the programs")?;
     }
@@ -219,7 +219,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// The command under test, built unless one is named.
+/// The command under test, built unless the variable is set.
 fn command(root: &Path) -> Result<PathBuf, String> {
     if let Some(given) = env::var_os(BINARY_VARIABLE) {
         return Ok(PathBuf::from(given));
@@ -279,7 +279,7 @@ fn listed(
     Ok((found, impossible))
 }
 
-/// What one of the zoo's files says; programs of which nothing is known have no line there.
+/// The contents of a file of the zoo; it has no lines for programs without entries.
 fn known<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T, String> {
     let path = root.join("oracle/zoo").join(name);
     let text = fs::read_to_string(&path).map_err(|error| describe("read", &path, &error))?;
@@ -287,7 +287,7 @@ fn known<T: DeserializeOwned>(root: &Path, name: &str) -> Result<T, String> {
         .map_err(|error| format!("`{}` cannot be read: {error}", path.display()))
 }
 
-/// Runs the conversion; the reason if it was refused, and how long it took.
+/// Runs the conversion; returns its time, and the reason if it failed.
 fn convert(
     coremill: &Path,
     archive: &Path,
@@ -300,7 +300,7 @@ fn convert(
     let mut convert = Command::new(coremill);
     convert.arg("convert").arg(archive).arg("-o").arg(package);
     convert.args(["--target", &arguments.target, "--precision", &arguments.precision]);
-    // States are there from iOS 18 on; before, buffers come in and go out.
+    // States are available since iOS 18; for older targets, buffers become inputs and outputs.
     if ["ios15", "ios16", "ios17"].contains(&arguments.target.as_str()) {
         convert.args(["--states", "io"]);
     }

@@ -1,4 +1,4 @@
-//! The table, its totals, and the same as JSON.
+//! The table, its totals, and the same data as JSON.
 
 use std::process::ExitStatus;
 
@@ -7,15 +7,15 @@ use serde_json::json;
 
 use super::{Arguments, Export, Row};
 
-/// The version of the JSON.
+/// Version of the JSON.
 const VERSION: u32 = 1;
-/// How much of a reason a line of the table has room for.
+/// Maximum length of a reason in a line of the table.
 const ROOM: usize = 96;
 
 pub(super) const HEADER: &str =
     "model                          family                 ms   ops  peer    error  outcome";
 
-/// A program and what came of it.
+/// Formats the line of a program.
 pub(super) fn line(row: &Row) -> String {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |one| one.to_string());
     let error = row.error.map_or_else(|| "-".to_owned(), |error| format!("{error:.1e}"));
@@ -44,31 +44,32 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-/// Whether the package has more operations than coremltools needs.
+/// Whether the package has more operations than coremltools' package.
 fn more(row: &Row) -> bool {
     matches!((row.operations, row.peer_operations), (Some(ours), Some(theirs)) if ours > theirs)
 }
 
-/// What the promises are about.
+/// Totals over all programs.
 #[derive(Serialize)]
 pub(super) struct Totals {
     programs: usize,
     pub(super) converted: usize,
-    /// Packages that coremltools refuses, that compute something else, or that do needless work.
+    /// Number of packages that coremltools rejects, that compute different results, or that have unnecessary
+    /// operations.
     pub(super) faulty: usize,
     peer_asked: usize,
     peer_converted: usize,
-    /// Programs that both convert.
+    /// Number of programs that both convert.
     compared: usize,
-    /// Of these, those for which we need more operations, with and without a reason.
+    /// Number of these with more operations than coremltools, with and without a known reason.
     more_operations: usize,
-    /// Those with more operations for no reason that is known.
+    /// Number of these with more operations for no known reason.
     needless_operations: usize,
-    /// Packages with an error that others may not have.
+    /// Number of packages with a larger permitted error.
     excused: usize,
     operations: u64,
     peer_operations: u64,
-    /// The median of how many times as long the peer takes; one run of each, on other days.
+    /// Median of coremltools' time divided by coremill's time, with one run of each on different days.
     speedup: Option<f64>,
 }
 
@@ -100,7 +101,7 @@ impl Totals {
     }
 }
 
-/// The lists below the table, and the totals.
+/// Prints the lists below the table, and the totals.
 pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
     let list = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
@@ -149,7 +150,7 @@ pub(super) fn print_end(rows: &[Row], totals: &Totals, impossible: &[Export]) {
     }
 }
 
-/// Everything, for programs.
+/// Formats everything as JSON.
 pub(super) fn json(
     arguments: &Arguments,
     rows: &[Row],
@@ -171,7 +172,7 @@ pub(super) fn json(
     serde_json::to_string_pretty(&report).map_err(|error| error.to_string())
 }
 
-/// What a refusal comes down to: its errors, each said once, without the sum that follows them.
+/// Summarizes a failure: each distinct error once, without the final count.
 pub(super) fn reason(text: &str, status: ExitStatus) -> String {
     let mut errors: Vec<&str> = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("error")) {

@@ -1,15 +1,15 @@
-//! Examples in the documentation that users of the façade read.
+//! Checks of examples in the documentation of the façade.
 
-/// What begins the declaration of an item that a file gives to others.
+/// Starts of declarations of public items.
 const ITEMS: [&str; 5] = ["pub fn ", "pub struct ", "pub enum ", "pub trait ", "pub type "];
 
-/// Whether the comment at the head of a module or crate holds an example.
+/// Whether the documentation at the head of a module or crate contains an example.
 pub(crate) fn head_has_example(text: &str) -> bool {
     let head = text.lines().take_while(|line| line.is_empty() || line.starts_with("//!"));
     head.into_iter().any(|line| line.contains("```"))
 }
 
-/// The public modules that lie in files of their own and that the documentation shows.
+/// The documented public modules in files of their own.
 pub(crate) fn public_modules(text: &str) -> Vec<&str> {
     let mut before = "";
     let mut found = Vec::new();
@@ -21,8 +21,8 @@ pub(crate) fn public_modules(text: &str) -> Vec<&str> {
     found
 }
 
-/// The items of a file whose documentation has neither an example nor a link to an item that may have one. A function has
-/// one of its own.
+/// The items of a file whose documentation has neither an example nor a link to an item that may have one.
+/// Functions need an example of their own.
 pub(crate) fn items_without_example(text: &str) -> Vec<String> {
     let mut documentation = String::new();
     let mut found = Vec::new();

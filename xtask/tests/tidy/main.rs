@@ -1,6 +1,6 @@
-//! What must hold for the repository as a whole.
+//! Checks of the repository as a whole.
 //!
-//! Each check is a function of a text; `planted.rs` shows each one finding what it looks for.
+//! Each check is a function of a text; `planted.rs` tests that each check detects violations.
 
 mod examples;
 mod modules;
@@ -20,7 +20,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every file that git knows, but for those in folders of data.
+/// All files in git, except those in data folders.
 fn sources(extension: &str) -> Vec<PathBuf> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -32,7 +32,7 @@ fn sources(extension: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
 }
 
-/// The names in backquotes in a cell.
+/// The names in backquotes in a table cell.
 fn names(cell: &str) -> BTreeSet<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -109,7 +109,7 @@ fn tests_are_not_ignored_and_files_have_a_seam() {
 
 #[test]
 fn links_in_the_docs_lead_somewhere() {
-    // `cargo xtask docs` makes some of the pages that the summary lists; a test beside it follows those links.
+    // `cargo xtask docs` generates some of the pages in the summary; a test next to it follows those links.
     for path in sources("md").into_iter().filter(|path| !path.ends_with("docs/SUMMARY.md")) {
         let text = read(&path);
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -137,7 +137,7 @@ fn paths_in_the_architecture_exist() {
     }
 }
 
-/// Phrases that read as translated, each with what a native engineer writes.
+/// Phrases that read as translated, each with the idiomatic phrase.
 const PHRASES: &[(&str, &str)] = &[
     ("inside o\u{66} ", "inside"),
     ("outside o\u{66} ", "outside"),
@@ -150,7 +150,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("for wh\u{6f} comes", "migrating from"),
 ];
 
-/// Banned phrases in a text, each with its line.
+/// Banned phrases in a text, with their lines.
 fn odd_phrases(text: &str) -> Vec<String> {
     let lines = text.lines().enumerate();
     let found = lines.flat_map(|(at, line)| {
@@ -160,7 +160,7 @@ fn odd_phrases(text: &str) -> Vec<String> {
     found.collect()
 }
 
-/// Flags of the command line in the strings of a library's source, each with its line.
+/// Command-line flags in the strings of a library's source, with their lines.
 fn flags(text: &str) -> Vec<String> {
     strings_with(text, |string| {
         let mut ends = string.match_indices("--").map(|(at, _)| string.split_at(at));
@@ -171,7 +171,7 @@ fn flags(text: &str) -> Vec<String> {
     })
 }
 
-/// Commands in the strings of a library's source, each with its line: `coremill` and a word of `names`.
+/// Commands in the strings of a library's source, with their lines: `coremill` followed by a word of `names`.
 fn commands(text: &str, names: &[String]) -> Vec<String> {
     strings_with(text, |string| {
         let mut after = string.split("coremill ").skip(1);
@@ -198,7 +198,7 @@ fn odd_messages(text: &str) -> Vec<String> {
     strings_with(text, |string| ODD_MESSAGES.iter().any(|phrase| string.contains(phrase)))
 }
 
-/// Strings of a source outside its tests that meet a condition, each with its line.
+/// Strings of a source outside its tests that meet a condition, with their lines.
 fn strings_with(text: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
     let tokens = rust::tokens(text);
     let end = rust::tests_start(&tokens);
@@ -206,7 +206,7 @@ fn strings_with(text: &str, meets: impl Fn(&str) -> bool) -> Vec<String> {
     strings.map(|string| format!("{}: {}", string.line, string.text)).collect()
 }
 
-/// Folders of the crates that are shipped.
+/// Folders of the published crates.
 const CRATE_FOLDERS: [&str; 2] = ["crates", "integrations"];
 
 fn is_crate(place: &str) -> bool {
@@ -221,7 +221,7 @@ fn command_names() -> Vec<String> {
     names.filter(|name| name != "mod").collect()
 }
 
-/// Where `unsafe` may stand.
+/// Folders in which `unsafe` is allowed.
 const UNSAFE: &[&str] = &[
     "crates/io/",
     "crates/simd/",
@@ -234,7 +234,7 @@ const UNSAFE: &[&str] = &[
     "fuzz/",
 ];
 
-/// `unsafe` in the source at `place` that does not belong there, or does not say why it is sound.
+/// `unsafe` in the source at `place` that is not allowed there or has no `SAFETY:` comment.
 fn unsound(place: &str, text: &str) -> Vec<String> {
     let (block, implementation) = (concat!("unsafe", " {"), concat!("unsafe", " impl"));
     let lines: Vec<_> = text.lines().collect();
@@ -254,7 +254,7 @@ fn unsound(place: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Fails with what `check` finds in the sources with these extensions.
+/// Fails with all violations that `check` finds in the sources with these extensions.
 fn assert_clean(extensions: &[&str], check: impl Fn(&str, &str) -> Vec<String>) {
     let mut found = Vec::new();
     for path in extensions.iter().flat_map(|extension| sources(extension)) {
@@ -275,7 +275,8 @@ fn unsafe_code_is_where_it_may_be_and_says_why() {
     assert_clean(&["rs"], unsound);
 }
 
-/// Libraries name options (the option `target=ios18`) and steps; the command names its flags and subcommands.
+/// Libraries refer to options (the option `target=ios18`) and steps; the command refers to its flags and
+/// subcommands.
 #[test]
 fn libraries_name_no_flags() {
     let names = command_names();
@@ -343,7 +344,7 @@ fn modules_use_each_other_in_one_direction() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// What `fuzz/Cargo.toml` declares.
+/// The fuzz targets in `fuzz/Cargo.toml`.
 fn fuzz_targets(manifest: &str) -> BTreeSet<String> {
     let bins = manifest.split("[[bin]]").skip(1);
     let names = bins.filter_map(|bin| bin.split('"').nth(1));
@@ -395,7 +396,7 @@ fn what_users_of_rust_see_has_examples() {
             has_example(&if file.exists() { file } else { sources.join(module).join("mod.rs") });
         }
     }
-    // What the façade itself gives beside its modules.
+    // The façade's own items outside of its modules.
     for file in ["error", "files", "programs"] {
         let path = root().join(format!("crates/coremill/src/{file}.rs"));
         let without = examples::items_without_example(&read(&path));
@@ -417,8 +418,8 @@ fn places_of_lists_are_asked_for() {
     assert!(unchecked.is_empty(), "ask with `bounds::At`:\n{}", unchecked.join("\n"));
 }
 
-/// Products in a text that are computed without `bounds::checked`, by line. Floats and indices of lists are written as
-/// always, and formulas of tensors are strings.
+/// Products in a text that are computed without `bounds::checked`, by line. Products of floats and of list
+/// indices are exempt, and formulas of tensors are strings.
 fn plain_products(text: &str) -> Vec<(usize, String)> {
     const OTHERS: [&str; 9] = [
         "checked(",
@@ -442,7 +443,7 @@ fn plain_products(text: &str) -> Vec<(usize, String)> {
     .collect()
 }
 
-/// Where extents are computed from what an archive says, plain products would wrap or end the process.
+/// Sizes come from untrusted archives, so unchecked products could wrap around or panic.
 #[test]
 fn products_of_extents_are_checked() {
     const MODULES: [&str; 8] = [

@@ -1,8 +1,8 @@
-//! Which file of a crate uses which, read from its sources: the direction between modules is checked like that between
-//! crates.
+//! Dependencies between the files of a crate, read from its sources. They must be acyclic, like the
+//! dependencies between crates.
 //!
-//! A name counts for the file that defines it, however many modules hand it on, so a face that re-exports its children
-//! uses nothing by that. Tests inside files are left out: they may look at everything.
+//! A name counts for the file that defines it, independent of re-exports, so a module that only re-exports
+//! its children does not depend on them. Tests inside files are ignored, because they may use everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::rust::{self, is_name};
 
-/// A module, by its number: `Crate::modules[id]`.
+/// Index of a module in `Crate::modules`.
 type Id = usize;
 
 struct Module {
@@ -18,15 +18,16 @@ struct Module {
     parent: Option<Id>,
     children: BTreeMap<String, Id>,
     items: BTreeSet<String>,
-    /// Names that invocations of macros may define: those that stand in them, where a macro names items by its arguments.
+    /// Names that macro invocations may define: identifiers in the arguments, if the macro names items by its
+    /// arguments.
     named: BTreeSet<String>,
     macros: BTreeMap<String, Definitions>,
-    /// Macros that are invoked where items stand.
+    /// Macro invocations in item position.
     invocations: Vec<Invocation>,
-    /// Names that `use` brings in, with the path that they stand for.
+    /// Names imported by `use`, with their paths.
     imports: BTreeMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
-    /// Paths that the code names.
+    /// Paths in the code.
     paths: BTreeSet<Vec<String>>,
 }
 
@@ -38,11 +39,11 @@ struct Crate {
 #[derive(Clone, Default)]
 struct Definitions {
     names: BTreeSet<String>,
-    /// Whether there are some whose names are arguments of a macro.
+    /// Whether some items are named by arguments of a macro.
     by_argument: bool,
 }
 
-/// A macro that is invoked, and the names in its arguments.
+/// A macro invocation, and the names in its arguments.
 struct Invocation {
     path: Vec<String>,
     names: BTreeSet<String>,
@@ -54,12 +55,12 @@ enum Resolution {
     Item(Id),
 }
 
-/// A use of one module by another: the two, and the names that tie them.
+/// Uses of one module by another: the two modules, and the used names.
 type Edges = BTreeMap<(Id, Id), BTreeSet<String>>;
 
-/// Modules that use each other.
+/// Modules that depend on each other.
 pub(crate) struct Cycle {
-    /// The module in which they lie.
+    /// Their parent module.
     parent: String,
     ties: String,
 }
@@ -70,10 +71,10 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// The cycles between the modules of the crate whose root is `root`, with the uses that tie them.
+/// The cycles between the modules of the crate with the root `root`, with the uses that cause them.
 ///
-/// A module stands for all that lies in it, and it and its children may use each other: seen from outside they are one.
-/// Modules that have the same parent must not.
+/// A module includes its descendants, and a module and its children may depend on each other. Sibling modules
+/// must not.
 pub(crate) fn cycles(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Vec<Cycle> {
     let mut krate = Crate { modules: Vec::new() };
     krate.add_file(root, "crate".to_owned(), None, read);
@@ -131,7 +132,7 @@ impl Crate {
         self.modules.len() - 1
     }
 
-    /// Takes up what stands in `tokens`, the content of module `id`, whose child modules lie in `folder`.
+    /// Adds the items in `tokens`, the contents of module `id`, whose child modules are in `folder`.
     fn add_items(
         &mut self,
         tokens: &[String],
@@ -152,7 +153,7 @@ impl Crate {
                     if attribute.windows(3).any(|words| words == ["cfg", "(", "test"]) {
                         at = item_end(tokens, at);
                     } else if let Some(name) = attribute.iter().position(|word| word == "path") {
-                        // `cfg_attr(condition, path = "…")` names the file of another configuration.
+                        // `cfg_attr(condition, path = "…")` is the file of another configuration.
                         let conditional = attribute.iter().any(|word| word == "cfg_attr");
                         place = attribute.get(name + 2).filter(|_| !conditional).cloned();
                     }
@@ -235,7 +236,7 @@ impl Crate {
         }
     }
 
-    /// Adds the items that invocations of the crate's macros define to the modules that invoke them.
+    /// Adds the items defined by invocations of the crate's macros to the invoking modules.
     fn expand(&mut self) {
         for id in 0..self.modules.len() {
             for Invocation { path, names } in std::mem::take(&mut self.modules[id].invocations) {
@@ -248,7 +249,8 @@ impl Crate {
         }
     }
 
-    /// The items that the macro at `path` defines. Macros without a path are also those of outer modules.
+    /// The items that the macro at `path` defines. A macro without a path may also be defined in an outer
+    /// module.
     fn definitions(&self, id: Id, path: &[String]) -> Option<Definitions> {
         let name = path.last()?;
         let defining = match self.find(id, path, &mut BTreeSet::new()) {
@@ -261,7 +263,7 @@ impl Crate {
         self.modules[defining?].macros.get(name).cloned()
     }
 
-    /// Takes up a `use`; one that hands names on is no use of them.
+    /// Adds a `use`; a re-export does not count as a use.
     fn add_use(&mut self, tree: &[String], prefix: &mut [String], id: Id, exported: bool) {
         let mut path = prefix.to_vec();
         let mut at = 0;
@@ -313,7 +315,7 @@ impl Crate {
         self.modules[id].imports.insert(name, path);
     }
 
-    /// What `path` stands for in module `id`.
+    /// Resolves `path` in module `id`.
     fn find(
         &self,
         id: Id,
@@ -335,7 +337,7 @@ impl Crate {
         Some(Resolution::Module(at))
     }
 
-    /// What `name` stands for in module `id`; `seen` is what is being looked up already.
+    /// Resolves `name` in module `id`. `seen` contains the lookups in progress.
     fn look_up(
         &self,
         id: Id,
@@ -354,7 +356,7 @@ impl Crate {
             return None;
         }
         if let Some(path) = module.imports.get(name) {
-            // `use name::…` of another crate of that name would lead here again.
+            // `use name::…` of another crate with this name would recurse here.
             let itself = first && path.first().is_some_and(|start| start == name);
             return if itself { None } else { self.find(id, path, seen) };
         }
@@ -365,7 +367,7 @@ impl Crate {
         found.or_else(|| module.named.contains(name).then_some(Resolution::Item(id)))
     }
 
-    /// The module itself and what it lies in, from the crate down.
+    /// The module and its ancestors, starting with the crate.
     fn line(&self, id: Id) -> Vec<Id> {
         let mut line: Vec<_> =
             std::iter::successors(Some(id), |id| self.modules[*id].parent).collect();
@@ -373,7 +375,7 @@ impl Crate {
         line
     }
 
-    /// What uses what among the children of each module.
+    /// Dependencies among the children of each module.
     fn edges(&self) -> BTreeMap<Id, Edges> {
         let mut edges: BTreeMap<Id, Edges> = BTreeMap::new();
         for (id, module) in self.modules.iter().enumerate() {
@@ -394,7 +396,7 @@ impl Crate {
     }
 }
 
-/// Groups of modules each of which reaches every other one.
+/// Groups of modules that all reach each other.
 fn tangles(edges: &Edges) -> BTreeSet<BTreeSet<Id>> {
     let reach = |start: Id| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
@@ -416,7 +418,7 @@ fn tangles(edges: &Edges) -> BTreeSet<BTreeSet<Id>> {
     tied.map(group).collect()
 }
 
-/// Whether a word that follows a token begins a path: fields, methods and arguments of macros do not.
+/// Whether a word after a token starts a path: fields, methods and macro arguments do not.
 fn is_path_start(before: &str, word: &str) -> bool {
     match before {
         "." => false,
@@ -425,7 +427,7 @@ fn is_path_start(before: &str, word: &str) -> bool {
     }
 }
 
-/// The items that the rules of a macro define, which stand in brackets at the start of `tokens`.
+/// The items that the rules of a macro define; the rules are in brackets at the start of `tokens`.
 fn macro_definitions(tokens: &[String]) -> Definitions {
     let mut found = Definitions::default();
     let end = closing(tokens, 0);
@@ -445,7 +447,7 @@ fn macro_definitions(tokens: &[String]) -> Definitions {
     found
 }
 
-/// The items that stand in `tokens` themselves, or in repetitions of a macro.
+/// The items directly in `tokens`, or in repetitions of a macro.
 fn definitions(tokens: &[String]) -> Definitions {
     const KEYWORDS: [&str; 8] =
         ["fn", "struct", "enum", "trait", "type", "const", "static", "union"];
@@ -473,7 +475,7 @@ fn definitions(tokens: &[String]) -> Definitions {
     found
 }
 
-/// Where the bracket that opens at `open` closes.
+/// The position of the closing bracket for the bracket at `open`.
 fn closing(tokens: &[String], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -489,7 +491,7 @@ fn closing(tokens: &[String], open: usize) -> usize {
     tokens.len() - 1
 }
 
-/// Where the item that starts at `start` is over.
+/// The end of the item that starts at `start`.
 fn item_end(tokens: &[String], start: usize) -> usize {
     let mut at = start;
     while at < tokens.len() {

@@ -1,15 +1,15 @@
-//! Names of types, functions and modules that only this project would understand.
+//! Names of types, functions and modules that are not terms of the field.
 
-/// Participles that name types of the field.
+/// Participles that are established names of types.
 const TERMS: [&str; 2] = ["Memoized", "Verified"];
 
-/// Irregular participles, which say of a thing what was done to it and not what it is.
+/// Irregular participles, which describe an action rather than a kind of object.
 const PARTICIPLES: [&str; 17] = [
     "Begun", "Built", "Chosen", "Found", "Given", "Grown", "Held", "Hidden", "Kept", "Known",
     "Lent", "Lying", "Made", "Seen", "Stored", "Taken", "Told",
 ];
 
-/// Types that once had names of this project's own, whose terms are in use now.
+/// Former type names of this project that were replaced by terms of the field.
 const COINED_TYPES: [&str; 40] = [
     "Absent", "Along", "Anything", "Around", "Beside", "Care", "Claim", "Crumbs", "Culprits",
     "Cure", "Demands", "Draft", "Dynamism", "Ends", "Fate", "Fed", "Feed", "Figures", "Folded",
@@ -18,7 +18,7 @@ const COINED_TYPES: [&str; 40] = [
     "Trouble",
 ];
 
-/// Functions and modules of which the same is true.
+/// Former names of functions and modules that were replaced.
 const COINED_ITEMS: [&str; 24] = [
     "adopt",
     "afresh",
@@ -46,7 +46,7 @@ const COINED_ITEMS: [&str; 24] = [
     "trits",
 ];
 
-/// Names that are no terms of the field among the types, functions and modules of a source, each with its line.
+/// Types, functions and modules of a source whose names are not terms of the field, with their lines.
 pub(crate) fn odd_names(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, line) in text.lines().enumerate() {

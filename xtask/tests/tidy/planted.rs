@@ -1,4 +1,4 @@
-//! Each check finds what it looks for: faults that are planted here, beside text that has none.
+//! Tests that each check detects violations, and accepts valid text.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn a_cycle_is_found_through_names_that_are_handed_on() {
 
 #[test]
 fn a_cycle_is_found_through_items_that_macros_define() {
-    // `Code` stands in the macro's body, `Level` among its arguments.
+    // `Code` is in the macro's body, `Level` is among its arguments.
     let literal = "macro_rules! codes { ($($code:ident)*) => { pub enum Code { $($code,)* } fn of() { $($code::of();)* } }; }\n\
                    codes! { First Second }\nfn level(x: crate::low::Low) {}";
     let argument = "macro_rules! level { ($(#[$meta:meta])* $name:ident: $($level:ident)*) => { $(#[$meta])* pub enum $name { $($level,)* } }; }\n\
@@ -95,7 +95,7 @@ fn items_of_a_macro_belong_to_the_module_that_invokes_it() {
 
 #[test]
 fn what_is_no_cycle_is_not_reported() {
-    // A module and its children are one; tests may look at everything; comments and strings are no code.
+    // A module and its children count as one; tests may use everything; comments and strings are not code.
     let files = [
         ("src/lib.rs", "mod high;\nmod low;"),
         (

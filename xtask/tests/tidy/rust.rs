@@ -1,9 +1,9 @@
-//! The tokens of Rust's text, as far as the checks need them.
+//! A tokenizer for Rust that is sufficient for the checks.
 
-/// A word, a sign or a string.
+/// A word, a punctuation mark or a string.
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// Counted from 1.
+    /// The line, starting at 1.
     pub(crate) line: usize,
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_') && !token.ends_with('"')
 }
 
-/// Where the tests inside a file start; its length if it has none.
+/// The start of the tests in a file; the number of tokens if it has none.
 pub(crate) fn tests_start(tokens: &[Token]) -> usize {
     let marks = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
     let mut windows = tokens.windows(marks.len());
@@ -30,9 +30,9 @@ pub(crate) fn tests_start(tokens: &[Token]) -> usize {
     found.unwrap_or(tokens.len())
 }
 
-/// The lines that take an element or a run of a list, or an element out of a list, which ends the process where the list
-/// is shorter, or a number of dimensions from a rank, which may be smaller. An element of an array by a number is looked
-/// up by the compiler.
+/// The lines that index or slice a list or remove an element from it, which panics if the list is too short,
+/// or that subtract from a rank, which may be smaller. Indexing an array by a literal is exempt, because the
+/// compiler checks it.
 pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
     const KEYWORDS: [&str; 11] =
         ["as", "break", "dyn", "else", "for", "if", "in", "let", "match", "mut", "return"];
@@ -50,9 +50,9 @@ pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
             let follows_attribute = before == "]" && text(at + 1) == "#";
             is_list && !is_number && !is_whole && !follows_attribute
         }
-        // Maps are given what they look for by reference.
+        // Maps take keys by reference.
         "remove" => text(at + 1) == "(" && text(at + 2) != "&",
-        // A rank may be smaller than what is taken from it.
+        // The rank may be smaller than the subtracted number.
         "-" if at > 2 => {
             let is_rank = text(at - 1) == "rank"
                 || text(at - 1) == ")" && matches!(text(at - 3), "rank" | "len");
@@ -63,7 +63,7 @@ pub(crate) fn unchecked_places(text: &str) -> Vec<usize> {
     (0..tokens.len()).filter(|&at| is_unchecked(at)).map(|at| tokens[at].line).collect()
 }
 
-/// The tokens of a text without comments; characters and lifetimes are none.
+/// The tokens of a text without comments, characters and lifetimes.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut found = Vec::new();
     let (mut rest, mut line) = (text, 1);
@@ -79,7 +79,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// The text with nothing in its strings but their line ends.
+/// The text with the contents of strings removed except for line breaks.
 pub(crate) fn without_strings(text: &str) -> String {
     let (mut found, mut rest) = (String::new(), text);
     while let Some(first) = rest.chars().next() {
@@ -96,7 +96,7 @@ pub(crate) fn without_strings(text: &str) -> String {
     found
 }
 
-/// How long what `text` starts with is, and whether it is a token.
+/// Length of the element at the start of `text`, and whether it is a token.
 fn length_of(text: &str, first: char) -> (usize, bool) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     if text.starts_with("//") {
@@ -133,7 +133,7 @@ fn length_of(text: &str, first: char) -> (usize, bool) {
     }
 }
 
-/// How long the raw string is that `text` starts with.
+/// Length of the raw string at the start of `text`.
 fn raw_string(text: &str) -> Option<usize> {
     let body = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
     let marks = body.len() - body.trim_start_matches('#').len();

@@ -1,4 +1,4 @@
-//! Gradients of norms, convolutions, pools, losses, splines.
+//! Gradients of norms, convolutions, pooling, losses, splines.
 
 use rlx_ir::Op;
 use rlx_ir::op::*;

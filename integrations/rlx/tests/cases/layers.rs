@@ -20,7 +20,7 @@ fn products(cases: &mut Vec<Case>) {
     let s = &[2, 4];
     cases.push(op(Op::MatMul, &two(1), s));
     cases.push(op(Op::MatMul, &[x(&[2, 2, 3], 3), x(&[2, 3, 4], 4)], &[2, 2, 4]));
-    // `rlx-cpu` has no kernel for the general form, which a formula judges.
+    // `rlx-cpu` has no kernel for the general form; a formula computes the expected result.
     let of = Op::DotGeneral {
         lhs_contracting: vec![1],
         rhs_contracting: vec![0],
@@ -121,7 +121,7 @@ fn attention(cases: &mut Vec<Case>) {
         repeat_factor: 1,
     };
     cases.push(op(of, &[x(&[2, 6, 16], 80)], &[2, 6, 16]));
-    // `rlx-cpu` has a block's output as wide as its heads.
+    // In `rlx-cpu`, the output of a block is as wide as its heads.
     let (hidden, inner) = (heads * width, heads * width);
     let flags = || given(&[2, 3], vec![1., 1., 0., 1., 1., 1.]);
     let weight = |shape: &[usize], salt| between(shape, salt, -0.5, 0.5);
@@ -241,7 +241,7 @@ fn stored(cases: &mut Vec<Case>) {
         let blocks = |count: usize| {
             let mut all = bytes(count * size, 130);
             for (at, block) in all.chunks_mut(size).enumerate() {
-                // Scales are moderate: 0x20.. is about a hundredth in `fp16`.
+                // Use moderate scales: 0x20.. is about a hundredth in `fp16`.
                 for &scale in scales {
                     block[scale..scale + 2].copy_from_slice(&[at as u8 * 16, 0x20]);
                 }
@@ -256,7 +256,7 @@ fn stored(cases: &mut Vec<Case>) {
         if matches!(scheme, QuantScheme::GgufQ8_0 | QuantScheme::GgufQ4K) {
             let of = Op::DequantGroupedMatMul { scheme };
             let operands = [x(&[2, width], 132), blocks(6), list(&[1.0, 0.0])];
-            // `rlx-cpu` rounds what it multiplies to 8 bits here.
+            // `rlx-cpu` rounds the factors to 8 bits here.
             cases.push(op(of, &operands, &[2, 3]).within(3e-3));
             cases.push(op(Op::DequantMoEWeights { scheme }, &[blocks(6)], &[2, width, 3]));
         }

@@ -6,7 +6,7 @@ use rlx_ir::{DType, Op, Shape};
 use super::*;
 
 pub(crate) fn add(cases: &mut Vec<Case>) {
-    // Few steps are written out, more become a loop.
+    // A few steps are unrolled; more become a loop.
     for size in [3, 9] {
         let mut a = x(&[size, size], size as u64);
         for at in 0..size {
@@ -45,7 +45,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
     cases.push(op(Op::BatchedDenseSolve, &batch, &[2, 3]).within(1e-3));
 }
 
-/// What `rlx-cpu` computes in doubles, and this crate in floats.
+/// Operations that `rlx-cpu` computes in double precision and this crate in single precision.
 fn doubles(cases: &mut Vec<Case>, size: usize) {
     let one = &[size, size];
     let many = &[2, size, size];
@@ -86,7 +86,7 @@ fn doubles(cases: &mut Vec<Case>, size: usize) {
         add(Op::SpdMatrixFnBatch { kind }, &[batch(38)], many);
         add(Op::SpdMatrixFnBatchBackward { kind }, &[batch(39), slopes(many, 40)], many);
     }
-    // The spectral layers hand on their eigenvectors, behind what they compute.
+    // The spectral layers return their eigenvectors after the result.
     for (forward, back) in [
         (Op::ReEig { eps: 0.8 }, Op::ReEigBackward { eps: 0.8 }),
         (Op::LogEig { eps }, Op::LogEigBackward { eps }),

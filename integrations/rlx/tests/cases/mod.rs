@@ -1,5 +1,5 @@
-//! Graphs of one operation each, with inputs that tell right from wrong. `oracle/rlx` runs them with `rlx-cpu` and
-//! writes what it computes to `expected.txt`; the tests run them with this crate and compare.
+//! Graphs with one operation each, and inputs on which wrong results are detected. `oracle/rlx` runs them
+//! with `rlx-cpu` and writes the results to `expected.txt`; the tests compare this crate with them.
 
 mod found;
 mod gradients;
@@ -12,16 +12,16 @@ mod stored;
 
 use rlx_ir::{DType, Graph, NodeId, Op, Shape};
 
-/// A graph with what it is given.
+/// A graph with its inputs.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) graph: Graph,
     pub(crate) inputs: Vec<(String, Vec<f32>)>,
-    /// Parameters that are bytes: name and bytes.
+    /// Parameters that are bytes: names and contents.
     pub(crate) blocks: Vec<(String, Vec<u8>)>,
-    /// How far results may lie from `rlx-cpu`'s, next to the largest of them.
+    /// Maximum error relative to the largest result of `rlx-cpu`.
     pub(crate) tolerance: f32,
-    /// Whether only magnitudes are determined, as with eigenvectors.
+    /// Whether only magnitudes are determined, as for eigenvectors.
     pub(crate) magnitudes: bool,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct OperandCase {
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
     pub(crate) elements: Vec<f32>,
-    /// Bytes of a parameter, instead of elements.
+    /// The bytes of a parameter, instead of elements.
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
-/// Numbers between -1 and 1 in no pattern.
+/// Pseudorandom numbers between -1 and 1.
 pub(crate) fn noise(count: usize, salt: u64) -> Vec<f32> {
     let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     let mut next = || {
@@ -80,18 +80,18 @@ pub(crate) fn given(shape: &[usize], elements: Vec<f32>) -> OperandCase {
     OperandCase { shape: shape.to_vec(), dtype: DType::F32, elements, bytes: None }
 }
 
-/// Noise of a shape.
+/// Pseudorandom numbers of a shape.
 pub(crate) fn x(shape: &[usize], salt: u64) -> OperandCase {
     given(shape, noise(shape.iter().product(), salt))
 }
 
-/// Noise between two numbers.
+/// Pseudorandom numbers in a range.
 pub(crate) fn between(shape: &[usize], salt: u64, low: f32, high: f32) -> OperandCase {
     let of = |x: f32| low + (x + 1.0) / 2.0 * (high - low);
     given(shape, noise(shape.iter().product(), salt).into_iter().map(of).collect())
 }
 
-/// Integers from 0 up to a number.
+/// Pseudorandom integers below a number.
 pub(crate) fn indices(shape: &[usize], salt: u64, below: usize) -> OperandCase {
     let of = |x: f32| (((x + 1.0) / 2.0 * below as f32) as usize).min(below - 1) as f32;
     given(shape, noise(shape.iter().product(), salt).into_iter().map(of).collect())
@@ -125,7 +125,7 @@ pub(crate) fn definite(batch: usize, size: usize, salt: u64) -> Vec<f32> {
             for column in 0..size {
                 let dot = |at: usize| matrix[row * size + at] * matrix[column * size + at];
                 let sum: f32 = (0..size).map(dot).sum();
-                // Eigenvalues stay apart.
+                // The eigenvalues are distinct.
                 let more = if row == column { 0.5 + 0.4 * row as f32 } else { 0.0 };
                 all.push(sum + more);
             }
@@ -144,7 +144,7 @@ pub(crate) fn typed_op(op: Op, operands: &[OperandCase], shape: &[usize], dtype:
     graph(&name, operands, |graph, ids| graph.add_node(op, ids.to_vec(), Shape::new(shape, dtype)))
 }
 
-/// A graph of operands and what is made of them.
+/// A graph of operands and a result computed from them.
 pub(crate) fn graph(
     name: &str,
     operands: &[OperandCase],

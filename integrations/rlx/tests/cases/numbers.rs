@@ -1,4 +1,4 @@
-//! Element by element, reductions, formats of numbers, complex numbers.
+//! Elementwise operations, reductions, number formats, complex numbers.
 
 use rlx_ir::double_single::DfOp;
 use rlx_ir::fft::{FftAlgo, FftNorm, FftQScale};
@@ -67,9 +67,9 @@ fn elements(cases: &mut Vec<Case>) {
     ];
     for (at, activation) in all.into_iter().enumerate() {
         let wide = between(s, at as u64, -3.9, 3.9);
-        // `rlx-cpu` has no better than four digits of some.
+        // `rlx-cpu` is accurate to only four digits for some of these.
         cases.push(op(Op::Activation(activation), std::slice::from_ref(&wide), s).within(1e-3));
-        // Of these `rlx-cpu` has no gradient, or one that is steep between its samples.
+        // For these, `rlx-cpu` has no gradient, or one that is steep between its samples.
         if matches!(
             activation,
             Activation::Round
@@ -265,7 +265,7 @@ fn formats(cases: &mut Vec<Case>) {
             graph.add_node(back, vec![codes, scale], Shape::new(s, DType::F32))
         }));
         let codes = |shape: &[usize], salt| {
-            // No code is infinite or no number.
+            // No code is infinite or NaN.
             let below = 1usize << format.bit_width();
             let mut given = indices(shape, salt, below);
             for code in &mut given.elements {

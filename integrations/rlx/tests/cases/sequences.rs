@@ -1,4 +1,4 @@
-//! Recurrences, and graphs inside nodes.
+//! Recurrences, and nested graphs.
 
 use rlx_ir::op::*;
 use rlx_ir::{DType, Graph, Op, Shape};
@@ -6,7 +6,7 @@ use rlx_ir::{DType, Graph, Op, Shape};
 use super::*;
 
 pub(crate) fn add(cases: &mut Vec<Case>) {
-    // Short sequences are unrolled, long ones are loops.
+    // Short sequences are unrolled; long ones become loops.
     for length in [3, 11] {
         let delta = between(&[2, length, 4], 1, 0.1, 1.0);
         let a = between(&[4, 3], 2, -1.0, -0.1);
@@ -118,7 +118,7 @@ fn body(bcast: bool) -> Graph {
     body
 }
 
-/// The gradients of `tanh(carry + x)`: the same for both.
+/// The gradients of `tanh(carry + x)`, which are equal for both operands.
 fn body_vjp() -> Graph {
     let mut body = Graph::new("body_vjp");
     let s = &[3];
@@ -135,7 +135,7 @@ fn body_vjp() -> Graph {
 
 fn scans(cases: &mut Vec<Case>, length: usize) {
     let steps = length as u32;
-    // With checkpoints `rlx-cpu` misreads the size of a row, so that a formula judges those.
+    // With checkpoints, `rlx-cpu` misreads the size of a row; a formula computes the expected result.
     for save_trajectory in [false, true] {
         let of = Op::Scan {
             body: Box::new(body(true)),

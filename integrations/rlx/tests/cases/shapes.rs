@@ -1,4 +1,4 @@
-//! Shapes, parts, places.
+//! Shapes, slices and indexing.
 
 use rlx_ir::op::*;
 use rlx_ir::{DType, Op};

@@ -1,5 +1,5 @@
-//! Weights in the schemes of GGUF that models of one to four bits have. MXFP4 is not among them: `rlx-gguf` takes the codes
-//! of a byte for neighbours, where files have them 16 weights apart, as the tests of `coremill-graph` do.
+//! Weights in GGUF schemes of one to four bits. MXFP4 is missing: `rlx-gguf` treats the two codes of a byte
+//! as adjacent weights, but in files they are 16 weights apart, as the tests of `coremill-graph` show.
 
 use rlx_ir::Op;
 use rlx_ir::quant::QuantScheme;
@@ -7,7 +7,7 @@ use rlx_ir::quant::QuantScheme;
 use super::{Case, noise, op, packed, x};
 
 pub(crate) fn add(cases: &mut Vec<Case>) {
-    // Where blocks have their scales in `fp16`, and in `fp32`.
+    // Positions of the `fp16` scales and of the `fp32` scales in a block.
     for (scheme, halves, floats) in [
         (QuantScheme::GgufIQ4XS, &[0usize][..], &[][..]),
         (QuantScheme::GgufTQ1_0, &[52], &[]),
@@ -32,7 +32,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
         let random = noise(6 * size, 230);
         let mut bytes: Vec<u8> = random.iter().map(|x| ((x + 1.0) * 127.9) as u8).collect();
         for (at, block) in bytes.chunks_mut(size).enumerate() {
-            // Scales are moderate: 0x20.. is about a hundredth in `fp16`.
+            // Use moderate scales: 0x20.. is about a hundredth in `fp16`.
             for &place in halves {
                 block[place..place + 2].copy_from_slice(&[at as u8 * 16, 0x20]);
             }
@@ -41,7 +41,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
                 block[place..place + 4].copy_from_slice(&scale.to_le_bytes());
             }
             match scheme {
-                // The bits of the scale are spread over the upper bits of four words.
+                // The bits of the scale are distributed over the upper bits of four words.
                 QuantScheme::GgufIQ1M => {
                     block[53] &= 15;
                     block[55] = 0x20 | (block[55] & 15);
