@@ -1,1 +1,1 @@
-"""Oracle tests: software that coremill's authors did not write judges what coremill makes."""
+"""Oracle tests: compare coremill's results with independently written software."""

@@ -16,7 +16,7 @@ from oracle.exported import describe
 
 
 class Small(nn.Module):
-    """A little of everything that older layouts store in other ways."""
+    """A module with features that older archive layouts store differently."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def main(folder: Path) -> None:
     program = torch.export.export(Small(), (x, pair), {"scale": 3.0}, dynamic_shapes=shapes)
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else []:
-            # Where this machine keeps its files is of no interest.
+            # Removes the paths of this machine.
             trace = node.meta.get("stack_trace")
             if trace:
                 node.meta["stack_trace"] = re.sub(r'File "[^"]*/(oracle|torch)/', r'File "\1/', trace)

@@ -1,4 +1,4 @@
-"""What modules give, as tensors and as numpy has them."""
+"""Converts the results of modules to tensors and numpy arrays."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from torch.utils import _pytree
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The results in order, numbers among them."""
+    """The result's leaves in order; numbers become tensors."""
     return [torch.as_tensor(one).detach().clone() for one in _pytree.tree_leaves(value) if one is not None]
 
 
 def array(tensor: torch.Tensor) -> numpy.ndarray:
-    """As numpy has it: bf16, which numpy has not, widened; complex numbers as pairs."""
+    """A numpy array: bf16, which numpy lacks, becomes fp32; complex numbers become pairs."""
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()

@@ -1,13 +1,12 @@
-"""How long `coremill convert` and `coremill lower` take, and how much memory, beside the peers on the same program.
+"""Compares the time and memory of `coremill convert` and `coremill lower` with their peers on the same programs.
 
     python -m oracle.bench_compile convert|lower --coremill PATH [--models DIR] [--only NAME ...] [--rounds N] [--json] [--record]
 
-Ours is the whole command, the reading of the archive and the writing of the file included. The peer of `convert` is
-`coremltools.convert` alone, without imports, without `run_decompositions`, and without writing (beside it stands what the
-whole way takes, with all of these but the imports); that of `lower` is
-ExecuTorch's `to_edge_transform_and_lower(...).to_executorch()`, without imports and without writing. Both take turns, so
-that they find the same machine. The memory of `lower` and the size of its file are compared, too. Ends with 1 if a
-promise is not kept.
+Ours is the complete command, including reading the archive and writing the file. The peer of `convert` is
+`coremltools.convert` alone, without imports, `run_decompositions` and writing; a second figure includes all of these
+except the imports. The peer of `lower` is ExecuTorch's `to_edge_transform_and_lower(...).to_executorch()`, without
+imports and writing. Both run alternately, under the same load. The memory of `lower` and its file size are compared,
+too. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -31,21 +30,21 @@ import torch
 from . import benchmarks
 from .bench_models import MODELS, instance
 
-#: How many times faster each must be.
+#: Minimum speedups.
 PROMISES = {
     "convert": {"mobilenet_v2": 100, "resnet50": 100, "vit_b_16": 50, "llama_prefill": 50},
     "lower": {"mobilenet_v2": 100, "resnet50": 100},
 }
-#: What each command writes.
+#: File extension of each command's output.
 SUFFIXES = {"convert": ".mlpackage", "lower": ".pte"}
-#: Bytes that `convert` may have in memory at its peak.
+#: Maximum peak memory of `convert`, in bytes.
 MOST_MEMORY = 150 << 20
-#: The part of the peer's memory that `lower` may have.
+#: Maximum peak memory of `lower`, relative to the peer's.
 PART_OF_MEMORY = 1 / 4
 
 
 def archive_of(name: str, directory: Path) -> Path:
-    """The exported program, made if it is not there."""
+    """The path of the exported program, which is created if missing."""
     path = directory / f"{name}.pt2"
     if not path.exists():
         model = next(model for model in MODELS if model.name == name)
@@ -57,7 +56,7 @@ def archive_of(name: str, directory: Path) -> Path:
     return path
 
 
-#: Runs commands for us: a child begins with the peak of memory of the process that starts it, and ours holds torch.
+#: Runs commands in a small process: a child's peak memory starts with its parent's, and ours has loaded torch.
 LAUNCHER = """
 import json, os, sys, time
 for line in sys.stdin:
@@ -75,14 +74,14 @@ for line in sys.stdin:
 
 
 class Launcher:
-    """Measures commands."""
+    """Runs commands and measures them."""
 
     def __init__(self) -> None:
         line = [sys.executable, "-I", "-S", "-c", LAUNCHER]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, command: list[str]) -> tuple[float, float, int]:
-        """Seconds by the clock, seconds of the processor, and the peak of memory in bytes."""
+        """Returns the wall-clock seconds, the processor seconds, and the peak memory in bytes."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(command), file=self.process.stdin, flush=True)
@@ -93,26 +92,26 @@ class Launcher:
 
 
 def ours(launcher: Launcher, command: list[str], archive: Path, made: Path) -> tuple[float, float, int]:
-    """One run of the command."""
+    """Runs the command once."""
     shutil.rmtree(made) if made.is_dir() else made.unlink(missing_ok=True)
     return launcher.run([*command, str(archive), "-o", str(made)])
 
 
 def convert(program: Any) -> Any:
-    """What the peer of `convert` does; the program is decomposed."""
+    """The peer of `convert`, on a decomposed program."""
     import coremltools as ct
 
     return ct.convert(program, convert_to="mlprogram", skip_model_load=True)
 
 
 def convert_file(paths: tuple[Path, Path]) -> None:
-    """The same from file to file, as the command does."""
+    """The peer of `convert` from file to file, as the command works."""
     archive, made = paths
     convert(torch.export.load(archive).run_decompositions({})).save(str(made))
 
 
 def lower(program: Any) -> bytes:
-    """What the peer of `lower` does."""
+    """The peer of `lower`."""
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
@@ -123,7 +122,7 @@ def lower(program: Any) -> bytes:
     return made
 
 
-#: Lowers once in a process of its own, and tells the bytes of the file.
+#: Lowers once in a separate process, and prints the size of the file.
 ALONE = """
 import sys, torch
 from oracle.bench_compile import lower, quietly
@@ -134,20 +133,20 @@ with open(sys.argv[2], "w") as file:
 
 
 def quietly(work: Callable[[Any], Any], subject: Any) -> Any:
-    """What it gives; its bars of progress want something to write to."""
+    """Runs a function without its progress bars."""
     with open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         return work(subject)
 
 
 def theirs(work: Callable[[Any], Any], subject: Any) -> tuple[float, float]:
-    """Seconds by the clock, and seconds of the processor."""
+    """Returns the wall-clock seconds and the processor seconds."""
     clock, processor = time.monotonic(), time.process_time()
     quietly(work, subject)
     return time.monotonic() - clock, time.process_time() - processor
 
 
 def measure(launcher: Launcher, what: str, name: str, coremill: str, directory: Path, rounds: int) -> dict[str, Any]:
-    """The line of a model."""
+    """Measures a model."""
     archive = archive_of(name, directory)
     command = [coremill, what]
     program = torch.export.load(archive)
@@ -184,7 +183,7 @@ def measure(launcher: Launcher, what: str, name: str, coremill: str, directory: 
 
 
 def missed(what: str, line: dict[str, Any]) -> list[str]:
-    """The promises that a line does not keep."""
+    """The targets that a result misses."""
     name, found = line["model"], []
     if line["times"] < PROMISES[what][name]:
         found.append(f"{name} is {line['times']:.0f} times as fast, not {PROMISES[what][name]}")

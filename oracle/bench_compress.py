@@ -1,9 +1,9 @@
-"""How long `coremill compress` takes beside `coremltools.optimize.coreml`, on the same ResNet-50 and in turns.
+"""Compares the time of `coremill compress` with `coremltools.optimize.coreml`, alternately on the same ResNet-50.
 
     python -m oracle.bench_compress --coremill PATH [--rounds N]
 
-Ours is the whole command, reading and writing included; the peer's time is that of its call alone. Printed are the ratio,
-and the SNR of all weights together on both sides. Ends with 1 if a promise is not kept.
+Ours is the complete command, including reading and writing; the peer's time is that of its call alone. Prints the ratio,
+and the SNR over all weights on both sides. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy
 import torch
 import torchvision
 
-#: What is asked of both, and how many times faster ours must be.
+#: The options of both, and the minimum speedup.
 MODES: dict[str, tuple[list[str], Any, float]] = {
     "4 bits per tensor": (
         ["--palettize", "4"],
@@ -47,7 +47,7 @@ MODES: dict[str, tuple[list[str], Any, float]] = {
 
 
 def weights(model: ct.models.MLModel) -> dict[str, numpy.ndarray]:
-    """What the weights of a model stand for, by the operation that uses them."""
+    """The decompressed weights of a model, by the operation that uses them."""
     plain = cto.coreml.decompress_weights(model)
     found = {}
     for op in plain._mil_program.functions["main"].find_ops(op_type="const"):
@@ -59,14 +59,13 @@ def weights(model: ct.models.MLModel) -> dict[str, numpy.ndarray]:
 
 
 def quality(wanted: dict[str, numpy.ndarray], found: dict[str, numpy.ndarray]) -> float:
-    """Signal to noise over all weights."""
+    """The signal-to-noise ratio over all weights."""
     signal = sum(float((weight**2).sum()) for weight in wanted.values())
     noise = sum(float(((weight - found[name]) ** 2).sum()) for name, weight in wanted.items())
     return math.inf if noise == 0 else 10 * math.log10(signal / noise)
 
 
 def main() -> int:
-    """Measures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--coremill", required=True)
     parser.add_argument("--rounds", type=int, default=1)

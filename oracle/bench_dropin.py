@@ -1,17 +1,17 @@
-"""How long partitioning and preprocessing take inside ExecuTorch's flow, beside ExecuTorch's own Core ML backend.
+"""Compares the time of partitioning and preprocessing in ExecuTorch's flow with ExecuTorch's own Core ML backend.
 
     PYTHONPATH=target/python python -m oracle.bench_dropin [--whole] [--only NAME ...] [--rounds N]
 
-`cargo xtask bench dropin` builds the module and runs this with `--whole`, which measures what a user waits for:
-`to_edge_transform_and_lower`, `to_executorch` and the writing of the file, by the clock, with stock ExecuTorch and with the
-drop-in as it is, and the imports of a script before its first line.
+`cargo xtask bench dropin` builds the module and runs this with `--whole`, which measures the complete call that users wait
+for by the wall clock: `to_edge_transform_and_lower`, `to_executorch` and writing the file, with stock ExecuTorch and with
+the drop-in, and the imports of a script before its first line.
 
-Without it, both lower the same exported program with `to_edge_transform_and_lower`, each in a process of its own, in turns. What is
-compared is what the backends do: `ops_to_not_decompose`, `partition` and `preprocess`, with the copies that ExecuTorch
-makes for them; in the processor's seconds, all threads together, as what else the machine does must not count, and by the
-clock. The rest is ExecuTorch's own, and its share is told; `coremill.lower` of the same program avoids it. The annotation
-of the quantizers is compared for the first model, and `coremill.convert` of programs in memory with the command on the
-same archives if the environment variable COREMILL names the command. ExecuTorch's own path is forced for that. Ends with 1 if a promise is not kept.
+Without it, both lower the same exported program with `to_edge_transform_and_lower`, alternately and in separate processes.
+The comparison covers the backends' parts: `ops_to_not_decompose`, `partition` and `preprocess`, with the copies that
+ExecuTorch makes for them. It is measured in processor seconds of all threads, which do not depend on the load, and by the
+wall clock. The share of ExecuTorch's own work is printed; `coremill.lower` of the same program avoids it. Annotation by
+the quantizers is compared for the first model. If the environment variable COREMILL names the command, it is compared
+with `coremill.convert` of programs in memory. ExecuTorch's own path is forced for that. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from typing import Any
 
 import torch
 
-#: How many times faster the backend's part must be.
+#: Minimum speedup of the backend's part.
 PROMISE = 50
-#: How many times faster marking must be.
+#: Minimum speedup of annotation.
 ANNOTATE = 100
-#: How much of the command's time a conversion in memory may take.
+#: Maximum time of a conversion in memory, relative to the command's.
 CONVERT = 1.2
 MODELS = ("mobilenet_v2", "vit_b_16", "llama")
 #: The models of `--whole`, and how many times faster all of it must be.
@@ -81,14 +81,14 @@ def program(name: str) -> torch.export.ExportedProgram:
 
 
 class Clock:
-    """Adds up the time of calls, those within one another once."""
+    """Adds up the time of calls; nested calls count once."""
 
     def __init__(self) -> None:
         self.seconds = self.processor = 0.0
         self.depth = 0
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed."""
+        """Wraps a function to measure its time."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             self.depth += 1
@@ -151,7 +151,7 @@ def imports() -> dict[str, float]:
 
 
 def measure(backend: str, name: str) -> dict[str, float]:
-    """Lower once, without imports and exports."""
+    """Lowers once, without counting imports and exports."""
     import importlib
 
     from executorch.exir import to_edge_transform_and_lower
@@ -179,7 +179,7 @@ def measure(backend: str, name: str) -> dict[str, float]:
 
 
 def convert(name: str, command: str) -> dict[str, float]:
-    """Convert and save in memory and by the command, in turns: the least seconds of each."""
+    """Converts and saves alternately in memory and by the command. Returns the minimum seconds of each."""
     import coremill
 
     exported = program(name)
@@ -198,7 +198,7 @@ def convert(name: str, command: str) -> dict[str, float]:
 
 
 def in_place(owner: type, name: str, clock: Clock) -> Any:
-    """A method of a class, timed."""
+    """Replaces a method of a class by a timed one."""
     found = owner.__dict__.get(name) or getattr(owner, name)
     if isinstance(found, classmethod):
         return classmethod(clock.around(found.__func__))
@@ -208,7 +208,7 @@ def in_place(owner: type, name: str, clock: Clock) -> Any:
 
 
 def annotate(backend: str) -> dict[str, float]:
-    """Mark one model."""
+    """Annotates one model."""
     import importlib
 
     from oracle.dropin.annotated import config, graph
@@ -222,7 +222,7 @@ def annotate(backend: str) -> dict[str, float]:
 
 
 def ask(*words: str) -> dict[str, float]:
-    """One measurement in a process of its own."""
+    """Measures once in a separate process."""
     done = subprocess.run([sys.executable, "-m", "oracle.bench_dropin", "--measure", *words], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
@@ -260,7 +260,6 @@ def processor() -> str:
 
 
 def main() -> None:
-    """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--whole", action="store_true", help="measure all of the call, with the drop-in as it is")
     parser.add_argument("--only", nargs="+", choices=[*MODELS, "annotate", *WHOLE, "imports"], metavar="NAME")

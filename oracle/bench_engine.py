@@ -36,10 +36,10 @@ Runner = Callable[[], object]
 
 
 def torch_runner(name: str, directory: Path, threads: int) -> Runner:
-    """Eager torch, with the parameters that the package was made of."""
+    """Eager torch, with the parameters of the package."""
     module, inputs = instance(next(model for model in MODELS if model.name == name))
     given = tuple(inputs.values())
-    # The fused layers of `nn.TransformerEncoder` are part of what eager torch can do.
+    # The fused layers of `nn.TransformerEncoder` are part of eager torch's performance.
     torch.backends.mha.set_fastpath_enabled(True)
 
     def run() -> object:
@@ -50,11 +50,11 @@ def torch_runner(name: str, directory: Path, threads: int) -> Runner:
 
 
 def onnxruntime_runner(name: str, directory: Path, threads: int) -> Runner:
-    """onnxruntime on the ONNX twin, all optimizations on."""
+    """onnxruntime on the ONNX twin, with all optimizations."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Its threads may spin during a run, but not afterwards, when it is the turn of another.
+    # Its threads may spin during a run, but not afterwards, while another peer runs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(directory / f"{name}.onnx", options, providers=["CPUExecutionProvider"])
     arrays = numpy.load(directory / f"{name}.inputs.npz")
@@ -66,7 +66,7 @@ RUNNERS = {"torch": torch_runner, "onnxruntime": onnxruntime_runner}
 
 
 def milliseconds(run: Runner, threads: int) -> float:
-    """The time of one run: of one thread that of the process, which others on the machine hardly change."""
+    """The time of one run; with one thread that of the process, which the load hardly affects."""
     clock = time.process_time if threads == 1 else time.perf_counter
     started = clock()
     run()
@@ -74,7 +74,7 @@ def milliseconds(run: Runner, threads: int) -> float:
 
 
 class Bench:
-    """The peers that are loaded."""
+    """The loaded peers."""
 
     def __init__(self, directory: Path, threads: int, peers: list[str]) -> None:
         self.directory, self.threads, self.peers = directory, threads, peers
@@ -83,7 +83,7 @@ class Bench:
         torch.set_num_interop_threads(1)
 
     def runner(self, name: str, peer: str) -> Runner:
-        """The model in this peer, warm."""
+        """The model in this peer, after warm-up runs."""
         key = (name, peer)
         if key not in self.loaded:
             self.loaded[key] = RUNNERS[peer](name, self.directory, self.threads)
@@ -92,7 +92,7 @@ class Bench:
         return self.loaded[key]
 
     def run(self, name: str, count: int, peers: list[str]) -> dict[str, object]:
-        """The times of `count` runs for each peer, the peers in turn."""
+        """The times of `count` runs per peer, alternately."""
         runners = {peer: self.runner(name, peer) for peer in peers}
         times: dict[str, list[float]] = {peer: [] for peer in peers}
         for _ in range(count):
@@ -101,14 +101,14 @@ class Bench:
         return {"model": name, "threads": self.threads, "milliseconds": times}
 
     def drop(self, name: str) -> dict[str, object]:
-        """Frees a model."""
+        """Frees a model's memory."""
         for key in [key for key in self.loaded if key[0] == name]:
             del self.loaded[key]
         gc.collect()
         return {"dropped": name}
 
     def answer(self, line: str) -> dict[str, object]:
-        """One command."""
+        """Runs one command of the input."""
         match line.split():
             case ["run", name, count, *peer] if self.known(name) and count.isdigit() and set(peer) <= set(PEERS):
                 return self.run(name, int(count), peer or self.peers)
@@ -121,12 +121,11 @@ class Bench:
 
     @staticmethod
     def known(name: str) -> bool:
-        """Whether the peers can run it: not a package alone."""
+        """Whether the peers can run it: it must have an ONNX twin."""
         return any(model.name == name and model.twin for model in MODELS)
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m oracle.bench_engine", description="time torch and onnxruntime")
     parser.add_argument("directory", type=Path, metavar="DIR", help="where `oracle.bench_models` put the models")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each peer (default: 1)")

@@ -2,9 +2,9 @@
 
     python -m oracle.bench_models --out DIR [--only NAME ...]
 
-For each model there are `NAME.mlpackage` and `NAME.inputs.npz`; `NAME.onnx` where another runtime is measured on the
-same model; and `NAME.outputs.npz`, what eager torch computes in fp32, with the package's weights where these are
-compressed. All weights are random and none are shared, so the packages have the sizes of the real ones. Besides
+Each model has the files `NAME.mlpackage` and `NAME.inputs.npz`; `NAME.onnx` if another runtime is measured on the same
+model; and `NAME.outputs.npz`, the outputs of eager torch in fp32, with the package's weights if these are compressed. All
+weights are random and none are shared, so the packages have the sizes of the real ones. In addition to
 `oracle/requirements.txt` this needs `oracle/requirements-bench.txt`.
 """
 
@@ -37,7 +37,7 @@ CACHE, PROMPT = 512, 128
 
 
 class RootMeanSquareNorm(nn.Module):
-    """The normalisation of the Llama family."""
+    """The normalization of the Llama family."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class RootMeanSquareNorm(nn.Module):
 
 
 class Layer(nn.Module):
-    """Grouped-query attention with rotary positions, and a gated feed-forward part.
+    """Grouped-query attention with rotary embedding, and a gated feed-forward network.
 
-    The queries that share a key are rows of one matrix, so that keys and values need not be repeated.
+    The queries that share a key are rows of one matrix, so keys and values need not be repeated.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(FEED, WIDTH, bias=False)
 
     def project(self, hidden: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Queries, keys and values by head, the first two turned by their positions."""
+        """Queries, keys and values by head; rotary embedding is applied to the first two."""
         normed, length = self.before(hidden), hidden.shape[1]
         query = rotate(self.query(normed).view(1, length, HEADS, SIZE).transpose(1, 2), cosine, sine)
         key = rotate(self.key(normed).view(1, length, GROUPS, SIZE).transpose(1, 2), cosine, sine)
@@ -80,7 +80,7 @@ class Layer(nn.Module):
         mask: torch.Tensor | None,
         repeat: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """What follows once the keys and values are complete; `repeat` gives each query keys and values of its own."""
+        """The rest of the layer once keys and values are complete; `repeat` copies keys and values for each query."""
         length, share = hidden.shape[1], HEADS // GROUPS
         if repeat is None:
             query = query.reshape(1, GROUPS, share * length, SIZE)
@@ -94,13 +94,13 @@ class Layer(nn.Module):
 
 
 def rotate(states: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Turns each pair of a head by the angle of its position."""
+    """Applies the rotary embedding."""
     left, right = states.chunk(2, -1)
     return states * cosine + torch.cat([-right, left], -1) * sine
 
 
 class Llama(nn.Module):
-    """The layers, without embedding and head: 94.4 million weights."""
+    """Layers without embedding and head: 94.4 million weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,11 +112,11 @@ class Llama(nn.Module):
 
 
 class Prefill(Llama):
-    """A prompt at once."""
+    """A complete prompt."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Not -inf: an fp16 program keeps this value as it is.
+        # Not -inf: an fp16 program represents this value.
         mask = torch.full((PROMPT, PROMPT), -10000.0).triu(1)
         self.register_buffer("mask", mask.repeat(HEADS // GROUPS, 1))
 
@@ -128,18 +128,18 @@ class Prefill(Llama):
 
 
 def interleaved(states: torch.Tensor) -> torch.Tensor:
-    """Keys or values again for each query that shares them, as `transformers` wrote it once."""
+    """Repeats keys or values for each query that shares them, as older versions of `transformers` do."""
     return states.repeat_interleave(HEADS // GROUPS, dim=1)
 
 
 def expanded(states: torch.Tensor) -> torch.Tensor:
-    """The same as it writes it now."""
+    """Repeats them as newer versions do."""
     sets, groups, length, size = states.shape
     return states[:, :, None].expand(sets, groups, HEADS // groups, length, size).reshape(sets, HEADS, length, size)
 
 
 class Decode(Llama):
-    """One token; the cache comes in and goes out, longer by one."""
+    """One token; the cache is an input, and an output with one more row."""
 
     def __init__(self, repeat: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Decode(Llama):
 
 
 class DecodeWithState(Llama):
-    """One token; the cache is state, of which one row is written and all that the mask shows is read."""
+    """One token; the cache is a state, of which one row is written and the unmasked rows are read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,30 +189,30 @@ class Recurrent(nn.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """One model and its forms."""
+    """A model and its forms."""
 
     name: str
     build: Callable[[], nn.Module]
     inputs: Callable[[], Tensors]
-    #: The seed belongs to the weights: models with one seed are forms of one network.
+    #: Seed of the weights: models with the same seed are forms of one network.
     seed: str
     precision: str = "fp32"
     compress: Callable[[Any], Any] | None = None
     twin: bool = True
-    #: Whether `coremill convert` makes the package, not coremltools.
+    #: Whether `coremill convert` creates the package instead of coremltools.
     ours: bool = False
-    #: Whether weights and activations are quantized to eight bits, by `coremill quantize` and by onnxruntime's tools.
+    #: Whether weights and activations are quantized to 8 bits, by `coremill quantize` and by onnxruntime's tools.
     static: bool = False
     outputs: list[str] = field(default_factory=lambda: ["output"])
 
 
 def pictures() -> Tensors:
-    """One picture, centred as the networks expect it."""
+    """A random image, centered as the networks expect."""
     return {"picture": torch.randn(1, 3, 224, 224)}
 
 
 def cache() -> Tensors:
-    """A token's vector, its position, and a cache filled with the positions before it."""
+    """A token's embedding, its position, and a cache of the earlier positions."""
     tensors = {"hidden": torch.randn(1, 1, WIDTH), "position": torch.tensor([CACHE - 1], dtype=torch.int32)}
     for index in range(LAYERS):
         tensors |= {f"{name}_{index}": torch.randn(1, GROUPS, CACHE - 1, SIZE) for name in ("keys", "values")}
@@ -220,13 +220,13 @@ def cache() -> Tensors:
 
 
 def state() -> Tensors:
-    """A token's vector, its position, and a mask that shows the whole cache."""
+    """A token's embedding, its position, and a mask that allows the complete cache."""
     position = torch.tensor([CACHE - 1], dtype=torch.int32)
     return {"hidden": torch.randn(1, 1, WIDTH), "position": position, "mask": torch.zeros(1, 1, 1, CACHE)}
 
 
 def torchvision_model(name: str) -> Callable[[], nn.Module]:
-    """A network that torchvision knows by name."""
+    """A named torchvision network."""
 
     def build() -> nn.Module:
         import torchvision
@@ -237,7 +237,7 @@ def torchvision_model(name: str) -> Callable[[], nn.Module]:
 
 
 def quantized(model: Any) -> Any:
-    """Four bits with one scale for 32 neighbours."""
+    """4-bit integers with one scale for 32 neighbors."""
     import coremltools.optimize.coreml as compress
 
     options = compress.OpLinearQuantizerConfig(dtype="int4", granularity="per_block", block_size=32)
@@ -245,7 +245,7 @@ def quantized(model: Any) -> Any:
 
 
 def palettized(**how: Any) -> Callable[[Any], Any]:
-    """Four bits that choose from sixteen values."""
+    """4-bit palettization."""
 
     def work(model: Any) -> Any:
         import coremltools.optimize.coreml as compress
@@ -300,7 +300,7 @@ def instance(model: Model) -> tuple[nn.Module, Tensors]:
     torch.manual_seed(zlib.crc32(model.seed.encode()))
     module = model.build().eval()
     inputs = model.inputs()
-    # Batch norms measure several pictures; other networks have none.
+    # Batch norms measure several images; other networks have none.
     calls = (
         [tuple(model.inputs().values()) for _ in range(8)] if isinstance(inputs.get("picture"), torch.Tensor) else []
     )
@@ -342,12 +342,12 @@ def make(model: Model, directory: Path) -> None:
 
 
 def lower(model: Model, module: nn.Module, inputs: Tensors, directory: Path) -> None:
-    """The package that `coremill convert` makes of the export, whose inputs and outputs have the names of the export."""
+    """The package that `coremill convert` creates; its inputs and outputs have the export's names."""
     run_command(model, module, inputs, directory, ["convert", "--target", "ios18", "--precision", model.precision])
 
 
 def quantize(model: Model, module: nn.Module, inputs: Tensors, directory: Path) -> None:
-    """The package and its twin in eight bits, both calibrated on the same pictures."""
+    """The 8-bit package and its twin, calibrated on the same images."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -355,7 +355,7 @@ def quantize(model: Model, module: nn.Module, inputs: Tensors, directory: Path) 
     samples = [{name: one.numpy()} for _ in range(4) for one in model.inputs().values()]
 
     class Reader(CalibrationDataReader):
-        """The samples, one after the other."""
+        """Yields the samples in order."""
 
         def __init__(self) -> None:
             self.left = iter(samples)
@@ -383,13 +383,13 @@ def quantize(model: Model, module: nn.Module, inputs: Tensors, directory: Path) 
 
 
 def module_inputs(module: nn.Module, inputs: Tensors) -> list[tuple[str, torch.Tensor]]:
-    """The inputs by the names of the module's parameters, as its export has them."""
+    """The inputs by the names of the module's parameters, as in its export."""
     names = list(inspect.signature(module.forward).parameters)
     return list(zip(names, inputs.values(), strict=True))
 
 
 def run_command(model: Model, module: nn.Module, inputs: Tensors, directory: Path, command: list[str]) -> None:
-    """What a command makes of the export; inputs and outputs have the names of the export."""
+    """Runs a command on the export; inputs and outputs have the export's names."""
     archive = directory / f"{model.name}.pt2"
     with torch.no_grad():
         program = torch.export.export(module, tuple(inputs.values()))
@@ -407,7 +407,7 @@ def run_command(model: Model, module: nn.Module, inputs: Tensors, directory: Pat
 
 
 def computed(model: Model, module: nn.Module, inputs: Tensors) -> dict[str, numpy.ndarray]:
-    """The outputs by name, from states of zeros, which the trace has changed."""
+    """The outputs by name. States start with zeros, since the trace has changed them."""
     with torch.no_grad():
         for name, buffer in module.named_buffers():
             if name.startswith(("keys_", "values_")):
@@ -418,7 +418,7 @@ def computed(model: Model, module: nn.Module, inputs: Tensors) -> dict[str, nump
 
 
 def export(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> None:
-    """The ONNX twin; what exceeds the format's 2 GB or is large goes to a file beside it."""
+    """The ONNX twin; large tensors and everything above the format's 2 GB are stored in a separate file."""
     torch.onnx.export(
         module,
         tuple(inputs.values()),
@@ -432,7 +432,7 @@ def export(model: Model, module: nn.Module, inputs: Tensors, path: Path) -> None
 
 
 def convert(model: Model, module: nn.Module, inputs: Tensors) -> Any:
-    """The package, before any compression."""
+    """The package before compression."""
     import coremltools as ct
 
     from .zoo import shims  # noqa: F401
@@ -464,7 +464,6 @@ def convert(model: Model, module: nn.Module, inputs: Tensors) -> Any:
 
 
 def main() -> int:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m oracle.bench_models", description="make the models of the benches")
     parser.add_argument("--out", type=Path, metavar="DIR", required=True, help="where the models go")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="make these models, not all")

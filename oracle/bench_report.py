@@ -1,10 +1,10 @@
-"""What the page costs: `coremill lower` of every exported program, with and without `--html`.
+"""Measures the cost of the HTML report: `coremill lower` of every exported program, with and without `--html`.
 
     python -m oracle.bench_report EXPORTS --coremill PATH [--only NAME ...] [--rounds N]
 
-Prints a row for each program, and ends with 1 if one takes twice the CPU time of the command alone or more. Both take
-turns, so that they find the same machine, and the least time of several rounds counts. A millisecond is forgiven: that is
-what a process takes to begin.
+Prints a row per program, and exits with 1 if the report at least doubles the CPU time of a command. Both variants run
+alternately, under the same load, and the minimum of several rounds counts. A millisecond is allowed for the start of a
+process.
 """
 
 import argparse

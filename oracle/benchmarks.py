@@ -18,7 +18,7 @@ NAMES = {
     "llama_prefill": "Llama, prefill",
 }
 PEERS = {"convert": "coremltools", "lower": "executorch"}
-#: What stands in the table of a measured line.
+#: The recorded fields of a result.
 KEPT = ["ours", "theirs", "times", "memory"]
 
 
@@ -73,7 +73,7 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def page(readme: str, figures: dict[str, Any]) -> str:
-    """The README with the table between its marks."""
+    """The README with the table between its markers."""
     before, _, rest = readme.partition(BEGIN)
     _, mark, after = rest.partition(END)
     assert mark, "the README has no marks around its table"

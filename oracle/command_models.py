@@ -1,6 +1,6 @@
 """Writes the archives that the command's tests convert: `python -m oracle.command_models` at the root.
 
-What lies there was made so by torch 2.15.0.
+The committed files were created by torch 2.15.0.
 """
 
 import re
@@ -14,7 +14,7 @@ from torch import nn
 class Digits(nn.Module):
     """A network of a few layers.
 
-    Its numbers are few bits, so that sums in fp32 are exact in whatever order a machine adds.
+    Its numbers have few bits, so fp32 sums are exact in every order.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Digits(nn.Module):
 
 
 class Total(nn.Module):
-    """Keeps a sum, and calls what is not delegated."""
+    """Accumulates its inputs, and calls operators that are not delegated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,19 +39,19 @@ class Total(nn.Module):
 
 
 def coarse(*shape: int, steps: int = 4) -> torch.Tensor:
-    """Random numbers of few bits."""
+    """Random numbers with few bits."""
     return torch.round(torch.randn(*shape) * steps) / steps
 
 
 class Spectrum(nn.Module):
-    """Calls what Core ML has no operation for."""
+    """Calls an operator that Core ML lacks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * torch.linalg.svdvals(x).sum()
 
 
 class Refused(nn.Module):
-    """Some of what it calls cannot be lowered, in several places and for several reasons."""
+    """Calls several operators that cannot be lowered, for several reasons."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Refused(nn.Module):
 
 
 class Overflow(nn.Module):
-    """Fine in fp32; in fp16 the squares are infinite."""
+    """Works in fp32; in fp16 the squares overflow."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         large = x * 300.0
@@ -72,7 +72,7 @@ class Overflow(nn.Module):
 
 
 def save(folder: Path, name: str, module: nn.Module, inputs: tuple, samples: bool = True) -> None:
-    """Exports a module without the paths of this machine."""
+    """Exports a module without this machine's paths."""
     program = torch.export.export(module.eval(), inputs)
     for node in program.graph.nodes:
         trace = node.meta.get("stack_trace")
@@ -84,8 +84,8 @@ def save(folder: Path, name: str, module: nn.Module, inputs: tuple, samples: boo
 
 
 def lower(path: Path, module: nn.Module, inputs: tuple) -> None:
-    """Lowers a module with ExecuTorch's own backend for Core ML."""
-    # Importing these takes long.
+    """Lowers a module with ExecuTorch's own Core ML backend."""
+    # Imported here because these import slowly.
     import coremltools
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
@@ -110,7 +110,7 @@ def main() -> None:
             parameter.copy_(coarse(*parameter.shape))
         norm = digits.features[1]
         norm.running_mean.copy_(coarse(8))
-        # The deviation is 2 then.
+        # Then the deviation is 2.
         norm.running_var.fill_(4.0 - norm.eps)
         save(Path("examples"), "digits", digits, (image,))
         lower(folder / "total.pte", Total(), (torch.randn(1, 4),))

@@ -17,7 +17,7 @@ What `coremill COMMAND --help` prints. [The command](cli.md) explains them with 
 
 
 def binary() -> str:
-    """The one under test, or the newest that was built."""
+    """The command under test, or the most recently built one."""
     named = os.environ.get("COREMILL")
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
     built = [path for path in (target / profile / "coremill" for profile in ("debug", "release")) if path.exists()]
@@ -39,7 +39,7 @@ def page() -> str:
 
 
 def help_of(*words: str) -> str:
-    # As at a terminal of unknown width, whatever the one around us has.
+    # As at a terminal of unknown width, independent of the current one.
     plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run([binary(), *words, "--help"], capture_output=True, text=True, check=True, env=plain)
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 FRAMES, LENGTH, RATE = 128, 1024, 16000
-#: The forms, from large to small.
+#: The forms of weights, from large to small.
 FORMS = [
     ("fp16", ""),
     ("int8 per channel", "--linear int8"),
@@ -36,7 +36,7 @@ FORMS = [
 
 
 def frames() -> np.ndarray:
-    """Normalized frames as CREPE takes them."""
+    """Normalized frames, CREPE's inputs."""
     random = np.random.default_rng(0)
     pitches = np.geomspace(55, 1760, FRAMES)
     time = np.arange(LENGTH) / RATE

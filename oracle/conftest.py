@@ -1,4 +1,4 @@
-"""What the oracle tests share: the packages of the zoo, and the `coremill` command."""
+"""Fixtures of the oracle tests: the packages of the zoo, and the `coremill` command."""
 
 import fcntl
 import logging
@@ -16,35 +16,35 @@ from oracle.zoo.table import ENTRIES
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-#: Whether this process runs tests for another one, which is told their results.
+#: Whether this process is a worker of pytest-xdist, which reports its results to another process.
 SERVES = "PYTEST_XDIST_WORKER" in os.environ
 #: The names of the tests that failed in the last run, and the reports of all failures.
 FAILED = TARGET / "oracle-failed.txt"
 REPORTS = Path(tempfile.gettempdir()) / "coremill-oracle-failures.txt"
-#: No command on a package of the zoo, all of which are small, should take nearly as long.
+#: Timeout of a command. The zoo's packages are small, so none should take nearly as long.
 SECONDS = 120
 
-#: Runs `coremill` with the arguments given; fails the test unless it exits 0, and returns its standard output.
+#: Runs `coremill` with the given arguments; fails the test unless it exits with 0, and returns its standard output.
 Command = Callable[..., str]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `package` runs once for every entry of the zoo."""
+    """A test with the fixture `package` runs once for every entry of the zoo."""
     marked = any("package" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "package" in metafunc.fixturenames and not marked:
         metafunc.parametrize("package", [entry.name for entry in ENTRIES], indirect=True, scope="session")
 
 
 def pytest_sessionstart() -> None:
-    """Nothing has failed yet."""
+    """Clears the list of failed tests."""
     if not SERVES:
         FAILED.unlink(missing_ok=True)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Lists the tests that failed for `cargo xtask test`, which runs them once more, and keeps their reports.
+    """Records the failed tests for `cargo xtask test`, and keeps their reports.
 
-    The reports stand beside the files of the tests, where they outlive the terminal and the clone.
+    The reports are written to the temporary folder, so that they outlive the terminal and the clone.
     """
     if SERVES or not report.failed:
         return
@@ -56,18 +56,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.fixture(autouse=True)
 def company(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Lets the tests of several processes run side by side, those marked `alone` excepted."""
+    """Allows tests of several processes to run concurrently, except those marked `alone`."""
     alone = request.node.get_closest_marker("alone") is not None
     with (TARGET / "oracle.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
-        # By name, since processes that the test forked have the file open, too.
+        # Unlocked explicitly, since processes that the test forked have the file open, too.
         fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet() -> Iterator[None]:
-    """coremltools logs a line for each library that only macOS has."""
+    """coremltools logs a line for each library that exists only on macOS."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
@@ -75,7 +75,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def zoo(request: pytest.FixtureRequest) -> tuple[Path, dict[str, str]]:
-    """The folder of the packages, those that the chosen tests need made, and the errors of the making by name."""
+    """The folder of the packages that the selected tests need, and the errors of their creation by name."""
     names = set()
     for item in request.session.items:
         if "all_packages" in item.fixturenames:
@@ -100,7 +100,7 @@ def package(request: pytest.FixtureRequest, zoo: tuple[Path, dict[str, str]]) ->
 
 @pytest.fixture(scope="session")
 def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
-    """The whole zoo."""
+    """All packages of the zoo."""
     directory, errors = zoo
     if errors:
         pytest.fail(f"coremltools did not make {', '.join(errors)}")
@@ -109,7 +109,7 @@ def all_packages(zoo: tuple[Path, dict[str, str]]) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """Our runtime for ExecuTorch's programs, built if it is not yet."""
+    """Our runtime for ExecuTorch's programs, built if necessary."""
     command = ["cargo", "build", "--quiet", "--package", "coremill-runtime", "--example", "serve"]
     subprocess.run(command, cwd=ROOT, check=True)
     served = Runtime(tmp_path_factory.mktemp("runtime"), TARGET / "debug" / "examples" / "serve")
@@ -125,18 +125,18 @@ def coremill() -> Command:
 
 @pytest.fixture(scope="session")
 def coremill_told() -> Command:
-    """The command under test, whose standard error is of interest."""
+    """The command under test; returns its standard error."""
     return lambda *arguments: run(arguments, 0).stderr
 
 
 @pytest.fixture(scope="session")
 def coremill_fails() -> Command:
-    """The command under test, which is to find fault with what it is given; what it says."""
+    """The command under test, which must exit with 1; returns its standard error."""
     return lambda *arguments: run(arguments, 1).stderr
 
 
 def run(arguments: tuple[object, ...], code: int, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Runs `coremill`, in a folder if one is given; fails the test unless it exits with the code."""
+    """Runs `coremill`, optionally in a folder; fails the test unless it exits with the code."""
     binary = os.environ.get("COREMILL")
     if not binary:
         pytest.fail("the variable COREMILL does not say where the `coremill` command is; `cargo xtask test` sets it")

@@ -1,7 +1,7 @@
-"""Judges a package that `coremill convert` wrote from an export: see `oracle.zoo.exports`.
+"""Checks a package that `coremill convert` wrote from an export: see `oracle.zoo.exports`.
 
-coremltools' reader infers every type anew and compares; `coremill run` computes the outputs of every call, which eager
-torch has computed, too; and the program has no more operations than it needs.
+coremltools' reader infers every type again and compares it; the outputs of `coremill run` for every call are compared
+with eager torch's; and the program must not contain needless operations.
 
     python -m oracle.conversion EXPORTS
 
@@ -27,13 +27,13 @@ from oracle.distance import Mismatch, distance, strain
 from oracle.programs import loads_in_coremltools, read
 from oracle.waste import needless, operations
 
-#: The largest error of an output, by the precision of the program: torch computes in fp32. A network that multiplies
-#: rounding to fp16 may be wrong by twice as much as torch is where what each of its operators gives is rounded: chance
-#: alone moves the largest error of a few outputs that far.
+#: Maximum error of an output, by the program's precision; torch computes in fp32. If a network amplifies rounding to
+#: fp16, its error may be twice that of torch with every operator's result rounded: the largest error of a few outputs
+#: varies that much by chance.
 TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2}
-#: The largest error by the least precise element type that torch computes in, whatever the program's precision.
+#: Maximum error by the least precise element type of torch's computation, whatever the program's precision.
 KIND_TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3}
-#: fp16 programs are run with every result rounded, as on the device.
+#: fp16 programs run with every result rounded, as on the device.
 HOW = {"fp32": "fast", "fp16": "faithful"}
 SECONDS = 300
 NUMBERS = {
@@ -46,26 +46,26 @@ NUMBERS = {
 
 @dataclass
 class Verdict:
-    """What is known of a package."""
+    """The results of all checks of a package."""
 
     name: str
-    #: What coremltools' reader has to say against it.
+    #: Errors of coremltools' reader.
     refused: list[str] = field(default_factory=list)
     operations: int = 0
     histogram: dict[str, int] = field(default_factory=dict)
-    #: Casts and transposes that undo each other or nothing.
+    #: Casts and transposes that do nothing or cancel each other.
     needless: list[str] = field(default_factory=list)
-    #: The largest error of all outputs of all calls; none if the package did not run.
+    #: Largest error of all outputs of all calls; `None` if the package did not run.
     error: float | None = None
-    #: The largest error that it may have.
+    #: Maximum allowed error.
     allowed: float = 0.0
-    #: Why the error may be larger than that of others, if it is.
+    #: Reason for a larger allowed error, if any.
     excuse: str | None = None
-    #: Why there is no error to tell.
+    #: Reason why there is no error, if any.
     problem: str | None = None
 
     def faults(self) -> list[str]:
-        """What is wrong with it, in words."""
+        """The failures as messages."""
         found = [f"coremltools: {one}" for one in self.refused] + self.needless
         if self.problem:
             found.append(self.problem)
@@ -75,13 +75,13 @@ class Verdict:
 
 
 def judge(name: str, package: Path, exports: Path, precision: str) -> Verdict:
-    """Everything about one package."""
+    """Runs all checks on a package."""
     verdict = Verdict(name, refused=[first_line(one) for one in loads_in_coremltools(package)])
     program = read(package).model.mlProgram
     counts = collections.Counter(one.type for one in operations(program) if one.type != "const")
     verdict.operations, verdict.histogram = counts.total(), dict(sorted(counts.items()))
     verdict.needless = needless(program)
-    # The forms of a program in other dialects share its reference.
+    # All dialects of a program share its reference.
     reference = name.split(".")[0]
     record = json.loads((exports / f"{reference}.json").read_text())
     verdict.allowed = TOLERANCE[precision]
@@ -112,16 +112,16 @@ def largest_error(
     values: bool = True,
     relative: float | None = None,
 ) -> float:
-    """Runs all calls of a reference, one after the other on one state; without `values`, only shapes and types count.
+    """Runs all calls of a reference in order on one state. Without `values`, only shapes and types count.
 
-    With `relative`, no element may differ by more than that part of its own magnitude.
+    With `relative`, this is the maximum error of each element relative to its own magnitude.
     """
     (function,) = read(package).model.mlProgram.functions.values()
     (block,) = function.block_specializations.values()
     inputs = [one for one in function.inputs if one.type.WhichOneof("type") == "tensorType"]
-    # A buffer that is not a state comes in, and goes out under this name.
+    # A buffer that is not a state is an input, and an output under this name.
     changed = {one.name: f"{one.name}_out" for one in inputs if f"{one.name}_out" in block.outputs}
-    # What a program writes to its caller's inputs goes out, too, but does not come in again with the next call.
+    # A changed input of the caller is an output, too, but not an input of the next call.
     own = {one.name for one in inputs[: len(of_call(arrays, "in", 0))]}
     carried = {name: out for name, out in changed.items() if name not in own}
     names = [name for name in block.outputs if name not in changed.values()]
@@ -131,7 +131,7 @@ def largest_error(
         found: list[dict[str, numpy.ndarray]] = []
         calls_so_far: list[dict[str, numpy.ndarray]] = []
         for call in given:
-            # States are kept within a run, so that what came before is run again.
+            # States last for one run, so earlier calls are run again.
             calls_so_far.append(call | buffers)
             found.append(run(package, calls_so_far, precision)[-1])
             buffers = {name: found[-1][out].astype(buffers[name].dtype) for name, out in carried.items()}
@@ -173,7 +173,7 @@ def run(package: Path, calls: list[dict[str, numpy.ndarray]], precision: str) ->
     found: list[dict[str, numpy.ndarray]] = [{} for _ in calls]
     for written, array in arrays.items():
         name, _, call = written.rpartition("@")
-        # The last call is there a second time under its plain name.
+        # The file also has the last call under its plain name.
         if name:
             found[int(call)][name] = array
     return found
@@ -189,7 +189,7 @@ def of_call(arrays: dict[str, numpy.ndarray], side: str, call: int) -> list[nump
 
 
 def first(wanted: Any, arrays: dict[str, numpy.ndarray]) -> numpy.ndarray:
-    """What a buffer holds at first, zeros unless the reference says otherwise."""
+    """The initial value of a buffer: zeros unless the reference contains it."""
     kind = NUMBERS[wanted.type.tensorType.dataType]
     for name, array in arrays.items():
         if name.startswith("first.") and re.sub(r"\W", "_", name.removeprefix("first.")) == wanted.name:
@@ -198,7 +198,7 @@ def first(wanted: Any, arrays: dict[str, numpy.ndarray]) -> numpy.ndarray:
 
 
 def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, str]) -> dict[str, numpy.ndarray]:
-    """Inputs in the types of the package: Core ML has neither int64 nor bool at its edge, nor rank 0."""
+    """Converts inputs to the package's types: Core ML functions have no int64, bool or rank-0 inputs."""
     inputs = [one for one in inputs if one.name not in carried]
     if len(given) != len(inputs):
         raise Mismatch(f"there are {len(inputs)} inputs, not {len(given)}: {', '.join(one.name for one in inputs)}")
@@ -214,7 +214,7 @@ def adapted(given: list[numpy.ndarray], inputs: list[Any], carried: dict[str, st
 
 
 def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
-    """The distance, but at most the largest number: JSON has no infinity."""
+    """The distance, limited to the largest finite number: JSON lacks infinity."""
     try:
         return min(distance(found, wanted), sys.float_info.max)
     except Mismatch as mismatch:
@@ -222,7 +222,7 @@ def error(found: numpy.ndarray, wanted: numpy.ndarray, where: str) -> float:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """The first line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:300] if lines else "nothing was said"
 

@@ -1,8 +1,8 @@
-"""`.pte` files that ExecuTorch's own Core ML backend lowers, in every form that it has, with what eager torch computes.
+"""Creates `.pte` files with ExecuTorch's own Core ML backend, in all its forms, with the outputs of eager torch.
 
     python -m oracle.delegated OUTDIR [--only NAME ...] [--large]
 
-For each row there is
+Files of each row:
     `NAME.pte`          what `to_edge_transform_and_lower` with a `CoreMLPartitioner` gives;
     `NAME.METHOD.pt2`   the exported program of each method;
     `NAME.npz`          `METHOD.in0`, ... `METHOD.out0`, ...; of further calls `METHOD.in0@1`, `METHOD.out0@1`, ...
@@ -37,7 +37,7 @@ Inputs = tuple[torch.Tensor, ...]
 
 @dataclass
 class Method:
-    """A method: how it is exported, and what it is called with."""
+    """A method with its export arguments and calls."""
 
     module: nn.Module
     calls: list[Inputs]
@@ -50,9 +50,9 @@ class Row:
 
     name: str
     make: Callable[[], dict[str, Method]]
-    #: Of the partitioner.
+    #: Options of the partitioner.
     options: dict[str, Any] = field(default_factory=dict)
-    #: Further specs, by the exported programs.
+    #: Returns further specs for the exported programs.
     specs: Callable[[dict[str, Any]], list[Any]] = lambda programs: []
     precision: ct.precision = ct.precision.FLOAT32
     target: ct.target | None = ct.target.iOS18
@@ -60,7 +60,7 @@ class Row:
 
 
 class Network(nn.Module):
-    """A little of everything: convolution, normalisation, attention, linear layers."""
+    """A small network with convolution, normalization, attention and linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Network(nn.Module):
 
 
 class Counter(nn.Module):
-    """Keeps a sum and a number of calls."""
+    """Accumulates its inputs and counts the calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Counter(nn.Module):
 
 
 class Shared(nn.Module):
-    """What the methods share."""
+    """Layers that the methods share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Shared(nn.Module):
 
 
 class Several(nn.Module):
-    """Several inputs and outputs of several types; some are given back, one twice."""
+    """Inputs and outputs of several types; some inputs are outputs, one twice."""
 
     def forward(self, x: torch.Tensor, index: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, ...]:
         picked = torch.index_select(x, 0, index)
@@ -109,7 +109,7 @@ class Several(nn.Module):
 
 
 class Enumerated(nn.Module):
-    """Two inputs whose shapes are tied."""
+    """Two inputs with enumerated shapes that belong together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,12 +121,12 @@ class Enumerated(nn.Module):
 
 
 def one(module: Callable[[], nn.Module], *shapes: tuple[int, ...], dynamic: Any = None) -> Callable[[], dict[str, Method]]:
-    """A program of one method whose calls have these shapes."""
+    """A program of one method that is called with these shapes."""
     return lambda: {"forward": Method(module().eval(), [(torch.randn(shape),) for shape in shapes], dynamic)}
 
 
 def shared(lengths: dict[str, int]) -> dict[str, Method]:
-    """Methods of different lengths over the same weights."""
+    """Methods for different lengths with the same weights."""
     module = Shared().eval()
     return {name: Method(module, [(torch.randn(1, length, 64),)] * 1) for name, length in lengths.items()}
 
@@ -153,7 +153,7 @@ def enumeration(programs: dict[str, Any]) -> list[Any]:
 
 
 class Wide(nn.Module):
-    """Above 1 GiB in halves."""
+    """More than 1 GiB of fp16 weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ def lower(row: Row, folder: Path) -> None:
     methods = row.make()
     programs, arrays = {}, {}
     for name, method in methods.items():
-        # ExecuTorch writes buffers back under a mode that refuses what needs gradients.
+        # ExecuTorch copies buffers in a mode that refuses tensors with gradients.
         method.module.requires_grad_(False)
         programs[name] = torch.export.export(method.module, method.calls[0], dynamic_shapes=method.dynamic)
         torch.export.save(programs[name], folder / f"{row.name}.{name}.pt2")

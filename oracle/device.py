@@ -1,4 +1,4 @@
-"""Runs packages on Core ML, on the processor alone, and compares what it gives with what coremill's engine gives.
+"""Runs packages on Core ML, on the CPU only, and compares the outputs with those of coremill's engine.
 
     python -m oracle.device COREMILL [--engine-alone] PACKAGE...
 
@@ -28,13 +28,13 @@ DTYPES = {
 
 
 def functions_of(spec):
-    """What describes each function; one that is alone is asked for without a name."""
+    """The description of each function; a single function has no name."""
     description = spec.description
     return {function.name: function for function in description.functions} or {None: description}
 
 
 def random_inputs(function, random):
-    """Arrays for all inputs, or None where some are not arrays."""
+    """Arrays for all inputs, or `None` if some inputs are not arrays."""
     arrays = {}
     for feature in function.input:
         if feature.type.WhichOneof("Type") != "multiArrayType":
@@ -50,7 +50,7 @@ def random_inputs(function, random):
 
 
 def by_core_ml(package, name, steps, has_states):
-    """What Core ML gives for the last step."""
+    """Core ML's outputs of the last step."""
     units = coremltools.ComputeUnit.CPU_ONLY
     model = coremltools.models.MLModel(str(package), compute_units=units, function_name=name)
     state = model.make_state() if has_states else None
@@ -61,7 +61,7 @@ def by_core_ml(package, name, steps, has_states):
 
 
 def by_engine(coremill, package, name, steps):
-    """What the engine gives for the last step."""
+    """The engine's outputs of the last step."""
     with tempfile.TemporaryDirectory() as folder:
         command = [coremill, "run", str(package), "--precision", "faithful"]
         if name is not None:
@@ -77,7 +77,7 @@ def by_engine(coremill, package, name, steps):
 
 
 def difference(expected, found, bound):
-    """What is wrong with an output, or None."""
+    """The failure of an output, or `None`."""
     expected, found = numpy.asarray(expected), numpy.asarray(found)
     if expected.shape != found.shape:
         return f"the shapes are {expected.shape} and {found.shape}"
@@ -91,7 +91,7 @@ def difference(expected, found, bound):
 
 
 def judge(coremill, package, alone):
-    """What is wrong with a package, "" if nothing is, or None where it cannot be compared."""
+    """The failure of a package, "" if there is none, or `None` if it cannot be compared."""
     text = subprocess.run([coremill, "text", str(package)], check=True, capture_output=True, text=True)
     bound = 2e-2 if "<fp16" in text.stdout else 1e-3
     random = numpy.random.default_rng(42)
@@ -111,13 +111,13 @@ def judge(coremill, package, alone):
 
 
 def main(coremill, *packages):
-    """Judges packages; gives how many are wrong."""
+    """Checks packages. Returns the number of failures."""
     wrong, alone = 0, "--engine-alone" in packages
     packages = [package for package in packages if package != "--engine-alone"]
     for package in map(Path, packages):
         try:
             problem = judge(coremill, package, alone)
-        except Exception as error:  # Core ML's errors have no type of their own.
+        except Exception as error:  # Core ML's errors have no specific type.
             problem = str(error)
         wrong += bool(problem)
         print({None: "left out", "": "ok"}.get(problem, "FAILED"), package.stem, problem or "", sep="\t")

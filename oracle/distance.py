@@ -1,9 +1,9 @@
-"""How far an array is from the one that it should be: what every judge of numbers measures with.
+"""Distances between arrays, which all numeric tests use.
 
-NaN and infinities must stand where they stand in the wanted array, with their signs; whole numbers and truth values
-must be equal. Of floats, `distance` is the largest difference in parts of the largest magnitude, which says how good a
-tensor is as a whole, and `strain` compares each element with its own magnitude, which tells whether small ones are right
-beside large ones.
+NaN and infinities must be at the same indices with the same sign; integers and booleans must be equal. For floats,
+`distance` is the largest difference relative to the largest magnitude, which measures the quality of the complete
+tensor. `strain` compares each element relative to its own magnitude, which also detects errors of small elements
+among large ones.
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy
 
 
 class Mismatch(Exception):
-    """Arrays of different shapes or kinds, which no distance says anything of."""
+    """Arrays of different shapes or types, for which no distance is defined."""
 
 
 def distance(found: Any, wanted: Any, least: float = 0.0) -> float:
-    """The largest difference in parts of the largest magnitude, or of `least` if that is larger.
+    """The largest difference relative to the largest magnitude, or to `least` if that is larger.
 
-    Of whole numbers and truth values, it is the share of the elements that differ; infinite where NaN or infinities
-    stand elsewhere.
+    For integers and booleans, it is the fraction of elements that differ. It is infinite if NaN or infinities are at
+    other indices.
     """
     found, wanted, finite = _comparable(found, wanted)
     if finite is None:
@@ -34,9 +34,8 @@ def distance(found: Any, wanted: Any, least: float = 0.0) -> float:
 
 
 def strain(found: Any, wanted: Any, relative: float, absolute: float = 0.0) -> float:
-    """The largest difference of an element in parts of what it may differ by: `absolute`, and `relative` times its
-    magnitude. More than 1 is too much.
-    """
+    """The largest difference of an element relative to its tolerance, which is `absolute` plus `relative` times its
+    magnitude. The arrays agree if the result is at most 1."""
     found, wanted, finite = _comparable(found, wanted)
     if finite is None:
         return 0.0 if numpy.array_equal(found, wanted) else math.inf
@@ -50,12 +49,13 @@ def strain(found: Any, wanted: Any, relative: float, absolute: float = 0.0) -> f
 
 
 def within(found: Any, wanted: Any, relative: float, absolute: float = 0.0) -> bool:
-    """Whether each element is as near as it must be."""
+    """Whether each element is within its tolerance."""
     return strain(found, wanted, relative, absolute) <= 1
 
 
 def _comparable(found: Any, wanted: Any) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray | None]:
-    """Both in fp64, or complex numbers of two; and where the wanted one is finite. None for what is whole: as it is."""
+    """Both arrays as fp64 or complex128, and a mask of the finite expected elements. Integers are unchanged, with
+    `None`."""
     found, wanted = _array(found), _array(wanted)
     if not wanted.shape and found.shape == (1,):
         found = found.reshape(())
@@ -73,12 +73,12 @@ def _comparable(found: Any, wanted: Any) -> tuple[numpy.ndarray, numpy.ndarray, 
 
 
 def _same_beyond(found: numpy.ndarray, wanted: numpy.ndarray, finite: numpy.ndarray) -> bool:
-    """Whether NaN and infinities stand in the same places."""
+    """Whether NaN and infinities are equal at the same indices."""
     return numpy.array_equal(found[~finite], wanted[~finite], equal_nan=True) and bool(numpy.isfinite(found[finite]).all())
 
 
 def _array(value: Any) -> numpy.ndarray:
-    """Arrays of numpy and tensors of torch, whose small floats numpy does not have."""
+    """Converts tensors to numpy arrays; numpy lacks torch's small float types."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float() if str(value.dtype).startswith(("torch.bfloat16", "torch.float8")) else value

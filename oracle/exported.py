@@ -1,7 +1,7 @@
 """Describes an exported program from Python's side, in the form of `cargo xtask pt2-dump`.
 
-It goes by the FX graph, not by the archive, and runs with every torch from 2.5 on, so that archives of older versions
-come with a description that their own torch made.
+It reads the FX graph instead of the archive, and runs with every torch from 2.5 on, so that archives of older versions
+have a description by their own torch.
 """
 
 import hashlib
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-#: Symbolic sizes are compared by their values: each symbol gets two, from the letters of its name.
+#: Symbolic sizes are compared by value: each symbol gets two values, derived from its name.
 SCALES = (2, 4)
 
-#: Whose schemas tell of every effect, so that a call without a use can go.
+#: Namespaces whose schemas declare every side effect, so that unused calls can be removed.
 PURE = {"aten", "prims", "quant", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"}
 PURE_HIGHER_ORDER = {"cond", "while_loop", "scan", "map_impl", "associative_scan", "wrap_with_set_grad_enabled"}
 
-#: c10's numbers, which schemas have for defaults.
+#: Codes of c10's enumerations, which schemas use as defaults.
 DTYPES = {4: torch.int64, 6: torch.float32}
 MEMORY_FORMATS = {0: torch.contiguous_format, 1: torch.preserve_format}
 
@@ -31,7 +31,7 @@ def plain(kind: object) -> str:
 
 
 def schema_of(target: Any) -> Any:
-    """The schema of an operator, those of the edge dialect included; none for other callables."""
+    """The schema of an operator, including the edge dialect's; `None` for other callables."""
     return getattr(target, "_schema", None)
 
 
@@ -40,7 +40,7 @@ def higher_order(target: Any) -> bool:
 
 
 def name_of(target: Any) -> str:
-    """The target as we print it."""
+    """The target as `pt2-dump` prints it."""
     schema = schema_of(target)
     if schema is not None:
         return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
@@ -51,7 +51,7 @@ def name_of(target: Any) -> str:
 
 
 def scalar(value: float) -> Any:
-    """A float; what is not finite as text."""
+    """A float; NaN and infinities become strings."""
     return value if value == value and abs(value) != float("inf") else str(value)
 
 
@@ -279,7 +279,7 @@ class Graph:
 
 
 def origin(node: torch.fx.Node) -> dict:
-    """Where a node comes from."""
+    """The module path and source line of a node."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path, kind = stack[-1] if stack else (None, None)
     if isinstance(kind, type):
@@ -306,7 +306,7 @@ def tree(spec: Any) -> Any:
 
 
 def bound(value: Any) -> int | None:
-    """A bound of a range; infinities, which torch has its own kind of, are none."""
+    """A bound of a range; `None` if infinite, in either of sympy's and torch's types."""
     return None if str(value).endswith("oo") else int(value)
 
 

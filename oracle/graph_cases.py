@@ -1,4 +1,4 @@
-"""Cases of `coremill::graph::nn`: a module of torch, or a formula, for each."""
+"""Cases of `coremill::graph::nn`, each with a torch module or a formula as reference."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Case:
-    """What a module is given, and what it must give."""
+    """A layer's configuration, inputs and parameters, and the expected outputs."""
 
     def __init__(self, module, config, inputs, params, expected):
         self.module, self.config = module, config
@@ -17,7 +17,7 @@ class Case:
 
 
 def named(module):
-    """The parameters and buffers of a module of torch under the name that the cases use."""
+    """The parameters and buffers of a torch module by the names that the cases use."""
     return {f"m.{name}": value for name, value in module.state_dict().items() if value.dtype == torch.float32}
 
 
@@ -64,7 +64,7 @@ def convolutions():
         }
         x = torch.randn(2, 4, *sizes[dims])
         yield of_module("conv", config, modules[dims](4, 6, kernel, bias=bias, **settings), x)
-        # Core ML has no grouped or dilated transposes in three dimensions that it would run well; torch has them all.
+        # Grouped and dilated 3-d transposed convolutions are excluded, since Core ML does not run them well.
         for output_padding in range(2 if stride == 2 else 1):
             layer = transposes[dims](4, 6, kernel, bias=bias, output_padding=output_padding, **settings)
             yield of_module("conv_transpose", config | {"output_padding": [output_padding] * dims}, layer, x)
@@ -130,7 +130,7 @@ def activations():
 
 
 def frequencies(rotated, scaling, factor, original, theta=10000.0, positions=0):
-    """Those of transformers."""
+    """The frequencies of transformers' rotary embedding."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -357,7 +357,7 @@ FAMILIES = [layers, convolutions, pools, norms, activations, ropes, attentions, 
 
 
 def cases():
-    """All of them, the same in each run."""
+    """All cases, the same in each run."""
     for family in FAMILIES:
         torch.manual_seed(7)
         with torch.no_grad():

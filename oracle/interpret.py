@@ -1,7 +1,7 @@
 """Runs a program that `cargo xtask pt2-dump --prepared` printed, call by call, with torch's operators.
 
-It shares nothing with what it judges but the text of the dump, and insists on what a functional program is: no operator
-that writes, no input changed, every value of the type and sizes that the dump gives it.
+It shares only the dump's text with the code under test, and asserts that the program is functional: no operator writes,
+no input changes, and every value has the type and sizes in the dump.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch.utils import _pytree
 
 from oracle.distance import within
 
-#: What expressions of symbolic sizes call, under sympy's names.
+#: Functions in expressions of symbolic sizes, by sympy's names.
 FUNCTIONS: dict[str, Callable] = {
     "Add": lambda *all: sum(all),
     "Mul": lambda *all: math.prod(all),
@@ -40,7 +40,7 @@ class Interpreter:
         self.symbols: dict[str, int] = {}
 
     def run(self, inputs: list[Any]) -> list[tuple[str, str | None, Any]]:
-        """The outputs for flat user inputs: their kinds, names and values."""
+        """Returns the outputs for flat user inputs: their kinds, names and values."""
         graph = self.dump["graph"]
         remaining = iter(inputs)
         bound = []
@@ -78,7 +78,7 @@ class Interpreter:
         return [self.argument(output, values) for output in graph["outputs"]]
 
     def bind(self, meta: Any, value: Any) -> None:
-        """Symbols that are the size of an input have that value."""
+        """Binds the symbols that are sizes of inputs."""
         pairs = []
         if isinstance(value, torch.Tensor):
             pairs = list(zip(meta["sizes"], value.shape, strict=True))
@@ -107,7 +107,7 @@ class Interpreter:
         try:
             return eval(size["expression"], {"__builtins__": {}}, {**FUNCTIONS, **self.symbols})
         except NameError:
-            # A symbol of a result, whose size nothing tells before it is there.
+            # A size that is unknown before the result is computed.
             return None
 
     def argument(self, argument: Any, values: dict[str, Any]) -> Any:
@@ -148,7 +148,7 @@ class Interpreter:
         schema = function._schema
         assert not schema.is_mutable, f"{node['target']} writes to its arguments"
         if node["target"] == "aten.view.default":
-            # Values of the new graph have strides of their own.
+            # Values of the new graph may have other strides.
             function = torch.ops.aten.reshape.default
         positional = [value for value, one in zip(arguments, schema.arguments, strict=True) if not one.kwarg_only]
         keywords |= {one.name: value for value, one in zip(arguments, schema.arguments, strict=True) if one.kwarg_only}

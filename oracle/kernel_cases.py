@@ -1,4 +1,4 @@
-"""Calls of every kernel of ExecuTorch's runtime, over element types, shapes, orders of dimensions and arguments."""
+"""Calls of every kernel in ExecuTorch's runtime, over element types, shapes, dimension orders and arguments."""
 
 import math
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 
 
 class Maker:
-    """Tensors of random elements, the same ones in every run."""
+    """Creates random tensors, the same in every run."""
 
     def __init__(self) -> None:
         self.random = torch.Generator().manual_seed(7)
@@ -43,18 +43,18 @@ class Maker:
         return torch.randint(math.ceil(low), math.floor(high) + 1, shape, generator=self.random).to(dtype)
 
     def distinct(self, *shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
-        """Elements of which no two are equal, so that places of extrema are known."""
+        """A random tensor without duplicates, so that the indices of extrema are unambiguous."""
         count = math.prod(shape)
         return (torch.randperm(count, generator=self.random) - count // 2).to(dtype).reshape(shape)
 
 
 def last(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements with the channels last in memory."""
+    """The same elements in channels-last memory format."""
     return tensor.to(memory_format=torch.channels_last)
 
 
 def cases(family: str) -> list[Case]:
-    """All cases of a family, with names that are identifiers."""
+    """All cases of a family, with unique identifiers as names."""
     made: list[Case] = []
     seen: dict[str, int] = {}
     for case in FAMILIES[family](Maker()):
@@ -66,7 +66,7 @@ def cases(family: str) -> list[Case]:
 
 
 def call(operator: Any, *arguments: Any, **keywords: Any) -> Case:
-    """A case by its operator and arguments."""
+    """A case with an operator and its arguments."""
     schema = operator._schema
     name = schema.name.split("::")[1] + "_" + (schema.overload_name or "default")
     return Case(name, operator, arguments, keywords)
@@ -207,7 +207,7 @@ def selected(tensor: torch.Tensor, mask: torch.Tensor) -> Case:
 
 
 def grown(case: Case) -> Case:
-    """Outputs whose sizes depend on elements need room for more."""
+    """Marks outputs whose sizes depend on elements, which need memory for the maximum."""
     case.dynamic = True
     return case
 
@@ -251,7 +251,7 @@ def created(x: Maker) -> Iterator[Case]:
 
 
 def typed(case: Case) -> Case:
-    """The output's type says what is made; kernels have no argument for it."""
+    """The type of the created tensor is that of the output; kernels have no argument for it."""
     return case
 
 
@@ -490,7 +490,7 @@ def products(x: Maker) -> Iterator[Case]:
 
 
 def convolved(i: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, transposed: bool = False, extra: Any = None, groups: int = 1) -> Case:
-    """A convolution; the rank says how many numbers each argument has."""
+    """A convolution; its rank determines the length of each argument."""
     extra = extra or [0] * len(stride)
     return call(ATEN.convolution.default, i, w, b, stride, padding, dilation, transposed, extra, groups)
 
@@ -519,7 +519,7 @@ def resampled(x: Maker) -> Iterator[Case]:
 
 
 def dynamic(x: Maker) -> Iterator[Case]:
-    """Outputs that are planned larger than they become."""
+    """Outputs whose planned maximum size is larger than the actual one."""
     for case in (
         call(ATEN.add.Tensor, x(3, 5), x(5)),
         call(ATEN.exp.default, x(3, 5)),
@@ -540,7 +540,7 @@ def dynamic(x: Maker) -> Iterator[Case]:
         yield grown(case)
 
 
-#: What makes the cases of each family.
+#: The function that creates each family's cases.
 FAMILIES = {
     made.__name__: made
     for made in (

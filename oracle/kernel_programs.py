@@ -1,4 +1,4 @@
-"""Programs of single calls of ExecuTorch's kernels, made with ExecuTorch's own schema and serializer."""
+"""Programs with single calls of ExecuTorch's kernels, created with ExecuTorch's own schema and serializer."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from executorch.exir._serialize._program import PTEFile, serialize_pte_binary
 from executorch.exir.operator.convert import to_out_variant
 from executorch.exir.tensor import dim_order_from_stride, scalar_type_enum
 
-#: Where each tensor begins.
+#: Alignment of tensors.
 ALIGNMENT = 16
 
 
 @dataclass
 class Case:
-    """A call of an operator, by its functional form."""
+    """A call of an operator in its functional form."""
 
     name: str
     operator: Any
     arguments: Sequence[Any]
     keywords: dict[str, Any] = field(default_factory=dict)
-    #: Whether the outputs' largest sizes are larger than those that they take.
+    #: Whether the outputs' maximum sizes are larger than the actual ones.
     dynamic: bool = False
-    #: The operator that the program calls, where it is not the out variant of the first.
+    #: The operator that the program calls, if it is not the out variant.
     kernel: Any = None
-    #: What to compare: "all", or "shape" where elements are not defined.
+    #: "all", or "shape" if elements are undefined.
     compare: str = "all"
-    #: Element types of the outputs, where not those of eager torch.
+    #: Element types of the outputs, if they differ from eager torch's.
     types: Sequence[torch.dtype] | None = None
 
     def eager(self) -> list[torch.Tensor]:
-        """What torch computes."""
+        """Computes the results with torch."""
         result = self.operator(*clone(self.arguments), **self.keywords)
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         if self.types:
@@ -44,7 +44,7 @@ class Case:
 
 
 def clone(value: Any) -> Any:
-    """Arguments whose tensors may be written to."""
+    """Copies the tensors of arguments, which may be written to."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, (list, tuple)):
@@ -53,7 +53,7 @@ def clone(value: Any) -> Any:
 
 
 class Builder:
-    """A method that is put together value by value."""
+    """Builds a method value by value."""
 
     def __init__(self, name: str) -> None:
         self.plan = schema.ExecutionPlan(
@@ -70,12 +70,12 @@ class Builder:
         self.given: list[torch.Tensor] = []
 
     def add(self, value: Any) -> int:
-        """A value, by its place."""
+        """Adds a value and returns its index."""
         self.plan.values.append(schema.EValue(value))
         return len(self.plan.values) - 1
 
     def tensor(self, tensor: torch.Tensor, dynamic: bool = False, place: int | None = None) -> int:
-        """A tensor in the arena, behind the others unless it has a place."""
+        """Adds a tensor to the arena, after the others unless an offset is given."""
         sizes = [size + 1 if dynamic else size for size in tensor.shape]
         length = tensor.element_size()
         for size in sizes:
@@ -102,14 +102,14 @@ class Builder:
         )
 
     def input(self, tensor: torch.Tensor) -> int:
-        """A tensor that callers give."""
+        """Adds a tensor that is an input."""
         index = self.tensor(tensor)
         self.plan.inputs.append(index)
         self.given.append(tensor)
         return index
 
     def value(self, value: Any, kind: str) -> int:
-        """An argument of a kernel, of the type that its schema says."""
+        """Adds an argument of a kernel, with its schema's type."""
         if value is None:
             return self.add(schema.Null())
         if isinstance(value, torch.Tensor):
@@ -129,7 +129,7 @@ class Builder:
         return self.add(schema.Int(value))
 
     def list(self, items: list[Any], kind: str) -> int:
-        """A list of the type that the schema says."""
+        """Adds a list with its schema's type."""
         if "Tensor" in kind:
             places = [-1 if item is None else self.input(item) for item in items]
             optional = "Optional[Tensor]" in kind
@@ -141,7 +141,7 @@ class Builder:
         return self.add(schema.IntList([self.add(schema.Int(item)) for item in items]))
 
     def call(self, name: str, overload: str, arguments: list[int]) -> None:
-        """Calls a kernel."""
+        """Adds a call of a kernel."""
         operator = schema.Operator(name, overload)
         if operator not in self.plan.operators:
             self.plan.operators.append(operator)
@@ -160,7 +160,7 @@ def kernel_of(case: Case) -> "torch._C.FunctionSchema":
 
 
 def build(case: Case, results: list[torch.Tensor]) -> Builder:
-    """The method of a case, whose results eager torch knows."""
+    """The method of a case with the given results."""
     builder = Builder(case.name)
     kernel = kernel_of(case)
     positional, keywords = list(case.arguments), dict(case.keywords)
@@ -193,7 +193,7 @@ def build(case: Case, results: list[torch.Tensor]) -> Builder:
 
 
 def write(path: Path, builders: Sequence[Builder]) -> None:
-    """A program with a method for each."""
+    """Writes a program with a method per builder."""
     program = schema.Program(
         version=0,
         execution_plan=[builder.plan for builder in builders],

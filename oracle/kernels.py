@@ -1,7 +1,7 @@
-"""Dumps which operator ExecuTorch's runtime has a kernel for: `python -m oracle.kernels`.
+"""Lists the operators with a kernel in ExecuTorch's runtime: `python -m oracle.kernels`.
 
-One functional operator a line, sorted by the name as bytes: its name, a space, and the schema of the kernel that a call of
-it becomes. That is the operator's out variant where it has one, and the operator itself where it gives numbers.
+Each line has one functional operator, sorted by name: its name, a space, and the schema of the kernel that implements it.
+The kernel is the operator's out variant, or the operator itself if it returns numbers.
 """
 
 import sys
@@ -12,17 +12,17 @@ import torch
 from executorch.exir.operator.convert import to_out_variant
 from executorch.runtime import Runtime
 
-#: Kernels of copies between devices, of derivatives, and of the emitter's own instructions.
+#: Excluded kernels: copies between devices, derivatives, and the emitter's own instructions.
 LEFT_OUT = ("et_copy::", "executorch_prim::et_", "backward")
 
 
 def name(schema: "torch._C.FunctionSchema") -> str:
-    """The name with the overload."""
+    """The name with its overload."""
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
 def functional(schema: "torch._C.FunctionSchema") -> bool:
-    """Whether a call writes to nothing and gives something new."""
+    """Whether the operator writes to no argument and returns no alias."""
     return all(one.alias_info is None for one in [*schema.arguments, *schema.returns])
 
 
@@ -41,7 +41,7 @@ def main() -> None:
         try:
             operators = getattr(getattr(torch.ops, space), packet)
             if packet == "pow" and overload.startswith(("Tensor", "Scalar")):
-                # Its overloads on plain numbers are too many of one kind for executorch to tell apart.
+                # executorch cannot distinguish its overloads on numbers.
                 found = getattr(operators, f"{overload}_out")._schema
             else:
                 found = to_out_variant(getattr(operators, overload or "default"))[0]._schema

@@ -1,10 +1,11 @@
-"""How long programs become: operations of MIL, and calls of ExecuTorch's kernels, of many archives.
+"""Measures the length of programs: MIL operations and calls of ExecuTorch's kernels for many archives.
 
     python -m oracle.lengths measure OUT.json ARCHIVE... [--coremill PATH] [--xtask PATH] [--target RELEASE]
     python -m oracle.lengths compare BEFORE.json AFTER.json
 
-Measure the same archives (`target/exports`, what `python -m oracle.aten DIR --export-only` leaves) with the commands of
-two commits before a decomposition or a pass is changed: `compare` says which programs got longer, shorter, or different.
+Measure the same archives (`target/exports`, or the output of `python -m oracle.aten DIR --export-only`) with the commands
+before and after a change of a decomposition or pass: `compare` lists the programs that became longer, shorter or
+different.
 """
 
 import argparse
@@ -25,7 +26,7 @@ BATCH = 100
 
 
 def packages(archives: list[Path], coremill: str, target: str) -> dict[str, Any]:
-    """What the packages of archives consist of, in fp32; none for those that are refused."""
+    """The operations of each archive's package in fp32; `None` for refused archives."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
         line = [coremill, "convert", *map(str, archives), "--output-dir", directory, "--target", target]
@@ -45,7 +46,7 @@ def packages(archives: list[Path], coremill: str, target: str) -> dict[str, Any]
 
 
 def kernels(archives: list[Path], xtask: str) -> dict[str, Any]:
-    """The calls of kernels that archives become; none for those that are refused."""
+    """The kernel calls of each archive; `None` for refused archives."""
     line = [xtask, "pt2-dump", "--portable", "--no-weights", *map(str, archives)]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     found: dict[str, Any] = {}

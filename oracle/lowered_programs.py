@@ -1,4 +1,4 @@
-"""Small programs that `coremill lower` is asked to lower, for each of the ways in which methods take, keep and give."""
+"""Small programs for `coremill lower`, with all kinds of inputs, states and outputs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Row:
 
     name: str
     make: Callable[[], nn.Module]
-    #: What it is called with, call after call on the same buffers.
+    #: Inputs of consecutive calls on the same buffers.
     calls: list[tuple[Any, ...]]
     dynamic: Any = None
-    #: Operators that stay outside delegates in the form with parts, and how many delegates there are then.
+    #: Operators to keep outside delegates in the partitioned form, and the number of delegates then.
     skip: str = ""
     parts: int = 0
-    #: How many delegates there are when nothing is asked for.
+    #: Number of delegates by default.
     delegates: int = 1
-    #: Whether ExecuTorch's kernels can do all of it.
+    #: Whether ExecuTorch's kernels support all operators.
     portable: bool = True
     options: list[str] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ def of(function: Callable[..., Any], **buffers: torch.Tensor) -> Callable[[], nn
 
 
 def diamond(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """A partition that would wait for itself, if all that can be delegated were one."""
+    """A partition that would depend on itself if all delegated nodes were in one."""
     left = x.relu()
     right = torch.sinh(left)
     return left * right + torch.tanh(right)
@@ -126,7 +126,7 @@ def scanned(self: Any, start: torch.Tensor, xs: torch.Tensor) -> tuple[torch.Ten
 
 
 def repeated(self: Any, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A loop that exchanges what it carries."""
+    """A loop that exchanges its variables."""
     from torch._higher_order_ops.while_loop import while_loop
 
     return while_loop(lambda x, y: x.sum() < 50, lambda x, y: (y + 1, x * 2), (x, y))
@@ -142,7 +142,7 @@ def rotated(self: Any, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 def spectrum(self: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """There, and back."""
+    """A Fourier transform and its inverse."""
     waves = torch.stft(x.sinh(), 8, 2, window=self.window, return_complex=True)
     return waves.abs().sinh(), torch.istft(waves, 8, 2, window=self.window, length=24)
 
@@ -209,7 +209,7 @@ ROWS = [
     Row("spectrum", of(spectrum, window=torch.hann_window(8)), [(x(24),)], skip="aten.sinh.default", parts=1),
     Row("transform", of(lambda self, x: torch.fft.irfft(torch.fft.rfft(x * 2)).sinh() + 1), [(x(3, 8),)],
         skip="aten.fft_rfft.default", parts=2),
-    # Branches take and give pairs.
+    # Branches with pairs of values as inputs and outputs.
     Row("together", of(together), [(x(5),), (x(5),)], skip="aten.complex.default,aten.add.Tensor", parts=1),
     Row("boxes", of(boxes), [(x(2, 3, 8, 8), torch.tensor([[0.0, 1, 1, 9, 7], [1, 0, 2, 12, 15]]))],
         skip="torchvision.roi_align.default", parts=2),
@@ -251,7 +251,7 @@ def export(row: Row) -> tuple[Any, list[Call]]:
 
 
 def copies(values: Any) -> Any:
-    """The same, to be written to."""
+    """Copies the tensors, which may be written to."""
     if isinstance(values, tuple):
         return tuple(copies(one) for one in values)
     return values.clone() if isinstance(values, torch.Tensor) else values

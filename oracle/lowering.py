@@ -1,5 +1,5 @@
-"""Judges programs that `coremill lower` wrote: ExecuTorch's reader and runtime take them, and both runtimes compute what
-eager torch does.
+"""Checks programs that `coremill lower` wrote: ExecuTorch's reader and runtime accept them, and both runtimes agree with
+eager torch.
 
     python -m oracle.lowering EXPORTS COREMILL SERVE NAME ...
 
@@ -30,38 +30,38 @@ from oracle.distance import distance
 from oracle.served import Runtime
 from oracle.stock import register
 
-#: How far a float output may lie from eager torch, in parts of the largest: halves are computed in elsewhere.
+#: Maximum error of a float output relative to the largest element; some intermediate values are fp16.
 BOUND = 2e-3
-#: The same where the last step of a bfloat16 is more than that.
+#: The same for bfloat16, whose rounding error is larger.
 COARSE = 8e-3
 SECONDS = 300
-#: What may stand around a delegate that does everything: new values of buffers, and casts to types that it takes.
+#: Kernels around a delegate that contains all computation: updates of buffers, and casts to its types.
 EDGES = {"aten::copy_", "dim_order_ops::_to_dim_order_copy"}
 TYPES = {ScalarType.BFLOAT16: torch.bfloat16}
 
 
 @dataclass
 class Call:
-    """What a method is called with, and what eager torch gives."""
+    """The inputs of a method, and the outputs of eager torch."""
 
     inputs: list[Any]
     outputs: list[Any]
 
 
 def loads(path: Path) -> Any:
-    """The program as ExecuTorch reads it, once its verifier has taken it."""
+    """The program as ExecuTorch reads it, after its verifier accepted it."""
     data = path.read_bytes()
     Peer.get().load_program(data, verification=Verification.InternalConsistency)
     return deserialize_pte_binary(data).program
 
 
 def delegates(program: Any) -> int:
-    """How many delegates all methods have."""
+    """The number of delegates of all methods."""
     return sum(len(plan.delegates) for plan in program.execution_plan)
 
 
 def error(found: Any, wanted: Any) -> float:
-    """How far a result lies from what it should be."""
+    """The error of a result."""
     if not isinstance(wanted, torch.Tensor):
         found = found.item() if isinstance(found, torch.Tensor) else found
         return 0.0 if found == wanted or (found is None and wanted is None) else float("inf")
@@ -78,13 +78,13 @@ def compare(results: list[Any], call: Call) -> float:
 
 
 def bound(calls: list[Call]) -> float:
-    """How far off outputs of these types may be."""
+    """The maximum error for outputs of these types."""
     is_coarse = any(isinstance(one, torch.Tensor) and one.dtype == torch.bfloat16 for call in calls for one in call.outputs)
     return COARSE if is_coarse else BOUND
 
 
 def taken(program: Any, calls: list[Call]) -> list[Call]:
-    """The calls with inputs of the types that the only method takes: numpy has not all of them."""
+    """Converts the calls to the input types of the only method: numpy lacks some of them."""
     plan = program.execution_plan[0]
     types = [TYPES.get(getattr(plan.values[at].val, "scalar_type", None)) for at in plan.inputs]
     kinds = [TYPES.get(getattr(plan.values[at].val, "scalar_type", None)) for at in plan.outputs]
@@ -98,7 +98,7 @@ def taken(program: Any, calls: list[Call]) -> list[Call]:
 
 
 def errors_in_ours(runtime: Runtime, path: Path, calls: list[Call], method: str = "forward") -> list[float]:
-    """How far each call is off in our runtime, delegates on the engine."""
+    """The error of each call in our runtime, with delegates on the engine."""
     runtime.ask("load", path)
     runtime.ask("method", method)
     return [compare(runtime.run(call.inputs), call) for call in calls]
@@ -110,7 +110,8 @@ def errors_in_peer(
     method: str = "forward",
     own: Callable[[list[Any], Call], list[Any]] = lambda results, call: results,
 ) -> list[float]:
-    """How far each call is off in ExecuTorch's runtime, delegates on the engine; `own` picks the results that count."""
+    """The error of each call in ExecuTorch's runtime, with delegates on the engine; `own` selects the results to
+    compare."""
     register()
     program = Peer.get().load_program(path.read_bytes())
     loaded = program.load_method(method)
@@ -122,19 +123,19 @@ def errors_in_peer(
 
 
 def operators(archive: Path) -> list[str]:
-    """The operators of an archive, by the names that ExecuTorch skips them by."""
+    """The operators of an archive, by the names that ExecuTorch uses to skip them."""
     found = set()
     with zipfile.ZipFile(archive) as entries:
         for entry in entries.namelist():
             if re.search(r"models/\w+\.json$|serialized_exported_program\.json$", entry):
                 nodes = json.loads(entries.read(entry))["graph_module"]["graph"]["nodes"]
                 found |= {node["target"].removeprefix("torch.ops.") for node in nodes}
-    # What writes to its inputs has become what does not.
+    # In-place operators have become functional.
     return sorted({re.sub(r"_(\.\w+)$", r"\1", name) for name in found if name.startswith("aten.")})
 
 
 def recorded(archive: Path, prefix: str = "") -> Iterator[Call]:
-    """The calls that stand in a `.npz` file beside an export of the zoo, or beside a program of several methods."""
+    """The calls in the `.npz` file of an export of the zoo or of a program with several methods."""
     with numpy.load(archive) as arrays:
         keys = [key for key in arrays.files if key.startswith(prefix)]
         count = max((int(key.partition("@")[2] or 0) for key in keys), default=-1) + 1
@@ -149,7 +150,7 @@ def recorded(archive: Path, prefix: str = "") -> Iterator[Call]:
 
 
 def judge(exports: Path, command: str, runtime: Runtime, name: str, folder: Path) -> list[str]:
-    """What is wrong with the lowered forms of an export."""
+    """The failures of the lowered forms of an export."""
     archive = exports / f"{name}.pt2"
     calls = list(recorded(exports / f"{name}.npz"))
     known = operators(archive)

@@ -40,7 +40,7 @@ def main() -> int:
     directory = parser.parse_args().out
     errors = generate(directory, GOLDEN, None)
     for weights in directory.glob("*/Data/com.apple.CoreML/weights"):
-        # Git keeps no empty directories, and the manifest names this one.
+        # Git cannot store empty directories, and the manifest refers to this one.
         if not any(weights.iterdir()):
             (weights / ".gitkeep").touch()
     for name, error in errors.items():

@@ -1,4 +1,4 @@
-"""Runs methods in ExecuTorch's own runtime, in a process of its own: its kernels may end it."""
+"""Runs methods in ExecuTorch's own runtime in a separate process, since its kernels may abort it."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 
 def main(program: str, inputs: str, results: str, names: list[str]) -> None:
-    """Executes methods one by one, and writes what came out after each."""
+    """Executes methods, and writes the results after each."""
     from executorch.runtime import Runtime, Verification
 
     loaded = Runtime.get().load_program(Path(program).read_bytes(), verification=Verification.InternalConsistency)

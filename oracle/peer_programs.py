@@ -1,12 +1,11 @@
-"""Judges how we take programs that ExecuTorch's own Core ML backend lowered: each is read, extracted, checked and run, by
-the runtime as a library and by the command, and computes what eager torch does.
+"""Checks our support of programs that ExecuTorch's own Core ML backend lowered: each is read, extracted, checked and run,
+by the runtime library and by the command, and compared with eager torch.
 
     python -m oracle.peer_programs PROGRAMS EXPORTS COREMILL SERVE [NAME ...]
 
-`PROGRAMS/NAME.pte` are what `python -m oracle.zoo.peer EXPORTS --peer executorch` or `python -m oracle.delegated PROGRAMS`
-write. The calls, and what torch gives, are those of `PROGRAMS/NAME.npz`, or of `EXPORTS/NAME.npz` where there is none.
-Prints a line for each: how far the worst output lies from torch's in parts of the largest element, the seconds of the
-command that runs it, then what is wrong.
+`python -m oracle.zoo.peer EXPORTS --peer executorch` or `python -m oracle.delegated PROGRAMS` write `PROGRAMS/NAME.pte`.
+The calls and torch's outputs are in `PROGRAMS/NAME.npz`, or else in `EXPORTS/NAME.npz`. Prints a line for each: the
+largest error relative to the largest element, the seconds of the command that runs it, and the failures.
 """
 
 import json
@@ -22,17 +21,17 @@ import torch
 from oracle.lowering import Call, compare, errors_in_peer, recorded
 from oracle.served import Runtime
 
-#: Almost all of the files compute in halves.
+#: Almost all of the files compute in fp16.
 BOUND = 1e-2
-#: Programs that do not compute what torch does by their own text, but NaN.
+#: Programs that compute NaN, as they are written, although torch does not.
 NOT_A_NUMBER = {
-    # They fill whole rows of scores with the least float, which is `-inf` as a half, and take a softmax of it.
+    # They fill all scores of a row with the least fp32 number, which is `-inf` in fp16, and compute its softmax.
     "deberta", "deberta_v2",
-    # Its mask of floats has become one of truth values, which lets through what was masked: nothing, in one row.
+    # Its float mask became a boolean one that excludes the masked elements: all of them, in one row.
     "multihead_padding",
 }  # fmt: skip
-#: Calls that ExecuTorch has lowered away, so that Core ML refuses them, too: with a dimension of 1 where torch exported for
-#: 2 and more, and another batch where it has written the example's into the program.
+#: Calls that ExecuTorch's lowering excluded, so that Core ML refuses them, too: a dimension of 1 where torch exported
+#: for 2 and more, and another batch size than the example's, which the program contains as a constant.
 OUT_OF_RANGE = {("dynamic", 1), ("dynamic", 2), ("free_recurrent", 1)}
 
 
@@ -47,7 +46,7 @@ def methods_of(archive: Path, names: list[str]) -> dict[str, list[Call]]:
 
 
 def command_of(path: Path, command: str, method: str, calls: list[Call], folder: Path) -> tuple[list[float], float]:
-    """How far each call is off that the command runs, and the seconds of the run."""
+    """The error of each call that the command runs, and the seconds of the run."""
     line = [command, "run", str(path), "--function", method, "--positional", "-o", str(folder / "outputs.npz")]
     for at, call in enumerate(calls):
         numpy.savez(folder / f"inputs{at}.npz", **{f"in{index}": one.numpy() for index, one in enumerate(call.inputs)})
@@ -58,7 +57,7 @@ def command_of(path: Path, command: str, method: str, calls: list[Call], folder:
     found = []
     with numpy.load(folder / "outputs.npz") as arrays:
         for at, call in enumerate(calls):
-            # The last call's outputs have no ending.
+            # The last call's outputs have no suffix.
             ending = f"@{at}" if at + 1 < len(calls) else ""
             names = [f"arr_{index}{ending}" for index in range(len(arrays.files))]
             results = [torch.from_numpy(arrays[name]) for name in names if name in arrays]
@@ -67,19 +66,19 @@ def command_of(path: Path, command: str, method: str, calls: list[Call], folder:
 
 
 def own(results: list[torch.Tensor], call: Call) -> list[torch.Tensor]:
-    """The results that the module itself gives: before them, ExecuTorch gives the inputs that it has written to."""
+    """The results that the module itself returns. ExecuTorch puts the inputs that it has written to before them."""
     return results[max(len(results) - len(call.outputs), 0) :]
 
 
 def allowed(references: Path) -> float:
-    """The largest error: a network that multiplies the rounding of halves does so twice as much at most as it does in torch."""
+    """The maximum error: at most twice torch's own error with fp16 rounding, for networks that amplify it."""
     record = references.with_suffix(".json")
     half_error = json.loads(record.read_text())["half_error"] if record.exists() else None
     return max(BOUND, 2 * (half_error or 0.0))
 
 
 def extract(path: Path, command: str, folder: Path) -> None:
-    """Writes all models out, and checks each."""
+    """Extracts all models and checks each."""
     line = [command, "extract", str(path), "-o", str(folder)]
     subprocess.run(line, capture_output=True, text=True, check=True)
     models = sorted(folder.iterdir())
@@ -90,12 +89,12 @@ def extract(path: Path, command: str, folder: Path) -> None:
 
 
 def gives_nan(results: list[torch.Tensor]) -> bool:
-    """Whether some element of each is not a number."""
+    """Whether each result contains NaN."""
     return all(bool(one.isnan().any()) for one in results)
 
 
 def is_refused(runtime: Runtime, call: Call) -> bool:
-    """Whether the runtime says what it expects instead."""
+    """Whether the runtime refuses the call with a message about the expected inputs."""
     try:
         runtime.run(call.inputs)
     except RuntimeError as error:
@@ -104,7 +103,7 @@ def is_refused(runtime: Runtime, call: Call) -> bool:
 
 
 def judge(path: Path, references: Path, command: str, runtime: Runtime, folder: Path, bound: float) -> str:
-    """What is to be said of a program."""
+    """The result line of a program."""
     wrong, worst, seconds = [], 0.0, 0.0
     try:
         for method, calls in methods_of(references, runtime.ask("load", path)).items():

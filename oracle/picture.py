@@ -1,6 +1,6 @@
 """Prints `docs/terminal.svg`, the picture of a terminal in the README: `COREMILL=PATH python -m oracle.picture`.
 
-The command is run, and its colours are those that it gives a terminal.
+The command is run, with the colors that it prints at a terminal.
 """
 
 import html
@@ -17,12 +17,12 @@ SHOWN = "coremill convert digits.pt2 -o Digits.mlpackage --verify"
 COLOURS = {"31": "#f85149", "32": "#3fb950", "33": "#d29922", "34": "#58a6ff", "35": "#bc8cff", "36": "#39c5cf", "90": "#8b949e"}
 PLAIN = "#e6edf3"
 WIDTH, HEIGHT, MARGIN = 8.5, 19, 18
-#: Browsers run other spaces together.
+#: Browsers collapse other spaces.
 NBSP = "\u00a0"
 
 
 def spans(line: str) -> str:
-    """A line with escape sequences as spans of text."""
+    """Converts a line with escape sequences to spans of text."""
     found, colour, bold, dim = "", PLAIN, False, False
     for index, part in enumerate(re.split(r"\x1b\[([\d;]*)m", line)):
         if index % 2 == 0:

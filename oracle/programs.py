@@ -1,7 +1,8 @@
-"""Says whether two Core ML packages hold the same program, and whether coremltools takes a package.
+"""Compares Core ML packages, and checks that coremltools loads a package.
 
-The comparison reads the packages by itself, unknown fields included, so that it cannot share a mistake with what it
-judges. Protobuf maps have no order; all else is exact: a weight counts by its bytes, wherever in which file they are.
+The comparison reads the packages independently, including unknown fields, so that it cannot share a mistake with the
+code under test. Protobuf maps are unordered; everything else is exact. Weights are compared by content, in whatever
+file and offset they are stored.
 """
 
 import json
@@ -19,12 +20,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 Model = ct.proto.Model_pb2.Model
 
 SENTINEL = 0xDEADBEEF
-#: How many differences are told; one wrong weight file makes thousands.
+#: Maximum number of reported differences; one wrong weight file causes thousands.
 MOST = 20
 
 
 class Package(NamedTuple):
-    """A package on disk: its model, and the folder against which the model names its weight files."""
+    """A package on disk: its model, and the folder that paths of weight files are relative to."""
 
     model: Message
     folder: Path
@@ -49,7 +50,7 @@ def read(path: Path) -> Package:
 
 
 def read_weights(folder: Path, name: str, offset: int) -> Weights:
-    """What a reference to a weight file means. The format is version 2 of MILBlob's storage."""
+    """Reads the entry of a weight file. The format is version 2 of MILBlob's storage."""
     file = folder / name.removeprefix("@model_path/")
     with file.open("rb") as stream:
         _, version = struct.unpack("<II", stream.read(8))
@@ -65,9 +66,9 @@ def read_weights(folder: Path, name: str, offset: int) -> Weights:
 
 
 def differences(left: Path, right: Path, program_only: bool = False) -> list[str]:
-    """How the packages differ, at most the first few; empty if they hold the same.
+    """The first differences of the packages; empty if they are equal.
 
-    With `program_only`, descriptions and metadata do not count.
+    With `program_only`, descriptions and metadata are ignored.
     """
     first, second = read(left), read(right)
     if program_only:
@@ -100,7 +101,7 @@ def compare(left: Message, right: Message, left_folder: Path, right_folder: Path
 
 
 def compare_weights(left: Message, right: Message, left_folder: Path, right_folder: Path, where: str) -> Iterator[str]:
-    """Weights by their bytes."""
+    """Compares weights by content."""
     ours = read_weights(left_folder, left.fileName, left.offset)
     theirs = read_weights(right_folder, right.fileName, right.offset)
     if ours[:2] != theirs[:2]:
@@ -115,7 +116,7 @@ def compare_weights(left: Message, right: Message, left_folder: Path, right_fold
 def compare_many(
     field: FieldDescriptor, left: Message, right: Message, left_folder: Path, right_folder: Path, where: str
 ) -> Iterator[str]:
-    """Maps by their keys, other repeated fields in order."""
+    """Compares maps by key, other repeated fields in order."""
     ours, theirs = getattr(left, field.name), getattr(right, field.name)
     nested = field.type == FieldDescriptor.TYPE_MESSAGE
     if nested and field.message_type.GetOptions().map_entry:
@@ -137,13 +138,13 @@ def compare_many(
 
 
 def compare_plain(field: FieldDescriptor, left: Any, right: Any, where: str) -> Iterator[str]:
-    """Numbers, strings and bytes; floating-point numbers by their bits, for NaN is not equal to itself."""
+    """Compares numbers, strings and bytes; floats by their bits, since NaN is not equal to itself."""
     if exact(field, [left]) != exact(field, [right]):
         yield f"{where}: {left!r} != {right!r}"
 
 
 def exact(field: FieldDescriptor, values: Any) -> Any:
-    """Something that is equal only for equal values."""
+    """A representation that is equal only for equal values."""
     if field.type == FieldDescriptor.TYPE_FLOAT:
         return struct.pack(f"<{len(values)}f", *values)
     if field.type == FieldDescriptor.TYPE_DOUBLE:
@@ -152,7 +153,7 @@ def exact(field: FieldDescriptor, values: Any) -> Any:
 
 
 def unknown(message: Message) -> list[tuple[int, int, Any]]:
-    """The fields of a message that its schema does not know."""
+    """The fields of a message that its schema lacks."""
 
     def plain(data: Any) -> Any:
         return (
@@ -163,11 +164,11 @@ def unknown(message: Message) -> list[tuple[int, int, Any]]:
 
 
 def loads_in_coremltools(path: Path) -> list[str]:
-    """What coremltools has to say against a package: its reader infers every type anew and compares."""
+    """The errors of coremltools' reader, which infers every type again and compares it."""
     errors = []
     try:
         ct.models.MLModel(str(path), skip_model_load=True)
-    except Exception as error:  # Whatever it raises is the answer.
+    except Exception as error:  # Every exception is a result here.
         errors.append(f"MLModel: {type(error).__name__}: {error}")
     try:
         package = read(path)
@@ -180,7 +181,7 @@ def loads_in_coremltools(path: Path) -> list[str]:
 
 
 def where(error: Exception) -> str:
-    """The operation that the reader was at, which its errors do not tell."""
+    """The operation that the reader was processing, which its errors do not name."""
     trace, operation = error.__traceback__, None
     while trace is not None:
         operation = trace.tb_frame.f_locals.get("op_spec", operation)

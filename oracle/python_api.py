@@ -46,7 +46,7 @@ def package() -> ModuleType:
 
 
 def signature(name: str, subject: Any) -> str:
-    """The call as one types it, without `self`, annotations and the catch-all for unknown options."""
+    """The call without `self`, annotations and the catch-all for unknown options."""
     try:
         parameters = inspect.signature(subject).parameters.values()
     except (TypeError, ValueError):

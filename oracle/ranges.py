@@ -1,4 +1,4 @@
-"""Networks whose values leave half precision: activations of 1e6 and of 1e-8, by weights that make them so."""
+"""Networks whose weights cause values outside the range of fp16: activations of 1e6 and of 1e-8."""
 
 from collections.abc import Callable
 
@@ -7,12 +7,12 @@ from timm.models.byobnet import RepVggBlock
 from timm.models.fastvit import MobileOneBlock
 from torch import nn
 
-#: How batch norms of blocks are called.
+#: Names of the batch norms in blocks.
 BN = ("bn", "identity")
 
 
 def drive(model: nn.Module, layers: Callable[[str], bool], factor: float) -> nn.Module:
-    """Scales the weights and the biases of layers by name: what follows is computed from values so much larger."""
+    """Scales the weights and biases of named layers, so that their results are larger by the factor."""
     with torch.no_grad():
         for name, module in model.named_modules():
             if layers(name) and getattr(module, "weight", None) is not None:
@@ -23,7 +23,7 @@ def drive(model: nn.Module, layers: Callable[[str], bool], factor: float) -> nn.
 
 
 def settle(model: nn.Module, size: int) -> nn.Module:
-    """Has batch norms know what they see, as in a trained network."""
+    """Sets the statistics of batch norms to those of their inputs, as in a trained network."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = None
@@ -36,7 +36,7 @@ def settle(model: nn.Module, size: int) -> nn.Module:
 
 
 def undo(block: nn.Module, factor: float) -> None:
-    """Has a block of branches take what is larger by a factor as if it were not."""
+    """Compensates for inputs of a block that are larger by a factor."""
     with torch.no_grad():
         for name, module in block.named_modules():
             if isinstance(module, nn.Conv2d) and not name.startswith(("se.", "attn.")):
@@ -47,7 +47,7 @@ def undo(block: nn.Module, factor: float) -> None:
 
 
 class MobileOne(nn.Module):
-    """Blocks of many branches, one of which leaves the range, with a gate on it."""
+    """Blocks with many branches and a gate; one branch leaves the range."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class MobileOne(nn.Module):
 
 
 def mobileone(factor: float) -> tuple[nn.Module, torch.Tensor]:
-    """What is large passes a gate; what is small comes back before."""
+    """Large values pass through a gate; small ones are compensated before it."""
     x = torch.randn(2, 3, 32, 32)
     model = settle(MobileOne(), 32)
     drive(model, lambda name: name.startswith("first") and name.endswith(BN), factor)
@@ -70,7 +70,7 @@ def mobileone(factor: float) -> tuple[nn.Module, torch.Tensor]:
 
 
 class RepVgg(nn.Module):
-    """Blocks of three branches, as RepVGG has them: 3 x 3, 1 x 1, and the norm of what comes in."""
+    """RepVGG's blocks of three branches: 3 x 3, 1 x 1, and normalization of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class RepVgg(nn.Module):
 
 
 def repvgg(factor: float) -> tuple[nn.Module, torch.Tensor]:
-    """What the first block makes large or small, the second passes on by all branches, and the third takes back."""
+    """The first block scales values up or down, the second passes them on, and the third compensates."""
     x = torch.randn(2, 3, 32, 32)
     model = settle(RepVgg(), 32)
     names = ("conv_kxk.bn", "conv_1x1.bn", "identity")
@@ -102,7 +102,7 @@ def repvgg(factor: float) -> tuple[nn.Module, torch.Tensor]:
 
 
 class Dpt(nn.Module):
-    """The head of a network for depth: features of several sizes are resized, added and refined."""
+    """The head of a depth network: features of several sizes are resized, added and refined."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def dpt(factor: float) -> tuple[nn.Module, torch.Tensor]:
 
 
 class Root(nn.Module):
-    """A norm by the root of the mean square, written out as language models do."""
+    """Root-mean-square normalization as elementary operations, as in language models."""
 
     def __init__(self, width: int, epsilon: float = 1e-6) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Root(nn.Module):
 
 
 class Stream(nn.Module):
-    """A residual stream with norms before each layer; some channels are far larger than others."""
+    """A residual stream with a normalization before each layer; some channels are much larger than others."""
 
     def __init__(self, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def stream(norm: Callable[[int], nn.Module], factor: float) -> tuple[nn.Module, 
     return model, torch.arange(0, 48).reshape(2, 24)
 
 
-#: Every network by name, with the factor that its values are driven by.
+#: Every network by name, with the scale of its values.
 NETWORKS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
     "repvgg-large": lambda: repvgg(1e6),
     "repvgg-small": lambda: repvgg(1e-8),

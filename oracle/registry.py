@@ -1,11 +1,11 @@
 """Dumps coremltools' registry of MIL operations as JSON: `python -m oracle.registry`.
 
-The output is the same for the same coremltools. A row stands for an opset in which an operation is new or its class
-changed, and holds until the next row. Defaults come from calls of `default_inputs` on instances of many ranks, sizes
-and element types; a default that depends on the other inputs is written as the rule that all calls agree with, and one
-that no rule explains is an error:
+The output depends only on coremltools. A row describes the opset in which an operation is new or its class changed, and
+applies until the next row. Defaults are results of `default_inputs` on instances of many ranks, sizes and element types.
+A default that depends on other inputs is written as a rule that explains all results; a default without such a rule is an
+error:
 
-- `null`, or no default at all: the operation does without
+- `null`, or no default at all: the parameter has no default
 - `{"bool": b}`, `{"int": i}`, `{"text": s}`, `{"ints": [...]}`: always this value
 - `{"float": f}`: always this value, the shortest decimal that reads back as the same binary32
 - `{"float_by_dtype": {"of": p, "fp16": f, "fp32": g}}`: depends on the element type of the input `p`
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy
 
-# coremltools logs a line for each library that only macOS has.
+# coremltools logs a line for each library that exists only on macOS.
 logging.disable(logging.WARNING)
 
 import coremltools  # noqa: E402
@@ -40,10 +40,10 @@ from coremltools.converters.mil.mil.input_type import (  # noqa: E402
 )
 from coremltools.converters.mil.mil.ops.registry import SSAOpRegistry  # noqa: E402
 
-#: Raised whenever a reader of the format has to know.
+#: Version of the format, raised with every incompatible change.
 FORMAT = 1
 
-#: The kinds of input by their exact class.
+#: The kinds of inputs by their exact class.
 KINDS = {
     TensorInputType: "tensor",
     ListInputType: "list",
@@ -54,12 +54,12 @@ KINDS = {
     InternalInputType: "internal",
 }
 
-#: How many instances of each operation are asked for their defaults.
+#: Number of instances per operation for the computation of defaults.
 INSTANCES = 40
 
 
 class Instance:
-    """An operation whose tensor inputs have types but no values; enough for `default_inputs`."""
+    """An operation whose tensor inputs have types but no values, which is enough for `default_inputs`."""
 
     def __init__(self, operation: type, number: int):
         chosen = random.Random(number)
@@ -82,7 +82,7 @@ class Instance:
 
 
 def instances_of(operation: type) -> list[Instance]:
-    """Instances that differ in ranks, sizes and types; those that the operation refuses do not count."""
+    """Instances that differ in ranks, sizes and types; those that the operation refuses are skipped."""
     found = []
     for number in range(10 * INSTANCES):
         try:
@@ -95,10 +95,10 @@ def instances_of(operation: type) -> list[Instance]:
 
 
 def domain(operation: type, accepted: TensorInputType) -> tuple:
-    """What an input may be.
+    """The allowed types of an input.
 
-    Inputs with a type variable are read from the class: coremltools stores the types in the input only when the first
-    operation of the class is made.
+    Inputs with a type variable are looked up in the class: coremltools stores the types in the input only when the
+    class is first instantiated.
     """
     if accepted.type_domain_id is not None:
         return operation.type_domains[accepted.type_domain_id]
@@ -106,7 +106,7 @@ def domain(operation: type, accepted: TensorInputType) -> tuple:
 
 
 def plain(value: Any) -> Any:
-    """The value in Python's own types."""
+    """The value as a builtin Python type."""
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, (range, tuple, list, numpy.ndarray)):
@@ -115,7 +115,7 @@ def plain(value: Any) -> Any:
 
 
 def binary32(value: float) -> float:
-    """The shortest decimal of the value as binary32; not finer than the tables that are made of it."""
+    """The shortest decimal of the value as binary32, which is the precision of the generated tables."""
     nearest = numpy.float32(value)
     shortest = float(str(nearest))
     if numpy.float32(shortest) != nearest:
@@ -141,7 +141,7 @@ def constant(value: Any) -> dict[str, Any] | None:
 
 
 def rules(operation: type, instances: list[Instance], values: list[Any]) -> Iterator[dict[str, Any]]:
-    """Every rule that depends on the inputs and explains all the values."""
+    """Every rule that explains all the values from the inputs."""
     plains = [plain(value) for value in values]
 
     def holds(expected: Callable[[Instance], Any]) -> bool:
@@ -172,7 +172,7 @@ def rules(operation: type, instances: list[Instance], values: list[Any]) -> Iter
 
 
 def default(operation: type, name: str, instances: list[Instance]) -> dict[str, Any] | None:
-    """The rule of one default."""
+    """The rule of a default."""
     values = [instance.defaults[name] for instance in instances]
     plains = [plain(value) for value in values]
     try:
@@ -209,7 +209,7 @@ def inputs(operation: type) -> list[dict[str, Any]]:
 
 
 def definitions(name: str) -> Iterator[tuple[str, type]]:
-    """The classes of an operation, each with the first opset that has it, oldest first."""
+    """The classes of an operation, each with its first opset, oldest first."""
     versions = SSAOpRegistry.core_ops[name]
     previous = None
     for opset in SSAOpRegistry.SUPPORTED_OPSET_VERSIONS:
@@ -222,7 +222,7 @@ def definitions(name: str) -> Iterator[tuple[str, type]]:
 
 
 def family(operation: type) -> str:
-    """The group that a class belongs to, which is the name of its module."""
+    """The family of a class, which is its module's name."""
     return operation.__module__.rpartition(".")[2]
 
 
@@ -230,7 +230,7 @@ def operations() -> Iterator[dict[str, Any]]:
     """The core operations, sorted by name."""
     for name in sorted(SSAOpRegistry.core_ops):
         classes = list(definitions(name))
-        # Where an operation moved, the newest class says where it is now.
+        # If an operation moved between modules, the newest class determines its family.
         _, newest = classes[-1]
         rows = [{"opset": opset, "inputs": inputs(operation)} for opset, operation in classes]
         yield {"name": name, "family": family(newest), "rows": rows}

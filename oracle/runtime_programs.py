@@ -1,4 +1,4 @@
-"""Whole programs that ExecuTorch makes: dynamic shapes, control flow, state, several methods, data in other files."""
+"""Complete programs created by ExecuTorch: dynamic shapes, control flow, state, several methods, external data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import nn
 
 @dataclass
 class Made:
-    """A program, and runs of its methods with what eager torch gives for each."""
+    """A program, and runs of its methods with the outputs of eager torch."""
 
     path: Path
     runs: list[tuple[str, list[Any], list[Any]]]
@@ -113,7 +113,7 @@ class Spectrum(nn.Module):
 
 
 def programs(folder: Path) -> dict[str, Callable[[], Made]]:
-    """All programs, made when they are asked for."""
+    """All programs, created on demand."""
     torch.manual_seed(3)
 
     def one(name: str, module: nn.Module, runs: list[tuple[Any, ...]], shapes: Any = None, **config: Any) -> Callable[[], Made]:

@@ -1,6 +1,6 @@
-"""What runs with every change, and what runs on a schedule.
+"""Selects the cases that run with every change; the others run on a schedule.
 
-Every change takes a sample: each operator, scheme or module still has its turn. With COREMILL_ALL_CASES=1, which the
+Every change runs a sample that contains each operator, scheme or module. With COREMILL_ALL_CASES=1, which the
 scheduled workflow sets, everything runs.
 """
 
@@ -15,12 +15,12 @@ ALL = bool(os.environ.get("COREMILL_ALL_CASES"))
 
 
 def every(count: int) -> int:
-    """The step of a sample that takes one in `count`."""
+    """The step of a sample of one in `count`."""
     return 1 if ALL else count
 
 
 def sampled(items: Sequence[Item], count: int, key: Callable[[Item], Hashable]) -> list[Item]:
-    """One in `count` of the items, and behind these the first of each key that is not among them."""
+    """Every `count`-th item, followed by the first item of each key that is missing among them."""
     taken = list(items[:: every(count)])
     seen = {key(item) for item in taken}
     for item in items:

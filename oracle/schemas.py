@@ -1,7 +1,7 @@
 """Dumps the schemas of the operators that exported programs can call: `python -m oracle.schemas`.
 
-One schema a line, sorted by the name as bytes. Left out are those with types that an exported program has no values of.
-Overloads that write to `out` arguments are there for ATen alone: `torch.add(a, b, out=c)` is exported as written.
+One schema per line, sorted by name. Schemas with types that exported programs lack are excluded. Overloads with `out`
+arguments are included for ATen only: `torch.add(a, b, out=c)` is exported unchanged.
 """
 
 import re
@@ -26,7 +26,7 @@ NAMESPACES = {
     "torchvision",
 }
 
-#: Types of TorchScript alone: type variables, dictionaries, futures and so on.
+#: Types that exist in TorchScript only: type variables, dictionaries, futures and so on.
 FOREIGN = re.compile(r"\b(t|tVal|Any|AnyEnumType|AnyListType|Dict|Future|List|PyObject|RRef|Stream|Storage|Await)\b[\[(]")
 
 

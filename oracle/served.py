@@ -1,4 +1,4 @@
-"""Our runtime for ExecuTorch's programs, asked from here."""
+"""A client of our runtime for ExecuTorch's programs."""
 
 import subprocess
 from pathlib import Path
@@ -16,19 +16,19 @@ TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 class Runtime:
-    """Our runtime, as an example of the crate serves it; `folder` is where tensors go from hand to hand."""
+    """Our runtime, in a process of the crate's example `serve`; tensors are exchanged as files in `folder`."""
 
     def __init__(self, folder: Path, program: Path) -> None:
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.folder = folder
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self.process.stdin.close()
         self.process.wait()
 
     def ask(self, *words: Any) -> list[str]:
-        """An answer's parts; what is wrong, as an error."""
+        """Sends a command. Returns the parts of the answer; raises an error if the command failed."""
         self.process.stdin.write("\t".join(map(str, words)) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -39,7 +39,7 @@ class Runtime:
         return [part for part in parts if part]
 
     def run(self, values: list[Any]) -> list[Any]:
-        """What the method that was loaded gives."""
+        """Runs the loaded method. Returns its outputs."""
         words = []
         for index, value in enumerate(values):
             words.append(self.write(value, self.folder / f"input{index}"))

@@ -2,9 +2,9 @@
 
     python -m oracle.small_graphs
 
-takes a few cases of each family of `oracle.aten`, exports them with the pinned torch, and writes them to
-`crates/compiler/tests/graphs`, without sample inputs and the traces of the Python that they come from. The MIL text
-expected of each stands beside it; `BLESS=1 cargo test -p coremill-compiler --test graphs` writes it.
+selects a few cases of each family of `oracle.aten`, exports them with the pinned torch, and writes them to
+`crates/compiler/tests/graphs`, without sample inputs and Python stack traces. Each has a file with the expected MIL text,
+which `BLESS=1 cargo test -p coremill-compiler --test graphs` writes.
 """
 
 import json
@@ -17,17 +17,17 @@ from oracle.aten import FAMILIES
 from oracle.aten.case import Case
 from oracle.aten.make import family_cases, make
 
-#: How many graphs a family has.
+#: Number of graphs per family.
 SHARE = 7
-#: An archive that takes more does not belong in the repository.
+#: Maximum size of an archive in the repository.
 MOST_BYTES = 24 << 10
 FOLDER = Path(__file__).resolve().parents[1] / "crates/compiler/tests/graphs"
-#: The time of every entry: the same graphs give the same bytes.
+#: A fixed time for every entry, so that equal graphs are equal files.
 STAMP = (1980, 1, 1, 0, 0, 0)
 
 
 def chosen(family: str) -> list[Case]:
-    """Cases of different operators first, from the beginning of the family to its end."""
+    """Cases of different operators first, distributed over the family."""
     operators: dict[str, Case] = {}
     rest = []
     for case in family_cases(family):
@@ -47,7 +47,7 @@ def spread(cases: list[Case], count: int) -> list[Case]:
 
 
 def untraced(value: object) -> object:
-    """JSON without the lines of Python that a node comes from: they name files of the machine that exported it."""
+    """Removes stack traces from JSON: they contain paths of this machine."""
     if isinstance(value, dict):
         return {key: "" if key == "stack_trace" else untraced(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def untraced(value: object) -> object:
 
 
 def copy(source: Path, target: Path) -> None:
-    """The archive without what lowering does not read."""
+    """Copies the archive without the parts that lowering ignores."""
     with zipfile.ZipFile(source) as archive, zipfile.ZipFile(target, "w") as small:
         for name in archive.namelist():
             if "/sample_inputs/" in name:

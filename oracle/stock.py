@@ -11,13 +11,13 @@ TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 
 
 def library() -> Path:
-    """The C interface, built if it is not yet."""
+    """The C interface, built if necessary."""
     subprocess.run(["cargo", "build", "--quiet", "--package", "coremill-capi"], cwd=ROOT, check=True)
     return TARGET / "debug" / "libcoremill_capi.so"
 
 
 def module() -> Any:
-    """The module of the Python package that does it, which needs nothing of the rest."""
+    """The Python package's module for the registration, which needs no other module."""
     path = ROOT / "python" / "coremill" / "executorch" / "runtime.py"
     spec = importlib.util.spec_from_file_location("coremill_executorch_runtime", path)
     assert spec and spec.loader
@@ -30,7 +30,7 @@ _registered: list[Any] = []
 
 
 def register() -> None:
-    """Does nothing from the second call on."""
+    """Registers the engine; later calls do nothing."""
     if not _registered:
         if "COREMILL_LIBRARY" not in os.environ:
             os.environ["COREMILL_LIBRARY"] = str(library())

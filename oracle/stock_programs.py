@@ -1,5 +1,5 @@
-"""Judges programs in ExecuTorch's own runtime, with our engine under it, from Python and from C++ built by CMake: both
-compute what eager torch does.
+"""Runs programs in ExecuTorch's own runtime on our engine, from Python and from C++ built by CMake, and compares both with
+eager torch.
 
     python -m oracle.stock_programs COREMILL [--exports DIR] [--delegated DIR] [--sanitize KIND] [--only NAME ...]
 
@@ -28,7 +28,7 @@ from oracle.lowering import BOUND, Call, bound, compare, delegates, errors_in_pe
 from oracle.peer_programs import OUT_OF_RANGE, methods_of, own
 from oracle.served import Runtime
 
-#: Of programs that compute in halves.
+#: Maximum error of programs that compute in fp16.
 HALF_BOUND = 2e-2
 
 
@@ -44,7 +44,7 @@ class Program:
 
 
 def of_exports(command: str, exports: Path, folder: Path, names: set[str]) -> Iterator[Program]:
-    """Programs of the zoo, lowered to one delegate, and to several."""
+    """Programs of the zoo, lowered to one delegate and to several."""
     for archive in sorted(exports.glob("*.pt2")):
         record = archive.with_suffix(".npz")
         if not record.exists() or (names and archive.stem not in names):
@@ -61,7 +61,7 @@ def of_exports(command: str, exports: Path, folder: Path, names: set[str]) -> It
 
 
 def of_rows(command: str, folder: Path, names: set[str]) -> Iterator[Program]:
-    """Small programs for each of the ways in which methods take, keep and give."""
+    """Small programs with all kinds of inputs, states and outputs."""
     for row in ROWS:
         if names and row.name not in names:
             continue
@@ -77,7 +77,7 @@ def of_rows(command: str, folder: Path, names: set[str]) -> Iterator[Program]:
 
 
 def of_peer(folder: Path, names: set[str]) -> Iterator[Program]:
-    """What ExecuTorch's own backend lowered."""
+    """Programs of ExecuTorch's own backend."""
     for row in PEER_ROWS:
         path = folder / f"{row.name}.pte"
         if not path.exists() or (names and row.name not in names):
@@ -90,14 +90,14 @@ def of_peer(folder: Path, names: set[str]) -> Iterator[Program]:
 
 
 def in_app(app: Runtime, program: Program) -> list[float]:
-    """How far each call is off in the C++ program."""
+    """The error of each call in the C++ program."""
     app.ask("load", program.path)
     app.ask("method", program.method)
     return [compare(own(app.run(call.inputs), call), call) for call in program.calls]
 
 
 def judge(app: Runtime, program: Program) -> tuple[float, float]:
-    """The worst error in Python and in C++."""
+    """The largest error in Python and in C++."""
     in_python = errors_in_peer(program.path, program.calls, program.method, own)
     return max(in_python, default=0.0), max(in_app(app, program), default=0.0)
 
@@ -116,7 +116,7 @@ def main() -> int:
         stock.register()
         library = Path(os.environ["COREMILL_LIBRARY"])
         if options.sanitize == "thread":
-            # How Rust's threads wait for each other it does not see: it judges the C++.
+            # The sanitizer does not see the synchronization of Rust's threads, so only C++ is checked.
             os.environ["TSAN_OPTIONS"] = "ignore_noninstrumented_modules=1"
         else:
             library = library.with_suffix(".a")
@@ -129,7 +129,7 @@ def main() -> int:
             try:
                 found = judge(app, program)
                 if options.sanitize:
-                    # Instances with states of their own give what the first call gives.
+                    # Instances with separate states return the results of the first call.
                     app.ask("method", program.method)
                     app.run(program.calls[0].inputs)
                     app.ask("cycles", 3)
