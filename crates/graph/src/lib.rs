@@ -65,4 +65,4 @@ pub use scheme::Scheme;
 pub use session::{Executable, Session};
 pub use state::State;
 pub use tensor::Tensor;
-pub use weights::{Gguf, MetadataValue};
+pub use weights::{Gguf, MetadataArray, MetadataValue};

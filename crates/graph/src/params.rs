@@ -164,6 +164,37 @@ impl Param {
         }
     }
 
+    /// Returns the same rows in another order: the first axis is split into `extents`, which are permuted by `order`. GGUF's Llama has the pairs of each head interleaved, for instance. Blocks are not decoded.
+    pub fn with_permuted_rows(&self, extents: &[u64], order: &[usize]) -> Result<Param> {
+        let rows = self.shape.first().copied().unwrap_or(0);
+        let bytes = self.bytes();
+        let count = extents.iter().try_fold(1u64, |all, &one| all.checked_mul(one));
+        if rows == 0 || count != Some(rows) || !(bytes.len() as u64).is_multiple_of(rows) {
+            fail!(Parameter, "{rows} rows are not split into {extents:?}");
+        }
+        let shape = [extents, &[bytes.len() as u64 / rows]].concat();
+        let order = [order, &[extents.len()]].concat();
+        let recipe = LazyTensor::new(bytes.clone(), DType::UInt8, &shape)
+            .and_then(|recipe| recipe.permute(&order));
+        let bytes = match recipe {
+            Ok(recipe) => recipe.to_buffer(),
+            Err(error) => fail!(Parameter, "rows are not permuted: {error}"),
+        };
+        let form = match &self.form {
+            Form::Elements(dtype, _) => Form::Elements(*dtype, bytes),
+            Form::Blocks(scheme, _) => Form::Blocks(*scheme, bytes),
+        };
+        Ok(Param { shape: self.shape.clone(), form })
+    }
+
+    /// Returns the same tensor as plain floats, which are computed when they are read.
+    pub fn to_dense(&self) -> Result<Param> {
+        match &self.form {
+            Form::Elements(..) => Ok(self.clone()),
+            Form::Blocks(..) => Param::elements(DType::Fp32, self.shape.clone(), self.to_fp32()?),
+        }
+    }
+
     /// Returns the same elements with another shape.
     pub fn reshaped(&self, shape: impl Into<Vec<u64>>) -> Result<Param> {
         let shape = shape.into();
@@ -237,6 +268,11 @@ impl Params {
     /// Returns the tensor with this name.
     pub fn get(&self, name: &str) -> Option<&Param> {
         self.entries.get(name)
+    }
+
+    /// Removes a tensor and returns it.
+    pub fn remove(&mut self, name: &str) -> Option<Param> {
+        self.entries.remove(name)
     }
 
     /// All tensors, sorted by name.

@@ -15,6 +15,7 @@ pub struct LayerNorm {
 pub struct RmsNorm {
     epsilon: f32,
     one_more: bool,
+    bounded: bool,
 }
 
 /// Normalizes groups of channels of `[batch, channels, …]`.
@@ -66,12 +67,18 @@ impl LayerNorm {
 impl RmsNorm {
     /// Returns a norm; `epsilon` is added to the mean square.
     pub fn new(epsilon: f32) -> RmsNorm {
-        RmsNorm { epsilon, one_more: false }
+        RmsNorm { epsilon, one_more: false, bounded: false }
     }
 
     /// Scales by `1 + weight` rather than by `weight`, as Gemma does.
     pub fn one_more(mut self) -> RmsNorm {
         self.one_more = true;
+        self
+    }
+
+    /// Divides by the largest magnitude first, so that no square overflows in `fp16`.
+    pub fn bounded(mut self) -> RmsNorm {
+        self.bounded = true;
         self
     }
 
@@ -86,6 +93,14 @@ impl RmsNorm {
     /// Applies the norm without parameters.
     #[track_caller]
     pub fn plain(self, x: Tensor<'_>) -> Tensor<'_> {
+        if self.bounded && self.epsilon > 0.0 {
+            // x / √(mean x² + ε) with x = s y and s ≥ √ε: every square is at most 1.
+            let root = self.epsilon.sqrt();
+            let scale = x.abs().max([-1], true).maximum(root);
+            let (y, least) = (x / scale, root / scale);
+            let mean = y.square().mean([-1], true) + least.square();
+            return y * mean.rsqrt(ops::Rsqrt::new().epsilon(1e-12));
+        }
         let mean = x.square().mean([-1], true) + self.epsilon;
         x * mean.rsqrt(ops::Rsqrt::new().epsilon(1e-12))
     }

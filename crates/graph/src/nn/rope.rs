@@ -103,7 +103,7 @@ impl Rope {
     }
 
     /// The angle of each frequency for one position, and the factor of cosines and sines.
-    fn frequencies(&self) -> (Vec<f64>, f64) {
+    pub fn frequencies(&self) -> (Vec<f64>, f64) {
         let width = self.rotated as f64;
         let base = match self.scaling {
             RopeScaling::Ntk { factor } => self.theta * factor.powf(width / (width - 2.0)),
@@ -155,18 +155,8 @@ impl Rope {
             let nothing = graph.mistake(message, None, Location::caller());
             return RopeTables::new(nothing, nothing, self.style);
         }
-        if !fits(graph, "a table of rotations", &[positions, rotated]) {
-            return RopeTables::new(graph.nothing(), graph.nothing(), self.style);
-        }
         let (frequencies, factor) = self.frequencies();
-        let angles: Vec<f64> = (0..positions)
-            .flat_map(|position| frequencies.iter().map(move |f| position as f64 * f))
-            .collect();
-        let table = |of: fn(f64) -> f64| {
-            let elements: Vec<f32> = angles.iter().map(|&x| (of(x) * factor) as f32).collect();
-            graph.floats([positions, self.rotated / 2], &elements)
-        };
-        RopeTables { cos: table(f64::cos), sin: table(f64::sin), style: self.style }
+        RopeTables::of_frequencies(graph, positions, &frequencies, factor, self.style)
     }
 }
 
@@ -175,6 +165,29 @@ impl<'g> RopeTables<'g> {
     /// rotated elements.
     pub fn new(cos: Tensor<'g>, sin: Tensor<'g>, style: RopeStyle) -> RopeTables<'g> {
         RopeTables { cos, sin, style }
+    }
+
+    /// The tables of the first positions, as constants, for given angles of a step of position. Cosines and sines are
+    /// multiplied by the factor.
+    #[track_caller]
+    pub fn of_frequencies(
+        graph: &'g Graph,
+        positions: usize,
+        frequencies: &[f64],
+        factor: f64,
+        style: RopeStyle,
+    ) -> RopeTables<'g> {
+        if !fits(graph, "a table of rotations", &[positions, frequencies.len()]) {
+            return RopeTables::new(graph.nothing(), graph.nothing(), style);
+        }
+        let angles: Vec<f64> = (0..positions)
+            .flat_map(|position| frequencies.iter().map(move |f| position as f64 * f))
+            .collect();
+        let table = |of: fn(f64) -> f64| {
+            let elements: Vec<f32> = angles.iter().map(|&x| (of(x) * factor) as f32).collect();
+            graph.floats([positions, frequencies.len()], &elements)
+        };
+        RopeTables { cos: table(f64::cos), sin: table(f64::sin), style }
     }
 
     /// The rows at integer positions.

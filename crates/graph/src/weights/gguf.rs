@@ -18,6 +18,12 @@ const MAX_HEADER_BYTES: usize = 256 << 20;
 /// Maximum nesting depth of arrays.
 const MAX_DEPTH: usize = 4;
 
+/// Maximum number of metadata entries: each takes several times its bytes in memory, and files have about a hundred.
+const MAX_ENTRIES: u64 = 1 << 16;
+
+/// Maximum number of tensors, for the same reason. Models with separate experts have tens of thousands.
+const MAX_TENSORS: u64 = 1 << 17;
+
 /// Maximum rank of a tensor, as in the format's own reader.
 const MAX_RANK: u32 = 8;
 
@@ -28,10 +34,12 @@ pub struct Gguf {
     pub metadata: BTreeMap<String, MetadataValue>,
     /// The tensors in the order of the file.
     pub(super) tensors: Vec<(String, Param)>,
+    /// Names of tensors in schemes that are not supported, with the schemes' codes.
+    pub unsupported: Vec<(String, u32)>,
 }
 
 /// A value of a GGUF file's metadata.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum MetadataValue {
     /// A signed integer of any width.
@@ -45,7 +53,34 @@ pub enum MetadataValue {
     /// A string.
     Text(String),
     /// Several values of one type.
-    Array(Vec<MetadataValue>),
+    Array(MetadataArray),
+}
+
+/// Values of one type, which stay in the file and are read one by one: a vocabulary takes no memory.
+#[derive(Clone, Debug)]
+pub struct MetadataArray {
+    kind: u32,
+    count: u64,
+    depth: usize,
+    bytes: Buffer,
+}
+
+impl MetadataArray {
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX)
+    }
+
+    /// Whether the array has no values.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The values in order. Reading ends early if the file was shortened meanwhile.
+    pub fn iter(&self) -> impl Iterator<Item = MetadataValue> {
+        let mut reader = Reader { file: &self.bytes, at: 0 };
+        (0..self.count).map_while(move |_| reader.value(self.kind, self.depth).ok())
+    }
 }
 
 impl MetadataValue {
@@ -68,6 +103,22 @@ impl MetadataValue {
         }
     }
 
+    /// The value as a boolean, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match *self {
+            MetadataValue::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The values, if there are several.
+    pub fn as_array(&self) -> Option<&MetadataArray> {
+        match self {
+            MetadataValue::Array(values) => Some(values),
+            _ => None,
+        }
+    }
+
     /// The value as a string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -82,6 +133,12 @@ impl Gguf {
     pub fn open(path: impl AsRef<Path>) -> CrateResult<Gguf> {
         let path = path.as_ref();
         parse(&map(path)?).map_err(|message| refused(path, message))
+    }
+
+    /// The message that refuses a tensor because of its scheme, if the scheme is not supported.
+    pub fn refusal(&self, name: &str) -> Option<String> {
+        let (name, code) = self.unsupported.iter().find(|(refused, _)| refused == name)?;
+        Some(unsupported_scheme(name, *code))
     }
 
     /// The tensors in the order of the file.
@@ -100,13 +157,20 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         return Err(format!("is GGUF of version {version}; expected 2 or 3"));
     }
     let (tensor_count, entry_count) = (reader.u64()?, reader.u64()?);
+    for (what, count, most) in
+        [("metadata entries", entry_count, MAX_ENTRIES), ("tensors", tensor_count, MAX_TENSORS)]
+    {
+        if count > most {
+            return Err(format!("has {count} {what}; expected at most {most}"));
+        }
+    }
     let mut metadata = BTreeMap::new();
     for _ in 0..entry_count {
         let key = reader.text()?;
         let kind = reader.u32()?;
         metadata.insert(key, reader.value(kind, 0)?);
     }
-    let mut found = Vec::new();
+    let (mut found, mut unsupported) = (Vec::new(), Vec::new());
     for _ in 0..tensor_count {
         let name = reader.text()?;
         let rank = reader.u32()?;
@@ -122,9 +186,8 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         }
         let (code, offset) = (reader.u32()?, reader.u64()?);
         let Some(scheme) = Scheme::from_code(code) else {
-            let known: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
-            let known = known.join(", ");
-            return Err(format!("tensor `{name}` is stored in scheme {code}; expected {known}"));
+            unsupported.push((name, code));
+            continue;
         };
         found.push((name, scheme, shape, offset));
     }
@@ -153,7 +216,13 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         let param = Param::blocks(scheme, shape, bytes);
         tensors.push((name, param.map_err(|error| error.to_string())?));
     }
-    Ok(Gguf { metadata, tensors })
+    Ok(Gguf { metadata, tensors, unsupported })
+}
+
+/// The reason why a tensor in an unsupported scheme is refused.
+pub(super) fn unsupported_scheme(name: &str, code: u32) -> String {
+    let known: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
+    format!("tensor `{name}` is stored in scheme {code}; expected {}", known.join(", "))
 }
 
 struct Reader<'f> {
@@ -188,7 +257,21 @@ impl Reader<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn text(&mut self) -> Result<String, String> {
+    /// Skips `count` bytes, which must exist.
+    fn skip_bytes(&mut self, count: u64) -> Result<(), String> {
+        let left = self.file.len().min(MAX_HEADER_BYTES).saturating_sub(self.at) as u64;
+        if count > left {
+            let at = self.at;
+            return Err(format!(
+                "ends at byte {at}, within its header of at most {MAX_HEADER_BYTES}"
+            ));
+        }
+        self.at += count as usize;
+        Ok(())
+    }
+
+    /// The length of a text.
+    fn length(&mut self) -> Result<u64, String> {
         let length = self.u64()?;
         let left = (self.file.len() - self.at).min(MAX_HEADER_BYTES) as u64;
         if length > left {
@@ -197,10 +280,43 @@ impl Reader<'_> {
                 self.at
             ));
         }
+        Ok(length)
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let length = self.length()?;
         let mut bytes = vec![0; length as usize];
         self.bytes(&mut bytes)?;
         // Vocabularies contain tokens that are parts of characters.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// Skips an array and returns its description. Its values are checked, and none is kept.
+    fn array_value(&mut self, depth: usize) -> Result<MetadataArray, String> {
+        let (kind, count) = (self.u32()?, self.u64()?);
+        // Each value needs at least one byte.
+        if count > (self.file.len() - self.at) as u64 {
+            return Err(format!("has an array of {count} elements at byte {}", self.at));
+        }
+        let start = self.at;
+        match size(kind) {
+            Some(size) => self.skip_bytes(count.saturating_mul(size))?,
+            None => {
+                for _ in 0..count {
+                    match kind {
+                        8 => {
+                            let length = self.length()?;
+                            self.skip_bytes(length)?;
+                        }
+                        9 if depth < MAX_DEPTH => drop(self.array_value(depth + 1)?),
+                        _ => return Err(unknown_kind(kind, self.at)),
+                    }
+                }
+            }
+        }
+        let bytes = self.file.slice(start..self.at).ok_or_else(|| unknown_kind(kind, start))?;
+        Ok(MetadataArray { kind, count, depth: depth + 1, bytes })
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> Result<MetadataValue, String> {
@@ -214,24 +330,27 @@ impl Reader<'_> {
             6 => MetadataValue::Float(f32::from_le_bytes(self.array()?).into()),
             7 => MetadataValue::Bool(self.array::<1>()?[0] != 0),
             8 => MetadataValue::Text(self.text()?),
-            9 if depth < MAX_DEPTH => {
-                let kind = self.u32()?;
-                let count = self.u64()?;
-                // Each element needs at least one byte.
-                if count > (self.file.len() - self.at) as u64 {
-                    return Err(format!("has an array of {count} elements at byte {}", self.at));
-                }
-                let mut values = Vec::new();
-                for _ in 0..count {
-                    values.push(self.value(kind, depth + 1)?);
-                }
-                MetadataValue::Array(values)
-            }
+            9 if depth < MAX_DEPTH => MetadataValue::Array(self.array_value(depth)?),
             10 => MetadataValue::UInt(self.u64()?),
             11 => MetadataValue::Int(i64::from_le_bytes(self.array()?)),
             12 => MetadataValue::Float(f64::from_le_bytes(self.array()?)),
-            _ => return Err(format!("has metadata of type {kind} at byte {}", self.at)),
+            _ => return Err(unknown_kind(kind, self.at)),
         })
+    }
+}
+
+fn unknown_kind(kind: u32, at: usize) -> String {
+    format!("has metadata of type {kind} at byte {at}")
+}
+
+/// Bytes of a value, for types whose values all take as many.
+fn size(kind: u32) -> Option<u64> {
+    match kind {
+        0 | 1 | 7 => Some(1),
+        2 | 3 => Some(2),
+        4..=6 => Some(4),
+        10..=12 => Some(8),
+        _ => None,
     }
 }
 
@@ -275,7 +394,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
-        assert!(refusal(file(99, &[32], &[0; 34])).contains("scheme 99"));
+        let foreign =
+            parse(&Buffer::from(file(99, &[32], &[0; 34]))).expect("one tensor is left out");
+        assert!(foreign.refusal("w").expect("refused").contains("scheme 99"));
+        assert_eq!(foreign.tensors().count(), 0);
         assert!(refusal(file(8, &[33], &[0; 64])).contains("multiples of 32"));
         assert!(refusal(file(8, &[32], &[0; 8])).contains("beyond the end"));
         assert!(refusal(file(8, &[u64::MAX - 31, 32], &[0; 34])).contains("is too large"));
@@ -283,5 +405,56 @@ mod tests {
         for length in 0..whole.len() {
             assert!(parse(&Buffer::from(whole[..length].to_vec())).is_err(), "{length} bytes");
         }
+    }
+
+    /// A file without tensors whose only entry is an array.
+    fn array(kind: u32, count: u64, values: &[u8]) -> Vec<u8> {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3u32.to_le_bytes());
+        bytes.extend(0u64.to_le_bytes());
+        bytes.extend(1u64.to_le_bytes());
+        text(&mut bytes, "a");
+        bytes.extend(9u32.to_le_bytes());
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(values);
+        bytes
+    }
+
+    #[test]
+    fn arrays_are_read_from_the_file() {
+        let mut words = Vec::new();
+        text(&mut words, "one");
+        text(&mut words, "two");
+        let gguf = parse(&Buffer::from(array(8, 2, &words))).expect("sound");
+        let values = gguf.metadata["a"].as_array().expect("an array");
+        let words: Vec<_> = values.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        assert_eq!((values.len(), words), (2, vec!["one".to_owned(), "two".to_owned()]));
+
+        let nested =
+            [&8u32.to_le_bytes()[..], &1u64.to_le_bytes(), &1u64.to_le_bytes(), b"x"].concat();
+        let gguf = parse(&Buffer::from(array(9, 1, &nested))).expect("sound");
+        let outer = gguf.metadata["a"].as_array().expect("an array");
+        let inner = outer.iter().next().expect("one");
+        let inner = inner.as_array().expect("an array").iter().next().expect("one");
+        assert_eq!(inner.as_str(), Some("x"));
+    }
+
+    #[test]
+    fn hostile_arrays_are_refused() {
+        let refusal = |bytes: Vec<u8>| parse(&Buffer::from(bytes)).expect_err("refused");
+        assert!(refusal(array(4, 8, &[0; 16])).contains("ends at byte"));
+        assert!(refusal(array(0, u64::MAX, &[0; 16])).contains("array of"));
+        assert!(refusal(array(13, 1, &[0; 16])).contains("type 13"));
+        let mut deep = array(9, 1, &[]);
+        for _ in 0..8 {
+            deep.extend(9u32.to_le_bytes());
+            deep.extend(1u64.to_le_bytes());
+        }
+        deep.extend([0; 64]);
+        assert!(refusal(deep).contains("type 9"));
+        let mut many = file(0, &[1], &[0; 4]);
+        many[8..16].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        assert!(refusal(many).contains("expected at most"));
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use coremill_tensor::Buffer;
 
 pub(crate) use blocks::{AllowedForms, Form};
-pub use gguf::{Gguf, MetadataValue};
+pub use gguf::{Gguf, MetadataArray, MetadataValue};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::params::{Param, Params};
@@ -51,6 +51,9 @@ fn read(path: &Path) -> Result<Vec<(String, Param)>> {
     let found = bytes.len() >= 4 && bytes.read_at(0, &mut magic).is_ok();
     if found && magic == gguf::MAGIC {
         let gguf = gguf::parse(&bytes).map_err(|message| refused(path, message))?;
+        if let Some((name, code)) = gguf.unsupported.first() {
+            return Err(refused(path, gguf::unsupported_scheme(name, *code)));
+        }
         return Ok(gguf.tensors);
     }
     safetensors::parse(&bytes).map_err(|message| refused(path, message))
