@@ -239,6 +239,20 @@ impl From<coremill_graph::Error> for Error {
     }
 }
 
+impl From<coremill_llm::Error> for Error {
+    fn from(error: coremill_llm::Error) -> Error {
+        use coremill_llm::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::File => ErrorKind::File,
+            Kind::Format => ErrorKind::Format,
+            Kind::Unsupported => ErrorKind::Unsupported,
+            Kind::Run => ErrorKind::Run,
+            _ => ErrorKind::Argument,
+        };
+        Error::of(kind, error.hint().map(str::to_owned), error)
+    }
+}
+
 impl From<coremill_runtime::Error> for Error {
     fn from(error: coremill_runtime::Error) -> Error {
         use coremill_runtime::ErrorKind as Kind;

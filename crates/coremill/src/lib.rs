@@ -39,6 +39,7 @@
 //! | [`executorch`] | ExecuTorch programs and their Core ML models |
 //! | [`session`] | execution of models and ExecuTorch programs on every device |
 //! | [`graph`] | models described in Rust, their parameters and sessions |
+//! | [`llm`] | language models: conversion, tokenizers, generation |
 //! | [`engine`] | execution on this machine's CPU |
 //! | [`arrays`] | arrays in numpy's file formats |
 //! | [`feedback`] | outputs of one step that are inputs of the next |
@@ -77,6 +78,7 @@ pub mod summary;
 pub use coremill_compiler::{Precision, States};
 pub use coremill_graph as graph;
 pub use coremill_inspect as inspect;
+pub use coremill_llm as llm;
 pub use coremill_mil::ir::Opset;
 pub use coremill_mil::model::Model;
 pub use coremill_mil::verify::{Report, Verified, check, verify};
@@ -106,6 +108,8 @@ mod pages {
     pub struct Compression;
     #[doc = include_str!("../../../docs/delegate.md")]
     pub struct Delegate;
+    #[doc = include_str!("../../../docs/language-models.md")]
+    pub struct LanguageModels;
     #[doc = include_str!("../../../docs/executorch.md")]
     pub struct ExecuTorch;
 }

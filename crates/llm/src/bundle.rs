@@ -1,0 +1,112 @@
+use std::path::{Path, PathBuf};
+
+use coremill_graph::{Device, Session};
+
+use crate::chat::ChatTemplate;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::settings_of;
+use crate::generate::Generator;
+use crate::model::{BuildOptions, LanguageModel};
+use crate::settings::GenerationSettings;
+use crate::tokenizer::Tokenizer;
+
+/// A model with what belongs to it: files of weights, or a converted model with the files next to it.
+#[derive(Debug)]
+pub struct Bundle {
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Weights(Box<LanguageModel>),
+    /// A package or a compiled model, and the directory with its tokenizer.
+    Converted {
+        model: PathBuf,
+        directory: PathBuf,
+    },
+}
+
+/// Endings of converted models.
+const CONVERTED: [&str; 2] = ["mlpackage", "mlmodelc"];
+
+fn is_converted(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| CONVERTED.contains(&extension))
+}
+
+impl Bundle {
+    /// Opens a GGUF file, a folder of transformers, a converted model, or the directory that `coremill llm` wrote.
+    pub fn open(path: impl AsRef<Path>) -> Result<Bundle> {
+        let path = path.as_ref();
+        if !path.exists() {
+            let message = format!("{}: no such file or directory", path.display());
+            return Err(Error::new(ErrorKind::File, message));
+        }
+        if is_converted(path) {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = parent.unwrap_or(Path::new(".")).to_owned();
+            return Ok(Bundle { form: Form::Converted { model: path.to_owned(), directory } });
+        }
+        if path.is_dir() && !path.join("config.json").is_file() {
+            let found = CONVERTED.iter().map(|ending| path.join(format!("model.{ending}")));
+            if let Some(model) = found.into_iter().find(|model| model.is_dir()) {
+                return Ok(Bundle { form: Form::Converted { model, directory: path.to_owned() } });
+            }
+        }
+        Ok(Bundle { form: Form::Weights(Box::new(LanguageModel::open(path)?)) })
+    }
+
+    /// The files of weights, if the model is not converted.
+    pub fn weights(&self) -> Option<&LanguageModel> {
+        match &self.form {
+            Form::Weights(model) => Some(model),
+            Form::Converted { .. } => None,
+        }
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        match &self.form {
+            Form::Weights(model) => model.tokenizer(),
+            Form::Converted { directory, .. } => {
+                if !directory.join("tokenizer.json").is_file() {
+                    let message = format!("{} has no `tokenizer.json`", directory.display());
+                    let error = Error::new(ErrorKind::File, message);
+                    return Err(error.with_hint(
+                        "keep the model and the files that were written with it in one directory",
+                    ));
+                }
+                Tokenizer::open(directory)
+            }
+        }
+    }
+
+    /// The chat template, if there is one.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>> {
+        match &self.form {
+            Form::Weights(model) => model.chat_template(),
+            Form::Converted { directory, .. } => ChatTemplate::open(directory),
+        }
+    }
+
+    /// Settings of generation.
+    pub fn generation_settings(&self) -> Result<GenerationSettings> {
+        match &self.form {
+            Form::Weights(model) => model.generation_settings(),
+            Form::Converted { directory, .. } => settings_of(directory),
+        }
+    }
+
+    /// Loads the model on a device. Options are for files of weights; converted models have theirs.
+    pub fn generator(
+        &self,
+        device: Device,
+        threads: usize,
+        options: &BuildOptions,
+    ) -> Result<Generator> {
+        Generator::new(match &self.form {
+            Form::Weights(model) => model.compile(device, threads, options)?,
+            Form::Converted { model, .. } => Session::new(device).threads(threads).open(model)?,
+        })
+    }
+}

@@ -1,0 +1,327 @@
+//! Chat templates: messages to the text that a model was trained on.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use coremill_graph::MetadataValue;
+use minijinja::value::{Kwargs, Value as Rendered};
+use minijinja::{Environment, ErrorKind as TemplateErrorKind};
+use serde_json::{Value, json};
+
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::source::{read_json, read_text};
+
+/// Steps that a template may take.
+const FUEL: u64 = 2_000_000;
+
+/// Most bytes of a template.
+const MAX_TEMPLATE: usize = 1 << 20;
+
+/// The name under which the only template is held.
+const NAME: &str = "chat";
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of a role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into() }
+    }
+}
+
+/// A template in Jinja's language.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    source: String,
+    /// The texts of special tokens, which templates use.
+    tokens: BTreeMap<&'static str, String>,
+}
+
+/// Names of special tokens in templates.
+const TOKENS: [&str; 4] = ["bos_token", "eos_token", "unk_token", "pad_token"];
+
+impl ChatTemplate {
+    /// A template with the texts of the tokens that begin and end a text.
+    pub fn new(source: impl Into<String>, bos: &str, eos: &str) -> Result<ChatTemplate> {
+        let tokens = BTreeMap::from([("bos_token", bos.to_owned()), ("eos_token", eos.to_owned())]);
+        ChatTemplate::with_tokens(source.into(), tokens)
+    }
+
+    fn with_tokens(source: String, tokens: BTreeMap<&'static str, String>) -> Result<ChatTemplate> {
+        if source.len() > MAX_TEMPLATE {
+            let length = source.len();
+            fail!(Format, "a chat template must have at most {MAX_TEMPLATE} bytes, got {length}");
+        }
+        Ok(ChatTemplate { source, tokens })
+    }
+
+    /// Reads `chat_template.jinja`, or the template in `tokenizer_config.json`. `None` if the folder has none.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
+        let folder = folder.as_ref();
+        let path = folder.join("tokenizer_config.json");
+        let config = if path.is_file() { read_json(&path)? } else { Value::Null };
+        let file = folder.join("chat_template.jinja");
+        let source = match &config["chat_template"] {
+            _ if file.is_file() => read_text(&file)?,
+            Value::String(source) => source.clone(),
+            Value::Array(templates) => {
+                let named = templates.iter().find(|entry| entry["name"] == "default");
+                match named.and_then(|entry| entry["template"].as_str()) {
+                    Some(source) => source.to_owned(),
+                    None => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        let mut tokens = BTreeMap::new();
+        for name in TOKENS {
+            let token = &config[name];
+            if let Some(text) = token.as_str().or(token["content"].as_str()) {
+                tokens.insert(name, text.to_owned());
+            }
+        }
+        ChatTemplate::with_tokens(source, tokens).map(Some)
+    }
+
+    pub(crate) fn of_gguf(
+        metadata: &BTreeMap<String, MetadataValue>,
+    ) -> Result<Option<ChatTemplate>> {
+        let template = metadata.get("tokenizer.chat_template").and_then(MetadataValue::as_str);
+        let Some(source) = template else { return Ok(None) };
+        let vocabulary = metadata.get("tokenizer.ggml.tokens").and_then(MetadataValue::as_array);
+        let keys = ["bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id"];
+        let mut tokens = BTreeMap::new();
+        for (name, key) in TOKENS.into_iter().zip(keys) {
+            let id = metadata.get(&format!("tokenizer.ggml.{key}")).and_then(MetadataValue::as_u64);
+            let place = id.and_then(|id| usize::try_from(id).ok());
+            let token = vocabulary.zip(place).and_then(|(all, place)| all.iter().nth(place));
+            if let Some(text) = token.as_ref().and_then(MetadataValue::as_str) {
+                tokens.insert(name, text.to_owned());
+            }
+        }
+        ChatTemplate::with_tokens(source.to_owned(), tokens).map(Some)
+    }
+
+    /// The source of the template.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The settings of a `tokenizer_config.json` with this template.
+    pub fn to_json(&self) -> Value {
+        let mut json = json!({ "chat_template": self.source });
+        for (name, token) in &self.tokens {
+            json[*name] = json!(token);
+        }
+        json
+    }
+
+    /// The text of a conversation. `prompts` appends what precedes the assistant's answer.
+    pub fn render(&self, messages: &[Message], prompts: bool) -> Result<String> {
+        let messages: Vec<Value> = messages
+            .iter()
+            .map(|message| json!({ "role": message.role, "content": message.content }))
+            .collect();
+        self.render_with(&json!({ "messages": messages }), prompts)
+    }
+
+    /// The text of a conversation whose variables are given as JSON: `messages`, `tools` and others.
+    pub fn render_with(&self, variables: &Value, prompts: bool) -> Result<String> {
+        let failed = |error: minijinja::Error| {
+            let message = format!("the chat template cannot be rendered: {}", cause(&error));
+            Error::new(ErrorKind::Format, message).with_source(error)
+        };
+        let mut environment = environment();
+        environment.add_template(NAME, &self.source).map_err(failed)?;
+        let mut all = json!({ "add_generation_prompt": prompts });
+        for (name, token) in &self.tokens {
+            all[*name] = json!(token);
+        }
+        for (name, value) in variables.as_object().into_iter().flatten() {
+            all[name] = value.clone();
+        }
+        let template = environment.get_template(NAME).map_err(failed)?;
+        template.render(Rendered::from_serialize(&all)).map_err(failed)
+    }
+}
+
+/// The message of a template's author, or the reason of a failure.
+fn cause(error: &minijinja::Error) -> String {
+    match (error.kind(), error.detail()) {
+        (TemplateErrorKind::OutOfFuel, _) => format!("it takes more than {FUEL} steps"),
+        (_, Some(detail)) => detail.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// Jinja as transformers sets it up.
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_fuel(Some(FUEL));
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function(
+        "raise_exception",
+        |message: String| -> std::result::Result<String, _> {
+            Err(minijinja::Error::new(TemplateErrorKind::InvalidOperation, message))
+        },
+    );
+    environment.add_function("strftime_now", |format: String| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        format_time(&format, now)
+    });
+    environment.add_filter("tojson", to_json);
+    environment
+}
+
+/// JSON as Python writes it: a space after separators, no escapes of letters.
+fn to_json(value: Rendered, options: Kwargs) -> std::result::Result<Rendered, minijinja::Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    for ignored in ["ensure_ascii", "sort_keys", "separators"] {
+        let _: Option<Rendered> = options.get(ignored)?;
+    }
+    options.assert_all_used()?;
+    let json = serde_json::to_value(&value).map_err(|error| {
+        minijinja::Error::new(TemplateErrorKind::BadSerialization, error.to_string())
+    })?;
+    let mut text = String::new();
+    write_json(&json, indent.map(|indent| indent.min(16)), 0, &mut text);
+    Ok(Rendered::from_safe_string(text))
+}
+
+fn write_json(value: &Value, indent: Option<usize>, depth: usize, text: &mut String) {
+    let line = |text: &mut String, depth: usize| {
+        if let Some(indent) = indent {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent * depth));
+        }
+    };
+    let separator = if indent.is_some() { "," } else { ", " };
+    match value {
+        Value::Array(values) if !values.is_empty() => {
+            text.push('[');
+            for (index, value) in values.iter().enumerate() {
+                text.push_str(if index > 0 { separator } else { "" });
+                line(text, depth + 1);
+                write_json(value, indent, depth + 1, text);
+            }
+            line(text, depth);
+            text.push(']');
+        }
+        Value::Object(values) if !values.is_empty() => {
+            text.push('{');
+            for (index, (key, value)) in values.iter().enumerate() {
+                text.push_str(if index > 0 { separator } else { "" });
+                line(text, depth + 1);
+                text.push_str(&Value::from(key.as_str()).to_string());
+                text.push_str(": ");
+                write_json(value, indent, depth + 1, text);
+            }
+            line(text, depth);
+            text.push('}');
+        }
+        plain => text.push_str(&plain.to_string()),
+    }
+}
+
+/// A time in UTC after a format of C's `strftime`, as far as templates use it.
+fn format_time(format: &str, seconds: u64) -> String {
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    let (days, rest) = ((seconds / 86400) as i64, seconds % 86400);
+    // Days since the first of March of year 0, in cycles of 400 years.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let name = MONTHS[(month as usize - 1).min(11)];
+    let mut text = String::new();
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            text.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('Y') => text += &year.to_string(),
+            Some('m') => text += &format!("{month:02}"),
+            Some('d') => text += &format!("{day:02}"),
+            Some('B') => text += name,
+            Some('b') => text += &name[..3],
+            Some('H') => text += &format!("{:02}", rest / 3600),
+            Some('M') => text += &format!("{:02}", rest / 60 % 60),
+            Some('S') => text += &format!("{:02}", rest % 60),
+            Some(other) => text.push(other),
+            None => text.push('%'),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'].strip() + '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+    #[test]
+    fn messages_become_text() {
+        let template = ChatTemplate::new(CHATML, "<s>", "</s>").expect("short");
+        let messages = [Message::new("user", " Hello ")];
+        let text = template.render(&messages, true).expect("sound");
+        assert_eq!(text, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
+    }
+
+    #[test]
+    fn hostile_templates_end() {
+        let endless =
+            "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}";
+        let error = ChatTemplate::new(endless, "", "").and_then(|it| it.render(&[], false));
+        assert!(error.expect_err("refused").to_string().contains("steps"));
+        let refused = ChatTemplate::new("{{ raise_exception('no tools') }}", "", "");
+        let error = refused.and_then(|it| it.render(&[], false)).expect_err("refused");
+        assert!(error.to_string().contains("no tools"), "{error}");
+    }
+
+    #[test]
+    fn json_is_written_as_python_does() {
+        let template =
+            ChatTemplate::new("{{ tools | tojson }}|{{ tools | tojson(indent=2) }}", "", "");
+        let variables = json!({ "tools": { "b": [1, "\u{e9}<"], "a": null } });
+        let text = template.and_then(|it| it.render_with(&variables, false)).expect("sound");
+        let expected = "{\"b\": [1, \"\u{e9}<\"], \"a\": null}|{\n  \"b\": [\n    1,\n    \"\u{e9}<\"\n  ],\n  \"a\": null\n}";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn times_are_formatted() {
+        assert_eq!(format_time("%d %b %Y, %H:%M:%S %%", 1_709_210_096), "29 Feb 2024, 12:34:56 %");
+        assert_eq!(format_time("%d %B %Y", 0), "01 January 1970");
+    }
+}

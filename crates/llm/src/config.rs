@@ -1,0 +1,476 @@
+//! The configuration of a decoder, from `config.json` or from GGUF metadata.
+
+use std::collections::BTreeMap;
+
+use coremill_graph::nn::{Rope, RopeScaling};
+use coremill_graph::{MetadataValue, Params};
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::families::{Family, QkNorm};
+
+/// Most layers that a file may declare.
+const MAX_LAYERS: usize = 1024;
+
+/// Most heads, and elements of a head, that a file may declare.
+const MAX_HEADS: usize = 1 << 16;
+
+/// A decoder's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The family.
+    pub family: &'static Family,
+    /// Number of layers.
+    pub layers: usize,
+    /// Elements of a hidden state.
+    pub width: usize,
+    /// Heads of queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head: usize,
+    /// Elements between the projections of the feed-forward part.
+    pub inner: usize,
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// The longest sequence that the model was made for.
+    pub max_context: usize,
+    /// Epsilon of norms, added to the mean square.
+    pub epsilon: f32,
+    /// The output head is the table of embeddings.
+    pub tied: bool,
+    /// Whether weights of norms are added to 1.
+    pub norm_adds_one: bool,
+    /// Rotary positions.
+    pub rotation: Rotation,
+    /// Rotary positions of layers with a window, if they have others.
+    pub local_rotation: Option<Rotation>,
+    /// Positions that layers with a window attend to.
+    pub window: Option<usize>,
+    /// Whether each layer has the window.
+    pub windowed: Vec<bool>,
+    /// Whether each layer has rotary positions.
+    pub rotated: Vec<bool>,
+    /// The factor of attention scores.
+    pub attention_scale: f32,
+    /// The bound of attention scores.
+    pub attention_cap: Option<f32>,
+    /// The bound of logits.
+    pub logit_cap: Option<f32>,
+    /// The factor of logits.
+    pub logit_scale: f32,
+    /// The factor of embeddings.
+    pub embedding_scale: f32,
+    /// The factor of each part of a layer before the residual sum.
+    pub residual_scale: f32,
+    /// Whether gates use the approximation of GELU with `tanh` rather than SiLU.
+    pub gelu: bool,
+    /// Biases of query, key and value projections.
+    pub qkv_bias: bool,
+    /// Biases of output projections.
+    pub out_bias: bool,
+    /// Biases of the feed-forward part.
+    pub mlp_bias: bool,
+}
+
+/// Rotary positions of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Rotation {
+    /// Base of the wave lengths.
+    pub theta: f64,
+    /// Elements of a head that are rotated.
+    pub rotated: usize,
+    /// Scaling of wave lengths.
+    pub scaling: RopeScaling,
+    /// Divisors of the frequencies for contexts up to `original`.
+    pub factors: Vec<f64>,
+    /// Divisors of the frequencies for longer contexts.
+    pub long_factors: Vec<f64>,
+    /// Context of the pretrained model.
+    pub original: usize,
+    /// The factor of cosines and sines, if the model states it.
+    pub amplitude: Option<f64>,
+}
+
+impl Rotation {
+    /// Angles of a step of position, and the factor of cosines and sines, in models of a context.
+    pub fn frequencies(&self, context: usize) -> (Vec<f64>, f64) {
+        let rope = Rope::new(self.rotated, self.theta).scaling(self.scaling);
+        let (mut frequencies, amplitude) = rope.frequencies();
+        let long = context > self.original && !self.long_factors.is_empty();
+        let factors = if long { &self.long_factors } else { &self.factors };
+        frequencies.iter_mut().zip(factors).for_each(|(frequency, factor)| *frequency /= factor);
+        (frequencies, self.amplitude.unwrap_or(amplitude))
+    }
+}
+
+/// Settings of a file. Missing ones follow from the family and from the shapes of tensors.
+#[derive(Default)]
+struct Settings {
+    layers: Option<usize>,
+    heads: Option<usize>,
+    kv_heads: Option<usize>,
+    head: Option<usize>,
+    max_context: Option<usize>,
+    epsilon: Option<f64>,
+    tied: Option<bool>,
+    rotation: Rotation,
+    local_theta: Option<f64>,
+    partial: Option<f64>,
+    window: Option<usize>,
+    windowed: Option<Vec<bool>>,
+    rotated: Option<Vec<bool>>,
+    attention_scale: Option<f64>,
+    attention_cap: Option<f64>,
+    logit_cap: Option<f64>,
+    logit_scale: Option<f64>,
+    embedding_scale: Option<f64>,
+    residual_scale: Option<f64>,
+    activation: Option<String>,
+    norm_adds_one: bool,
+}
+
+/// The value of a file's key, refused if it is of another kind.
+fn invalid(key: &str) -> Error {
+    Error::new(ErrorKind::Format, format!("`{key}` is missing or is not a number that fits"))
+}
+
+fn size(value: &Value, key: &str) -> Result<Option<usize>> {
+    match &value[key] {
+        Value::Null => Ok(None),
+        found => {
+            let found = found.as_u64().and_then(|number| usize::try_from(number).ok());
+            found.map(Some).ok_or_else(|| invalid(key))
+        }
+    }
+}
+
+fn float(value: &Value, key: &str) -> Option<f64> {
+    value[key].as_f64()
+}
+
+fn floats(value: &Value, key: &str) -> Vec<f64> {
+    value[key]
+        .as_array()
+        .map(|all| all.iter().filter_map(Value::as_f64).collect())
+        .unwrap_or_default()
+}
+
+impl Config {
+    /// Reads `config.json`, whose text model may be a part of it.
+    pub fn of_json(root: &Value, params: &Params) -> Result<Config> {
+        let config = if root["text_config"].is_object() { &root["text_config"] } else { root };
+        let Some(model_type) = config["model_type"].as_str().or(root["model_type"].as_str()) else {
+            fail!(Format, "`config.json` has no `model_type`");
+        };
+        let Some(family) = Family::of_config(model_type) else {
+            return Err(unsupported(model_type));
+        };
+        let mut settings = Settings {
+            layers: size(config, "num_hidden_layers")?,
+            heads: size(config, "num_attention_heads")?,
+            kv_heads: size(config, "num_key_value_heads")?,
+            head: size(config, "head_dim")?,
+            max_context: size(config, "max_position_embeddings")?,
+            epsilon: float(config, "rms_norm_eps"),
+            tied: config["tie_word_embeddings"].as_bool(),
+            partial: float(config, "partial_rotary_factor"),
+            window: size(config, "sliding_window")?,
+            attention_cap: float(config, "attn_logit_softcapping"),
+            logit_cap: float(config, "final_logit_softcapping"),
+            attention_scale: float(config, "attention_multiplier").or(float(
+                config,
+                "query_pre_attn_scalar",
+            )
+            .map(|scalar| 1.0 / scalar.sqrt())),
+            logit_scale: float(config, "logits_scaling").map(|scale| 1.0 / scale),
+            embedding_scale: float(config, "embedding_multiplier"),
+            residual_scale: float(config, "residual_multiplier"),
+            activation: ["hidden_activation", "hidden_act"]
+                .iter()
+                .find_map(|key| config[*key].as_str().map(str::to_owned)),
+            norm_adds_one: family.norm_adds_one,
+            ..Settings::default()
+        };
+        if config["use_sliding_window"].as_bool() == Some(false) {
+            settings.window = None;
+        }
+        settings.windowed = config["layer_types"].as_array().map(|types| {
+            types.iter().map(|kind| kind.as_str() == Some("sliding_attention")).collect()
+        });
+        settings.rotated = config["no_rope_layers"]
+            .as_array()
+            .map(|layers| layers.iter().map(|layer| layer.as_u64() != Some(0)).collect());
+        // Newer files have all settings of rotary positions in one object, or one for each type of layer.
+        let parameters = &config["rope_parameters"];
+        let by_type = parameters["full_attention"].is_object();
+        let rope = match parameters {
+            Value::Object(_) if by_type => &parameters["full_attention"],
+            Value::Object(_) => parameters,
+            _ => &config["rope_scaling"],
+        };
+        settings.local_theta = match by_type {
+            true => float(&parameters["sliding_attention"], "rope_theta"),
+            false => float(config, "rope_local_base_freq"),
+        };
+        settings.partial = settings.partial.or(float(rope, "partial_rotary_factor"));
+        settings.rotation = rotation_of_json(config, rope)?;
+        settings.finish(family, params)
+    }
+
+    /// Reads the metadata of a GGUF file whose tensors have the names of `safetensors`.
+    pub(crate) fn of_gguf(
+        metadata: &BTreeMap<String, MetadataValue>,
+        params: &Params,
+        factors: [Vec<f64>; 3],
+    ) -> Result<Config> {
+        let Some(architecture) = metadata.get("general.architecture").and_then(|it| it.as_str())
+        else {
+            fail!(Format, "the metadata has no `general.architecture`");
+        };
+        let Some(family) = Family::of_gguf(architecture) else {
+            return Err(unsupported(architecture));
+        };
+        let get = |key: &str| metadata.get(&format!("{architecture}.{key}"));
+        let size = |key: &str| -> Result<Option<usize>> {
+            let Some(value) = get(key) else { return Ok(None) };
+            let value = value.as_u64().and_then(|number| usize::try_from(number).ok());
+            value.map(Some).ok_or_else(|| invalid(key))
+        };
+        let float = |key: &str| get(key).and_then(MetadataValue::as_f64);
+        let [plain, short, long] = factors;
+        let original = size("rope.scaling.original_context_length")?;
+        let max_context = size("context_length")?;
+        let kind = get("rope.scaling.type").and_then(MetadataValue::as_str).unwrap_or("none");
+        let factor = float("rope.scaling.factor");
+        let scaling = match (kind, factor) {
+            ("none" | "longrope", _) | (_, None) => RopeScaling::None,
+            ("linear", Some(factor)) => RopeScaling::Linear { factor },
+            ("yarn", Some(factor)) => RopeScaling::Yarn {
+                factor,
+                original: original.or(max_context).unwrap_or(1) as f64,
+                beta_fast: float("rope.scaling.yarn_beta_fast").unwrap_or(32.0),
+                beta_slow: float("rope.scaling.yarn_beta_slow").unwrap_or(1.0),
+            },
+            (other, _) => {
+                fail!(Unsupported, "rotary positions of type `{other}` are not supported")
+            }
+        };
+        let rotation = Rotation {
+            theta: float("rope.freq_base").unwrap_or(10000.0),
+            rotated: size("rope.dimension_count")?.unwrap_or(0),
+            scaling,
+            factors: if short.is_empty() { plain } else { short },
+            long_factors: long,
+            original: original.unwrap_or(usize::MAX),
+            amplitude: float("rope.scaling.attn_factor"),
+        };
+        let layers = size("block_count")?;
+        let heads = size("attention.head_count")?;
+        // Gemma's largest models scale by the width of a head as if heads filled the hidden state.
+        let is_27b = matches!((family.gguf, layers), ("gemma2", Some(46)) | ("gemma3", Some(62)));
+        let by_width = size("embedding_length")?.zip(heads).filter(|_| is_27b);
+        let by_width = by_width.map(|(width, heads)| (width as f64 / heads as f64).powf(-0.5));
+        let cap = |key: &str, usual: f64| match family.gguf {
+            "gemma2" => Some(float(key).unwrap_or(usual)),
+            _ => float(key),
+        };
+        Settings {
+            layers,
+            heads,
+            kv_heads: size("attention.head_count_kv")?,
+            head: size("attention.key_length")?,
+            max_context,
+            epsilon: float("attention.layer_norm_rms_epsilon"),
+            rotation,
+            local_theta: (family.gguf == "gemma3")
+                .then(|| float("rope.freq_base_swa").unwrap_or(10000.0)),
+            window: size("attention.sliding_window")?.filter(|&window| window > 0),
+            attention_scale: float("attention.scale").or(by_width),
+            attention_cap: cap("attn_logit_softcapping", 50.0),
+            logit_cap: cap("final_logit_softcapping", 30.0),
+            logit_scale: float("logit_scale").map(|scale| 1.0 / scale),
+            embedding_scale: float("embedding_scale"),
+            residual_scale: float("residual_scale"),
+            ..Settings::default()
+        }
+        .finish(family, params)
+    }
+}
+
+fn unsupported(name: &str) -> Error {
+    let message = format!("model family `{name}` is not supported; expected {}", Family::names());
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn rotation_of_json(config: &Value, rope: &Value) -> Result<Rotation> {
+    let theta = float(rope, "rope_theta").or(float(config, "rope_theta")).unwrap_or(10000.0);
+    let max_context = float(config, "max_position_embeddings").unwrap_or(2048.0);
+    let original = float(rope, "original_max_position_embeddings")
+        .or(float(config, "original_max_position_embeddings"))
+        .unwrap_or(max_context);
+    let kind = rope["rope_type"].as_str().or(rope["type"].as_str()).unwrap_or("default");
+    let needed = |key: &str| float(rope, key).ok_or_else(|| invalid(key));
+    let mut rotation = Rotation { theta, original: original as usize, ..Rotation::default() };
+    rotation.amplitude = float(rope, "attention_factor");
+    match kind {
+        "default" => {}
+        "linear" => rotation.scaling = RopeScaling::Linear { factor: needed("factor")? },
+        "llama3" => {
+            rotation.scaling = RopeScaling::Llama3 {
+                factor: needed("factor")?,
+                low: needed("low_freq_factor")?,
+                high: needed("high_freq_factor")?,
+                original,
+            };
+        }
+        "yarn" => {
+            rotation.scaling = RopeScaling::Yarn {
+                factor: needed("factor")?,
+                original,
+                beta_fast: float(rope, "beta_fast").unwrap_or(32.0),
+                beta_slow: float(rope, "beta_slow").unwrap_or(1.0),
+            };
+        }
+        "longrope" | "su" => {
+            (rotation.factors, rotation.long_factors) =
+                (floats(rope, "short_factor"), floats(rope, "long_factor"));
+            let factor = float(rope, "factor").unwrap_or(max_context / original);
+            let amplitude =
+                if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+            rotation.amplitude = rotation.amplitude.or(Some(amplitude));
+        }
+        other => {
+            let message = format!("rotary positions of type `{other}` are not supported");
+            let error = Error::new(ErrorKind::Unsupported, message);
+            return Err(error.with_hint("supported types: default, linear, llama3, yarn, longrope"));
+        }
+    }
+    Ok(rotation)
+}
+
+impl Settings {
+    fn finish(self, family: &'static Family, params: &Params) -> Result<Config> {
+        let shape = |name: &str| -> Result<Vec<usize>> {
+            let Some(param) = params.get(name) else {
+                fail!(Format, "no tensor `{name}` was found")
+            };
+            Ok(param.shape().iter().map(|&extent| extent as usize).collect())
+        };
+        let embeddings = shape("model.embed_tokens.weight")?;
+        let &[vocabulary, width] = embeddings.as_slice() else {
+            fail!(Format, "`model.embed_tokens.weight` must be a matrix, got shape {embeddings:?}");
+        };
+        let first = |part: &str| format!("model.layers.0.{part}");
+        let has = |part: &str| params.get(&first(part)).is_some();
+        let layers = self.layers.filter(|layers| (1..=MAX_LAYERS).contains(layers));
+        let Some(layers) = layers else {
+            fail!(Format, "the number of layers must be from 1 to {MAX_LAYERS}");
+        };
+        // A norm of each head is as wide as a head.
+        let of_norm = match family.qk_norm {
+            QkNorm::Head => shape(&first("self_attn.q_norm.weight"))?.first().copied(),
+            _ => None,
+        };
+        let rows =
+            |part: &str| shape(&first(part)).map(|shape| shape.first().copied().unwrap_or(0));
+        let head = self.head.or(of_norm).or(self.heads.and_then(|heads| width.checked_div(heads)));
+        let head = head
+            .filter(|head| (1..=MAX_HEADS).contains(head))
+            .ok_or_else(|| invalid("head_dim"))?;
+        let heads = match self.heads {
+            Some(heads) => heads,
+            None => rows("self_attn.q_proj.weight")? / head,
+        };
+        let kv_heads = match self.kv_heads {
+            Some(heads) => heads,
+            None if family.fused => heads,
+            None => rows("self_attn.k_proj.weight")? / head,
+        };
+        if !(1..=MAX_HEADS).contains(&heads) || !(1..=heads).contains(&kv_heads) {
+            fail!(
+                Format,
+                "{heads} heads of queries and {kv_heads} heads of keys do not fit together"
+            );
+        }
+        let inner = match family.fused {
+            true => rows("mlp.gate_up_proj.weight")? / 2,
+            false => rows("mlp.gate_proj.weight")?,
+        };
+        let mut rotation = self.rotation;
+        if rotation.rotated == 0 {
+            rotation.rotated = (head as f64 * self.partial.unwrap_or(1.0)) as usize;
+        }
+        if rotation.rotated > head || rotation.rotated < 2 || rotation.rotated % 2 == 1 {
+            let rotated = rotation.rotated;
+            fail!(Format, "{rotated} elements of heads of {head} cannot be rotated in pairs");
+        }
+        for factors in [&rotation.factors, &rotation.long_factors] {
+            let is_sound = factors.iter().all(|factor| factor.is_finite() && *factor > 0.0);
+            if !factors.is_empty() && (factors.len() != rotation.rotated / 2 || !is_sound) {
+                fail!(Format, "{} factors of rotary positions do not fit", factors.len());
+            }
+        }
+        if !(rotation.theta.is_finite() && rotation.theta > 0.0) {
+            return Err(invalid("rope_theta"));
+        }
+        let local_rotation = self.local_theta.map(|theta| Rotation {
+            theta,
+            rotated: rotation.rotated,
+            original: usize::MAX,
+            ..Rotation::default()
+        });
+        let period = family.window_period;
+        let windowed = self.windowed.unwrap_or_else(|| {
+            (1..=layers).map(|layer| period == 0 || layer % period != 0).collect()
+        });
+        let period = family.rope_period;
+        let rotated = self.rotated.unwrap_or_else(|| {
+            (1..=layers).map(|layer| period == 0 || layer % period != 0).collect()
+        });
+        if windowed.len() < layers || rotated.len() < layers {
+            fail!(Format, "the configuration describes fewer layers than {layers}");
+        }
+        let gelu = match self.activation.as_deref() {
+            None => family.gelu,
+            Some("silu" | "swish") => false,
+            Some("gelu_pytorch_tanh" | "gelu_new") => true,
+            Some(other) => fail!(Unsupported, "activation `{other}` is not supported"),
+        };
+        let embedding_scale = match family.scales_embeddings {
+            true => (width as f64).sqrt(),
+            false => self.embedding_scale.unwrap_or(1.0),
+        };
+        let attention_scale = self.attention_scale.unwrap_or((head as f64).powf(-0.5));
+        Ok(Config {
+            family,
+            layers,
+            width,
+            heads,
+            kv_heads,
+            head,
+            inner,
+            vocabulary,
+            max_context: self.max_context.unwrap_or(2048),
+            epsilon: self.epsilon.ok_or_else(|| invalid("rms_norm_eps"))? as f32,
+            tied: self.tied == Some(true) || params.get("lm_head.weight").is_none(),
+            norm_adds_one: self.norm_adds_one,
+            rotation,
+            local_rotation,
+            window: self.window.filter(|&window| window > 0),
+            windowed,
+            rotated,
+            attention_scale: attention_scale as f32,
+            attention_cap: self.attention_cap.map(|cap| cap as f32),
+            logit_cap: self.logit_cap.map(|cap| cap as f32),
+            logit_scale: self.logit_scale.unwrap_or(1.0) as f32,
+            embedding_scale: embedding_scale as f32,
+            residual_scale: self.residual_scale.unwrap_or(1.0) as f32,
+            gelu,
+            qkv_bias: has("self_attn.q_proj.bias") || has("self_attn.qkv_proj.bias"),
+            out_bias: has("self_attn.o_proj.bias"),
+            mlp_bias: has("mlp.down_proj.bias"),
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! The files next to a model: tokenizer, chat template, settings of generation.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use coremill_io::write_anew;
+use serde_json::{Value, json};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::LanguageModel;
+use crate::source::{Origin, read_json};
+
+/// Names of the files, in the order in which they are written.
+pub(crate) const COMPANIONS: [&str; 4] =
+    ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
+
+impl LanguageModel {
+    /// The files that belong next to a model, as names and contents. A model without a supported tokenizer has an error.
+    pub fn companions(&self) -> Result<Vec<(&'static str, String)>> {
+        let text = |value: &Value| format!("{value:#}\n");
+        let mut files = Vec::new();
+        match self.origin() {
+            Origin::Folder(folder) => {
+                for name in COMPANIONS {
+                    let path = folder.join(name);
+                    if path.is_file() {
+                        files.push((name, crate::source::read_text(&path)?));
+                    }
+                }
+                if !files.iter().any(|(name, _)| *name == "generation_config.json") {
+                    files.push((COMPANIONS[3], text(&self.generation_settings()?.to_json())));
+                }
+            }
+            Origin::Gguf(_) => {
+                let tokenizer = self.tokenizer()?;
+                files.push((COMPANIONS[0], text(&tokenizer.to_json())));
+                let mut config = match self.chat_template()? {
+                    Some(template) => template.to_json(),
+                    None => json!({}),
+                };
+                config["tokenizer_class"] = json!("PreTrainedTokenizerFast");
+                config["clean_up_tokenization_spaces"] = json!(false);
+                config["model_max_length"] = json!(self.config().max_context);
+                files.push((COMPANIONS[1], text(&config)));
+                files.push((COMPANIONS[3], text(&self.generation_settings()?.to_json())));
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Refuses a directory that has other files under these names.
+pub fn check_companions(directory: &Path, files: &[(&str, String)]) -> Result<()> {
+    for (name, content) in files {
+        let path = directory.join(name);
+        if path.is_file() && fs::read(&path).ok().as_deref() != Some(content.as_bytes()) {
+            let message = format!("{} belongs to another model", path.display());
+            let error = Error::new(ErrorKind::Argument, message);
+            return Err(error.with_hint("write to a directory of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the files next to a model.
+pub fn write_companions(directory: &Path, files: &[(&str, String)]) -> Result<Vec<PathBuf>> {
+    let mut written = Vec::with_capacity(files.len());
+    for (name, content) in files {
+        let path = directory.join(name);
+        write_anew(&path, false, |file| file.write_all(content.as_bytes()))
+            .map_err(|error| Error::io("write", &path, error))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// The settings of generation in a directory.
+pub(crate) fn settings_of(directory: &Path) -> Result<crate::GenerationSettings> {
+    let path = directory.join(COMPANIONS[3]);
+    let generation = if path.is_file() { read_json(&path)? } else { Value::Null };
+    Ok(crate::GenerationSettings::of_json(&generation, &Value::Null))
+}

@@ -1,0 +1,372 @@
+//! Generation of text: tokens go into a model one block after another, and its logits decide on the next.
+
+use std::time::{Duration, Instant};
+
+use coremill_graph::{Executable, FeatureSpec, Input};
+
+use crate::decoder::{LAST, LOGITS, POSITION, TOKENS};
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::model::{DECODE, PREFILL};
+use crate::sample::{Sampler, Sampling};
+use crate::tokenizer::Tokenizer;
+
+/// A model that reads tokens, with its cache.
+pub struct Generator {
+    executable: Executable,
+    context: usize,
+    vocabulary: usize,
+    /// Tokens that `prefill` reads in a call.
+    block: Option<usize>,
+    /// Functions return the logits of all tokens.
+    returns_all: bool,
+    position: usize,
+}
+
+/// Options of generating a text.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GenerateOptions {
+    /// Most tokens.
+    pub max_tokens: usize,
+    /// Options of choosing tokens.
+    pub sampling: Sampling,
+    /// Texts that end the generation. They are no part of the result.
+    pub stops: Vec<String>,
+    /// Tokens that end the generation.
+    pub end_tokens: Vec<u32>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: 128,
+            sampling: Sampling::default(),
+            stops: Vec::new(),
+            end_tokens: Vec::new(),
+        }
+    }
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishReason {
+    /// A token that ends texts, or a stop text.
+    Stop,
+    /// The most tokens, or a full cache.
+    Length,
+    /// The caller wanted no more.
+    Cancelled,
+}
+
+impl FinishReason {
+    /// The name that OpenAI's interface has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A generated text.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Generation {
+    /// The text.
+    pub text: String,
+    /// Its tokens, without the token that ended it.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// Number of tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Time for the prompt.
+    pub prefill: Duration,
+    /// Time for the tokens after it.
+    pub decode: Duration,
+}
+
+impl Generator {
+    /// Takes a model with the functions `decode` and, for blocks of tokens, `prefill`.
+    pub fn new(mut executable: Executable) -> Result<Generator> {
+        let functions = executable.functions()?;
+        if !functions.iter().any(|name| name == DECODE) {
+            let error =
+                Error::new(ErrorKind::Unsupported, format!("the model has no function `{DECODE}`"));
+            return Err(error.with_hint("language models must be converted by coremill"));
+        }
+        let shape = |specs: Vec<FeatureSpec>, name: &str| {
+            let found = specs.into_iter().find(|spec| spec.name == name);
+            found.and_then(|spec| spec.default_shape()).unwrap_or_default()
+        };
+        let block = match functions.iter().any(|name| name == PREFILL) {
+            true => shape(executable.inputs(PREFILL)?, TOKENS).get(1).copied(),
+            false => None,
+        };
+        let logits = shape(executable.outputs(DECODE)?, LOGITS);
+        let states = executable.states(DECODE)?;
+        let cache = states.first().and_then(FeatureSpec::default_shape).unwrap_or_default();
+        let (Some(&vocabulary), Some(&context)) = (logits.last(), cache.get(2)) else {
+            fail!(Unsupported, "the model has no output `{LOGITS}`, or no cache");
+        };
+        let returns_all = logits.len() == 3;
+        Ok(Generator { executable, context, vocabulary, block, returns_all, position: 0 })
+    }
+
+    /// Positions of the cache.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Number of tokens in the cache.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Number of logits.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// Whether functions return the logits of all tokens.
+    pub(crate) fn returns_all(&self) -> bool {
+        self.returns_all
+    }
+
+    /// Forgets all tokens. What the cache holds is written over.
+    pub fn reset(&mut self) {
+        self.position = 0;
+    }
+
+    /// Compiles and plans the functions before the first tokens.
+    pub fn prepare(&mut self) -> Result<()> {
+        Ok(self.executable.prepare()?)
+    }
+
+    /// Reads tokens, and returns the logits that follow the last one.
+    pub fn read(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        let mut last = Vec::new();
+        self.read_all(ids, &mut |_, logits| {
+            last.clear();
+            last.extend_from_slice(logits);
+        })?;
+        Ok(last)
+    }
+
+    /// Reads tokens, and calls a function with the index of a token and the logits after it: for each token if the model
+    /// returns all logits, otherwise for the last token of each call.
+    pub fn read_all(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        let room = self.context - self.position;
+        if ids.len() > room {
+            let context = self.context;
+            let message = format!(
+                "{} tokens do not fit: the context has {context}",
+                ids.len() + self.position
+            );
+            let hint = "choose more positions with the option `context`";
+            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
+        }
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= self.vocabulary) {
+            fail!(
+                Argument,
+                "token {id} is not below {}, the size of the vocabulary",
+                self.vocabulary
+            );
+        }
+        let mut at = 0;
+        while at < ids.len() {
+            let rest = &ids[at..];
+            let fits = |block: &usize| {
+                // A block of few tokens costs more than reading them one by one.
+                rest.len() * 4 >= *block && self.position + block <= self.context
+            };
+            let count = match self.block.filter(fits) {
+                Some(block) => self.read_block(&rest[..block.min(rest.len())], block, at, each)?,
+                None => self.read_block(&rest[..1], 1, at, each)?,
+            };
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn read_block(
+        &mut self,
+        ids: &[u32],
+        block: usize,
+        first: usize,
+        each: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<usize> {
+        let mut tokens: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+        tokens.resize(block, 0);
+        let (position, last) = ([self.position as i32], [ids.len() as i32 - 1]);
+        let mut inputs: Vec<(&str, &dyn Input)> = vec![(TOKENS, &tokens), (POSITION, &position)];
+        if block > 1 && !self.returns_all {
+            inputs.push((LAST, &last));
+        }
+        let function = if block > 1 { PREFILL } else { DECODE };
+        let outputs = self.executable.run_function(function, &inputs)?;
+        let Some(logits) = outputs.floats(LOGITS) else {
+            fail!(Run, "the model returned no `{LOGITS}`");
+        };
+        match self.returns_all {
+            true => {
+                let rows = logits.chunks_exact(self.vocabulary).take(ids.len());
+                rows.enumerate().for_each(|(row, logits)| each(first + row, logits));
+            }
+            false => each(first + ids.len() - 1, logits),
+        }
+        self.position += ids.len();
+        Ok(ids.len())
+    }
+
+    /// Continues a prompt. `show` is called with each part of the text once it is certain, and returns whether to go on.
+    pub fn generate(
+        &mut self,
+        tokenizer: &Tokenizer,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        show: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<Generation> {
+        if prompt.is_empty() {
+            fail!(Argument, "the prompt has no tokens");
+        }
+        let start = Instant::now();
+        let mut logits = self.read(prompt)?;
+        let prefill = start.elapsed();
+        let start = Instant::now();
+        let mut sampler = Sampler::new(options.sampling);
+        let mut text = prompt.to_vec();
+        let mut stream = TextStream::new(&options.stops);
+        let reason = loop {
+            if text.len() - prompt.len() >= options.max_tokens {
+                break FinishReason::Length;
+            }
+            let Some(id) = sampler.choose(&mut logits, &text) else {
+                fail!(Run, "the model returned no logits that are numbers");
+            };
+            if options.end_tokens.contains(&id) {
+                break FinishReason::Stop;
+            }
+            text.push(id);
+            let more = if tokenizer.is_special(id) {
+                Default::default()
+            } else {
+                tokenizer.token_bytes(id)
+            };
+            let (certain, stops) = stream.push(&more);
+            if !certain.is_empty() && !show(&certain) {
+                break FinishReason::Cancelled;
+            }
+            if stops {
+                break FinishReason::Stop;
+            }
+            if self.position >= self.context || text.len() - prompt.len() >= options.max_tokens {
+                break FinishReason::Length;
+            }
+            logits = self.read(&[id])?;
+        };
+        let rest = stream.finish();
+        if !rest.is_empty() {
+            show(&rest);
+        }
+        Ok(Generation {
+            text: stream.text,
+            tokens: text.split_off(prompt.len()),
+            reason,
+            prompt_tokens: prompt.len(),
+            prefill,
+            decode: start.elapsed(),
+        })
+    }
+}
+
+/// Bytes that become text as soon as characters are whole and no stop text can begin in them.
+struct TextStream<'s> {
+    stops: &'s [String],
+    /// All that was given out.
+    text: String,
+    pending: Vec<u8>,
+    stopped: bool,
+}
+
+impl<'s> TextStream<'s> {
+    fn new(stops: &'s [String]) -> TextStream<'s> {
+        TextStream { stops, text: String::new(), pending: Vec::new(), stopped: false }
+    }
+
+    /// The text that is certain now, and whether a stop text was found.
+    fn push(&mut self, bytes: &[u8]) -> (String, bool) {
+        self.pending.extend_from_slice(bytes);
+        let valid = match std::str::from_utf8(&self.pending) {
+            Ok(_) => self.pending.len(),
+            // Bytes that no other can complete are replaced at once.
+            Err(error) if error.error_len().is_some() => self.pending.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let text = String::from_utf8_lossy(&self.pending[..valid]).into_owned();
+        let found =
+            self.stops.iter().filter(|stop| !stop.is_empty()).filter_map(|stop| text.find(&**stop));
+        if let Some(end) = found.min() {
+            self.pending.clear();
+            self.stopped = true;
+            self.text.push_str(&text[..end]);
+            return (text[..end].to_owned(), true);
+        }
+        let held = self.stops.iter().map(|stop| overlap(&text, stop)).max().unwrap_or(0);
+        let certain = text[..text.len() - held].to_owned();
+        self.pending = [&text.as_bytes()[text.len() - held..], &self.pending[valid..]].concat();
+        self.text.push_str(&certain);
+        (certain, false)
+    }
+
+    /// The rest of the text, which was held back.
+    fn finish(&mut self) -> String {
+        if self.stopped {
+            return String::new();
+        }
+        let rest = String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned();
+        self.text.push_str(&rest);
+        rest
+    }
+}
+
+/// Bytes at the end of a text that another begins with.
+fn overlap(text: &str, other: &str) -> usize {
+    let longest = other.len().saturating_sub(1).min(text.len());
+    (1..=longest)
+        .rev()
+        .find(|&length| {
+            let start = text.len() - length;
+            text.is_char_boundary(start) && other.starts_with(&text[start..])
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_shown_whole() {
+        let mut stream = TextStream::new(&[]);
+        let euro = "\u{20ac}".as_bytes();
+        assert_eq!(stream.push(&euro[..1]).0, "");
+        assert_eq!(stream.push(&euro[1..]).0, "\u{20ac}");
+        assert_eq!(stream.push(&[0xff]).0, "\u{fffd}");
+        assert_eq!(stream.push(&euro[..2]).0, "");
+        assert_eq!(stream.finish(), "\u{fffd}");
+        assert_eq!(stream.text, "\u{20ac}\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn stop_texts_are_held_back() {
+        let stops = ["END".to_owned(), "\n\n".to_owned()];
+        let mut stream = TextStream::new(&stops);
+        assert_eq!(stream.push(b"one E"), ("one ".to_owned(), false));
+        assert_eq!(stream.push(b"gg\n"), ("Egg".to_owned(), false));
+        assert_eq!(stream.push(b"\nmore"), (String::new(), true));
+        assert_eq!((stream.finish().as_str(), stream.text.as_str()), ("", "one Egg"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Language models on any operating system: from files that people have to Core ML, and text on this machine.
+//!
+//! [`LanguageModel`] reads a GGUF file or a folder that transformers wrote. It becomes a Core ML model with a cache as state
+//! and two functions that share weights and states: `prefill` for blocks of tokens and `decode` for one.
+//! [`Generator`] runs the model on token ids; [`Tokenizer`] and [`ChatTemplate`] convert texts and messages to them.
+//!
+//! ```no_run
+//! use coremill_graph::Device;
+//! use coremill_llm::{BuildOptions, GenerateOptions, Generator, LanguageModel};
+//!
+//! let model = LanguageModel::open("SmolLM2-135M-Instruct.Q4_1.gguf")?;
+//! let tokenizer = model.tokenizer()?;
+//! let prompt = tokenizer.encode("The capital of France is", true)?;
+//! let executable = model.compile(Device::Host, 0, &BuildOptions::default())?;
+//! let mut generator = Generator::new(executable)?;
+//! let options = GenerateOptions::default();
+//! let answer = generator.generate(&tokenizer, &prompt, &options, &mut |_| true)?;
+//! assert!(answer.text.contains("Paris"));
+//! # Ok::<(), coremill_llm::Error>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `source`, `config`, [`families`] | files, their settings, and the table of model families |
+//! | [`decoder`] | the model as a graph |
+//! | `model`, `files` | [`LanguageModel`], and the files next to a converted model |
+//! | `tokenizer` | [`Tokenizer`]: `tokenizer.json` and the vocabularies of GGUF |
+//! | `chat` | [`ChatTemplate`] |
+//! | `generate`, `sample`, `score` | [`Generator`], [`Sampler`], [`score`](fn@score) |
+
+mod bundle;
+mod chat;
+pub mod config;
+pub mod decoder;
+mod error;
+pub mod families;
+mod files;
+mod generate;
+mod model;
+mod sample;
+mod score;
+mod settings;
+mod source;
+mod tokenizer;
+
+pub use bundle::Bundle;
+pub use chat::{ChatTemplate, Message};
+pub use config::Config;
+pub use error::{Error, ErrorKind, Result};
+pub use files::{check_companions, write_companions};
+pub use generate::{FinishReason, GenerateOptions, Generation, Generator};
+pub use model::{BuildOptions, DECODE, LanguageModel, PREFILL, StorageShare, Weights};
+pub use sample::{Sampler, Sampling};
+pub use score::{Comparison, Score, score};
+pub use settings::GenerationSettings;
+pub use tokenizer::Tokenizer;

@@ -1,0 +1,274 @@
+use std::path::Path;
+
+use coremill_compress::linear::{Config as LinearConfig, Granularity, Integer};
+use coremill_compress::{CompressionConfig, Options as CompressOptions, Rule, Values, compress};
+use coremill_graph::{CompileOptions, Device, Executable, Graph, Precision, Session};
+use coremill_mil::model::Model;
+use serde_json::Value;
+
+use crate::chat::ChatTemplate;
+use crate::config::Config;
+use crate::decoder::{self, FunctionOptions};
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::settings::GenerationSettings;
+use crate::source::{Origin, Source, read_json};
+use crate::tokenizer::Tokenizer;
+
+/// Name of the function that reads one token.
+pub const DECODE: &str = "decode";
+/// Name of the function that reads a block of tokens.
+pub const PREFILL: &str = "prefill";
+
+/// A language model in its files.
+#[derive(Debug)]
+pub struct LanguageModel {
+    source: Source,
+}
+
+/// Storage of weights in the Core ML model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Weights {
+    /// As in the file if Core ML has the form, otherwise as `fp16`.
+    #[default]
+    Exact,
+    /// `fp16`.
+    Fp16,
+    /// 8-bit integers with a scale for each output channel.
+    Int8,
+    /// 4-bit integers with a scale for each block of 32.
+    Int4,
+}
+
+/// Options of converting a language model.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BuildOptions {
+    /// Positions of the cache.
+    pub context: usize,
+    /// Tokens that `prefill` reads in a call; 1 leaves the function out.
+    pub prefill: usize,
+    /// Storage of weights.
+    pub weights: Weights,
+    /// Precision of the computation.
+    pub precision: Precision,
+    /// Return the logits of all tokens of a block rather than of the last valid one.
+    pub all_logits: bool,
+}
+
+impl Default for BuildOptions {
+    fn default() -> BuildOptions {
+        BuildOptions {
+            context: 2048,
+            prefill: 64,
+            weights: Weights::Exact,
+            precision: Precision::Fp16,
+            all_logits: false,
+        }
+    }
+}
+
+impl BuildOptions {
+    /// Sets the number of positions of the cache.
+    pub fn context(mut self, positions: usize) -> Self {
+        self.context = positions;
+        self
+    }
+
+    /// Sets the number of tokens that `prefill` reads in a call.
+    pub fn prefill(mut self, tokens: usize) -> Self {
+        self.prefill = tokens;
+        self
+    }
+
+    /// Sets the storage of weights.
+    pub fn weights(mut self, weights: Weights) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// Sets the precision of the computation.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Returns the logits of all tokens of a block.
+    pub fn all_logits(mut self) -> Self {
+        self.all_logits = true;
+        self
+    }
+}
+
+/// A share of a model's bytes, for a plan.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StorageShare {
+    /// The scheme or the element type in the file.
+    pub scheme: String,
+    /// Number of tensors.
+    pub tensors: usize,
+    /// Their bytes in the file.
+    pub bytes: u64,
+}
+
+impl LanguageModel {
+    /// Reads a GGUF file, the first of its parts, or a folder with `config.json` and `safetensors`. Weights stay mapped.
+    pub fn open(path: impl AsRef<Path>) -> Result<LanguageModel> {
+        Ok(LanguageModel { source: Source::open(path.as_ref())? })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.source.config
+    }
+
+    /// Number of weights.
+    pub fn parameter_count(&self) -> u64 {
+        let counts = self.source.params.iter();
+        counts.map(|(_, param)| param.shape().iter().product::<u64>()).sum()
+    }
+
+    /// Tensors by their storage in the file, the largest share first.
+    pub fn storage(&self) -> Vec<StorageShare> {
+        let mut shares: Vec<StorageShare> = Vec::new();
+        for (_, param) in self.source.params.iter() {
+            let scheme = match param.scheme() {
+                Some(scheme) => scheme.name().to_owned(),
+                None => {
+                    let count = param.shape().iter().product::<u64>().max(1);
+                    format!("{}-bit elements", param.bytes().len() as u64 * 8 / count)
+                }
+            };
+            let bytes = param.bytes().len() as u64;
+            match shares.iter_mut().find(|share| share.scheme == scheme) {
+                Some(share) => {
+                    (share.tensors, share.bytes) = (share.tensors + 1, share.bytes + bytes)
+                }
+                None => shares.push(StorageShare { scheme, tensors: 1, bytes }),
+            }
+        }
+        shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+        shares
+    }
+
+    /// Bytes of the keys and values of a context in `fp16`.
+    pub fn cache_bytes(&self, context: usize) -> u64 {
+        let config = self.config();
+        let positions = [config.layers, config.kv_heads, config.head, context];
+        positions.iter().fold(4, |all, &extent| all.saturating_mul(extent as u64))
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        match &self.source.origin {
+            Origin::Gguf(metadata) => Tokenizer::of_gguf(metadata),
+            Origin::Folder(folder) => Tokenizer::open(folder),
+        }
+    }
+
+    /// The chat template, if there is one.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>> {
+        match &self.source.origin {
+            Origin::Gguf(metadata) => ChatTemplate::of_gguf(metadata),
+            Origin::Folder(folder) => ChatTemplate::open(folder),
+        }
+    }
+
+    /// Settings of generation: tokens that end a text, and sampling.
+    pub fn generation_settings(&self) -> Result<GenerationSettings> {
+        match &self.source.origin {
+            Origin::Gguf(metadata) => Ok(GenerationSettings::of_gguf(metadata)),
+            Origin::Folder(folder) => {
+                let path = folder.join("generation_config.json");
+                let generation = if path.is_file() { read_json(&path)? } else { Value::Null };
+                let config = read_json(&folder.join("config.json"))?;
+                Ok(GenerationSettings::of_json(&generation, &config))
+            }
+        }
+    }
+
+    /// The model's functions as graphs: `decode`, and `prefill` if blocks have more than one token.
+    pub fn graphs(&self, options: &BuildOptions) -> Result<Vec<Graph>> {
+        let BuildOptions { context, prefill, all_logits, .. } = *options;
+        let most = self.config().max_context;
+        if context == 0 || context > most {
+            let message = format!("`context` must be from 1 to {most}, got {context}");
+            let hint = "the model was made for sequences of at most that length";
+            return Err(Error::new(ErrorKind::Argument, message).with_hint(hint));
+        }
+        if prefill == 0 || prefill > context {
+            fail!(Argument, "`prefill` must be from 1 to the context of {context}, got {prefill}");
+        }
+        let functions = [(DECODE, 1), (PREFILL, prefill)];
+        let functions = functions.into_iter().take(if prefill > 1 { 2 } else { 1 });
+        let graphs = functions.map(|(name, tokens)| {
+            let options = FunctionOptions { name, tokens, context, all_logits };
+            decoder::build(self.config(), &options)
+        });
+        Ok(graphs.collect())
+    }
+
+    /// Compiles the model for a device.
+    pub fn compile(
+        &self,
+        device: Device,
+        threads: usize,
+        options: &BuildOptions,
+    ) -> Result<Executable> {
+        let graphs = self.graphs(options)?;
+        let compile = CompileOptions::new().precision(options.precision);
+        let session = Session::new(device).options(compile).threads(threads);
+        let mut executable = session.compile_all(&graphs.iter().collect::<Vec<_>>())?;
+        let mut declared: Vec<String> =
+            graphs.iter().flat_map(|graph| graph.params()).map(|(name, _)| name).collect();
+        declared.sort();
+        declared.dedup();
+        for name in declared {
+            let Some(param) = self.source.params.get(&name) else {
+                fail!(Format, "no tensor `{name}` was found");
+            };
+            let param = match options.weights {
+                Weights::Exact => param.clone(),
+                _ => param.to_dense()?,
+            };
+            executable.set(&name, param)?;
+        }
+        match options.weights {
+            Weights::Exact | Weights::Fp16 => Ok(executable),
+            _ => {
+                let mut model = executable.model()?.clone();
+                self.compress(&mut model, options.weights)?;
+                Ok(session.load(model)?)
+            }
+        }
+    }
+
+    /// The Core ML model.
+    pub fn to_model(&self, options: &BuildOptions) -> Result<Model> {
+        let mut executable = self.compile(Device::Host, 0, options)?;
+        Ok(executable.model()?.clone())
+    }
+
+    fn compress(&self, model: &mut Model, weights: Weights) -> Result<()> {
+        let integers = |dtype, granularity| {
+            let linear = LinearConfig { dtype, granularity, ..LinearConfig::default() };
+            CompressionConfig { values: Values::Linear(linear), ..CompressionConfig::default() }
+        };
+        let form = match weights {
+            Weights::Int4 => integers(Integer::Int4, Granularity::Block(32)),
+            _ => integers(Integer::Int8, Granularity::Channel),
+        };
+        let rule = Rule { selector: Default::default(), form };
+        let options = CompressOptions { rules: vec![rule], ..CompressOptions::default() };
+        compress(model, &options, &|_, _| {})
+            .map_err(|error| Error::new(ErrorKind::Run, error.to_string()).with_source(error))?;
+        Ok(())
+    }
+}
+
+impl LanguageModel {
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.source.origin
+    }
+}

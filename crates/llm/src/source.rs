@@ -1,0 +1,192 @@
+//! Files of language models: GGUF, whole or split, and folders as transformers writes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use coremill_graph::{Gguf, MetadataValue, Param, Params};
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Result, fail};
+use crate::families::Family;
+
+/// Most bytes of a file of settings. Vocabularies have some megabytes.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// Most files that a GGUF model is split into.
+const MAX_PARTS: u64 = 1000;
+
+/// Source of a model's settings and vocabulary.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// Metadata of a GGUF file.
+    Gguf(BTreeMap<String, MetadataValue>),
+    /// A folder with `config.json`.
+    Folder(PathBuf),
+}
+
+/// The files of a model.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) origin: Origin,
+    pub(crate) config: Config,
+    pub(crate) params: Params,
+}
+
+impl Source {
+    pub(crate) fn open(path: &Path) -> Result<Source> {
+        let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
+        if path.is_dir() {
+            return of_folder(path, None);
+        }
+        if is_safetensors {
+            let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            return of_folder(folder.unwrap_or(Path::new(".")), Some(path));
+        }
+        of_gguf(path).map_err(|error| error.within(path))
+    }
+}
+
+/// Reads a file of text, which must not be larger than such files are.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let file = fs::File::open(path).map_err(|error| Error::io("read", path, error))?;
+    let mut text = String::new();
+    let mut limited = file.take(MAX_TEXT_BYTES + 1);
+    limited.read_to_string(&mut text).map_err(|error| Error::io("read", path, error))?;
+    if text.len() as u64 > MAX_TEXT_BYTES {
+        let path = path.display();
+        fail!(Format, "{path} must have at most {MAX_TEXT_BYTES} bytes");
+    }
+    Ok(text)
+}
+
+pub(crate) fn read_json(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read_text(path)?).map_err(|error| {
+        let message = format!("{} is not valid JSON: {error}", path.display());
+        Error::new(ErrorKind::Format, message).with_source(error)
+    })
+}
+
+fn of_folder(folder: &Path, weights: Option<&Path>) -> Result<Source> {
+    let config_path = folder.join("config.json");
+    if !config_path.is_file() {
+        let message = format!("{} has no `config.json`", folder.display());
+        let error = Error::new(ErrorKind::File, message);
+        return Err(error.with_hint("name a `.gguf`, or a folder as transformers saves models"));
+    }
+    let root = read_json(&config_path)?;
+    let mut params = Params::new();
+    for path in shards(folder, weights)? {
+        params.load_as(&path, text_name)?;
+    }
+    let config = Config::of_json(&root, &params).map_err(|error| error.within(&config_path))?;
+    Ok(Source { origin: Origin::Folder(folder.to_owned()), config, params })
+}
+
+/// The name of a tensor of the text model; `None` for other parts of a multimodal model.
+fn text_name(name: &str) -> Option<String> {
+    let plain = name.strip_prefix("language_model.").unwrap_or(name);
+    let plain = plain.replacen("model.language_model.", "model.", 1);
+    (plain.starts_with("model.") || plain.starts_with("lm_head.")).then_some(plain)
+}
+
+/// The files of weights in a folder.
+fn shards(folder: &Path, weights: Option<&Path>) -> Result<Vec<PathBuf>> {
+    if let Some(path) = weights {
+        return Ok(vec![path.to_owned()]);
+    }
+    let single = folder.join("model.safetensors");
+    if single.is_file() {
+        return Ok(vec![single]);
+    }
+    let index = folder.join("model.safetensors.index.json");
+    if !index.is_file() {
+        let message = format!("{} has no `model.safetensors`", folder.display());
+        let error = Error::new(ErrorKind::File, message);
+        return Err(error.with_hint("weights of other formats must be saved as safetensors first"));
+    }
+    let read = read_json(&index)?;
+    let Some(map) = read["weight_map"].as_object() else {
+        fail!(Format, "{} has no `weight_map`", index.display());
+    };
+    let names: BTreeSet<&str> = map.values().filter_map(Value::as_str).collect();
+    for name in &names {
+        let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == *name);
+        if !is_plain {
+            fail!(Format, "{} names `{name}`, which is not in its folder", index.display());
+        }
+    }
+    Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+/// The files of a split model, in order.
+fn parts(path: &Path, first: &Gguf) -> Result<Vec<PathBuf>> {
+    let count = first.metadata.get("split.count").and_then(MetadataValue::as_u64).unwrap_or(1);
+    if count <= 1 {
+        return Ok(Vec::new());
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(stem) = name.strip_suffix(&format!("-00001-of-{count:05}.gguf")) else {
+        let error = Error::new(ErrorKind::Argument, format!("one of {count} parts of a model"));
+        return Err(error.with_hint(format!("name the first, `-00001-of-{count:05}.gguf`")));
+    };
+    if count > MAX_PARTS {
+        fail!(Format, "a model must have at most {MAX_PARTS} parts, got {count}");
+    }
+    Ok((2..=count)
+        .map(|part| path.with_file_name(format!("{stem}-{part:05}-of-{count:05}.gguf")))
+        .collect())
+}
+
+fn of_gguf(path: &Path) -> Result<Source> {
+    let first = Gguf::open(path)?;
+    let rest = parts(path, &first)?;
+    let others = rest.iter().map(Gguf::open).collect::<std::result::Result<Vec<_>, _>>()?;
+    let architecture = first.metadata.get("general.architecture").and_then(|it| it.as_str());
+    let family = architecture.and_then(Family::of_gguf);
+    let mut params = Params::new();
+    let mut factors: [Vec<f64>; 3] = Default::default();
+    let names = ["rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"];
+    for gguf in std::iter::once(&first).chain(&others) {
+        for (name, param) in gguf.tensors() {
+            if let Some(kind) = names.iter().position(|known| name.ends_with(known)) {
+                factors[kind] = param.to_floats()?.into_iter().map(f64::from).collect();
+            } else if let Some(name) = family.and_then(|family| family.name_of_gguf(name)) {
+                params.set(name, param.clone());
+            }
+        }
+        for (name, _) in &gguf.unsupported {
+            let used = family.and_then(|family| family.name_of_gguf(name)).is_some();
+            if let Some(refusal) = gguf.refusal(name).filter(|_| used) {
+                fail!(Unsupported, "{refusal}");
+            }
+        }
+    }
+    let config = match Config::of_gguf(&first.metadata, &params, factors) {
+        Err(error) if family.is_none() => return Err(error),
+        other => other?,
+    };
+    if config.family.interleaved_in_gguf {
+        separate_pairs(&config, &mut params)?;
+    }
+    Ok(Source { origin: Origin::Gguf(first.metadata), config, params })
+}
+
+/// Puts the rows of query and key projections into the order of `safetensors`: the first elements of all pairs of a head,
+/// then the second ones.
+fn separate_pairs(config: &Config, params: &mut Params) -> Result<()> {
+    for layer in 0..config.layers {
+        for (part, heads) in [("q_proj", config.heads), ("k_proj", config.kv_heads)] {
+            for ending in ["weight", "bias"] {
+                let name = format!("model.layers.{layer}.self_attn.{part}.{ending}");
+                let Some(param) = params.get(&name) else { continue };
+                let extents = [heads as u64, config.head as u64 / 2, 2];
+                let separate: Param = param.with_permuted_rows(&extents, &[0, 2, 1])?;
+                params.set(name, separate);
+            }
+        }
+    }
+    Ok(())
+}
