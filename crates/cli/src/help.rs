@@ -7,10 +7,11 @@ use crate::Arguments;
 use crate::output;
 
 /// Groups of commands, in the order of the help.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Make a model", &["convert", "lower", "quantize", "compress"]),
     ("Look into a model", &["inspect", "check", "diff", "report", "text"]),
     ("Run a model", &["run", "compare", "plan"]),
+    ("Language models", &["llm", "generate", "score", "tokenize"]),
     ("Take apart and put together", &["pack", "extract"]),
     ("Tools", &["cache", "ops", "completions", "man", "help"]),
 ];

@@ -56,6 +56,10 @@ compare files/counter.mil files/counter.mil -i files/one.npz -i files/one.npz --
 diff files/small.mil files/counter.mil --json
 diff digits.mlpackage palettized.mlpackage --json
 extract several.pte -o models --json
+llm files/tiny -o tiny --json
+generate tiny -p ab -n 3 --json
+score tiny --text files/tiny/text.txt --against files/tiny --json
+tokenize tiny abc --json
 cache list --json
 cache size --json
 cache verify --json

@@ -249,7 +249,7 @@ impl From<coremill_llm::Error> for Error {
             Kind::Run => ErrorKind::Run,
             _ => ErrorKind::Argument,
         };
-        Error::of(kind, error.hint().map(str::to_owned), error)
+        Error::from_source(kind, error.hint().map(str::to_owned), error)
     }
 }
 

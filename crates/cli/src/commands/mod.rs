@@ -9,7 +9,9 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod extract;
 mod figures;
+pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod llm;
 mod loaded;
 pub(crate) mod lower;
 pub(crate) mod man;
@@ -20,7 +22,9 @@ pub(crate) mod plan;
 pub(crate) mod quantize;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod score;
 pub(crate) mod text;
+pub(crate) mod tokenize;
 
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,199 @@
+use std::path::{Path, PathBuf};
+
+use coremill::llm::{
+    BuildOptions, ErrorKind, LanguageModel, Weights, check_companions, write_companions,
+};
+use coremill::quantity;
+use coremill::{FileKind, SaveOptions};
+use serde::Serialize;
+
+use crate::output::{self, ERROR, Failure, OutputPath};
+use crate::progress::Progress;
+
+/// Convert a language model to Core ML
+///
+/// The model is a GGUF file, the first of its parts, or a folder with `config.json` and safetensors. The result has a cache
+/// of keys and values as states, and the functions `prefill` and `decode`, which share weights and states. Tokenizer, chat
+/// template and settings of generation are written next to it.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill llm SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2\n  coremill llm Qwen3-0.6B -o qwen3/Qwen3.mlpackage --context 4096 --weights int4\n  coremill llm Qwen3-0.6B --dry-run\n  coremill generate smollm2 --chat -p 'Hello!'"
+)]
+pub(crate) struct Args {
+    /// A `.gguf`, or a folder with `config.json` and safetensors
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Where to write: a `.mlpackage` or a `.mlmodelc`, or a directory for `model.mlpackage`
+    #[arg(short, long, value_name = "PATH", required_unless_present = "dry_run")]
+    output: Option<OutputPath>,
+    /// Positions of the cache [default: the model's longest sequence, at most 2048]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Tokens that `prefill` reads in a call; 1 leaves the function out
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    prefill: usize,
+    /// Storage of weights
+    #[arg(long, value_enum, default_value_t = WeightsArg::Exact)]
+    weights: WeightsArg,
+    /// Print the planned files and sizes, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the plan as JSON
+    #[arg(long)]
+    json: bool,
+    /// Wait until everything is on the disk
+    #[arg(long)]
+    sync: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum WeightsArg {
+    /// As in the file if Core ML has the form, otherwise fp16
+    Exact,
+    /// fp16
+    Fp16,
+    /// 8-bit integers with a scale for each output channel
+    Int8,
+    /// 4-bit integers with a scale for each 32 input channels; embeddings have 8 bits
+    Int4,
+}
+
+impl From<WeightsArg> for Weights {
+    fn from(argument: WeightsArg) -> Weights {
+        match argument {
+            WeightsArg::Exact => Weights::Exact,
+            WeightsArg::Fp16 => Weights::Fp16,
+            WeightsArg::Int8 => Weights::Int8,
+            WeightsArg::Int4 => Weights::Int4,
+        }
+    }
+}
+
+/// Planned files and sizes. Its JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Plan {
+    format_version: u32,
+    family: &'static str,
+    parameters: u64,
+    layers: usize,
+    width: usize,
+    vocabulary: usize,
+    context: usize,
+    prefill: usize,
+    cache_bytes: u64,
+    storage: Vec<Storage>,
+    files: Vec<String>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Storage {
+    scheme: String,
+    tensors: usize,
+    bytes: u64,
+}
+
+/// Maximum context if the option is absent.
+pub(super) const USUAL_CONTEXT: usize = 2048;
+
+/// The model file and the directory that holds it.
+fn destination(output: &Path) -> (PathBuf, PathBuf) {
+    let is_model =
+        matches!(FileKind::of_extension(output), Ok(FileKind::Package | FileKind::CompiledModel));
+    if !is_model {
+        return (output.join("model.mlpackage"), output.to_owned());
+    }
+    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    (output.to_owned(), parent.unwrap_or(Path::new(".")).to_owned())
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(output) = &args.output {
+        output.as_directory()?;
+    }
+    super::check_output_paths([&args.model], &args.output)?;
+    let progress = Progress::start(format!("reading {}", args.model.display()));
+    let model = LanguageModel::open(&args.model).map_err(|error| super::failure(&error))?;
+    let config = model.config();
+    let context = args.context.unwrap_or(config.max_context.min(USUAL_CONTEXT));
+    let options = BuildOptions::default()
+        .context(context)
+        .prefill(args.prefill.min(context))
+        .weights(args.weights.into());
+    let mut warnings = Vec::new();
+    let companions = match model.companions() {
+        Ok(companions) => companions,
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            warnings.push(format!("the tokenizer is left out: {error}"));
+            Vec::new()
+        }
+        Err(error) => return Err(super::failure(&error)),
+    };
+    let output = args.output.as_deref().unwrap_or(Path::new("."));
+    let (package, directory) = destination(output);
+    let names = companions.iter().map(|(name, _)| directory.join(name));
+    let files = [package.clone()].into_iter().chain(names);
+    let plan = Plan {
+        format_version: 1,
+        family: config.family.name,
+        parameters: model.parameter_count(),
+        layers: config.layers,
+        width: config.width,
+        vocabulary: config.vocabulary,
+        context,
+        prefill: options.prefill,
+        cache_bytes: model.cache_bytes(context),
+        storage: model
+            .storage()
+            .into_iter()
+            .map(|share| Storage {
+                scheme: share.scheme,
+                tensors: share.tensors,
+                bytes: share.bytes,
+            })
+            .collect(),
+        files: files.map(|path| path.display().to_string()).collect(),
+        warnings,
+    };
+    if !args.dry_run {
+        check_companions(&directory, &companions).map_err(|error| super::failure(&error))?;
+        progress.stage("building the model");
+        let built = model.to_model(&options).map_err(|error| super::failure(&error))?;
+        let verified = coremill::verify(&built).map_err(|report| {
+            Failure::internal(format_args!("the model is not valid: {report:?}"))
+        })?;
+        progress.stage(format!("writing {}", package.display()));
+        std::fs::create_dir_all(&directory).map_err(|error| {
+            Failure::user(format_args!("cannot create {}: {error}", directory.display()))
+        })?;
+        let options = SaveOptions { durable: args.sync };
+        coremill::save(&package, &verified, &options).map_err(|error| super::failure(&error))?;
+        write_companions(&directory, &companions).map_err(|error| super::failure(&error))?;
+    }
+    drop(progress);
+    tell(&plan, args)
+}
+
+fn tell(plan: &Plan, args: &Args) -> Result<(), Failure> {
+    if args.json {
+        return output::print_json(plan);
+    }
+    let Plan { family, parameters, layers, width, vocabulary, context, .. } = plan;
+    let mut text = format!(
+        "{family}: {:.1} million parameters, {layers} layers of {width}, {vocabulary} tokens\n",
+        *parameters as f64 / 1e6
+    );
+    for share in &plan.storage {
+        let (bytes, tensors) = (quantity::bytes(share.bytes), share.tensors);
+        text += &format!("  {}: {bytes} in {tensors} tensors\n", share.scheme);
+    }
+    let cache = quantity::bytes(plan.cache_bytes);
+    text += &format!("cache: {context} positions, {cache}; prefill of {} tokens\n", plan.prefill);
+    for warning in &plan.warnings {
+        output::tell(&format!("{} {warning}\n", output::paint(ERROR, "warning")));
+    }
+    for file in &plan.files {
+        text += &format!("{} {file}\n", if args.dry_run { "would write" } else { "wrote" });
+    }
+    if args.dry_run { output::print(&text) } else { output::say(&text) }
+}

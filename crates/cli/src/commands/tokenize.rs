@@ -1,0 +1,87 @@
+use std::path::PathBuf;
+
+use coremill::llm::{Bundle, Tokenizer};
+use serde::Serialize;
+
+use crate::output::{self, Failure};
+
+/// Print the tokens of a text
+///
+/// Each line has the id of a token and its spelling in the vocabulary. The text is an argument, or standard input.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill tokenize SmolLM2-135M-Instruct.Q4_1.gguf 'Hello, world!'\n  coremill tokenize tokenizer.json --ids < text.txt\n  coremill tokenize smollm2 --decode '19556 28 905 17'"
+)]
+pub(crate) struct Args {
+    /// A `tokenizer.json`, a `.gguf`, a folder of transformers, or what `coremill llm` wrote
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// The text; without it, standard input
+    #[arg(value_name = "TEXT")]
+    text: Option<String>,
+    /// Leave out the tokens that every text has at its ends
+    #[arg(long)]
+    plain: bool,
+    /// Print ids alone, on one line
+    #[arg(long, conflicts_with = "json")]
+    ids: bool,
+    /// Print the text of token ids instead
+    #[arg(long)]
+    decode: bool,
+    /// Print tokens as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tokens of a text. The JSON form is stable: fields are only added while `format_version` stays.
+#[derive(Serialize)]
+struct Report<'t> {
+    format_version: u32,
+    tokens: Vec<Token<'t>>,
+}
+
+#[derive(Serialize)]
+struct Token<'t> {
+    id: u32,
+    token: &'t str,
+}
+
+fn open(path: &std::path::Path) -> Result<Tokenizer, Failure> {
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    let is_plain_folder = path.is_dir()
+        && path.join("tokenizer.json").is_file()
+        && !path.join("config.json").is_file();
+    let tokenizer = match is_json || is_plain_folder {
+        true => Tokenizer::open(path),
+        false => Bundle::open(path).and_then(|bundle| bundle.tokenizer()),
+    };
+    tokenizer.map_err(|error| super::failure(&error))
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let tokenizer = open(&args.model)?;
+    let text = match &args.text {
+        Some(text) => text.clone(),
+        None => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::user(format_args!("cannot read standard input: {error}")))?,
+    };
+    if args.decode {
+        let words = text.split(|c: char| c.is_whitespace() || c == ',');
+        let ids: Result<Vec<u32>, _> =
+            words.filter(|word| !word.is_empty()).map(str::parse).collect();
+        let ids =
+            ids.map_err(|error| Failure::user(format_args!("token ids must be numbers: {error}")))?;
+        return output::print(&format!("{}\n", tokenizer.decode(&ids, false)));
+    }
+    let ids = tokenizer.encode(&text, !args.plain).map_err(|error| super::failure(&error))?;
+    let tokens = ids.iter().map(|&id| Token { id, token: tokenizer.token(id).unwrap_or_default() });
+    if args.json {
+        return output::print_json(&Report { format_version: 1, tokens: tokens.collect() });
+    }
+    if args.ids {
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        return output::print(&format!("{}\n", ids.join(" ")));
+    }
+    let lines = tokens.map(|Token { id, token }| format!("{id:>8}  {token:?}\n"));
+    output::print(&lines.collect::<String>())
+}
