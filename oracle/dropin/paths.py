@@ -207,6 +207,11 @@ class Counter(nn.Module):
         return self.total * 2
 
 
+def layers() -> dict[str, Method]:
+    """A program that ExecuTorch's path lowers fast."""
+    return {"forward": Method(nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)), [(torch.randn(2, 16),)])}
+
+
 def network() -> dict[str, Method]:
     return {"forward": Method(Network(), [(torch.randn(1, 3, 16, 24),) for _ in range(2)])}
 
@@ -238,17 +243,17 @@ def compile_specs() -> None:
         {"op_linear_quantizer_config": {"mode": "linear_symmetric", "dtype": "int8", "weight_threshold": 10}},
         {"pass_names": ["common::noop_elimination"]},
     ):
-        both(network(), Flow(with_specs(**options)))
+        both(layers(), Flow(with_specs(**options)))
 
 
 @case
 def constants_that_are_inputs() -> None:
-    both(network(), Flow(lambda name: CoreMLPartitioner(take_over_constant_data=False)))
+    both(layers(), Flow(lambda name: CoreMLPartitioner(take_over_constant_data=False)))
 
 
 @case
 def full_graph() -> None:
-    both(network(), Flow(lambda name: CoreMLPartitioner(lower_full_graph=True)))
+    both(layers(), Flow(lambda name: CoreMLPartitioner(lower_full_graph=True)))
 
 
 @case
@@ -334,7 +339,7 @@ def methods_with_specs_of_their_own() -> None:
 @case
 def constant_methods() -> None:
     options = {"constant_methods": {"answer": 42, "ratio": 0.5, "ready": True, "name": "a model"}}
-    both(network(), Flow(options=options))
+    both(layers(), Flow(options=options))
     both(shared({"forward": 1, "prefill": 8}), Flow(options=options))
 
 
@@ -376,7 +381,7 @@ def quantized_linear_layers() -> None:
 def compile_config() -> None:
     for config in (EdgeCompileConfig(_check_ir_validity=False), EdgeCompileConfig(_skip_dim_order=True)):
         before = copy.deepcopy(vars(config))
-        both(network(), Flow(options={"compile_config": config}))
+        both(layers(), Flow(options={"compile_config": config}))
         assert list(vars(config)) == list(before)
 
 
@@ -388,7 +393,7 @@ def backend_config() -> None:
         {"extract_delegate_segments": False, "delegate_alignment": 64},
         {"do_quant_fusion_and_const_prop": True, "run_reinplace_pass": True, "emit_mutable_buffer_names": True},
     ):
-        both(network(), Flow(config=lambda options=options: ExecutorchBackendConfig(**options)))
+        both(layers(), Flow(config=lambda options=options: ExecutorchBackendConfig(**options)))
 
 
 @case
@@ -408,7 +413,7 @@ def alignment_of_segments() -> None:
     from executorch.exir._serialize._program import _get_extended_header
 
     for alignment in (128, 4096):
-        fast, slow = both(network(), Flow(config=lambda alignment=alignment: ExecutorchBackendConfig(segment_alignment=alignment)))
+        fast, slow = both(layers(), Flow(config=lambda alignment=alignment: ExecutorchBackendConfig(segment_alignment=alignment)))
         for made in (fast, slow):
             assert _get_extended_header(made.buffer).segment_base_offset % alignment == 0
 
@@ -424,7 +429,7 @@ def memory_planning() -> None:
         def config(options: dict[str, bool] = options) -> ExecutorchBackendConfig:
             return ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(**options))
 
-        fast, slow = both(network(), Flow(config=config))
+        fast, slow = both(layers(), Flow(config=config))
         sizes = [one.executorch_program.execution_plan[0].non_const_buffer_sizes for one in (fast, slow)]
         assert sum(sizes[0]) <= sum(sizes[1]), (options, sizes)
 
@@ -529,7 +534,7 @@ def graphs_on_demand() -> None:
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from executorch.exir.backend.utils import format_delegated_graph
 
-    method = network()["forward"]
+    method = layers()["forward"]
     edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
     assert isinstance(edge, EdgeProgramManager) and edge.methods == {"forward"} and edge.config_methods == set()
     direct = edge.to_executorch()
@@ -564,7 +569,7 @@ def managers_go_on() -> None:
             Count.calls += 1
             return PassResult(module, False)
 
-    method = network()["forward"]
+    method = layers()["forward"]
     def edge() -> Any:
         return to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
 
@@ -581,7 +586,7 @@ def etrecords() -> None:
     from executorch.devtools import generate_etrecord
     from executorch.devtools.etrecord import parse_etrecord
 
-    method = network()["forward"]
+    method = layers()["forward"]
     edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
     kept = copy.deepcopy(edge)
     program = edge.to_executorch()
