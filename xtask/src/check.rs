@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::workspace::{cargo, execute, root};
 
-/// What to check.
+/// Which commit to compare with.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask check\n  cargo xtask check --since main~3\n\nIt takes under 3 minutes once everything is \
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     let mut tests = cargo(&root);
-    // The whole workspace is named, as one package alone would be built anew with fewer features.
+    // Name the whole workspace: a single package would be rebuilt with fewer features.
     tests.args(["test", "--quiet", "--workspace", "--lib", "--bins"]);
     for package in all_packages(&root)?.difference(&packages) {
         tests.args(["--exclude", package]);

@@ -12,15 +12,15 @@ use crate::workspace::{execute, root};
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask fuzz text --seconds 900")]
 pub(crate) struct Arguments {
-    /// The target, as `fuzz/Cargo.toml` names it
+    /// Name of the target in `fuzz/Cargo.toml`
     target: String,
-    /// How long
+    /// Time limit in seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The most memory that the target may take, in MB
+    /// Maximum memory of the target, in MB
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// How many seconds a single input may take; more on a busy machine
+    /// Maximum time for one input in seconds; use more on a busy machine
     #[arg(long, default_value_t = 10)]
     timeout: u64,
 }

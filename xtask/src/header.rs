@@ -4,10 +4,10 @@ use std::process::Command;
 
 use crate::workspace::root;
 
-/// What to do with the header.
+/// Whether to write or to check the header.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write nothing; fail if the file is not what would be written
+    /// Write nothing; fail if the header differs from the generated one
     #[arg(long)]
     check: bool,
 }

@@ -1,4 +1,4 @@
-//! Developer commands: everything that the project's checks do, as `cargo xtask COMMAND`.
+//! Developer commands, `cargo xtask COMMAND`: tests, benchmarks, generated files and releases.
 #![expect(clippy::print_stdout, reason = "a command for people reports on standard output")]
 
 mod apple;
@@ -35,51 +35,52 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check the format, the lints, and the crates that changed; under 3 minutes once everything is built.
+    /// Check the formatting, the lints, and the changed crates; under 3 minutes once everything is built.
     Check(check::Arguments),
-    /// Run the Rust tests, then the oracle tests in a Python environment made for them.
+    /// Run the Rust tests, then the oracle tests in their own Python environment.
     Test(test::Arguments),
-    /// Generate the op table from coremltools' registry, and what is made of the table.
+    /// Generate the table of MIL operations from coremltools' registry, and the files derived from it.
     Ops(ops::Arguments),
-    /// Dump torch's operator schemas, which the reader of `.pt2` archives needs.
+    /// Write the schemas of torch's operators, which the reader of `.pt2` archives needs.
     Schemas(generated::Arguments),
-    /// List the operators that ExecuTorch's runtime has kernels for.
+    /// Write the list of operators that ExecuTorch's runtime has kernels for.
     Kernels(generated::Arguments),
-    /// Compute what `rlx-cpu` gives for the cases of `coremill-rlx`.
+    /// Write the results of `rlx-cpu` for the test cases of `coremill-rlx`.
     Rlx(generated::Arguments),
-    /// Run the tests that `rlx-coreml` publishes against `coremill-rlx`.
+    /// Run the published tests of `rlx-coreml` against `coremill-rlx`.
     RlxTests,
-    /// List the ATen operators that convert, with the oldest release that has them.
+    /// Write the list of ATen operators that can be converted, with the oldest release for each.
     Operators(generated::Arguments),
-    /// Write down what the commands' help says.
+    /// Write docs/commands.md from the help of all commands.
     Commands(generated::Arguments),
-    /// Write docs/python-api.md from the docstrings of the Python package that was built last.
+    /// Write docs/python-api.md from the docstrings of the Python package built last.
     PythonApi(generated::Arguments),
-    /// Write the README's table from docs/benchmarks.json.
+    /// Write the README's benchmark table from docs/benchmarks.json.
     Benchmarks(generated::Arguments),
     /// Generate the C header from the crate that implements it.
     Header(header::Arguments),
-    /// Print what is read from `.pt2` archives as JSON.
+    /// Print the contents of `.pt2` archives as JSON.
     #[command(name = "pt2-dump")]
     Pt2Dump(pt2::Arguments),
-    /// Print what is read from ExecuTorch programs as JSON.
+    /// Print the contents of ExecuTorch programs as JSON.
     #[command(name = "pte-dump")]
     PteDump(pte::Arguments),
     /// Build the documentation site into target/book.
     Docs,
-    /// Build and try what a release publishes: crates, wheel, archive of the command.
+    /// Build and test all artifacts of a release: crates, wheel, and archive of the command.
     Release(release::Arguments),
-    /// Fuzz one of the readers for a while.
+    /// Fuzz one of the readers for a limited time.
     Fuzz(fuzz::Arguments),
-    /// Run tests whose threads meet under ThreadSanitizer.
+    /// Run the tests with several threads under ThreadSanitizer.
     Sanitize,
-    /// Convert every exported program, and judge what came of it.
+    /// Convert every exported program, and check the packages and their results.
     Zoo(zoo::Arguments),
-    /// Measure what the project promises.
+    /// Measure performance, and check that it reaches its targets.
     Bench(bench::Arguments),
-    /// Check what is made for Apple's systems.
+    /// Check the code for Apple's systems.
     Apple(apple::Arguments),
-    /// Measure models of Apple's compiler and packages of products: open, check, run, compile, compare.
+    /// Measure the models of Apple's compiler and the packages of released products: open, check, run,
+    /// compile, compare.
     AppleModels(apple_models::Arguments),
 }
 

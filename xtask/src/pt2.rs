@@ -19,13 +19,13 @@ pub(crate) struct Arguments {
     /// The archive
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Print the program as it is after `prepare`
+    /// Print the program after the `prepare` stage
     #[arg(long)]
     prepared: bool,
     /// Print the program as calls of ExecuTorch's kernels
     #[arg(long, conflicts_with = "prepared")]
     portable: bool,
-    /// Say nothing of weights: to read all their bytes takes long
+    /// Omit the weights, because reading all their bytes takes long
     #[arg(long)]
     no_weights: bool,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     /// Programs and external data
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Write each file again, under the same name in this directory
+    /// Write each file again to this directory, with the same name
     #[arg(long, value_name = "DIRECTORY")]
     rewrite: Option<PathBuf>,
 }

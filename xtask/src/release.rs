@@ -19,10 +19,10 @@ const SECTIONS: [&str; 3] = ["### Added", "### Changed", "### Fixed"];
 /// What to build.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Publish nothing; required, as publishing is left to a person
+    /// Publish nothing; required, because a person publishes
     #[arg(long, required = true)]
     dry_run: bool,
-    /// Package a working tree with changes that are not committed
+    /// Package a working tree with uncommitted changes
     #[arg(long)]
     allow_dirty: bool,
     /// Compile each crate from its package, which takes as long as a clean build

@@ -11,18 +11,18 @@ use crate::oracle::interpreter;
 use crate::python;
 use crate::workspace::{binary, cargo, execute, root, target_directory};
 
-/// Tells the oracle tests where the `coremill` command is.
+/// Environment variable with the path of the `coremill` command, for the oracle tests.
 const BINARY_VARIABLE: &str = "COREMILL";
 
-/// The exit code of pytest where all tests ran and some failed.
+/// Exit code of pytest if all tests ran and some failed.
 const SOME_FAILED: i32 = 1;
 
-/// How many oracle tests, or targets of Rust tests, are run once more when they fail. Thousands of tests, with a browser,
-/// compilers and runtimes among them, run side by side on machines that others use too. One that fails only in that
-/// company is reported but does not fail the run.
+/// Maximum number of failed oracle tests, or failed targets of Rust tests, that are run a second time.
+/// Thousands of tests run in parallel on machines with other load, among them tests with a browser, compilers
+/// and runtimes. A test that fails only under this load is reported, but does not fail the run.
 const TRIED_AGAIN: usize = 3;
 
-/// What to run.
+/// Which tests to run.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --quick\n  cargo xtask test --oracle-only -k resnet18\n\nSet \
@@ -36,30 +36,31 @@ pub(crate) struct Arguments {
     /// Run the oracle tests only
     #[arg(long)]
     oracle_only: bool,
-    /// Run the oracle tests that match this expression, as pytest takes it
+    /// Run the oracle tests that match this expression (as in pytest)
     #[arg(short = 'k', value_name = "EXPR", conflicts_with = "rust_only")]
     expression: Option<String>,
 }
 
-/// Runs the tests; the error says which step failed.
+/// Runs the tests; the error states which step failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
-    // Gigabytes are downloaded while the Rust tests run.
+    // Download the packages, which are gigabytes, while the Rust tests run.
     let python = (!arguments.rust_only).then(|| {
         let root = root.clone();
         thread::spawn(move || interpreter(&root))
     });
     if !arguments.oracle_only {
         run_rust_tests(&root)?;
-        // What apps ship has neither the engine nor MIL.
+        // Check the configuration for apps, without the engine and MIL.
         let mut ships = cargo(&root);
         ships.args(["check", "--package", "coremill-capi", "--no-default-features"]);
         execute(ships.args(["--features", "coreml"]), "checking what apps ship")?;
         apple::run_all(&[apple::Check::Standins, apple::Check::Types, apple::Check::Link])?;
     }
     if let Some(python) = python {
-        // First what is quick to fail, then what takes minutes.
-        // Both at once: built one by one, they ask for other features of what they share, which is built twice then.
+        // Build before the tests, because a build can fail quickly and the tests take minutes. Both packages
+        // are built together: separate builds would select different features of shared dependencies, which
+        // are then built twice.
         execute(
             cargo(&root)
                 .args(["build", "--release", "--package", "coremill-cli"])
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the Rust tests, and the targets that failed once more if they are few.
+/// Runs the Rust tests. If only a few targets fail, they are run a second time.
 #[expect(clippy::print_stderr, reason = "what cargo says is passed on")]
 fn run_rust_tests(root: &Path) -> Result<(), String> {
     let what = "the Rust tests";
@@ -107,7 +108,7 @@ fn run_rust_tests(root: &Path) -> Result<(), String> {
     }
     for target in &targets {
         println!("to be run once more: {target}");
-        // The whole workspace is named, as one package alone would be built anew with fewer features.
+        // Name the whole workspace: a single package would be rebuilt with fewer features.
         let mut again = cargo(root);
         again.args(["test", "--workspace"]).args(target.split(' ').skip(2));
         execute(&mut again, &format!("{what} of `{target}`, run once more,"))?;
@@ -116,21 +117,21 @@ fn run_rust_tests(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The target that a line of cargo's last list names, as the arguments that select it: "    `-p PACKAGE --test NAME`".
+/// The target in a line of cargo's final list, as arguments that select it: "    `-p PACKAGE --test NAME`".
 fn failed_target(line: &str) -> Option<&str> {
     let target = line.trim().strip_prefix('`')?.strip_suffix('`')?;
     target.starts_with("-p ").then_some(target)
 }
 
-/// Runs the oracle tests, and those that failed once more if all tests ran and they are few. `list` is where the tests
-/// write the names of those that failed.
+/// Runs the oracle tests. If all tests ran and only a few failed, these are run a second time. `list` is the
+/// file to which the tests write the names of failed tests.
 fn run_oracles(
     pytest: impl Fn() -> Command,
     expression: Option<&str>,
     list: &Path,
 ) -> Result<(), String> {
     let mut all = pytest();
-    // Which tests failed is printed below, where it is settled.
+    // The failed tests are printed below, after the second run.
     all.args(["oracle", "-r", "N"]);
     if let Some(expression) = expression {
         all.args(["-k", expression]);

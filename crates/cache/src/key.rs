@@ -24,7 +24,7 @@ impl Key {
         Key(*hasher.finalize().as_bytes())
     }
 
-    /// Reads a key as it is printed: 64 hexadecimal digits.
+    /// Parses a printed key: 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Key> {
         // Lower case only, so that each key has one file name.
         let is_digit = |c: &u8| c.is_ascii_digit() || (b'a'..=b'f').contains(c);

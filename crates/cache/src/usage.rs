@@ -25,8 +25,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Use of the entry in a directory; if none is recorded, its time is that of the last change of its lock, which
-    /// earlier versions set, or else `created`.
+    /// Reads the recorded use of an entry. Without a record, the time is the last change of the entry's lock,
+    /// which earlier versions set. Without a lock, it is `created`.
     pub(crate) fn read(entry: &Path, lock: &Path, created: u64) -> Usage {
         Usage::read_recorded(entry).unwrap_or_else(|| {
             let changed = std::fs::symlink_metadata(lock).and_then(|metadata| metadata.modified());
@@ -70,7 +70,8 @@ pub(crate) fn lock_record(path: &Path) -> io::Result<Lock> {
     Lock::acquire(path, Mode::Exclusive)
 }
 
-/// Removes what is no regular file at the path of a record; a failure shows when the file is opened.
+/// Removes anything but a regular file at the path of a record. Errors are ignored here; they show when the
+/// file is opened.
 fn replace_other(path: &Path) {
     if is_other(path) {
         let _ = remove_all(path);

@@ -6,7 +6,7 @@ use crate::program::{Argument, Graph, Node, Output, Target, ValueId};
 const PURE_NAMESPACES: [&str; 7] =
     ["aten", "prims", "quant", "quantized_decomposed", "dim_order_ops", "torchvision", "torchao"];
 
-/// Higher-order operators without effects other than those of their graphs.
+/// Higher-order operators that have no effects except through the graphs they call.
 const PURE_HIGHER_ORDER: [&str; 6] =
     ["cond", "while_loop", "scan", "map_impl", "associative_scan", "wrap_with_set_grad_enabled"];
 

@@ -312,7 +312,7 @@ impl Machine<'_> {
         self.stack.push(self.values.len() - 1);
     }
 
-    /// Only the stack above the last mark is available to opcodes other than those that end the mark.
+    /// Most opcodes can pop only values above the last mark. The exceptions are opcodes that remove the mark.
     fn pop(&mut self) -> Result<Id, Error> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {

@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 /// Element types of Core ML's tensors.
 ///
-/// The names in [`DType::name`] and [`FromStr`] are those of MIL text.
+/// [`DType::name`] and [`FromStr`] use the names of MIL text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// One byte per element, 0 or 1.

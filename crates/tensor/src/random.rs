@@ -38,7 +38,7 @@ impl SplitMix64 {
 mod tests {
     use super::*;
 
-    /// The numbers equal those of the reference, Sebastiano Vigna's `splitmix64.c`.
+    /// The numbers equal the output of the reference, Sebastiano Vigna's `splitmix64.c`.
     #[test]
     fn numbers_are_those_of_the_reference() {
         let mut random = SplitMix64::new(1_234_567);

@@ -12,14 +12,14 @@ mod typecheck;
 
 use crate::workspace::root;
 
-/// What to check.
+/// Which checks to run.
 #[derive(clap::Args)]
 #[command(
     after_help = "Without options: everything that this machine has tools for; what is left out is told.\n\nExamples:\n  \
                         cargo xtask apple\n  cargo xtask apple --only standins\n  cargo xtask apple --only package"
 )]
 pub(crate) struct Arguments {
-    /// Check one thing, and fail if the tools for it are missing
+    /// Run one check, and fail if its tools are missing
     #[arg(long, value_enum)]
     only: Option<Check>,
 }
@@ -27,18 +27,20 @@ pub(crate) struct Arguments {
 /// A check.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Check {
-    /// Type-check the crates that apps ship for macOS and iOS, on Linux with rustup's targets or Debian's rustc-web,
+    /// Type-check the crates for apps on macOS and iOS; on Linux with rustup's targets or Debian's rustc-web,
     /// cargo-web, rust-web-src
     Types,
     /// Link a program and the static library for iOS with LLD against stubs; on Linux, with the same packages
     Link,
-    /// Run our calls of Core ML against stand-ins; with Debian's gobjc, libgnustep-base-dev, libblocksruntime-dev
+    /// Run our calls of Core ML against a replacement library; with Debian's gobjc, libgnustep-base-dev,
+    /// libblocksruntime-dev
     Standins,
-    /// Compile every golden package with Apple's compiler, and compare; on macOS
+    /// Compile every golden package with Apple's compiler, and compare the results; on macOS
     Compiler,
-    /// Run packages on Core ML and on the engine, and compare; on macOS. Elsewhere it runs the engine alone, when asked
+    /// Run packages on Core ML and on the engine, and compare the results; on macOS. On other systems it runs
+    /// only the engine, on request
     Device,
-    /// Build an XCFramework and a Swift package; on macOS, and never without being asked
+    /// Build an XCFramework and a Swift package; on macOS, only on request
     Package,
 }
 

@@ -10,19 +10,19 @@ use crate::workspace::{binary, cargo, execute, root};
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the exported programs are; what is missing is made there
+    /// Directory of the exported programs; missing ones are exported
     #[arg(long, default_value = "target/bench-exports")]
     models: PathBuf,
-    /// Measure this model alone
+    /// Measure only this model
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Print the lines as JSON
+    /// Print the measurements as JSON
     #[arg(long)]
     json: bool,
-    /// Write the figures to docs/benchmarks.json, and the README's table from them
+    /// Write the figures to docs/benchmarks.json, and update the README's table
     #[arg(long)]
     record: bool,
 }

@@ -8,7 +8,7 @@ use crate::workspace::{binary, cargo, execute, root};
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 1)]
     rounds: usize,
 }

@@ -1,22 +1,23 @@
-//! The Python drop-in for ExecuTorch's Core ML backend, beside stock ExecuTorch: a script of the oracles takes turns with both.
+//! Compares the Python drop-in for ExecuTorch's Core ML backend with stock ExecuTorch; an oracle script runs
+//! them alternately.
 
 use std::process::Command;
 
 use crate::workspace::{cargo, execute, root};
 use crate::{oracle, python};
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Measure this model alone, or `imports`
+    /// Measure only this model, or `imports`
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-/// Measures; the error says that a promise was not kept.
+/// Measures; the error states that a limit was missed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let root = root();
     let interpreter = oracle::interpreter(&root)?;

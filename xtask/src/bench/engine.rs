@@ -22,28 +22,28 @@ use crate::workspace::{execute, root};
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the models are
+    /// Directory of the models
     #[arg(long, default_value = "target/bench-models")]
     models: PathBuf,
-    /// How many threads the engine and each peer have
+    /// Number of threads of the engine and of each peer
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
     threads: Vec<usize>,
-    /// Measure this model alone
+    /// Measure only this model
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 8)]
     rounds: usize,
-    /// How many runs a round has
+    /// Number of runs in a round
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Compare the shortest runs instead of the median ones
+    /// Compare the shortest runs instead of the medians
     #[arg(long)]
     shortest: bool,
-    /// Print what the engine's steps take, each in its shortest run, and measure no peers
+    /// Print the time of the engine's kinds of steps, each in its shortest run, without measuring peers
     #[arg(long)]
     profile: bool,
-    /// Print each step by itself, not each kind of them
+    /// Print each step, not each kind of step
     #[arg(long, requires = "profile")]
     each: bool,
 }

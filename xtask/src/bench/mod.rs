@@ -22,31 +22,34 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Subject {
-    /// Reading, verifying and writing a package, and casting floats into one, against `cp -r` of it.
+    /// Reading, verifying and writing a package, and the cast of floats into one, compared with `cp -r`.
     Package(package::Arguments),
-    /// Exported programs to packages, beside coremltools.
+    /// Conversion of exported programs to packages, compared with coremltools.
     Convert(compile::Arguments),
-    /// Exported programs to `.pte` files, beside ExecuTorch.
+    /// Lowering of exported programs to `.pte` files, compared with ExecuTorch.
     Lower(compile::Arguments),
-    /// Compressed weights of a ResNet-50, beside coremltools.
+    /// Compression of the weights of a ResNet-50, compared with coremltools.
     Compress(compress::Arguments),
-    /// Calls of one operation through the C interface and in ExecuTorch's runtime, and the second load of a large model.
+    /// Calls of a program with one operation, through the C interface and in ExecuTorch's runtime, and the
+    /// second load of a large model.
     Delegate,
-    /// ExecuTorch's whole call with the Python drop-in and with stock ExecuTorch, and the drop-in's imports.
+    /// The complete lowering call of ExecuTorch with the Python drop-in and without it, and the imports of
+    /// the drop-in.
     Dropin(dropin::Arguments),
-    /// Whole models, beside torch and onnxruntime.
+    /// Inference with complete models, compared with torch and onnxruntime.
     Engine(engine::Arguments),
-    /// Building and writing a transformer from Rust, beside rlx-coreml.
+    /// Building and writing a transformer from Rust, compared with rlx-coreml.
     Rlx,
-    /// What sessions of Rust cost: a run beside the engine's, the first start, the second, one after a parameter was set.
+    /// Sessions from Rust: a run compared with the engine's, the first and the second start, and the start
+    /// after a parameter was set.
     Session,
-    /// One measured start of a model, in a process of its own.
+    /// One measured start of a model, in its own process.
     #[command(hide = true)]
     EngineRun(start::RunArguments),
-    /// One measured run of `package`, in a process of its own.
+    /// One measured run of `package`, in its own process.
     #[command(hide = true)]
     PackageRun(package::RunArguments),
-    /// One measured run of the cast of `package`, in a process of its own.
+    /// One measured run of the cast of `package`, in its own process.
     #[command(hide = true)]
     CastRun(cast::RunArguments),
 }

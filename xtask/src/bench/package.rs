@@ -30,13 +30,13 @@ const WIDTH: u64 = 1024;
 /// Options of the measurement.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The size of the package, in MB
+    /// Size of the package, in MB
     #[arg(long, default_value_t = 346)]
     megabytes: u64,
-    /// How often to measure
+    /// Number of measurements
     #[arg(long, default_value_t = 9)]
     repetitions: usize,
-    /// Where to write
+    /// Directory for the files
     #[arg(long, default_value = "target/bench")]
     directory: PathBuf,
 }

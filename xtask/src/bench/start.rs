@@ -22,9 +22,9 @@ const REPETITIONS: usize = 3;
 /// One run.
 #[derive(clap::Args)]
 pub(crate) struct RunArguments {
-    /// Where the models are
+    /// Directory of the models
     models: PathBuf,
-    /// Which one
+    /// Name of the model
     name: String,
 }
 

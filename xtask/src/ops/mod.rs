@@ -20,23 +20,24 @@ use crate::workspace::{describe, root};
 const TABLE: &str = "crates/mil/src/ops";
 const DOCS: &str = "docs/ops.md";
 
-/// What to make of the op table.
+/// Which files to generate from the table of operations.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask ops && cargo xtask ops --docs\n  cargo xtask ops --check\n  cargo xtask ops \
                   --json | less"
 )]
 pub(crate) struct Arguments {
-    /// Write nothing; fail if a generated file, the documentation included, is not what would be written
+    /// Write nothing; fail if a generated file, including the documentation, differs from the generated
+    /// contents
     #[arg(long)]
     check: bool,
-    /// Write docs/ops.md from the table as compiled, rather than the table
+    /// Write docs/ops.md from the compiled table, instead of the table itself
     #[arg(long, conflicts_with = "check")]
     docs: bool,
-    /// Write the methods of crates/graph from the table as compiled, rather than the table
+    /// Write the methods of crates/graph from the compiled table, instead of the table itself
     #[arg(long, conflicts_with_all = ["check", "docs"])]
     methods: bool,
-    /// Print the table as compiled to standard output, rather than write it
+    /// Print the compiled table to standard output, instead of writing the table
     #[arg(long, conflicts_with_all = ["check", "docs", "methods"])]
     json: bool,
 }

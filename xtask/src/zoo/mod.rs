@@ -25,41 +25,41 @@ use judge::{Judge, Verdict};
 /// Environment variable with an existing `coremill` command; none is built then.
 const BINARY_VARIABLE: &str = "COREMILL";
 
-/// What to convert, and how.
+/// Which programs to convert, and the options.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask zoo\n  cargo xtask zoo --only resnet18 --only bert --precision fp32\n  cargo xtask zoo --target ios15 --json > zoo.json"
 )]
 pub(crate) struct Arguments {
-    /// Where the exported programs are; those that are missing are made
+    /// Directory of the exported programs; missing ones are exported
     #[arg(long, value_name = "DIR", default_value = "target/exports")]
     exports: PathBuf,
-    /// Where the packages go
+    /// Directory for the packages
     #[arg(long, value_name = "DIR", default_value = "target/converted")]
     packages: PathBuf,
-    /// Convert this program alone
+    /// Convert only this program
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Convert the programs of this family alone
+    /// Convert only the programs of this family
     #[arg(long, value_name = "FAMILY")]
     family: Vec<String>,
     /// The release to convert for
     #[arg(long, default_value = "ios18", value_parser = ["ios15", "ios16", "ios17", "ios18", "ios26"])]
     target: String,
-    /// What floats are computed in
+    /// Precision of the computation
     #[arg(long, default_value = "fp16", value_parser = ["fp16", "fp32"])]
     precision: String,
-    /// Take the decomposed and the edge-dialect forms, too
+    /// Also convert the decomposed forms and those in the edge dialect
     #[arg(long)]
     dialects: bool,
-    /// Convert only; what comes of it is judged by nobody
+    /// Only convert, without checking the packages
     #[arg(long)]
     convert_only: bool,
-    /// Take the models of other packages, too: those of oracle/requirements-zoo.txt, which are installed into
-    /// target/zoo-packages
+    /// Also convert the models of further packages: those in oracle/requirements-zoo.txt, which are installed
+    /// into target/zoo-packages
     #[arg(long)]
     further: bool,
-    /// Do not make exports that are missing
+    /// Do not export missing programs
     #[arg(long)]
     no_export: bool,
     /// Print everything as JSON

@@ -40,8 +40,8 @@ impl View {
     }
 }
 
-/// Computes `length` elements of a step from its operands. Does nothing for inputs and constants, which have
-/// no operands.
+/// Computes `length` elements of a step from its operands. Inputs and constants have no operands, so that
+/// nothing is computed for them.
 ///
 /// # Safety
 /// Each operand's view must have `length` readable elements, or one if it is uniform. `target` must have

@@ -60,7 +60,7 @@ struct Parser<'t, 'w> {
     cursor: Cursor<'t>,
     order: InputOrder<'w>,
     values: Values<'w>,
-    /// Visible values: those of the enclosing blocks, and those defined earlier in each.
+    /// Visible values: the values of the enclosing blocks that were defined so far.
     names: HashMap<String, ValueId>,
     counts: Counts,
     /// Layouts of the function's buffers, by value name.
@@ -68,8 +68,8 @@ struct Parser<'t, 'w> {
     spans: Spans,
 }
 
-/// Number of operations, values and blocks parsed so far, in all functions. The limits are those of packages,
-/// so that every parsed program can be written.
+/// Number of operations, values and blocks parsed so far, in all functions. The limits are the same as for
+/// packages, so that every parsed program can be written.
 #[derive(Default)]
 struct Counts {
     ops: usize,

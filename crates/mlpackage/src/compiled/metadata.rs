@@ -1,7 +1,7 @@
 //! `metadata.json`: properties of a compiled model for Xcode and other tools. Core ML does not read it.
 //!
-//! Keys and layout are those of Apple's compiler, format 3.0. Apple writes the keys in the order of a hash
-//! table, which differs from file to file.
+//! Keys and layout follow format 3.0 of Apple's compiler. Apple writes the keys in the order of a hash table,
+//! which differs from file to file.
 
 use std::collections::BTreeSet;
 

@@ -16,7 +16,7 @@ use crate::vector::{Kernel, Vector, dispatch};
 
 /// A function of one number.
 ///
-/// Comments state the maximum error in units in the last place (ulp). Functions without an error are those of
+/// Comments state the maximum error in units in the last place (ulp). Functions without a stated error call
 /// the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {

@@ -193,8 +193,8 @@ impl Vector for F32x16 {
     }
 }
 
-/// Copies up to four elements. It is not inlined, because it has so many callers that the copies would be
-/// most of the portable kernels' code.
+/// Copies up to four elements. It is not inlined because it has many callers, so that the copies would make
+/// up most of the portable kernels' code.
 ///
 /// # Safety
 /// `count` elements must be readable and writable.

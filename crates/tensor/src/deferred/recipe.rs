@@ -49,8 +49,9 @@ pub enum Overflow {
     Refuse,
     /// They are clamped to the range.
     Saturate,
-    /// The cast is an error as with [`Refuse`](Overflow::Refuse). The smallest and the largest number of the
-    /// source type, however, represent "no bound" and become those of the target type.
+    /// The cast is an error as with [`Refuse`](Overflow::Refuse), with one exception. The smallest and the
+    /// largest number of the source type mean "no bound". They become the smallest and the largest number of
+    /// the target type.
     KeepBounds,
     /// They lose their upper bits.
     Wrap,
