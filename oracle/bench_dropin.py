@@ -35,10 +35,10 @@ ANNOTATE = 100
 #: Maximum time of a conversion in memory, relative to the command's.
 CONVERT = 1.2
 MODELS = ("mobilenet_v2", "vit_b_16", "llama")
-#: The models of `--whole`, and how many times faster all of it must be.
+#: The models of `--whole`, and the minimum speedup of the complete call.
 WHOLE = ("mobilenet_v2", "resnet50", "vit_b_16", "llama_12", "mobilenet_v2_pt2e")
 WHOLE_PROMISE = 20
-#: The milliseconds that our own imports may take before the first line of a script.
+#: Maximum time of our own imports before the first line of a script, in milliseconds.
 IMPORT = 20
 THEIRS, OURS = "executorch.backends.apple.coreml", "coremill.executorch"
 
@@ -105,7 +105,7 @@ class Clock:
 
 
 def whole_call(backend: str, name: str) -> dict[str, float]:
-    """Lower and write once, without imports and exports."""
+    """Lowers and writes once, without counting imports and exports."""
     import importlib
 
     from executorch.exir import to_edge_transform_and_lower
@@ -126,7 +126,7 @@ def whole_call(backend: str, name: str) -> dict[str, float]:
 
 
 def imports() -> dict[str, float]:
-    """Milliseconds that `python -m coremill.executorch` takes for a script of one line, and the share of our own imports."""
+    """Milliseconds that `python -m coremill.executorch` takes for an empty script, and the share of our own imports."""
     with tempfile.TemporaryDirectory() as folder:
         script = f"{folder}/empty.py"
         open(script, "w").close()
@@ -144,7 +144,7 @@ def imports() -> dict[str, float]:
 
         def own() -> float:
             rows = [line.split("|") for line in run("-X", "importtime", *ours)[1].splitlines() if "|" in line]
-            # Totals of the outermost modules include what they import.
+            # The totals of the outermost modules include their imports.
             return sum(int(row[1]) for row in rows[1:] if row[2].startswith(" coremill")) / 1000
 
         return {"plain": plain, "all": all_of_it, "own": statistics.median(own() for _ in range(9))}
@@ -230,7 +230,7 @@ def ask(*words: str) -> dict[str, float]:
 
 
 def compare_whole(names: list[str], rounds: int) -> bool:
-    """Print the ratios of all of the call; whether the promises are kept."""
+    """Prints the speedups of the complete call. Returns whether the targets are met."""
     kept = True
     print(f"{processor()}, {os.cpu_count()} threads")
     for name in names:

@@ -14,17 +14,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 GENERATED = {"docs/commands.md", "docs/operators.md", "docs/ops.md", "docs/python-api.md"}
-#: The largest share of matching lines in a crate or a page.
+#: Maximum share of matching lines in a crate or a page.
 BOUND = 0.02
 #: Beginnings of sentences without a subject.
 BEGINNINGS = r"^(?:What|How)\b|(?:^|[.;:] )(?:Of (?:an?|the|each|all|several|what|those|these|`)|Who [a-z]+s\b)"
-#: Verbs and pronouns that stand in for a term of the field.
+#: Verbs and pronouns that replace a technical term.
 VAGUE = [
     r"\b(?:gives?|giving|says?|said|tells?|told|asks?|asked|lies?|lay|lying|stands?|stood|beside|anew)\b",
     r"\b(?:nobody|somebody|anybody|whoever|whatever|whichever)\b",
     r"\baccepted (?:is|are)\b|\b(?:is|are) accepted\b|\bso (?:many|much)\b",
 ]
-#: Clauses that stand in for a noun or a condition.
+#: Clauses that replace a noun or a condition.
 CLAUSES = [
     r"\bwhat (?:it|its|they|the|an?|is|are|was|were|has|have|can|could|comes?|follows|remains|becomes?|callers?|must|does)\b",
     r"\b(?:none|nothing) (?:if|where|for|when|without)\b",

@@ -1,6 +1,6 @@
-"""Programs of one ATen operator each: `coremill convert` lowers them all, and the numbers are torch's.
+"""`coremill convert` on programs with one ATen operator each; the results are compared with torch.
 
-The cases are those of `oracle.aten`, made on the spot; see there for how to add some and how to run a few.
+The cases are those of `oracle.aten`, which also explains how to add cases and how to run some of them.
 """
 
 import collections
@@ -16,11 +16,11 @@ from oracle.aten.make import all_cases, family_cases, make
 from oracle.conftest import ROOT
 from oracle.sampling import every, sampled
 
-#: Target and precision; the second and third take every so many cases.
+#: Target, precision, and the step of the sample of cases.
 FORMS = [("ios18", "fp32", 1), ("ios18", "fp16", 4), ("ios15", "fp32", 4)]
-#: One in so many cases is made with every change, and one at least of each operator.
+#: Every change runs one of `SHARE` cases, and at least one of each operator.
 SHARE = 2
-#: Operators of the core set that programs for prediction do not contain, or that are no computation.
+#: Core operators that inference programs do not contain, or that do not compute anything.
 OUTSIDE = {
     "_local_scalar_dense.default": "item",
     "atan2.out": "an out variant",
@@ -31,20 +31,20 @@ SYMBOLIC = "sym_"
 
 
 def test_breadth() -> None:
-    """Enough cases run, and each name is there once in its family."""
+    """Enough cases run, and names are unique in each family."""
     assert sum(len(chosen(family)) for family in FAMILIES) >= 1500
     names = collections.Counter((family, one.name) for family, one in all_cases())
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_core_operator() -> None:
-    """Each overload of the core ATen set has a case of its own that runs."""
+    """Each overload of the core ATen set has a case that runs."""
     missing = sorted(core_operators() - covered() - set(OUTSIDE))
     assert missing == []
 
 
 def test_every_exported_operator() -> None:
-    """So has each overload that the exports of the zoo contain, as `oracle/aten/exported.txt` lists them."""
+    """Each overload in the exports of the zoo, which `oracle/aten/exported.txt` lists, has a case that runs."""
     found = covered()
     listed = (ROOT / "oracle/aten/exported.txt").read_text().split()
     assert [name for name in listed if name not in found] == []
@@ -61,7 +61,7 @@ def covered() -> set[str]:
 
 
 def core_operators() -> set[str]:
-    """What torch tags as core, without the derivatives and what asks for sizes."""
+    """The operators that torch tags as core, without derivatives and queries of sizes."""
     found = set()
     for name in torch._C._dispatch_get_all_op_names():
         space, _, rest = name.partition("::")
@@ -76,7 +76,7 @@ def core_operators() -> set[str]:
 
 @pytest.fixture(scope="session")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the archives of the families are."""
+    """The folder of the families' archives."""
     return tmp_path_factory.mktemp("aten")
 
 

@@ -1,6 +1,6 @@
-"""Sources that are shortened or written anew while a command reads them: it says so, and is never ended by a signal.
+"""Files that are truncated or rewritten while a command reads them cause an error, and never a crash by a signal.
 
-Each command runs a few times here; `COREMILL_TRUNCATIONS=200` has each run so often.
+Each command runs a few times; `COREMILL_TRUNCATIONS` sets the number.
 """
 
 import os
@@ -22,7 +22,7 @@ WIDTH = 1024
 
 
 class Layers(torch.nn.Module):
-    """Weights of some megabytes, so that reading them takes a while."""
+    """Some megabytes of weights, so that reading them takes a while."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Layers(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory, coremill: Callable[..., str]) -> Path:
-    """An archive, a package of it, and an input."""
+    """An archive, its package, and an input."""
     directory = tmp_path_factory.mktemp("sources")
     x = torch.randn(2, WIDTH)
     torch.export.save(torch.export.export(Layers().eval(), (x,)), directory / "model.pt2")
@@ -44,7 +44,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, coremill: Callable[..., st
 
 
 def result(out: str, directory: Path) -> tuple[str, list[bytes]]:
-    """What a command printed and wrote."""
+    """The output of a command and the files that it wrote."""
     written = [path for path in [*sorted(directory.glob("out.*/**/*")), directory / "out.pte"] if path.is_file()]
     return out, [path.read_bytes() for path in written]
 
@@ -54,7 +54,7 @@ def weights(package: Path) -> Path:
     return next(package.rglob("weight.bin"))
 
 
-#: The arguments of each command, and what is spoiled meanwhile.
+#: The arguments of each command, and the file to change meanwhile.
 COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
     "convert": (["convert", "model.pt2", "-o", "out.mlpackage"], lambda at: at / "model.pt2"),
     "lower": (["lower", "model.pt2", "-o", "out.pte"], lambda at: at / "model.pt2"),
@@ -66,7 +66,7 @@ COMMANDS: dict[str, tuple[list[str], Callable[[Path], Path]]] = {
 @pytest.mark.parametrize("how", ["shorten", "rewrite"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_sources_that_change(name: str, how: str, sources: Path) -> None:
-    """An error that names the file, or a result from before the change; whichever moment it is."""
+    """The command fails with an error that names the file, or its result is that of the unchanged file."""
     arguments, spoiled = COMMANDS[name]
     path = spoiled(sources)
     content = path.read_bytes()
@@ -92,13 +92,13 @@ def test_sources_that_change(name: str, how: str, sources: Path) -> None:
         if process.returncode == 1:
             assert "error:" in told and path.name in told, told
             failed += 1
-        # What stands there is what an earlier run wrote, or this one.
+        # The existing result is from an earlier run or from this one.
         assert result(out if process.returncode == 0 else right[0], sources) == right
-    # Many come too late in a command that has read everything, but not all.
+    # Many changes are too late, after the command has read everything, but not all.
     assert TIMES < 50 or failed > TIMES // 20, f"{failed} of {TIMES} failed"
 
 
-#: A model whose weights are cut short after it was loaded.
+#: A model whose weights are truncated after loading.
 CUT = """
 import os, sys, numpy, coremill
 path, spoiled = sys.argv[1:]
@@ -116,7 +116,7 @@ for _ in range(2):
 
 
 def test_a_model_in_python_whose_file_is_cut_short(sources: Path) -> None:
-    """Each run is an exception that names the file, and the process lives on."""
+    """Each run raises an exception that names the file, and the process survives."""
     path = weights(sources / "model.mlpackage")
     content = path.read_bytes()
     command = [sys.executable, "-c", CUT, "model.mlpackage", str(path)]

@@ -1,7 +1,7 @@
-"""Weights that `coremill compress` makes smaller, and those that coremltools did.
+"""Compression by `coremill compress` and by coremltools.
 
-What ours writes, coremltools reads and expands to the numbers of its own compression, or to ones that lie as near to the
-weights; what coremltools writes, ours expands to the same bits.
+coremltools decompresses our packages to the numbers of its own compression, or to numbers with at most the same error. We
+decompress coremltools' packages to the same bits.
 """
 
 import json
@@ -30,7 +30,7 @@ MAGNITUDE, THRESHOLD = cto.OpMagnitudePrunerConfig, cto.OpThresholdPrunerConfig
 
 
 class Network(torch.nn.Module):
-    """Weights of each kind, all of different shapes; the table is a layer's weight, too."""
+    """Weights of each kind, all with different shapes; the embedding table is also a layer's weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,11 +61,11 @@ def make(target: ct.target, precision: ct.precision, few: bool = False) -> ct.mo
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[ct.models.MLModel, Path]]:
-    """Models by name, each made once."""
+    """Models by name, each created once."""
     kinds: dict[str, Any] = {
         "ios16": (ct.target.iOS16, ct.precision.FLOAT16),
         "ios18": (ct.target.iOS18, ct.precision.FLOAT16),
-        # Of halves numpy takes percentiles in half precision.
+        # numpy computes percentiles of fp16 arrays in fp16.
         "single": (ct.target.iOS18, ct.precision.FLOAT32),
         "single16": (ct.target.iOS16, ct.precision.FLOAT32),
         "few": (ct.target.iOS16, ct.precision.FLOAT16, True),
@@ -84,7 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[ct.m
 
 
 def expand(op: Any) -> Any:
-    """What a compressed constant gives; coremltools itself does not expand tables that are compressed."""
+    """Decompresses a constant; coremltools itself does not decompress quantized lookup tables."""
     known = lambda value: expand(value.op) if value.val is None else value.val  # noqa: E731
     axis = None if getattr(op, "vector_axis", None) is None else op.vector_axis.val
     if op.op_type == "constexpr_lut_to_dense" and hasattr(op, "vector_axis"):
@@ -100,7 +100,7 @@ def expand(op: Any) -> Any:
 
 
 def weights(model: ct.models.MLModel) -> tuple[dict[tuple[int, ...], numpy.ndarray], set[str]]:
-    """The weights of a package by their shapes, expanded, and the operations that they are made of."""
+    """The decompressed weights of a package by shape, and the operations of their constants."""
     program = load_program(
         model_spec=model.get_spec(),
         specification_version=model.get_spec().specificationVersion,
@@ -158,7 +158,8 @@ def after(*steps: Callable[[ct.models.MLModel], ct.models.MLModel]) -> Callable[
 GROUPED = {"granularity": "per_grouped_channel"}
 BLOCKS = {"granularity": "per_block"}
 
-#: The model, our options, coremltools' way, and whether the numbers are the same; those of k-means lie at least as near.
+#: The model, our options, coremltools' equivalent, and whether the numbers must be equal; k-means must be at least as
+#: good.
 CASES: list[tuple[str, str, Callable[[ct.models.MLModel], ct.models.MLModel], bool]] = [
     ("ios16", "--linear int8", quantize(), True),
     ("ios16", "--linear uint8 --per tensor --mode linear",
@@ -227,7 +228,8 @@ def test_against_coremltools(
             float(numpy.square(of[shape].astype(numpy.float64) - plain[shape].astype(numpy.float64)).sum())
             for of in (ours, theirs)
         )
-        # Tables are rounded to the weight's type, which may go either way; of vectors, both find a local optimum.
+        # Lookup tables are rounded to the weight's type, which may round differently; with vectors, both find a local
+        # optimum.
         margin = 1.03 if "--vector" in options else 1.001
         assert lost <= at_most * margin + 1e-12, f"{shape}: {lost / at_most}"
     for one, expected in (("ours", ours), ("theirs", theirs)):
@@ -239,7 +241,7 @@ def test_against_coremltools(
 
 
 def test_ratios(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
-    """Of each four input channels two are kept, the larger ones: as coremltools has it, where magnitudes differ."""
+    """Of each four input channels the two larger ones are kept, as in coremltools, unless magnitudes are equal."""
     model, path = made("single")
     coremill("compress", path, "-o", tmp_path / "ours.mlpackage", "--min-elements", 500, "--prune", "2:4")
     ours, kinds = weights(opened(tmp_path / "ours.mlpackage"))
@@ -253,7 +255,7 @@ def test_ratios(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill:
 def test_channel_scales(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
 ) -> None:
-    """Scales are those of output channels, and the tables are no larger than the channels make them."""
+    """Scales are per output channel, and the lookup tables are not larger than necessary."""
     model, path = made("ios18")
     plain, _ = weights(model)
     options = ["--min-elements", 500, "--palettize", 4, "--group", 8, "--channel-scale"]
@@ -268,7 +270,7 @@ def test_channel_scales(
 def test_what_is_written_runs(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path
 ) -> None:
-    """The engine computes the same with compressed weights and with what they expand to."""
+    """The engine computes the same with compressed and with decompressed weights."""
     _, path = made("ios18")
     for index, options in enumerate(
         ["--linear int4 --block 8", "--palettize 3 --group 8", "--prune 0.5 --palettize 4 --lut uint8",
@@ -281,7 +283,7 @@ def test_what_is_written_runs(
 
 
 def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
-    """The first rule that selects a weight decides; a weight that two operations share is compressed once."""
+    """The first rule that selects a weight applies; a weight that two operations share is compressed once."""
     _, path = made("ios18")
     output = coremill("compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--prune", "0.5")
     names = {tuple(weight["shape"]): weight["name"] for weight in json.loads(output)["models"][0]["weights"]}
@@ -310,7 +312,7 @@ def test_rules(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: 
 
 
 def test_targets(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill: Command, tmp_path: Path) -> None:
-    """Bits go where they win most, and what is said of sizes and losses is so."""
+    """Bits are allocated where they help most, and the reported sizes and errors are correct."""
     model, path = made("single")
     plain, _ = weights(model)
     common = ["compress", path, "-o", tmp_path / "out.mlpackage", "--json", "--min-elements", 500]
@@ -329,7 +331,7 @@ def test_targets(made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill
 def test_refusals(
     made: Callable[[str], tuple[ct.models.MLModel, Path]], coremill_fails: Command, coremill: Command, tmp_path: Path
 ) -> None:
-    """Bad options are told before work begins, and the release follows the form."""
+    """Invalid options are reported before work begins, and the required release depends on the form."""
     _, path = made("ios16")
 
     def told(*options: str) -> str:
@@ -357,7 +359,7 @@ def test_refusals(
 
 
 def test_programs(coremill: Command, tmp_path: Path) -> None:
-    """The models inside a program are compressed, and the program still computes."""
+    """The models inside a program are compressed, and the program still runs."""
     torch.manual_seed(0)
     example = (torch.randn(1, 8, 4, 4), torch.randint(0, 96, (1, 8)))
     torch.export.save(torch.export.export(Network().eval(), example), tmp_path / "m.pt2")
@@ -372,7 +374,7 @@ def test_programs(coremill: Command, tmp_path: Path) -> None:
 
 
 def holes(path: Path, width: int, layers: int) -> None:
-    """Writes a package of square layers whose weights are a file with holes: it takes hardly any room on the disk."""
+    """Writes a package of square layers whose weights are a sparse file, which needs hardly any disk space."""
     small = 72
 
     @mb.program(input_specs=[mb.TensorSpec((1, small), types.fp16)], opset_version=ct.target.iOS18)
@@ -393,7 +395,7 @@ def holes(path: Path, width: int, layers: int) -> None:
     specification = ct.utils.load_spec(str(path))
 
     def widen(message: Any) -> None:
-        """Has every dimension of this and of what is inside it as long as the real one."""
+        """Scales every dimension of a message and of nested ones to the real width."""
         for field, value in message.ListFields():
             if field.name == "size" and value == small and message.DESCRIPTOR.name == "ConstantDimension":
                 message.size = width
@@ -420,20 +422,21 @@ def holes(path: Path, width: int, layers: int) -> None:
             at = 64 + index * step
             op.attributes["val"].blobFileValue.offset = at
             file.seek(at)
-            # The entry of the file: a mark, the type (half precision), the bytes, and where they are.
+            # The entry of the file: sentinel, type (fp16), size in bytes, and offset.
             file.write(struct.pack("<IIQQ", 0xDEADBEEF, 1, size, at + 64).ljust(64, b"\0"))
-            # No two layers are alike.
+            # All layers differ.
             file.write(generator.standard_normal(width).astype(numpy.float16).tobytes())
     (data / "model.mlmodel").write_bytes(specification.SerializeToString())
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """400 MB of weights go through little memory; with COREMILL_ALL_CASES=1, 8 billion weights within a gigabyte."""
+    """Compressing 400 MB of weights needs little memory; with COREMILL_ALL_CASES=1, 8 billion weights need less than
+    a gigabyte."""
     width, layers, most = (4096, 478, 700) if ALL else (2048, 48, 200)
     package, small = tmp_path / "large.mlpackage", tmp_path / "small.mlpackage"
     holes(package, width, layers)
     command = [os.environ["COREMILL"], "compress", package, "-o", small, "--linear", "int4", "--block", "32"]
-    # A process counts the memory of the one that it was forked from: a small one stands between.
+    # A process inherits the peak memory of its parent, so a small process starts the command.
     program = (
         "import resource, subprocess, sys\n"
         "code = subprocess.call(sys.argv[1:])\n"
@@ -446,7 +449,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     assert f"{layers} of {layers} weights compressed" in told
     made = (small / "Data/com.apple.CoreML/weights/weight.bin").stat().st_size
     parameters = layers * width * width
-    # Half a byte each, and a scale of half precision for each 32.
+    # Half a byte per weight, and an fp16 scale per 32 weights.
     assert parameters * (1 / 2 + 2 / 32) <= made < parameters * 0.57
     print(f"{parameters / 1e9:.2f} billion parameters went through {peak:.0f} MB of memory")
     assert peak < most

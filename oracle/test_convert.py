@@ -1,4 +1,4 @@
-"""`coremill convert` on exported programs: coremltools takes the packages, and they compute what eager torch does.
+"""`coremill convert` on exported programs: coremltools loads the packages, and the results are compared with eager torch.
 
 Here the small programs of the zoo are converted; `cargo xtask zoo` converts all of them.
 """
@@ -20,15 +20,15 @@ FORMS = [("ios18", "fp16"), ("ios18", "fp32"), ("ios15", "fp16")]
 
 
 def test_names() -> None:
-    """A name is a file name, and there is one row of each."""
+    """Names are valid file names and unique."""
     counts = collections.Counter(row.name for row in ROWS)
     assert [name for name, count in counts.items() if count > 1] == []
-    # What follows a point is the dialect.
+    # A dot separates the dialect.
     assert all(name == name.lower() and not set(name) & {"/", "."} for name in counts)
 
 
 def test_breadth() -> None:
-    """The bars that the table must keep."""
+    """The minimum breadth of the table."""
     families = collections.Counter(row.family for row in ROWS)
     assert families.total() >= 160
     assert len(families) >= 15
@@ -37,7 +37,7 @@ def test_breadth() -> None:
 
 @pytest.fixture(scope="session")
 def exports() -> Path:
-    """The folder of the exported programs, made in a process of its own: models leave much behind in torch."""
+    """The folder of the exported programs, created in a separate process because models leave state in torch."""
     directory = TARGET / "exports"
     line = [sys.executable, "-m", "oracle.zoo.exports", str(directory), "--everyday", "--missing"]
     subprocess.run(line, cwd=ROOT, check=True)
@@ -47,10 +47,11 @@ def exports() -> Path:
 @pytest.mark.parametrize(("target", "precision"), FORMS)
 @pytest.mark.parametrize("name", [row.name for row in everyday()])
 def test_convert(name: str, target: str, precision: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
-    """It converts, coremltools type-checks the package, the numbers are torch's, nothing undoes itself."""
+    """The program converts, coremltools type-checks the package, the results agree with torch, and no operation is
+    needless."""
     package = tmp_path / f"{name}.mlpackage"
     archive = exports / f"{name}.pt2"
-    # States are there from iOS18 on; before, buffers come in and go out.
+    # States need iOS18; for older releases, buffers are inputs and outputs.
     states = "keep" if target == "ios18" else "io"
     coremill("convert", archive, "-o", package, "--target", target, "--precision", precision, "--states", states)
     assert judge(name, package, exports, precision).faults() == []
@@ -59,7 +60,7 @@ def test_convert(name: str, target: str, precision: str, exports: Path, coremill
 @pytest.mark.parametrize("dialect", ["core", "edge"])
 @pytest.mark.parametrize("name", [row.name for row in everyday() if row.dialects])
 def test_dialects(name: str, dialect: str, exports: Path, coremill: Command, tmp_path: Path) -> None:
-    """So does the program in its decomposed forms, which compute the same."""
+    """The decomposed dialects of a program pass the same checks."""
     record = json.loads((exports / f"{name}.json").read_text())
     if dialect not in record["dialects"]:
         pytest.skip(f"ExecuTorch cannot write it: {record['no_edge']}")

@@ -1,7 +1,6 @@
-"""ExecuTorch's own runtime executes programs for Core ML on our engine: loaded as a library, and linked by CMake.
+"""ExecuTorch's own runtime executes Core ML programs on our engine, loaded as a library and linked by CMake.
 
-Numbers of whole programs are judged where programs are made: `test_lower` and `test_peer_programs` ask ExecuTorch's
-runtime, too.
+`test_lower` and `test_peer_programs` compare the results of complete programs in ExecuTorch's runtime, too.
 """
 
 import os
@@ -46,7 +45,7 @@ def test_states_are_each_methods_own(coremill: Command, tmp_path: Path) -> None:
     path, x = tmp_path / "m.pte", torch.randn(2, 3)
     module = Counter().eval().requires_grad_(False)
     lower(module, (x,), path, coremill)
-    # A program gives the same instance each time that it is asked for a method.
+    # A program returns the same instance whenever a method is loaded.
     one, other = (Peer.get().load_program(path).load_method("forward") for _ in range(2))
     step = module.linear(x) * 2
     for count, method in ((1, one), (2, one), (1, other), (3, one), (2, other)):
@@ -67,7 +66,7 @@ def test_what_does_not_fit_is_refused(coremill: Command, tmp_path: Path, capfd: 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool, torch.float16])
 def test_types(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
-    """Types that Core ML has not at its edge, and scalars."""
+    """Types that Core ML functions do not support as inputs and outputs, and scalars."""
     path = tmp_path / "m.pte"
     x = torch.tensor([[-7, 3, 0], [5, -2, 1]]).to(dtype)
     module = Apply(lambda self, x: (x.to(torch.float32) * 2, x.float().sum(), x.flip(0)))
@@ -79,7 +78,8 @@ def test_types(dtype: torch.dtype, coremill: Command, tmp_path: Path) -> None:
 
 
 def test_inspector(tmp_path: Path) -> None:
-    """Operations with times and debug handles, and what they give; that of eager torch's operators."""
+    """The inspector shows operations with times, debug handles and outputs, next to those of eager torch's operators.
+    """
     torch.manual_seed(3)
     module, x = Network().eval().requires_grad_(False), torch.randn(1, 3, 16, 24)
     specs = CoreMLBackend.generate_compile_specs(compute_precision=ct.precision.FLOAT32)
@@ -109,7 +109,8 @@ def test_inspector(tmp_path: Path) -> None:
         call = [event for block in inspector.event_blocks for event in block.events if event.name == "DELEGATE_CALL"]
         inside = sum(event.perf_data.raw[0] for event in events)
         assert 0 < inside <= call[0].perf_data.raw[0]
-    # ExecuTorch pairs what operators give with what eager torch's give, by debug handles, and measures the differences.
+    # ExecuTorch pairs the outputs with those of eager torch's operators by debug handles, and measures the
+    # differences.
     pairs = inspector.calculate_numeric_gap("MSE")
     gaps = {"+".join(ops): max(gap) for ops, gap in zip(pairs["aot_ops"], pairs["gap"], strict=True)}
     assert len(gaps) >= 25 and max(gaps.values()) < 1e-10, gaps
@@ -122,7 +123,7 @@ def test_inspector(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_taken(tmp_path: Path) -> None:
-    """A second library says so, and leaves the first one its programs."""
+    """A second library reports that the name is taken, and the first one keeps working."""
     built = stock.module().build_runtime()
     second = Path(shutil.copy(built, tmp_path / "second.so"))
     script = (
@@ -144,12 +145,12 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def library() -> Path:
-    """The C interface, which programs are linked with as a whole."""
+    """The C interface as a static library."""
     return Path(os.environ["COREMILL_LIBRARY"]).with_suffix(".a")
 
 
 def test_cmake(library: Path, coremill: Command, tmp_path: Path) -> None:
-    """An application that is built against the installed ExecuTorch."""
+    """An application built against the installed ExecuTorch."""
     application = ROOT / "crates" / "capi" / "examples" / "app"
     build = stock_app.build(application, tmp_path / "build", library)
     module = Network().eval().requires_grad_(False)
@@ -159,31 +160,31 @@ def test_cmake(library: Path, coremill: Command, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     found = torch.tensor([float(line) for line in ran.stdout.split()])
     assert within(found, module(x).flatten(), 1e-5, 1e-4)
-    # Options that are wrong are refused with what is accepted.
+    # Invalid options are refused with the valid values.
     assert "option `compute_unit` must be `cpu_only`" in ran.stderr
 
 
-#: What a call of a program of one operation may cost in ExecuTorch's runtime, in nanoseconds: 20 µs where the interface is
-#: optimised, which it is not in the builds that tests are made of.
+#: Maximum overhead of a call of a one-operation program in ExecuTorch's runtime, in nanoseconds: 20 µs if the library
+#: is optimized, which it is not in test builds.
 NANOSECONDS = 20_000 if "release" in os.environ.get("COREMILL_LIBRARY", "") else 400_000
 
 
 @pytest.fixture(scope="module")
 def app(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """ExecuTorch's C++ runtime."""
+    """A C++ application with ExecuTorch's runtime."""
     folder = tmp_path_factory.mktemp("app")
     served = Runtime(folder, stock_app.build(stock_app.SOURCE, folder / "build", library) / "stock_app")
     yield served
     served.close()
 
 
-#: `python -m oracle.stock_programs` judges all programs; these are one for each way in which values come and go.
+#: `python -m oracle.stock_programs` tests all programs; this sample has one for each kind of inputs and outputs.
 SAMPLE = ["count", "swap", "cache"]
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name in SAMPLE], ids=lambda row: row.name)
 def test_in_cpp(row: Row, app: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """The C++ program computes what torch does, again and again, and on 24 threads."""
+    """The C++ program agrees with torch, repeatedly and on 24 threads."""
     program, calls = export(row)
     torch.export.save(program, tmp_path / "m.pt2")
     coremill("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--precision", "fp32", *row.options)
@@ -192,7 +193,7 @@ def test_in_cpp(row: Row, app: Runtime, coremill: Command, tmp_path: Path) -> No
 
 
 def test_calls_in_cpp_cost_little(app: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """One operation, called from C++: time, threads with programs of their own, loads and unloads."""
+    """One operation, called from C++: time, threads with separate programs, loading and unloading."""
     path, x = tmp_path / "m.pte", torch.randn(2, 3)
     lower(Apply(lambda self, x: x * 2), (x,), path, coremill)
     app.ask("load", path)
@@ -206,7 +207,7 @@ def test_calls_in_cpp_cost_little(app: Runtime, coremill: Command, tmp_path: Pat
 
 
 def test_tensors_without_elements(coremill: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Core ML has none: they are refused with the input and the shapes that it takes."""
+    """Core ML has no empty tensors: they are refused with the input's name and its shapes."""
     path, rows = tmp_path / "m.pte", torch.export.Dim("rows", min=1, max=8)
     exported = torch.export.export(Apply(lambda self, x: x * 2), (torch.randn(3, 4),), dynamic_shapes={"values": ({0: rows},)})
     torch.export.save(exported, tmp_path / "m.pt2")

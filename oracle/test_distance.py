@@ -1,4 +1,4 @@
-"""The judges' measure rejects wrong arrays: each of these once passed one of them."""
+"""The distance functions reject wrong arrays; an earlier test accepted each of these once."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_equal_arrays_have_no_distance() -> None:
 def test_whole_numbers_are_exact() -> None:
     wanted = numpy.arange(2**53 - 2, 2**53 + 2)
     found = wanted.copy()
-    # fp64 cannot tell these two apart.
+    # fp64 cannot distinguish these two numbers.
     found[-1] += 1
     assert distance(found, wanted) == 0.25
     assert not within(found, wanted, 1.0, 10.0)

@@ -1,4 +1,4 @@
-"""The console blocks of the README and of docs/: every `coremill` command in them runs, and prints what stands there."""
+"""Runs every `coremill` command in the console blocks of the README and of docs/, and compares the output."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from oracle.aten import table
 from oracle.conftest import ROOT
 from oracle.conftest import run as run_command
 
-#: What other commands in blocks are, none of which is run here.
+#: Other commands in blocks, which are not run here.
 OTHERS = {
     "cargo": "developer commands, which CI runs or which take minutes",
     "pip": "installs; `cargo xtask test` does the same for the tests of the Python package",
@@ -28,7 +28,7 @@ OTHERS = {
     "cc": "crates/capi/tests/c_program.rs builds the example in C",
     "./run": "the example in C, which the same test runs",
 }
-#: Commands that only work on a Mac, or on what only a Mac makes.
+#: Commands that need a Mac, or files that only a Mac creates.
 OF_MACS = {
     "coremill cache": "the cache holds what Core ML compiled; crates/cli/tests/cache.rs fills one by hand",
     "coremill plan": "Core ML plans; oracle/test_report.py reads a plan",
@@ -36,7 +36,7 @@ OF_MACS = {
 
 
 class Digits(torch.nn.Module):
-    """Pictures of digits, small enough that a page of everything takes no time."""
+    """A classifier of small digit images, so that all commands are fast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Digits(torch.nn.Module):
         return self.classifier((self.query(x).tanh() + x).flatten(1))
 
 
-#: `model.py` as a page shows it: the code of some lines.
+#: The lines of `model.py` that a page shows.
 REFUSED = {
     25: "class Block(torch.nn.Module):",
     30: "    def forward(self, x):",
@@ -66,7 +66,7 @@ REFUSED = {
 
 @dataclass
 class Scene:
-    """A folder with the files that pages speak of."""
+    """A folder with the files that pages refer to."""
 
     folder: Path
 
@@ -76,7 +76,7 @@ class Scene:
         return path
 
     def run(self, line: str) -> str:
-        """What a command prints."""
+        """The output of a command."""
         return self.finished(line, 0)
 
     def finished(self, line: str, code: int) -> str:
@@ -86,7 +86,7 @@ class Scene:
 
 
 def refusing(scene: Scene) -> None:
-    """A model whose lines are those of the page."""
+    """Creates a model whose lines are those of the page."""
     code = [REFUSED.get(number, "") for number in range(1, max(REFUSED) + 1)]
     (scene.folder / "model.py").write_text("import torch\n" + "\n".join(code[1:]) + "\n")
     script = (
@@ -97,7 +97,7 @@ def refusing(scene: Scene) -> None:
 
 
 def methods(scene: Scene) -> None:
-    """A program of two methods that share their models."""
+    """Creates a program of two methods that share their models."""
     lower = "coremill lower forward=model.pt2 prefill=model.pt2 -o llm.pte --target ios18"
     scene.run(f"{lower} --skip-ops aten.tanh.default")
 
@@ -115,7 +115,7 @@ def compared_mobilenet(scene: Scene) -> None:
 
 
 def network(scene: Scene) -> None:
-    """What the page's own Python writes, and what it has converted so far."""
+    """Runs the page's Python code, and converts its result."""
     (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/pytorch.md").read_text(), re.DOTALL | re.MULTILINE)
     subprocess.run([sys.executable, "-c", code], cwd=scene.folder, check=True)
     scene.run("coremill convert network.pt2 -o Network.mlpackage")
@@ -126,14 +126,14 @@ def compressed(scene: Scene) -> None:
 
 
 class Svd(torch.nn.Module):
-    """Uses an operator that has no lowering."""
+    """A model with an operator that has no lowering."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.svdvals(x)
 
 
 class Overflow(torch.nn.Module):
-    """Leaves the range of fp16 inside."""
+    """A model whose intermediate values leave the range of fp16."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x * 1000).square().mean() / 1e6
@@ -152,14 +152,14 @@ class Counter(torch.nn.Module):
 
 
 def faulty(scene: Scene) -> None:
-    """The files of the page on errors."""
+    """Creates the files of the troubleshooting page."""
     scene.save("svd.pt2", Svd(), torch.eye(4))
     scene.save("overflow.pt2", Overflow(), torch.linspace(1, 100, 64))
     scene.save("counter.pt2", Counter(), torch.ones(2, 4))
     torch.jit.save(torch.jit.trace(Overflow(), torch.ones(4)), scene.folder / "script.pt")
 
 
-#: What stands before some commands, by page and the beginning of the block.
+#: Preparation for some blocks, by page and the beginning of the block.
 BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
     ("cli", "coremill convert mobilenet"): mobilenet,
     ("cli", "coremill convert model.pt2"): refusing,
@@ -173,7 +173,7 @@ BEFORE: dict[tuple[str, str], Callable[[Scene], None]] = {
 
 @dataclass
 class Block:
-    """A fenced block: commands, and what each prints."""
+    """A fenced block: commands with their output."""
 
     page: str
     line: int
@@ -199,7 +199,7 @@ BLOCKS = list(blocks())
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What most blocks speak of."""
+    """The files that most blocks refer to."""
     torch.manual_seed(0)
     scene = Scene(tmp_path_factory.mktemp("files"))
     shutil.copytree(ROOT / "examples", scene.folder / "examples")
@@ -221,7 +221,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shape(line: str) -> str:
-    """A line without what differs from run to run: numbers, bars, and the room between columns."""
+    """Removes the parts of a line that vary between runs: numbers, bars, and column spacing."""
     line = re.sub(r"[█▉▊▋▌▍▎▏]+", "", line)
     line = re.sub(r"\S*/(model|test_docs)\.py", "model.py", line)
     line = re.sub(r"(?<![\w.])[-−]?(\d[\d.,]*(e[-+]?\d+)?|inf|nan)(?![\w.])", "N", line)
@@ -231,12 +231,12 @@ def shape(line: str) -> str:
 
 @pytest.mark.parametrize(("name", "page"), [("commands", commands.page), ("operators", table.table), ("python-api", python_api.page)])
 def test_generated_pages_are_fresh(name: str, page: Callable[[], str]) -> None:
-    """`cargo xtask commands`, `operators` and `python-api` write them."""
+    """The generated pages are equal to the output of `cargo xtask commands`, `operators` and `python-api`."""
     assert (ROOT / "docs" / f"{name}.md").read_text() == page()
 
 
 def test_everything_is_run_or_says_why_not() -> None:
-    """A command that no test knows is a mistake in the page."""
+    """Every command in a block is run or listed as an exception."""
     known = ("coremill", *OTHERS)
     words = {command.split()[0] for block in BLOCKS for command, _ in block.commands}
     assert words <= set(known)
@@ -246,7 +246,7 @@ def test_everything_is_run_or_says_why_not() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
 def test_block(block: Block, files: Path, tmp_path: Path) -> None:
-    """Each command ends as the page says, and prints its lines in their order, numbers aside."""
+    """Each command exits as the page shows, and prints the lines in order, except for numbers."""
     of_macs = tuple(OF_MACS)
     ran = [
         (command.replace("cargo run --release --", "coremill"), expected) for command, expected in block.commands
@@ -255,7 +255,7 @@ def test_block(block: Block, files: Path, tmp_path: Path) -> None:
     if not ran:
         pytest.skip(f"runs none of coremill's commands: {block.commands[0][0]}")
     scene = Scene(tmp_path / "scene")
-    # Blocks of the tutorial follow one another in one folder, as its reader's commands do.
+    # The tutorial's blocks run in sequence in one folder.
     shutil.copytree(files, scene.folder)
     if block.page == "trust":
         scene.run("coremill convert examples/digits.pt2 -o Digits.mlpackage")
@@ -277,7 +277,7 @@ def test_block(block: Block, files: Path, tmp_path: Path) -> None:
 
 
 def is_line(expected: str, printed: str) -> bool:
-    """Whether a line is what the page shows; behind `...` more may follow."""
+    """Whether a line matches the page; `...` matches the rest of a line."""
     if expected.endswith("..."):
         return printed.startswith(expected.removesuffix("...").rstrip())
     return printed == expected

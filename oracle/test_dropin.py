@@ -1,4 +1,4 @@
-"""The Python drop-in for ExecuTorch's Core ML backend: what is lowered runs in ExecuTorch's own runtime, and agrees."""
+"""The Python drop-in for ExecuTorch's Core ML backend: lowered programs run in ExecuTorch's own runtime and agree with torch."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SECONDS = 1200
 
 
 def process(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    """Runs Python as users do. The oracle's modules and ours are found as they are here."""
+    """Runs Python as users do, with the current module search path."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, timeout=SECONDS, capture_output=True, text=True
@@ -27,7 +27,7 @@ def process(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """What went wrong, by case; all cases are tried in one process."""
+    """The errors by case; one process runs all cases."""
     folder = tmp_path_factory.mktemp("dropin")
     worker = str(ROOT / "oracle" / "dropin" / "worker.py")
     done = process("-m", "coremill.executorch", worker, "results.json", folder=folder)
@@ -42,14 +42,14 @@ def test_case(results: dict[str, str | None], name: str) -> None:
 
 
 def test_every_snippet_of_the_guide_is_tried() -> None:
-    """A snippet that no case runs would rot."""
+    """Every snippet of the guide is run by a case."""
     names = re.findall(r"<!-- test: ([\w-]+) -->", GUIDE.read_text())
     worker = (ROOT / "oracle" / "dropin" / "worker.py").read_text()
     assert [name for name in names if f'"{name}"' not in worker] == []
 
 
 def test_compile_specs(tmp_path: Path) -> None:
-    """Ours are ExecuTorch's, byte for byte, with its enumerations and with ours."""
+    """Our compile specs equal ExecuTorch's, byte for byte, with coremltools' enumerations and with ours."""
     script = str(ROOT / "oracle" / "dropin" / "specs.py")
     theirs = process(script, "executorch.backends.apple.coreml", "coremltools", folder=tmp_path)
     assert theirs.returncode == 0, theirs.stderr
@@ -62,7 +62,7 @@ def test_compile_specs(tmp_path: Path) -> None:
 
 
 def test_coremltools_is_not_imported(tmp_path: Path) -> None:
-    """Nor torch, before it is needed."""
+    """Neither coremltools nor torch is imported before it is needed."""
     code = """
 import sys
 import coremill.executorch
@@ -75,7 +75,7 @@ assert "coremltools" not in sys.modules, "coremltools is imported"
 
 
 def test_install_comes_first(tmp_path: Path) -> None:
-    """Two backends of one name are told apart before they are mixed up."""
+    """Installing the drop-in after ExecuTorch's own backend was imported is an error."""
     code = """
 import executorch.backends.apple.coreml.compiler
 import coremill.executorch
@@ -104,14 +104,14 @@ else:
     [([], "usage:"), (["--frobnicate"], "unknown option --frobnicate"), (["-m"], "-m needs the name"), (["none.py"], "cannot open none.py")],
 )
 def test_command_line(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """Wrong usage is told."""
+    """Wrong usage is reported."""
     done = process("-m", "coremill.executorch", *arguments, folder=tmp_path)
     assert done.returncode != 0 and said in done.stderr, done.stderr
 
 
 def test_executorchs_own_tests(tmp_path: Path) -> None:
-    """A sample of ExecuTorch's tests of its Core ML backend, unmodified, with what they execute on macOS only. All of them
-    with COREMILL_ALL_CASES=1, but for the one that downloads weights."""
+    """A sample of ExecuTorch's tests of its Core ML backend, unmodified, including the parts that they execute on
+    macOS only. With COREMILL_ALL_CASES=1 all of them, except for the one that downloads weights."""
     package = "executorch.backends.apple.coreml.test"
     files = ["test_coreml_multifunction", "test_enumerated_shapes"]
     options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "not test_vit_skip_conv"]

@@ -1,4 +1,4 @@
-"""The drop-in on random modules that read and write buffers, executed in ExecuTorch's own runtime beside torch.
+"""The drop-in on random modules that read and write buffers, executed in ExecuTorch's own runtime and compared with torch.
 
 COREMILL_RANDOM_MODULES is the number of modules; a sample of them runs with every change.
 """
@@ -12,12 +12,13 @@ from oracle.sampling import ALL
 from oracle.test_dropin import process
 
 COUNT = int(os.environ.get("COREMILL_RANDOM_MODULES", 300 if ALL else 16))
-#: The sample begins with modules whose states once could not be taken out of the graph.
+#: The first modules have states that once could not be removed from the graph.
 FIRST = 18
 
 
 def test_random_modules(tmp_path: Path) -> None:
-    """Three steps of each give what torch gives, and the sample has what is hard: states, and several delegates."""
+    """Three steps of each module agree with torch, and the sample has difficult cases: states, and several delegates.
+    """
     script = str(ROOT / "oracle" / "dropin" / "buffers.py")
     done = process("-m", "coremill.executorch", script, "results.json", str(COUNT), str(FIRST), folder=tmp_path)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""The drop-in's direct path beside ExecuTorch's own: programs look alike, compute the same, and continue alike.
+"""Compares the drop-in's direct path with ExecuTorch's own: programs have the same interface and results.
 
 `python -m coremill.executorch oracle/dropin/paths.py RESULTS --exports EXPORTS` compares the paths on exports of the zoo.
 """
@@ -16,14 +16,14 @@ WORKER = ROOT / "oracle" / "dropin" / "paths.py"
 
 
 def cases() -> list[str]:
-    """The worker's cases. It imports ExecuTorch's backend by the names that are ours in its process alone."""
+    """The worker's cases. Only its own process imports ExecuTorch's backend under the names that ours replaces."""
     functions = [node for node in ast.parse(WORKER.read_text()).body if isinstance(node, ast.FunctionDef)]
     return [one.name for one in functions if any(isinstance(mark, ast.Name) and mark.id == "case" for mark in one.decorator_list)]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """What went wrong, by case; all cases are tried in one process."""
+    """The errors by case; one process runs all cases."""
     folder = tmp_path_factory.mktemp("paths")
     done = process("-m", "coremill.executorch", str(WORKER), "results.json", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,7 +37,7 @@ def test_case(results: dict[str, str | None], name: str) -> None:
 
 
 def test_names_imported_before(tmp_path: Path) -> None:
-    """Functions that a script imports before the partitioner lower directly, too."""
+    """Functions that a script imports before the partitioner use the direct path, too."""
     code = """
 import torch
 from executorch.exir import to_edge, to_edge_transform_and_lower

@@ -1,4 +1,4 @@
-"""CoreMLQuantizer marks what ExecuTorch's marks, node by node."""
+"""Our CoreMLQuantizer annotates the same nodes as ExecuTorch's."""
 
 import json
 import time
@@ -16,7 +16,7 @@ THEIRS = json.loads(GOLDEN.read_text())
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_marks(case: tuple[str, str]) -> None:
-    """The same calls, arguments and observers, whichever library the config is of."""
+    """The annotated calls, arguments and observers are equal, for configs of both libraries."""
     model, name = case
     module = graph(model)
     for library in LIBRARIES:
@@ -27,13 +27,13 @@ def test_marks(case: tuple[str, str]) -> None:
 
 
 def test_cases_are_those_of_the_file() -> None:
-    """What is written down is what is compared."""
+    """The recorded cases are the tested ones."""
     assert sorted(THEIRS) == sorted(map(" ".join, CASES))
     assert all(found for found in THEIRS.values())
 
 
 def test_time() -> None:
-    """ExecuTorch's takes a minute of CPU for any model, as it exports 405 patterns."""
+    """ExecuTorch's quantizer needs a minute of CPU time for any model, because it exports 405 patterns."""
     module = graph("mobilenet")
     start = time.process_time()
     quantizer.CoreMLQuantizer(config(LIBRARIES[0], "static")).annotate(module)
@@ -42,7 +42,7 @@ def test_time() -> None:
 
 @pytest.mark.parametrize("way", ["PTQ", "QAT"])
 def test_prepared_and_converted(way: str) -> None:
-    """torchao prepares and converts what was marked, and the numbers stay near."""
+    """torchao prepares and converts an annotated model, and the results stay close."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
     torch.manual_seed(0)
@@ -58,7 +58,7 @@ def test_prepared_and_converted(way: str) -> None:
 
 
 def test_configs_are_checked() -> None:
-    """What coremltools refuses is refused, with the supported types."""
+    """Configs that coremltools refuses are refused, with the supported types."""
     made = quantizer.coreml_quantizer
     ours = __import__(LIBRARIES[0], fromlist=["x"])
     with pytest.raises(ValueError, match="weight_dtype must be one of qint4"):

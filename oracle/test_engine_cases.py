@@ -1,4 +1,4 @@
-"""The cases of the engine are what their judges say today."""
+"""The committed cases of the engine equal the references' current output."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import pytest
 from oracle.engine import FAMILIES
 from oracle.engine.files import DIRECTORY, cases_of, path_of
 
-#: Judges sum in an order that depends on the machine.
+#: The order of sums in the references depends on the machine.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6
 
 

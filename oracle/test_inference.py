@@ -1,4 +1,4 @@
-"""The files of the inference judge are what coremltools says today."""
+"""The committed files of type inference equal coremltools' current results."""
 
 import re
 
@@ -11,7 +11,7 @@ from oracle.inference.files import DIRECTORY, path_of, text_of
 @pytest.mark.parametrize("family", FAMILIES)
 def test_file_is_fresh(family: str) -> None:
     found, expected = _without_messages(path_of(family).read_text()), _without_messages(text_of(family))
-    # Line by line, for a difference that can be read.
+    # Compared line by line for a readable difference.
     for line, now in zip(found.splitlines(), expected.splitlines(), strict=False):
         assert line == now, f"run `python -m oracle.inference {family}`"
     assert found == expected, f"run `python -m oracle.inference {family}`"
@@ -22,5 +22,5 @@ def test_every_file_has_a_family() -> None:
 
 
 def _without_messages(text: str) -> str:
-    """Why coremltools refuses is for people, and the words change with the version of Python."""
+    """Removes coremltools' error messages, whose wording depends on the version of Python."""
     return re.sub(r'"refused":"(?:[^"\\]|\\.)*"', '"refused":true', text)

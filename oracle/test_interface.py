@@ -1,4 +1,4 @@
-"""What callers see of converted programs: the shapes that inputs may have, states, and what is written to inputs."""
+"""The interface of converted programs: shapes of inputs, states, and changes of inputs."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ Arrays = list[numpy.ndarray]
 
 
 class Joined(torch.nn.Module):
-    """Two inputs of which both axes are the same."""
+    """Two inputs that share both dimensions."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.cat([x * 2, y], 1), x + y
 
 
 class Counter(torch.nn.Module):
-    """Adds up what it is given, from a number on."""
+    """Accumulates its inputs, starting with a number."""
 
     def __init__(self, first: float) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Counter(torch.nn.Module):
 
 
 class Places(torch.nn.Module):
-    """A cache that is written where an input says, and a count of integers."""
+    """A cache with an input as the index to write, and an integer counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Places(torch.nn.Module):
 
 
 class Echo(torch.nn.Module):
-    """Gives an input, a constant, and one result twice; one input is for nothing, and one is written to."""
+    """Returns an input, a constant, and one result twice; one input is unused, and one is written to."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor, unused: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y.add_(1)
@@ -60,7 +60,7 @@ class Echo(torch.nn.Module):
 
 @pytest.fixture
 def convert(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Exports a module, converts it to `model.mlpackage`, and has coremltools read that if there were no errors."""
+    """Exports a module, converts it to `model.mlpackage`, and loads that with coremltools unless there were errors."""
 
     def convert(
         module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], *options: str, dynamic: object = None
@@ -91,7 +91,7 @@ def run(tmp_path: Path) -> Callable[..., Arrays]:
 
 
 def agree(found: Arrays, wanted: list[torch.Tensor]) -> None:
-    """Fails unless both are the same, to the precision of states."""
+    """Asserts that the results are equal within the precision of states."""
     assert [one.shape for one in found] == [tuple(one.shape) for one in wanted]
     for one, other in zip(found, wanted, strict=True):
         assert within(one, other, relative=2e-3, absolute=2e-3), (one, other)
@@ -102,7 +102,7 @@ DYNAMIC = ({0: Dim("rows", min=2, max=16), 1: Dim("columns", max=64)},) * 2
 
 
 def test_choices_of_shapes(convert, run, tmp_path) -> None:
-    """Two inputs take one of two shapes each, by position."""
+    """Two inputs with two enumerated shapes each, which belong together."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
     model = read(tmp_path / "model.mlpackage").model
@@ -118,7 +118,7 @@ def test_choices_of_shapes(convert, run, tmp_path) -> None:
 
 
 def test_one_shape(convert, run, tmp_path) -> None:
-    """An input that may have one shape has a fixed one."""
+    """An input with one enumerated shape has a fixed shape."""
     shapes = ["--shapes", "x=3,4", "--shapes", "y=3,4", "--target", "ios15"]
     assert convert(Joined(), PAIR, *shapes, dynamic=DYNAMIC).returncode == 0
     for feature in read(tmp_path / "model.mlpackage").model.description.input:
@@ -138,7 +138,7 @@ def test_one_shape(convert, run, tmp_path) -> None:
     ],
 )
 def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:
-    """What is wrong with them is said."""
+    """Invalid shapes are reported."""
     options = [part for shape in shapes for part in ("--shapes", shape)]
     done = convert(Joined(), PAIR, *options, dynamic=DYNAMIC)
     assert done.returncode != 0
@@ -146,7 +146,7 @@ def test_shapes_that_cannot_be(shapes: list[str], words: str, convert) -> None:
 
 
 def test_shapes_of_several_inputs_need_ios18(convert) -> None:
-    """Core ML ties the shapes of several inputs from iOS18 on."""
+    """Enumerated shapes of several inputs need iOS18."""
     shapes = ["--shapes", "x=3,4;5,4", "--shapes", "y=3,4;5,4"]
     done = convert(Joined(), PAIR, *shapes, "--target", "ios17", dynamic=DYNAMIC)
     assert done.returncode != 0
@@ -155,7 +155,7 @@ def test_shapes_of_several_inputs_need_ios18(convert) -> None:
 
 @pytest.mark.parametrize("first", [0.0, 1.5])
 def test_states(first: float, convert, run, tmp_path) -> None:
-    """A buffer is a state, whatever it holds at first."""
+    """A buffer is a state, whatever its initial value."""
     x = torch.randn(2, 3)
     assert convert(Counter(first), (x,)).returncode == 0
     description = read(tmp_path / "model.mlpackage").model.description
@@ -165,7 +165,7 @@ def test_states(first: float, convert, run, tmp_path) -> None:
 
 
 def test_states_need_ios18(convert) -> None:
-    """Before, the hint says what to do."""
+    """Before iOS18, the hint names the alternative."""
     done = convert(Counter(0.0), (torch.randn(2, 3),), "--target", "ios17")
     assert done.returncode != 0
     assert "needs iOS18" in done.stderr
@@ -173,14 +173,14 @@ def test_states_need_ios18(convert) -> None:
 
 
 def test_buffers_as_inputs_and_outputs(convert, run) -> None:
-    """The buffer comes in after the inputs, and goes out after the outputs."""
+    """The buffer is the last input and the last output."""
     x, held = torch.randn(2, 3), torch.randn(2, 3)
     assert convert(Counter(1.5), (x,), "--states", "io", "--target", "ios15").returncode == 0
     agree(run(x, held), [(held + x) * 2 + x, held + x])
 
 
 def test_integers_are_no_states(convert, run, tmp_path) -> None:
-    """States hold halves, which count to 2048 only."""
+    """States are fp16, which counts only to 2048, so an integer buffer is not a state."""
     x, place = torch.randn(1, 2, 1, 4), torch.tensor([3])
     assert convert(Places(), (x, place)).returncode == 0
     description = read(tmp_path / "model.mlpackage").model.description
@@ -191,7 +191,7 @@ def test_integers_are_no_states(convert, run, tmp_path) -> None:
 
 
 def test_echoes(convert, run) -> None:
-    """Every output is there, what is written to an input last; the input that is for nothing is there, too."""
+    """Every output exists, with the changed input last; the unused input exists, too."""
     x, y, unused = torch.randn(2), torch.randn(2), torch.randn(3)
     assert convert(Echo(), (x, y.clone(), unused), "--target", "ios15").returncode == 0
     z = x + y + 1

@@ -1,4 +1,4 @@
-"""Programs that ask for more memory than there is: an error that names the remedy, and no abort."""
+"""Programs that need more memory than available cause an error with a hint instead of an abort."""
 
 import os
 import resource
@@ -9,7 +9,7 @@ import pytest
 
 from oracle.conftest import SECONDS
 
-#: A tensor that doubles without end.
+#: A tensor that doubles in an infinite loop.
 GROWS = """program(1.3) {
   func main<ios17>(tensor<fp32, [2]> x) {
     tensor<fp32, [?]> start = concat(values = (x, x), axis = int32(0), interleave = bool(false));
@@ -30,7 +30,7 @@ ADDRESSES = 3 << 30
     ids=["default", "asked for"],
 )
 def test_a_tensor_that_grows(options: list[str], told: str, tmp_path: Path) -> None:
-    """The run ends at the limit, which is half of what the process may have unless it is said."""
+    """The run stops at the memory limit, by default half of the process's limit."""
     path = tmp_path / "grow.mil"
     path.write_text(GROWS)
     command = [os.environ["COREMILL"], "run", path, "--random", "1", "--threads", "1", *options]

@@ -1,4 +1,4 @@
-"""`coremill lower` on exported programs: ExecuTorch takes what it writes, and both runtimes compute what torch does."""
+"""`coremill lower` on exported programs: ExecuTorch accepts the results, and both runtimes agree with torch."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from oracle.served import Runtime
 
 
 def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forward") -> Any:
-    """Both runtimes compute what eager torch does, delegates on the engine."""
+    """Asserts that both runtimes agree with eager torch, with delegates on the engine."""
     program = loads(path)
     assert max(errors_in_ours(runtime, path, calls, method)) <= BOUND
     assert max(errors_in_peer(path, calls, method)) <= BOUND
@@ -25,7 +25,7 @@ def check(path: Path, calls: list[Call], runtime: Runtime, method: str = "forwar
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_forms(row: Row, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """As one delegate, in parts, and with kernels alone."""
+    """Lowers as one delegate, as several partitions, and without delegates."""
     program, calls = export(row)
     archive, path = tmp_path / "model.pt2", tmp_path / "model.pte"
     torch.export.save(program, archive)
@@ -43,7 +43,7 @@ def test_forms(row: Row, runtime: Runtime, coremill: Command, tmp_path: Path) ->
 
 
 def save(module: torch.nn.Module, inputs: tuple[Any, ...], path: Path, dynamic: Any = None) -> list[Call]:
-    """Exports a module, and computes what it gives."""
+    """Exports a module, and computes its results."""
     torch.export.save(torch.export.export(module, inputs, dynamic_shapes=dynamic), path)
     with torch.no_grad():
         return [Call(list(inputs), [module(*inputs)])]
@@ -55,7 +55,7 @@ def network(self: Any, value: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(("strategy", "shared"), [(None, True), ("positional", True), ("disabled", False)])
 def test_methods(strategy: str | None, shared: bool, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Methods share weights partition by partition, or have models of their own."""
+    """Methods share weights by partition, or have separate models."""
     module = Apply(network)
     module.linear = torch.nn.Linear(160, 160)
     calls = {}
@@ -79,7 +79,7 @@ def test_methods(strategy: str | None, shared: bool, runtime: Runtime, coremill:
 
 
 def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) -> None:
-    """What is told when methods cannot share weights."""
+    """The error when the partitions of methods do not match."""
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "one.pt2")
     save(Apply(lambda self, value: self.linear(value)), (torch.randn(2, 4),), tmp_path / "two.pt2")
     models = [f"{name}={tmp_path / name}.pt2" for name in ("one", "two")]
@@ -89,7 +89,7 @@ def test_methods_that_do_not_line_up(coremill_fails: Command, tmp_path: Path) ->
 
 
 def test_constant_methods(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Methods that compute nothing."""
+    """Methods without computation."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
     wanted = {"answer": 42, "ratio": 0.5, "ready": True}
@@ -103,7 +103,7 @@ def test_constant_methods(runtime: Runtime, coremill: Command, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["count", "swap", "old_value", "cache"])
 def test_buffers_stay_outside(name: str, runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Buffers that delegates do not take over are the program's."""
+    """Buffers that delegates do not own belong to the program."""
     program, calls = export(next(row for row in ROWS if row.name == name))
     torch.export.save(program, tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
@@ -114,14 +114,14 @@ def test_buffers_stay_outside(name: str, runtime: Runtime, coremill: Command, tm
 
 
 class Chosen(torch.nn.Module):
-    """What is done to the first input would have the name of the second."""
+    """A generated name of the first input would be equal to the second's name."""
 
     def forward(self, x: torch.Tensor, x_1: torch.Tensor) -> torch.Tensor:
         return torch.where(x, x_1, x_1 * 2)
 
 
 def test_inputs_keep_their_names(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Shapes belong to inputs by their names."""
+    """Shapes are assigned to inputs by name."""
     rows = torch.export.Dim("rows", min=2, max=8)
     inputs = (torch.rand(3, 4) > 0.5, torch.randn(3, 4))
     calls = save(Chosen(), inputs, tmp_path / "m.pt2", {"x": {0: rows}, "x_1": {0: rows}})
@@ -131,7 +131,7 @@ def test_inputs_keep_their_names(runtime: Runtime, coremill: Command, tmp_path: 
 
 
 def test_weights_are_given(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Weights that are not taken over are constants of the program."""
+    """Weights that delegates do not own are constants of the program."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
     coremill("lower", tmp_path / "m.pt2", "-o", path, "--precision", "fp32", "--keep-constant-data")
@@ -149,7 +149,7 @@ SPECS = {
 
 
 def test_specs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Compile specs have ExecuTorch's meaning, and are there for the device."""
+    """Compile specs have the same meaning as in ExecuTorch, and are stored for the device."""
     calls = save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     path = tmp_path / "m.pte"
     specs = [part for key, value in SPECS.items() for part in ("--compile-spec", f"{key}={value}")]
@@ -163,7 +163,7 @@ def test_specs(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
 
 
 def test_enumerated_shapes(runtime: Runtime, coremill: Command, tmp_path: Path) -> None:
-    """Shapes in the form that ExecuTorch's own generator gives."""
+    """Shapes in the form of ExecuTorch's own generator."""
     from executorch.backends.apple.coreml.compiler import CoreMLBackend
     from torch.export import Dim
 
@@ -183,7 +183,7 @@ def test_enumerated_shapes(runtime: Runtime, coremill: Command, tmp_path: Path) 
 
 
 def test_full_graph_is_refused(coremill_fails: Command, tmp_path: Path) -> None:
-    """A call that cannot be delegated is told with its place."""
+    """A call that cannot be delegated is reported with its location."""
     save(Apply(lambda self, value: torch.linalg.eigvalsh(value)), (torch.randn(4, 4),), tmp_path / "m.pt2")
     told = coremill_fails("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--full-graph")
     assert "aten.linalg" in told
@@ -192,7 +192,7 @@ def test_full_graph_is_refused(coremill_fails: Command, tmp_path: Path) -> None:
 
 
 def test_report(coremill: Command, coremill_told: Command, tmp_path: Path) -> None:
-    """The report says what stays outside, why, where, and what it costs."""
+    """The report lists the calls outside delegates, with reasons, locations and costs."""
     save(Apply(network), (torch.randn(2, 4),), tmp_path / "m.pt2")
     options = ["--skip-ops", "aten.sinh.default,aten.no_such_operator.default", "--partition-report"]
     told = coremill_told("lower", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *options)
@@ -201,7 +201,7 @@ def test_report(coremill: Command, coremill_told: Command, tmp_path: Path) -> No
 
 
 def test_identifiers_derive_from_content(coremill: Command, tmp_path: Path) -> None:
-    """Equal programs have equal identifiers, others have others."""
+    """Identifiers depend only on the program's content."""
     found = {}
     for at, scale in enumerate((1.0, 1.0, 2.0)):
         module = Apply(network)

@@ -1,4 +1,4 @@
-"""Every package of the zoo through every command that reads or writes one."""
+"""Runs every command that reads or writes packages on every package of the zoo."""
 
 import filecmp
 import json
@@ -10,17 +10,17 @@ from oracle.programs import differences, loads_in_coremltools, read
 
 
 def test_is_valid(package: Path) -> None:
-    """coremltools reads what it wrote, or the tests below would prove nothing."""
+    """coremltools loads the original package, which the other tests rely on."""
     assert loads_in_coremltools(package) == []
 
 
 def test_check(package: Path, coremill: Command) -> None:
-    """A package that coremltools made is sound."""
+    """`coremill check` accepts packages of coremltools."""
     coremill("check", package)
 
 
 def test_inspect(package: Path, coremill: Command) -> None:
-    """The report names the functions with their inputs, outputs and states, the default one, and the version."""
+    """The report lists the functions with their inputs, outputs and states, the default one, and the version."""
     report = json.loads(coremill("inspect", "--json", package))
     model = read(package).model
     assert report["specification_version"] == model.specificationVersion
@@ -29,12 +29,12 @@ def test_inspect(package: Path, coremill: Command) -> None:
 
 
 def edges(function: dict[str, Any]) -> dict[str, list[str]]:
-    """The names at the edge of a reported function."""
+    """The names of the inputs, outputs and states in a reported function."""
     return {kind: [feature["name"] for feature in function[kind]] for kind in ("inputs", "outputs", "states")}
 
 
 def expected_edges(model: Any) -> dict[str, dict[str, list[str]]]:
-    """The same, of the features that the package describes."""
+    """The same names from the package's description."""
     description = model.description
     parts = {function.name: function for function in description.functions} or {"main": description}
     return {
@@ -48,7 +48,7 @@ def expected_edges(model: Any) -> dict[str, dict[str, list[str]]]:
 
 
 def test_package_round_trip(package: Path, coremill: Command, tmp_path: Path) -> None:
-    """Written again, a package is the same, description and metadata included, and coremltools takes it."""
+    """A rewritten package is equal, including description and metadata, and coremltools loads it."""
     again = tmp_path / "again.mlpackage"
     coremill("pack", package, "-o", again)
     assert differences(package, again) == []
@@ -56,7 +56,7 @@ def test_package_round_trip(package: Path, coremill: Command, tmp_path: Path) ->
 
 
 def test_same_bytes(package: Path, coremill: Command, tmp_path: Path) -> None:
-    """The same input makes the same files, byte for byte, wherever they are written."""
+    """Equal inputs yield equal files, byte for byte, whatever their path."""
     left, right = tmp_path / "left" / "one.mlpackage", tmp_path / "right" / "another.mlpackage"
     for out in (left, right):
         out.parent.mkdir()
@@ -66,12 +66,12 @@ def test_same_bytes(package: Path, coremill: Command, tmp_path: Path) -> None:
 
 
 def files(folder: Path) -> list[str]:
-    """All files in a folder, by their paths in it."""
+    """Relative paths of all files in a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_text_round_trip(package: Path, coremill: Command, tmp_path: Path) -> None:
-    """The text holds the whole program and its weights; the description may be derived anew."""
+    """Text preserves the program and its weights; the description may be regenerated."""
     text, again = tmp_path / "program" / "model.mil", tmp_path / "again.mlpackage"
     text.parent.mkdir()
     coremill("text", package, "-o", text)
@@ -81,7 +81,7 @@ def test_text_round_trip(package: Path, coremill: Command, tmp_path: Path) -> No
 
 
 def test_compiled_round_trip(package: Path, coremill: Command, tmp_path: Path) -> None:
-    """A compiled model holds the program, its weights, the description and the metadata."""
+    """A compiled model preserves the program, its weights, the description and the metadata."""
     compiled, again = tmp_path / "model.mlmodelc", tmp_path / "again.mlpackage"
     coremill("pack", package, "-o", compiled)
     coremill("pack", compiled, "-o", again)

@@ -1,4 +1,4 @@
-"""What ExecuTorch's own Core ML backend lowers is read, extracted and run, in every form that it has."""
+"""Programs of ExecuTorch's own Core ML backend, in all its forms, are read, extracted and run."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from oracle.conftest import ROOT, TARGET
 from oracle.peer_programs import judge
 from oracle.served import Runtime
 
-#: What `oracle.delegated` makes, and how far floats may lie from eager torch.
+#: The programs of `oracle.delegated`, with the maximum error relative to eager torch.
 DELEGATED = {
     "single": 2e-4, "halves": 2e-2, "no_target": 2e-4, "parts": 2e-4, "weights_given": 2e-4, "state": 2e-4,
     "state_given": 2e-4, "dynamic": 2e-4, "enumerated": 2e-4, "several": 2e-4, "multifunction": 2e-4,
@@ -21,7 +21,7 @@ DELEGATED = {
 
 @pytest.fixture(scope="module")
 def delegated() -> Path:
-    """The folder of the programs, made unless an earlier run has."""
+    """The folder of the programs, created unless it exists."""
     folder = TARGET / "delegated"
     missing = [name for name in DELEGATED if not (folder / f"{name}.npz").exists()]
     if missing:

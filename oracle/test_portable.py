@@ -1,7 +1,7 @@
-"""What stays outside delegates becomes calls of ExecuTorch's kernels that compute what eager torch computes.
+"""Calls outside delegates become calls of ExecuTorch's kernels, whose results are compared with eager torch.
 
-The cases are those of `oracle.aten`. Each is rewritten as if nothing were delegated, and then interpreted in torch, and run
-by ExecuTorch's own runtime, whose kernels have limits of their own.
+The cases are those of `oracle.aten`. Each is lowered without delegates, then interpreted in torch and run in ExecuTorch's
+own runtime, whose kernels have further restrictions.
 """
 
 import subprocess
@@ -15,9 +15,9 @@ from oracle.aten.make import family_cases, make
 from oracle.conftest import ROOT, TARGET
 from oracle.sampling import every
 
-#: One in so many cases is made with every change; `python -m oracle.aten.portable` and `.kernels` take all in a folder.
+#: Every change runs one of `SHARE` cases; `python -m oracle.aten.portable` and `.kernels` run all cases in a folder.
 SHARE = 6
-#: Words of the reasons for which calls are refused, with the families whose cases meet them.
+#: Parts of the messages for refused calls, by the family of the cases.
 REFUSED = {
     "activation": [],
     "binary": ["aten.lcm.default", "aten.gcd.default", "aten.nextafter.default"],
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 def test_kernels() -> None:
-    """The list of kernels is what the pinned executorch has."""
+    """The list of kernels equals that of the pinned executorch."""
     line = [sys.executable, "-m", "oracle.kernels"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True)
     assert portable.KERNELS.read_text() == done.stdout
@@ -48,14 +48,14 @@ def xtask() -> str:
 
 @pytest.fixture(scope="session", params=FAMILIES)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A family, and where its archives are."""
+    """A family, and the folder of its archives."""
     directory = tmp_path_factory.mktemp("portable")
     assert make(family_cases(request.param)[:: every(SHARE)], directory / request.param) == {}
     return request.param, directory
 
 
 def tell(family: str, found: dict[str, str]) -> None:
-    """Fails where something is wrong that is not expected to be refused."""
+    """Fails on unexpected errors, and on expected refusals that do not occur."""
     words = REFUSED.get(family, [])
     wrong = {
         name: reason
@@ -67,12 +67,12 @@ def tell(family: str, found: dict[str, str]) -> None:
 
 
 def test_interpreted(family: tuple[str, Path], xtask: str) -> None:
-    """The rewritten graph in torch: every value of the type that it is said to have."""
+    """Interprets the rewritten graph in torch: every value has the declared type."""
     name, directory = family
     tell(name, portable.faults(name, directory, xtask)[1])
 
 
 def test_run(family: tuple[str, Path], coremill: object) -> None:
-    """The program in ExecuTorch's runtime."""
+    """Runs the program in ExecuTorch's runtime."""
     name, directory = family
     tell(name, kernels.faults(name, directory)[1])

@@ -1,4 +1,4 @@
-"""`--precision auto`: networks whose values leave half precision come out right, and most cures stay in it."""
+"""`--precision auto`: networks that overflow fp16 are converted correctly, and most fixes keep fp16."""
 
 import json
 import math
@@ -15,13 +15,13 @@ from oracle.programs import loads_in_coremltools
 
 
 def decibels(wanted: numpy.ndarray, found: numpy.ndarray) -> float:
-    """Signal to noise."""
+    """The signal-to-noise ratio."""
     off = float(((wanted - found) ** 2).sum())
     return math.inf if off == 0 else 10 * math.log10(float((wanted**2).sum()) / off)
 
 
 def exported(name: str, folder: Path) -> tuple[Path, torch.Tensor, numpy.ndarray]:
-    """The export of a network, what it takes, and what torch computes."""
+    """The export of a network, its input, and torch's output."""
     torch.manual_seed(0)
     model, x = ranges.NETWORKS[name]()
     archive = folder / "model.pt2"
@@ -32,7 +32,7 @@ def exported(name: str, folder: Path) -> tuple[Path, torch.Tensor, numpy.ndarray
 
 @pytest.mark.parametrize("name", list(ranges.NETWORKS))
 def test_networks(name: str, coremill: Command, tmp_path: Path) -> None:
-    """Plain `fp16` fails; the cured package, rounded as on the device, is near torch."""
+    """Plain `fp16` fails; the fixed package, rounded as on the device, is close to torch."""
     archive, x, wanted = exported(name, tmp_path)
     package = tmp_path / "model.mlpackage"
     told = json.loads(coremill("convert", archive, "-o", package, "--precision", "auto", "--json"))
@@ -43,7 +43,7 @@ def test_networks(name: str, coremill: Command, tmp_path: Path) -> None:
     for cure in chosen["cures"]:
         assert cure["reason"] and cure["remedy"] and cure["cost"]
     (outcome,) = chosen["outputs"]
-    # What is not finite has no decibels in JSON.
+    # JSON cannot represent an infinite ratio.
     assert outcome["before"] is None or outcome["before"] < 40
     assert outcome["after"] >= 40
     in_fp16 = [cure for cure in chosen["cures"] if not cure["in_fp32"]]
@@ -55,7 +55,7 @@ def test_networks(name: str, coremill: Command, tmp_path: Path) -> None:
 
 
 def test_programs(coremill: Command, tmp_path: Path) -> None:
-    """An ExecuTorch program is cured as a package is."""
+    """Fixes apply to ExecuTorch programs as to packages."""
     archive, _, _ = exported("dpt-large", tmp_path)
     program = tmp_path / "model.pte"
     told = json.loads(coremill("lower", archive, "-o", program, "--precision", "auto", "--verify", "--json"))
@@ -64,14 +64,14 @@ def test_programs(coremill: Command, tmp_path: Path) -> None:
 
 
 class Sharp(nn.Module):
-    """What no power of two cures: an exponential of large numbers, whose logarithm is taken."""
+    """A case that scaling by a power of two cannot fix: the logarithm of an exponential of large numbers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.log(torch.exp(x).sum(-1)) + x.mean(-1)
 
 
 def test_what_cannot_be_cured_is_in_fp32(coremill: Command, tmp_path: Path) -> None:
-    """Only what has to be; the report says what and why."""
+    """Only the necessary operations are in fp32; the report lists them with reasons."""
     archive, package = tmp_path / "model.pt2", tmp_path / "model.mlpackage"
     x = torch.rand(4, 16) * 10 + 20
     torch.export.save(torch.export.export(Sharp(), (x,)), archive)
@@ -85,7 +85,8 @@ def test_what_cannot_be_cured_is_in_fp32(coremill: Command, tmp_path: Path) -> N
 
 
 def test_sound_networks_stay_as_they_are(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
-    """Without a cure the package is that of plain `fp16`. Samples decide, and wrong ones are refused."""
+    """If no fix is needed, the package equals that of plain `fp16`. Samples decide this, and invalid ones are
+    refused."""
     archive = tmp_path / "model.pt2"
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).eval()

@@ -1,6 +1,6 @@
-"""Prepared programs are functional, and compute what eager torch computes: results, and what it did to buffers and inputs.
+"""Prepared programs are functional, and agree with eager torch in results and in changes of buffers and inputs.
 
-The programs are small and full of writes; `oracle.interpret` runs what our side made of them.
+The programs are small and contain many writes; `oracle.interpret` runs the prepared programs.
 """
 
 import copy
@@ -24,7 +24,7 @@ T = torch.randn
 
 
 class Sample(nn.Module):
-    """A function as a module with a cache, a counter, flags, a parameter and two layers."""
+    """A module that calls a function; it has a cache, a counter, flags, a parameter and two layers."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Sample(nn.Module):
         return self.function(self, *arguments)
 
 
-#: Name: function, arguments, whether the module trains, dynamic shapes.
+#: By name: function, arguments, whether the module is in training mode, dynamic shapes.
 CASES: dict[str, tuple] = {}
 
 
@@ -56,7 +56,7 @@ def case(*arguments: Any, training: bool = False, dynamic: Any = None) -> Callab
 
 
 def cases(table: dict[str, Callable]) -> None:
-    """Cases of one line each: they write to a copy of the input, and return it with its views."""
+    """Adds one-line cases: they write to a copy of the input, and return it with its views."""
     for name, write in table.items():
 
         def run(self: nn.Module, x: torch.Tensor, write: Callable = write) -> tuple:
@@ -80,7 +80,7 @@ def cases(table: dict[str, Callable]) -> None:
             CASES[f"{name}_dynamic"] = (run_dynamic, (T(4, 6),), False, ({0: batch},))
 
 
-#: Writes that only go with the sizes that they were written for.
+#: Cases that only work with the exported sizes.
 STATIC = {
     "diagonal_of_view", "strided", "strided_of_view", "unbind_all", "split_sizes", "chunks", "flat_steps", "resize_in_place", "fill_diagonal",
     "index_put_many", "index_copy", "unflatten_rows", "movedim", "masked_fill_tensor", "scatter_src", "put", "masked_scatter", "tensor_split",
@@ -431,7 +431,7 @@ def random_in_place(self: nn.Module, x: torch.Tensor) -> tuple:
 
 @case(torch.arange(5), torch.tensor([[True, True, True, True, False], [True, True, False, True, True]]))
 def attention_mask(self: nn.Module, positions: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-    """The mask as transformers makes it."""
+    """The mask as transformers builds it."""
 
     def seen(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         return (key <= query) & (key > query - 3) & padding[batch, key] & (head >= 0)
@@ -478,7 +478,7 @@ def mapped_unknown_sizes(self: nn.Module, x: torch.Tensor) -> tuple:
 
 
 def dump(path: Path) -> dict:
-    """What our side makes of an archive; raises its message."""
+    """Prepares an archive and returns the dump; raises an error with the message of a failure."""
     done = subprocess.run([TARGET / "debug/xtask", "pt2-dump", "--prepared", path], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ValueError(done.stdout + done.stderr)
@@ -494,7 +494,7 @@ def leaves(value: Any) -> list[Any]:
     return _pytree.tree_leaves(value, is_leaf=lambda leaf: leaf is None)
 
 
-#: What torch does not make functional itself: writes through `as_strided` of a view, as that goes by the storage.
+#: Cases that torch itself does not make functional: `as_strided` of a view refers to the storage.
 BANNED = {"strided_of_view", "fill_diagonal_scaled"}
 
 
@@ -512,7 +512,7 @@ def test_prepared_programs(name: str, tmp_path: Path, built: None) -> None:
     tensors = {**program.state_dict, **program.constants}
     user_inputs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     if dynamic is not None:
-        # Other sizes than those of the trace.
+        # Other sizes than the exported ones.
         arguments = tuple(torch.randn(a.shape[0] + 1, *(n + 1 if 1 in dynamic[i] else n for n in a.shape[1:])) for i, a in enumerate(arguments))
     eager = copy.deepcopy(arguments)
     want = leaves(module(*eager))
@@ -560,7 +560,7 @@ def test_what_cannot_be_followed_is_refused(name: str, tmp_path: Path, built: No
 
 @pytest.mark.parametrize("kind", ["int8", "int4", "int8_dynamic", "float8"])
 def test_quantized_weights_are_taken_apart(kind: str, tmp_path: Path, built: None) -> None:
-    """torchao's weights are objects of Python classes in the archive; their parts become inputs."""
+    """torchao's weights are Python objects in the archive; their tensors become inputs."""
     from torchao import quantization
 
     config = {

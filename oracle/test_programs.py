@@ -1,4 +1,4 @@
-"""The judge itself: it must notice every kind of damage, and only damage."""
+"""Tests of the package comparison: it must notice every kind of change, and nothing else."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from oracle.programs import Model, differences, loads_in_coremltools, read, unkn
 
 @pytest.fixture(scope="session")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small package with weights, immediate constants, NaN among them, and metadata."""
+    """A small package with weights, immediate constants including NaN, and metadata."""
 
     @mb.program(input_specs=[mb.TensorSpec(shape=(2, 16))], opset_version=ct.target.iOS16)
     def program(x: Any) -> Any:
@@ -49,7 +49,7 @@ def weight_file(package: Path) -> Path:
 
 
 def changed(original: Path, folder: Path, change: Callable[[Any], None]) -> Path:
-    """A copy of the package whose model went through `change`."""
+    """A copy of the package with a changed model."""
     copy = folder / "copy.mlpackage"
     shutil.copytree(original, copy)
     model = read(copy).model
@@ -65,12 +65,12 @@ def operations(model: Any) -> Any:
 
 
 def operation(model: Any, kind: str) -> Any:
-    """The first operation of a kind."""
+    """The first operation of a type."""
     return next(operation for operation in operations(model) if operation.type == kind)
 
 
 def constant(model: Any, kind: str) -> Any:
-    """The tensor of the first constant that holds `kind` in place."""
+    """The tensor of the first immediate constant of a type."""
     for candidate in operations(model):
         tensor = candidate.attributes["val"].immediateValue.tensor if "val" in candidate.attributes else None
         if tensor is not None and tensor.WhichOneof("value") == kind:
@@ -128,7 +128,7 @@ def set_an_empty_message(model: Any) -> None:
 
 
 def add_unknown_field(model: Any) -> None:
-    # Field 900 of type varint, which the schema does not have.
+    # Field 900 of type varint, which the schema lacks.
     operation(model, "linear").MergeFromString(bytes([0xA0, 0x38, 7]))
 
 
@@ -151,7 +151,7 @@ OF_DESCRIPTION = [drop_metadata, change_author, change_shape, change_version, se
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_damage_is_noticed(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
-    """One changed thing is one difference, in both directions."""
+    """A single change is a single difference, in both directions."""
     copy = changed(original, tmp_path, damage)
     assert differences(original, copy)
     assert differences(copy, original)
@@ -159,13 +159,13 @@ def test_damage_is_noticed(original: Path, tmp_path: Path, damage: Callable[[Any
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_program_only(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
-    """Descriptions may differ if only the program counts, and nothing else may."""
+    """With `program_only`, only descriptions may differ."""
     found = differences(original, changed(original, tmp_path, damage), program_only=True)
     assert bool(found) == (damage not in OF_DESCRIPTION)
 
 
 def test_unknown_fields_are_seen() -> None:
-    """The damage above is what it says it is."""
+    """The change above adds an unknown field."""
     model = Model()
     model.MergeFromString(bytes([0xA0, 0x38, 7]))
     assert unknown(model) == [(900, 0, 7)]
@@ -173,7 +173,7 @@ def test_unknown_fields_are_seen() -> None:
 
 @pytest.mark.parametrize("position", [0, 1023])
 def test_weight_byte(original: Path, tmp_path: Path, position: int) -> None:
-    """One bit of one weight, first or last."""
+    """A flipped bit in the first or last weight is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
     offset = operations_offset(read(copy).model)
@@ -184,7 +184,7 @@ def test_weight_byte(original: Path, tmp_path: Path, position: int) -> None:
 
 
 def operations_offset(model: Any) -> int:
-    """Where the large weight is."""
+    """The offset of the large weight."""
     values = (operation.attributes["val"] for operation in operations(model) if "val" in operation.attributes)
     blobs = [value for value in values if value.WhichOneof("value") == "blobFileValue"]
     return next(
@@ -195,7 +195,7 @@ def operations_offset(model: Any) -> int:
 
 
 def test_weight_type(original: Path, tmp_path: Path) -> None:
-    """A weight whose entry has another type than it had."""
+    """A changed element type of a weight's entry is noticed."""
     copy = changed(original, tmp_path, lambda model: None)
     content = bytearray(weight_file(copy).read_bytes())
     struct.pack_into("<I", content, operations_offset(read(copy).model) + 4, 14)
@@ -205,7 +205,7 @@ def test_weight_type(original: Path, tmp_path: Path) -> None:
 
 
 def test_weights_may_move(original: Path, tmp_path: Path) -> None:
-    """The same bytes elsewhere in another file of another name are the same weights."""
+    """Equal weights in another file and at another offset are equal."""
 
     def point(model: Any) -> None:
         for one in operations(model):
@@ -216,7 +216,7 @@ def test_weights_may_move(original: Path, tmp_path: Path) -> None:
 
     copy = changed(original, tmp_path, point)
     old = weight_file(copy).read_bytes()
-    # Each entry's own note of where its bytes start moves along.
+    # Each entry contains the offset of its data, which changes, too.
     moved = bytearray(old[:64] + bytes(128) + old[64:])
     for offset in range(192, len(moved), 64):
         sentinel, start = struct.unpack_from("<I12xQ", moved, offset) if offset + 24 <= len(moved) else (0, 0)
@@ -228,7 +228,7 @@ def test_weights_may_move(original: Path, tmp_path: Path) -> None:
 
 
 def test_other_names_on_disk(original: Path, tmp_path: Path) -> None:
-    """The identifiers in the manifest and the order of maps do not count."""
+    """The identifiers in the manifest and the order of maps are ignored."""
     copy = changed(original, tmp_path, lambda model: None)
     manifest = json.loads((copy / "Manifest.json").read_text())
     renamed = {identifier: str(uuid.UUID(int=i)) for i, identifier in enumerate(manifest["itemInfoEntries"])}
@@ -252,23 +252,23 @@ def unknown_operation(model: Any) -> None:
 
 
 def too_new(model: Any) -> None:
-    # Attention came with iOS18; this program is one of iOS16.
+    # Attention needs iOS18, and this program targets iOS16.
     operation(model, "softmax").type = "scaled_dot_product_attention"
 
 
 @pytest.mark.parametrize("damage", [wrong_output_type, undefined_operand, unknown_operation, too_new])
 def test_coremltools_refuses(original: Path, tmp_path: Path, damage: Callable[[Any], None]) -> None:
-    """What is wrong in its types or names does not load."""
+    """coremltools refuses wrong types and names."""
     assert loads_in_coremltools(changed(original, tmp_path, damage))
 
 
 def test_coremltools_needs_weights(original: Path, tmp_path: Path) -> None:
-    """Nor does what lacks its weights."""
+    """coremltools refuses missing weights."""
     copy = changed(original, tmp_path, lambda model: None)
     weight_file(copy).unlink()
     assert loads_in_coremltools(copy)
 
 
 def test_coremltools_accepts(original: Path, tmp_path: Path) -> None:
-    """And what is right does."""
+    """coremltools accepts the unchanged package."""
     assert loads_in_coremltools(changed(original, tmp_path, lambda model: None)) == []

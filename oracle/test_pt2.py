@@ -1,4 +1,4 @@
-"""What our reader finds in `.pt2` archives is what Python has: nodes, values, signature, weights, samples."""
+"""Compares our reader of `.pt2` archives with torch's: nodes, values, signature, weights, samples."""
 
 import json
 import subprocess
@@ -20,14 +20,14 @@ ARCHIVES = ROOT / "crates/pt2/tests/archives"
 
 
 class Call(Function):
-    """A function that takes keywords, too."""
+    """A module that calls a function with positional and keyword arguments."""
 
     def forward(self, *arguments: object, **keywords: object) -> object:
         return self.function(self, *arguments, **keywords)
 
 
 class Tied(nn.Module):
-    """Weights that are shared, turned, sliced and expanded."""
+    """Weights that are shared, transposed, sliced and expanded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Tied(nn.Module):
 
 
 class Attention(nn.Module):
-    """A transformer's block with a mask and a table of angles."""
+    """A transformer block with a mask and rotary embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,20 +199,20 @@ def exported(name: str) -> torch.export.ExportedProgram:
 
 
 def compare(found: dict, wanted: dict) -> None:
-    """Nodes one by one first, so that a failure shows which differs."""
+    """Compares node by node first, so that a failure shows the differing node."""
     for ours, theirs in zip(found["graph"]["nodes"], wanted["graph"]["nodes"], strict=False):
         assert ours == theirs
     assert len(found["graph"]["nodes"]) == len(wanted["graph"]["nodes"])
     for key, value in wanted["graph"].items():
         assert found["graph"][key] == value, key
-    # A state dictionary may hold what the graph does not use.
+    # A state dictionary may contain tensors that the graph does not use.
     found = {**found, "tensors": {name: found["tensors"].get(name) for name in wanted["tensors"]}}
     for key, value in wanted.items():
         assert found[key] == value, key
 
 
 def plain(program: torch.export.ExportedProgram) -> dict:
-    """The description, without what only Python has."""
+    """The description as plain JSON values."""
     return json.loads(json.dumps(describe(program)))
 
 

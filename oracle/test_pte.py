@@ -1,4 +1,4 @@
-"""What our reader finds in ExecuTorch programs is what ExecuTorch has, and what we write it reads and runs."""
+"""Compares our reader of ExecuTorch programs with ExecuTorch's, which also reads and runs the programs that we write."""
 
 import dataclasses
 import hashlib
@@ -29,7 +29,7 @@ from oracle.distance import within
 
 
 class Convolutions(nn.Module):
-    """Constants of several sizes, integers and truth values as arguments."""
+    """Constants of several sizes; integers and booleans as arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Convolutions(nn.Module):
 
 
 class Counter(nn.Module):
-    """A buffer that is written, and has a value at first."""
+    """A mutable buffer with an initial value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,14 +54,14 @@ class Counter(nn.Module):
 
 
 class Choice(nn.Module):
-    """Two branches."""
+    """A conditional with two branches."""
 
     def forward(self, which: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(which, lambda x: x.sin(), lambda x: x.cos() + 1, (x,))
 
 
 class Picks(nn.Module):
-    """A list of optional tensors, a size that changes, and a number as input."""
+    """A list of optional tensors, a dynamic size, and a number as input."""
 
     def forward(self, x: torch.Tensor, index: torch.Tensor, scale: float) -> torch.Tensor:
         return torch.cat([x[:, index], x[:, index] * 2], 0) * scale
@@ -69,7 +69,7 @@ class Picks(nn.Module):
 
 @final
 class Echo(BackendDetails):
-    """A backend that is given what is said about it."""
+    """A backend whose payload consists of the names of the nodes."""
 
     @staticmethod
     def preprocess(program: torch.export.ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:
@@ -78,7 +78,7 @@ class Echo(BackendDetails):
 
 
 class EchoPartitioner(Partitioner):
-    """Every sine by itself."""
+    """Delegates each sine separately."""
 
     def partition(self, program: torch.export.ExportedProgram) -> PartitionResult:
         spec = DelegationSpec(Echo.__name__, [CompileSpec("key", b"\x00value"), CompileSpec("empty", b"")])
@@ -98,7 +98,7 @@ class Sines(nn.Module):
 
 
 def lower(module: nn.Module, inputs: tuple, *, config: dict | None = None, **options: object) -> object:
-    """The program as ExecuTorch lowers it."""
+    """Lowers a program with ExecuTorch."""
     dynamic = options.pop("dynamic", None)
     exported = torch.export.export(module.eval(), inputs, dynamic_shapes=dynamic, strict=False)
     partitioner = options.pop("partitioner", None)
@@ -156,7 +156,7 @@ PROGRAMS = {
 
 
 def dump(*files: Path, rewrite: Path | None = None) -> list[dict]:
-    """What our reader finds."""
+    """The dump of our reader."""
     command = ["cargo", "run", "--quiet", "--package", "xtask", "--", "pte-dump", *map(str, files)]
     if rewrite is not None:
         command += ["--rewrite", str(rewrite)]
@@ -174,7 +174,7 @@ def bits(number: float) -> str:
 
 
 def value_of(value: schema.EValue) -> list:
-    """A value, as `dump` says it."""
+    """A value in the format of `dump`."""
     held = value.val
     name = type(held).__name__
     match held:
@@ -214,7 +214,7 @@ def instruction_of(instruction: schema.Instruction) -> list:
 
 
 def described(data: bytes) -> dict:
-    """What ExecuTorch's own reader finds, as `dump` says it."""
+    """The dump of ExecuTorch's own reader, in the format of `dump`."""
     file = deserialize_pte_binary(data)
     program = file.program
     inline = program.backend_delegate_data
@@ -254,7 +254,7 @@ def described(data: bytes) -> dict:
 
 
 def without_models(found: dict) -> dict:
-    """The same without what ExecuTorch's reader does not look at."""
+    """Removes the parts that ExecuTorch's reader ignores."""
     plans = [
         {**plan, "delegates": [{k: v for k, v in one.items() if k != "model"} for one in plan["delegates"]]}
         for plan in found["plans"]
@@ -274,7 +274,7 @@ def execute(path: Path, inputs: tuple, method: str = "forward") -> list:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple]:
-    """Every program: its file, that file written again, what our reader finds in both, and inputs to run it with."""
+    """Every program: its file, the rewritten file, our reader's dump of both, and example inputs."""
     directory = tmp_path_factory.mktemp("programs")
     again = tmp_path_factory.mktemp("again")
     made = {name: make() for name, make in PROGRAMS.items()}
@@ -294,7 +294,7 @@ def test_what_is_read(programs: dict[str, tuple], name: str) -> None:
     file, again, found, found_again, _ = programs[name]
     expected = described(file.read_bytes())
     assert without_models(found) == expected
-    # What is written again says the same to both readers.
+    # A rewritten program has the same contents for both readers.
     assert found_again == found
     assert described(again.read_bytes()) == expected
 
@@ -304,7 +304,7 @@ def test_what_is_written_is_verified(programs: dict[str, tuple], name: str) -> N
     file, again, _, _, _ = programs[name]
     program = Runtime.get().load_program(again, verification=Verification.InternalConsistency)
     assert program.method_names == {"forward"}
-    # Data that lay in the tables lies in segments then, which are aligned.
+    # Inline data moves to segments, which are aligned.
     assert again.stat().st_size <= file.stat().st_size or name == "inline"
     data = again.read_bytes()
     if data[8:12] == b"eh00":
@@ -385,7 +385,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 
 def unpacked(data: bytes, directory: Path) -> dict[str, list | None]:
-    """The files of a directory in one piece, as ExecuTorch takes it apart; nothing for an empty directory."""
+    """Unpacks a flattened directory with ExecuTorch; `None` for an empty directory."""
     assert executorchcoreml.unflatten_directory_contents(data, str(directory))
     (root,) = directory.iterdir()
     found = {}
@@ -399,7 +399,7 @@ def unpacked(data: bytes, directory: Path) -> dict[str, list | None]:
 
 
 def blob(program: bytes, method: int = 0, delegate: int = 0) -> bytes:
-    """What a delegate is given, named data included."""
+    """The payload of a delegate, including named data."""
     file = deserialize_pte_binary(program)
     held = file.program.execution_plan[method].delegates[delegate]
     data = bytes(file.program.backend_delegate_data[held.processed.index].data)

@@ -29,7 +29,7 @@ DOCUMENTS = ROOT / "docs"
 
 
 class Digits(nn.Module):
-    """A small network with everything that a test needs: a convolution, a norm, a product."""
+    """A small network with a convolution, a normalization and a matrix product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Digits(nn.Module):
 
 
 class Counter(nn.Module):
-    """Adds up what it is given."""
+    """Accumulates its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Counter(nn.Module):
 
 
 class Refused(nn.Module):
-    """Calls what Core ML does not have."""
+    """Calls an operator that Core ML lacks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.svdvals(x) + torch.linalg.svdvals(x + 1)
@@ -77,7 +77,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 def made(source: object, path: Path, archive: Path) -> dict[str, bytes] | str:
-    """What a program becomes, or why it does not."""
+    """The converted files, or the error message."""
     try:
         coremill.convert(source).save(path)
     except coremill.Error as error:
@@ -139,7 +139,7 @@ def test_predictions_are_those_of_torch() -> None:
     (found,) = model.predict({"x": x}).values()
     assert isinstance(found, torch.Tensor)
     assert within(found, expected, **TOLERANCE)
-    # Not contiguous, of another type, by keyword, and as a list.
+    # Arrays that are not contiguous or have another type, keyword arguments, and lists.
     strided = np.asfortranarray(x.numpy().astype(np.float64))
     for given in (strided, x.numpy(), x.numpy().tolist()):
         (found,) = model.predict(x=given).values()
@@ -214,7 +214,7 @@ def test_states_are_assigned_to() -> None:
 
 
 def test_values_inside_of_a_program_are_returned() -> None:
-    """Against the modules of torch."""
+    """Compared with torch's submodules."""
     form, x = digits(), torch.rand(1, 1, 8, 8) - 0.3
     module = form.module()
     weights = dict(form.state_dict)
@@ -247,7 +247,7 @@ def test_the_only_input_needs_no_name() -> None:
 
 
 def test_inputs_have_the_names_of_the_command(tmp_path: Path) -> None:
-    """Packages, compiled models and programs, whole and in parts, have one set of names."""
+    """Packages, compiled models and programs, complete or partitioned, use the same names."""
     form = program(Two(), torch.ones(3), torch.ones(3))
     model = coremill.convert(form)
     paths = [tmp_path / name for name in ("two.mlpackage", "two.mlmodelc", "two.pte", "parts.pte")]
@@ -273,14 +273,14 @@ def test_inputs_have_the_names_of_the_command(tmp_path: Path) -> None:
 
 
 class Two(nn.Module):
-    """Takes two inputs."""
+    """A module with two inputs."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y * 2
 
 
 class Leaves(nn.Module):
-    """Has values beyond half precision."""
+    """A module whose values exceed fp16."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,7 +382,7 @@ def test_metadata_is_read_and_written(tmp_path: Path) -> None:
     del model.metadata["first"]
     model.metadata.update(third="3")
     model.save(tmp_path / "Model.mlpackage")
-    # coremltools reads what was written.
+    # coremltools reads the metadata.
     spec = ct.utils.load_spec(str(tmp_path / "Model.mlpackage")).description.metadata
     assert (spec.author, spec.license, spec.shortDescription, spec.versionString) == ("Bea", "MIT", "Digits", "2")
     notes = dict(spec.userDefined)
@@ -400,7 +400,7 @@ def test_the_help_describes_every_option() -> None:
         names = [name for name, one in inspect.signature(function).parameters.items() if one.kind is not one.VAR_KEYWORD]
         text = inspect.getdoc(function) or ""
         assert [name for name in names if f"    {name}: " not in text] == []
-    # The wrappers pass on what the native functions take.
+    # The wrappers have all options of the native functions.
     with pytest.raises(coremill.OptionError) as caught:
         coremill.convert(digits(), presicion="fp32")
     known = set((caught.value.hint or "").removeprefix("the options are ").split(", "))
@@ -636,7 +636,7 @@ def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
     assert error.reason and error.node
     assert error.source is not None and error.source[0] == __file__ and "svdvals" in (error.source[2] or "")
     assert len(error.refused) >= 2 and "2 calls cannot be lowered" in str(error) and __file__ in str(error)
-    # As the command prints it: the operator and the reason once, the lines of the model under it.
+    # As the command prints it: the operator and the reason once, followed by the lines of the model.
     archive = tmp_path / "model.pt2"
     torch.export.save(program(Refused(), torch.rand(3, 3)), archive)
     command = [os.environ["COREMILL"], "convert", str(archive), "-o", str(tmp_path / "Model.mlpackage")]
@@ -649,7 +649,7 @@ def test_errors_say_what_where_and_what_to_do(tmp_path: Path) -> None:
 
 
 def test_hints_of_the_engine_reach_callers(tmp_path: Path) -> None:
-    """An error of a run keeps the engine's hint, in Python and at the command line."""
+    """The engine's hint is part of the error, in Python and in the command."""
     path = tmp_path / "gather.mil"
     path.write_text(
         "program(1.3)\n{\n    func main<ios17>(tensor<fp32, [3, 2]> x, tensor<int32, [1]> p) {\n"
@@ -725,7 +725,7 @@ def test_wrong_input_is_refused_by_name(call: object, message: str) -> None:
 
 
 def test_altered_graphs_end_in_exceptions() -> None:
-    """Whatever somebody did to a graph, no panic comes of it."""
+    """Arbitrary changes of a graph cause exceptions, but no panic."""
     values = [None, 10**40, -1, "text", object(), float("nan"), [1, "a"], {"a": 1}, torch.float32, b"bytes", (1, (2,))]
     for at, value in enumerate(values * 3):
         form = digits()
@@ -746,10 +746,10 @@ def test_altered_graphs_end_in_exceptions() -> None:
 
 
 def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every function and method, with values that it does not expect: nothing from Rust panics through to Python."""
+    """Every function and method with unexpected arguments: no Rust panic reaches Python."""
 
     class Lying:
-        """Says that it is an array, a path, a program, and is none."""
+        """Pretends to be an array, a path and a program."""
 
         __array_interface__ = {"shape": (2**40,), "typestr": "<f4", "data": (0, True), "version": 3}
         forward = __iter__ = None
@@ -797,7 +797,7 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
     ]
     tried = 0
     for call, fixed, name in calls:
-        # What is accepted takes long, and says nothing.
+        # Valid values take long, and test nothing.
         for value in values if name != "threads" else values[2:]:
             try:
                 call(*fixed, value) if name is None else call(*fixed, **{name: value})
@@ -812,7 +812,7 @@ def test_whatever_is_passed_ends_in_exceptions(tmp_path: Path, monkeypatch: pyte
 
 
 def test_arrays_may_change_while_they_are_read() -> None:
-    """Another thread writes to inputs, weights and the graph, and lets go of results."""
+    """Another thread changes inputs, weights and the graph, and releases results."""
     form, apart = digits(), digits()
     model = coremill.convert(apart)
     x = np.random.default_rng(3).random((1, 1, 8, 8), np.float32)
@@ -938,7 +938,7 @@ def test_an_interrupt_ends_the_work(tmp_path: Path) -> None:
     script = [sys.executable, "-c", SLOW, str(tmp_path / "Model.mlpackage")]
     told = subprocess.run(script, capture_output=True, text=True, timeout=300, check=True)
     times = [float(line) for line in told.stdout.split()]
-    # A tenth of a second, and what a busy machine adds to the fastest of three interrupts.
+    # A tenth of a second, plus the delay of a busy machine for the fastest of three interrupts.
     assert len(times) == 3 and max(times) < 0.3, times
     assert all(path.name == "Model.mlpackage" for path in tmp_path.iterdir())
 
@@ -995,7 +995,7 @@ def test_progress_is_shown_at_terminals_and_in_notebooks(monkeypatch: pytest.Mon
 
 
 def test_an_interrupt_needs_no_handler_of_ours() -> None:
-    """The package leaves the handling of signals as it was."""
+    """Importing the package does not change signal handlers."""
     script = "import signal; before = signal.getsignal(signal.SIGINT); import coremill; print(signal.getsignal(signal.SIGINT) == before)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout == "True\n"
@@ -1035,7 +1035,7 @@ def test_the_snippets_of_the_documents_run(document: str, tmp_path: Path, monkey
 
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell, and what cells show is shown."""
+    """Runs every cell, and checks the displayed results."""
     cells = json.loads((ROOT / "examples" / "convert.ipynb").read_text())["cells"]
     monkeypatch.chdir(tmp_path)
     names: dict = {}

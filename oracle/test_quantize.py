@@ -1,4 +1,4 @@
-"""Weights that `coremill lower` quantizes: the operations and the numbers are those of coremltools."""
+"""Weight quantization by `coremill lower`: operations and numbers equal coremltools'."""
 
 import json
 from pathlib import Path
@@ -18,14 +18,14 @@ KEY = "op_linear_quantizer_config"
 
 
 class Dense(torch.nn.Module):
-    """Convolutions of both kinds, and layers whose weights have their channels along either axis."""
+    """Convolutions and transposed convolutions, and layers with output channels along either axis."""
 
     def __init__(self) -> None:
         super().__init__()
         self.down = torch.nn.Conv2d(4, 16, 3, padding=1)
         self.up = torch.nn.ConvTranspose2d(16, 8, 2, stride=2)
         self.out = torch.nn.Linear(64, 40)
-        # More elements than are worked on together.
+        # More elements than one chunk.
         self.mix = torch.nn.Parameter(torch.randn(40, 501))
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ class Dense(torch.nn.Module):
 
 
 class Tied(torch.nn.Module):
-    """A table that is a layer's weight, too, and one that is not."""
+    """An embedding table that is also a layer's weight, and one that is not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ MODELS: dict[str, tuple[type[torch.nn.Module], torch.Tensor]] = {
     "tied": (Tied, torch.randint(0, 40, (1, 5))),
 }
 
-#: The model, the target, the precision, the quantizer, and how many weights it takes.
+#: The model, the target, the precision, the quantizer's config, and the number of quantized weights.
 CASES: list[tuple[str, ct.target, str, dict[str, Any], int]] = [
     ("dense", ct.target.iOS16, "float32", {"weight_threshold": 500}, 4),
     ("dense", ct.target.iOS17, "float16", {"mode": "linear", "dtype": "uint8", "weight_threshold": 500}, 4),
@@ -80,7 +80,7 @@ CASES: list[tuple[str, ct.target, str, dict[str, Any], int]] = [
 
 
 def weights(model: ct.models.MLModel) -> list[tuple[str, tuple[int, ...], dict[str, numpy.ndarray]]]:
-    """The quantized weights of a package: the operation, the shape, what is bound, and what it stands for."""
+    """The quantized weights of a package: the operation, the shape, the operands, and the decompressed value."""
     program = load_program(
         model_spec=model.get_spec(),
         specification_version=model.get_spec().specificationVersion,
@@ -107,7 +107,7 @@ def test_quantized(
     coremill: Command,
     tmp_path: Path,
 ) -> None:
-    """Operation by operation and number by number."""
+    """Operations and numbers are equal."""
     torch.manual_seed(0)
     kind, example = MODELS[name]
     program = torch.export.export(kind().eval(), (example,)).run_decompositions({})
@@ -140,7 +140,7 @@ def test_quantized(
 
 
 def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
-    """What the target does not have, and what is not a configuration."""
+    """Configurations that the target does not support, and invalid ones."""
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
 
@@ -156,7 +156,7 @@ def test_refusals(coremill_fails: Command, tmp_path: Path) -> None:
 
 
 def test_the_target_follows(coremill: Command, tmp_path: Path) -> None:
-    """Without a target, the oldest release that has the integers is chosen."""
+    """Without a target, the oldest release that supports the integer type is chosen."""
     kind, example = MODELS["dense"]
     torch.export.save(torch.export.export(kind().eval(), (example,)), tmp_path / "m.pt2")
     for dtype, version in (("uint8", 7), ("uint4", 9)):

@@ -1,4 +1,4 @@
-"""`coremill quantize`: a network that is trained here stays as accurate, and the layer called worst is the worst."""
+"""`coremill quantize`: a trained network keeps its accuracy, and the layer reported as the worst is the worst."""
 
 import itertools
 import json
@@ -19,12 +19,12 @@ from oracle.conftest import Command
 from oracle.distance import within
 from oracle.programs import loads_in_coremltools
 
-#: Samples of one call: the network takes batches.
+#: Samples per call: the network accepts batches.
 BATCH = 300
 
 
 class Digits(nn.Module):
-    """A small network for the digits that scikit-learn ships."""
+    """A small network for scikit-learn's digits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Digits(nn.Module):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digits, torch.Tensor, torch.Tensor, Path]:
-    """The trained network, what it was not trained with, its labels, and a folder with the export and samples."""
+    """The trained network, test images, their labels, and a folder with the export and samples."""
     folder = tmp_path_factory.mktemp("digits")
     pictures, labels = load_digits(return_X_y=True)
     x = torch.tensor(pictures, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
@@ -66,18 +66,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Digits, torch.Ten
 
 
 def outputs(package: Path, x: torch.Tensor) -> torch.Tensor:
-    """What a package computes, as on the device, batch by batch."""
+    """A package's outputs, rounded as on the device, batch by batch."""
     parts = [{"x": x[start : start + BATCH].numpy()} for start in range(0, len(x), BATCH)]
     found = [next(iter(one.values())) for one in conversion.run(package, parts, "fp16")]
     return torch.tensor(numpy.concatenate(found))
 
 
 def accuracy(found: torch.Tensor, labels: torch.Tensor) -> float:
-    """In points."""
+    """In percent."""
     return 100 * float((found.argmax(1) == labels).float().mean())
 
 
-#: The recipe, what else is asked for, the opset, and the weights' type.
+#: The recipe, further options, the opset, and the weights' type.
 RECIPES = [
     ("fp32", [], "CoreML5", None),
     ("fp16", [], "CoreML5", None),
@@ -99,7 +99,7 @@ RECIPES = [
 def test_recipe(
     recipe: str, options: list[str], opset: str, stored: str | None, trained: tuple, coremill: Command, tmp_path: Path
 ) -> None:
-    """Accuracy stays within half a point with 8 bits, and within a point with fewer."""
+    """Accuracy decreases by at most half a percentage point with 8 bits, and by at most one with fewer."""
     network, x, y, folder = trained
     package = tmp_path / "model.mlpackage"
     samples = ["--samples", folder / "samples"] if recipe.startswith("int") else []
@@ -129,7 +129,7 @@ def test_recipe(
 def test_programs(
     recipe: str, options: list[str], trained: tuple, coremill: Command, tmp_path: Path
 ) -> None:
-    """An ExecuTorch program holds what a package does, and computes the same."""
+    """An ExecuTorch program contains the same model as a package, and computes the same."""
     _, x, _, folder = trained
     common = ["quantize", folder / "digits.pt2", "--recipe", recipe, "--samples", folder / "samples", *options, "--json"]
     reports, found = [], []
@@ -157,7 +157,7 @@ keep = true
 
 
 def test_four_bits_are_no_worse_than_the_peer(trained: tuple, coremill: Command, tmp_path: Path) -> None:
-    """The same two layers, a convolution and a linear one, by the same groups, and the peer's with zero points besides."""
+    """The same two layers, a convolution and a linear one, with the same groups; coremltools also uses zero points."""
     network, x, _, folder = trained
     package, peer, rules = tmp_path / "model.mlpackage", tmp_path / "peer.mlpackage", tmp_path / "rules.toml"
     rules.write_text(FOUR_BITS)
@@ -182,7 +182,8 @@ def test_four_bits_are_no_worse_than_the_peer(trained: tuple, coremill: Command,
 
 @pytest.mark.parametrize("recipe", ["int8-static", "int4-per-channel"])
 def test_more_effort_is_never_worse(recipe: str, coremill: Command, tmp_path: Path) -> None:
-    """On the samples, by the report and by the outputs of the packages; in 8 bits the corrections of biases do harm here."""
+    """Measured on the samples, by the report and by the outputs of the packages; bias correction hurts here in 8
+    bits."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 12)).eval()
     with torch.no_grad():
@@ -207,14 +208,14 @@ def test_more_effort_is_never_worse(recipe: str, coremill: Command, tmp_path: Pa
         found = torch.tensor(numpy.concatenate([next(iter(one.values())) for one in conversion.run(package, given, "fp16")]))
         measured.append(10 * math.log10(float((wanted**2).sum() / ((found - wanted) ** 2).sum())))
     assert reported == sorted(reported)
-    # Packages compute in halves.
+    # Packages compute in fp16.
     assert all(later > before - 0.1 for before, later in itertools.pairwise(measured))
     assert all(abs(one - other) < 1 for one, other in zip(reported, measured, strict=True))
     assert taken == ([0, 0, 2] if recipe == "int8-static" else [0, 1, 2])
 
 
 def test_partitions_are_quantized(coremill: Command, tmp_path: Path) -> None:
-    """Between what stays outside, too: samples run through the whole program."""
+    """Partitions between calls outside delegates are quantized, too: samples run through the complete program."""
     torch.manual_seed(3)
 
     class Halves(nn.Module):
@@ -259,7 +260,7 @@ keep = true
 def test_rules_decide_by_module_operation_and_size(
     coremill: Command, coremill_fails: Command, tmp_path: Path
 ) -> None:
-    """The first rule that selects a layer decides; the recipe is for the rest."""
+    """The first rule that selects a layer applies; the recipe applies to the others."""
     torch.manual_seed(4)
 
     class Language(nn.Module):
@@ -298,7 +299,7 @@ def test_rules_decide_by_module_operation_and_size(
 
 
 def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Command, tmp_path: Path) -> None:
-    """Each layer alone is quantized by rules, and the outputs of the packages compared."""
+    """Rules quantize each layer alone, and the packages' outputs are compared."""
     network, _, _, folder = trained
     package = tmp_path / "model.mlpackage"
     common = ["quantize", folder / "digits.pt2", "-o", package, "--samples", folder / "samples", "--json"]
@@ -321,7 +322,7 @@ def test_the_worst_layer_is_what_an_ablation_finds(trained: tuple, coremill: Com
 
 
 def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_path: Path) -> None:
-    """A folder of pictures calibrates as the arrays do that torch makes of them."""
+    """Calibration with a folder of images equals calibration with the arrays that torch creates from them."""
     torch.manual_seed(1)
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16 * 16, 10)).eval()
     archive = tmp_path / "model.pt2"
@@ -348,7 +349,7 @@ def test_pictures_are_samples(coremill: Command, coremill_fails: Command, tmp_pa
 
 
 def test_errors_come_first(trained: tuple, coremill_fails: Command, tmp_path: Path) -> None:
-    """Before anything is computed."""
+    """Errors are reported before any computation."""
     _, _, _, folder = trained
     archive, package = folder / "digits.pt2", tmp_path / "model.mlpackage"
 

@@ -1,6 +1,6 @@
-"""Programs that torchao has quantized: what they become is as small, and gives what the quantized program gives in eager torch.
+"""Programs quantized by torchao: packages are as small, and their results are compared with the quantized program in eager torch.
 
-A third of the schemes are tried, every third one; `COREMILL_ALL_CASES=1` tries them all.
+Every third scheme is tested; `COREMILL_ALL_CASES=1` tests all of them.
 """
 
 import json
@@ -14,7 +14,7 @@ import numpy
 import pytest
 import torch
 
-# Teaches coremltools the operators that torchao leaves.
+# Registers torchao's remaining operators with coremltools.
 from executorch.backends.apple.coreml.compiler import torch_ops  # noqa: F401
 from executorch.exir import to_edge
 from torch import nn
@@ -35,7 +35,7 @@ from oracle.conftest import Command
 from oracle.programs import loads_in_coremltools
 from oracle.sampling import ALL
 
-#: What a user measures first: how far the outputs lie from those of the quantized program in eager torch.
+#: Minimum signal-to-noise ratio of the outputs compared with the quantized program in eager torch.
 WEIGHT_ONLY_DB, STATIC_DB = 40.0, 30.0
 
 Quantize = Callable[[nn.Module], None]
@@ -54,7 +54,7 @@ class Layers(nn.Module):
 
 
 class Words(nn.Module):
-    """A table of words, and a layer behind it: what a language model is made of."""
+    """An embedding and a layer, the parts of a language model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Words(nn.Module):
 
 
 class Looked(nn.Module):
-    """A layer whose weight is looked up. torchao's own tables are for matrices, its operator for weights of any rank."""
+    """A layer with a palettized weight. torchao's own lookup tables support matrices only, its operator all ranks."""
 
     def __init__(self, weight: torch.Tensor, bits: int, blocks: list[int]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Looked(nn.Module):
 
 
 class Pictures(nn.Module):
-    """Convolutions: a plain one, one in groups, one by depth, and a transposed one."""
+    """Convolutions: plain, grouped, depthwise and transposed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Pictures(nn.Module):
         self.weights = nn.ModuleDict()
 
     def look_up(self, bits: int, blocks: list[int]) -> None:
-        """Blocks that do not divide a weight are as long as its axis."""
+        """Blocks that do not divide an axis have the axis's length."""
         for name in ("plain", "groups", "depth", "up"):
             weight = getattr(self, name).weight
             fitting = [-1 if extent % size else size for size, extent in zip(blocks, weight.shape, strict=True)]
@@ -110,24 +110,24 @@ class Pictures(nn.Module):
 
 @dataclass
 class Case:
-    """A scheme, the model that it is applied to, and what is expected of the package."""
+    """A scheme, the model that it is applied to, and the expected package."""
 
     name: str
     model: type[nn.Module]
     quantize: Quantize
-    #: The release that is chosen, and the element types that the weights are stored in.
+    #: The chosen release, and the element types of the stored weights.
     target: str
     stored: set[str] = field(default_factory=set)
     decibels: float = WEIGHT_ONLY_DB
 
 
 def both(module: nn.Module, _: str) -> bool:
-    """Which modules the schemes are for."""
+    """Selects the modules that the schemes support."""
     return isinstance(module, nn.Linear | nn.Embedding)
 
 
 def intx(bits: int, granularity: PerAxis | PerGroup, mapping: MappingType) -> Quantize:
-    """Integers with scales for each row or for each group of a row."""
+    """Integers with scales per row or per group of a row."""
     config = IntxWeightOnlyConfig(
         weight_dtype=getattr(torch, f"int{bits}"), granularity=granularity, mapping_type=mapping
     )
@@ -135,21 +135,21 @@ def intx(bits: int, granularity: PerAxis | PerGroup, mapping: MappingType) -> Qu
 
 
 def codebook(bits: int, blocks: list[int]) -> Quantize:
-    """Tables for blocks of rows or of columns."""
+    """Lookup tables for blocks of rows or columns."""
     config = CodebookWeightOnlyConfig(dtype=getattr(torch, f"uint{bits}"), block_size=blocks)
     return lambda module: quantize_(module, config, both)
 
 
 def cases() -> Iterator[Case]:
-    """Every scheme that torchao's configurations give, on every layer that they are for."""
-    #: What a table of so many entries is stored as: there are no integers of 5 and 7 bits.
+    """Every scheme in torchao's configurations, on every layer type that it supports."""
+    #: The type of the indices by their bits: there are no integers of 5 and 7 bits.
     index = {1: "uint1", 2: "uint2", 3: "uint3", 4: "uint4", 5: "uint6", 6: "uint6", 7: "uint8", 8: "uint8"}
     for model in (Layers, Words):
         for bits in range(1, 9):
             for granularity in (PerAxis(0), PerGroup(32)):
                 axis = isinstance(granularity, PerAxis)
                 for mapping in (MappingType.SYMMETRIC, MappingType.ASYMMETRIC):
-                    # A symmetric bit is 0 everywhere in torchao.
+                    # A symmetric 1-bit integer is always 0 in torchao.
                     if (bits == 1 and mapping is MappingType.SYMMETRIC) or (model is Words and bits in (3, 5, 7)):
                         continue
                     name = f"{model.__name__}-int{bits}-{'axis' if axis else 'group'}-{mapping.name}".lower()
@@ -162,7 +162,7 @@ def cases() -> Iterator[Case]:
                     continue
                 shown = "x".join("all" if size < 0 else str(size) for size in blocks)
                 one_table = blocks == [-1, -1] and bits != 3
-                # Before iOS 18 indices are bytes that hold several.
+                # Before iOS 18, indices are bytes that contain several.
                 stored = {"uint8"} if one_table else {index[bits]}
                 target = "iOS16" if one_table else "iOS18"
                 yield Case(
@@ -194,7 +194,7 @@ TRIED = CASES if ALL else [*CASES[:-3:3], *CASES[-3:]]
 
 
 def made(case: Case) -> tuple[nn.Module, torch.Tensor]:
-    """The quantized module, and an input for it."""
+    """The quantized module, and an example input."""
     torch.manual_seed(len(case.name))
     module = case.model().eval()
     case.quantize(module)
@@ -207,12 +207,13 @@ def made(case: Case) -> tuple[nn.Module, torch.Tensor]:
 
 
 def size(package: Path) -> int:
-    """All bytes of a package."""
+    """The size of a package in bytes."""
     return sum(file.stat().st_size for file in package.rglob("*") if file.is_file())
 
 
 def of_the_peer(program: torch.export.ExportedProgram, target: str, folder: Path) -> tuple[Path | None, str]:
-    """What coremltools makes of a program, for this release or, where it cannot for that, for the newest; or why it cannot."""
+    """Converts a program with coremltools for this release, or for the newest if that fails. Returns the package or
+    the reason of the failure."""
     package, reason = folder / "peer.mlpackage", ""
     for release in (target, "iOS18"):
         try:
@@ -221,7 +222,7 @@ def of_the_peer(program: torch.export.ExportedProgram, target: str, folder: Path
                 minimum_deployment_target=getattr(ct.target, release),
                 skip_model_load=True,
             )
-        except Exception as error:  # coremltools raises whatever comes to hand
+        except Exception as error:  # coremltools raises many kinds of exceptions.
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
             continue
         made.save(str(package))
@@ -230,7 +231,7 @@ def of_the_peer(program: torch.export.ExportedProgram, target: str, folder: Path
 
 
 def decibels(found: numpy.ndarray, wanted: torch.Tensor) -> float:
-    """Signal to noise."""
+    """The signal-to-noise ratio."""
     signal, other = wanted.detach().numpy().astype(numpy.float64), found.astype(numpy.float64)
     assert other.shape == signal.shape
     noise = ((signal - other) ** 2).sum()
@@ -238,7 +239,7 @@ def decibels(found: numpy.ndarray, wanted: torch.Tensor) -> float:
 
 
 def ran(package: Path, x: torch.Tensor) -> numpy.ndarray:
-    """The only output of a package, computed as on the device."""
+    """The only output of a package, rounded as on the device."""
     (name,) = [one.name for one in spec_inputs(package)]
     given = x.numpy().astype(numpy.float32 if x.is_floating_point() else numpy.int32)
     (outputs,) = conversion.run(package, [{name: given}], "fp16")
@@ -252,7 +253,7 @@ def spec_inputs(package: Path) -> list:
 
 
 def judged(archive: Path, folder: Path, coremill: Command, *options: str) -> tuple[Path, dict]:
-    """The package that an archive becomes, which coremltools reads, and what `inspect` says."""
+    """Converts an archive, loads the package with coremltools, and returns it with the output of `inspect`."""
     package = folder / "model.mlpackage"
     coremill("convert", archive, "-o", package, *options)
     assert loads_in_coremltools(package) == []
@@ -260,13 +261,13 @@ def judged(archive: Path, folder: Path, coremill: Command, *options: str) -> tup
 
 
 def weight_types(told: dict) -> set[str]:
-    """The element types of a model's weights, but for the floats of scales, tables and biases."""
+    """The element types of a model's weights, except for the floats of scales, lookup tables and biases."""
     return {one["dtype"] for one in told["weights"]["by_dtype"]} - {"fp16", "fp32", "int32"}
 
 
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_scheme(case: Case, coremill: Command, tmp_path: Path) -> None:
-    """The weights stay as small as they are, for the oldest release that has the form, and the numbers agree."""
+    """The weights stay compressed, the package targets the oldest release with the form, and the numbers agree."""
     module, x = made(case)
     archive = tmp_path / "model.pt2"
     program = torch.export.export(module, (x,))
@@ -284,7 +285,7 @@ def test_scheme(case: Case, coremill: Command, tmp_path: Path) -> None:
     assert peer is None or size(package) <= size(peer)
 
 
-#: `to_edge` writes tables out as arithmetic.
+#: `to_edge` decomposes lookup tables to arithmetic.
 FORMS = [
     (form, name)
     for form in ("unwrapped", "decomposed", "edge")
@@ -295,7 +296,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("form", "name"), FORMS)
 def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
-    """Weights that are plain tensors, and programs of ExecuTorch's dialects, become the same."""
+    """Weights that are plain tensors, and programs in ExecuTorch's dialects, yield the same package."""
     (case,) = [one for one in CASES if one.name == name]
     module, x = made(case)
     wanted = module(x)
@@ -303,7 +304,7 @@ def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
         module = unwrap_tensor_subclass(module)
     program = torch.export.export(module, (x,))
     if form == "decomposed":
-        # Without torch's own table, which writes quantized weights out as arithmetic.
+        # Without torch's decomposition table, which rewrites quantized weights as arithmetic.
         program = program.run_decompositions({})
     if form == "edge":
         program = to_edge(program).exported_program()
@@ -313,7 +314,7 @@ def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
     assert weight_types(told) <= case.stored
     assert weight_types(told)
     assert decibels(ran(package, x), wanted) > case.decibels
-    # `lower` gives Core ML the whole program, and the same weights.
+    # `lower` delegates the complete program, with the same weights.
     coremill("lower", archive, "-o", tmp_path / "model.pte", "--full-graph")
     coremill("extract", tmp_path / "model.pte", "-o", tmp_path / "models")
     (inner,) = (tmp_path / "models").glob("*.mlpackage")
@@ -321,7 +322,7 @@ def test_form(form: str, name: str, coremill: Command, tmp_path: Path) -> None:
 
 
 def static(per_channel: bool, dynamic: bool = False) -> Callable[[nn.Module, torch.Tensor], nn.Module]:
-    """torchao's quantization of an exported module, activations included."""
+    """torchao's quantization of an exported module, including activations."""
 
     def quantize(module: nn.Module, x: torch.Tensor) -> nn.Module:
         from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -342,7 +343,7 @@ def static(per_channel: bool, dynamic: bool = False) -> Callable[[nn.Module, tor
 
 
 class Picture(nn.Module):
-    """Convolutions with what is fused behind them, and a sum of two branches."""
+    """Convolutions with operators to fuse, and a sum of two branches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -360,7 +361,7 @@ class Picture(nn.Module):
 @pytest.mark.parametrize("per_channel", [True, False], ids=["channels", "tensor"])
 @pytest.mark.parametrize("edge", [False, True], ids=["aten", "edge"])
 def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path) -> None:
-    """Activations of 8 bits stay so: each layer stands between `dequantize` and `quantize`."""
+    """Activations stay in 8 bits: each layer is between `dequantize` and `quantize`."""
     torch.manual_seed(3)
     x = torch.randn(2, 3, 16, 16)
     module = static(per_channel)(Picture().eval(), x)
@@ -373,7 +374,7 @@ def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path
     counts = {one["op"]: one["count"] for one in function["histogram"]}
     asked = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     assert counts["quantize"] == sum("quantize_per_tensor" in one and "dequantize" not in one for one in asked)
-    # No arithmetic stands for them.
+    # They are not decomposed to arithmetic.
     assert counts.keys().isdisjoint({"round", "sub", "mul", "real_div"})
     assert "int8" in weight_types(told)
     assert decibels(ran(package, x), module(x)) > STATIC_DB
@@ -384,7 +385,7 @@ def test_static(per_channel: bool, edge: bool, coremill: Command, tmp_path: Path
 
 
 class Tokens(nn.Module):
-    """Ranges for each row, chosen when the program runs, as torch's own schemes for language models do."""
+    """Ranges per row, chosen at run time, as in torch's schemes for language models."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__()
@@ -402,7 +403,7 @@ class Tokens(nn.Module):
 
 @pytest.mark.parametrize("scheme", ["pt2e", "", "_asymmetric"])
 def test_dynamic(scheme: str, coremill: Command, tmp_path: Path) -> None:
-    """Activations whose ranges are chosen when the program runs, by PT2E and by operators for tokens."""
+    """Activations with ranges that are chosen at run time, by PT2E and by per-token operators."""
     torch.manual_seed(5)
     x = torch.randn(4, 64) * torch.tensor([0.1, 1.0, 3.0, 30.0])[:, None] + 0.4
     module = static(True, True)(Layers().eval(), x) if scheme == "pt2e" else Tokens(scheme).eval()
@@ -417,7 +418,7 @@ def test_dynamic(scheme: str, coremill: Command, tmp_path: Path) -> None:
 
 
 def test_floats_of_8_bits_are_refused(coremill_fails: Command, tmp_path: Path) -> None:
-    """Core ML has none; the message says what it has."""
+    """Core ML does not support 8-bit floats; the message lists the supported types."""
 
     class Narrow(nn.Module):
         def __init__(self) -> None:
@@ -434,7 +435,7 @@ def test_floats_of_8_bits_are_refused(coremill_fails: Command, tmp_path: Path) -
 
 
 def test_a_target_without_the_form_is_refused(coremill_fails: Command, coremill_told: Command, tmp_path: Path) -> None:
-    """Quantization is never dropped: a release that lacks it is refused by name, with the one that has it."""
+    """Quantization is never dropped: a release that lacks the form is refused, with the release that has it."""
     for name, target, needed in (
         ("layers-int4-group-symmetric", "ios17", "iOS18"),
         ("layers-int8-axis-symmetric", "ios15", "iOS16"),

@@ -1,4 +1,4 @@
-"""The op table, as compiled, against coremltools' live registry, row by row."""
+"""Compares the compiled op table with coremltools' live registry, row by row."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from oracle import registry
 
 ROOT = Path(__file__).parent.parent
 
-#: Our tags of the opsets. ML Programs start with iOS15, which took what neural networks had.
+#: Our names of the opsets. ML Programs start with iOS15, which includes the opsets of neural networks.
 TAGS = {"iOS13": "ios15", "iOS14": "ios15", "iOS15": "ios15", "iOS16": "ios16", "iOS17": "ios17", "iOS18": "ios18"}
 
 BUILDER = "is not a part of the format: coremltools hands the blocks of a program that it reads to the operation by it"
 ATTRIBUTE = "is the value of the constant, which files keep in an attribute and not in a parameter"
 
-#: Every place where the table says otherwise than coremltools, and why.
+#: Every intended difference between the table and coremltools, with its reason.
 DIFFERENCES = {
     ("_const_symbolic", "ios15", "val"): ATTRIBUTE,
     ("const", "ios15", "val"): ATTRIBUTE,
@@ -57,7 +57,7 @@ def table() -> dict[str, Any]:
 
 
 def value(default: Any, instance: registry.Instance) -> Any:
-    """What one of our defaults is for an instance."""
+    """The value of our default for an instance."""
 
     def first_axis(name: str) -> int:
         return instance.types[name][1][0]
@@ -81,13 +81,14 @@ def value(default: Any, instance: registry.Instance) -> Any:
 
 
 def exact(theirs: Any) -> Any:
-    """One of coremltools' defaults in Python's own types. Floats are those of binary32, the finest that they become."""
+    """A default of coremltools as a builtin Python type. Floats are rounded to binary32, the largest type that they
+    are stored in."""
     plain = registry.plain(theirs)
     return float(numpy.float32(plain)) if isinstance(plain, float) else plain
 
 
 def default_agrees(default: Any, name: str, instances: list[registry.Instance]) -> bool:
-    """Whether a default of ours is coremltools' for every instance."""
+    """Whether our default equals coremltools' for every instance."""
     for instance in instances:
         ours, theirs = value(default, instance), exact(instance.defaults.get(name))
         if type(ours) is not type(theirs) or ours != theirs:
@@ -96,7 +97,7 @@ def default_agrees(default: Any, name: str, instances: list[registry.Instance]) 
 
 
 def row_differences(place: tuple[str, str], row: dict[str, Any], operation: type) -> dict[Place, str]:
-    """How one of our rows differs from the class that it stands for."""
+    """The differences between our row and coremltools' class."""
     found = {}
     instances = registry.instances_of(operation)
     ours = {parameter["name"]: parameter for parameter in row["parameters"]}
@@ -132,7 +133,7 @@ def row_differences(place: tuple[str, str], row: dict[str, Any], operation: type
 
 
 def differences(table: dict[str, Any]) -> dict[Place, str]:
-    """Every difference of the table from the registry, and what it is."""
+    """All differences between the table and the registry."""
     found = {}
     for name in table.keys() ^ SSAOpRegistry.core_ops.keys():
         found[name, "", "operation"] = "is ours only" if name in table else "is missing"
@@ -195,7 +196,7 @@ def test_write_state_takes_what_coremltools_writes_it_for(table: dict[str, Any])
 def test_a_wrong_row_is_found(
     table: dict[str, Any], operation: str, opset: str, parameter: str, field: str, wrong: Any
 ) -> None:
-    """The comparison is worth as much as what it notices; floats that are not those of binary32 included."""
+    """The comparison notices wrong rows, including floats that are not exact in binary32."""
     (row,) = (row for row in table[operation]["rows"] if row["opset"] == opset)
     parameters = [entry | {field: wrong} if entry["name"] == parameter else entry for entry in row["parameters"]]
     assert parameters != row["parameters"]

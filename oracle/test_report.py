@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from oracle.conftest import ROOT, TARGET, Command
 from oracle.sampling import ALL
 
-#: Where the systems that we know of keep it. `COREMILL_CHROMIUM` names another place.
+#: Names of the browser's executable. `COREMILL_CHROMIUM` is another path.
 BROWSERS = ["chromium", "chromium-browser", "google-chrome"]
 FLAGS = [
     "--no-sandbox",
@@ -28,16 +28,16 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-#: A run of the machine that tests, which may be busy, against the bar of 30 frames a second on a quiet one.
+#: Minimum frame rate on a busy test machine; on an idle one it is 30 frames per second.
 LEAST_FRAMES = 30 if os.environ.get("COREMILL_QUIET") else 12
-#: With it, the transformers are of the size that people ship: a page of ViT-B/16 takes half a minute.
+#: Whether transformers have realistic sizes: a page of ViT-B/16 takes half a minute.
 FULL_SIZE = ALL
 #: Names that a page must show as text.
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'\u202egnp.exe"
 
 
 class Block(torch.nn.Module):
-    """A layer of a Llama-like network, with enough operations that eight of them are over a hundred."""
+    """A layer of a Llama-like network with enough operations that eight of them exceed a hundred."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Block(torch.nn.Module):
 
 
 class Overflowing(torch.nn.Module):
-    """One product leaves fp16; what follows brings it back."""
+    """One product overflows fp16; a later operation scales it back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,14 +75,14 @@ def export(model: torch.nn.Module, inputs: tuple, path: Path) -> Path:
 
 
 class Picture(torch.nn.Module):
-    """Turns a picture into its negative."""
+    """Inverts an image."""
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:
         return 1 - picture
 
 
 def of_zoo(name: str) -> Path:
-    """An export that other tests use as well."""
+    """An export that other tests use, too."""
     archive = TARGET / "exports" / f"{name}.pt2"
     if not archive.exists():
         line = [sys.executable, "-m", "oracle.zoo.exports", str(archive.parent), "--only", name]
@@ -137,7 +137,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, coremill: Command) -> dict[s
 
 
 def planned(summary: dict, text: str) -> dict:
-    """A compute plan as a Mac would record it: softmax on the processor, all else on the Neural Engine."""
+    """A compute plan as a Mac would record it: softmax on the CPU, all else on the Neural Engine."""
     (function,) = (function["name"] for function in summary["functions"])
     operations = []
     for line in text.splitlines():
@@ -171,7 +171,7 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def opened(browser, pages: dict[str, Path]) -> Iterator:
-    """Opens a page; at the end, nothing was reported on its console and nothing was fetched."""
+    """Opens a page; at the end, the console must be empty and nothing may have been fetched."""
     problems: list[str] = []
     context = browser.new_context(viewport={"width": 1280, "height": 900})
 
@@ -194,7 +194,7 @@ KINDS = ["mobilenet", "vit", "llama", "layers", "many", "overflow", "parts", "sh
 
 @pytest.mark.parametrize("name", KINDS)
 def test_opens(name: str, opened, pages: dict[str, Path]) -> None:
-    """It is one small file that paints within a second and draws its graph."""
+    """A page is one small file that paints within a second and draws its graph."""
     assert pages[name].stat().st_size < 1_500_000
     page = opened(name)
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
@@ -206,7 +206,7 @@ def test_opens(name: str, opened, pages: dict[str, Path]) -> None:
 
 @pytest.mark.alone
 def test_graph_of_a_thousand_operations_moves_smoothly(browser: Browser, opened) -> None:
-    """The frames are those that the browser's own tracing saw on the screen."""
+    """Counts the frames in the browser's own trace."""
     page = opened("many")
     assert page.evaluate("graphView.fn.ops.length") > 1000
     page.get_by_role("button", name="Open all").click()
@@ -241,7 +241,7 @@ def test_search_finds_an_operation_and_a_click_shows_its_weights(opened) -> None
 
 
 def test_overflow_stands_at_the_top(opened) -> None:
-    """Whoever sees the page finds the operation without scrolling."""
+    """The operation is visible without scrolling."""
     page = opened("overflow")
     first = page.locator("#findings .finding").first
     assert first.bounding_box()["y"] < 300
@@ -250,14 +250,14 @@ def test_overflow_stands_at_the_top(opened) -> None:
     data = page.evaluate("report")
     place = data["findings"][0]["place"]
     op = data["models"][place["model"]]["functions"][place["function"]]["ops"][place["op"]]
-    # The bias does not fit fp16, so the sum stays in fp32: what overflows is the cast of the sum.
+    # The bias exceeds fp16, so the sum stays in fp32, and the cast of the sum overflows.
     assert op["type"] == "cast" and op["types"] == ["tensor<fp16, [4, 16]>"]
     first.get_by_role("button").click()
     assert op["name"] in page.locator(".details").inner_text()
 
 
 def test_findings_show_code_module_and_line(opened) -> None:
-    """What messages have in backquotes is code; the line of Python stands below."""
+    """Text in backquotes is code, followed by the line of Python."""
     page = opened("overflow")
     assert "/" not in page.locator("h1").inner_text()
     first = page.locator("#findings .finding").first
@@ -278,7 +278,7 @@ def test_address_opens_a_section(browser: Browser, pages: dict[str, Path]) -> No
 @pytest.mark.parametrize("width", [400, 900, 1600])
 @pytest.mark.parametrize("name", ["llama", "overflow", "parts", "timed", "pair"])
 def test_pages_fit_their_window(name: str, width: int, browser: Browser, pages: dict[str, Path]) -> None:
-    """Tables and the graph scroll in their boxes; the page itself does not, on paper either."""
+    """Tables and the graph scroll in their boxes; the page itself does not, also in print."""
     context = browser.new_context(viewport={"width": width, "height": 900})
     page = context.new_page()
     page.goto(pages[name].as_uri())
@@ -298,7 +298,7 @@ def test_sections_show_what_was_asked_for(opened) -> None:
 
 
 def test_partitions_are_coloured_and_say_what_crosses(opened) -> None:
-    """Each `tanh` stays outside: it takes the scores of one delegate and gives them to the next."""
+    """Each `tanh` stays outside: its input is the result of one delegate and its output is used by the next."""
     page = opened("parts")
     assert "tanh" in page.locator("#findings").text_content()
     assert page.evaluate("graphView.colors") == "partition"
@@ -311,7 +311,7 @@ def test_partitions_are_coloured_and_say_what_crosses(opened) -> None:
         entering = [value["bytes"] for value in method["crossings"] if value["to"] == index]
         leaving = [value["bytes"] for value in method["crossings"] if value["from"] == index]
         assert (entering, leaving) == ([scores], [scores])
-    # Every operation but the first has something that it takes: the delegates are connected.
+    # Every operation except for the first has an input: the delegates are connected.
     assert all(op["from"] for op in page.evaluate("graphView.fn.ops"))
     row = page.locator("#program tbody tr").nth(1)
     assert "kernels, outside" in row.inner_text() and "4.10 KB" in row.inner_text()
@@ -349,7 +349,7 @@ def test_recorded_plan_replaces_the_estimate(
 
 
 def test_pictures_are_shown(browser: Browser, coremill: Command, tmp_path: Path) -> None:
-    """Red grows downwards and green to the right; the output is the negative."""
+    """Red increases downwards and green to the right; the output is the inverse."""
     rows, columns = 24, 32
     red, green = np.meshgrid(np.linspace(0, 1, rows), np.linspace(0, 1, columns), indexing="ij")
     picture = np.stack([red, green, np.zeros_like(red)])[None].astype(np.float32)
@@ -371,7 +371,7 @@ def test_pictures_are_shown(browser: Browser, coremill: Command, tmp_path: Path)
 
 
 def test_hostile_names_are_text(browser: Browser, coremill: Command, tmp_path: Path) -> None:
-    """So are they in the description, in paths of modules, and in what names values."""
+    """The same holds for descriptions, module paths and names of values."""
     model = torch.nn.Sequential()
     model.add_module(HOSTILE.replace(".", " "), torch.nn.Linear(4, 4))
     archive = export(model, (torch.randn(2, 4),), tmp_path / "plain.pt2")
@@ -408,7 +408,7 @@ def test_accessible(name: str, scheme: str, opened) -> None:
 
 @pytest.mark.alone
 def test_writing_takes_little(coremill: Command, tmp_path: Path, pages: dict[str, Path]) -> None:
-    """A page costs less than the command whose findings it shows."""
+    """Writing a page takes less time than the command whose findings it shows."""
     program = pages["layers"].parent / "layers.mlpackage"
     line = ["run", program, "--random", "1", "--repeat", "20", "--profile"]
 

@@ -1,4 +1,4 @@
-"""The runtime computes what ExecuTorch's own does, and eager torch."""
+"""Compares our runtime with ExecuTorch's own and with eager torch."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ from oracle.conftest import ROOT
 from oracle.distance import within
 from oracle.served import Runtime
 
-#: Of each element type, how far results may lie from what is right, relative to the larger of the result and 1.
+#: Maximum error by element type, relative to the larger of the result and 1.
 TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 2e-5, torch.float64: 1e-5}
-#: How many methods a program has.
+#: Maximum number of methods per program.
 METHODS = 400
-#: Kernels without a functional form beside those of numbers, which other tests here call, and those that need another device,
-#: statistics that change, or types that only whole programs have.
+#: Kernels without a functional form that other tests here call, and kernels that need another device, changing
+#: statistics, or types that only complete programs have.
 ELSEWHERE = [
     "aten::_fft_c2r.out", "aten::_fft_r2c.out", "aten::_local_scalar_dense", "aten::_native_batch_norm_legit.out",
     "aten::copy_", "aten::index_put_", "aten::sym_numel", "aten::sym_size.int", "et_copy::_d2h_copy.out",
@@ -26,7 +26,7 @@ ELSEWHERE = [
 
 
 def close(ours: Any, other: Any) -> bool:
-    """Whether results are the same, as far as their types can tell."""
+    """Whether results are equal within the precision of their types."""
     if not isinstance(other, torch.Tensor) or not isinstance(ours, torch.Tensor):
         return ours == other
     if ours.dtype != other.dtype or ours.shape != other.shape:
@@ -36,7 +36,7 @@ def close(ours: Any, other: Any) -> bool:
 
 
 def peer(program: Path, inputs: dict[str, list[Any]], folder: Path) -> dict[str, Any]:
-    """What ExecuTorch's runtime gives for each method: results, or what it says is wrong."""
+    """The results of ExecuTorch's runtime for each method, or its error message."""
     folder.mkdir(exist_ok=True)
     given = folder / "inputs.pt"
     torch.save(inputs, given)
@@ -59,7 +59,7 @@ def peer(program: Path, inputs: dict[str, list[Any]], folder: Path) -> dict[str,
 
 
 def signature(schema: "torch._C.FunctionSchema") -> str:
-    """What the runtime's tables have for a schema."""
+    """A schema in the format of the runtime's tables."""
     letters = {
         "Tensor": "T", "Optional[Tensor]": "t", "List[Tensor]": "L", "List[Optional[Tensor]]": "O", "int": "I",
         "Optional[int]": "i", "bool": "B", "Optional[bool]": "b", "float": "D", "Optional[float]": "d", "number": "S",
@@ -100,7 +100,7 @@ def test_there_is_a_kernel_for_each_operator(runtime: Runtime) -> None:
     assert not wrong
 
 
-#: Those of `oracle.kernel_cases`, which takes long to import.
+#: The families of `oracle.kernel_cases`, which imports slowly.
 FAMILIES = [
     "unary", "binary", "choices", "created", "shapes", "indices", "padded", "reduced", "pooled", "complex_numbers",
     "normalized", "products", "resampled", "dynamic",
@@ -127,7 +127,7 @@ def test_kernels(family: str, runtime: Runtime, tmp_path: Path) -> None:
             try:
                 runtime.ask("method", case.name)
                 ours = runtime.run(given[case.name])
-                # A method can be run again.
+                # A method can run repeatedly.
                 again = runtime.run(given[case.name])
                 if case.compare == "all" and not all(map(close, again, ours)):
                     faults.append(f"{case.name}: the second run differs from the first")
@@ -153,7 +153,7 @@ def test_every_kernel_has_a_case(runtime: Runtime) -> None:
 
 
 def describe(case: Any) -> str:
-    """The arguments, without the elements."""
+    """The arguments without the elements."""
 
     def short(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -164,7 +164,7 @@ def describe(case: Any) -> str:
 
 
 def judge(compare: str, ours: Any, theirs: Any, eager: list[torch.Tensor]) -> str | None:
-    """What is wrong with our results: they have to be torch's, or ExecuTorch's where those differ."""
+    """The failure of our results: they must equal torch's, or ExecuTorch's if those differ."""
     if isinstance(ours, str):
         return None if isinstance(theirs, str) else f"we say: {ours}"
     if [one.shape for one in ours] != [one.shape for one in eager] and isinstance(theirs, str):
@@ -269,7 +269,7 @@ def test_kernels_that_write_to_their_arguments(runtime: Runtime, tmp_path: Path)
 
     builder = Builder("add_in_place")
     to = builder.input(x)
-    # The sum lies where an operand does, as a plan may have it.
+    # The sum overwrites an operand, which a memory plan may do.
     place = builder.plan.values[to].val.allocation_info.memory_offset
     out = builder.tensor(x, place=place)
     places = [to, builder.input(row), builder.add(schema.Int(1)), out, out]
@@ -290,7 +290,7 @@ def test_kernels_that_write_to_their_arguments(runtime: Runtime, tmp_path: Path)
             [ours] = runtime.run(builder.given)
             assert close(ours, expected[builder.plan.name]), builder.plan.name
         if "in_place" not in builder.plan.name:
-            # ExecuTorch's kernels read what they have overwritten.
+            # ExecuTorch's kernels read elements that they have overwritten.
             theirs = peer(tmp_path / "written.pte", {builder.plan.name: builder.given}, tmp_path / builder.plan.name)
             [found] = theirs[builder.plan.name]
             assert close(found, expected[builder.plan.name]), builder.plan.name

@@ -1,4 +1,4 @@
-"""A sample leaves out no kind of case, and nothing is left out where everything is asked for."""
+"""A sample contains every kind of case, and everything is included on request."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def test_sources_are_clean() -> None:
 
 
 def misspelled(*paths: object) -> str:
-    """The words that the spelling check does not know."""
+    """The words that the spelling check rejects."""
     line = [str(Path(sys.executable).parent / "typos"), "--format", "brief", "--config", str(ROOT / "_typos.toml")]
     done = subprocess.run([*line, *map(str, paths)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 2), done.stderr

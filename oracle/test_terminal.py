@@ -1,4 +1,4 @@
-"""What the commands print at terminals of 60, 80 and 120 columns, to pipes, and without color."""
+"""Tests the output of commands at terminals of 60, 80 and 120 columns, in pipes, and without color."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from oracle.commands import binary
 from oracle.conftest import ROOT
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-#: The commands, with `{net}` for the name of a network.
+#: The commands; `{net}` is the name of a network.
 COMMANDS = [
     "convert {net}.pt2 -o {net}.out.mlpackage --verify",
     "inspect {net}.mlpackage",
@@ -32,7 +32,7 @@ COMMANDS = [
 
 
 class Convolutions(torch.nn.Module):
-    """Modules with paths of several parts, and outputs with long names."""
+    """Modules with nested paths, and outputs with long names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def at_terminal(line: str, folder: Path, columns: int) -> str:
-    """What a command prints at a terminal of so many columns."""
+    """The output of a command at a terminal with this number of columns."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "CI")}
@@ -111,7 +111,7 @@ def piped(line: str, folder: Path, **environment: str) -> str:
 
 
 def lines(printed: str) -> list[str]:
-    """The lines that stay: a line of progress is overwritten by what follows a carriage return or an erasure."""
+    """The final lines: a carriage return or an erasure overwrites a line of progress."""
     text = re.sub(r"\x1b\[\d*[A-HJK]", "\r", printed.replace("\r\n", "\n"))
     return [ESCAPE.sub("", line.split("\r")[-1]) for line in text.split("\n")]
 
@@ -130,7 +130,7 @@ def test_lines_fit_the_terminal(network: str, columns: int, folder: Path) -> Non
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_names_are_whole_at_80_columns(network: str, folder: Path) -> None:
-    """Other columns make room for names."""
+    """Other columns shrink so that names fit."""
     printed = lines(at_terminal(f"inspect {network}.mlpackage", folder, 80))
     assert not any("…_" in line or "_…" in line for line in printed), "\n".join(printed)
 

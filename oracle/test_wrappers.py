@@ -1,4 +1,4 @@
-"""The wrappers of docs/wrappers.md: models that cannot be exported as they are, converted step by step."""
+"""The wrappers of docs/wrappers.md: models that need a wrapper for their export, converted step by step."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 Command = Callable[..., str]
 
-#: More tokens than the sliding window holds.
+#: More tokens than the sliding window contains.
 COUNT = 10
 SMALL = {"vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 2}
 DECODER = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 64}
@@ -35,7 +35,7 @@ RECURRENT = {
 
 
 def names_of_page() -> dict:
-    """What the Python blocks of the page define."""
+    """The definitions of the page's Python blocks."""
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/wrappers.md").read_text(), re.DOTALL):
         exec(block, names)  # noqa: S102: the blocks are this repository's
@@ -56,11 +56,11 @@ def steps(coremill: Command, program: torch.export.ExportedProgram, calls: list[
 
 
 def judge(model: torch.nn.Module, tokens: torch.Tensor, found: np.ndarray) -> None:
-    """Compares with the model itself on the whole text, without a cache."""
+    """Compares with the original model on the complete text, without a cache."""
     with torch.no_grad():
         expected = model(tokens, use_cache=False).logits.numpy()
     noise = np.abs(found - expected).max() / np.abs(expected).max()
-    # States are kept in fp16.
+    # States are fp16.
     assert noise < 5e-3, noise
 
 
@@ -85,7 +85,7 @@ def test_recurrent_model_takes_a_token_at_a_time(name: str, coremill: Command, t
 
 
 def test_mamba_refuses_a_range_of_lengths() -> None:
-    """The page says so; if it is no longer true, the wrapper is not needed."""
+    """The page documents this; if the test fails, the wrapper is no longer needed."""
     model = RECURRENT["mamba"]().eval()
     shapes = {"input_ids": {1: torch.export.Dim("n", min=2, max=64)}, "use_cache": None}
     with pytest.raises(torch._dynamo.exc.UserError, match="dynamic"):
@@ -93,14 +93,14 @@ def test_mamba_refuses_a_range_of_lengths() -> None:
 
 
 def test_sliding_cache_freezes_its_counter() -> None:
-    """The page says so; if it is no longer true, the wrapper is not needed."""
+    """The page documents this; if the test fails, the wrapper is no longer needed."""
     torch.manual_seed(0)
     model = DECODERS["gemma3"]().eval()
     tokens = torch.randint(0, 320, (1, COUNT))
     names = names_of_page()
 
     class Plain(names["Stepwise"]):
-        """The same with the cache as it comes."""
+        """The same with the original cache."""
 
         def __init__(self) -> None:
             super().__init__(model, 16)

@@ -1,4 +1,4 @@
-"""The zoo itself: it is as broad as it says, and the same each time."""
+"""Tests of the zoo itself: its breadth and its reproducibility."""
 
 import collections
 import multiprocessing
@@ -17,14 +17,14 @@ from oracle.zoo.table import COMPRESSED, ENTRIES, INTERFACES, NETWORKS, WRITTEN
 
 
 def test_names() -> None:
-    """A name is a file name, and there is one entry of each."""
+    """Names are valid file names and unique."""
     names = [entry.name for entry in ENTRIES]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and "/" not in name for name in names)
 
 
 def test_breadth() -> None:
-    """The bars that the table must keep."""
+    """The minimum breadth of the table."""
     assert len({entry.name.split("-")[0] for entry in NETWORKS}) >= 40
     assert len(INTERFACES) >= 25
     assert len(COMPRESSED) >= 35
@@ -34,8 +34,8 @@ def test_breadth() -> None:
     assert {entry.precision for entry in ENTRIES} == {"fp16", "fp32"}
 
 
-#: What an entry is there to show: operations that it must contain, and types of storage, by MILBlob's numbers. A
-#: compression that coremltools cannot do, it leaves out in silence.
+#: The features of an entry: operations that it must contain, and storage types, by MILBlob's codes. coremltools
+#: silently skips a compression that it does not support.
 FORMS: dict[str, tuple[set[str], set[int]]] = {
     "accumulator-ios18": ({"read_state", "write_state"}, set()),
     "cached_decoder-ios18": ({"read_state", "write_state", "slice_update", "scaled_dot_product_attention"}, {1}),
@@ -69,7 +69,7 @@ FORMS: dict[str, tuple[set[str], set[int]]] = {
 
 @pytest.mark.parametrize("package", FORMS, indirect=True)
 def test_forms(package: Path) -> None:
-    """An entry contains what it is there to show."""
+    """An entry contains its features."""
     wanted, kinds = FORMS[package.stem]
     found = read(package)
     assert wanted <= {operation.type for operation in operations(found.model)}
@@ -78,7 +78,7 @@ def test_forms(package: Path) -> None:
 
 @pytest.mark.parametrize("package", ["several_files-ios17"], indirect=True)
 def test_several_files(package: Path) -> None:
-    """Three files, each in use."""
+    """The package has three files, each in use."""
     found = read(package)
     assert {one.fileName for one in references(found.model)} == {
         f"@model_path/weights/{path.name}" for path in (found.folder / "weights").iterdir()
@@ -88,7 +88,7 @@ def test_several_files(package: Path) -> None:
 
 @pytest.mark.parametrize("package", ["adapters-ios18"], indirect=True)
 def test_functions_share_weights(package: Path) -> None:
-    """The trunk of all three functions is stored once."""
+    """The trunk of the three functions is stored once."""
     found = read(package)
     assert sorted(found.model.mlProgram.functions) == ["first", "second", "third"]
     assert found.model.description.defaultFunctionName == "second"
@@ -97,13 +97,13 @@ def test_functions_share_weights(package: Path) -> None:
 
 
 def test_every_op(all_packages: list[Path]) -> None:
-    """No op of the registry is missing from the zoo, but for one of an older format and one that is internal."""
+    """The zoo contains every op of the registry, except for one of an older format and an internal one."""
     used = {operation.type for package in all_packages for operation in operations(read(package).model)}
     assert set(SSAOpRegistry.core_ops) - used == {"_const_symbolic", "conv_quantized"}
 
 
 def operations(model: Any) -> Iterator[Any]:
-    """Every operation, those in nested blocks included."""
+    """Every operation, including those in nested blocks."""
     blocks = [block for one in model.mlProgram.functions.values() for block in one.block_specializations.values()]
     while blocks:
         for operation in blocks.pop().operations:
@@ -122,7 +122,7 @@ def references(model: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("package", ["compact-ios18-lut4-grouped", "lstm-ios15"], indirect=True)
 def test_made_again(package: Path, tmp_path: Path) -> None:
-    """The seed decides everything but the date."""
+    """Everything except for the date depends only on the seed."""
     ((_, error, _),) = run([package.stem], tmp_path, 1)
     assert error is None
     found = differences(package, tmp_path / package.name)
@@ -130,7 +130,7 @@ def test_made_again(package: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
-    """What cannot be made is reported by its name, and the next is made."""
+    """A failure is reported by name, and the next entry is still made."""
     (first, error, _), (second, nothing, _) = run(["nobody", "lstm-ios15"], tmp_path, 1)
     assert (first, second) == ("nobody", "lstm-ios15")
     assert error is not None and nothing is None
@@ -138,9 +138,9 @@ def test_a_failure_stops_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
-    """A crash inside coremltools takes its entry with it and not the run."""
+    """A crash in coremltools fails only its entry, not the run."""
 
-    # Other tests of the session may keep processes.
+    # Other tests of the session may have processes.
     before = set(multiprocessing.active_children())
 
     def kill() -> None:

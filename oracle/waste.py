@@ -1,16 +1,16 @@
-"""Operations of a package that do nothing, or undo one another."""
+"""Finds operations of a package that do nothing or cancel each other."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from coremltools.proto import MIL_pb2
 
-#: Types whose every value the types after them hold.
+#: For each type, the types that represent all its values.
 HELD_BY = {"fp16": ("fp32",), "bool": ("fp16", "fp32", "int32"), "int8": ("int32", "fp32"), "int16": ("int32", "fp32")}
 
 
 def operations(program: Any) -> Iterator[Any]:
-    """Every operation, those in nested blocks included."""
+    """Every operation, including those in nested blocks."""
     blocks = [block for one in program.functions.values() for block in one.block_specializations.values()]
     while blocks:
         for operation in blocks.pop().operations:
@@ -19,9 +19,9 @@ def operations(program: Any) -> Iterator[Any]:
 
 
 def needless(program: Any) -> list[str]:
-    """Casts and transposes that do nothing, and pairs of them that undo each other."""
+    """Casts and transposes that do nothing, and pairs that cancel each other."""
     made = {output.name: one for one in operations(program) for output in one.outputs}
-    # Names of constants' values, and of types of whatever there is.
+    # The types of all values, by name.
     types = {output.name: output.type for one in operations(program) for output in one.outputs}
     for function in program.functions.values():
         types |= {one.name: one.type for one in function.inputs}
@@ -60,12 +60,12 @@ def argument(operation: Any, name: str) -> str:
 
 
 def producer(operation: Any, name: str, made: dict[str, Any]) -> Any:
-    """The operation that gives an operand."""
+    """The operation that produces an operand."""
     return made.get(argument(operation, name))
 
 
 def integers(operation: Any, name: str, made: dict[str, Any]) -> list[int] | None:
-    """A constant operand."""
+    """A constant integer operand."""
     bound = operation.inputs[name].arguments if name in operation.inputs else []
     if not bound:
         return None

@@ -1,11 +1,12 @@
-"""Lowers programs directly and by ExecuTorch's own path, and compares the results in ExecuTorch's runtime, in a process of
-its own as `worker.py`:
+"""Lowers programs directly and by ExecuTorch's own path, and compares the results in ExecuTorch's runtime.
+
+It runs in its own process, as `worker.py` does:
 
     python -m coremill.executorch oracle/dropin/paths.py RESULTS [CASE...]
     python -m coremill.executorch oracle/dropin/paths.py RESULTS --exports EXPORTS [NAME...]
 
-The second form takes exports of the zoo, which `python -m oracle.zoo.exports` writes. Writes by case what went wrong, `null`
-for nothing.
+The second form reads exports of the zoo, which `python -m oracle.zoo.exports` writes. Writes the error, or `null`, for each
+case.
 """
 
 import copy
@@ -37,31 +38,31 @@ from torch.export import Dim
 from oracle.distance import distance
 
 CASES: dict[str, Callable[[], None]] = {}
-#: Differences of the two paths in parts of the largest element: both compute in fp16, in other orders.
+#: Maximum difference of the two paths relative to the largest element: both compute in fp16, in different orders.
 TOLERANCE = 5e-3
 VARIABLE = "COREMILL_EXECUTORCH"
-#: Why programs took ExecuTorch's path, by the log.
+#: The logged reasons why programs took ExecuTorch's path.
 reasons: list[str] = []
 
 Inputs = tuple[Any, ...]
 
 
 class Reasons(logging.Handler):
-    """Keeps what the log says."""
+    """Records the log messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         reasons.append(record.getMessage())
 
 
 def case(function: Callable[[], None]) -> Callable[[], None]:
-    """Something to try."""
+    """Registers a case."""
     CASES[function.__name__] = function
     return function
 
 
 @dataclass
 class Method:
-    """A method: a module, the calls that are compared, and the shapes of its inputs."""
+    """A method: a module, the calls to compare, and the shapes of its inputs."""
 
     module: nn.Module
     calls: list[Inputs]
@@ -76,12 +77,12 @@ class Method:
 
 @dataclass
 class Flow:
-    """How programs are lowered."""
+    """Options of the lowering."""
 
     partitioner: Callable[[str], CoreMLPartitioner] = lambda name: CoreMLPartitioner()
     options: dict[str, Any] = field(default_factory=dict)
     config: Callable[[], ExecutorchBackendConfig | None] = lambda: None
-    #: Whether the older flow of `to_edge` and `to_backend` is taken.
+    #: Whether to use the older flow of `to_edge` and `to_backend`.
     is_older: bool = False
 
     def edge(self, programs: Any) -> Any:
@@ -93,7 +94,7 @@ class Flow:
 
 
 def both(methods: dict[str, Method], flow: Flow | None = None, tolerance: float = TOLERANCE, is_direct: bool = True) -> tuple[Any, Any]:
-    """Lower both ways, compare, and return both programs."""
+    """Lowers both ways, compares, and returns both programs."""
     flow = flow or Flow()
     programs = {name: method.program for name, method in methods.items()}
     given = programs["forward"] if list(programs) == ["forward"] else programs
@@ -109,7 +110,7 @@ def both(methods: dict[str, Method], flow: Flow | None = None, tolerance: float 
 
 
 def outline(plan: Any) -> dict[str, Any]:
-    """What a caller sees of a method, and what it delegates."""
+    """The interface of a method, and its delegates."""
 
     def values(numbers: list[int]) -> list[Any]:
         found = [plan.values[at].val for at in numbers]
@@ -130,7 +131,7 @@ def outline(plan: Any) -> dict[str, Any]:
 
 
 def compare(fast: Any, slow: Any, methods: dict[str, Method], tolerance: float) -> None:
-    """Both programs look alike, and compute the same."""
+    """Asserts that both programs have the same interface and compute the same."""
     plans = [{plan.name: plan for plan in deserialize_pte_binary(one.buffer).program.execution_plan} for one in (fast, slow)]
     assert set(plans[0]) == set(plans[1]), (set(plans[0]), set(plans[1]))
     assert fast.methods == slow.methods and fast.config_methods == slow.config_methods
@@ -161,12 +162,12 @@ def compare(fast: Any, slow: Any, methods: dict[str, Method], tolerance: float) 
 
 
 def run(method: Any, inputs: Inputs) -> list[Any]:
-    """What a method of ExecuTorch's runtime gives."""
+    """Runs a method in ExecuTorch's runtime."""
     return [one.clone() if isinstance(one, torch.Tensor) else one for one in method.execute(list(inputs))]
 
 
 class Call(nn.Module):
-    """A module of a function."""
+    """A module that calls a function."""
 
     def __init__(self, function: Callable[..., Any], **modules: nn.Module) -> None:
         super().__init__()
@@ -179,7 +180,7 @@ class Call(nn.Module):
 
 
 class Network(nn.Module):
-    """A little of everything."""
+    """A small network with various layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +196,7 @@ class Network(nn.Module):
 
 
 class Counter(nn.Module):
-    """Keeps a sum."""
+    """Accumulates its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +222,7 @@ def specs(**options: Any) -> list[Any]:
 
 
 def with_specs(*more: Any, own: dict[str, Any] | None = None, **options: Any) -> Callable[[str], CoreMLPartitioner]:
-    """Partitioners with these specs, and with these options of their own."""
+    """Partitioners with these compile specs, and with further options."""
     return lambda name: CoreMLPartitioner(compile_specs=[*specs(**options), *more], **(own or {}))
 
 
@@ -286,7 +287,7 @@ def states() -> None:
 
 @case
 def counters() -> None:
-    """Integer buffers stay with the program."""
+    """Integer buffers stay in the program."""
 
     class Count(nn.Module):
         def __init__(self) -> None:
@@ -398,7 +399,7 @@ def backend_config() -> None:
 
 @case
 def external_data() -> None:
-    """Weights of delegates are no external data; a buffer that nothing uses is, by ExecuTorch's path."""
+    """Weights of delegates are not external data; an unused buffer is, on ExecuTorch's path."""
     config = lambda: ExecutorchBackendConfig(external_constants=True, external_mutable_weights=True)  # noqa: E731
     fast, slow = both({"forward": Method(nn.Linear(4, 4), [(torch.randn(2, 4),)])}, Flow(config=config))
     assert fast._tensor_data == slow._tensor_data == {}
@@ -409,7 +410,7 @@ def external_data() -> None:
 
 @case
 def alignment_of_segments() -> None:
-    """Segments begin where the config has them."""
+    """Segments begin at the alignment of the config."""
     from executorch.exir._serialize._program import _get_extended_header
 
     for alignment in (128, 4096):
@@ -441,7 +442,7 @@ def memory_planning() -> None:
 
 @case
 def buffers_outside() -> None:
-    """Names of buffers, and memory that the caller gives."""
+    """Names of buffers, and memory that the caller provides."""
     options = {"take_over_mutable_buffer": False}
     flow = Flow(
         lambda name: CoreMLPartitioner(**options),
@@ -465,12 +466,12 @@ def older_flow() -> None:
     assert type(to_edge(network()["forward"].program)).__name__ == "DirectEdgeManager"
 
 
-# What takes ExecuTorch's path.
+# Programs that take ExecuTorch's path.
 
 
 @case
 def what_cannot_be_lowered_directly() -> None:
-    """It is lowered by ExecuTorch's path, and the log names the reason."""
+    """Such programs take ExecuTorch's path, and the log contains the reason."""
 
     class Unknown(CoreMLPartitioner):
         pass
@@ -506,7 +507,7 @@ def what_cannot_be_lowered_directly() -> None:
 
 @case
 def errors_are_those_of_executorch() -> None:
-    """Programs that cannot be lowered raise what they raise without the direct path."""
+    """Programs that cannot be lowered cause the same errors as without the direct path."""
     method = Method(Call(lambda self, x: torch.linalg.eigvalsh(x)), [(torch.randn(4, 4),)])
     found = {}
     for path in ("fast", "slow"):
@@ -550,7 +551,7 @@ def graphs_on_demand() -> None:
     assert get_delegation_info(graph).num_delegated_subgraphs == 1
     assert [node.name for node in direct.exported_program().graph.nodes if "call_delegate" in str(node.target)]
     assert direct.debug_handle_map and direct.delegate_map and direct.instruction_id_to_num_outs_map
-    # From here on both are ExecuTorch's, which belong together.
+    # From here on both use ExecuTorch's path.
     os.environ[VARIABLE] = "slow"
     slow = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()]).to_executorch()
     assert direct.buffer == slow.buffer and edge.to_executorch().buffer == slow.buffer
@@ -602,7 +603,7 @@ def json_of(value: Any) -> Any:
 
 @case
 def weights_that_change() -> None:
-    """A program is what it was when it was lowered; a graph of other weights is refused."""
+    """A program contains the weights at the time of lowering; a graph with other weights is refused."""
     module = nn.Linear(4, 4)
     method = Method(module, [(torch.randn(2, 4),)])
     edge = to_edge_transform_and_lower(method.program, partitioner=[CoreMLPartitioner()])
@@ -638,14 +639,14 @@ def zoo(archive: Path) -> Callable[[], None]:
             flow.edge(program)
             told = reasons[-1] if reasons else ""
             if told:
-                # Nothing to compare: ExecuTorch's path is taken by both.
+                # Both use ExecuTorch's path, so there is nothing to compare.
                 print(f"     {archive.stem}: {told}", flush=True)
                 return
             os.environ[VARIABLE] = "slow"
             try:
                 flow.edge(program)
             except Exception as error:
-                # ExecuTorch's verifier, for one, stops programs that are lowered directly.
+                # ExecuTorch's verifier, for instance, rejects programs that are lowered directly.
                 print(f"     {archive.stem}: ExecuTorch's path ends with {str(error).splitlines()[0][:120]}", flush=True)
                 return
             both({"forward": Method(nn.Identity(), calls, program=program)}, flow, tolerance)
@@ -654,7 +655,7 @@ def zoo(archive: Path) -> Callable[[], None]:
 
 
 def main(results: str, names: list[str]) -> None:
-    """Try all, or those that are named."""
+    """Runs all cases, or the named ones."""
     warnings.simplefilter("ignore")
     log = logging.getLogger("executorch.backends.apple.coreml.direct")
     log.addHandler(Reasons())

@@ -1,4 +1,4 @@
-"""ExecuTorch's C++ runtime with our engine under it, in a program that CMake builds against the installed package."""
+"""A program with ExecuTorch's C++ runtime and our engine, built by CMake against the installed package."""
 
 import importlib.util
 import subprocess
@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent
 
 
 def build(source: Path, folder: Path, library: Path, *options: str) -> Path:
-    """Builds a program with ExecuTorch's package; gives the folder in which it lies."""
+    """Builds a program with ExecuTorch's package. Returns its folder."""
     cmake = Path(sys.executable).with_name("cmake")
     package = next(iter(importlib.util.find_spec("executorch").submodule_search_locations))
     configure = [cmake, "-S", source, "-B", folder, f"-DCMAKE_PREFIX_PATH={package}", f"-DCOREMILL_LIBRARY={library}", *options]
