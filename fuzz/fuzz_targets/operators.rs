@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-// Every other input is given the next operator in turn, so that each is called soon and often.
+// Every other input uses the next operator in turn, so that each is called soon and often.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let size = fuzzer_mutate(data, size, max_size);

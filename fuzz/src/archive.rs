@@ -1,4 +1,4 @@
-//! What must hold for any `.pt2` archive. The fuzz target and the test of the seeds share it.
+//! Properties of every `.pt2` archive. The fuzz target and the test of the seeds share them.
 
 use std::io::Cursor;
 
@@ -7,14 +7,14 @@ use coremill_pt2::{Argument, ExportedProgram, Graph, Output, Pt2, StoredValue, V
 use coremill_tensor::Buffer;
 use coremill_zip::Writer;
 
-/// So small that gathering a tensor's elements takes no time.
+/// Small enough that gathering a tensor's elements is fast.
 const ELEMENTS: u64 = 1 << 12;
 
-/// An archive is read or refused; what is read can be walked, and is prepared or refused; what is prepared is
-/// functional, and defines each value once before it is used.
+/// An archive is read or refused. A program that was read can be traversed, and is prepared or refused. A prepared
+/// program is functional, and defines each value once before its uses.
 ///
-/// Bytes that are no zip archive are the entries of one, with zeros between them: the program, what it says of its
-/// weights, and its sample inputs. Says whether a program was prepared.
+/// Bytes that are not a zip archive are the entries of one, separated by zeros: the program, the configuration of its
+/// weights, and its sample inputs. Returns whether a program was prepared.
 pub(crate) fn archive(data: &[u8]) -> bool {
     let bytes = if data.starts_with(b"PK") { with_checksums(data) } else { wrapped(data) };
     let Ok(archive) = Pt2::from_bytes(Buffer::from(bytes)) else { return false };
@@ -33,7 +33,7 @@ pub(crate) fn archive(data: &[u8]) -> bool {
     any
 }
 
-/// A zip archive with the checksums of what it stores now: those of changed entries would keep them from being read.
+/// A zip archive with corrected checksums, because changed entries could not be read with the original ones.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     const CENTRAL: &[u8] = b"PK\x01\x02";
     const END: &[u8] = b"PK\x05\x06";
@@ -44,7 +44,7 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
     let short = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 2).map(|it| usize::from(u16::from_le_bytes([it[0], it[1]])))
     };
-    // By way of the directory, since an entry may be an archive itself, with records of its own.
+    // Uses the central directory, since an entry may itself be an archive with local headers.
     let end = data.windows(END.len()).rposition(|window| window == END);
     let mut next = end.and_then(|end| number(data, end + 16));
     while let Some(record) = next
@@ -69,7 +69,7 @@ fn with_checksums(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The checksum of zip archives, a bit at a time: entries are small.
+/// The checksum of zip archives, computed bit by bit: entries are small.
 fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, &byte| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| {
@@ -95,7 +95,7 @@ fn wrapped(data: &[u8]) -> Vec<u8> {
 }
 
 fn walk(program: &ExportedProgram) {
-    // An error is as good as an answer.
+    // An error is a valid result.
     drop(program.sample_inputs());
     for stored in program.tensors.values() {
         if let StoredValue::Tensor(tensor) = stored {
@@ -109,7 +109,7 @@ fn walk(program: &ExportedProgram) {
     defined(&program.graph);
 }
 
-/// Every value is defined once, by an input or a node, before it is used.
+/// Every value is defined once, by an input or a node, before its uses.
 fn defined(graph: &Graph) {
     let mut seen = vec![false; graph.values.len()];
     let mut define = |id: ValueId| {

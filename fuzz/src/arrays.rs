@@ -1,10 +1,10 @@
-//! What must hold for any bytes that are said to be arrays. The fuzz target and the test of the seeds share it.
+//! Properties of all bytes that are read as arrays. The fuzz target and the test of the seeds share them.
 
 use coremill::arrays;
 use coremill_engine::{Array, Elements};
 use coremill_tensor::Buffer;
 
-/// Arrays are read or refused; what is read is written, and read again as the same.
+/// Arrays are read or refused; arrays that were read are written, and are equal when read again.
 pub(crate) fn arrays(data: &[u8]) {
     if let Ok(array) = arrays::from_npy(data) {
         let mut bytes = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn arrays(data: &[u8]) {
 fn same(one: &Array, other: &Array) {
     assert_eq!(one.shape(), other.shape());
     match (one.elements(), other.elements()) {
-        // A NaN is what it was, too.
+        // NaN keeps its bits.
         (Elements::Floats(one), Elements::Floats(other)) => {
             assert!(one.iter().zip(&**other).all(|(x, y)| x == y || x.is_nan() && y.is_nan()));
         }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes at all. Fuzz targets and the test of the seeds share it.
+//! Properties of all bytes. Fuzz targets and the test of the seeds share them.
 
 use coremill_mil::ir::{Program, TensorType, WeightPlace};
 use coremill_mil::model::Model;
@@ -7,8 +7,8 @@ use coremill_mlpackage::package::weights::{Layout, WeightFiles};
 use coremill_mlpackage::{compiled, package};
 use coremill_tensor::{Buffer, DType};
 
-/// Text parses or is refused; what parses prints, and the print parses to the same program. Reports
-/// find their lines in either.
+/// Text is parsed or refused. A parsed program is printed, and the output parses to the same program. Diagnostics
+/// find their lines in both texts.
 pub(crate) fn text(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
     let Ok((program, spans)) = text::parse_with_spans(source, &text::NoWeights) else { return };
@@ -22,7 +22,7 @@ pub(crate) fn text(data: &[u8]) {
     }
 }
 
-/// A model file decodes or is refused; what decodes encodes to a file that decodes to the same model.
+/// A model file is decoded or refused; a decoded model is encoded to a file that decodes to the same model.
 pub(crate) fn model(data: &[u8]) {
     let Ok(model) = package::from_bytes(data) else { return };
     check(&model);
@@ -34,7 +34,7 @@ pub(crate) fn model(data: &[u8]) {
     assert!(bytes == twice, "encoding is not stable");
 }
 
-/// A manifest parses or is refused; what parses names no path outside the package.
+/// A manifest is parsed or refused; a parsed one contains no path outside the package.
 pub(crate) fn manifest(data: &[u8]) {
     let Ok(manifest) = package::Manifest::from_bytes(data) else { return };
     for path in manifest.items.iter().chain([&manifest.root]).map(|item| &item.path) {
@@ -42,8 +42,7 @@ pub(crate) fn manifest(data: &[u8]) {
     }
 }
 
-/// A weight file gives elements of just the size that was asked for, or refuses. The first bytes say
-/// what is asked for.
+/// A weight file returns elements of exactly the requested size, or an error. The first bytes are the requests.
 pub(crate) fn weights(data: &[u8]) {
     let Some((asked, file)) = data.split_at_checked(64) else { return };
     let files = WeightFiles::in_memory([("w".to_owned(), Buffer::from(file.to_vec()))]);
@@ -59,7 +58,7 @@ pub(crate) fn weights(data: &[u8]) {
     }
 }
 
-/// The data of a compiled model is read or refused.
+/// The metadata of a compiled model is read or refused.
 pub(crate) fn compiled(data: &[u8]) {
     const PROGRAM: &[u8] =
         b"program(1.3) { func main<ios17>(tensor<fp32, [?]> x) { fp32 y = relu(x = x); } -> (y); }";
@@ -75,7 +74,7 @@ fn check(model: &Model) {
 }
 
 fn reprint(program: &Program) {
-    // Notes for people and unknown fields are lost in text: compare text with text.
+    // Text does not contain metadata and unknown fields, so the texts are compared.
     let printed = text::print(program, &text::PrintOptions::default()).text;
     if let Ok(parsed) = text::parse(&printed, &text::NoWeights) {
         let again = text::print(&parsed, &text::PrintOptions::default()).text;

@@ -1,4 +1,4 @@
-//! How programs that nobody wrote are run and their results compared, for every target that does both.
+//! Runs generated programs and compares their results, for all targets that need it.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ use coremill_tensor::DType;
 
 use crate::draw::Draw;
 
-/// So little that no program of this size has a reason to take long.
+/// Small enough that a program of this size runs quickly.
 pub(crate) const LIMITS: Limits = Limits { elements: 1 << 12, bytes: 16 << 20, operations: 20_000 };
 
 pub(crate) fn run(
@@ -24,7 +24,7 @@ pub(crate) fn run(
     session.run_with(inputs, hooks)
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn message(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<String>().cloned();
     let text = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -35,7 +35,7 @@ pub(crate) fn show(program: &Program) -> String {
     text::print(program, &text::PrintOptions::default()).text
 }
 
-/// An array that the port accepts, small numbers if it is benign; none if it would be large.
+/// A valid array for the port, with small numbers if `benign`; `None` if it would be large.
 pub(crate) fn input(
     port: &FeatureSpec,
     shape: &[usize],
@@ -68,7 +68,7 @@ pub(crate) fn input(
     Some(Array::ints(dtype, shape, ints.collect()))
 }
 
-/// Whether small differences stay small in what is computed from it.
+/// Whether small differences of the value cause only small differences of results.
 pub(crate) fn is_tame(value: &Value) -> bool {
     match value {
         Value::Array(array) => match array.elements() {
@@ -93,7 +93,8 @@ pub(crate) fn difference(expected: &Array, found: &Array, tolerance: f32) -> Opt
     off.map(|(index, (x, y))| format!("element {index} is {y}, not {x} (of up to {scale})"))
 }
 
-/// Whether results change little when operands do. The others jump, or have poles.
+/// Whether small changes of operands cause only small changes of results: other operations have discontinuities or
+/// poles.
 pub(crate) fn is_steady(kind: OpKind) -> bool {
     !kind.is_random()
         && !matches!(

@@ -1,6 +1,6 @@
-//! Decisions of programs that are made out of bytes.
+//! Decisions of generated programs.
 
-/// Decisions, taken from bytes as long as there are any.
+/// Decisions that are read from bytes until these are used up.
 pub(crate) struct Draw<'d> {
     bytes: &'d [u8],
     state: u64,
@@ -26,7 +26,7 @@ impl<'d> Draw<'d> {
         choices[self.below(choices.len())].clone()
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `count`.
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }

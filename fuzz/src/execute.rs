@@ -1,4 +1,4 @@
-//! What must hold when a program runs, whatever it is. The fuzz target and the test of the seeds share it.
+//! Properties of every run of a program. The fuzz target and the test of the seeds share them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,20 +15,20 @@ use crate::draw::Draw;
 use crate::flexible;
 use crate::programs::generate;
 
-/// What became of a program.
+/// Outcome of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The bytes are no program, or the verifier refuses it.
+    /// The bytes are not a program, or the verifier refuses it.
     Refused,
-    /// Loading or running it ends in an error.
+    /// Loading or running it fails.
     Failed,
     /// It runs.
     Ran,
-    /// It runs, and its numbers were compared.
+    /// It runs, and its results were compared.
     Compared,
 }
 
-/// Programs, as text or out of bytes, run or end in an error; as planned they give what they give
+/// Programs, as text or generated from bytes, run or fail. The results of the planned program equal those of running
 /// operation by operation.
 pub(crate) fn execute(data: &[u8]) -> Outcome {
     if let Some(source) = std::str::from_utf8(data).ok().filter(|text| text.contains("program")) {
@@ -39,7 +39,7 @@ pub(crate) fn execute(data: &[u8]) -> Outcome {
     drawn(&mut Draw::new(data, data.len() as u64))
 }
 
-/// A program out of decisions.
+/// Generates a program from decisions and runs it.
 pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
     let Some(generated) = generate(draw, &OpKind::ALL) else { return Outcome::Refused };
     let open = draw.one_in(2).then(|| flexible::open(&generated.function, draw)).flatten();
@@ -51,7 +51,7 @@ pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
 fn run_program(program: Program, draw: &mut Draw<'_>, benign: bool) -> Outcome {
     let Ok(model) = describe(program) else { return Outcome::Refused };
     let Ok(verified) = verify::verify(&model) else { return Outcome::Refused };
-    // The program is the first that one wants to see.
+    // On a panic, print the program first.
     let run = AssertUnwindSafe(|| run_model(&model, &verified, draw, benign));
     catch_unwind(run)
         .unwrap_or_else(|cause| panic!("{}\n{}", message(&*cause), show(&model.program)))
@@ -126,12 +126,12 @@ fn run_shapes(
         run(session, &inputs, &mut hooks)
     };
     let planned = run(session, &inputs, &mut Hooks::default());
-    // What is drawn may suit the next operation in one run, and not in another.
+    // A random result may suit the next operation in one run, and not in another.
     if function.all_ops().any(|(_, op)| op.kind().is_none_or(OpKind::is_random)) {
         return if observed.is_ok() { Outcome::Ran } else { Outcome::Failed };
     }
     let Ok(observed) = observed else {
-        // Passes take away what nobody reads, and with it what it would refuse; and plans may need less memory.
+        // Passes remove unused operations and their errors; and plans may need less memory.
         let reason = shown(&observed);
         assert!(
             planned.is_err() || !all_read(function) || reason.contains(" tensors are limited to "),
@@ -141,7 +141,7 @@ fn run_shapes(
     };
     let planned = planned
         .unwrap_or_else(|error| panic!("runs operation by operation, but as planned: {error}"));
-    // What an earlier run left in memory plays no part.
+    // Results must not depend on memory contents of an earlier run.
     let again = run(session, &inputs, &mut Hooks::default());
     let again = again.unwrap_or_else(|error| panic!("ran once: {error}"));
     for ((name, first), (_, second)) in planned.0.iter().zip(&again.0) {
@@ -153,7 +153,7 @@ fn run_shapes(
         Numerics::Rounded => is_steady_when_rounded,
     };
     let compared = tame && function.all_ops().all(|(_, op)| op.kind().is_some_and(steady));
-    // How many elements are not 0 may be a matter of rounding.
+    // Rounding may change the number of nonzero elements.
     let counts = function.all_ops().any(|(_, op)| op.kind() == Some(OpKind::NonZero));
     for ((name, expected), (_, found)) in observed.0.iter().zip(&planned.0) {
         let (Value::Array(expected), Value::Array(found)) = (expected, found) else { continue };
@@ -165,7 +165,7 @@ fn run_shapes(
             Numerics::Rounded => 4e-2,
         };
         if compared && let Some(difference) = difference(expected, found, tolerance) {
-            // A program may make much of little: what rounding in its inputs does to it is nobody's fault.
+            // A program may amplify rounding errors of its inputs.
             if is_sensitive(session, &inputs, &observed, tolerance) {
                 return Outcome::Ran;
             }
@@ -176,8 +176,8 @@ fn run_shapes(
     if compared { Outcome::Compared } else { Outcome::Ran }
 }
 
-/// Whether results move by a good part of the tolerance where the inputs move by a rounding of 32 bits, or of 16 where
-/// those are rounded to in any case.
+/// Whether rounding errors in the inputs, of fp32 or of fp16 if the tolerance is that of fp16, move results by a
+/// significant part of the tolerance.
 fn is_sensitive(
     session: &mut Session,
     inputs: &[(&str, Array)],
@@ -209,7 +209,7 @@ fn is_sensitive(
     })
 }
 
-/// Whether every operation has a part in the outputs.
+/// Whether every operation contributes to the outputs.
 fn all_read(function: &Function) -> bool {
     let mut read: Vec<_> = function.outputs().to_vec();
     let ops: Vec<_> = function.all_ops().map(|(_, op)| op).collect();
@@ -237,7 +237,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Whether they do so by no more than the last bit of an fp16 operand.
+/// Whether rounding an operand to fp16 changes results by no more than that.
 fn is_steady_when_rounded(kind: OpKind) -> bool {
     is_steady(kind)
         && !matches!(

@@ -1,5 +1,4 @@
-//! What the fuzz targets of ExecuTorch's files check: no reader panics, and what was read is written so that it
-//! reads the same.
+//! Checks of the fuzz targets for ExecuTorch's files: no reader panics, and rewritten programs are read as equal.
 
 use coremill_pte::coreml::{Description, Directory, Payload, Reference};
 use coremill_pte::{ByteRope, ExternalData, from_buffer, to_data};
@@ -16,10 +15,10 @@ pub(crate) fn program(data: &[u8]) {
             );
         }
     }
-    // Fields that may refer to something cannot be written.
+    // Unknown fields that may contain references cannot be written.
     let Ok(written) = to_data(&program) else { return };
     let again = from_buffer(&written.to_buffer()).expect("what is written is sound");
-    // Programs may hold numbers that do not equal themselves; bytes do.
+    // Programs may contain NaN, which is not equal to itself, so bytes are compared.
     assert!(to_data(&again).expect("what was written is writable") == written, "it reads the same");
 }
 

@@ -1,5 +1,5 @@
-//! Programs of fixed shapes opened to others: some dimensions of the inputs become unknown, and the program runs
-//! for shapes that nothing in it was made for.
+//! Makes dimensions of generated programs dynamic: some dimensions of the inputs become unknown, and the program runs
+//! with other shapes.
 
 use coremill_mil::infer::analyze;
 use coremill_mil::ir::{Dim, Function, Type};
@@ -7,14 +7,14 @@ use coremill_mil::model::shapes::{ATTRIBUTE, FlexibleShapes};
 
 use crate::draw::Draw;
 
-/// The most that an opened dimension may be.
+/// Maximum size of a dynamic dimension.
 const MOST: i32 = 64;
 const EXTENTS: [usize; 8] = [1, 2, 3, 4, 6, 8, 9, 16];
 
-/// The function with some dimensions of its inputs open; none if inference wants them known.
+/// The function with some dynamic input dimensions; `None` if inference requires them to be known.
 ///
-/// Arguments that were right for the shapes of before stay as they are: a `reshape` to fixed extents holds for
-/// one shape and not for others.
+/// Constant arguments do not change: for instance, a `reshape` to fixed sizes is valid for one shape and not for
+/// others.
 pub(crate) fn open(function: &Function, draw: &mut Draw<'_>) -> Option<Function> {
     let mut function = function.clone();
     let mut shapes = FlexibleShapes::default();
@@ -58,7 +58,7 @@ pub(crate) fn open(function: &Function, draw: &mut Draw<'_>) -> Option<Function>
     Some(function)
 }
 
-/// Other shapes for inputs that were opened: what was of one extent mostly stays of one extent.
+/// Other shapes for inputs with dynamic dimensions: dimensions of equal size mostly stay equal.
 pub(crate) fn reshape(
     shapes: &[Vec<usize>],
     fits: &dyn Fn(usize, &[usize]) -> bool,

@@ -1,7 +1,7 @@
-//! Calls of the C interface, put together from any bytes: models, options, handles and tensors that make sense or not.
+//! Calls of the C interface, generated from bytes: valid and invalid models, options, handles and tensors.
 //!
-//! Memory that a caller vouches for is there; all that is said about it may be wrong. Every call ends in a status, and
-//! none in `Internal`, which stands for a defect.
+//! Memory that the caller must provide is valid; every description of it may be wrong. Every call returns a status,
+//! which is never `Internal`, since that means a defect.
 #![allow(unsafe_code, clippy::allow_attributes, reason = "a C interface is called")]
 
 use std::ffi::{CString, c_void};
@@ -17,13 +17,13 @@ use coremill_capi::{
 
 use super::payloads::{COUNTER, ROWS, TWICE, TWO, WHOLE, payload};
 
-/// The bytes that tensors lie in.
+/// Size of the tensors' memory in bytes.
 const MEMORY: usize = 2048;
 
-/// The most calls.
+/// Maximum number of calls.
 const CALLS: usize = 48;
 
-/// Decisions, taken from bytes until there are no more.
+/// Decisions that are read from bytes until these are used up.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -41,7 +41,7 @@ impl Choices<'_> {
         usize::from(self.byte()) % count.max(1)
     }
 
-    /// Mostly small, now and then far too large.
+    /// Mostly small, occasionally far too large.
     fn size(&mut self) -> u64 {
         match self.byte() {
             0xff => u64::MAX,
@@ -80,13 +80,13 @@ impl Choices<'_> {
     }
 }
 
-/// Models that can be loaded.
+/// Valid models.
 fn bases() -> &'static [Vec<u8>] {
     static BASES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     BASES.get_or_init(|| [TWICE, COUNTER, ROWS, WHOLE, TWO].map(payload).to_vec())
 }
 
-/// What calls have given out, freed or not.
+/// The results of earlier calls, released or not.
 struct Session<'a> {
     choices: Choices<'a>,
     memory: Vec<u64>,
@@ -96,7 +96,7 @@ struct Session<'a> {
 }
 
 extern "C" fn release(context: *mut c_void, _: *const c_void, _: usize) {
-    // SAFETY: the context is the box that was given with the bytes, and this is called once.
+    // SAFETY: the context is the box that was passed with the bytes, and this is called once.
     drop(unsafe { Box::from_raw(context.cast::<Vec<u8>>()) });
 }
 
@@ -112,21 +112,21 @@ extern "C" fn find(
     _: *const std::ffi::c_char,
     found: *mut CoremillBytes,
 ) -> i32 {
-    // SAFETY: the context is the number of the model that is found, or of none; `found` leads to memory for bytes.
+    // SAFETY: the context is the index of the model to return, or an invalid one; `found` points to memory for bytes.
     let (at, found) = unsafe { (*context.cast::<usize>(), &mut *found) };
     let Some(base) = bases().get(at) else { return Status::NotFound as i32 };
     *found = lend(base.clone());
     Status::Ok as i32
 }
 
-/// Memory for outputs that grow, and what the caller says of it.
+/// Memory for outputs of dynamic size, and how the caller misreports it.
 struct Room {
     memory: Vec<u64>,
     lies: u8,
 }
 
 extern "C" fn resize(context: *mut c_void, _: usize, tensor: *mut CoremillTensor) -> i32 {
-    // SAFETY: the context is the room of the run; the tensor is there.
+    // SAFETY: the context is the `Room` of the run; the tensor is valid.
     let (room, tensor) = unsafe { (&mut *context.cast::<Room>(), &mut *tensor) };
     room.memory = vec![0; MEMORY / 8];
     (tensor.data, tensor.length) = (room.memory.as_mut_ptr().cast(), MEMORY);
@@ -164,7 +164,7 @@ impl Session<'_> {
         CoremillMethod { id }
     }
 
-    /// A model as it is, with some bytes changed, cut short, referred to, or rubbish.
+    /// A model as it is, changed in some bytes, truncated, replaced by a reference, or random.
     fn bytes(&mut self) -> Vec<u8> {
         let base = &bases()[self.choices.below(bases().len())];
         let mut bytes = base.clone();
@@ -172,7 +172,7 @@ impl Session<'_> {
             0..4 => {}
             4 => {
                 for _ in 0..1 + self.choices.below(4) {
-                    // The end describes the rest.
+                    // The end contains the description.
                     let back = usize::from(self.choices.byte()) * (1 + self.choices.below(4));
                     let at = bytes.len() - 1 - back.min(bytes.len() - 1);
                     bytes[at] = self.choices.byte();
@@ -202,20 +202,20 @@ impl Session<'_> {
             sizes[at] = self.choices.size();
             order[at] = if usual { at as u8 } else { self.choices.byte() % 17 };
         }
-        // SAFETY: it stays within the memory.
+        // SAFETY: the offset is within the memory.
         let data = unsafe { self.memory.as_mut_ptr().cast::<u8>().add(start) };
         let length = (MEMORY - start).min(if usual { 256 } else { self.choices.below(300) });
         let data = if self.choices.below(32) == 31 { std::ptr::null_mut() } else { data.cast() };
         CoremillTensor { data, length, scalar_type, rank, sizes, dim_order: order }
     }
 
-    /// What a port asks for, as a port says.
+    /// A tensor that fits the description of a port.
     fn fitting(&mut self, port: &CoremillPort, at: usize) -> CoremillTensor {
         let mut sizes = [0; 16];
         for (size, least) in sizes.iter_mut().zip(port.least).take(port.rank as usize) {
             *size = least.max(1);
         }
-        // SAFETY: it stays within the memory.
+        // SAFETY: the offset is within the memory.
         let data = unsafe { self.memory.as_mut_ptr().cast::<u8>().add(256 * at % MEMORY) };
         let (scalar_type, rank) = (port.scalar_type, port.rank);
         CoremillTensor {
@@ -230,13 +230,13 @@ impl Session<'_> {
 
     fn ports(&mut self, method: CoremillMethod, kind: i32) -> Vec<CoremillPort> {
         let mut count = 0;
-        // SAFETY: there is memory for a number.
+        // SAFETY: the pointer is valid for a number.
         if unsafe { coremill_method_port_count(method, kind, &mut count) } != Status::Ok {
             return Vec::new();
         }
         let port = |index| {
             let mut port = CoremillPort::default();
-            // SAFETY: there is memory for a port.
+            // SAFETY: the pointer is valid for a port.
             check(unsafe { coremill_method_port(method, kind, index, &mut port) }).then_some(port)
         };
         (0..count).filter_map(port).collect()
@@ -265,7 +265,7 @@ impl Session<'_> {
             resize: (which & 4 != 0).then_some(resize),
         };
         let hooks = if which & 8 != 0 { std::ptr::null() } else { &raw const hooks };
-        // SAFETY: the arrays are as long as said, and the memory of the tensors is there.
+        // SAFETY: the arrays have the passed lengths, and the tensors' memory is valid.
         let status = unsafe {
             let (inputs, input_count) = (inputs.as_ptr(), inputs.len());
             coremill_method_execute(
@@ -290,7 +290,7 @@ impl Session<'_> {
                 let mut at = self.choices.below(8);
                 let lookup = CoremillLookup { context: (&raw mut at).cast(), find: Some(find) };
                 let mut model = CoremillModel { id: 0 };
-                // SAFETY: the bytes stay until they are released; everything else is there.
+                // SAFETY: the bytes live until they are released; all other pointers are valid.
                 if check(unsafe {
                     coremill_model_load_bytes(bytes, &lookup, &option, count, &mut model)
                 }) {
@@ -302,7 +302,7 @@ impl Session<'_> {
                 let name =
                     if self.choices.below(2) == 0 { std::ptr::null() } else { name.as_ptr() };
                 let mut method = CoremillMethod { id: 0 };
-                // SAFETY: the text ends in a zero, and there is memory for a handle.
+                // SAFETY: the text is terminated by zero, and the pointer is valid for a handle.
                 if check(unsafe { coremill_method_load(model, name, &mut method) }) {
                     self.methods.push(method.id);
                 }
@@ -315,7 +315,7 @@ impl Session<'_> {
             7 => {
                 let (method, name, mut tensor) =
                     (self.method(), self.choices.text(), self.tensor());
-                // SAFETY: the text ends in a zero; the tensor's memory is there.
+                // SAFETY: the text is terminated by zero; the tensor's memory is valid.
                 check(match self.choices.below(2) {
                     0 => unsafe { coremill_method_state_read(method, name.as_ptr(), &mut tensor) },
                     _ => unsafe { coremill_method_state_write(method, name.as_ptr(), &tensor) },
@@ -329,7 +329,7 @@ impl Session<'_> {
             9 => {
                 let (model, index) = (self.model(), self.choices.below(4));
                 let (mut count, mut name) = (0, std::ptr::null());
-                // SAFETY: there is memory for a number and for a pointer.
+                // SAFETY: the pointers are valid for a number and a pointer.
                 unsafe {
                     check(coremill_model_method_count(model, &mut count));
                     check(coremill_model_method_name(model, index, &mut name));
@@ -338,11 +338,11 @@ impl Session<'_> {
             10 => {
                 let (key, value) = (self.choices.text(), self.choices.text());
                 let option = CoremillOption { key: key.as_ptr(), value: value.as_ptr() };
-                // SAFETY: both texts end in a zero.
+                // SAFETY: both texts are terminated by zero.
                 check(unsafe { coremill_options_check(&option, 1) });
             }
             _ => {
-                // Handles stay in the lists, so that they are used once they are freed.
+                // Released handles stay in the lists, so that later calls use them.
                 let (model, method) = (self.model(), self.method());
                 check(match self.choices.below(3) {
                     0 => coremill_model_free(model),
@@ -353,16 +353,16 @@ impl Session<'_> {
     }
 }
 
-/// Whether a call did what it was asked to; panics if it found a defect.
+/// Whether a call succeeded; panics if it reports a defect.
 fn check(status: Status) -> bool {
-    // SAFETY: the text is there until the next call of this thread fails.
+    // SAFETY: the text lives until the next failing call of this thread.
     let message = || unsafe { std::ffi::CStr::from_ptr(coremill_error_message()) };
     assert_ne!(status, Status::Internal, "{:?}", message());
     assert!(status == Status::Ok || !message().is_empty());
     status == Status::Ok
 }
 
-/// Performs calls; gives how many runs of methods succeeded.
+/// Performs the calls. Returns the number of successful runs of methods.
 pub(crate) fn calls(data: &[u8]) -> usize {
     let memory = vec![0x3f80_0000_3f80_0000; MEMORY / 8];
     let (models, methods) = (Vec::new(), Vec::new());

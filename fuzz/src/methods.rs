@@ -1,4 +1,4 @@
-//! Programs put together from any bytes, and run: what kernels are asked for makes sense or not.
+//! ExecuTorch programs generated from bytes: kernels are called with valid and invalid arguments.
 
 use coremill_pte::Program as Source;
 use coremill_pte::program::{
@@ -10,10 +10,10 @@ use coremill_runtime::{
 };
 use coremill_tensor::Buffer;
 
-/// The bytes of the only arena.
+/// Size of the only arena in bytes.
 const ARENA: u64 = 4096;
 
-/// Decisions, taken from bytes until there are no more.
+/// Decisions that are read from bytes until these are used up.
 struct Choices<'a> {
     bytes: &'a [u8],
 }
@@ -33,7 +33,7 @@ impl Choices<'_> {
         usize::from(self.byte()) % count.max(1)
     }
 
-    /// Mostly small numbers, of both signs, and now and then a very large one.
+    /// Mostly small numbers of both signs, occasionally a very large one.
     fn int(&mut self) -> i64 {
         match self.byte() {
             0xff => i64::MAX,
@@ -57,7 +57,7 @@ struct Maker<'a> {
     choices: Choices<'a>,
     plan: ExecutionPlan,
     given: Vec<GivenValue>,
-    /// The type and the sizes of the tensor before, which many kernels want the next one to have.
+    /// The type and sizes of the last tensor, which many kernels require for the next one.
     before: (ScalarType, Vec<i32>),
 }
 
@@ -102,7 +102,7 @@ impl Maker<'_> {
             tensor.dim_order = vec![0, 2, 3, 1];
         }
         if kind & 24 == 24 {
-            // Someone gives the elements, as many as the sizes say.
+            // The caller provides as many elements as the sizes require.
             let bytes = tensor.byte_length().unwrap_or(0) as usize;
             let elements: Vec<u8> = (0..bytes).map(|_| self.choices.byte()).collect();
             let sizes = tensor.sizes.iter().map(|size| *size as usize).collect();
@@ -118,7 +118,7 @@ impl Maker<'_> {
         self.add(Value::Tensor(tensor))
     }
 
-    /// A value for an argument, mostly of the kind that its letter asks for.
+    /// A value for an argument, mostly of the kind that its letter means.
     fn argument(&mut self, letter: char) -> ValueId {
         let decision = self.choices.byte();
         if !self.plan.values.is_empty() && decision & 7 == 7 {
@@ -184,7 +184,7 @@ impl Maker<'_> {
         let mut arguments: Vec<ValueId> =
             inputs.chars().chain(outputs.chars()).map(|letter| self.argument(letter)).collect();
         if !name.starts_with("executorch_prim::et_") {
-            // What is returned: a number has a value of its own.
+            // The result argument: a number has a separate value.
             arguments.push(match arguments.last() {
                 Some(last) if signature.contains('>') => *last,
                 _ => self.add(Value::Int(0)),
@@ -198,7 +198,7 @@ impl Maker<'_> {
     }
 }
 
-/// Runs a program that the bytes describe, twice; whether it could be run.
+/// Runs a generated program twice. Returns whether it ran.
 pub(crate) fn methods(data: &[u8]) -> bool {
     let plan = ExecutionPlan {
         name: "forward".to_owned(),
@@ -240,7 +240,7 @@ pub(crate) fn program(data: &[u8]) -> bool {
             is_sound = false;
             continue;
         };
-        // Whoever takes no input can be run.
+        // Methods without inputs are run.
         is_sound &= method.inputs().is_ok() && method.execute(&[]).is_ok();
     }
     is_sound

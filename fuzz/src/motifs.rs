@@ -1,5 +1,5 @@
-//! Programs of the patterns that passes look for, with a length that stays open: attention whose heads share keys and
-//! masks, norms written out, and moves of elements that depend on the length.
+//! Programs with the patterns that passes match, with a dynamic length: attention whose heads share keys and masks,
+//! normalizations as elementary operations, and data movement that depends on the length.
 
 use coremill_mil::infer::Analysis;
 use coremill_mil::ir::{Binding, Constant, Dim, Function, Op, Opset, TensorType, Type, ValueId};
@@ -12,17 +12,17 @@ use crate::draw::Draw;
 
 /// A program and shapes of its inputs.
 pub(crate) struct Motif {
-    /// The program; inputs of the same length mostly share a symbol.
+    /// The program; dynamic dimensions of the same length mostly share a symbol.
     pub(crate) draft: AnalyzedFunction,
     /// The shapes of all inputs for each length; the first ones are the defaults.
     pub(crate) shapes: Vec<Vec<Vec<usize>>>,
 }
 
-/// Lengths that programs run with.
+/// Lengths with which programs run.
 const LENGTHS: [usize; 6] = [1, 2, 3, 4, 5, 8];
 const MOST: i32 = 16;
 
-/// An extent of an input.
+/// A dimension of an input.
 #[derive(Clone, Copy, PartialEq)]
 enum Extent {
     Fixed(usize),
@@ -36,11 +36,11 @@ struct Builder<'b, 'd> {
     analysis: Analysis,
     inputs: Vec<Vec<Extent>>,
     length: Option<Dim>,
-    /// Whether all open dimensions are known to be the same.
+    /// Whether all dynamic dimensions are known to be equal.
     shares: bool,
 }
 
-/// A program of one pattern; none if its release lacks an operation.
+/// A program with one pattern; `None` if its release lacks an operation.
 pub(crate) fn motif(draw: &mut Draw<'_>) -> Option<Motif> {
     let opset = if draw.one_in(3) { draw.of(&Opset::ALL) } else { *Opset::ALL.last()? };
     let shares = !draw.one_in(4);
@@ -99,7 +99,7 @@ fn truth(value: bool) -> Binding {
     Binding::Literal(Constant::bool(value))
 }
 
-/// A constant of small numbers that differ.
+/// A constant of distinct small numbers.
 fn weight(shape: &[u64]) -> Binding {
     let count: u64 = shape.iter().product();
     let elements =
@@ -160,7 +160,7 @@ impl Builder<'_, '_> {
     }
 
     fn joined(&mut self, kind: OpKind, x: ValueId, y: ValueId) -> Option<ValueId> {
-        // Either operand may come first in a sum or a product.
+        // The operands of a sum or a product, in either order.
         let swaps = matches!(kind, OpKind::Add | OpKind::Mul) && self.draw.one_in(2);
         let (x, y) = if swaps { (y, x) } else { (x, y) };
         self.of(kind, x, &[("y", Binding::Value(y))])
@@ -171,7 +171,7 @@ impl Builder<'_, '_> {
         self.append(op.with("interleave", truth(false)))
     }
 
-    /// The same elements under another shape; an extent of `Length` is that of an axis of `x`.
+    /// Reshapes the elements; a dimension of `Length` is that of an axis of `x`.
     fn reshape(&mut self, x: ValueId, shape: &[(Extent, usize)]) -> Option<ValueId> {
         let open = shape.iter().filter(|(extent, _)| *extent == Length).count();
         if open <= 1 && !self.draw.one_in(3) {
@@ -198,7 +198,7 @@ impl Builder<'_, '_> {
         self.of(OpKind::Reshape, x, &[("shape", Binding::Value(shape))])
     }
 
-    /// Each of the heads, along axis 1, several times.
+    /// Repeats each head along axis 1.
     fn repeated(&mut self, x: ValueId, shape: [Extent; 4], each: usize) -> Option<ValueId> {
         let [sets, Fixed(groups), rows, columns] = shape else { return None };
         if groups == 1 && self.draw.one_in(2) {
@@ -214,7 +214,7 @@ impl Builder<'_, '_> {
         self.reshape(tiled, &[(sets, 0), (heads, 1), (rows, 3), (columns, 4)])
     }
 
-    /// Scores, weights and sums of values, what is between them at random.
+    /// Scores, weights and weighted sums, with random operations between them.
     fn attention(&mut self) -> Option<ValueId> {
         let sets = Fixed(self.draw.of(&[1, 1, 2]));
         let (groups, each) = (self.draw.of(&[1, 2]), self.draw.of(&[1, 2, 3]));
@@ -280,7 +280,7 @@ impl Builder<'_, '_> {
         self.of(OpKind::Matmul, x, &more)
     }
 
-    /// A mask of scores, of any shape that they broadcast with; none in some programs.
+    /// A mask of scores, of any shape that broadcasts; `None` in some programs.
     fn mask(
         &mut self,
         [sets, groups, targets, sources]: [Extent; 4],
@@ -310,7 +310,7 @@ impl Builder<'_, '_> {
         }))
     }
 
-    /// A norm written out.
+    /// A normalization as elementary operations.
     fn norm(&mut self) -> Option<ValueId> {
         let width = self.draw.of(&[2, 3, 4]);
         let last = self.draw.one_in(2);
@@ -349,7 +349,7 @@ impl Builder<'_, '_> {
         Some(y)
     }
 
-    /// Elements of a sequence on their way through reshapes, transposes, slices and joins.
+    /// Reshapes, transposes, slices and concatenations of a sequence.
     fn moves(&mut self) -> Option<ValueId> {
         let mut shape = [Fixed(self.draw.of(&[1, 2])), Length, Fixed(self.draw.of(&[2, 4]))];
         let mut x = self.input(&shape);

@@ -1,5 +1,5 @@
-//! One call of any operator of torch's, with arguments of the right kinds and of wrong ones, on tensors of any sizes:
-//! it is lowered, or refused. The fuzz target and a test share it.
+//! Calls any operator of torch, with arguments of valid and invalid kinds, on tensors of any sizes: the call is
+//! lowered or refused. The fuzz target and a test share this.
 
 use std::io::Cursor;
 
@@ -31,21 +31,21 @@ const HOSTILE_INTEGERS: [i64; 12] = [
     i64::MIN,
 ];
 const FLOATS: [&str; 8] = ["0.0", "1.0", "-0.5", "2.0", "1e-5", "1e300", "3.5", "-1e30"];
-/// `as_scalar_type` of the types that calls mostly have, and of all others.
+/// The result of `as_scalar_type` for the usual types, and for all others.
 const TYPES: [i64; 6] = [7, 7, 7, 5, 12, 6];
 
-/// All operators that have a schema.
+/// All operators with a schema.
 pub(crate) fn operators() -> Vec<Schema> {
     let schemas = SCHEMAS.lines().filter(|line| line.contains("::"));
     schemas.map(|line| Schema::parse(line).expect("the list is understood")).collect()
 }
 
-/// Which of so many operators an input calls; what is left of it are the arguments.
+/// Chooses one of `count` operators from an input; the rest of the input is for the arguments.
 pub(crate) fn chosen(draw: &mut Draw<'_>, count: usize) -> usize {
     (draw.below(256) << 8 | draw.below(256)) % count
 }
 
-/// A call, and what became of it: how many of three ways to lower it were accepted; none if the operator was not reached.
+/// Lowers a call in three ways. Returns how many succeeded; `None` if lowering did not reach the operator.
 pub(crate) fn call(schema: &Schema, draw: &mut Draw<'_>) -> Option<usize> {
     let Some(program) = reach(schema, draw).ok()? else { return Some(0) };
     let mut accepted = 0;
@@ -58,8 +58,8 @@ pub(crate) fn call(schema: &Schema, draw: &mut Draw<'_>) -> Option<usize> {
     Some(accepted)
 }
 
-/// A program of one call as lowering is given it, or nothing if the operator itself is refused before: it writes to what
-/// it is given, and no other operator does the same without. An error says why a call does not come so far.
+/// Prepares a program with one call. Returns `None` if the operator itself is refused, because it writes to its arguments
+/// and has no functional form. An error is the reason why the call does not reach the lowering.
 pub(crate) fn reach(
     schema: &Schema,
     draw: &mut Draw<'_>,
@@ -112,7 +112,7 @@ fn archive(schema: &Schema, draw: &mut Draw<'_>) -> Vec<u8> {
     let results: Vec<(String, String)> = (schema.returns.iter().enumerate())
         .map(|(index, result)| writing.result(index, &result.kind))
         .collect();
-    // What gives nothing may change what it is given, and tokens of assertions are no outputs.
+    // An operator without results may change its arguments, and tokens of assertions are not outputs.
     let given = writing.inputs.first().map(|name| tensor_argument(name));
     let is_given = writing.draw.one_in(8);
     let output = results.first().filter(|_| !is_given).map(|(_, first)| first.clone()).or(given);
@@ -166,7 +166,7 @@ impl Writing<'_, '_> {
         format!(r#"{{"as_int":{extent}}}"#)
     }
 
-    /// The description of a tensor: the sizes of the first one, or those and others.
+    /// The type of a tensor: with the sizes of the first one, or with random changes of them.
     fn tensor(&mut self, name: &str) {
         let mut sizes = self.sizes.clone();
         match self.draw.below(6) {
@@ -188,7 +188,7 @@ impl Writing<'_, '_> {
         ));
     }
 
-    /// A tensor that is given: another input, or one that was there before.
+    /// A tensor argument: a new input, or an earlier tensor.
     fn input(&mut self) -> String {
         if !self.inputs.is_empty() && self.draw.one_in(4) {
             return self.draw.of(&self.inputs);
@@ -199,7 +199,7 @@ impl Writing<'_, '_> {
         name
     }
 
-    /// What a node gives, and how the graph's outputs name the first of it.
+    /// The results of a node, and the name of the first one in the graph's outputs.
     fn result(&mut self, index: usize, kind: &Kind) -> (String, String) {
         let name = format!("y{index}");
         let single = |argument: String| (argument.clone(), argument);

@@ -1,5 +1,5 @@
-//! What must hold of the passes, whatever they are given: their result is sound, gives what the program gave before, and
-//! stands for every size that the program stood for. The fuzz target and the test of the engine share it.
+//! Properties of the passes for every program: the result is valid, computes the same, and supports every size that
+//! the program supports. The fuzz target and the test of the engine share them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,20 +19,20 @@ use crate::flexible;
 use crate::motifs::{Motif, motif};
 use crate::programs::generate;
 
-/// What became of a program.
+/// Outcome of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// It does not run as it is, or no pass changes it.
+    /// It does not run unchanged, or no pass changes it.
     Same,
     /// Passes change it.
     Changed,
-    /// They do, and numbers of before and after were compared.
+    /// Passes change it, and results before and after were compared.
     Compared,
-    /// They do, and numbers of before and after were compared at several sizes.
+    /// Passes change it, and results before and after were compared for several sizes.
     ComparedAtSizes,
 }
 
-/// Operations that passes look for, which programs of all kinds hold too rarely.
+/// Operations that passes match, which random programs contain too rarely.
 const SOUGHT: [OpKind; 34] = [
     OpKind::Add,
     OpKind::BatchNorm,
@@ -70,14 +70,15 @@ const SOUGHT: [OpKind; 34] = [
     OpKind::Transpose,
 ];
 
-/// How many shapes are tried beside the default one, many of which programs cannot run for, and how many runs are kept.
+/// Number of shapes to try in addition to the default one, many of which are invalid for the program, and number of
+/// runs to keep.
 const OTHER_SHAPES: usize = 5;
 const MAX_RUNS: usize = 3;
 
-/// In parts of the largest element: passes fold constants, and sums come about in another order.
+/// Relative to the largest element: passes fold constants, and change the order of sums.
 const TOLERANCE: f32 = 2e-3;
 
-/// A program, as text or out of bytes, through each pass and through all of them.
+/// Runs a program, as text or generated from bytes, through each pass and through all of them.
 pub(crate) fn passes(data: &[u8]) -> Outcome {
     if let Some(source) = std::str::from_utf8(data).ok().filter(|text| text.contains("program")) {
         let Ok(mut program) = text::parse(source, &text::NoWeights) else { return Outcome::Same };
@@ -91,7 +92,7 @@ pub(crate) fn passes(data: &[u8]) -> Outcome {
     drawn(&mut Draw::new(data, data.len() as u64))
 }
 
-/// A program out of decisions: any operations, or a pattern that passes look for.
+/// A program generated from decisions: random operations, or a pattern that passes match.
 pub(crate) fn drawn(draw: &mut Draw<'_>) -> Outcome {
     if draw.one_in(2) {
         let Some(Motif { draft, shapes }) = motif(draw) else { return Outcome::Same };
@@ -108,14 +109,14 @@ fn check(function: Function, draw: &mut Draw<'_>, benign: bool) -> Outcome {
     check_draft(draft, Vec::new(), draw, benign)
 }
 
-/// Shapes of the inputs are drawn if none are given.
+/// Input shapes are random unless given.
 fn check_draft(
     draft: AnalyzedFunction,
     shapes: Vec<Vec<Vec<usize>>>,
     draw: &mut Draw<'_>,
     benign: bool,
 ) -> Outcome {
-    // The program is the first that one wants to see.
+    // On a panic, print the program first.
     let run = AssertUnwindSafe(|| check_passes(&draft, shapes, draw, benign));
     let failed = |cause: Box<dyn std::any::Any + Send>| -> Outcome {
         panic!("{}\n{}", message(&*cause), shown(&draft.function))
@@ -161,8 +162,8 @@ fn check_passes(
     outcome
 }
 
-/// Whether inference accepts the function for these shapes and finds the declared types: the rank of a `squeeze` that
-/// names no axis depends on the size, for instance.
+/// Whether inference accepts the function for these shapes and finds the declared types. For instance, the rank of a
+/// `squeeze` without axes depends on the sizes.
 fn is_sound_at(function: &Function, shapes: &[Vec<usize>]) -> bool {
     let shapes: Vec<_> = shapes.iter().map(Vec::as_slice).collect();
     let (analysis, problems) = analyze(&at_shapes(function, &shapes));
@@ -174,7 +175,7 @@ fn is_sound_at(function: &Function, shapes: &[Vec<usize>]) -> bool {
         })
 }
 
-/// The function for inputs of these shapes alone.
+/// The function for these input shapes alone.
 fn at_shapes(function: &Function, shapes: &[&[usize]]) -> Function {
     let mut fixed = function.clone();
     for (input, shape) in function.inputs().iter().zip(shapes) {
@@ -185,7 +186,7 @@ fn at_shapes(function: &Function, shapes: &[&[usize]]) -> Function {
     fixed
 }
 
-/// What the pass, or all of them, make of the draft; none if they leave it as it is.
+/// The draft after a pass, or after all of them; `None` if nothing changed.
 fn through(mut draft: AnalyzedFunction, pass: Option<&Pass>) -> Option<Function> {
     match pass {
         Some(pass) => {
@@ -197,12 +198,12 @@ fn through(mut draft: AnalyzedFunction, pass: Option<&Pass>) -> Option<Function>
         }
         None => pass::simplify(&mut draft, &[]),
     }
-    // Core ML refuses inputs that nothing uses any more; whoever calls the passes calls this after them.
+    // Core ML refuses unused inputs; callers of the passes call this after them.
     pass::keep_unused_inputs(&mut draft.function);
     Some(draft.function)
 }
 
-/// The function in an engine; none if it is not sound or the engine does not run it.
+/// The function in an engine; `None` if it is invalid or the engine does not run it.
 fn loaded(function: &Function) -> Option<Engine> {
     let model = describe(program(function)).ok()?;
     let verified = verify::verify(&model).ok()?;
@@ -223,7 +224,7 @@ fn shown(function: &Function) -> String {
     show(&program(function))
 }
 
-/// Inputs, and what they give before the passes.
+/// Inputs, and their results before the passes.
 struct Run {
     inputs: Vec<(String, Array)>,
     outputs: Outputs,
@@ -231,7 +232,7 @@ struct Run {
     steady: bool,
 }
 
-/// Runs with the shapes that the function states, and with others where it leaves them open.
+/// Runs with the function's shapes, and with others if it has dynamic dimensions.
 fn runs(
     engine: &Engine,
     function: &Function,
@@ -282,7 +283,7 @@ fn named(inputs: &[(String, Array)]) -> Vec<(&str, Array)> {
     inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect()
 }
 
-/// Whether results of the operation change little when operands do. Casts that truncate do not.
+/// Whether small changes of operands cause only small changes of results; truncating casts do not qualify.
 fn is_smooth(function: &Function, op: &Op) -> bool {
     let dtype = |value| function.value(value).ty.as_tensor().map(|ty| ty.dtype);
     match op.kind() {
@@ -304,14 +305,15 @@ impl Run {
         self.inputs.iter().map(|(_, array)| array.shape()).collect()
     }
 
-    /// Why inference refuses the function of after for the shapes of this run, for which it accepts that of before.
+    /// Reason why inference refuses the changed function for the shapes of this run, although it accepts the
+    /// original.
     fn refusal(&self, after: &Function) -> Option<String> {
         let (_, problems) = analyze(&at_shapes(after, &self.shapes()));
         let problem = problems.into_iter().next()?;
         Some(format!("inference refuses it: {}", problem.refusal))
     }
 
-    /// How the function of after gives something else.
+    /// The difference of the changed function's results.
     fn differs(&self, engine: &Engine, after: &Function) -> Option<String> {
         let session = engine.session(&after.name);
         let mut session: Session = match session {

@@ -1,4 +1,4 @@
-//! What delegates are given, made of MIL: for the tests of the C interface, and for its fuzz target.
+//! Payloads of delegates, written in MIL, for the tests of the C interface and its fuzz target.
 #![allow(dead_code, clippy::allow_attributes, reason = "each user needs a part")]
 
 use coremill_mil::model::FeatureDescription;
@@ -6,7 +6,7 @@ use coremill_mil::{model, text, verify};
 use coremill_mlpackage::package;
 use coremill_pte::coreml::{Directory, Interface, METADATA, Metadata, Methods, PACKAGE};
 
-/// Twice the input: one operation.
+/// Doubles the input: one operation.
 pub(crate) const TWICE: &str = "
     program(1.3) {
         func main<ios17>(tensor<fp32, [2, 3]> x) {
@@ -15,7 +15,7 @@ pub(crate) const TWICE: &str = "
     }
 ";
 
-/// Adds up what it is given.
+/// Accumulates its inputs in a state.
 pub(crate) const COUNTER: &str = "
     program(1.3) {
         func main<ios18>(state<tensor<fp16, [2]>> total, tensor<fp16, [2]> x) {
@@ -27,7 +27,7 @@ pub(crate) const COUNTER: &str = "
     }
 ";
 
-/// As many rows as are given.
+/// A dynamic number of rows.
 pub(crate) const ROWS: &str = r#"
     program(1.3) {
         func main<ios17>(tensor<fp32, [?, 4]> x) [FlexibleShapeInformation =
@@ -38,7 +38,7 @@ pub(crate) const ROWS: &str = r#"
     }
 "#;
 
-/// Integers and truth values.
+/// Integers and booleans.
 pub(crate) const WHOLE: &str = "
     program(1.3) {
         func main<ios17>(tensor<int32, [3]> x) {
@@ -47,7 +47,7 @@ pub(crate) const WHOLE: &str = "
     }
 ";
 
-/// Two functions that share a name of an input.
+/// Two functions that share an input's name.
 pub(crate) const TWO: &str = "
     program(1.3) {
         func main<ios18>(tensor<fp32, [2]> x) {
@@ -59,7 +59,7 @@ pub(crate) const TWO: &str = "
     }
 ";
 
-/// A delegate's directory of a program.
+/// The directory of a delegate with a program.
 pub(crate) fn payload(program: &str) -> Vec<u8> {
     let program = text::parse(program, &text::NoWeights).expect("it is MIL");
     let model = model::describe(program).expect("it is complete");

@@ -1,5 +1,5 @@
-//! Small programs out of bytes: a few operations on a few inputs, most of which pass the verifier, with
-//! arguments that nobody in their right mind would write among them.
+//! Small programs generated from bytes: a few operations on a few inputs, most of which pass the verifier, often with
+//! unusual arguments.
 
 use coremill_mil::infer::{KnownElements, Scalar, analyze};
 use coremill_mil::ir::{Binding, Constant, Dim, Function, Op, Opset, Type, ValueId};
@@ -8,10 +8,10 @@ use coremill_tensor::DType;
 
 use crate::draw::Draw;
 
-/// A program, and whether it was kept from what cannot be compared.
+/// A program, and whether its results can be compared.
 pub(crate) struct RandomProgram {
     pub(crate) function: Function,
-    /// Whether the arguments are ones that people write.
+    /// Whether arguments are usual ones.
     pub(crate) benign: bool,
 }
 
@@ -24,7 +24,7 @@ const FLOATS: [f64; 6] = [1.0, 0.5, 2.0, -0.25, 0.125, 1e-3];
 const HOSTILE_FLOATS: [f64; 7] =
     [0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3.0e38, 1e-30];
 
-/// How many operations are tried for each one that a program may hold.
+/// Number of operations to try for each one that a program may contain.
 const TRIES: usize = 6;
 
 struct Program<'p, 'd> {
@@ -33,11 +33,11 @@ struct Program<'p, 'd> {
     float: DType,
     benign: bool,
     pool: Vec<ValueId>,
-    /// The first extent of the last weight, which biases share.
+    /// The first dimension of the last weight, which biases share.
     rows: u64,
 }
 
-/// A program of operations of these kinds; none if the bytes make none.
+/// A program with operations of these kinds; `None` if the bytes yield none.
 pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<RandomProgram> {
     let benign = !draw.one_in(3);
     let opset = match draw.below(3) {
@@ -62,13 +62,13 @@ pub(crate) fn generate(draw: &mut Draw<'_>, kinds: &[OpKind]) -> Option<RandomPr
             }
         }
     }
-    // What is given beside the last ones keeps values from being fused away.
+    // Further outputs prevent their values from being fused away.
     let mut outputs = made;
     for _ in 0..program.draw.below(3) {
         let value = program.draw.of(&program.pool);
         outputs.push(value);
     }
-    // The verifier wants every input used, and no input given as it is.
+    // The verifier requires every input to be used, and no input to be an output.
     let inputs = program.function.inputs().to_vec();
     let is_used = |value: ValueId| {
         let used = |(_, binding): (&str, &Binding)| *binding == Binding::Value(value);
@@ -113,7 +113,7 @@ impl Program<'_, '_> {
 
     fn add_input(&mut self, index: usize, rank: usize) {
         let dtype = if self.draw.one_in(4) { DType::Int32 } else { self.float };
-        // Inputs of one shape, or of shapes that broadcast, go together.
+        // Inputs of one shape, or of shapes that broadcast.
         let first = self.pool.first().and_then(|&first| self.shape(first));
         let shape: Vec<u64> = match first {
             Some(first) if !self.draw.one_in(3) => first
@@ -151,7 +151,7 @@ impl Program<'_, '_> {
         Some(self.ty(value).as_tensor()?.dtype)
     }
 
-    /// Adds an operation if inference accepts it; what it gives.
+    /// Adds an operation if inference accepts it. Returns its results.
     fn add_op(&mut self, kind: OpKind) -> Option<Vec<ValueId>> {
         let row = kind.row(self.function.opset)?;
         let special = !row.blocks.is_empty() || kind.is_constexpr();
@@ -232,7 +232,7 @@ impl Program<'_, '_> {
         Some(outputs)
     }
 
-    /// A value that goes together with another one.
+    /// A value whose shape is compatible with another's.
     fn like(&mut self, x: ValueId) -> ValueId {
         let alike: Vec<_> =
             self.pool.iter().copied().filter(|&value| self.dtype(value) == self.dtype(x)).collect();
@@ -275,7 +275,7 @@ impl Program<'_, '_> {
         Some(Binding::Literal(constant))
     }
 
-    /// A setting: an axis, extents, a permutation.
+    /// A parameter: an axis, sizes, a permutation.
     fn integers(&mut self, kind: OpKind, name: &str, dtype: DType, shape: &[u64]) -> Constant {
         let rank = shape.len() as i64;
         if name == "perm" {
@@ -323,7 +323,7 @@ impl Program<'_, '_> {
         }
     }
 
-    /// A vector as long as something about a shape, or a tensor of indices.
+    /// A vector with a length related to a shape, or a tensor of indices.
     fn vector(&mut self, name: &str, dtype: DType, shape: &[u64]) -> Constant {
         let rank = shape.len();
         let spatial = rank.saturating_sub(2);
@@ -386,7 +386,7 @@ impl Program<'_, '_> {
         self.floats(dtype, dims)
     }
 
-    /// What recurrent layers take has shapes that chance does not find.
+    /// Random operands rarely have the shapes of recurrent operations.
     fn recurrent(
         &mut self,
         kind: OpKind,
@@ -438,7 +438,7 @@ impl Program<'_, '_> {
     fn floats(&mut self, dtype: DType, shape: Vec<u64>) -> Constant {
         let count: u64 = shape.iter().product();
         let hostile = self.hostile();
-        // Few bits, so that sums of products are the same in any order.
+        // Numbers with few bits, so that sums of products do not depend on their order.
         let elements = (0..count).map(|index| {
             Scalar::Float(if hostile || count == 1 && self.draw.one_in(2) {
                 self.draw.of(if hostile { &HOSTILE_FLOATS[..] } else { &FLOATS[..] })
@@ -449,7 +449,7 @@ impl Program<'_, '_> {
         let folded = KnownElements::new(dtype, shape.clone(), elements.collect());
         let constant = folded.and_then(|folded| folded.to_constant());
         constant.unwrap_or_else(|| {
-            // What is large does not fold; zeros do.
+            // Large constants are not folded; zeros are.
             let bytes = dtype.storage_bytes(count).unwrap_or(0) as usize;
             Constant::bytes(dtype, &shape, vec![0; bytes])
         })

@@ -1,9 +1,9 @@
-//! Runs a check on the seeds of a target, among them every input that ever broke it, and on what is near.
+//! Runs a check on the seeds of a target, including every input that once failed, and on mutations of them.
 
 use std::fs;
 use std::path::Path;
 
-/// `manifest` is the directory of the crate whose test this is.
+/// `manifest` is the directory of the test's crate.
 pub(crate) fn run(manifest: &str, target: &str, check: fn(&[u8])) {
     let folder = Path::new(manifest).join("../../fuzz/seeds").join(target);
     let entries =
@@ -13,7 +13,7 @@ pub(crate) fn run(manifest: &str, target: &str, check: fn(&[u8])) {
         let path = entry.expect("an entry").path();
         let bytes = fs::read(&path).expect("a seed");
         check(&bytes);
-        // What is cut short or has a byte wrong must be as harmless; small seeds are tried everywhere.
+        // Truncated and corrupted seeds must be handled, too; small seeds are mutated at every position.
         let step = (bytes.len() / 64).max(1);
         for at in (0..bytes.len()).step_by(step) {
             check(&bytes[..at]);

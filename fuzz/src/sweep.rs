@@ -1,5 +1,5 @@
-//! Runs a check on random programs, one after the other: as many as a test says, or as `COREMILL_SECONDS` allow.
-//! `COREMILL_FIRST` is the first of them, to run again what broke.
+//! Runs a check on consecutive random programs: a fixed number of them, or as many as `COREMILL_SECONDS` allow.
+//! `COREMILL_FIRST` is the index of the first one, to repeat a failure.
 
 use std::panic::catch_unwind;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::compare;
 use crate::draw::Draw;
 
-/// What came of the programs that hold; panics with the messages of those that break.
+/// The outcomes of the programs that pass; panics with the messages of all failures.
 pub(crate) fn sweep<O>(count: u64, check: fn(&mut Draw<'_>) -> O) -> Vec<O> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let (first, seconds) = (number("COREMILL_FIRST").unwrap_or(0), number("COREMILL_SECONDS"));

@@ -1,4 +1,4 @@
-//! Compiles the stand-ins, and has the sources take them for Core ML.
+//! Compiles the stand-ins, and configures the sources to use them as Core ML.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,13 +16,13 @@ fn main() {
     let flags = flags.expect("gnustep-config runs; install libgnustep-base-dev");
     let flags = String::from_utf8(flags.stdout).expect("flags are text");
     let mut compiler = Command::new("gcc");
-    // But for those that write other files.
+    // Except those that write other files.
     compiler.args(flags.split_whitespace().filter(|flag| !matches!(*flag, "-MMD" | "-MP")));
     run(compiler.args(["-std=gnu11", "-Werror", "-c", "standin.m", "-o"]).arg(&object));
     run(Command::new("ar").arg("crs").arg(&library).arg(&object));
     println!("cargo:rerun-if-changed=standin.m");
     println!("cargo:rustc-cfg=coremill_standin");
-    // Before GNUstep, whose own functions for blocks do nothing.
+    // Before GNUstep, whose own block functions do nothing.
     println!("cargo:rustc-link-lib=BlocksRuntime");
     println!("cargo:rustc-link-search=native={out}");
     println!("cargo:rustc-link-lib=static:+whole-archive=standin");

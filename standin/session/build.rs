@@ -1,4 +1,4 @@
-//! Has the sources take the stand-ins for Core ML.
+//! Configures the sources to use the stand-ins as Core ML.
 
 fn main() {
     println!("cargo:rustc-cfg=coremill_standin");

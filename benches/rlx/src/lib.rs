@@ -1,4 +1,4 @@
-//! A transformer of 12 layers and width 768, its weights, and a file of them.
+//! A transformer with 12 layers and width 768, its weights, and a file of them.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -7,16 +7,16 @@ use std::path::Path;
 use coremill_graph::nn::{Attention, AttentionOptions, LayerNorm, Linear};
 use coremill_graph::{DType, Graph};
 
-/// How many layers there are.
+/// Number of layers.
 pub const LAYERS: usize = 12;
-/// How wide they are.
+/// Width of the layers.
 pub const WIDTH: usize = 768;
-/// How many heads their attention has.
+/// Number of attention heads.
 pub const HEADS: usize = 12;
-/// How many tokens the model takes.
+/// Number of input tokens.
 pub const TOKENS: usize = 128;
 
-/// The shapes of a layer's parameters in the order of torch.
+/// The shapes of a layer's parameters, in torch's order.
 fn params() -> Vec<(String, Vec<usize>)> {
     let mut all = Vec::new();
     for layer in 0..LAYERS {
@@ -51,7 +51,7 @@ pub fn weights() -> HashMap<String, Vec<f32>> {
         .collect()
 }
 
-/// The model in the modules of coremill.
+/// The model in coremill's modules.
 pub fn graph() -> Graph {
     let graph = Graph::new();
     let mut x = graph.input("x", DType::Fp32, [1, TOKENS, WIDTH]);

@@ -1,10 +1,10 @@
-//! Builds and writes a transformer of 12 layers and width 768 with `rlx-coreml` and with coremill, in one run.
+//! Compares building and writing a transformer with 12 layers and width 768 in `rlx-coreml` and in coremill.
 //!
-//! `cargo xtask bench rlx` prints, for each way and precision, the best time of several processes and the memory that it
-//! took beyond the weights, which are there before the clock starts, and beside them what writing the bytes alone takes. It
-//! does so on the disk and in memory. `coremill-rlx` takes the very graph that the peer
-//! takes; `coremill-graph` builds its own, with weights that are copied, moved, or mapped from a file. The last is held to
-//! the bar.
+//! `cargo xtask bench rlx` prints, for each variant and precision, the best time of several processes and the memory in
+//! addition to the weights, which are created before the measurement, and for comparison the time of writing the bytes
+//! alone. It measures on disk and in memory. `coremill-rlx` compiles the same graph as `rlx-coreml`; `coremill-graph`
+//! builds its own, with weights that are copied, moved, or mapped from a file. The mapped variant has an enforced minimum
+//! speedup.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -20,10 +20,10 @@ use rlx_coreml::mlpackage::write_mlpackage;
 use rlx_ir::op::{Activation, BinaryOp, MaskKind};
 use rlx_ir::{Graph as RlxGraph, NodeId, Op, Shape};
 
-/// Processes for each way; the fastest counts.
+/// Processes per variant; the fastest counts.
 const ROUNDS: usize = 5;
 
-/// How many times as fast as the peer weights of a mapped file are built in and written, and within which memory, whatever
+/// Minimum speedup of building and writing with mapped weights over `rlx-coreml`, and maximum memory for it, whatever
 /// the model's size.
 const BAR: f64 = 5.0;
 const MAX_MEGABYTES: f64 = 64.0;
@@ -37,7 +37,7 @@ const WAYS: [&str; 6] = [
     "the same bytes alone",
 ];
 
-/// The way that is held to the bar.
+/// The variant with the enforced speedup.
 const MAPPED: usize = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let [_, way, precision, directory] = arguments.as_slice() {
         return measure(way, precision == "fp16", directory.as_ref());
     }
-    // A disk that is busy slows every writer down alike; memory is never busy.
+    // A busy disk slows all variants alike; memory does not have this problem.
     let memory = PathBuf::from("/dev/shm");
     let mut places = vec![std::env::temp_dir()];
     places.extend(memory.is_dir().then_some(memory));
@@ -64,12 +64,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if missed.is_empty() { Ok(()) } else { Err(missed.join("\n").into()) }
 }
 
-/// What a process took.
+/// The measurements of a process.
 #[derive(Clone, Copy)]
 struct Cost {
     build: f64,
     write: f64,
-    /// Seconds of all processors.
+    /// Processor time in seconds, over all processors.
     busy: f64,
     megabytes: f64,
 }
@@ -80,7 +80,7 @@ impl Cost {
     }
 }
 
-/// Prints what each way takes in a directory, and gives how many times as fast as the peer the last one is.
+/// Prints the measurements of each variant in a directory, and returns the speedup of the last one over `rlx-coreml`.
 fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Error>> {
     let mut best: [Option<Cost>; WAYS.len()] = [None; WAYS.len()];
     for _ in 0..ROUNDS {
@@ -128,8 +128,8 @@ fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Erro
     Ok(peer / mapped.total())
 }
 
-/// Prints the seconds that building and writing took, those of all processors, and the megabytes beyond what was there
-/// before.
+/// Prints the seconds of building and writing, the processor seconds, and the megabytes in addition to the initial
+/// memory.
 fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
     let mut weights = weights();
     let directory = tempfile::tempdir_in(place)?;
@@ -164,7 +164,7 @@ fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
             model.save(&path)?;
             (built, start.elapsed())
         }
-        // What nobody can do without: all bytes, from memory to a file.
+        // The lower bound: writing all bytes from memory to a file.
         "the same bytes alone" => {
             let length: usize =
                 weights.values().map(|one| if half { 2 } else { 4 } * one.len()).sum();
@@ -207,7 +207,7 @@ fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The model as the peer takes it: weights of matrices are `[inputs, outputs]` there.
+/// The model for `rlx-coreml`, whose weight matrices are `[inputs, outputs]`.
 fn rlx_graph() -> RlxGraph {
     let mut graph = RlxGraph::new("transformer");
     let shape = |dims: &[usize]| Shape::new(dims, rlx_ir::DType::F32);
@@ -264,17 +264,17 @@ fn rlx_graph() -> RlxGraph {
     graph
 }
 
-/// A line of `/proc/self/status` in megabytes; 0 where there is no such file.
+/// A line of `/proc/self/status` in megabytes; 0 if the file does not exist.
 fn memory(line: &str) -> Result<f64, Box<dyn Error>> {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return Ok(0.0) };
     let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap_or("0");
     Ok(found.split_whitespace().next().unwrap_or("0").parse::<f64>()? / 1024.0)
 }
 
-/// The seconds that all threads of this process have computed; 0 where the system does not tell.
+/// The processor time of all threads in this process, in seconds; 0 if unknown.
 fn busy() -> Result<f64, Box<dyn Error>> {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Ok(0.0) };
-    // What stands behind the name in brackets begins with the third field; times are in hundredths of a second.
+    // The third field follows the name in brackets; times are in hundredths of a second.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let field = |at: usize| fields.get(at).unwrap_or(&"0").parse::<f64>();
     Ok((field(11)? + field(12)?) / 100.0)

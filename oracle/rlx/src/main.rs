@@ -1,4 +1,4 @@
-//! Runs each case with `rlx-cpu` and prints what it computes.
+//! Runs each case with `rlx-cpu` and prints the results.
 #![expect(clippy::print_stdout, reason = "the results are for a file")]
 
 #[path = "../../../integrations/rlx/tests/cases/mod.rs"]
@@ -30,7 +30,7 @@ fn main() {
 }
 
 fn run(case: cases::Case) -> Vec<f32> {
-    // What `rlx-cpu` has no kernel for, its own passes make of what it has.
+    // If `rlx-cpu` has no kernel for an operation, its own passes decompose it.
     let blocks =
         case.graph.nodes().iter().any(|node| node.op.kind() == OpKind::FusedAttentionBlock);
     let graph = if blocks { rlx_opt::unfuse_fused_for_autodiff(case.graph) } else { case.graph };

@@ -1,5 +1,5 @@
-//! Packages and compiled models that the C interface loads on the stand-ins for Core ML, as an app does that has neither
-//! the engine nor a reader of MIL.
+//! Packages and compiled models that the C interface loads on the stand-ins for Core ML, as in an app without the
+//! engine and the MIL reader.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -11,7 +11,7 @@ use coremill_capi::model::*;
 use coremill_capi::{CoremillOption, CoremillPort, CoremillTensor};
 use coremill_cache::Store;
 
-/// What the stand-ins are told: inputs and outputs belong together in the order of their names.
+/// Configuration of the stand-ins: inputs and outputs correspond in the order of their names.
 const MODEL: &str = "{ functions = {
     main = { does = affine; inputs = ({ name = a; shape = (2); }, { name = z; shape = (2); });
         outputs = ({ name = p; shape = (2); }, { name = q; shape = (2); }); };
@@ -30,7 +30,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a model file says of its functions; their inputs do not stand in the order of names.
+/// The functions in a model file; their inputs are not sorted by name.
 fn description() -> Vec<u8> {
     let function = |name: &str, inputs: &[&str], outputs: &[&str]| {
         let names = |number: u8, names: &[&str]| -> Vec<u8> {
@@ -69,7 +69,7 @@ fn compiled(folder: &Path) -> PathBuf {
 
 #[track_caller]
 fn ok(status: CoremillStatus) {
-    // SAFETY: the text is there and ends in a zero.
+    // SAFETY: the text is valid and terminated by zero.
     let message = unsafe { CStr::from_ptr(coremill_error_message()) };
     assert_eq!(status, CoremillStatus::Ok, "{}", message.to_string_lossy());
 }
@@ -84,7 +84,7 @@ fn load(path: &Path, cache: &Path, name: Option<&CStr>) -> CoremillMethod {
     let options = [option(c"cache_dir", &cache), option(c"compute_unit", c"cpu_only")];
     let (mut model, mut method) = (CoremillModel { id: 0 }, CoremillMethod { id: 0 });
     let mut count = 0;
-    // SAFETY: texts end in a zero, and there is memory for what is asked for.
+    // SAFETY: texts are terminated by zero, and the result pointers are valid.
     unsafe {
         ok(coremill_model_load_file(path.as_ptr(), options.as_ptr(), 2, &mut model));
         ok(coremill_model_method_count(model, &mut count));
@@ -98,11 +98,11 @@ fn load(path: &Path, cache: &Path, name: Option<&CStr>) -> CoremillMethod {
 /// The names of a method's inputs, outputs or states.
 fn names(method: CoremillMethod, kind: i32) -> Vec<String> {
     let mut count = 0;
-    // SAFETY: there is memory for a number.
+    // SAFETY: the pointer is valid for a number.
     ok(unsafe { coremill_method_port_count(method, kind, &mut count) });
     let name = |index| {
         let mut port = CoremillPort::default();
-        // SAFETY: there is memory for a port, whose name ends in a zero.
+        // SAFETY: the pointer is valid for a port, whose name is terminated by zero.
         let name = unsafe {
             ok(coremill_method_port(method, kind, index, &mut port));
             CStr::from_ptr(port.name)
@@ -125,7 +125,7 @@ fn run(method: CoremillMethod, inputs: &mut [[f32; 2]]) -> Vec<[f32; 2]> {
     let mut outputs: Vec<_> = results.iter_mut().map(tensor).collect();
     let (given, wanted) = (inputs.as_ptr(), outputs.as_mut_ptr());
     let (inputs, outputs) = (inputs.len(), outputs.len());
-    // SAFETY: the tensors and their memory are there.
+    // SAFETY: the tensors and their memory are valid.
     ok(unsafe {
         coremill_method_execute(method, given, inputs, wanted, outputs, std::ptr::null())
     });

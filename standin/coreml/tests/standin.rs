@@ -1,4 +1,4 @@
-//! The crate's calls of Core ML, against the stand-ins of `standin.m`. No object may live after any of them.
+//! Tests the crate's calls of Core ML with the stand-ins of `standin.m`. No object may outlive a test.
 
 use std::ffi::c_long;
 use std::fs;
@@ -19,18 +19,18 @@ unsafe extern "C" {
     fn standin_made() -> c_long;
 }
 
-/// Runs a test with all objects to itself, and finds those that it leaks.
+/// Runs a test exclusively, and checks for leaked objects.
 fn without_leaks(test: impl FnOnce(&Path)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone: MutexGuard<'_, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: it reads a counter.
     let alive = || unsafe { standin_alive() };
-    // SAFETY: likewise.
+    // SAFETY: as above.
     let made = || unsafe { standin_made() };
     let before = alive();
     let directory = tempfile::tempdir().expect("a scratch directory");
     test(directory.path());
-    // Threads of Core ML's release what they had a little later.
+    // Threads of Core ML release their objects slightly later.
     let until = Instant::now() + Duration::from_secs(5);
     while alive() != before && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
@@ -44,7 +44,7 @@ const AFFINE: &str = "functions = { main = { does = affine;
     inputs = ({ name = x; type = fp32; shape = (2, 3); });
     outputs = ({ name = y; type = fp32; shape = (2, 3); }); }; };";
 
-/// A package, as the stand-ins have them.
+/// A package in the stand-ins' format.
 fn package(directory: &Path, plist: &str) -> PathBuf {
     let path = directory.join("model.mlpackage");
     fs::create_dir_all(&path).expect("made");
@@ -66,7 +66,7 @@ fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// An output that tells whether Core ML wrote to its memory itself.
+/// An output that shows whether Core ML wrote directly to its memory.
 struct WatchedOutput {
     bytes: Vec<u8>,
     shape: Vec<usize>,
@@ -113,14 +113,14 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         let mut y = WatchedOutput { bytes: vec![0; 24], shape: Vec::new(), asked: 0 };
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!((y.asked, &y.bytes), (1, &expected), "Core ML wrote to our memory");
-        // In another type the result is padded, and copied by its strides.
+        // A result of another type is padded, and copied by its strides.
         let mut y = OwnedTensor::new("y", DType::Fp64);
         model.predict(&[("x", x)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.shape, [2, 3]);
         let doubles: Vec<u8> =
             [3.0f64, 5.0, 7.0, 9.0, 11.0, 13.0].iter().flat_map(|y| y.to_le_bytes()).collect();
         assert_eq!(y.bytes, doubles);
-        // Transposed inputs are read where they lie, too; others are converted.
+        // Transposed inputs are read in place; others are converted.
         let strided = Tensor::strided(DType::Fp32, &[2, 3], &[1, 2], &input).expect("fits");
         let mut y = OwnedTensor::new("y", DType::Fp32);
         model.predict(&[("x", strided)], &mut [&mut y], None).expect("runs");
@@ -129,7 +129,7 @@ fn a_model_compiles_loads_and_predicts_where_memory_lies() {
         let integers = Tensor::contiguous(DType::Int64, &[2, 3], &integers).expect("fits");
         model.predict(&[("x", integers)], &mut [&mut y], None).expect("runs");
         assert_eq!(y.bytes, expected);
-        // Memory that is not aligned is not a use to Core ML.
+        // Core ML does not use unaligned memory.
         let mut odd = vec![0];
         odd.extend(&input);
         let odd = Tensor::contiguous(DType::Fp32, &[2, 3], &odd[1..]).expect("fits");
@@ -224,7 +224,7 @@ fn errors_and_exceptions_are_errors() {
             assert_eq!(slow.0, ErrorKind::Timeout);
             assert!(slow.1.starts_with("Core ML took longer than 0.05 s to "), "{}", slow.1);
             assert_eq!(failing(step, "slow", 60.0), Ok(()));
-            // The handler is released without an answer.
+            // The handler is released without a result.
             assert_eq!(
                 failing(step, "silent", 60.0).expect_err("it fails").0,
                 ErrorKind::Exception
@@ -232,7 +232,7 @@ fn errors_and_exceptions_are_errors() {
         }
         let nowhere = Model::load(&directory.join("nowhere"), &LoadOptions::default());
         assert_eq!(nowhere.map(|_| ()).expect_err("it fails").kind(), ErrorKind::Io);
-        // A slow compilation that nobody waited for leaves nothing behind.
+        // A slow compilation whose caller has stopped waiting leaves no files.
         std::thread::sleep(Duration::from_millis(1500));
     });
 }
@@ -271,7 +271,7 @@ fn functions_are_chosen_by_name() {
         };
         let other = load("other").expect("loads");
         assert_eq!(other.inputs().len(), 1, "pictures are no arrays");
-        // A scalar is an array of one element at Core ML's edge.
+        // Core ML functions pass a scalar as an array of one element.
         let c = Tensor::contiguous(DType::Fp32, &[], &[0; 4]).expect("fits");
         let mut d = OwnedTensor::new("d", DType::Fp32);
         other.predict(&[("c", c)], &mut [&mut d], None).expect("runs");
@@ -396,7 +396,7 @@ fn a_model_is_compiled_once() {
     without_leaks(|directory| {
         let store = Store::open(directory.join("store"), &Default::default()).expect("opens");
         let options = LoadOptions::default();
-        // It compiles for a second.
+        // The compilation takes a second.
         let package = package(directory, &format!("compile = slow; {AFFINE}"));
         let cache = Cache::new(&store);
         let begin = Instant::now();
@@ -405,14 +405,14 @@ fn a_model_is_compiled_once() {
         let begin = Instant::now();
         cache.compiled(&package, &options).expect("found").load(&options).expect("loads");
         assert!(begin.elapsed() < Duration::from_millis(500), "it was found");
-        // For other compute units it is another entry, and damage is found.
+        // Other compute units use a separate cache entry, and damage is detected.
         let other = LoadOptions { compute_units: ComputeUnits::CpuOnly, ..options.clone() };
         let found = cache.compiled(&package, &other).expect("compiles");
         assert_eq!(store.list().expect("listed").len(), 2);
         fs::write(found.path().join("coremldata.bin"), "damaged").expect("written");
         let again = cache.compiled(&package, &other).expect("compiles again");
         assert_eq!(fs::read(again.path().join("coremldata.bin")).expect("read"), b"compiled");
-        // A compiled model is kept as it is, and Core ML's errors come out as they were.
+        // A compiled model is not copied, and Core ML's errors are returned unchanged.
         let kept = cache.compiled(&again.path(), &options).expect("kept");
         kept.load(&options).expect("loads");
         fs::write(package.join("model.plist"), "{ compile = error; }").expect("written");

@@ -1,4 +1,4 @@
-//! Sessions on Core ML's devices, whose models the stand-ins compute; the engine gives the same.
+//! Sessions on Core ML's devices, whose models run on the stand-ins; the results equal the engine's.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,20 +16,20 @@ mod beside;
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread has asked for.
+    /// Bytes that this thread has allocated.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ASKED.try_with(|asked| asked.set(asked.get() + layout.size()));
-        // SAFETY: as for the system's.
+        // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as for the system's.
+        // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What stands in for the packages that sessions write: two functions, of which one keeps a state.
+/// The stand-in for the packages that sessions write: two functions, one with a state.
 const MODEL: &str = "{ pads = 3; compile = slow; functions = {
     main = { does = affine; inputs = ({ name = x; shape = (2, 3); }); outputs = ({ name = y; shape = (2, 3); }); };
     sum = { does = add; inputs = ({ name = x; shape = (2, 3); }); outputs = ({ name = y; shape = (2, 3); });
@@ -46,7 +46,7 @@ const MODEL: &str = "{ pads = 3; compile = slow; functions = {
         states = ({ name = total; type = fp16; shape = (2, 3); }); }; }; }";
 
 fn stand_in() {
-    // SAFETY: each test sets it to the same, before anybody reads it.
+    // SAFETY: each test sets it to the same value before it is read.
     unsafe { std::env::set_var("COREMILL_STANDIN_MODEL", MODEL) };
 }
 
@@ -107,11 +107,11 @@ fn graphs_run_on_core_ml_and_are_compiled_once() {
     }
     assert_eq!(results[0].floats("y"), Some(&[3.0, 5.0, 7.0, 9.0, 11.0, 13.0][..]));
     assert!(results.iter().all(|one| *one == results[0]), "Core ML and the engine give the same");
-    // It compiles for a second.
+    // The compilation takes a second.
     assert!(times[0] >= 1.0 && times[1] < 0.5, "{times:?}");
 }
 
-/// What judges the engine by Core ML on a Mac.
+/// The comparison of the engine with Core ML on a Mac.
 #[test]
 fn a_device_is_judged_beside_the_engine() {
     stand_in();
@@ -126,7 +126,7 @@ fn a_device_is_judged_beside_the_engine() {
     model.set_param("scale", [2.0f32; 3]).expect("it is there");
     let apart = judge("right.mlpackage", &mut model).expect("it agrees").expect("it is judged");
     assert!(apart < 1e-6, "{apart}");
-    // The stand-in doubles, too, where the model does not.
+    // The stand-in doubles its input, although the model does not.
     model.set_param("scale", [2.0f32, 2.0, 3.0]).expect("it is there");
     let problem = judge("wrong.mlpackage", &mut model).expect_err("it does not agree");
     assert!(problem.starts_with("`y` of `main` in step 0 is"), "{problem}");
@@ -179,7 +179,7 @@ fn run_into_allocates_no_elements() {
         model.run_into(&[("x", &x)], &mut [("y", y)]).expect("it runs");
         ASKED.get() - before
     };
-    // The first run makes a plan.
+    // The first run creates a plan.
     run(&mut y);
     y.fill(0.0);
     let asked = run(&mut y);

@@ -12,25 +12,25 @@ use coremill_pte::program::{
 };
 use coremill_runtime::{Hooks, LoadOptions, Program, Tensor, Value};
 
-/// Counts what is held, and the most that was.
+/// Counts the allocated bytes, and their maximum.
 struct Counting;
 
 static HELD: AtomicIsize = AtomicIsize::new(0);
 static MOST: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held =
             HELD.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
         MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: as for the system's.
+        // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as for the system's.
+        // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -45,7 +45,7 @@ const ADD: &str = "{ functions = { main = { does = add;
     inputs = ({ name = x; shape = (2, 3); }); outputs = ({ name = y; shape = (2, 3); });
     states = ({ name = total; type = fp32; shape = (2, 3); }); }; }; }";
 
-/// A program of one delegate, from 2 × 3 elements of a type to 2 × 3 floats, which may be given in another order.
+/// A program with one delegate, from 2 × 3 elements of a type to 2 × 3 floats, optionally in another dimension order.
 fn source(plist: &str, cache: &Path, input: ScalarType, order: [u8; 2]) -> Source {
     let mut directory = Directory::new("model");
     let metadata =
@@ -112,7 +112,7 @@ fn a_delegate_runs_on_core_ml_and_is_compiled_once() {
         let results = method.execute(&[Value::Tensor(input.clone())]).expect("runs");
         assert_eq!(floats(&results[0]), [3.0, 5.0, 7.0, 9.0, 11.0, 13.0]);
     }
-    // It compiles for a second.
+    // The compilation takes a second.
     assert!(times[0] >= 1.0 && times[1] < 1.0, "{times:?}");
     let store = coremill_cache::Store::open(&cache, &Default::default()).expect("opens");
     let listed = store.list().expect("listed");
@@ -127,7 +127,7 @@ fn a_delegate_runs_on_core_ml_and_is_compiled_once() {
     );
 }
 
-/// 100 MB go from file to file, not through memory, and are found again at once.
+/// 100 MB are copied between files without loading them, and the cache entry is found immediately.
 #[test]
 fn large_models_are_written_once_and_found_at_once() {
     const BYTES: usize = 100 << 20;
@@ -153,7 +153,7 @@ fn large_models_are_written_once_and_found_at_once() {
     // Windows of it are hashed on several threads.
     assert!(most < 40 << 20, "{most} bytes are held at once; the model has {BYTES}");
     drop(method);
-    // What is built for development is not optimised. Others use the machine, too: one load of many has to be as fast.
+    // Development builds are not optimized, and the machine may be busy: one of many loads has to be fast.
     let bar = Duration::from_millis(if cfg!(debug_assertions) { 40 } else { 10 });
     let mut second = Duration::MAX;
     for _ in 0..200 {
@@ -170,7 +170,7 @@ fn large_models_are_written_once_and_found_at_once() {
     assert_eq!((listed.len(), std::fs::metadata(file).expect("there").len()), (1, BYTES as u64));
 }
 
-/// Core ML says what share of the cost an operation has.
+/// Core ML reports an operation's share of the cost.
 #[test]
 fn the_time_is_divided_by_operations() {
     let directory = tempfile::tempdir().expect("a scratch directory");
@@ -192,7 +192,7 @@ fn the_time_is_divided_by_operations() {
 #[test]
 fn elements_are_converted_and_checked() {
     let directory = tempfile::tempdir().expect("a scratch directory");
-    // The result lies with its dimensions the other way round.
+    // The result's dimensions are in reverse order in memory.
     let source =
         source(&AFFINE.replace("compile = slow;", ""), directory.path(), ScalarType::Long, [1, 0]);
     let source = source.replace_type();
@@ -221,7 +221,7 @@ trait ReplaceType {
 }
 
 impl ReplaceType for Source {
-    /// The same program around a model that takes 32-bit integers.
+    /// The same program with a model whose input is of 32-bit integers.
     fn replace_type(mut self) -> Source {
         let mut directory = Directory::read(&self.delegate_data[0]).expect("a directory");
         let plist = AFFINE.replace("compile = slow;", "").replacen(

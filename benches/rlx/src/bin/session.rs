@@ -1,7 +1,7 @@
-//! What sessions cost on the host, in one run: what a run adds to the engine's time, and starts of a transformer of 12
-//! layers and width 768, the first, the second, and the one after a parameter was set.
+//! Measures the cost of sessions on the host: the overhead of a run over the engine's time, and the start time of a
+//! transformer with 12 layers and width 768: the first time, again, and after a parameter was set.
 //!
-//! `cargo xtask bench session` prints it. What a run adds is held to the bar.
+//! `cargo xtask bench session` prints the results. The overhead of a run has an enforced maximum.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,14 +12,14 @@ use coremill_engine::{Array, Engine, Hooks, Input, LoadOptions};
 use coremill_graph::{DType, Device, Executable, Graph, Precision, Session};
 use coremill_mil::verify::verify;
 
-/// What a run may add to the engine's time.
+/// Maximum overhead of a run over the engine's time.
 const BAR: Duration = Duration::from_micros(5);
 
-/// Batches of runs, of which the fastest counts, and the runs of a batch.
+/// Number of batches, of which the fastest counts, and runs per batch.
 const BATCHES: usize = 300;
 const RUNS: u32 = 50;
 
-/// Starts, of which the fastest counts.
+/// Number of starts, of which the fastest counts.
 const STARTS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,7 +47,7 @@ fn sum(inputs: usize) -> Graph {
     graph
 }
 
-/// The least time of a run.
+/// Minimum time of a run.
 fn least(act: &mut dyn FnMut()) -> Duration {
     let mut time = || {
         let start = Instant::now();
@@ -57,7 +57,7 @@ fn least(act: &mut dyn FnMut()) -> Duration {
     (0..BATCHES).map(|_| time()).min().unwrap_or_default()
 }
 
-/// Prints what a session adds to a run of a small model, and gives the most of it.
+/// Prints the overhead of a session for a small model, and returns its maximum.
 fn overhead(count: usize) -> Result<Duration, Box<dyn Error>> {
     let session = Session::new(Device::Host).precision(Precision::Fp32).threads(1);
     let mut model = session.compile(&sum(count))?;
@@ -86,7 +86,7 @@ fn overhead(count: usize) -> Result<Duration, Box<dyn Error>> {
     Ok(added[0].max(added[1]))
 }
 
-/// Prints what the first result takes: the first time in a process, again, and after a parameter was set.
+/// Prints the time until the first result: the first time in a process, again, and after a parameter was set.
 fn starts() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("weights.safetensors");
@@ -104,7 +104,7 @@ fn starts() -> Result<(), Box<dyn Error>> {
             let made = start.elapsed();
             run(&mut model, &x)?;
             let first = start.elapsed();
-            // The next runs pack the weights.
+            // Later runs use packed weights.
             for _ in 0..4 {
                 run(&mut model, &x)?;
             }

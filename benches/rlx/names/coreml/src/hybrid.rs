@@ -1,10 +1,10 @@
-//! How graphs are divided.
+//! Division of graphs.
 
 use rlx_ir::Graph;
 
 use crate::Result;
 
-/// How a graph runs. Without functions of the caller, coremill makes one package of it or refuses it.
+/// How a graph runs. Without host functions, coremill creates one package or refuses the graph.
 #[derive(Clone, Debug)]
 pub enum ExecutionPlan {
     MilOnly,
@@ -15,7 +15,7 @@ pub fn plan_execution(graph: &Graph) -> Result<ExecutionPlan> {
     Ok(ExecutionPlan::MilOnly)
 }
 
-/// A rewrite of the peer's, which has no counterpart.
+/// A rewrite of `rlx-coreml` without a counterpart here.
 pub fn recip_bn_div_after_conv(graph: Graph) -> Graph {
     graph
 }

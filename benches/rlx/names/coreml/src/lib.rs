@@ -1,8 +1,8 @@
-//! The names of `rlx-coreml` over `coremill-rlx`, so that the peer's own tests judge our crate.
+//! The names of `rlx-coreml` over `coremill-rlx`, so that the tests of `rlx-coreml` run on our crate.
 //!
-//! Nothing here lowers or computes: calls are passed on, errors become the peer's type or its panics, and [`mil`] reads
-//! the package that coremill writes with the peer's own types. Settings that only choose among the peer's ways to
-//! lower, such as `q1_mode`, are taken and ignored.
+//! This crate only forwards calls: errors become the error type or the panics of `rlx-coreml`, and [`mil`] reads the
+//! package that coremill writes with the types of `rlx-coreml`. Settings that only select among its lowerings, such as
+//! `q1_mode`, are ignored.
 
 pub mod host_exec;
 pub mod hybrid;
@@ -18,10 +18,10 @@ pub use coremill_rlx::{ComputeUnits, ane_available};
 pub use mil::{LowerOptions, lower_graph, lower_graph_with_options};
 pub use peer::proto;
 
-/// The peer's errors: the message, and the one variant that its tests take apart.
+/// The errors of `rlx-coreml`: the message, and the only variant that its tests match.
 #[derive(Debug)]
 pub enum CoremlError {
-    /// What coremill reports.
+    /// An error of coremill.
     Unsupported(String),
     /// The model file is too large.
     TooLarge { what: String, bytes: usize, limit: usize },
@@ -47,7 +47,7 @@ impl From<coremill_rlx::CoremlError> for CoremlError {
 
 pub type Result<T> = std::result::Result<T, CoremlError>;
 
-/// What the tests ask of a chip.
+/// The properties of a chip that the tests query.
 #[derive(Clone, Debug)]
 pub struct ChipInfo {
     pub brand: String,
@@ -59,7 +59,7 @@ pub fn chip_info() -> ChipInfo {
     ChipInfo { brand }
 }
 
-/// An executable whose methods panic where the peer's do.
+/// An executable whose methods panic where those of `rlx-coreml` do.
 pub struct CoremlExecutable(coremill_rlx::CoremlExecutable);
 
 fn or_panic<T>(result: coremill_rlx::Result<T>) -> T {
@@ -71,7 +71,7 @@ impl CoremlExecutable {
         CoremlExecutable(or_panic(coremill_rlx::CoremlExecutable::compile(graph)))
     }
 
-    /// The units where Core ML is, and the host elsewhere.
+    /// The compute units if Core ML is available, otherwise the host.
     pub fn compile_with_units(graph: Graph, units: ComputeUnits) -> CoremlExecutable {
         if Device::from(units).check().is_err() {
             return CoremlExecutable::compile(graph);
@@ -103,7 +103,7 @@ impl CoremlExecutable {
         Ok(self.0.run(inputs)?)
     }
 
-    /// Where operations run; the tests only print it.
+    /// The placement of operations; the tests only print it.
     pub fn compute_plan(&mut self) -> Result<Option<[i32; 4]>> {
         Ok(None)
     }
@@ -115,5 +115,5 @@ impl LowerOptions {
     }
 }
 
-/// Complex graphs are lowered as they are.
+/// Complex graphs need no rewriting.
 pub fn promote_c64_to_interleaved_f32(_: &mut Graph) {}
