@@ -1,6 +1,6 @@
 """Writes the archive of an old torch with its description: `python -m oracle.archives FOLDER`, run by that torch.
 
-What is in `crates/pt2/tests/archives` was made so by torch 2.5.1, 2.6.0, 2.7.1 and 2.8.0.
+torch 2.5.1, 2.6.0, 2.7.1 and 2.8.0 wrote the files in `crates/pt2/tests/archives`.
 """
 
 import io

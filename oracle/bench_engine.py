@@ -1,17 +1,18 @@
-"""Times the peers of the engine, torch and onnxruntime, on the models of `oracle.bench_models`.
+"""Measures torch and onnxruntime, with which the engine is compared, on the models of `oracle.bench_models`.
 
     python -m oracle.bench_engine DIR --threads N [--peers torch onnxruntime]
 
-Ratios of times mean something only if both sides ran in turn on the same machine, so this process is driven by the one
-that times the engine. With one thread the time is the process's own, with more that of the clock on the wall. It reads commands from standard input, one a line, and answers each with one line of JSON:
+Ratios of times are meaningful only if both sides run alternately on the same machine, so the process that measures the
+engine controls this one. With one thread, the processor time is measured, with more threads the wall-clock time. It reads
+commands from standard input, one per line, and answers each with one line of JSON:
 
     run MODEL COUNT [PEER]    COUNT timed runs of each peer (or of this one), as
                               {"model": ..., "threads": ..., "milliseconds": {PEER: [...]}}
-    drop MODEL                lets go of a model's memory, as {"dropped": ...}
+    drop MODEL                frees a model's memory, as {"dropped": ...}
     end                       stops, as does the end of the input
 
-The first `run` of a model loads it and runs it until its times settle. With `--all COUNT` there are no commands: every
-model is run COUNT times and the medians are printed.
+The first `run` of a model loads it and runs it some times to warm up. With `--all COUNT`, no commands are read: every
+model is run COUNT times, and the medians are printed.
 """
 
 import argparse

@@ -3,12 +3,12 @@
     python -m oracle.delegated OUTDIR [--only NAME ...] [--large]
 
 Files of each row:
-    `NAME.pte`          what `to_edge_transform_and_lower` with a `CoreMLPartitioner` gives;
+    `NAME.pte`          the result of `to_edge_transform_and_lower` with a `CoreMLPartitioner`;
     `NAME.METHOD.pt2`   the exported program of each method;
-    `NAME.npz`          `METHOD.in0`, ... `METHOD.out0`, ...; of further calls `METHOD.in0@1`, `METHOD.out0@1`, ...
+    `NAME.npz`          `METHOD.in0`, ... `METHOD.out0`, ...; for further calls `METHOD.in0@1`, `METHOD.out0@1`, ...
 
-Calls of a method follow one another on the same buffers. `--large` adds the program whose payload is above 1 GiB, which
-ExecuTorch flattens in another way.
+Calls of a method follow one another on the same buffers. `--large` adds a program with a payload above 1 GiB, which
+ExecuTorch stores in another format.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python -m oracle.device COREMILL [--engine-alone] PACKAGE...
 
-It needs a Mac: elsewhere coremltools does not predict. With `--engine-alone`, the engine runs the packages alone. Every
-function is run; those with states run three steps. Inputs are random; outputs must agree within 1e-3 of their largest
+It needs a Mac, because coremltools predicts only there. With `--engine-alone`, only the engine runs the packages. Every
+function is run; functions with states run three steps. Inputs are random; outputs must agree within 1e-3 of their largest
 element, or 2e-2 if anything in the program is fp16.
 """
 

@@ -3,8 +3,8 @@ eager torch.
 
     python -m oracle.lowering EXPORTS COREMILL SERVE NAME ...
 
-lowers exports of the zoo (see `oracle.zoo.exports`) three times: as they are, with some operators kept outside of
-delegates, and with kernels alone, and prints what is wrong.
+lowers exports of the zoo (see `oracle.zoo.exports`) three times: with the defaults, with some operators kept outside
+delegates, and without delegates. It prints the failures.
 """
 
 import json

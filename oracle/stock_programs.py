@@ -5,8 +5,8 @@ eager torch.
 
 `COREMILL` lowers exports of the zoo (`python -m oracle.zoo.exports DIR --everyday`) and the small programs of
 `oracle.lowered_programs`; `python -m oracle.delegated DIR` writes those of ExecuTorch's own Core ML backend. Prints a line
-for each method: how far the worst output lies from torch's in parts of the largest element, in Python and in C++. With
-`--sanitize`, the C++ program also loads each program again, and runs it on threads.
+per method: the largest error relative to the largest element, in Python and in C++. With `--sanitize`, the C++ program
+also loads each program again, and runs it on several threads.
 """
 
 import argparse

@@ -64,7 +64,7 @@ CASES: list[tuple[str, ct.target, str, dict[str, Any], int]] = [
         ct.target.iOS18,
         "float16",
         {"dtype": "uint4", "granularity": "per_block", "block_size": 8, "weight_threshold": 500},
-        # Of the convolution of 4 channels no block is 8 long.
+        # 8 does not divide the 4 input channels of one convolution.
         3,
     ),
     (

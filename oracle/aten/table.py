@@ -1,6 +1,6 @@
 """Prints `docs/operators.md`: the ATen operators that convert, with the oldest release whose Core ML has them.
 
-It goes by the cases, which the tests convert and run: an operator stands here because eager torch agreed with what it became.
+An operator is listed if a case contains it; the tests convert every case, run it and compare it with eager torch.
 """
 
 from collections import defaultdict

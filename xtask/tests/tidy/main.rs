@@ -182,8 +182,8 @@ fn commands(text: &str, names: &[String]) -> Vec<String> {
     })
 }
 
-/// Phrases that messages do not use, as they are read twice: "`x` must be at least 1, got 0" and "unknown input `z`; the
-/// inputs are `x` and `y`" say the same.
+/// Phrases that messages must not use, because they need a second reading. Use "`x` must be at least 1, got 0" and
+/// "unknown input `z`; the inputs are `x` and `y`" instead.
 const ODD_MESSAGES: [&str; 6] = [
     "accepted is ",
     "accepted are ",
@@ -368,8 +368,7 @@ fn every_fuzz_target_is_scheduled_and_has_seeds() {
     }
 }
 
-/// An archive decides how long shapes and lists of arguments are: what decomposes and lowers operators asks for places.
-/// The façade and the crates that it shows as modules.
+/// The façade, and the crates that it re-exports as modules.
 const SHOWN: [&str; 4] = ["coremill", "engine", "graph", "mil"];
 
 /// Crates of which every public module has an example.
