@@ -1,9 +1,11 @@
-// Runs methods on ExecuTorch's C++ runtime as lines on the standard input ask for it; `oracle/served.py` asks.
+// Runs methods in ExecuTorch's C++ runtime. It reads one command per line from standard input;
+// `oracle/served.py` writes them.
 //
-// `load PROGRAM [DATA…]`, `method NAME` and `run FOLDER VALUE…` are those of the example `serve` of `coremill-runtime`.
-// `time COUNT` repeats the last run, and answers with the least nanoseconds that one took. `threads COUNT ROUNDS`
-// repeats it on threads that load the program each for itself, and `cycles COUNT` on modules one after the other; their
-// results must be those of the last run, byte by byte.
+// `load PROGRAM [DATA…]`, `method NAME` and `run FOLDER VALUE…` are the same as in the example `serve` of
+// `coremill-runtime`. `time COUNT` repeats the last run and returns the shortest time in nanoseconds.
+// `threads COUNT ROUNDS` repeats the last run on several threads, each of which loads the program itself.
+// `cycles COUNT` repeats it on modules one after the other. The results of both must equal those of the last
+// run, byte by byte.
 
 #include <algorithm>
 #include <chrono>
@@ -67,7 +69,7 @@ void check(Error error, const char* what) {
   throw std::runtime_error(text);
 }
 
-// A value, with what it stands on.
+// A value with the data that it refers to.
 struct Value {
   Bytes bytes;
   TensorPtr tensor;
@@ -153,7 +155,7 @@ class Server {
     }
     if (what == "method") {
       method_ = words.at(1);
-      // Another instance, with states of its own.
+      // Another instance with its own states.
       module_ = open();
       check(module_->load_method(method_), "method");
       return {};

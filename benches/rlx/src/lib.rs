@@ -1,4 +1,4 @@
-//! A transformer with 12 layers and width 768, its weights, and a file of them.
+//! A transformer with 12 layers of width 768, its weights, and their file.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ pub const LAYERS: usize = 12;
 pub const WIDTH: usize = 768;
 /// Number of attention heads.
 pub const HEADS: usize = 12;
-/// Number of input tokens.
+/// Number of tokens.
 pub const TOKENS: usize = 128;
 
 /// The shapes of a layer's parameters, in torch's order.
@@ -51,7 +51,7 @@ pub fn weights() -> HashMap<String, Vec<f32>> {
         .collect()
 }
 
-/// The model in coremill's modules.
+/// The model, built with coremill's modules.
 pub fn graph() -> Graph {
     let graph = Graph::new();
     let mut x = graph.input("x", DType::Fp32, [1, TOKENS, WIDTH]);

@@ -1,10 +1,10 @@
-//! Compares building and writing a transformer with 12 layers and width 768 in `rlx-coreml` and in coremill.
+//! Builds and writes a transformer with 12 layers of width 768, with `rlx-coreml` and with coremill.
 //!
-//! `cargo xtask bench rlx` prints, for each variant and precision, the best time of several processes and the memory in
-//! addition to the weights, which are created before the measurement, and for comparison the time of writing the bytes
-//! alone. It measures on disk and in memory. `coremill-rlx` compiles the same graph as `rlx-coreml`; `coremill-graph`
-//! builds its own, with weights that are copied, moved, or mapped from a file. The mapped variant has an enforced minimum
-//! speedup.
+//! `cargo xtask bench rlx` prints the best time of several processes for each way and precision, and the
+//! memory used in addition to the weights, which exist before the measurement. For comparison, it prints the
+//! time for writing the same bytes. It measures on disk and in memory. `coremill-rlx` converts the same graph
+//! as `rlx-coreml`. `coremill-graph` builds its own graph, with weights that are copied, moved, or mapped
+//! from a file. Only the last way has a limit.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -20,11 +20,11 @@ use rlx_coreml::mlpackage::write_mlpackage;
 use rlx_ir::op::{Activation, BinaryOp, MaskKind};
 use rlx_ir::{Graph as RlxGraph, NodeId, Op, Shape};
 
-/// Processes per variant; the fastest counts.
+/// Number of processes for each way; the fastest counts.
 const ROUNDS: usize = 5;
 
-/// Minimum speedup of building and writing with mapped weights over `rlx-coreml`, and maximum memory for it, whatever
-/// the model's size.
+/// The required speedup over `rlx-coreml` for building and writing with mapped weights, and the maximum
+/// memory, which is independent of the model's size.
 const BAR: f64 = 5.0;
 const MAX_MEGABYTES: f64 = 64.0;
 
@@ -37,7 +37,7 @@ const WAYS: [&str; 6] = [
     "the same bytes alone",
 ];
 
-/// The variant with the enforced speedup.
+/// The way that has a limit.
 const MAPPED: usize = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let [_, way, precision, directory] = arguments.as_slice() {
         return measure(way, precision == "fp16", directory.as_ref());
     }
-    // A busy disk slows all variants alike; memory does not have this problem.
+    // A busy disk slows down all ways equally, so measure in memory as well.
     let memory = PathBuf::from("/dev/shm");
     let mut places = vec![std::env::temp_dir()];
     places.extend(memory.is_dir().then_some(memory));
@@ -64,12 +64,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if missed.is_empty() { Ok(()) } else { Err(missed.join("\n").into()) }
 }
 
-/// The measurements of a process.
+/// Measurements of a process.
 #[derive(Clone, Copy)]
 struct Cost {
     build: f64,
     write: f64,
-    /// Processor time in seconds, over all processors.
+    /// CPU time in seconds.
     busy: f64,
     megabytes: f64,
 }
@@ -80,7 +80,8 @@ impl Cost {
     }
 }
 
-/// Prints the measurements of each variant in a directory, and returns the speedup of the last one over `rlx-coreml`.
+/// Prints the measurements of each way in a directory; returns the speedup of the mapped way over
+/// `rlx-coreml`.
 fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Error>> {
     let mut best: [Option<Cost>; WAYS.len()] = [None; WAYS.len()];
     for _ in 0..ROUNDS {
@@ -128,8 +129,8 @@ fn compare(own: &str, precision: &str, place: &Path) -> Result<f64, Box<dyn Erro
     Ok(peer / mapped.total())
 }
 
-/// Prints the seconds of building and writing, the processor seconds, and the megabytes in addition to the initial
-/// memory.
+/// Prints the seconds for building and for writing, the CPU time in seconds, and the megabytes used in
+/// addition to the weights.
 fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
     let mut weights = weights();
     let directory = tempfile::tempdir_in(place)?;
@@ -164,7 +165,7 @@ fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
             model.save(&path)?;
             (built, start.elapsed())
         }
-        // The lower bound: writing all bytes from memory to a file.
+        // The lower limit: writing all bytes from memory to a file.
         "the same bytes alone" => {
             let length: usize =
                 weights.values().map(|one| if half { 2 } else { 4 } * one.len()).sum();
@@ -207,7 +208,7 @@ fn measure(way: &str, half: bool, place: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The model for `rlx-coreml`, whose weight matrices are `[inputs, outputs]`.
+/// The model as a graph of `rlx-ir`, in which weight matrices are `[inputs, outputs]`.
 fn rlx_graph() -> RlxGraph {
     let mut graph = RlxGraph::new("transformer");
     let shape = |dims: &[usize]| Shape::new(dims, rlx_ir::DType::F32);
@@ -271,10 +272,10 @@ fn memory(line: &str) -> Result<f64, Box<dyn Error>> {
     Ok(found.split_whitespace().next().unwrap_or("0").parse::<f64>()? / 1024.0)
 }
 
-/// The processor time of all threads in this process, in seconds; 0 if unknown.
+/// The CPU time of this process in seconds; 0 if the system does not report it.
 fn busy() -> Result<f64, Box<dyn Error>> {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Ok(0.0) };
-    // The third field follows the name in brackets; times are in hundredths of a second.
+    // The fields after the name in parentheses begin with field 3. Times are in hundredths of a second.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let field = |at: usize| fields.get(at).unwrap_or(&"0").parse::<f64>();
     Ok((field(11)? + field(12)?) / 100.0)

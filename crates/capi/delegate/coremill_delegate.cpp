@@ -1,8 +1,9 @@
-// ExecuTorch's backend `CoreMLBackend` on the C interface of coremill: where there is no Core ML, its programs run on
-// coremill's engine.
+// ExecuTorch's backend `CoreMLBackend`, implemented with coremill's C interface. On systems without Core ML,
+// its programs run on coremill's engine.
 //
-// Load the library that this file makes, or link all of it, before a method is loaded: it registers itself. Where the
-// name is taken already, by Core ML's own delegate for instance, it says so and steps aside.
+// The library registers the backend when it is loaded. Load it, or link it completely, before a method is
+// loaded. If the name is already registered, e.g. by Core ML's own delegate, the library logs a message and
+// registers nothing.
 
 #include <algorithm>
 #include <array>
@@ -51,7 +52,7 @@ using executorch::runtime::Span;
 constexpr char kName[] = "CoreMLBackend";
 using Text = std::array<char, executorch::runtime::kMaxOptionValueLength>;
 
-// Options by name. A later one replaces an earlier one.
+// Options by name. Setting an option again replaces its value.
 class Options {
  public:
   void set(const std::string& key, const std::string& value) {
@@ -71,7 +72,7 @@ class Options {
     return std::nullopt;
   }
 
-  // Pointers into this object, which must not change meanwhile.
+  // The pointers refer to this object, which must not change while they are used.
   std::vector<CoremillOption> view() const {
     std::vector<CoremillOption> options;
     for (const auto& entry : entries_) {
@@ -84,12 +85,12 @@ class Options {
   std::vector<std::pair<std::string, std::string>> entries_;
 };
 
-// Options come from programs written for any runtime of Core ML; what such a runtime alone knows begins with `_`.
+// Programs can contain options for any Core ML runtime. Options for one specific runtime begin with `_`.
 bool is_private(const char* key) {
   return key[0] == '_';
 }
 
-// The texts in options end in a zero unless somebody filled all of them.
+// Texts in options end with a zero, except those that fill the whole array.
 template <size_t N>
 std::string bounded(const std::array<char, N>& text) {
   return std::string(text.data(), strnlen(text.data(), N));
@@ -115,7 +116,7 @@ Error failed(const char* what, Error code) {
   return code;
 }
 
-// Bytes of ExecuTorch's, which it keeps until the library releases them.
+// Lends the bytes of a buffer of ExecuTorch. The buffer is kept until the library releases the bytes.
 CoremillBytes lend(FreeableBuffer&& buffer) {
   auto kept = std::make_unique<FreeableBuffer>(std::move(buffer));
   CoremillBytes bytes;
@@ -137,7 +138,7 @@ int32_t find(void* context, const char* key, CoremillBytes* found) {
   return COREMILL_STATUS_OK;
 }
 
-// An instance of a method, which frees itself.
+// A loaded method, freed by its destructor.
 class Loaded {
  public:
   static Loaded* load(CoremillBytes bytes, const NamedDataMap* map, const Options& options) {
@@ -148,7 +149,7 @@ class Loaded {
     if (coremill_model_load_bytes(bytes, &lookup, view.data(), view.size(), &model) != COREMILL_STATUS_OK) {
       return nullptr;
     }
-    // The method keeps what it needs of the model.
+    // The method keeps everything that it needs from the model.
     const CoremillStatus status = coremill_method_load(model, nullptr, &loaded->method_);
     coremill_model_free(model);
     if (status != COREMILL_STATUS_OK) return nullptr;
@@ -196,7 +197,7 @@ CoremillTensor describe(const Tensor& tensor) {
   return described;
 }
 
-// A value of the model, kept until it is known to be the last one of the nodes that it comes from.
+// A value of the model. It is kept until it is clear that no later operation comes from the same nodes.
 struct Kept {
   std::string symbol;
   std::vector<int64_t> handles;
@@ -204,7 +205,7 @@ struct Kept {
   std::vector<char> bytes;
 };
 
-// What callbacks of a run need.
+// Data for the callbacks of a run.
 struct Run {
   EventTracer* tracer;
   Span<EValue*> outputs;
@@ -227,7 +228,7 @@ int32_t resize(void* context, size_t output, CoremillTensor* described) {
   return COREMILL_STATUS_OK;
 }
 
-// Events have the time of ExecuTorch's clock, whose ticks need not be nanoseconds.
+// Converts to ticks of ExecuTorch's clock, which need not be nanoseconds.
 et_timestamp_t ticks(uint64_t nanoseconds) {
   const et_tick_ratio_t ratio = et_pal_ticks_to_ns_multiplier();
   return nanoseconds * ratio.denominator / (ratio.numerator == 0 ? 1 : ratio.numerator);
@@ -249,9 +250,10 @@ bool overlap(const std::vector<int64_t>& one, const std::vector<int64_t>& other)
   });
 }
 
-// Several operations may come from one node of the exported graph: what the last of them gives is the node's result.
+// Several operations can come from one node of the exported graph. The value of the last one is the value of
+// the node.
 void keep_value(void* context, const CoremillOperation* operation, const CoremillTensor* value) {
-  // What the model is given the runtime has logged.
+  // The runtime has already logged the inputs of the model.
   if (std::strcmp(operation->kind, "input") == 0 || operation->debug_handle_count == 0) return;
   auto& values = static_cast<Run*>(context)->values;
   try {
@@ -295,10 +297,10 @@ void log_values(Run& run) {
   run.values.clear();
 }
 
-// Reports in the form of Core ML's own delegate, whose readers take it apart.
+// Logs an operation in the format of Core ML's own delegate, which existing tools parse.
 void log_operation(void* context, const CoremillOperation* operation) {
   auto* run = static_cast<Run*>(context);
-  // `Inspector` takes the first event of a node for the node: the one that has its value.
+  // `Inspector` uses the first event of a node, so the event with the value comes first.
   log_values(*run);
   const std::string metadata = "{\"operatorName\": " + quoted(operation->kind) + ", \"outputNames\": [" +
       quoted(operation->name) + "], \"preferredComputeUnit\": \"CPU\", \"supportedComputeUnits\": [\"CPU\"], " +
@@ -327,7 +329,7 @@ class CoreMLBackend final : public BackendInterface {
       ArrayRef<CompileSpec> specs) const override try {
     Options options;
     for (const CompileSpec& spec : specs) {
-      // What else programs are compiled with is for the compiler.
+      // The other specs are for the compiler only.
       if (spec.key != nullptr && std::strcmp(spec.key, "compute_units") == 0) {
         options.set(
             "compute_unit", std::string(static_cast<const char*>(spec.value.buffer), spec.value.nbytes));
@@ -398,7 +400,7 @@ class CoreMLBackend final : public BackendInterface {
     return Error::MemoryAllocationFailed;
   }
 
-  // Settings of everything that is loaded from now on.
+  // Sets options for all programs that are loaded later.
   Error set_option(BackendOptionContext&, const Span<BackendOption>& given) override try {
     const std::lock_guard<std::mutex> guard(mutex_);
     Options options = options_;
@@ -459,7 +461,7 @@ const Registration registration = register_once();
 
 } // namespace
 
-// How registration went: 1 registered, 2 the name was taken, 3 refused by the runtime.
+// Result of the registration: 1 registered, 2 the name is already registered, 3 rejected by the runtime.
 extern "C" __attribute__((visibility("default"))) int32_t coremill_delegate_registration() {
   return registration;
 }

@@ -1,12 +1,12 @@
-// Runs a method of a model on zeros, and prints the sizes of what it gives: `Run MODEL [METHOD]`.
+// Runs a method of a model with zeros as inputs, and prints the sizes of the outputs: `Run MODEL [METHOD]`.
 //
-// MODEL is an ExecuTorch program (.pte), a package (.mlpackage) or a compiled model (.mlmodelc). In an app it lies in the
-// bundle: `Bundle.main.path(forResource: "model", ofType: "pte")`.
+// MODEL is an ExecuTorch program (.pte), a package (.mlpackage) or a compiled model (.mlmodelc). An app finds
+// it in its bundle: `Bundle.main.path(forResource: "model", ofType: "pte")`.
 
 import CoremillC
 import Foundation
 
-/// Stops with the library's message, unless a call did what it was asked to.
+/// Prints the library's error message and exits if a call failed.
 func check(_ status: Int32, _ what: String) {
     guard status == 0 else {
         print("error: \(what): \(String(cString: coremill_error_message()))")
@@ -14,14 +14,15 @@ func check(_ status: Int32, _ what: String) {
     }
 }
 
-/// The extents of a tensor; C's arrays are tuples in Swift.
+/// The sizes of a tensor. Arrays of C are tuples in Swift.
 func extents(_ tensor: CoremillTensor) -> [UInt64] {
     withUnsafeBytes(of: tensor.sizes) { bytes in
         Array(bytes.bindMemory(to: UInt64.self).prefix(Int(tensor.rank)))
     }
 }
 
-/// Zeros for each input, or memory for each output, of their largest sizes. Inputs without have their least ones.
+/// Zeros for each input, or memory for each output, with the largest possible sizes. Inputs without a largest
+/// size have their smallest size.
 func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
     let kind: Int32 = outputs ? 1 : 0
     var count = 0
@@ -40,7 +41,7 @@ func tensors(_ method: CoremillMethod, outputs: Bool) -> [CoremillTensor] {
             print("error: an output has no largest size: pass `resize` in `CoremillHooks`")
             exit(1)
         }
-        // No element takes more than eight bytes.
+        // An element has at most eight bytes.
         tensor.length = extents(tensor).reduce(8) { $0 * Int($1) }
         tensor.data = calloc(tensor.length, 1)
         return tensor
@@ -56,7 +57,7 @@ check(coremill_model_load_file(CommandLine.arguments[1], nil, 0, &model), "load"
 var method = CoremillMethod()
 let name = CommandLine.arguments.count > 2 ? CommandLine.arguments[2] : nil
 check(coremill_method_load(model, name, &method), "load the method")
-// The method keeps what it needs of the model.
+// The method keeps everything that it needs from the model.
 check(coremill_model_free(model), "free the model")
 
 let inputs = tensors(method, outputs: false)

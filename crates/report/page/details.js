@@ -1,5 +1,5 @@
 "use strict";
-// What is shown of a selected box, and what is known of each operation beside its model: times, drift, delegates.
+// Details of the selected box, and the measurements of each operation: times, errors, delegates.
 
 class Marks {
   constructor(data, model, fn) {
@@ -18,7 +18,7 @@ class Marks {
     this.largest = this.ops.reduce((most, op) => Math.max(most, op.flops || 0), 1);
     this.dearest = this.ops.reduce((most, op) => Math.max(most, op.cost || 0), 1e-9);
   }
-  // From 0 to 1 how much an operation stands out.
+  // The importance of an operation, from 0 to 1, for highlighting.
   heat(index, by) {
     const op = this.ops[index];
     if (by === "time") return (this.time.get(index) || 0) / this.longest;
@@ -32,7 +32,7 @@ class Marks {
     }
     return 0;
   }
-  // The name of an operation's device or partition, and its colour.
+  // The name and the color of an operation's device or partition.
   category(index, by) {
     const op = this.ops[index];
     if (by === "device") return op.device ? [DEVICES[op.device], `var(--device-${op.device})`] : ["not planned", "var(--panel)"];
@@ -47,7 +47,7 @@ class Marks {
   }
 }
 
-// Neighbours differ, and none is like that of what stays outside.
+// Adjacent partitions differ in color, and none has the color of operations outside.
 const partitionColor = (index) => `hsl(${150 + index * 67 % 150} 42% 38%)`;
 
 function detailsOf(node, { model, marks, tree, reveal }) {

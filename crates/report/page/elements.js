@@ -1,6 +1,6 @@
 "use strict";
-// Small helpers: elements, numbers, plots. Names come from files that anybody may have written, so they are always set
-// as text, never as markup.
+// Helpers for elements, numbers and plots. Names come from untrusted files, so they are always set as text,
+// never as markup.
 
 function element(tag, properties, ...children) {
   const made = document.createElement(tag);
@@ -13,7 +13,8 @@ function element(tag, properties, ...children) {
   return made;
 }
 
-// A message with what stands in backquotes as code. Names may hold anything: an odd backquote leaves the text as it is.
+// A message in which text between backquotes is shown as code. A message with an odd number of backquotes is
+// shown unchanged.
 function coded(text) {
   const parts = String(text).split("`");
   if (parts.length === 1 || parts.length % 2 === 0) return text;
@@ -41,7 +42,7 @@ const inDecibels = (row) => row.problem ? "–" : row.unlike > 0 ? "not finite" 
 const DEVICES = { cpu: "CPU", gpu: "GPU", "neural-engine": "Neural Engine", other: "another device" };
 const stepName = (steps, index, none) => index === null ? none : `${index + 1}: ${steps[index].kind === "delegate" ? steps[index].label : "kernels"}`;
 
-// What does not fit is cut in the middle: beginnings and ends of names tell them apart.
+// Shortens a name in the middle, because names differ at the beginning or at the end.
 function shortened(text, length) {
   if (text.length <= length) return text;
   const head = Math.ceil((length - 1) / 2);
@@ -55,7 +56,7 @@ function facts(rows) {
 
 const cell = (content) => typeof content === "string" ? coded(content) : content;
 
-// A table whose columns sort; it shows the first rows and as many more as asked for.
+// A table with sortable columns. It shows the first rows, and further rows on request.
 function sortable({ columns, rows, caption, first = 200, order }) {
   let shown = first;
   let sorted = order === undefined ? null : { column: order, down: true };
@@ -98,7 +99,7 @@ function sortable({ columns, rows, caption, first = 200, order }) {
 function histogramOf(data, label) {
   const finite = data.sampled - data.non_finite;
   if (finite === 0 || data.min === data.max) {
-    // A histogram of one value has no width.
+    // All elements are equal, so the histogram would have no width.
     const kind = data.non_finite > 0 ? "finite element" : "element";
     const value = Number(data.min.toPrecision(4));
     const all = finite === 0 ? `none of the ${inCounts(data.sampled)} elements is finite`
@@ -111,7 +112,7 @@ function histogramOf(data, label) {
   const column = width / data.counts.length;
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${height + 16}`, role: "img", width, "aria-label": `Histogram of ${label} from ${data.min} to ${data.max}` });
   data.counts.forEach((count, index) => {
-    // Tails matter: heights are logarithmic.
+    // Heights are logarithmic, so that rare values remain visible.
     const high = count === 0 ? 0 : Math.max(1, Math.log1p(count) / Math.log1p(most) * height);
     drawn.append(svg("rect", { class: "column", x: index * column, y: height - high, width: Math.max(column - 1, 1), height: high }));
   });
@@ -122,7 +123,7 @@ function histogramOf(data, label) {
   return element("figure", { style: "margin: .3rem 0" }, drawn, element("figcaption", { class: "faint" }, note));
 }
 
-// A line through values along the network; `show` is called with the index under a click.
+// A line plot of values along the network. `show` is called with the index at the clicked position.
 function plot(values, { label, unit, show, bad }) {
   const [width, height, left] = [960, 160, 52];
   const finite = values.filter((value) => value !== null && Number.isFinite(value));

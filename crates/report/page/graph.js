@@ -31,7 +31,7 @@ class GraphView {
     this.start();
   }
 
-  // Everything, if it can be read then; otherwise the beginning.
+  // Shows the whole graph if it is readable, otherwise its beginning.
   start() {
     this.fit();
     if (this.scale >= 0.55) return;
@@ -104,7 +104,7 @@ class GraphView {
   paintBox(context, node, left, top, width, height) {
     const open = node.isGroup && node.open;
     context.fillStyle = open ? this.color("group") : this.fill(node);
-    // Seen from afar, a box is a speck.
+    // At a small scale, a box is a plain rectangle.
     if (height * this.scale < 5 && node !== this.selected && !this.matches.has(node)) { context.fillRect(left, top, width, height); return; }
     context.strokeStyle = this.color("line");
     context.lineWidth = 1;
@@ -132,7 +132,8 @@ class GraphView {
     }
   }
 
-  // A text cut to the width of a box; measuring is slow, and a box is painted in every frame.
+  // Cuts a text to the width of a box. The result is kept: measuring is slow, and boxes are painted in every
+  // frame.
   fitting(context, node, text, key, room) {
     const known = node.texts ||= {};
     if (!(key in known)) {
@@ -151,7 +152,7 @@ class GraphView {
 
   isCategory() { return this.colors === "partition" || this.colors === "device"; }
 
-  // What all operations of a box have in common; none if they differ.
+  // The category of all operations in a box; none if they differ.
   categoryOf(node) {
     if (node.feature) return null;
     const key = `${this.colors} of all`;
@@ -162,7 +163,7 @@ class GraphView {
     return node.known[key];
   }
 
-  // The most that an operation of a box stands out; groups are asked in every frame.
+  // The largest importance of an operation in a box. It is kept for groups, because every frame needs it.
   heatOf(node) {
     if (!node.isGroup) return this.marks.heat(node.index, this.colors);
     if (!(this.colors in (node.known ||= {}))) node.known[this.colors] = leavesOf(node).reduce((most, leaf) => Math.max(most, this.marks.heat(leaf.index, this.colors)), 0);
@@ -221,7 +222,7 @@ class GraphView {
     }
   }
 
-  // Where a box stands in the whole picture; the groups around it must be open.
+  // The position of a box in the whole graph. The groups around it must be open.
   placeOf(node) {
     const box = layOut(node.parent).nodes.find((box) => box.node === node);
     if (!box) return null;
@@ -239,7 +240,7 @@ class GraphView {
     this.draw();
   }
 
-  // Opens what is around an operation, selects it and brings it into view.
+  // Opens the groups around an operation, selects the operation and scrolls to it.
   reveal(node) {
     for (let at = node.parent; at; at = at.parent) if (!at.open) { at.open = true; invalidate(at); }
     this.select(node);
@@ -319,7 +320,7 @@ class GraphView {
     });
   }
 
-  // Along the connections of the group in which the selected box stands.
+  // Selects the next or previous box along the connections within the selected box's group.
   step(direction) {
     const from = this.selected;
     if (!from) { this.reveal(this.tree.root.children[0]); return; }

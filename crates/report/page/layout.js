@@ -1,10 +1,11 @@
 "use strict";
-// A function's operations as a tree of modules, and where its boxes stand. Each open group is laid out by dagre for
-// itself, so that a change lays out one group and those around it, however large the network is.
+// Builds a tree of modules from a function's operations, and computes the positions of its boxes. dagre lays
+// out each open group separately. A change therefore needs a new layout only for one group and the groups
+// around it.
 
 const BOX = { width: 170, height: 40 };
 const PADDING = { side: 12, top: 26, bottom: 12 };
-// dagre takes time that grows faster than the number of boxes: more of them are divided into parts.
+// dagre's time grows faster than the number of boxes, so larger groups are divided into parts.
 const MOST_CHILDREN = 160;
 const PART = 80;
 
@@ -45,7 +46,7 @@ function treeOf(fn) {
   root.children.push(...inputs, ...outputs);
   merge(root);
   divide(root);
-  // Positions of inputs count inputs and states together, in the order of the program.
+  // The order of inputs counts inputs and states together.
   const order = fn.input_order;
   const edge = (from, to) => {
     let [x, y] = [from, to];
@@ -68,7 +69,7 @@ function treeOf(fn) {
   return { root, leaves };
 }
 
-// A group with one child says nothing: it becomes the child, with both names.
+// Replaces a group with a single child by the child, which gets both names.
 function merge(group) {
   group.children = group.children.map((child) => {
     if (!child.isGroup) return child;
@@ -112,7 +113,7 @@ function count(group) {
   return group.count;
 }
 
-// Opens groups from the outside in while the picture stays small enough to be read.
+// Opens groups from the outside in while the graph remains readable.
 function openSome(root, most = 60) {
   let visible = root.children.length;
   const queue = root.children.filter((child) => child.isGroup);
@@ -125,7 +126,7 @@ function openSome(root, most = 60) {
   }
 }
 
-// Where everything in a group stands, from its upper left corner.
+// The positions of everything in a group, relative to its upper left corner.
 function layOut(group) {
   if (group.layout) return group.layout;
   const graph = new dagre.graphlib.Graph();
@@ -151,7 +152,7 @@ function layOut(group) {
   return group.layout;
 }
 
-// After a group was opened or closed, it and what holds it is laid out anew.
+// Discards the layout of a group and of the groups around it after it was opened or closed.
 function invalidate(group) {
   for (let at = group; at; at = at.parent) at.layout = null;
 }

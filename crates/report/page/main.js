@@ -111,11 +111,11 @@
       box.scrollIntoView();
       view.reveal(current.tree.leaves[place.op]);
     };
-    // The text above is painted first; the layout of a large graph takes a moment.
+    // Paint the text above first, because the layout of a large graph takes time.
     requestAnimationFrame(() => setTimeout(() => show(functions[0]), 0));
   }
 
-  // Sections are made after the browser looked for the one that the address names.
+  // The sections did not exist yet when the browser searched for the address's section.
   const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (named) named.scrollIntoView();
 })();

@@ -1,5 +1,5 @@
 "use strict";
-// The sections of the page beside the graph.
+// The sections of the page, except the graph.
 
 function section(id, title) {
   const made = element("section", { id, "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title));
@@ -8,7 +8,7 @@ function section(id, title) {
   return made;
 }
 
-// The module and the line of Python that an operation comes from.
+// The module and the line of Python from which an operation comes.
 function whereOf(data, { model, function: fn, op }) {
   const { module, source, code } = data.models[model].functions[fn].ops[op];
   const parts = [];
@@ -37,7 +37,7 @@ function showSummary(data) {
   const box = document.getElementById("summary");
   if (data.facts.length === 0 && data.models.length === 0) { box.remove(); return; }
   document.getElementById("nav").append(element("a", { href: "#summary" }, "Summary"));
-  // The facts of a single model continue those of the page, in the same columns.
+  // With a single model, its facts follow the page's facts in the same columns.
   const single = data.models.length === 1;
   const first = single ? [...data.facts, ...data.models[0].facts] : data.facts;
   if (first.length > 0) box.append(facts(first));
@@ -177,7 +177,7 @@ function showTime(data, goTo) {
   ] }));
 }
 
-// How many steps each one lies within.
+// The number of steps that contain each step.
 function depthsOf(spans) {
   const depths = new Array(spans.length).fill(0);
   const order = spans.map((span, index) => index).sort((x, y) => spans[x].start - spans[y].start || spans[y].elapsed - spans[x].elapsed);

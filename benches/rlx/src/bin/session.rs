@@ -1,7 +1,8 @@
-//! Measures the cost of sessions on the host: the overhead of a run over the engine's time, and the start time of a
-//! transformer with 12 layers and width 768: the first time, again, and after a parameter was set.
+//! Measures the overhead of sessions on the host: the time that a session adds to the engine's run, and the
+//! start of a transformer with 12 layers of width 768. The starts are the first one, the second one, and one
+//! after a parameter was set.
 //!
-//! `cargo xtask bench session` prints the results. The overhead of a run has an enforced maximum.
+//! `cargo xtask bench session` prints the result. Only the overhead of a run has a limit.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,10 +13,10 @@ use coremill_engine::{Array, Engine, Hooks, Input, LoadOptions};
 use coremill_graph::{DType, Device, Executable, Graph, Precision, Session};
 use coremill_mil::verify::verify;
 
-/// Maximum overhead of a run over the engine's time.
+/// The maximum time that a session may add to the engine's time.
 const BAR: Duration = Duration::from_micros(5);
 
-/// Number of batches, of which the fastest counts, and runs per batch.
+/// Number of batches, of which the fastest counts, and of runs in a batch.
 const BATCHES: usize = 300;
 const RUNS: u32 = 50;
 
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The sum of some inputs.
+/// A graph that adds its inputs.
 fn sum(inputs: usize) -> Graph {
     let graph = Graph::new();
     let all: Vec<_> =
@@ -47,7 +48,7 @@ fn sum(inputs: usize) -> Graph {
     graph
 }
 
-/// Minimum time of a run.
+/// The shortest time of a run.
 fn least(act: &mut dyn FnMut()) -> Duration {
     let mut time = || {
         let start = Instant::now();
@@ -57,7 +58,7 @@ fn least(act: &mut dyn FnMut()) -> Duration {
     (0..BATCHES).map(|_| time()).min().unwrap_or_default()
 }
 
-/// Prints the overhead of a session for a small model, and returns its maximum.
+/// Prints the time that a session adds to a run of a small model; returns the maximum.
 fn overhead(count: usize) -> Result<Duration, Box<dyn Error>> {
     let session = Session::new(Device::Host).precision(Precision::Fp32).threads(1);
     let mut model = session.compile(&sum(count))?;
@@ -86,7 +87,7 @@ fn overhead(count: usize) -> Result<Duration, Box<dyn Error>> {
     Ok(added[0].max(added[1]))
 }
 
-/// Prints the time until the first result: the first time in a process, again, and after a parameter was set.
+/// Prints the time to the first result: in a new process, a second time, and after a parameter was set.
 fn starts() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("weights.safetensors");
@@ -104,7 +105,7 @@ fn starts() -> Result<(), Box<dyn Error>> {
             let made = start.elapsed();
             run(&mut model, &x)?;
             let first = start.elapsed();
-            // Later runs use packed weights.
+            // The next runs pack the weights.
             for _ in 0..4 {
                 run(&mut model, &x)?;
             }

@@ -1,5 +1,5 @@
-// Runs a method of a program: `app MODEL [METHOD]`. Elements of inputs are 0, 1/16, 2/16, … 16/16, 0, …; prints those of
-// the first output.
+// Runs a method of a program and prints the elements of the first output: `app MODEL [METHOD]`. The elements
+// of the inputs are 0, 1/16, 2/16, … 16/16, 0, ….
 
 #include <cstdio>
 #include <string>
@@ -23,7 +23,7 @@ int main(int count, char** arguments) {
   }
   const std::string method = count > 2 ? arguments[2] : "forward";
 
-  // Settings of everything that is loaded from now on.
+  // Options for all programs that are loaded later.
   BackendOptions<2> options;
   (void)options.set_option("compute_unit", "cpu_only");
   (void)options.set_option("threads", 1);

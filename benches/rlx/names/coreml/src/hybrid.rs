@@ -1,10 +1,10 @@
-//! Division of graphs.
+//! Partitioning of graphs.
 
 use rlx_ir::Graph;
 
 use crate::Result;
 
-/// How a graph runs. Without host functions, coremill creates one package or refuses the graph.
+/// How a graph runs. Without functions of the caller, coremill makes one package of it or rejects it.
 #[derive(Clone, Debug)]
 pub enum ExecutionPlan {
     MilOnly,
@@ -15,7 +15,7 @@ pub fn plan_execution(graph: &Graph) -> Result<ExecutionPlan> {
     Ok(ExecutionPlan::MilOnly)
 }
 
-/// A rewrite of `rlx-coreml` without a counterpart here.
+/// A rewrite of `rlx-coreml` that coremill does not need.
 pub fn recip_bn_div_after_conv(graph: Graph) -> Graph {
     graph
 }

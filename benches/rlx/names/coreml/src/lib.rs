@@ -1,8 +1,9 @@
-//! The names of `rlx-coreml` over `coremill-rlx`, so that the tests of `rlx-coreml` run on our crate.
+//! The names of `rlx-coreml`, implemented with `coremill-rlx`, so that the tests of `rlx-coreml` run against
+//! our crate.
 //!
-//! This crate only forwards calls: errors become the error type or the panics of `rlx-coreml`, and [`mil`] reads the
-//! package that coremill writes with the types of `rlx-coreml`. Settings that only select among its lowerings, such as
-//! `q1_mode`, are ignored.
+//! This crate contains no lowering. It forwards calls, converts errors to the other crate's type or to
+//! panics, and reads the package that coremill writes with the other crate's types ([`mil`]). Settings that
+//! only select one of the other crate's lowerings, such as `q1_mode`, are accepted and ignored.
 
 pub mod host_exec;
 pub mod hybrid;
@@ -18,7 +19,7 @@ pub use coremill_rlx::{ComputeUnits, ane_available};
 pub use mil::{LowerOptions, lower_graph, lower_graph_with_options};
 pub use peer::proto;
 
-/// The errors of `rlx-coreml`: the message, and the only variant that its tests match.
+/// The error type of `rlx-coreml`: a message, or the one variant that its tests match.
 #[derive(Debug)]
 pub enum CoremlError {
     /// An error of coremill.
@@ -47,7 +48,7 @@ impl From<coremill_rlx::CoremlError> for CoremlError {
 
 pub type Result<T> = std::result::Result<T, CoremlError>;
 
-/// The properties of a chip that the tests query.
+/// The properties of a chip that the tests read.
 #[derive(Clone, Debug)]
 pub struct ChipInfo {
     pub brand: String,
@@ -59,7 +60,7 @@ pub fn chip_info() -> ChipInfo {
     ChipInfo { brand }
 }
 
-/// An executable whose methods panic where those of `rlx-coreml` do.
+/// An executable whose methods panic in the same cases as those of `rlx-coreml`.
 pub struct CoremlExecutable(coremill_rlx::CoremlExecutable);
 
 fn or_panic<T>(result: coremill_rlx::Result<T>) -> T {
@@ -71,7 +72,7 @@ impl CoremlExecutable {
         CoremlExecutable(or_panic(coremill_rlx::CoremlExecutable::compile(graph)))
     }
 
-    /// The compute units if Core ML is available, otherwise the host.
+    /// Compiles for the units if Core ML is available, and for the host otherwise.
     pub fn compile_with_units(graph: Graph, units: ComputeUnits) -> CoremlExecutable {
         if Device::from(units).check().is_err() {
             return CoremlExecutable::compile(graph);
@@ -103,7 +104,7 @@ impl CoremlExecutable {
         Ok(self.0.run(inputs)?)
     }
 
-    /// The placement of operations; the tests only print it.
+    /// The devices of the operations; the tests only print them.
     pub fn compute_plan(&mut self) -> Result<Option<[i32; 4]>> {
         Ok(None)
     }
@@ -115,5 +116,5 @@ impl LowerOptions {
     }
 }
 
-/// Complex graphs need no rewriting.
+/// Does nothing, because coremill lowers complex graphs directly.
 pub fn promote_c64_to_interleaved_f32(_: &mut Graph) {}

@@ -16,14 +16,14 @@ use crate::{CoremlError, Result};
 
 pub type TypedParams = HashMap<String, (Vec<u8>, DType)>;
 
-/// The storage of 1-bit blocks in `rlx-coreml`.
+/// The storage of blocks of one bit in `rlx-coreml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Q1Mode {
     F32,
     Lut,
 }
 
-/// The settings of `rlx-coreml`; only the precision has a counterpart here.
+/// The settings of `rlx-coreml`. Only the precision has a counterpart in coremill.
 #[derive(Clone, Copy, Debug)]
 pub struct LowerOptions {
     pub float_dtype: DType,
@@ -43,7 +43,7 @@ impl Default for LowerOptions {
     }
 }
 
-/// An input or output in the package's description.
+/// An input or output as declared in the package.
 #[derive(Clone, Debug)]
 pub struct IoTensor {
     pub ir_name: String,
@@ -93,7 +93,7 @@ pub fn lower_graph_with_options(
     read(&package)
 }
 
-/// The open dimensions of a graph, with sizes that suit the tests of `rlx-coreml`.
+/// The dynamic dimensions of a graph, with the sizes that the tests of `rlx-coreml` use.
 fn open_dimensions(graph: &Graph) -> Vec<(u32, RangeInclusive<usize>)> {
     let inputs = graph.nodes().iter().filter(|node| matches!(node.op, Op::Input { .. }));
     let dims = inputs.flat_map(|node| node.shape.dims().to_vec());

@@ -1,7 +1,7 @@
-//! The names of `rlx-runtime`, so that its tests compare coremill with `rlx-cpu`.
+//! The names of `rlx-runtime`, so that the tests of `rlx-coreml` compare coremill with `rlx-cpu`.
 //!
-//! `Device::Cpu` is the original runtime. Every other device is `coremill-rlx` on the host, without the rewrites that the
-//! original runtime applies before its backends.
+//! `Device::Cpu` is the original runtime. Every other device is `coremill-rlx` on the host, without the
+//! rewrites that the original runtime applies before its backends.
 
 use coremill_rlx::{CoremlExecutable, Precision, Support, support};
 use rlx_ir::{DType, Graph, Op, OpKind};
