@@ -1,5 +1,5 @@
 //! Guarantees of a cache within one process: complete entries or none, eviction in order, detection of
-//! damage, and no changes outside of the directory.
+//! damage, and no changes outside the directory.
 
 use std::fs::{self, File};
 use std::io;

@@ -22,7 +22,7 @@ pub struct HostCall<'a> {
 
 type HostFn = dyn Fn(&HostCall<'_>) -> Result<Vec<f32>, Error> + Send + Sync;
 
-/// Functions of the caller for operations that run outside of packages.
+/// Functions of the caller for operations that run outside packages.
 ///
 /// ```
 /// use coremill_rlx::{CoremlExecutable, Device, HostCallbacks, Precision};
@@ -140,7 +140,7 @@ pub(crate) enum Part {
     Host(HostNode),
 }
 
-/// Whether some nodes of a graph run outside of packages.
+/// Whether some nodes of a graph run outside packages.
 pub(crate) fn is_divided(graph: &Graph, hosts: &HostCallbacks) -> bool {
     graph.nodes().iter().any(|node| hosts.of(&node.op).is_some())
 }
