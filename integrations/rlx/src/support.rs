@@ -7,7 +7,7 @@ use rlx_ir::OpKind;
 pub enum Support {
     /// It is lowered to operations of Core ML. Some settings are unsupported; the error states the reason.
     Lowered,
-    /// It runs outside of the package on a function of the caller: see [`HostCallbacks`](crate::Hosts). The
+    /// Runs outside the package, in a host function: see [`HostCallbacks`](crate::HostCallbacks). The
     /// string is the reason.
     Divided(&'static str),
 }

@@ -395,7 +395,7 @@ fn what_users_of_rust_see_has_examples() {
             has_example(&if file.exists() { file } else { sources.join(module).join("mod.rs") });
         }
     }
-    // The façade's own items outside of its modules.
+    // The façade's own items outside its modules.
     for file in ["error", "files", "programs"] {
         let path = root().join(format!("crates/coremill/src/{file}.rs"));
         let without = examples::items_without_example(&read(&path));
