@@ -1,4 +1,4 @@
-/* Runs a method of a model on zeros, and prints what it takes, what it gives, and how long each operation takes.
+/* Runs a method of a model with zeros as inputs. Prints its inputs and outputs, and the time of each operation.
  *
  *     cargo build --release -p coremill-capi
  *     cc -o run crates/capi/examples/run.c -Icrates/capi/include -Ltarget/release -lcoremill_capi -Wl,-rpath,$PWD/target/release
@@ -40,7 +40,7 @@ static void print_tensor(const char *what, const char *name, const CoremillTenso
     printf("]\n");
 }
 
-/* Memory for a port, of the least sizes for an input and of the largest for an output. Programs tell the largest alone. */
+/* Memory for a port: the smallest sizes for an input, the largest for an output. Programs state only the largest. */
 static CoremillTensor make(const CoremillPort *port, int largest) {
     CoremillTensor tensor = {0};
     size_t count = 1;
@@ -49,7 +49,7 @@ static CoremillTensor make(const CoremillPort *port, int largest) {
     for (uint32_t axis = 0; axis < port->rank; axis++) {
         uint64_t size = largest || port->least[axis] == 0 ? port->largest[axis] : port->least[axis];
         if (size == UINT64_MAX) {
-            size = 0; /* The callback will be asked for memory. */
+            size = 0; /* The callback provides the memory. */
         }
         tensor.sizes[axis] = size;
         count *= (size_t)size;
@@ -99,7 +99,7 @@ int main(int count, char **arguments) {
     check(coremill_model_load_file(arguments[1], options, 2, &model), "load");
     CoremillMethod method;
     check(coremill_method_load(model, count > 2 ? arguments[2] : NULL, &method), "load the method");
-    /* The method keeps what it needs of the model. */
+    /* The method keeps everything that it needs from the model. */
     check(coremill_model_free(model), "free the model");
 
     CoremillTensor inputs[MAX_PORTS], outputs[MAX_PORTS];
