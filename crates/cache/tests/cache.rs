@@ -100,7 +100,7 @@ fn the_least_recently_used_goes_first() {
     assert!(store.get(&key(0)).expect("looked up").is_some());
     drop(put(&store, 3));
     assert_eq!(there(&store, 0..4), [0, 2, 3]);
-    // Times of files do not matter: this one says that 2 was used in the far future.
+    // Times of files are ignored: this one claims that 2 was used in the far future.
     let future = SystemTime::now() + Duration::from_secs(1 << 30);
     {
         let name = key(2).to_string();

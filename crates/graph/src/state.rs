@@ -25,7 +25,7 @@ impl<'g> State<'g> {
         Tensor::new(self.graph, self.value)
     }
 
-    /// The extents.
+    /// Returns the sizes of the dimensions.
     #[track_caller]
     pub fn shape(self) -> Vec<usize> {
         self.tensor().shape()

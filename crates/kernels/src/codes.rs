@@ -27,7 +27,7 @@ pub struct Grid {
     pub extent: f32,
 }
 
-/// Converts halves to floats.
+/// Converts fp16 to fp32.
 ///
 /// # Panics
 /// Panics if the lengths differ.
@@ -36,7 +36,7 @@ pub fn widen(isa: Isa, halves: &[[u8; 2]], numbers: &mut [f32]) {
     dispatch(isa, Widen { halves, numbers });
 }
 
-/// Rounds floats to the bits of the nearest halves.
+/// Rounds fp32 to the bits of the nearest fp16 numbers.
 ///
 /// # Panics
 /// Panics if the lengths differ.
@@ -123,7 +123,7 @@ pub fn restore(
     dispatch(isa, Restore { codes, runs, signed, numbers });
 }
 
-/// Rounds numbers in place to the nearest halves.
+/// Rounds numbers in place to the nearest fp16 numbers.
 pub fn round_to_half(isa: Isa, numbers: &mut [f32]) {
     dispatch(isa, RoundToHalf { numbers });
 }
@@ -270,8 +270,8 @@ impl Kernel for Extend<'_> {
     }
 }
 
-/// Rounds to the 11 significant bits of half precision. Numbers below the range of halves keep more bits, and
-/// numbers above it stay finite; neither affects a small integer.
+/// Rounds to the 11 significant bits of fp16. Numbers below the range of fp16 keep more bits, and numbers above it
+/// stay finite; neither affects a small integer.
 #[inline(always)]
 fn to_half(number: f32) -> f32 {
     let bits = number.to_bits();
@@ -493,7 +493,7 @@ mod tests {
     use super::*;
     use coremill_tensor::{DType, packed};
 
-    /// Numbers of all sizes and signs, including halves and ties.
+    /// Numbers of all magnitudes and signs, including fp16 numbers and ties.
     fn numbers() -> Vec<f32> {
         (0..5000u32)
             .map(|at| {

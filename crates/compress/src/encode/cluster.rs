@@ -202,7 +202,7 @@ impl Layer<'_> {
             }
         }
         self.found[middle] = best;
-        // An end before all starts has no solution and gives no bound for others.
+        // An end before all starts has no solution and no bound for others.
         let (below, above) = match best.0.is_finite() {
             true => (best.1 + 1, best.1),
             false => (most, least),

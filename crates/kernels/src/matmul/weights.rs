@@ -43,7 +43,7 @@ pub trait PanelSource: Send + Sync {
 #[derive(Clone)]
 enum Storage {
     F32(Arc<Memory>),
-    /// Bits of halves, 32 in a cache line.
+    /// Bits of fp16 numbers, 32 in a cache line.
     F16(Arc<Memory>),
     /// Stored by the source; expanded at each use.
     Source(Arc<dyn PanelSource>),
@@ -228,7 +228,7 @@ impl fmt::Debug for PackedWeights {
 }
 
 fn as_halves(lines: &[CacheLine]) -> &[u16] {
-    // SAFETY: a line is 32 halves without padding, and all bit patterns are valid halves.
+    // SAFETY: a line is 32 fp16 numbers without padding, and all bit patterns are valid.
     #[expect(unsafe_code, reason = "lines are seen as their halves")]
     unsafe {
         std::slice::from_raw_parts(lines.as_ptr().cast(), lines.len() * 2 * LINE)

@@ -72,7 +72,7 @@ pub trait Unpack: Copy {
     type WideTable: Copy;
 
     /// # Safety
-    /// `LANES` halves must be readable.
+    /// `LANES` fp16 numbers must be readable.
     unsafe fn unpack_f16(source: *const u8) -> Self;
     /// # Safety
     /// `LANES` elements must be readable.

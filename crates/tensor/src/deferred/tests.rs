@@ -192,7 +192,7 @@ fn steps_after_a_buffer_join_those_before_it() {
     let later = LazyTensor::new(first.to_buffer(), DType::Fp32, &[6, 4]).expect("the same");
     let later = later.cast(DType::Fp16).expect("floats").to_buffer();
     assert_eq!(later.identity(), at_once.identity());
-    // Another shape of what is not contiguous, and another view of the bytes, take a pass of their own.
+    // A reshape of a tensor that is not contiguous, and another view of the bytes, take a separate pass.
     for (dtype, shape) in [(DType::Fp32, [3, 8]), (DType::Int32, [6, 4])] {
         let other = LazyTensor::new(first.to_buffer(), dtype, &shape).expect("as many bytes");
         assert_eq!(other.shape(), shape);
@@ -206,7 +206,7 @@ fn steps_after_a_buffer_join_those_before_it() {
     assert_eq!(flat.expect("as many").to_buffer().as_bytes(), halves(source));
 }
 
-/// The elements of a tensor of some sizes and strides, one by one.
+/// The elements of a tensor with sizes and strides, one by one.
 fn strided(source: &[f32], shape: &[u64], strides: &[u64], offset: u64) -> Vec<f32> {
     let count = shape.iter().product();
     let element = |index: u64| {
@@ -256,7 +256,7 @@ fn strided_views_are_gathered_row_by_row() {
 
 #[test]
 fn what_lies_far_apart_is_gathered_in_pieces() {
-    // Over elements that are computed themselves all that lies apart is; so it is over large files.
+    // Views of deferred buffers and of large files are gathered in pieces.
     let source = numbers(300 * 70 * 3);
     let doubled: Vec<f32> = source.iter().map(|number| number * 2.0).collect();
     let cases: [(&[u64], &[u64], u64); 4] = [
@@ -334,7 +334,7 @@ fn steps_are_computed_in_single_precision_and_rounded_once() {
     let expected = |index: usize| source[index] * factors[index / 35] + terms[index / 7 % 5];
     assert_eq!(in_windows(&folded, 38), halves((0..210).map(expected)));
 
-    // The last axis, more elements than are computed together, and one number for all.
+    // The last axis, more elements than a chunk, and a single number.
     let source = numbers(9001 * 3);
     let scaled = recipe(&source, &[9001, 3]).scale(1, &[2.0, 0.5, -1.0]).expect("fits");
     let scaled = scaled.shift(0, &[0.25]).expect("fits").to_buffer();
@@ -361,7 +361,7 @@ fn casts_in_between_round() {
     let expected = halves(source.iter().map(|&number| round(number) * 0.1));
     assert_eq!(scaled.expect("floats").to_buffer().as_bytes(), expected);
 
-    // Through a type that single precision does not hold.
+    // Casts through a type whose numbers fp32 does not represent exactly.
     let whole =
         recipe(&source, &[100]).cast(DType::Int32).and_then(|recipe| recipe.cast(DType::Fp32));
     let expected: Vec<f32> = source.iter().map(|&number| number as i32 as f32).collect();
@@ -383,7 +383,7 @@ fn dimensions_are_reordered_before_and_after_steps() {
     assert_eq!(floats(&before.to_buffer()), expected);
     assert_eq!(floats(&after.to_buffer()), expected);
 
-    // Where another shape has hidden the axis, a pass of its own does it.
+    // If a reshape has merged the axis, a separate pass is needed.
     let hidden = recipe(&source, &[4, 5, 6]).scale(1, &factors).expect("fits");
     let hidden = hidden.reshape(&[2, 10, 6]).and_then(|recipe| recipe.permute(&[2, 0, 1]));
     let scaled: Vec<f32> = (0..120).map(|at| source[at] * factors[at / 6 % 5]).collect();
@@ -442,7 +442,7 @@ fn masks_stay_finite_in_half_precision() {
     assert_eq!(clamped(false), [0.0, -65504.0, -65504.0, -65504.0, 65504.0, 65504.0]);
     let infinite = f32::INFINITY;
     assert_eq!(clamped(true), [0.0, -65504.0, -65504.0, -infinite, 65504.0, infinite]);
-    // Vectors and what is left beside them.
+    // Vectors and the remainder.
     let many: Vec<f32> = mask.iter().copied().cycle().take(1003).collect();
     let many = recipe(&many, &[1003]).clamp_to_fp16(true).and_then(|it| it.cast(DType::Fp16));
     let expected = clamped(true).into_iter().cycle().take(1003);
@@ -476,7 +476,7 @@ fn the_same_recipe_over_the_same_bytes_is_equal_at_sight() {
     assert!(make(2.0) != make(3.0));
     assert_eq!(make(2.0).slice(2..6), make(2.0).slice(2..6));
     assert_ne!(make(2.0).slice(2..6), make(2.0).slice(4..8));
-    // Equal bytes of other places are equal, too, and nothing is kept of them.
+    // Equal bytes in other memory are equal, too, and the comparison keeps nothing.
     let other = Buffer::from(make(2.0).as_bytes().to_vec());
     let deferred = make(2.0);
     assert_eq!(deferred, other);
@@ -525,7 +525,7 @@ fn statistics_count_what_half_precision_does_not_hold() {
     assert_eq!((found.min, found.max), (-65520.0, 65519.0));
     assert_eq!((found.nans, found.infinities, found.overflowing), (1, 1, 1));
     assert!(!found.fits_fp16());
-    // The same by the way that other types take.
+    // The same through the code for other types.
     let double: Vec<u8> = source.iter().flat_map(|&x| f64::from(x).to_le_bytes()).collect();
     assert_eq!(Statistics::of(&double.into(), DType::Fp64).expect("read"), Some(found));
     assert_eq!(Statistics::of(&vec![1; 8].into(), DType::UInt4).expect("read"), None);
