@@ -1,4 +1,4 @@
-"""Says what is being done to whoever waits longer than half a second, at a terminal or in a notebook."""
+"""Shows the current step if it takes more than half a second, at a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class Progress:
-    """Shows nothing: nobody looks."""
+    """Shows nothing, outside terminals and notebooks."""
 
     def update(self, stage: str, seconds: float) -> None:
-        """Tells what is being done, and for how long."""
+        """Shows the current step and its duration."""
 
     def finish(self) -> None:
-        """Takes away what was shown."""
+        """Removes the line."""
 
 
 class Terminal(Progress):
@@ -58,7 +58,7 @@ class Notebook(Progress):
 
 
 def start() -> Progress:
-    """What fits whoever looks."""
+    """The progress display for the environment."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and "ipykernel" in sys.modules:
         import IPython.display

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Where the names are that this module gives, each imported when it is first asked for.
+#: The module that defines each name; it is imported on first use.
 _LAZY = {
     "CoreMLBackend": ".compiler",
     "CoreMLPartitioner": ".partition",

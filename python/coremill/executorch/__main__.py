@@ -22,7 +22,7 @@ example: python -m coremill.executorch export.py --out model.pte
 
 
 def main() -> None:
-    """Run what the command line names."""
+    """Runs the script or module on the command line."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
@@ -38,7 +38,7 @@ def main() -> None:
     name = arguments[1] if is_module else arguments[0]
     sys.argv = arguments[1:] if is_module else arguments
     if is_module:
-        # As `python -m` does: what is run may import what lies here.
+        # Like `python -m`, allows imports from the current directory.
         sys.path.insert(0, os.getcwd())
         if name == "pytest":
             os.environ["PYTEST_PLUGINS"] = ",".join(
@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def _register_runtime() -> None:
-    """Let ExecuTorch's runtime run Core ML delegates here; on a Mac it does that by itself.
+    """Registers the runtime's Core ML delegates; on a Mac, ExecuTorch does this itself.
 
-    A script may run programs for other backends, so that a machine without a C++ compiler is no error.
+    A script may run programs for other backends, so a missing C++ compiler is not an error.
     """
     from . import register_runtime
 

@@ -1,11 +1,11 @@
-"""Lowers exported programs as they are, without ExecuTorch's passes, if all of them run on Core ML.
+"""Lowers exported programs directly, without ExecuTorch's passes, if all calls run on Core ML.
 
-ExecuTorch's ``to_edge_transform_and_lower`` spends seconds on passes over graphs of which nothing stays once they are
-one delegate. :func:`attach` makes that function, and ``to_edge`` for the older flow, ask :func:`lowered` first. What
-cannot be lowered this way raises :class:`Unsuitable`, and takes ExecuTorch's own path after a line in the log.
+ExecuTorch's ``to_edge_transform_and_lower`` spends seconds on passes over graphs that a single delegate replaces.
+:func:`attach` makes that function, and ``to_edge`` for the older flow, try :func:`lowered` first. A program that cannot
+be lowered this way raises :class:`Unsuitable`, and takes ExecuTorch's own path after a line in the log.
 
-A program is lowered directly if each method becomes one delegate and no call stays outside. Then the options for
-decompositions and for kernels decide nothing, and the result computes what ExecuTorch's path does.
+A program is lowered directly if each method becomes one delegate and no call stays outside. The options for
+decompositions and kernels then have no effect, and the result computes the same as that of ExecuTorch's path.
 """
 
 import logging
@@ -39,11 +39,11 @@ _VERSIONS = {name.lower(): int(member) for name, member in target.__members__.it
 
 
 class Unsuitable(Exception):
-    """Why a call takes ExecuTorch's own path."""
+    """The reason why a call takes ExecuTorch's own path."""
 
 
 class Call(NamedTuple):
-    """What ``to_edge_transform_and_lower`` or ``to_edge`` was asked for."""
+    """The arguments of a call of ``to_edge_transform_and_lower`` or ``to_edge``."""
 
     programs: Dict[str, ExportedProgram]
     constant_methods: Optional[Dict[str, Any]]
@@ -151,7 +151,7 @@ def partitioners_of(partitioner: Any, call: Call) -> Dict[str, Any]:
 
 
 def refuse_if_slow() -> None:
-    """Refuse if the environment asks for ExecuTorch's own path."""
+    """Raises ``Unsuitable`` if the environment requests ExecuTorch's own path."""
     value = os.environ.get(VARIABLE, "")
     if value == "slow":
         raise Unsuitable(f"{VARIABLE}=slow")
@@ -185,7 +185,7 @@ def lowered(call: Call, partitioners: Dict[str, Any]) -> bytes:
         made = _native.edge_lower(methods, constants)
         report = made.report
     except Exception as error:
-        # ExecuTorch's path finds the same, and reports it as its users know it.
+        # ExecuTorch's path fails with the same error, in the form that its users expect.
         raise Unsuitable(_line(error)) from error
     for name, method in report.items():
         if method["outside"]:
@@ -235,7 +235,7 @@ def _check(name: str, program: ExportedProgram, is_whole: bool) -> None:
 
 
 def _is_random(node: Node) -> bool:
-    """Whether a call gives other numbers each time."""
+    """Whether the results of a call are random."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     # Dropout, and what contains it, may be turned off.
@@ -248,15 +248,16 @@ def _is_random(node: Node) -> bool:
 
 
 def explain(reason: Unsuitable) -> None:
-    """Log why a call takes ExecuTorch's own path."""
+    """Logs the reason why a call takes ExecuTorch's own path."""
     logger.info(f"Lowering by ExecuTorch's own path: {reason}")
 
 
 def attach() -> None:
-    """Make ExecuTorch's ``to_edge_transform_and_lower`` and ``to_edge`` ask :func:`lowered` first.
+    """Makes ExecuTorch's ``to_edge_transform_and_lower`` and ``to_edge`` try :func:`lowered` first.
 
-    ExecuTorch wraps both in a decorator that keeps the function in a variable. That variable is replaced, so that names
-    imported before and after give the same; without such a wrapper the names of ExecuTorch's modules are.
+    ExecuTorch wraps both in a decorator that keeps the function in a variable. That variable is replaced, so that
+    names imported earlier and later refer to the same function. Without such a wrapper, the names in ExecuTorch's
+    modules are replaced.
     """
     from ._managers import to_edge, to_edge_transform_and_lower
 

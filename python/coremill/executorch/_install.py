@@ -1,4 +1,5 @@
-"""Makes ``executorch.backends.apple.coreml`` mean ``coremill.executorch``, and ExecuTorch's runtime know the engine."""
+"""Replaces ``executorch.backends.apple.coreml`` by ``coremill.executorch``, and registers the engine with
+ExecuTorch's runtime."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
 _THEIRS = "executorch.backends.apple.coreml"
 _OURS = __name__.rpartition(".")[0]
-#: What is ours. Anything else, such as ExecuTorch's own tests, stays as it is.
+#: Our modules. All others, such as ExecuTorch's own tests, are unchanged.
 _MODULES = ("compiler", "logging", "partition", "quantizer", "recipes")
 #: The module through which everything that executes programs gets the runtime.
 _RUNTIME = "executorch.extension.pybindings.portable_lib"
 
 
 class _Finder:
-    """Finds our module where one of theirs is asked for."""
+    """Finds our module when one of theirs is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -46,7 +47,7 @@ class _Finder:
 
 
 class _Loader:
-    """Gives our module, which then has two names."""
+    """Returns our module, which then has two names."""
 
     def __init__(self, ours: str) -> None:
         self._ours = ours

@@ -1,4 +1,4 @@
-"""Managers of ExecuTorch whose programs are lowered directly, and which build ExecuTorch's graphs on demand."""
+"""Managers of ExecuTorch for directly lowered programs, which build ExecuTorch's graphs on demand."""
 
 import copy
 import io
@@ -101,7 +101,7 @@ def to_edge(
 class DirectEdgeManager(EdgeProgramManager):
     """An ``EdgeProgramManager`` of a program that was lowered directly, or of one that may be.
 
-    ExecuTorch's graphs are built when something asks for them, and from then on this is ExecuTorch's manager.
+    ExecuTorch's graphs are built on first access; from then on this is ExecuTorch's manager.
     """
 
     def __init__(self, call: Call, data: Optional[bytes]) -> None:
@@ -128,7 +128,7 @@ class DirectEdgeManager(EdgeProgramManager):
             self.__dict__.update(vars(built))
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> EdgeProgramManager:
-        # Copies are made for ETRecords, whose graphs and programs belong together.
+        # ETRecords make copies, whose graphs and programs belong together.
         self._build()
         made = EdgeProgramManager.__new__(EdgeProgramManager)
         memo[id(self)] = made
@@ -168,8 +168,8 @@ class DirectEdgeManager(EdgeProgramManager):
 class DirectProgramManager(ExecutorchProgramManager):
     """An ``ExecutorchProgramManager`` of a program that was lowered directly.
 
-    ExecuTorch's graphs and maps of debug handles are built when something asks for them. They belong to ExecuTorch's own
-    program, which then replaces this one.
+    ExecuTorch's graphs and maps of debug handles are built on first access. They belong to ExecuTorch's own program,
+    which then replaces this one.
     """
 
     def __init__(self, call: Call, config: ExecutorchBackendConfig, data: Cord) -> None:
@@ -222,7 +222,7 @@ class DirectProgramManager(ExecutorchProgramManager):
 
 
 def _serialized(data: bytes, config: ExecutorchBackendConfig, call: Call) -> Cord:
-    """The file of a program as a config asks for it."""
+    """The file of a program with the options of a config."""
     _check(config, call)
     plans = {name: _memory(config, name) for name in call.programs}
     default = ExecutorchBackendConfig()
@@ -282,7 +282,7 @@ def _check(config: ExecutorchBackendConfig, call: Call) -> None:
 
 
 def _takes_all(call: Call) -> bool:
-    """Whether delegates take all parameters, buffers and constants over, so that none can be external data."""
+    """Whether delegates own all parameters, buffers and constants, so that none can be external data."""
     return not call.keeps_tensors and not any(
         not node.users
         for program in call.programs.values()
@@ -292,7 +292,7 @@ def _takes_all(call: Call) -> bool:
 
 
 def _memory(config: ExecutorchBackendConfig, name: str) -> MemoryPlanningPass:
-    """How the memory of a method is planned."""
+    """Plans the memory of a method."""
     memory = config.memory_planning_pass
     if isinstance(memory, dict):
         memory = memory.get(name, ExecutorchBackendConfig().memory_planning_pass)
@@ -322,7 +322,7 @@ def _forget(plan: ExecutionPlan, memory: MemoryPlanningPass) -> None:
             else:
                 planned.append(tensor)
     if plan.operators:
-        # Some lie where others did before them.
+        # Some tensors reuse the memory of earlier ones.
         ends = [
             tensor.allocation_info.memory_offset_low
             + (tensor.allocation_info.memory_offset_high << 32)
@@ -340,7 +340,7 @@ def _forget(plan: ExecutionPlan, memory: MemoryPlanningPass) -> None:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """The bytes that a tensor takes, as memory is planned."""
+    """The size of a tensor in bytes for memory planning."""
     element = torch.empty((), dtype=get_scalar_type(tensor.scalar_type)).element_size()
     size = math.prod(tensor.sizes) * element
     return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT

@@ -1,6 +1,7 @@
-"""A plugin for pytest that lets ExecuTorch's own tests of the Core ML backend execute what they lowered.
+"""A pytest plugin that lets ExecuTorch's own tests of the Core ML backend execute the lowered programs.
 
-They do so on macOS only, as ExecuTorch's runtime has a Core ML delegate there alone. Here it has coremill's.
+Otherwise they do so on macOS only, because only there ExecuTorch's runtime has a Core ML delegate. This plugin
+registers coremill's.
 """
 
 import importlib
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(items: List[Any]) -> None:
 
 
 def pytest_runtest_setup(item: Any) -> None:
-    """Some tests compare 4-bit weights with what they were made of, and fail for one seed in four, in torch as well."""
+    """Some tests compare 4-bit weights with the original ones, and fail for one seed in four, also in torch."""
     if _is_theirs(item):
         import torch
 

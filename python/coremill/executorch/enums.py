@@ -1,7 +1,7 @@
-"""coremltools' enumerations for those who do not have coremltools.
+"""coremltools' enumerations for users without coremltools.
 
-Wherever the backend takes one of these, it takes coremltools' member of the same name as well: a member counts by
-its name and value, not by its class. coremltools is never imported from here.
+The backend also accepts coremltools' members of the same name: members are compared by name and value, not by class.
+coremltools is never imported from here.
 """
 
 import sys
@@ -45,12 +45,12 @@ class target(IntEnum):
     tvOS26 = 10
 
     def __str__(self) -> str:
-        # Messages name a target as users write it, whichever library it comes from.
+        # Messages contain a target as users write it, from either library.
         return f"coremltools.target.{self.name}"
 
 
 class precision(Enum):
-    """What a model computes in."""
+    """The precision of a model."""
 
     FLOAT16 = "float16"
     FLOAT32 = "float32"

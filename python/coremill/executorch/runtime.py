@@ -24,7 +24,7 @@ from pathlib import Path
 
 __all__ = ["build_runtime", "register_runtime"]
 
-#: Names the library with the C interface of coremill, where it is not the one of this package.
+#: Environment variable with the library of coremill's C interface, instead of the one in this package.
 LIBRARY = "COREMILL_LIBRARY"
 
 #: What is loaded stays: ExecuTorch has no way to let go of a backend.
@@ -95,10 +95,10 @@ def _flags(package: Path) -> list[str]:
 
 
 def build_runtime(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Compiles the backend for the installed ExecuTorch, unless that was done before; where it lies.
+    """Compiles the backend for the installed ExecuTorch, unless this was done before. Returns its path.
 
-    ``folder`` is where results are kept, the user's cache directory if it is not given. The compiler is the one in
-    the environment variable ``CXX``, or ``c++``.
+    ``folder`` is the folder of the results, by default the user's cache directory. The compiler is the value of the
+    environment variable ``CXX``, or ``c++``.
     """
     library, package = _open(), _executorch()
     source, header = _text(library, "coremill_delegate_source"), _text(library, "coremill_delegate_header")
@@ -134,8 +134,8 @@ def build_runtime(folder: str | os.PathLike[str] | None = None) -> Path:
 def register_runtime() -> bool:
     """Registers coremill's engine as ``CoreMLBackend`` with the ExecuTorch runtime of this process.
 
-    Programs that are loaded from then on run their Core ML parts there. Gives whether the engine was registered: not
-    where Core ML's own backend has the name, as in ExecuTorch for macOS. A second call does nothing.
+    Programs that are loaded later run their Core ML parts there. Returns whether the engine was registered: not if
+    Core ML's own backend has the name, as in ExecuTorch for macOS. A second call does nothing.
     """
     if not _loaded:
         library = _open()

@@ -1,4 +1,4 @@
-"""What makes Core ML models of the parts that Core ML runs."""
+"""Creates Core ML models of partitions."""
 
 from .coreml_preprocess import CoreMLBackend
 

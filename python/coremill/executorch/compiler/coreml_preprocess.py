@@ -1,4 +1,4 @@
-"""Makes Core ML models of partitions, and the compile specs that say how."""
+"""Creates Core ML models of partitions, and the compile specs with their options."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ class MODEL_PATHS(Enum):
 
 @dataclass
 class PassPipeline:
-    """The passes that a compile spec names, for those who do not have coremltools."""
+    """The passes of a compile spec, for users without coremltools."""
 
     passes: Optional[List[str]] = None
     pipeline_name: str = "default"
@@ -78,30 +78,30 @@ class CoreMLBackend(BackendDetails):
 
     @staticmethod
     def generate_model_type_compile_spec(model_type: MODEL_TYPE) -> CompileSpec:
-        """Ask for a form of the models."""
+        """Returns the spec for a form of the models."""
         return _spec(COMPILE_SPEC_KEYS.MODEL_TYPE, model_type.value)
 
     @staticmethod
     def model_type_from_compile_specs(compile_specs: List[CompileSpec]) -> MODEL_TYPE:
-        """Read the form of the models, which is a package if nothing is said."""
+        """Returns the form of the models, by default a package."""
         value = _value(compile_specs, COMPILE_SPEC_KEYS.MODEL_TYPE)
         return CoreMLBackend.MODEL_TYPE(value or "model")
 
     @staticmethod
     def generate_compute_precision_compile_spec(compute_precision: Any) -> CompileSpec:
-        """Ask for what models compute in: ``precision`` of coremltools or of ``coremill.executorch``."""
+        """Returns the spec for the precision: ``precision`` of coremltools or of ``coremill.executorch``."""
         value = member(compute_precision, "precision").value
         return _spec(COMPILE_SPEC_KEYS.MODEL_COMPUTE_PRECISION, value)
 
     @staticmethod
     def model_compute_precision_from_compile_specs(compile_specs: List[CompileSpec]) -> Any:
-        """Read what models compute in, which is ``FLOAT16`` if nothing is said."""
+        """Returns the precision, by default ``FLOAT16``."""
         value = _value(compile_specs, COMPILE_SPEC_KEYS.MODEL_COMPUTE_PRECISION)
         return as_user_knows_it(precision(value or "float16"), "precision")
 
     @staticmethod
     def generate_minimum_deployment_target_compile_spec(min_deployment_target: Any) -> CompileSpec:
-        """Ask for the oldest system that must run the models; ``None`` for the oldest that can."""
+        """Returns the spec for the minimum deployment target; ``None`` selects the oldest that supports the model."""
         value = ""
         if min_deployment_target is not None:
             value = str(member(min_deployment_target, "target").value)
@@ -109,19 +109,19 @@ class CoreMLBackend(BackendDetails):
 
     @staticmethod
     def min_deployment_target_from_compile_specs(compile_specs: List[CompileSpec]) -> Any:
-        """Read the oldest system that must run the models; ``None`` if nothing is said."""
+        """Returns the minimum deployment target; ``None`` if unspecified."""
         value = _value(compile_specs, COMPILE_SPEC_KEYS.MIN_DEPLOYMENT_TARGET)
         return as_user_knows_it(target(int(value)), "target") if value else None
 
     @staticmethod
     def generate_compute_unit_compile_spec(compute_unit: Any) -> CompileSpec:
-        """Ask for processors: ``ComputeUnit`` of coremltools or of ``coremill.executorch``."""
+        """Returns the spec for the processors: ``ComputeUnit`` of coremltools or of ``coremill.executorch``."""
         name = member(compute_unit, "ComputeUnit").name.lower()
         return _spec(COMPILE_SPEC_KEYS.COMPUTE_UNITS, name)
 
     @staticmethod
     def compute_unit_from_compile_specs(compile_specs: List[CompileSpec]) -> Any:
-        """Read the processors, which are all if nothing is said."""
+        """Returns the processors, by default all."""
         value = _value(compile_specs, COMPILE_SPEC_KEYS.COMPUTE_UNITS)
         return as_user_knows_it(ComputeUnit[(value or "all").upper()], "ComputeUnit")
 
@@ -129,7 +129,7 @@ class CoreMLBackend(BackendDetails):
     def generate_op_linear_quantizer_config_compile_spec(
         op_linear_quantizer_config: Dict,
     ) -> CompileSpec:
-        """Ask for quantized weights, with the fields of coremltools' ``OpLinearQuantizerConfig``."""
+        """Returns the spec for quantized weights, with the fields of coremltools' ``OpLinearQuantizerConfig``."""
         value = json.dumps(op_linear_quantizer_config)
         return _spec(COMPILE_SPEC_KEYS.OP_LINEAR_QUANTIZER_CONFIG, value)
 
@@ -145,7 +145,7 @@ class CoreMLBackend(BackendDetails):
 
     @staticmethod
     def generate_pass_pipeline_compile_spec(pass_names: List[str]) -> CompileSpec:
-        """Ask for these passes alone, by coremltools' names."""
+        """Returns the spec for a list of passes, by coremltools' names."""
         return _spec(COMPILE_SPEC_KEYS.PASS_PIPELINE, json.dumps(pass_names))
 
     @staticmethod
@@ -161,7 +161,7 @@ class CoreMLBackend(BackendDetails):
     def generate_multimethod_weight_sharing_strategy_compile_spec(
         strategy: MULTIMETHOD_WEIGHT_SHARING_STRATEGY,
     ) -> CompileSpec:
-        """Ask for methods that share weights, or for methods that do not."""
+        """Returns the spec for methods that share weights, or for methods that do not."""
         key = COMPILE_SPEC_KEYS.MULTIMETHOD_WEIGHT_SHARING_STRATEGY
         return _spec(key, strategy.value)
 
@@ -169,7 +169,7 @@ class CoreMLBackend(BackendDetails):
     def multimethod_weight_sharing_strategy_from_compile_specs(
         compile_specs: List[CompileSpec],
     ) -> MULTIMETHOD_WEIGHT_SHARING_STRATEGY:
-        """Read whether methods share weights, which they do if nothing is said."""
+        """Returns whether methods share weights, which is the default."""
         key = COMPILE_SPEC_KEYS.MULTIMETHOD_WEIGHT_SHARING_STRATEGY
         return MULTIMETHOD_WEIGHT_SHARING_STRATEGY(_value(compile_specs, key) or "positional")
 
@@ -177,9 +177,9 @@ class CoreMLBackend(BackendDetails):
     def generate_enumerated_shapes_compile_spec(
         ep: ExportedProgram, enumerated_shapes: Dict[str, List[List[int]]]
     ) -> CompileSpec:
-        """Ask for inputs that have one of several shapes each: ``{"x": [[1, 24], [8, 24]]}``.
+        """Returns the spec for inputs with enumerated shapes: ``{"x": [[1, 24], [8, 24]]}``.
 
-        The first shapes of all inputs go together, and so do the second ones. Several such inputs need iOS 18.
+        The first shapes of all inputs belong together, and so do the second ones. Several such inputs need iOS 18.
         """
         shapes = _SymbolicShapeToEnumeratedShapeMap.from_exported_program(ep, enumerated_shapes)
         return _spec(COMPILE_SPEC_KEYS.ENUMERATED_SHAPES, shapes.to_json())
@@ -188,7 +188,7 @@ class CoreMLBackend(BackendDetails):
     def enumerated_shapes_from_compile_specs(
         compile_specs: List[CompileSpec],
     ) -> Optional[_SymbolicShapeToEnumeratedShapeMap]:
-        """Read the shapes of inputs; ``None`` if nothing is said."""
+        """Returns the enumerated shapes of inputs; ``None`` if unspecified."""
         value = _value(compile_specs, COMPILE_SPEC_KEYS.ENUMERATED_SHAPES)
         return None if value is None else _SymbolicShapeToEnumeratedShapeMap.from_json(value)
 
@@ -289,7 +289,7 @@ def _spec(key: COMPILE_SPEC_KEYS, value: str) -> CompileSpec:
 
 
 def _value(specs: List[CompileSpec], key: COMPILE_SPEC_KEYS) -> Optional[str]:
-    """What the first spec of a key says."""
+    """The value of the first spec with a key."""
     return next((spec.value.decode("utf-8") for spec in specs if spec.key == key.value), None)
 
 
@@ -307,7 +307,7 @@ def check_shapes(program: ExportedProgram, specs: List[CompileSpec]) -> None:
 
 
 def warn_of_version(which: str, version: int) -> None:
-    """Say which systems run a model, as ExecuTorch's own backend does."""
+    """Logs which systems run a model, as ExecuTorch's own backend does."""
     logger.warning(
         f"The model {which} was exported with CoreML specification version "
         f"{version}, and it will not run on all version of iOS/macOS."

@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 
-#: What inputs with enumerated shapes may hold; Core ML takes other types as one of these.
+#: Element types of inputs with enumerated shapes; Core ML converts other types to one of these.
 _DTYPES = (torch.float16, torch.float32, torch.int32)
 
 
@@ -78,7 +78,7 @@ class _SymbolicShape:
         return cls(tuple(sizes))
 
 
-#: By symbolic shape, the shapes that it stands for and the inputs that have it.
+#: For each symbolic shape, its enumerated shapes and the inputs that have it.
 _Map = Dict[_SymbolicShape, Tuple[List[List[int]], List[str]]]
 
 
@@ -190,7 +190,7 @@ def _check(name: str, exported: Any, symbolic: _SymbolicShape, shape: List[int])
                 f"on the non-symbolic value at index {at}",
             )
             continue
-        # torch takes 2 for the least size where the caller said 1.
+        # torch uses 2 as the minimum size if the caller specified 1.
         is_low = wanted.low is not None and size < wanted.low and (size, wanted.low) != (1, 2)
         is_high = wanted.high is not None and size > wanted.high
         _require(

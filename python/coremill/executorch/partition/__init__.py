@@ -1,4 +1,4 @@
-"""Which parts of a program Core ML runs."""
+"""Selects the parts of a program that run on Core ML."""
 
 from .._direct import attach
 from .coreml_partitioner import CoreMLPartitioner

@@ -1,4 +1,4 @@
-"""How a graph of fx is cut along the division that lowering gives."""
+"""Partitions an FX graph with the result of the native lowering."""
 
 import sys
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
@@ -31,12 +31,12 @@ class Refused(NamedTuple):
     hint: Optional[str]
     #: The release that has it.
     needs: Optional[str]
-    #: The message with the place in the model.
+    #: The message with the location in the model.
     told: str
 
 
 class Division(NamedTuple):
-    """Which calls are delegated together."""
+    """The partitions of a program."""
 
     #: By the name of a node, the number of its partition.
     parts: Dict[str, int]
@@ -46,7 +46,7 @@ class Division(NamedTuple):
 
 
 def operator_name(node: Node) -> str:
-    """What users call an operator: ``aten.mm.default``."""
+    """The name of an operator as users write it: ``aten.mm.default``."""
     return getattr(node.target, "__name__", "").lower()
 
 
@@ -70,7 +70,7 @@ def is_unwanted(node: Node) -> bool:
 
 
 class _WithTensors:
-    """A program with other tensors in the place of its own."""
+    """A copy of a program with other tensors."""
 
     def __init__(self, program: ExportedProgram, tensors: Dict[str, torch.Tensor]) -> None:
         self._program = program
@@ -92,7 +92,7 @@ def with_weights(program: ExportedProgram) -> Any:
             if isinstance(original, ExportedProgram) and state.keys() <= original.state_dict.keys():
                 return _WithTensors(program, original.state_dict)
         frame = frame.f_back
-    # Whoever asks has no weights. What a call can do hardly ever depends on them.
+    # The weights are unavailable here. Whether a call can be lowered hardly ever depends on them.
     made = {
         name: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) if _is_fake(tensor) else tensor
         for name, tensor in state.items()
@@ -135,8 +135,8 @@ def _add_followers(program: ExportedProgram, parts: Dict[str, int], known: Set[s
 
 
 def _add_idle(program: ExportedProgram, parts: Dict[str, int], known: Set[str]) -> None:
-    """Put calls that nothing comes of, assertions and what they look at, where their operands are. Outside, they would
-    keep numbers there that the calls of a partition use as well."""
+    """Moves calls without effect, such as assertions and their operands, to the partitions of their operands.
+    Outside, they would use numbers that the calls of a partition use as well."""
     if not parts:
         return
     idle: Set[Node] = set()
@@ -147,8 +147,8 @@ def _add_idle(program: ExportedProgram, parts: Dict[str, int], known: Set[str]) 
     for group in _connected(idle):
         operands = {given for node in group for given in node.all_input_nodes if given not in idle}
         places = {parts.get(given.name) for given in operands if given.op != "placeholder"}
-        # Partitions come in the order in which they run, so that the last one can be given what the others compute; but
-        # it may wait for what is outside.
+        # Partitions are numbered in the order in which they run, so that the last one can use the results of the
+        # others; but it may depend on calls outside.
         if None not in places:
             place = max(places, default=0)
             parts.update((node.name, place) for node in group)
@@ -169,7 +169,7 @@ def _connected(nodes: Set[Node]) -> Iterator[Set[Node]]:
 
 
 def _users_of_crossing_numbers(program: ExportedProgram, parts: Dict[str, int]) -> List[str]:
-    """Calls of partitions that take numbers from elsewhere, or give numbers that go elsewhere."""
+    """Calls of partitions that use numbers from elsewhere, or whose numbers are used elsewhere."""
     found = []
     for node in program.graph.nodes:
         if not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -184,7 +184,7 @@ def _users_of_crossing_numbers(program: ExportedProgram, parts: Dict[str, int]) 
 
 
 def refused_calls(program: ExportedProgram, specs: List[Tuple[str, bytes]], **options: bool) -> Tuple[Set[str], Set[str]]:
-    """The calls that cannot be lowered, and all that were asked."""
+    """The calls that cannot be lowered, and all calls that were examined."""
     refused, known = _native.edge_refused(with_weights(program), specs, **options)
     return {one[0] for one in refused}, set(known)
 
@@ -195,7 +195,7 @@ def has_delegates(program: ExportedProgram) -> bool:
 
 
 def has_kernel(node: Node) -> bool:
-    """Whether a call can stay outside delegates: whether ExecuTorch knows a form of it that writes to memory."""
+    """Whether a call can stay outside delegates: whether ExecuTorch has an out variant of it."""
     to_out_variant = getattr(node.target, "to_out_variant", None)
     if to_out_variant is None:
         return True

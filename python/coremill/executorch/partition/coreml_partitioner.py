@@ -31,8 +31,8 @@ from ._division import (
 logger = logging.getLogger("executorch.backends.apple.coreml.partition.coreml_partitioner")
 logger.setLevel(get_coreml_log_level(default_level=logging.INFO))
 
-#: Operators that are taken apart although Core ML could run them whole: what they become runs no slower, and has
-#: kernels where it stays outside.
+#: Operators that are decomposed although Core ML supports them: their decompositions are not slower, and have kernels
+#: for the calls that stay outside.
 _DECOMPOSED = frozenset(
     [
         torch.ops.aten.triu.default,
@@ -44,10 +44,10 @@ _DECOMPOSED = frozenset(
 
 
 class CoreMLPartitioner(Partitioner):
-    """Marks the calls that Core ML runs: those that lowering lowers, as they are, where they are.
+    """Tags the calls that run on Core ML: the calls that the lowering supports.
 
-    ``skip_ops_for_coreml_delegation`` names operators that stay outside, as ``aten.mm.default``. ``compile_specs`` are
-    what ``CoreMLBackend.generate_compile_specs`` gives. With ``take_over_mutable_buffer`` buffers that the program
+    ``skip_ops_for_coreml_delegation`` lists operators that stay outside, such as ``aten.mm.default``. ``compile_specs``
+    is the result of ``CoreMLBackend.generate_compile_specs``. With ``take_over_mutable_buffer``, buffers that the program
     writes to become states, which need iOS 18. With ``lower_full_graph`` a call that Core ML cannot run is an error.
     Without ``take_over_constant_data`` weights are inputs of the delegates.
     """
@@ -124,7 +124,7 @@ class CoreMLPartitioner(Partitioner):
         return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
 
     def announce(self) -> None:
-        """Say what the options mean for devices."""
+        """Logs the consequences of the options for devices."""
         if self.take_over_mutable_buffer:
             logger.info(
                 "Core ML partitioner will take over torch mutable buffer as Core ML state, "
@@ -137,13 +137,13 @@ class CoreMLPartitioner(Partitioner):
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> Tuple[List[torch._ops.OpOverload], Optional[Callable[[Node], bool]]]:
-        """Operators that Core ML runs whole, wherever the program calls them."""
-        # ExecuTorch asks several times for one program.
+        """Operators that Core ML supports in all calls of the program, so that they need no decomposition."""
+        # ExecuTorch calls this several times for one program.
         asked, kept = self._kept
         if asked() is ep:
             return kept, None
         calls: Dict[torch._ops.OpOverload, bool] = {}
-        # It asks once more when all is done, and there is nothing left to be taken apart.
+        # The last call is after delegation, when nothing is left to be decomposed.
         if not has_delegates(ep):
             refused, known = refused_calls(ep, self._specs(), **self._options())
             lowered = known - refused
@@ -169,7 +169,7 @@ class CoreMLPartitioner(Partitioner):
         }
 
     def _explain(self, program: ExportedProgram, division: Division) -> None:
-        """Say once of each operator why it stays outside."""
+        """Logs once per operator why it stays outside."""
         nodes = {node.name: node for node in program.graph.nodes}
         for refused in division.refused:
             node = nodes.get(refused.node)
@@ -207,7 +207,7 @@ def _too_old(refused: Refused) -> ValueError:
 
 
 def _calls(program: ExportedProgram, lowered: Set[str]) -> Iterator[Tuple[Node, bool]]:
-    """The calls of operators, and whether each is lowered; those of a branch or a loop are if the call that has it is."""
+    """The calls of operators, and whether each is lowered; calls in a branch or loop are lowered together with it."""
     for node in program.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             yield node, node.name in lowered
@@ -226,21 +226,23 @@ def _is_view(target: torch._ops.OpOverload) -> bool:
 
 
 def _gives_tensors(target: torch._ops.OpOverload) -> bool:
-    """Whether all results are tensors. What gives numbers, as ``item``, has kernels in its decomposed form alone."""
+    """Whether all results are tensors. Operators that return numbers, such as ``item``, have kernels only in their
+    decomposed form."""
     return all("Tensor" in str(result.type) for result in target._schema.returns)
 
 
 def _untag_returned(program: ExportedProgram) -> None:
-    """Leave constants to the program that it returns: ExecuTorch copies those that partitions share, but not for it."""
+    """Removes the tags of constants that the program returns: ExecuTorch copies constants that partitions share, but
+    not for the output."""
     for node in program.graph.output_node().all_input_nodes:
         if node.op == "placeholder":
             node.meta.pop("delegation_tag", None)
 
 
 def _tag_states(program: ExportedProgram, states: Set[str]) -> None:
-    """Hand buffers over that the partition which uses them keeps as states.
+    """Tags the buffers that a partition keeps as states.
 
-    ExecuTorch takes the new value of such a buffer out of the graph, so that nothing but the partition may use it.
+    ExecuTorch removes the new value of such a buffer from the graph, so only the partition may use it.
     """
     buffers = program.graph_signature.inputs_to_buffers
     written = {buffer: name for name, buffer in program.graph_signature.buffers_to_mutate.items()}

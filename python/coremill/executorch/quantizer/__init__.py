@@ -1,4 +1,4 @@
-"""Which weights and activations are quantized."""
+"""Selects the weights and activations to quantize."""
 
 from .coreml_quantizer import CoreMLQuantizer
 

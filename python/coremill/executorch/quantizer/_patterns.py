@@ -1,8 +1,7 @@
-"""Which calls are quantized together.
+"""Patterns of calls that are quantized together.
 
-A pattern is a chain of calls, each of which takes the result of the one before it as its first argument, and hands
-its own to no other call than the next one. The tables list the chains in the order in which they are looked for:
-calls that belong to one chain are not looked at for those that follow.
+A pattern is a chain of calls. The first argument of each call is the result of the previous one, which has no other
+user. The tables list the chains in the order in which they are matched: calls of a matched chain are not matched again.
 """
 
 from dataclasses import dataclass
@@ -37,8 +36,8 @@ _ADDS = (_aten.add.Tensor, _aten.add_.Tensor)
 _MULS = (_aten.mul.Tensor, _aten.mul_.Tensor)
 _MATMUL = (_aten.matmul.default,)
 
-#: How many tensors the first call of a chain takes, each of which has to be another one: input, weight and bias, or
-#: two operands. A norm takes four beside the result of the call before it.
+#: Number of tensor arguments of a chain's first call, all of which must differ: input, weight and bias, or two
+#: operands. A norm has four in addition to the result of the previous call.
 _TENSORS = {target: 3 for target in (*_CONVS, *_LINEAR)}
 _TENSORS.update({target: 2 for target in (*_ADDS, *_MULS, *_MATMUL)})
 _TENSORS.update({target: 5 for target in _NORM})
@@ -77,7 +76,7 @@ BINARY: Tuple[Tuple[Chain, ...], ...] = (
 )
 
 _functional = torch.nn.functional
-#: Modules and functions whose result lies in the range of their argument.
+#: Modules and functions whose result has the range of their argument.
 SAME_RANGE: Tuple[Tuple[Callable, ...], ...] = (
     (torch.nn.MaxPool1d, _functional.max_pool1d, torch.max_pool1d),
     (torch.nn.MaxPool2d, _functional.max_pool2d, torch.max_pool2d),
@@ -96,14 +95,14 @@ SAME_RANGE: Tuple[Tuple[Callable, ...], ...] = (
 class Match:
     """A chain that was found."""
 
-    #: What the first call takes: nodes, and numbers or nothing in the place of tensors.
+    #: The arguments of the first call: nodes, or numbers and `None` instead of tensors.
     tensors: Tuple[Any, ...]
     first: Node
     last: Node
 
 
 class Calls:
-    """The calls of a graph by what they call."""
+    """The calls of a graph by their targets."""
 
     def __init__(self, graph: Graph) -> None:
         self._calls: Dict[Any, List[Node]] = {}
@@ -137,7 +136,7 @@ def _match(chain: Chain, last: Node) -> Optional[Match]:
             if not isinstance(before, Node) or set(before.users) != {node}:
                 return None
             node = before
-    # A tensor stands for one argument only: `x + x` is not a sum of two tensors.
+    # Each argument must be another tensor: `x + x` is not a sum of two tensors.
     nodes = [value for value in seen if isinstance(value, Node)]
     if len(set(nodes)) != len(nodes):
         return None

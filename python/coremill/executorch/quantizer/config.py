@@ -1,7 +1,7 @@
-"""Options of the quantizer, for those who do not have coremltools.
+"""Options of the quantizer, for users without coremltools.
 
-The classes have the fields, defaults and checks of ``coremltools.optimize.torch.quantization``. The quantizer takes
-either: it reads fields and never asks for a class.
+The classes have the fields, defaults and checks of ``coremltools.optimize.torch.quantization``. The quantizer accepts
+both: it reads fields and never checks the class.
 """
 
 import operator
@@ -15,7 +15,7 @@ import torch
 
 @unique
 class ObserverType(Enum):
-    """How the range of a tensor is found."""
+    """Method that determines the range of a tensor."""
 
     moving_average_min_max = "moving_average_min_max"
     min_max = "min_max"
@@ -24,7 +24,7 @@ class ObserverType(Enum):
 
 @unique
 class QuantizationScheme(Enum):
-    """Whether zero lies in the middle of the range, or anywhere."""
+    """Whether zero is the center of the range, or anywhere."""
 
     symmetric = "symmetric"
     affine = "affine"
@@ -58,7 +58,7 @@ def _accepted(name: str, value: Any, table: Dict[Any, Any]) -> Any:
 
 @dataclass
 class ModuleLinearQuantizerConfig:
-    """How one kind of module is quantized. Weights, or activations, of ``float32`` are not."""
+    """Quantization of one kind of module. Weights or activations of ``float32`` are not quantized."""
 
     algorithm: str = "vanilla"
     weight_dtype: Union[str, torch.dtype] = torch.qint8
@@ -99,7 +99,7 @@ _Config = Optional[ModuleLinearQuantizerConfig]
 
 @dataclass
 class LinearQuantizerConfig:
-    """How the modules of a model are quantized: by name, else by type, else all alike. ``None`` leaves them alone."""
+    """Quantization of a model's modules: by name, otherwise by type, otherwise globally. ``None`` excludes modules."""
 
     global_config: _Config = None
     module_type_configs: Dict[Union[Callable, str], _Config] = field(default_factory=OrderedDict)
@@ -175,7 +175,7 @@ def _check_keys(cls: type, config: Dict[str, Any]) -> None:
 
 
 def _module_type(key: Union[Callable, str]) -> Union[Callable, str]:
-    """The type or the function that a name stands for."""
+    """The type or function with a name."""
     if not isinstance(key, str):
         return key
     module, _, name = key.rpartition(".")

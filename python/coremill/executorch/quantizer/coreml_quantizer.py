@@ -35,11 +35,11 @@ _SCHEMES = {
     ("affine", False): torch.per_tensor_affine,
     ("affine", True): torch.per_channel_affine,
 }
-#: The types of quantized tensors, and those that exported programs hold.
+#: Element types of quantized tensors, and their types in exported programs.
 _STORED = {torch.quint8: torch.uint8, torch.qint8: torch.int8}
 
 _aten = torch.ops.aten
-#: What activations give is never negative, or it lies round zero.
+#: Ranges of activations: never negative, or around zero.
 _SCHEME_OF_RESULT = {
     _aten.tanh.default: torch.per_tensor_symmetric,
     _aten.tanh_.default: torch.per_tensor_symmetric,
@@ -58,7 +58,7 @@ _Filter = Callable[[Node], bool]
 
 
 class _Specs(NamedTuple):
-    """How tensors are quantized; ``None`` for those that are not."""
+    """Quantization of tensors; ``None`` for tensors that are not quantized."""
 
     activation: Optional[QuantizationSpec] = None
     weight: Optional[QuantizationSpec] = None
@@ -74,7 +74,8 @@ class CoreMLQuantizer(Quantizer):
         self._config = config
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Mark the calls: those of modules that the config names, those of types that it names, then all others."""
+        """Annotates the calls: first those of modules that the config names, then those of its types, then all
+        others."""
         model.graph.eliminate_dead_code()
         model.recompile()
         calls = Calls(model.graph)
@@ -149,7 +150,7 @@ def _annotate_weighted(match: Match, has_more: bool, specs: _Specs, accepts: _Fi
     group = [match.first, weight] + ([bias] if bias is not None else [])
     if any(map(_is_annotated, group)) or not all(map(accepts, group)):
         return
-    # An argument that another call gives quantized stays as it is.
+    # An argument that another call already quantizes is unchanged.
     of_input = specs.activation
     if _is_annotated(given):
         of_input = given.meta[Q_ANNOTATION_KEY].output_qspec
@@ -193,12 +194,12 @@ def _annotate_same_range(
                 continue
             shared = SharedQuantizationSpec(given)
             _mark(call, {given: shared})
-            # A pool that is one call gives what it takes: the later mark holds.
+            # For a pool of a single call, both are the same node, and the later annotation applies.
             _mark(result, output=shared)
 
 
 def _of_result(node: Node, spec: Optional[QuantizationSpec]) -> Optional[QuantizationSpec]:
-    """How the result of an activation is quantized."""
+    """Quantization of an activation's result."""
     if spec is None:
         return None
     qscheme = _SCHEME_OF_RESULT.get(node.target)

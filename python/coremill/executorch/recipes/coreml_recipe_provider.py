@@ -1,4 +1,4 @@
-"""What the recipes are made of."""
+"""Creates the export recipes."""
 
 import logging
 from typing import Any, Dict, NamedTuple, Optional, Sequence
@@ -21,11 +21,11 @@ from .coreml_recipe_types import COREML_BACKEND, CoreMLRecipeType
 
 
 class _Scheme(NamedTuple):
-    """What a recipe needs and takes beyond what all of them do."""
+    """Requirements and options of a recipe in addition to the common ones."""
 
-    #: Who is named when a target is too old.
+    #: The name in the error for a target that is too old.
     family: str = ""
-    #: The oldest target, where there is one.
+    #: The minimum target, if any.
     needs: Optional[target] = None
     takes: Sequence[str] = ()
     #: What a weight becomes with torchao.
@@ -136,7 +136,7 @@ def _integer(name: str, value: Any) -> int:
 
 
 def _deployment_target(scheme: _Scheme, kwargs: Dict[str, Any]) -> Any:
-    """The target that was asked for, which may be newer than the scheme needs; else what the scheme needs."""
+    """The requested target, which may be newer than necessary; otherwise the minimum target of the scheme."""
     wanted = kwargs.get("minimum_deployment_target")
     if wanted is None:
         return scheme.needs

@@ -17,13 +17,13 @@ class CoreMLRecipeType(RecipeType):
     PT2E_INT8_STATIC = "coreml_pt2e_int8_static"
     #: Weights in 8 bits; needs iOS 17.
     PT2E_INT8_WEIGHT_ONLY = "coreml_pt2e_int8_weight_only"
-    #: Weights in 4 bits with a scale for each row; also takes ``filter_fn``. Needs iOS 18.
+    #: 4-bit weights with a scale per row; also accepts ``filter_fn``. Needs iOS 18.
     TORCHAO_INT4_WEIGHT_ONLY_PER_CHANNEL = "coreml_torchao_int4_weight_only_per_channel"
-    #: Weights in 4 bits with a scale for each group; also takes ``group_size`` (32) and ``filter_fn``. Needs iOS 18.
+    #: 4-bit weights with a scale per group; also accepts ``group_size`` (32) and ``filter_fn``. Needs iOS 18.
     TORCHAO_INT4_WEIGHT_ONLY_PER_GROUP = "coreml_torchao_int4_weight_only_per_group"
-    #: Weights in 8 bits with a scale for each row; also takes ``filter_fn``. Needs iOS 16.
+    #: 8-bit weights with a scale per row; also accepts ``filter_fn``. Needs iOS 16.
     TORCHAO_INT8_WEIGHT_ONLY_PER_CHANNEL = "coreml_torchao_int8_weight_only_per_channel"
-    #: Weights in 8 bits with a scale for each group; also takes ``group_size`` (32) and ``filter_fn``. Needs iOS 18.
+    #: 8-bit weights with a scale per group; also accepts ``group_size`` (32) and ``filter_fn``. Needs iOS 18.
     TORCHAO_INT8_WEIGHT_ONLY_PER_GROUP = "coreml_torchao_int8_weight_only_per_group"
     #: Weights as indices into tables; needs ``bits`` (1 to 8) and ``block_size`` (a list), takes ``filter_fn``
     #: (embeddings and linear layers, if absent). Needs iOS 18.
