@@ -1,4 +1,4 @@
-"""PyTorch programs to Core ML from any operating system, and what they compute.
+"""Converts PyTorch programs to Core ML on any operating system, and runs the results.
 
     >>> import coremill
     >>> model = coremill.convert(torch.export.export(module, example_inputs))

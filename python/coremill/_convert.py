@@ -102,7 +102,7 @@ def convert(
             **unknown,
         )
 
-    # Torch finds errors that the model and its fp32 version share.
+    # A comparison with torch finds errors that the model and its fp32 version share.
     is_bound = isinstance(verify, (bool, int, float)) and verify > 0
     example = torch_example(program) if is_bound and quantization is None else None
     with _Files(samples) as paths:

@@ -1,4 +1,4 @@
-"""What goes wrong. Every exception of this package is an `Error`."""
+"""Exceptions. Every exception of this package is an `Error`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class RefusedCall:
         self.node = node
         #: The operator, `aten.histc.default` for instance.
         self.operator = operator
-        #: Why.
+        #: Reason.
         self.reason = reason
-        #: What to do about it.
+        #: Suggested fix.
         self.hint = hint
         #: The path of the module that made the call.
         self.module = module
-        #: The file, the line and the code of the model that made the call.
+        #: The file, line and code of the model that made the call.
         self.source = source
-        #: Of a call outside delegates: `asked`, `refused` or `too_small`.
+        #: For a call outside delegates: `asked`, `refused` or `too_small`.
         self.kind = kind
 
     def __repr__(self) -> str:
         return f"<RefusedCall {self.operator} ({self.node}): {self.reason}>"
 
     def __str__(self) -> str:
-        """As the command prints it."""
+        """The text that the command prints."""
         lines = [f"`{self.operator}` ({self.node}): {self.reason}"]
         if self.module:
             lines.append(f"  in module `{self.module}`")
@@ -71,22 +71,22 @@ class Error(Exception):
         self.message = message
         #: The operator at fault.
         self.operator = operator
-        #: Why it is at fault.
+        #: Reason of the fault.
         self.reason = reason or message
         #: torch's name of the call at fault.
         self.node = node
         #: The path of the module that made the call.
         self.module = module
-        #: The file, the line and the code of the model that made the call.
+        #: The file, line and code of the model that made the call.
         self.source = source
-        #: All calls at fault; the attributes above are those of the first.
+        #: All calls at fault; the other attributes describe the first one.
         self.refused = refused or []
-        #: What to do about it.
+        #: Suggested fix.
         self.hint = hint or first_hint
         self._told = hint
 
     def __str__(self) -> str:
-        """As the command prints it."""
+        """The text that the command prints."""
         return f"{self.message}\nhint: {self._told}" if self._told else self.message
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _Owned(dict):
-    """A copy of what a model holds that writes through to the model."""
+    """A dictionary with a copy of a model's items; changes are applied to the model."""
 
     def __init__(self, owner: Any, content: dict) -> None:
         """`owner` is the model."""
@@ -26,7 +26,7 @@ class _Owned(dict):
         return self
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Assigns an item that is not there."""
+        """Assigns an item unless it exists."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -36,9 +36,9 @@ class _Owned(dict):
 
 
 class States(_Owned):
-    """What is kept between predictions, by name: copies of the arrays. Assigning to a name sets the state.
+    """The values that persist between predictions, by name: copies of the arrays. Assigning to a name sets the state.
 
-    The arrays are read-only, as a change of a copy would be lost.
+    The arrays are read-only, because changes of a copy would be lost.
     """
 
     def __init__(self, owner: Any, content: dict) -> None:

@@ -1,4 +1,4 @@
-"""What there is to know of models and programs, as data that prints itself."""
+"""Reports about models and programs, as data that prints as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Report(dict):
     """The `--json` output of a command. It prints as text, and as HTML in notebooks."""
 
     def __init__(self, content: dict, text: str = "") -> None:
-        """`text` is what the command prints for people."""
+        """`text` is the command's output for terminals."""
         super().__init__(content)
         self._text = text
 
@@ -29,7 +29,7 @@ class Report(dict):
         return not any(diagnostic.get("severity") == "error" for diagnostic in diagnostics)
 
     def __str__(self) -> str:
-        """For people."""
+        """The report as text."""
         import json
 
         return self._text or json.dumps(self, indent=2, default=str)
@@ -39,10 +39,10 @@ class Report(dict):
 
 
 class Division(Report):
-    """How methods were divided: by method its delegates, and the calls outside with the reasons."""
+    """The partitions of methods: for each method its delegates, and the calls outside them with reasons."""
 
     def __str__(self) -> str:
-        """A line for each method, and the calls outside."""
+        """A line for each method, and the calls outside delegates."""
         lines = []
         for name, method in self.items():
             count = len(method["delegates"])
@@ -66,12 +66,12 @@ class Comparison(Report):
     """The differences between the outputs of two models."""
 
     def __init__(self, content: dict, within: dict, bound: float, per_op: dict | None = None) -> None:
-        """`within` says of each output whether it is within the bound."""
+        """`within` contains whether each output is within the bound."""
         super().__init__(content)
         self.within = within
-        #: How far outputs may lie apart, in parts of the largest element.
+        #: Maximum difference of outputs relative to the largest element.
         self.bound = bound
-        #: Every value that both compute, if that was asked for: `PerOp`.
+        #: Comparison of every value that both compute, if requested: `PerOp`.
         self.per_op = None if per_op is None else PerOp(per_op)
 
     @property
@@ -80,7 +80,7 @@ class Comparison(Report):
         return all(self.within.values())
 
     def __str__(self) -> str:
-        """A line for each output, and where drift begins."""
+        """A line for each output, and the start of the drift."""
         lines = [
             f"{name}: {'ok' if self.within[name] else 'off'}, largest distance {figures['max_absolute']:.3g} "
             f"({figures['max_relative']:.3g} of the largest element)"
@@ -104,7 +104,7 @@ class PerOp(Report):
 
     @property
     def drift(self) -> dict | None:
-        """The first value that lies below the threshold."""
+        """The first value below the threshold."""
         at = self["drift_begins_at"]
         return None if at is None else self["values"][at]
 
@@ -145,7 +145,7 @@ class PerOp(Report):
 
 
 class Choice(Report):
-    """What `precision="auto"` chose: `cures`, and how `outputs` agree with fp32."""
+    """The result of `precision="auto"`: `cures`, and the agreement of the `outputs` with fp32."""
 
     def __init__(self, content: str) -> None:
         """`content` is JSON."""
@@ -166,7 +166,7 @@ class Choice(Report):
 
 
 class Summary(Report):
-    """What a model or a program holds, counted."""
+    """The contents of a model or a program, with counts."""
 
     def __str__(self) -> str:
         """A line for each input, output, state, and kind of operation or kernel."""
@@ -194,7 +194,7 @@ class Summary(Report):
 
 
 class Compression(Report):
-    """What became of each weight."""
+    """The compressed form and the error of each weight."""
 
     def __str__(self) -> str:
         """A line for each weight."""
@@ -209,7 +209,7 @@ class Compression(Report):
 
 
 class Quantization(Report):
-    """What quantization costs: at the outputs (`model_db`), and at each of `layers`, the most expensive first."""
+    """The error of quantization: at the outputs (`model_db`), and for each of the `layers`, the largest first."""
 
     def _cells(self) -> list:
         """A row for each layer."""
@@ -374,7 +374,7 @@ def compress(
 
 
 def random_inputs(model: Any, seed: int = 0) -> dict:
-    """Inputs that a model takes: floats in -1 to 1, integers 0 or 1."""
+    """Random inputs of a model: floats in -1 to 1, integers 0 or 1."""
     import numpy
 
     random = numpy.random.default_rng(seed)
@@ -392,7 +392,7 @@ def random_inputs(model: Any, seed: int = 0) -> dict:
 
 
 def describe(model: Any) -> str:
-    """A model or a program in a line."""
+    """A line about a model or a program."""
     if isinstance(model, _native.Program):
         return f"<coremill.Program with the methods {', '.join(model.methods)}>"
     function = inspect(model)["functions"][0]
@@ -401,7 +401,7 @@ def describe(model: Any) -> str:
 
 
 def describe_html(model: Any) -> str:
-    """A model or a program as a table."""
+    """A table about a model or a program."""
     summary = inspect(model)
     if isinstance(model, _native.Program):
         rows = "".join(
@@ -429,7 +429,7 @@ def _opened(model: Any) -> Any:
 
 
 def _comparable(side: Any) -> Any:
-    """One of what is compared; what torch exported as the model that computes as it does."""
+    """One side of a comparison; a `torch.export.ExportedProgram` becomes an fp32 model."""
     is_path = isinstance(side, (str, os.PathLike))
     if hasattr(side, "graph_signature") or (is_path and os.fspath(side).endswith(".pt2")):
         return _native.convert(side, precision="fp32")
@@ -437,7 +437,7 @@ def _comparable(side: Any) -> Any:
 
 
 def _side(side: Any, precision: str) -> Any:
-    """One of what is compared, ready to run."""
+    """One side of a comparison, ready to run."""
     if isinstance(side, _native.Model):
         return side.session(precision=precision)
     if isinstance(side, _native.Program):
@@ -448,7 +448,7 @@ def _side(side: Any, precision: str) -> Any:
 
 
 def _named(outputs: Any) -> dict:
-    """What a function gives, by name."""
+    """The outputs of a function, by name."""
     if isinstance(outputs, dict):
         return outputs
     if not isinstance(outputs, (list, tuple)):
@@ -467,7 +467,7 @@ def _decibels(value: float | None) -> str:
 
 
 def _feature(feature: dict, name: str) -> str:
-    """An input, output or state in a line."""
+    """A line about an input, output or state."""
     shape = feature.get("accepts") or feature.get("shape") or []
     parts = (name, feature.get("dtype") or feature["kind"], " × ".join(map(str, shape)))
     return "  ".join(part for part in parts if part)
