@@ -61,7 +61,7 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, what: &str) -
         count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::argument(format!("`{what}` is null, and said to have {count}"))),
+        (true, _) => Err(Failure::argument(format!("`{what}` is null, but its count is {count}"))),
         (false, _) if !fits || !pointer.is_aligned() => {
             Err(Failure::argument(format!("`{what}` is not an array of {count} elements")))
         }

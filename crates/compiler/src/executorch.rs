@@ -164,7 +164,7 @@ fn check_options(options: &LowerOptions, is_shared: bool) -> Result<()> {
         }
     } else if !options.options.shapes.is_empty() {
         return Err(LoweringError::new("shapes are enumerated for the inputs of the program")
-            .hint("ask for the full graph to be lowered"));
+            .hint("require the full graph to be lowered"));
     }
     Ok(())
 }
@@ -238,7 +238,7 @@ fn beside(
     let calls: Vec<usize> = refused.iter().filter_map(at).collect();
     let reason = |call: usize| {
         let first = refused.first().map_or("", |call| call.operator.as_str());
-        let reason = format!("beside it `{first}` could be neither delegated nor done by a kernel");
+        let reason = format!("`{first}` could be neither delegated nor executed by a kernel");
         UnsupportedOp::of(&nodes[call], LoweringError::new(reason))
     };
     division.asked_beside(program, &calls).into_iter().map(reason).collect()

@@ -127,7 +127,7 @@ fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {
     for LoopedBuffer { buffer, input, output, first } in fed {
         let first = match first.as_deref() {
             Some([only]) => format!("{only}"),
-            _ => format!("what the buffer `{buffer}` holds"),
+            _ => format!("the content of the buffer `{buffer}`"),
         };
         for feature in description.inputs.iter_mut().filter(|feature| feature.name == *input) {
             feature.short_description =
@@ -282,8 +282,7 @@ pub(crate) fn needed_by_options(options: &Options) -> Opset {
 pub(crate) fn check_quantization(options: &Options) -> Result<()> {
     let Some(target) = options.target else { return Ok(()) };
     let needed = needed_by_options(options);
-    let refusal =
-        || LoweringError::needs("the quantization of weights that is asked for", needed, target);
+    let refusal = || LoweringError::needs("the requested quantization of weights", needed, target);
     if needed > target { Err(refusal()) } else { Ok(()) }
 }
 

@@ -115,7 +115,7 @@ impl LowerOptions {
                     return Err(LoweringError::new(
                         "shapes are enumerated for the inputs of the program",
                     )
-                    .hint("ask for the full graph to be lowered"));
+                    .hint("require the full graph to be lowered"));
                 }
                 self.options.shapes = enumerated(value)?;
             }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(shapes[2], (&"z".to_owned(), &vec![vec![3, 11], vec![5, 11]]));
         let refusal =
             applied(&[("enumerated_shapes", text)], false).expect_err("parts have others");
-        assert_eq!(refusal.hint.as_deref(), Some("ask for the full graph to be lowered"));
+        assert_eq!(refusal.hint.as_deref(), Some("require the full graph to be lowered"));
     }
 
     #[test]

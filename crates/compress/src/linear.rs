@@ -39,7 +39,7 @@ pub fn quantize(draft: &mut AnalyzedFunction, config: &Config) -> Result<Outcome
         let message =
             format!("quantized weights of this kind need {needed}; the program is for {opset}");
         return Err(Error::option(message)
-            .with_hint("ask for a newer release, or for 8 bits and no blocks"));
+            .with_hint("target a newer release, or use 8 bits without blocks"));
     }
     let form = CompressionConfig {
         values: Values::Linear(config.clone()),

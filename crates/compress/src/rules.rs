@@ -366,9 +366,8 @@ fn build_all(
 }
 
 fn unsound(weight: &Weight) -> Error {
-    Error::model(format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name)).with_hint(
-        "correct the weight, or keep it as it is with a rule of its name and `keep = true`",
-    )
+    Error::model(format!("`{}` cannot be compressed: {NOT_FINITE}", weight.name))
+        .with_hint("correct the weight, or exclude it with a rule of its name and `keep = true`")
 }
 
 #[cfg(test)]

@@ -245,7 +245,9 @@ impl<'r> Run<'r, '_> {
                 let shape = self.plan.graph.slot(output).shape.clone().unwrap_or_default();
                 let reshaped = array.reshaped(shape.clone()).ok_or_else(|| {
                     let found = array.shape();
-                    Error::new(format!("cannot give a tensor {found:?} the shape {shape:?}"))
+                    Error::new(format!(
+                        "a tensor of shape {found:?} cannot have the shape {shape:?}"
+                    ))
                 })?;
                 self.hold(output, Value::Array(reshaped))
             }
@@ -257,7 +259,7 @@ impl<'r> Run<'r, '_> {
                 let held = &self.states[*state];
                 if array.shape() != held.shape() {
                     let (found, expected) = (array.shape(), held.shape());
-                    fail!("gives a tensor {found:?} to a state of shape {expected:?}");
+                    fail!("writes a tensor of shape {found:?} to a state of shape {expected:?}");
                 }
                 self.states[*state] = array;
                 Ok(())
@@ -311,7 +313,7 @@ impl<'r> Run<'r, '_> {
                 && shape.as_slice() != array.shape()
             {
                 let found = array.shape();
-                fail!("gives a tensor {found:?} where one of shape {shape:?} was inferred");
+                fail!("returns a tensor of shape {found:?}; the inferred shape is {shape:?}");
             }
             values.push(Value::Array(array));
         }
@@ -365,7 +367,8 @@ impl<'r> Run<'r, '_> {
         for &slot in &node.outputs {
             if places[slot.index()].is_none() {
                 let shape = graph.slot(slot).shape.as_deref();
-                let shape = shape.ok_or_else(|| Error::new("a kernel gives an unknown shape"))?;
+                let shape =
+                    shape.ok_or_else(|| Error::new("a kernel returned an unknown shape"))?;
                 let count = count_within(shape, &self.source.limits)?;
                 let fits =
                     |(of, floats): &(SlotId, &mut [f32])| *of == slot && floats.len() == count;

@@ -41,7 +41,8 @@ impl Graph {
         let nothing = || vec![self.nothing(); first.len()];
         if first.len() != second.len() {
             let (then, otherwise) = (first.len(), second.len());
-            let message = format!("`cond`: one branch gives {then} values, the other {otherwise}");
+            let message =
+                format!("`cond`: one branch returns {then} values, the other {otherwise}");
             self.note(message, None, location);
             return nothing();
         }
@@ -97,7 +98,7 @@ impl Graph {
         if next.len() != variables.len() {
             let (takes, gives) = (variables.len(), next.len());
             let message =
-                format!("`while_loop`: the body takes {takes} variables and gives {gives}");
+                format!("`while_loop`: the body takes {takes} variables and returns {gives}");
             self.note(message, None, location);
             return nothing();
         }

@@ -115,7 +115,7 @@ impl Graph {
             let message = format!(
                 "parameter `{full}` is declared with shape {before:?} and again with {shape:?}"
             );
-            return self.mistake(message, Some("give one of them another name".into()), location);
+            return self.mistake(message, Some("rename one of them".into()), location);
         }
         if !self.take(&full, "parameter", location) {
             return self.nothing();
@@ -280,7 +280,7 @@ impl Graph {
                 "use letters, digits and `_`, begin with a letter or `_`, and avoid names of types";
             (format!("{what} `{name}`: Core ML does not accept this name"), hint)
         } else if !self.state.borrow_mut().taken.insert(key) {
-            let hint = "give each input, parameter, state and output a name of its own";
+            let hint = "use distinct names for inputs, parameters, states and outputs";
             (format!("{what} `{name}`: the name is taken"), hint)
         } else {
             return true;

@@ -102,7 +102,7 @@ impl<'g> Tensor<'g> {
             Bound::Included(&at) => (begin[axis], begins[axis]) = (at, false),
             // There are no elements after the last one.
             Bound::Excluded(&-1) => {
-                let message = format!("nothing of axis {axis} lies after its last place");
+                let message = format!("the range starts at the end of axis {axis}");
                 return self.graph.mistake(message, None, Location::caller());
             }
             Bound::Excluded(&at) => (begin[axis], begins[axis]) = (at.saturating_add(1), false),

@@ -454,9 +454,9 @@ fn check_shared(functions: &[Inner]) -> Result<()> {
                     "{what} `{name}` is {before} in function `{owner}` and {shape} in `{function_name}`"
                 );
                 let error = Error::new(ErrorKind::Graph, message);
-                return Err(
-                    error.with_hint("functions share what has the same name: rename one of them")
-                );
+                return Err(error.with_hint(
+                    "functions share parameters and states by name: rename one of them",
+                ));
             }
         }
     }

@@ -244,7 +244,7 @@ fn refusals_say_what_was_found_and_what_is_accepted() {
         ),
         (
             "tensor<fp32, [?]> y = scatter(data = x, indices = tensor<int32, [1]>([0]), updates = tensor<fp32, [3]>([0x0p0, 0x0p0, 0x0p0]))",
-            "refused: `updates`: is `tensor<fp32, [3]>`; `data` and `indices` ask for `tensor<fp32, [1, 3]>`",
+            "refused: `updates`: is `tensor<fp32, [3]>`; expected `tensor<fp32, [1, 3]>` from `data` and `indices`",
         ),
         (
             "tensor<fp32, [?]> y = gather(x = x, indices = tensor<int32, [1]>([2]), validate_indices = bool(true))",

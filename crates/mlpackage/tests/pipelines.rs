@@ -277,7 +277,7 @@ fn what_cannot_be_linked_is_refused() {
     let refused = |pipeline: Pipeline| pipeline::link(pipeline).expect_err("refused").to_string();
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), relu("z", "w")])),
-        "stage `relu` takes `z`, which neither the pipeline's inputs nor earlier stages give"
+        "stage `relu` takes `z`, which neither the pipeline's inputs nor earlier stages provide"
     );
     assert_eq!(
         refused(pipeline(vec![relu("x", "y"), relu("y", "x")])),
@@ -285,7 +285,7 @@ fn what_cannot_be_linked_is_refused() {
     );
     let mut unknown = pipeline(vec![relu("x", "y")]);
     unknown.description.outputs[0].name = "other".to_owned();
-    assert_eq!(refused(unknown), "no stage gives the pipeline's output `other`");
+    assert_eq!(refused(unknown), "no stage computes the pipeline's output `other`");
     assert_eq!(refused(Pipeline::default()), "the pipeline has no stage");
     let wide = stage(
         "wide",

@@ -36,7 +36,7 @@ impl Pixels {
             return Ok(());
         }
         Err(Error::new("pixels cannot be scaled by means and deviations like these")
-            .with_hint("give finite numbers, and no deviation of 0"))
+            .with_hint("pass finite numbers, and no deviation of 0"))
     }
 }
 

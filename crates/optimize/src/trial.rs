@@ -151,6 +151,6 @@ fn sound(model: &Model) -> Result<Verified<'_>, Error> {
     verify(model).map_err(|report| {
         let first = report.diagnostics.first();
         let first = first.map_or_else(String::new, |diagnostic| diagnostic.message.clone());
-        Error::new(format!("what the program became is not sound: {first}"))
+        Error::new(format!("the rewritten program is invalid: {first}"))
     })
 }

@@ -253,7 +253,10 @@ impl<'f> Editor<'f> {
                 .all(|(new, old)| known(old).is_some_and(|old| old.is_compatible(&new.ty)));
         if !same {
             let found: Vec<_> = outcomes.iter().map(|outcome| outcome.ty.to_string()).collect();
-            let message = format!("gives `{}`, which is not what it replaces", found.join(", "));
+            let message = format!(
+                "has type `{}`, which differs from the replaced operation's",
+                found.join(", ")
+            );
             return Err(vec![InferError::new(message)]);
         }
         self.rewrite_as(id, op, outcomes);

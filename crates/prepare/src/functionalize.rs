@@ -89,7 +89,7 @@ fn check_sharing(program: &ExportedProgram, index: usize) -> Result<(), Error> {
             escape_truncated(&name),
             escape_truncated(&other)
         ))
-        .with_hint("give one of them a storage of its own before the export: `tensor.clone()`")),
+        .with_hint("clone one of them before the export: `tensor.clone()`")),
     }
 }
 
@@ -152,7 +152,7 @@ fn inner_write(graph: &Graph, input: usize) -> Error {
         _ => "a constant",
     };
     Error::unsupported(format!(
-        "a graph inside it writes to its input `{}`; branches and bodies may write to what they made alone",
+        "a nested graph writes to its input `{}`; branches and bodies may write only to their own values",
         escape_truncated(name)
     ))
     .with_hint("return the new value from the branch or body instead")
@@ -357,10 +357,8 @@ impl State<'_> {
         if is_contiguous(&self.aliases[root].meta) {
             return Ok(());
         }
-        Err(Error::unsupported(
-            "`as_strided` goes by the storage of a tensor whose elements do not lie in the order of its dimensions",
-        )
-        .with_hint("call `contiguous()` before it, or index instead"))
+        Err(Error::unsupported("`as_strided` uses the storage of a tensor that is not contiguous")
+            .with_hint("call `contiguous()` before it, or index instead"))
     }
 
     /// The alias of a call's argument.
@@ -370,9 +368,7 @@ impl State<'_> {
             _ => None,
         }
         .ok_or_else(|| {
-            Error::malformed(
-                "what is written to is not a tensor that an input or earlier node defines",
-            )
+            Error::malformed("the written tensor is not an input or the result of an earlier node")
         })
     }
 
@@ -441,7 +437,7 @@ impl State<'_> {
             }
             ("set_" | "set_data" | "resize_as_" | "shallow_copy_data_", _) => {
                 return Err(Error::unsupported(format!(
-                    "`{}` gives a tensor another storage; a functional program has none",
+                    "`{}` replaces the storage of a tensor, which a functional program does not have",
                     node.target
                 ))
                 .with_hint("use the new tensor in the old one's place"));
@@ -651,7 +647,7 @@ impl State<'_> {
         let Target::Operator { name, .. } = &node.target else { return Ok(()) };
         if name == "instance_norm" || name == "cudnn_batch_norm" {
             return Err(Error::unsupported(format!(
-                "`{}` writes its running statistics; those of `batch_norm` are followed",
+                "`{}` writes its running statistics; only `batch_norm` may do so",
                 node.target
             ))
             .with_hint("export the model after `model.eval()`"));

@@ -195,7 +195,7 @@ impl Inliner<'_> {
         values.into_iter().for_each(|value| flatten(value, &mut flat));
         if ids.len() > flat.len() {
             return Err(Error::malformed(format!(
-                "{} results are used, and the graph gives {}",
+                "{} results are used, but the graph returns {}",
                 ids.len(),
                 flat.len()
             )));

@@ -67,6 +67,6 @@ fn check_outputs(graph: &Graph) -> Result<(), Error> {
     match missing {
         None => Ok(()),
         Some(_) => Err(Error::unsupported("an output of the program is the token of an assertion")
-            .with_hint("give tensors or numbers from `forward`")),
+            .with_hint("return tensors or numbers from `forward`")),
     }
 }

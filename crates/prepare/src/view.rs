@@ -177,7 +177,7 @@ fn single(
             if let Argument::Value(id) = start
                 && !matches!(editor.value(id).meta, Meta::Int(_))
             {
-                return Ok(read_only("at an index that a tensor gives"));
+                return Ok(read_only("at an index from a tensor"));
             }
             let end = match (sum(&start, &get("length"), editor, &node.origin)?, &start) {
                 // Counted from the end, up to the end.

@@ -103,13 +103,13 @@ impl State<'_> {
             ) => {
                 let gives = |output: &Output| !matches!(output, Output::Unused | Output::None);
                 if node.outputs.iter().any(gives) {
-                    return Err(Error::malformed(format!("`{name}` gives a value; it has none")));
+                    return Err(Error::malformed(format!("`{name}` has a value; expected none")));
                 }
                 return Ok(());
             }
             Some(other) => {
                 return Err(Error::unsupported(format!(
-                    "`{other}` of torch's function transforms is in the program; those of `vmap` are followed"
+                    "the program contains `{other}` of torch's function transforms; only `vmap` is supported"
                 )));
             }
             None => {}
@@ -213,7 +213,7 @@ impl State<'_> {
             ));
         };
         let Meta::Tensor(meta) = self.editor.value(*result).meta.clone() else {
-            return Err(Error::malformed("`_remove_batch_dim` gives no tensor"));
+            return Err(Error::malformed("`_remove_batch_dim` does not return a tensor"));
         };
         let dim = wrap(*dim, tensor.meta.sizes.len() + 1)?;
         let count = tensor.levels.len();
@@ -329,7 +329,7 @@ impl State<'_> {
         let first = tensors.first().cloned().ok_or_else(|| refused(&node))?;
         if plain.len() < name.len() && first.levels != levels {
             return Err(Error::unsupported(format!(
-                "`{}` writes what differs within a batch of `vmap` to what does not",
+                "`{}` writes a batched value of `vmap` to an unbatched tensor",
                 node.target
             )));
         }
@@ -642,7 +642,7 @@ fn refused(node: &Node) -> Error {
 
 fn draws(node: &Node) -> Error {
     Error::unsupported(format!("`{}` draws random numbers within `vmap`", node.target))
-        .with_hint("draw them before, and give them to the function as an argument")
+        .with_hint("draw them before, and pass them to the function as an argument")
 }
 
 fn physical(tensor: &BatchedValue) -> Vec<Size> {

@@ -44,7 +44,7 @@ pub fn arguments(
                 names(schema)
             ))
             .with_hint(
-                "the archive may come from a torch whose operator has changed since; export anew",
+                "the archive may be from a torch version with another form of the operator; export again",
             ));
         };
         if slots[index].replace(value).is_some() {

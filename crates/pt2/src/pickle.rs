@@ -347,7 +347,7 @@ impl Machine<'_> {
                 all.append(&mut items);
                 Ok(())
             }
-            _ => Err(self.wrong("items for what is not a list")),
+            _ => Err(self.wrong("items for a value that is not a list")),
         }
     }
 
@@ -362,7 +362,7 @@ impl Machine<'_> {
                 all.extend(pairs);
                 Ok(())
             }
-            _ => Err(self.wrong("items for what is not a dictionary")),
+            _ => Err(self.wrong("items for a value that is not a dictionary")),
         }
     }
 
@@ -460,7 +460,7 @@ impl Machine<'_> {
                 self.push(call);
             }
             (Value::Opaque, _) => self.push(Value::Opaque),
-            _ => return Err(self.wrong("a call of what is not a function")),
+            _ => return Err(self.wrong("a call of a value that is not a function")),
         }
         Ok(())
     }

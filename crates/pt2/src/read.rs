@@ -627,7 +627,7 @@ fn check_tensors(
                 "the signature names `{}`, and the archive has no weights or constant for it",
                 escape_truncated(name)
             ))
-            .with_hint("export the program anew; the file may be incomplete"));
+            .with_hint("export the program again; the file may be incomplete"));
         }
     }
     Ok(())

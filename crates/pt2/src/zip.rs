@@ -40,7 +40,7 @@ impl Archive {
         let missing = !self.contains(name);
         self.0.stored(name).map_err(|error| match converted(&error) {
             error if missing => {
-                error.with_hint("export the program anew; the file may be incomplete")
+                error.with_hint("export the program again; the file may be incomplete")
             }
             error => error,
         })

@@ -126,13 +126,12 @@ pub(crate) fn shape(scalar_type: ScalarType, sizes: &[i32], dim_order: &[u8]) ->
     }
     let axes: BTreeSet<usize> = dim_order.iter().map(|axis| usize::from(*axis)).collect();
     if dim_order.len() != rank || axes.len() != rank || axes.iter().any(|axis| *axis >= rank) {
-        let message =
-            format!("the dimensions lie in the order {dim_order:?}; there are {rank} of them");
+        let message = format!("the dimension order {dim_order:?} does not fit {rank} dimensions");
         return Err(Error::malformed(message));
     }
     byte_length(scalar_type, sizes)
         .filter(|length| *length < 1 << 63)
-        .ok_or_else(|| Error::malformed(format!("the sizes {sizes:?} are those of no tensor")))
+        .ok_or_else(|| Error::malformed(format!("the sizes {sizes:?} are invalid")))
 }
 
 fn tensor(tensor: &Tensor, plan: &ExecutionPlan, program: &Program) -> Result<()> {
@@ -158,7 +157,7 @@ fn tensor(tensor: &Tensor, plan: &ExecutionPlan, program: &Program) -> Result<()
         }
     }
     if matches!(tensor.placement, Placement::External(_)) && tensor.name.is_none() {
-        return Err(Error::malformed("the tensor lies in another file and has no name"));
+        return Err(Error::malformed("the tensor is in another file, but has no name"));
     }
     Ok(())
 }
@@ -172,5 +171,7 @@ fn place(place: Place, tensor: &Tensor, length: u64, plan: &ExecutionPlan) -> Re
     if offset.checked_add(length).is_some_and(|end| end <= size) {
         return Ok(());
     }
-    Err(Error::malformed(format!("{length} bytes lie at {offset} of an arena of {size} bytes")))
+    Err(Error::malformed(format!(
+        "{length} bytes at {offset} are outside an arena of {size} bytes"
+    )))
 }

@@ -40,7 +40,7 @@ pub(crate) fn read(
         let offset = segment.u64(schema::segment::OFFSET, 0)?;
         let size = segment.u64(schema::segment::SIZE, 0)?;
         let Some(base) = base.or((size == 0).then_some(0)) else {
-            let message = "there are segments, but the header does not say where";
+            let message = "the file has segments, but the header has no offset for them";
             return Err(Error::malformed(message).at(segment.offset()));
         };
         let found = range(base, offset, size).and_then(|range| file.slice(range));
@@ -66,7 +66,7 @@ pub(crate) fn tables<'b>(file: &'b Buffer, length: u64) -> Result<Bytes<'b>> {
     let whole = file.as_bytes();
     let tables = usize::try_from(length).ok().and_then(|length| whole.get(..length));
     tables.map(Bytes::new).ok_or_else(|| {
-        let message = format!("the tables are said to have {length} of {} bytes", whole.len());
+        let message = format!("the tables have {length} bytes, but the file has {}", whole.len());
         Error::malformed(message)
     })
 }
@@ -144,7 +144,7 @@ fn same_place(left: &ByteRope, right: &ByteRope) -> bool {
 /// Validates the alignment of a segment.
 pub(crate) fn alignment(asked: u32) -> Result<u64> {
     if !asked.is_power_of_two() {
-        let message = format!("an alignment of {asked} is asked for, which is not a power of two");
+        let message = format!("the alignment must be a power of two, got {asked}");
         return Err(Error::new(ErrorKind::Unwritable, message));
     }
     Ok(SEGMENT_ALIGNMENT.max(u64::from(asked)))

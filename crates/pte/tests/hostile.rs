@@ -128,14 +128,17 @@ fn what_refers_to_nothing_is_refused() {
     );
     refuse(value(0, float(&[2, 2], Placement::Constant(2))), "constant 2 of 2 is referred to");
     refuse(value(0, float(&[2, 3], Placement::Constant(1))), "has 24 bytes; constant 1 has 16");
-    refuse(value(0, float(&[2, 2], planned(40))), "16 bytes lie at 40 of an arena of 48 bytes");
-    refuse(value(0, float(&[2, 2], planned(u64::MAX))), "of an arena of 48 bytes");
+    refuse(
+        value(0, float(&[2, 2], planned(40))),
+        "16 bytes at 40 are outside an arena of 48 bytes",
+    );
+    refuse(value(0, float(&[2, 2], planned(u64::MAX))), "are outside an arena of 48 bytes");
     refuse(
         value(0, float(&[2, 2], Placement::Planned(Place { arena: 2, offset: 0 }))),
         "arena 2 of 2 is referred to",
     );
-    refuse(value(0, float(&[-1], planned(0))), "the sizes [-1] are those of no tensor");
-    refuse(value(0, float(&[i32::MAX; 4], planned(0))), "are those of no tensor");
+    refuse(value(0, float(&[-1], planned(0))), "the sizes [-1] are invalid");
+    refuse(value(0, float(&[i32::MAX; 4], planned(0))), "are invalid");
     refuse(value(0, float(&[1; 17], planned(0))), "the tensor has rank 17; at most 16 goes");
     refuse(
         value(0, float(&[2], Placement::External(None))),

@@ -224,7 +224,7 @@ fn one(sample: &Bound<'_, PyAny>, at: usize, names: &[String]) -> PyResult<One> 
         let inputs = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let message =
             format!("sample {at} has {} arrays; the program takes {inputs}", values.len());
-        let hint = "give the inputs alone, without labels".to_owned();
+        let hint = "pass only the inputs, without labels".to_owned();
         return Err(error::option(py, message, Some(hint)));
     }
     let pairs = names.iter().zip(&values);

@@ -56,7 +56,7 @@ pub(crate) fn run<T: Send + 'static>(
             }
         });
     if let Err(error) = spawned {
-        let message = format!("the system gives no thread: {error}");
+        let message = format!("cannot start a thread: {error}");
         return Err(crate::error::new(py, message, None));
     }
     let start = Instant::now();

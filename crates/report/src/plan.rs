@@ -141,7 +141,7 @@ impl Report {
         };
         let missing = match total - found {
             0 => String::new(),
-            count => format!(" The plan says nothing of {count} operations."),
+            count => format!(" The plan does not list {count} operations."),
         };
         self.data.findings.push(Finding {
             severity: Severity::Note,

@@ -104,7 +104,7 @@ impl CoreMlBackend {
     fn store(&self, directory: Option<&str>) -> Result<Arc<Store>> {
         let root = directory.map(PathBuf::from).or_else(Store::default_root);
         let Some(root) = root else {
-            fail!("this system does not say where compiled models belong; set `{CACHE_DIRECTORY}`")
+            fail!("this system has no directory for compiled models; set `{CACHE_DIRECTORY}`")
         };
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = stores.get(&root) {

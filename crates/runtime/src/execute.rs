@@ -339,7 +339,7 @@ fn with_tensors(
     for &index in outputs {
         let slot = tensor(values, index)?;
         let Some(part) = part(slot, slot.capacity) else {
-            fail!("value %{index} is written; it lies with the caller or in the program");
+            fail!("value %{index} is written, but belongs to the caller or the program");
         };
         let overlaps = |other: &Part| part.overlaps(other);
         let shares = read.iter().any(overlaps) || written.iter().any(overlaps);
@@ -463,7 +463,7 @@ fn make_view(values: &mut [EValue], from: usize, sizes: usize, to: usize) -> Res
     };
     ensure!(
         target.dtype == source.dtype && target.order.len() == sizes.len(),
-        "a view of `{:?}` and the sizes {sizes:?} is asked of `{:?}`",
+        "a view of `{:?}` with sizes {sizes:?} does not fit `{:?}`",
         target.dtype,
         source.dtype
     );

@@ -210,7 +210,7 @@ fn allocate(length: u64, memory: &mut u64, most: u64) -> Result<AlignedBuffer> {
     *memory = memory.saturating_add(length);
     match usize::try_from(length) {
         Ok(length) if *memory <= most => AlignedBuffer::new(length),
-        _ => fail!("the method asks for {memory} bytes of memory; at most {most} go"),
+        _ => fail!("the method needs {memory} bytes of memory; the limit is {most}"),
     }
 }
 
@@ -247,7 +247,7 @@ fn load(
     let shared = &program.shared;
     let sizes = sizes(tensor)?;
     let length = tensor.byte_length().and_then(|length| usize::try_from(length).ok());
-    let Some(length) = length else { fail!("the sizes {sizes:?} are those of no tensor") };
+    let Some(length) = length else { fail!("the sizes {sizes:?} are invalid") };
     let mut axes = tensor.dim_order.clone();
     axes.sort_unstable();
     let ordered = axes.iter().copied().eq((0..sizes.len()).map(|axis| axis as u8));
@@ -279,9 +279,7 @@ fn load(
     let external = || -> Result<Buffer> {
         let name = tensor.name.as_deref().unwrap_or_default();
         let Some(data) = shared.external.get(name) else {
-            fail!(
-                "the elements of `{name}` lie in another file; give the `.ptd` file that holds them"
-            )
+            fail!("the elements of `{name}` are in another file; pass its `.ptd` file")
         };
         match data.to_buffer().slice(0..length) {
             Some(buffer) => Ok(buffer),

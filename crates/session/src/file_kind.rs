@@ -110,9 +110,7 @@ impl FileKind {
         }
         if !metadata.is_file() {
             let message = format!("{} is not a regular file", path.display());
-            return Err(
-                Error::new(message).with_hint("write what comes through it to a file first")
-            );
+            return Err(Error::new(message).with_hint("write its content to a file first"));
         }
         let mut start = Vec::new();
         let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
@@ -218,7 +216,7 @@ fn zip(path: &Path) -> std::result::Result<FileKind, (&'static str, &'static str
     } else if has("Manifest.json") {
         Err(("a zip archive of a package", "unpack it first"))
     } else {
-        Err(("a zip archive", "unpack it, or pass what is in it"))
+        Err(("a zip archive", "unpack it, or pass a file from it"))
     }
 }
 

@@ -133,7 +133,7 @@ impl Archive {
         }
         let outside = || {
             Error::malformed(format!(
-                "{} bytes after the header at {} do not lie within the file of {} bytes",
+                "{} bytes after the header at {} are outside the file of {} bytes",
                 entry.compressed,
                 entry.header,
                 self.bytes.len()
@@ -193,7 +193,7 @@ fn check(entry: &Entry, bytes: &Buffer) -> Result<(), Error> {
         return Ok(());
     }
     let message = format!("the checksum of the bytes is {crc:08x}, not {:08x}", entry.crc);
-    Err(Error::malformed(message).with_hint("the file is damaged; copy or export it anew"))
+    Err(Error::malformed(message).with_hint("the file is damaged; copy or export it again"))
 }
 
 /// Decompresses an entry. Memory is allocated as data is produced, not by the size stated in the directory.
@@ -205,7 +205,7 @@ fn inflate(entry: &Entry, run: &[u8], most: u64) -> Result<Buffer, Error> {
     match decompress_to_vec_with_limit(run, size) {
         Ok(bytes) if bytes.len() == size => Ok(Buffer::from(bytes)),
         Ok(bytes) => Err(Error::malformed(format!(
-            "{} bytes come out of the entry, not {size} as the directory says",
+            "the entry expands to {} bytes; the directory states {size}",
             bytes.len()
         ))),
         Err(error) if error.status == TINFLStatus::HasMoreOutput => {
@@ -272,7 +272,7 @@ fn directory(bytes: &[u8]) -> Result<(Vec<Entry>, HashMap<String, usize>), Error
     let range = start.zip(size).and_then(|(start, size)| Some(start..start.checked_add(size)?));
     let directory = range.and_then(|range| bytes.get(range)).ok_or_else(|| {
         Error::malformed(format!(
-            "the directory of {} bytes at {} does not lie within the file of {} bytes",
+            "the directory of {} bytes at {} is outside the file of {} bytes",
             end.size,
             end.offset,
             bytes.len()

@@ -264,8 +264,7 @@ impl<'g> Walk<'_, 'g> {
             let found = fault.or(found, || vec![slope]);
             let row = wanted.map_or(Some(&found[0]), |at| found.get(at + 1)).copied();
             let row = row.unwrap_or_else(|| {
-                let missing =
-                    site.refuse("asks for the gradient of a sequence that the body lacks");
+                let missing = site.refuse("needs the gradient of a sequence that the body lacks");
                 fault.or(missing, || vec![slope])[0]
             });
             (vec![found[0]], row)

@@ -268,7 +268,7 @@ fn spectral<'g>(site: &NodeContext<'_, 'g>, function: Function) -> Result<Tensor
         _ if room == 2 * size * size + size => {
             Ok(site.packed([matrix, found.values, found.vectors.swap(1, 2)]))
         }
-        _ => site.refuse(format!("has room for {room} elements beside a matrix of {size} rows")),
+        _ => site.refuse(format!("has room for {room} elements next to a matrix of {size} rows")),
     }
 }
 

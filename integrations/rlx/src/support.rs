@@ -211,7 +211,7 @@ pub const KINDS: [OpKind; 191] = [
 pub fn support(kind: OpKind) -> Support {
     match kind {
         OpKind::Custom => Support::Divided(
-            "is code of the caller, which no package can hold: give a function of its name with `Hosts::custom`",
+            "is code of the caller, which no package can hold: pass a function of its name with `Hosts::custom`",
         ),
         OpKind::GaussianSplatRender
         | OpKind::GaussianSplatRenderBackward

@@ -85,7 +85,7 @@ struct DamagedOf {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let root = args.dir.clone().or_else(Store::default_root).ok_or_else(|| {
-        Failure::user("this system does not say where caches are")
+        Failure::user("this system has no directory for caches")
             .hint(Some("pass --dir, or set COREMILL_CACHE"))
     })?;
     let directory = root.display().to_string();

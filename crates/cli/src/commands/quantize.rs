@@ -124,9 +124,9 @@ pub(crate) fn parse_channels(text: &str) -> Result<[f32; 3], String> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.output.is_stdout() {
-        let message = "`-` is standard output, and its name does not say what to write";
+        let message = "`-` is standard output, which has no extension to choose the format by";
         return Err(Failure::user(message)
-            .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
+            .hint(Some("pass a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
     }
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     let output = match extension {
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let name = args.output.display();
             let message = "is neither a package, a compiled model nor an ExecuTorch program";
             return Err(Failure::user(format_args!("{name} {message}"))
-                .hint(Some("give a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
+                .hint(Some("pass a name that ends in `.mlpackage`, `.mlmodelc` or `.pte`")));
         }
     };
     super::check_output_paths(

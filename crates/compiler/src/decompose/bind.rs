@@ -33,7 +33,7 @@ impl Call<'_> {
         let wanted: Vec<_> = node.results().collect();
         if wanted.len() != results.len() {
             refuse!(
-                "the decomposition gives {} results, and the call {}",
+                "the decomposition has {} results, but the call has {}",
                 results.len(),
                 wanted.len()
             );
@@ -92,7 +92,7 @@ impl Call<'_> {
 /// Checks that a new value has the type that torch recorded.
 fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<()> {
     let Meta::Tensor(noted) = &frame.value(old).meta else {
-        refuse!("the decomposition gives a tensor where the call does not");
+        refuse!("the decomposition returns a tensor, but the call does not");
     };
     let differ = |(noted, found): (&Size, &Size)| match (noted, found) {
         (Size::Fixed(noted), Size::Fixed(found)) => noted != found,
@@ -103,7 +103,7 @@ fn agree(frame: &Frame, old: ValueId, new: &Tensor) -> Result<()> {
         || noted.sizes.iter().zip(&new.sizes).any(differ)
     {
         refuse!(
-            "the decomposition gives {} {}, and torch noted {} {}",
+            "the decomposition returns {} {}, but torch recorded {} {}",
             new.dtype,
             shown(&new.sizes),
             noted.dtype,

@@ -175,7 +175,7 @@ impl Call<'_> {
     pub(crate) fn choose(&mut self, condition: &Tensor, x: &Tensor, y: &Tensor) -> TensorResult {
         let condition = self.cast(condition, ScalarType::Bool)?;
         let Some(sizes) = size::broadcast(&broadcast(x, y)?, &condition.sizes) else {
-            refuse!("the condition does not broadcast with what is chosen");
+            refuse!("the condition does not broadcast with the values");
         };
         let given = given!(condition = condition, self = x, other = y);
         self.emit("aten.where.self", given, common(x, y), sizes)

@@ -58,7 +58,7 @@ impl<'m> Emitter<'m> {
             for output in outputs {
                 match output {
                     Output::Value(id) => arguments.push(self.define(frame, *id)?),
-                    _ => refuse!("`{}` gives something that is not a number", node.target),
+                    _ => refuse!("`{}` does not return a number", node.target),
                 }
             }
         } else {

@@ -53,7 +53,7 @@ impl<'m> Emitter<'m> {
         let mut inside = variables.clone();
         inside.extend(&around);
         let given = self.inline(subgraph(node, 0)?, &inside)?;
-        let Some(&goes_on) = given.first() else { refuse!("a loop's condition gives nothing") };
+        let Some(&goes_on) = given.first() else { refuse!("a loop's condition returns nothing") };
         let to_end = self.jump_false(goes_on);
         let given = self.inline(subgraph(node, 1)?, &inside)?;
         self.assign_all(&variables, &given)?;
@@ -119,7 +119,7 @@ impl<'m> Emitter<'m> {
         let mut inside = variables.clone();
         for (position, &tensor) in rows.iter().enumerate() {
             let Some(Argument::Value(input)) = body.inputs.get(kept + position) else {
-                refuse!("a nested graph does not take what it is given");
+                refuse!("a nested graph does not match its operands");
             };
             let row = self.new_value(&body.value(*input).meta)?;
             self.call("aten::select_copy", "int_out", vec![tensor, zero, index, row, row])?;
@@ -157,7 +157,7 @@ impl<'m> Emitter<'m> {
     fn assign_all(&mut self, variables: &[ValueId], given: &[ValueId]) -> Result<()> {
         if variables.len() != given.len() {
             refuse!(
-                "a loop carries {} values, but its graph gives {}",
+                "a loop carries {} values, but its graph returns {}",
                 variables.len(),
                 given.len()
             );
@@ -208,7 +208,7 @@ impl<'m> Emitter<'m> {
     ) -> Result<()> {
         let given = self.inline(graph, inputs)?;
         if given.len() != results.len() {
-            refuse!("a branch gives {} values in the place of {}", given.len(), results.len());
+            refuse!("a branch returns {} values; expected {}", given.len(), results.len());
         }
         for (result, value) in results.iter().zip(given) {
             if let Some(result) = result {

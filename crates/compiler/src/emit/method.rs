@@ -228,7 +228,7 @@ impl<'m> Emitter<'m> {
         let mut arguments = node.arguments.iter();
         let number = match arguments.next() {
             Some(Argument::Int(number)) => u32::try_from(*number).unwrap_or(u32::MAX),
-            _ => refuse!("the call says not which delegate"),
+            _ => refuse!("the call does not name a delegate"),
         };
         let mut values = Vec::new();
         for argument in arguments {
@@ -330,7 +330,7 @@ impl<'m> Emitter<'m> {
             .collect();
         let Some((offsets, total)) = memory::place(&claims) else {
             let refusal = LoweringError::new("the tensors take more memory than can be addressed")
-                .hint("give dynamic dimensions smaller maxima at export");
+                .hint("set smaller maxima of dynamic dimensions at export");
             return Err(Error::Program(refusal));
         };
         for (storage, offset) in storages.iter().zip(offsets) {
@@ -448,7 +448,7 @@ impl<'m> Emitter<'m> {
                 return Err(LoweringError::new(format!(
                     "dimension {axis} has no upper bound, which the memory of a program is planned by"
                 ))
-                .hint("give the dimension a maximum at export: `Dim(\"n\", max=512)`"));
+                .hint("set a maximum of the dimension at export: `Dim(\"n\", max=512)`"));
             };
             sizes.push(largest);
         }

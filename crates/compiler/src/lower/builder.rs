@@ -163,7 +163,7 @@ impl Builder {
     pub(crate) fn append_one(&mut self, op: Op) -> ValueResult {
         match self.append(op)?[..] {
             [value] => Ok(value),
-            _ => refuse!("an operation gives other than one value"),
+            _ => refuse!("an operation must have one result"),
         }
     }
 

@@ -276,7 +276,7 @@ fn packed(weight: &CompressedTensor, dtype: DType, shift: i64) -> Result<Buffer>
 }
 
 fn misfit(error: &coremill_tensor::RecipeError) -> LoweringError {
-    LoweringError::new(format!("what the codes of a weight stand for: {error}"))
+    LoweringError::new(format!("cannot dequantize a weight: {error}"))
 }
 
 /// Zero points as integers of a type, or as floats if the type cannot hold them; `None` if all are zero.

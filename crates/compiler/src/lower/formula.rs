@@ -52,9 +52,7 @@ impl Builder {
             values.push(self.bound_value(value)?);
         }
         let count = values.len();
-        values
-            .try_into()
-            .map_err(|_| LoweringError::new(format!("`{formula}` gives {count} values")))
+        values.try_into().map_err(|_| LoweringError::new(format!("`{formula}` has {count} values")))
     }
 
     fn term(&mut self, term: &Term<'_>, names: &HashMap<&str, Arg>) -> Result<Arg> {

@@ -232,10 +232,10 @@ impl<'p> Lowering<'p> {
         };
         if self.builder.rank(value) > MAX_RANK {
             return Err(LoweringError::new(format!(
-                "output `{name}` has {} axes; Core ML gives up to {MAX_RANK}",
+                "output `{name}` has {} axes; Core ML supports up to {MAX_RANK}",
                 self.builder.rank(value)
             ))
-            .hint("give it with fewer axes"));
+            .hint("return it with fewer axes"));
         }
         if self.builder.extents(value).contains(&Some(0)) {
             refuse!("output `{name}` is empty; Core ML has no tensors without elements");

@@ -555,9 +555,9 @@ fn agrees(found: &[Dim], meta: &TensorMeta) -> Result<()> {
         .map(|size| size.fixed().map_or_else(|| "?".to_owned(), |size| size.to_string()))
         .collect();
     Err(LoweringError::new(format!(
-        "the lowering gives [{}], but the archive records [{}]",
+        "the lowering returns [{}], but the archive records [{}]",
         found.join(", "),
         wanted.join(", ")
     ))
-    .hint("export the program anew; if that does not help, this is a fault of coremill: please report it"))
+    .hint("export the program again; if that does not help, this is a bug in coremill: please report it"))
 }

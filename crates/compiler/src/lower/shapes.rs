@@ -68,7 +68,7 @@ impl Lowering<'_> {
                         "input `{}` has open dimensions, but shapes are given for other inputs only",
                         input.name
                     ))
-                    .hint("give shapes for every input with open dimensions"));
+                    .hint("pass shapes for every input with dynamic dimensions"));
                 }
                 continue;
             };

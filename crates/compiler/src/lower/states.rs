@@ -187,7 +187,7 @@ impl<'p> Lowering<'p> {
             let (LoweredValue::Tensor(tensor), Meta::Tensor(meta)) =
                 (lowered, &frame.graph.value(id).meta)
             else {
-                refuse!("buffer `{}` is written what is not a tensor", self.buffers[at].name);
+                refuse!("the new value of buffer `{}` is not a tensor", self.buffers[at].name);
             };
             self.builder.label = label;
             let mut value = tensor.value;

@@ -216,7 +216,7 @@ impl Builder<'_> {
             Some(integer) => {
                 let (op, dequantized) = self
                     .integer_table(integer, &shape, &entries, &source)
-                    .ok_or("its elements lie too far apart for its type")?;
+                    .ok_or("the range of its elements is too large for its type")?;
                 entries = dequantized;
                 stages.push(ConstexprStage::new(op, "lut"));
                 self.floats(&shape, &entries)

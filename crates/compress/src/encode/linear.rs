@@ -24,7 +24,7 @@ pub(super) fn sizes(granularity: &Granularity, weight: &Weight) -> Result<Vec<us
                     given.len(),
                     weight.name
                 );
-                let error = Error::option(message).with_hint("give one number for weights of all kinds, or raise `weight_threshold` above those of others");
+                let error = Error::option(message).with_hint("pass one number for all kinds of weights, or raise `weight_threshold` above the other weights' sizes");
                 return Err(Refusal::Invalid(error));
             }
             sizes.clone_from(given);
@@ -93,5 +93,7 @@ pub(super) fn steps(
         return Err(Refusal::NotFinite);
     }
     let steps = extents.iter().map(|&(min, max)| step(config, source.dtype, min, max));
-    steps.collect::<Option<_>>().ok_or(Refusal::Kept("its elements lie too far apart for its type"))
+    steps
+        .collect::<Option<_>>()
+        .ok_or(Refusal::Kept("the range of its elements is too large for its type"))
 }

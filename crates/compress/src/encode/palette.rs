@@ -114,7 +114,7 @@ pub(super) fn tables(
                 let (least, most) = (first.copied().unwrap_or(0.0), last.copied().unwrap_or(0.0));
                 let extent = source.round(most - least);
                 if !extent.is_finite() {
-                    let reason = "its elements lie too far apart for its type";
+                    let reason = "the range of its elements is too large for its type";
                     failed = failed.take().or(Some(Refusal::Kept(reason)));
                 }
                 grids.push(Grid { least, extent });

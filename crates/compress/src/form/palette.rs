@@ -87,7 +87,7 @@ impl Palette {
                 return wrong(message.to_owned(), hint);
             }
             if self.group.is_some_and(|group| group % self.vector != 0) {
-                let message = "the size of groups must be a multiple of that of vectors";
+                let message = "the group size must be a multiple of the vector size";
                 return wrong(message.to_owned(), None);
             }
         }
@@ -96,7 +96,7 @@ impl Palette {
             return wrong(message.to_owned(), None);
         }
         if self.channel_scale && is_sparse {
-            let message = "what is pruned cannot be scaled by channel, too";
+            let message = "pruned weights cannot have channel scales";
             return wrong(message.to_owned(), Some("leave out one of both"));
         }
         Ok(())

@@ -136,7 +136,7 @@ pub fn check_options(program: &ExportedProgram, options: &Options) -> Result<(),
             options.input_names.contains(&name) || options.output_names.contains(&name);
         if is_asked_for && of_outputs(&name) {
             let message = format!("an input and an output are to be called `{name}`");
-            return Err(Error::new(message).with_hint("give one of them another name"));
+            return Err(Error::new(message).with_hint("rename one of them"));
         }
     }
     check_fp32([program], options)
@@ -168,7 +168,7 @@ pub fn check_fp32<'p>(
             }
             let error = Error::new(format!("the program has no module `{wanted}`"));
             return Err(if shown.is_empty() {
-                error.with_hint("the archive says of no call which module made it")
+                error.with_hint("the archive records no modules")
             } else {
                 error.with_hint(format!("it has {}, for instance", shown.join(", ")))
             });

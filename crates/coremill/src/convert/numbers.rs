@@ -231,7 +231,7 @@ fn in_torch_types(
     let exact = exact.map_err(|error| format!("{CAVEAT}: {error}"))?;
     match exact.len() == outputs {
         true => Ok(Some(exact)),
-        false => Err(format!("{CAVEAT}: its kernels give {} outputs", exact.len())),
+        false => Err(format!("{CAVEAT}: its kernels return {} outputs", exact.len())),
     }
 }
 

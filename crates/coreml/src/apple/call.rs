@@ -85,7 +85,7 @@ pub(super) unsafe fn error_at(kind: ErrorKind, action: &str, error: *mut NSError
     // SAFETY: by the contract above.
     match unsafe { error.as_ref() } {
         Some(error) => error_of(kind, action, error),
-        None => Error::new(kind, format!("Core ML cannot {action} and does not say why")),
+        None => Error::new(kind, format!("Core ML cannot {action}, without a reason")),
     }
 }
 

@@ -46,9 +46,9 @@ pub fn chip_info() -> Result<Chip> {
 pub fn system_build() -> Result<String> {
     static BUILD: OnceLock<Option<String>> = OnceLock::new();
     let build = BUILD.get_or_init(|| text_of(c"kern.osversion"));
-    build.clone().ok_or_else(|| {
-        Error::new(ErrorKind::Unavailable, "the system does not say which build it is")
-    })
+    build
+        .clone()
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, "the system does not report its build"))
 }
 
 /// Kind of a device.

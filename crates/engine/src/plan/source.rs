@@ -214,7 +214,7 @@ impl FunctionContext {
                 done.insert(output, array);
             }
         }
-        done.remove(&wanted).ok_or_else(|| Error::new("an operation gives too few values"))
+        done.remove(&wanted).ok_or_else(|| Error::new("an operation returns too few values"))
     }
 
     fn held(&self, value: ValueId) -> Option<Array> {

@@ -121,7 +121,7 @@ fn shift_scale(call: &Call, shape: &[usize], mut visit: impl FnMut(f32, f32)) ->
     let shifts = match call.optional("offset") {
         Some(offset) if offset.shape != scale.shape => {
             fail!(
-                "`offset` has shape {:?}; expected {:?}, that of `scale`",
+                "`offset` has shape {:?}; expected {:?}, the shape of `scale`",
                 offset.shape,
                 scale.shape
             )

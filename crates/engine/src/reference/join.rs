@@ -21,7 +21,11 @@ pub(super) fn concat(call: &Call) -> Results {
         let total = value.shape.get(axis).and_then(|&extent| shape[axis].checked_add(extent));
         match total {
             Some(total) if fits => shape[axis] = total,
-            _ => fail!("shapes {:?} and {:?} differ beside axis {axis}", first.shape, value.shape),
+            _ => fail!(
+                "shapes {:?} and {:?} differ in an axis other than {axis}",
+                first.shape,
+                value.shape
+            ),
         }
     }
     if call.bool("interleave")? {

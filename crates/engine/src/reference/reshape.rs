@@ -36,7 +36,7 @@ pub(super) fn reshape(call: &Call) -> Results {
     let mut target = call.ints("shape", 0)?;
     let length = target.len();
     if call.since() < Opset::Ios17 && length != x.rank() && target.contains(&0) {
-        fail!("`shape` {target:?} holds 0, which asks for the rank of `x`, {}", x.rank());
+        fail!("`shape` {target:?} contains 0, which requires the rank of `x`, {}", x.rank());
     }
     let mut shape = Vec::with_capacity(length);
     let mut inferred = None;

@@ -278,7 +278,10 @@ fn scattered(
 ) -> Results {
     let updates = call.tensor("updates")?;
     if updates.shape != expected {
-        fail!("`updates` has shape {:?}; `data` and `indices` ask for {expected:?}", updates.shape);
+        fail!(
+            "`updates` has shape {:?}; expected {expected:?} from `data` and `indices`",
+            updates.shape
+        );
     }
     let mode = Mode::of(call)?;
     if let ElementsView::Floats(floats) = data.elements {

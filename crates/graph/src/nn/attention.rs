@@ -90,7 +90,7 @@ pub fn attention<'g>(
     let (heads, kv_heads) = (query.extent(1), key.extent(1));
     if kv_heads == 0 || heads % kv_heads != 0 {
         let message = format!("{heads} heads of queries do not share {kv_heads} heads of keys");
-        let hint = "heads of keys and values must divide those of queries";
+        let hint = "the number of key and value heads must divide the number of query heads";
         return graph.mistake(message, Some(hint.into()), std::panic::Location::caller());
     }
     if options.window == Some(0) {

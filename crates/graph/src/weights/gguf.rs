@@ -211,7 +211,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Gguf, String> {
         };
         let bytes = start.and_then(|start| part(file, start.checked_add(offset)?, length));
         let Some(bytes) = bytes else {
-            return Err(format!("tensor `{name}` lies beyond the end of the file"));
+            return Err(format!("tensor `{name}` is beyond the end of the file"));
         };
         let param = Param::blocks(scheme, shape, bytes);
         tensors.push((name, param.map_err(|error| error.to_string())?));

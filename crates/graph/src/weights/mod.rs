@@ -73,8 +73,9 @@ pub(crate) fn map(path: &Path) -> Result<Buffer> {
 }
 
 pub(crate) fn refused(path: &Path, message: String) -> Error {
-    Error::new(ErrorKind::Weights, format!("{}: {message}", path.display()))
-        .with_hint("weights come as `.safetensors` or `.gguf`, whole: one that was cut off is to be fetched again")
+    Error::new(ErrorKind::Weights, format!("{}: {message}", path.display())).with_hint(
+        "pass a complete `.safetensors` or `.gguf` file; download a truncated file again",
+    )
 }
 
 /// A part of a file, by offset and length.

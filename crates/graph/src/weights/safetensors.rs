@@ -52,7 +52,7 @@ pub(super) fn parse(file: &Buffer) -> Result<Vec<(String, Param)>, String> {
             .checked_sub(start)
             .and_then(|size| part(file, start.checked_add(length)?.checked_add(8)?, size));
         let Some(bytes) = bytes else {
-            return Err(format!("tensor `{name}` lies beyond the end of the file"));
+            return Err(format!("tensor `{name}` is beyond the end of the file"));
         };
         let param = Param::elements(element, shape, bytes);
         tensors.push((name.clone(), param.map_err(|error| format!("tensor `{name}`: {error}"))?));

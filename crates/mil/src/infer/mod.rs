@@ -295,7 +295,7 @@ impl Analysis {
         let outcomes = self.infer_op(function, op)?;
         if outcomes.len() != op.outputs.len() {
             let message =
-                format!("gives {} values, but {} are named", outcomes.len(), op.outputs.len());
+                format!("has {} results, but {} are named", outcomes.len(), op.outputs.len());
             return Err(vec![InferError::new(message)]);
         }
         Ok(outcomes)

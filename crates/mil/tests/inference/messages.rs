@@ -146,7 +146,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "upsample_bilinear/iOS15/to-nothing",
-        "scaling 8 by 0.01 gives 0 elements; expected from 1 to 2147483647",
+        "scaling 8 by 0.01 results in 0 elements; expected 1 to 2147483647",
     ),
     (
         "lstm/iOS17/bidirectional-no-weight",
@@ -167,7 +167,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "while_loop/iOS15/dtype",
-        "takes a `tensor<fp32, [2, 3]>` as variable 1 into its body, which gives back a `tensor<fp16, [2, 3]>`",
+        "passes a `tensor<fp32, [2, 3]>` as variable 1 to its body, which returns a `tensor<fp16, [2, 3]>`",
     ),
     (
         "while_loop/iOS15/declared-rank",
@@ -176,7 +176,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ("while_loop/iOS15/fewer", "has 2 `loop_vars`, but its body gives 1 values"),
     (
         "list_write/iOS15/extent",
-        "`value`: gives elements `tensor<fp32, [4]>` to a list of `tensor<fp32, [3]>`; hint: reshape or cast them to the type of the list",
+        "`value`: writes `tensor<fp32, [4]>` to a list of `tensor<fp32, [3]>`; hint: reshape or cast them to the type of the list",
     ),
     ("make_list/iOS15/rank5", "`elem_shape`: has 5 dimensions; lists hold tensors of up to 4"),
     ("classify/iOS15/too-many", "`classes`: has 3 classes; `probabilities` has 2 elements"),

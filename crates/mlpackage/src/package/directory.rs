@@ -110,7 +110,7 @@ pub(crate) fn map(root: &Path, path: &str) -> Result<Buffer> {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = format!("the package has no file `{}`", shortened(path));
-                let hint = "a model's weights lie beside it; move both together";
+                let hint = "a model's weights are next to it; move both together";
                 return Err(Error::new(ErrorKind::Weights, message).with_hint(hint));
             }
             Err(error) => return Err(Error::io(format!("examine {}", full.display()), error)),
@@ -138,7 +138,7 @@ pub(crate) fn read_one<T>(
         }
     }
     let message = format!("{} is replaced again and again", path.display());
-    let hint = "read it once nobody writes to it";
+    let hint = "read it when no process writes to it";
     Err(Error::new(ErrorKind::Package, message).with_hint(hint))
 }
 

@@ -92,7 +92,7 @@ fn read_package(source: &Source<'_>) -> Result<ModelContent> {
     for item in items.chain([&manifest.root]) {
         if !listing.contains(&format!("{}/{}", manifest::DATA, item.path)) {
             let message = format!(
-                "the item `{}` lies at `{}`, where the package has nothing",
+                "the package has no file `{1}` for the item `{0}`",
                 item.identifier, item.path
             );
             return Err(Error::new(ErrorKind::Manifest, message).in_file(manifest::FILE));

@@ -261,7 +261,7 @@ impl<'a> Field<'a> {
     pub(crate) fn once<T>(&self, slot: &mut Option<T>, name: &str, value: T) -> Result<()> {
         if slot.replace(value).is_some() {
             // Readers handle duplicates differently: they use the last one or merge all.
-            return Err(malformed(format!("`{name}` stands here twice"), self.offset));
+            return Err(malformed(format!("`{name}` occurs twice"), self.offset));
         }
         Ok(())
     }

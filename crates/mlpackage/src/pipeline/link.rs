@@ -77,7 +77,7 @@ fn link_stages(pipeline: Pipeline) -> Result<Model, String> {
     let mut outputs = Vec::new();
     for output in &pipeline.description.outputs {
         let Some(feature) = linker.features.get(&output.name) else {
-            return Err(format!("no stage gives the pipeline's output `{}`", output.name));
+            return Err(format!("no stage computes the pipeline's output `{}`", output.name));
         };
         outputs.push(feature.value);
     }
@@ -131,7 +131,7 @@ impl Linker {
         for &input in source.inputs() {
             let wanted = source.value(input);
             let Some(feature) = self.features.get(&wanted.name) else {
-                let message = "which neither the pipeline's inputs nor earlier stages give";
+                let message = "which neither the pipeline's inputs nor earlier stages provide";
                 return Err(format!("takes `{}`, {message}", wanted.name));
             };
             let (value, described, is_computed) =
@@ -153,7 +153,7 @@ impl Linker {
             let name = &source.value(output).name;
             let ty = signature.output(name).map_or(FeatureType::Unspecified, |f| f.ty.clone());
             let Some(&value) = copy.values.get(&output) else {
-                return Err(format!("gives `{name}`, which it does not compute"));
+                return Err(format!("declares the output `{name}`, which it does not compute"));
             };
             self.features.insert(name.clone(), Feature { value, ty, is_computed: true });
         }

@@ -183,11 +183,11 @@ pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Error> {
     let text = crate::files::read_rules(path)?;
     let file: File = toml::from_str(&text).map_err(|error| {
         Error::new(error.to_string().trim_end())
-            .with_hint("each rule stands in a table `[[rule]]`")
+            .with_hint("write each rule in a table `[[rule]]`")
             .within(path)
     })?;
     if file.rule.is_empty() {
-        let error = Error::new("it holds no rules").with_hint("each stands in a table `[[rule]]`");
+        let error = Error::new("it holds no rules").with_hint("write each in a table `[[rule]]`");
         return Err(error.within(path));
     }
     let rules = file.rule.iter().enumerate().map(|(at, rule)| {
@@ -233,7 +233,7 @@ impl RuleText {
 
     fn form(&self) -> Result<CompressionConfig, Error> {
         let needs = |word: &str, other: &str| {
-            Err(Error::new(format!("`{word}` says how to {other}, which is not asked for")))
+            Err(Error::new(format!("`{word}` is an option to {other}, which the rule does not do")))
         };
         let linear_words = [
             ("per", self.per.is_some()),
@@ -270,8 +270,8 @@ impl RuleText {
         let form = CompressionConfig { prune, values };
         match (self.keep, form.is_plain()) {
             (true, false) => Err(Error::new("`keep` excludes every other way")),
-            (false, true) => Err(Error::new("it does not say what becomes of weights")
-                .with_hint("say `linear`, `palettize`, `prune` or `keep`")),
+            (false, true) => Err(Error::new("it has no compression")
+                .with_hint("set `linear`, `palettize`, `prune` or `keep`")),
             _ => Ok(form),
         }
     }
@@ -296,10 +296,10 @@ impl RuleText {
                 Ok(Some(Prune::Ratio { zeros, of, along }))
             }
             (_, Some(_), _) => Err(Error::new("`prune_block` is for pruning by a share")
-                .with_hint("say what share becomes 0: `prune = 0.5`")),
+                .with_hint("set the share to prune: `prune = 0.5`")),
             (_, None, Some(_)) => {
                 Err(Error::new("`prune_dim` is for pruning by a ratio or by blocks")
-                    .with_hint("say `prune = \"2:4\"`, or `prune_block` besides `prune`"))
+                    .with_hint("set `prune = \"2:4\"`, or `prune_block` in addition to `prune`"))
             }
         }
     }

@@ -431,7 +431,7 @@ fn scaled_cure(scaled: &pass::ScaledGroup, graph: &Graph) -> PrecisionFix {
         module: graph.module(&first).map(str::to_owned),
         name: first,
         reason: if scaled.values.is_empty() {
-            "it takes or gives what fp16 cannot hold".to_owned()
+            "fp16 cannot represent its operands or results".to_owned()
         } else if about.is_too_large() || about.is_too_small() {
             reason(Some(&about))
         } else {

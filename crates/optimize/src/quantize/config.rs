@@ -143,7 +143,7 @@ impl Scheme {
     fn check(self) -> Result<(), Error> {
         if self.group_size == 0 {
             return Err(Error::new("a group cannot have 0 elements")
-                .with_hint("give at least 1; 32 is usual"));
+                .with_hint("pass at least 1; 32 is usual"));
         }
         if !(1..=8).contains(&self.bits) {
             let message = format!("indices into tables cannot have {} bits", self.bits);

@@ -176,7 +176,7 @@ impl Quantizer {
         } else if self.config.keep_worst > 0 {
             Some("the worst layers are to be kept")
         } else if self.config.effort > 1 {
-            Some("the option `effort=2` rounds weights by what they show")
+            Some("the option `effort=2` uses them to round weights")
         } else {
             None
         };

@@ -33,7 +33,7 @@ pub struct RuleText {
 /// Reads rules from a TOML file. Parameters that a rule omits are taken from `usual`.
 pub fn read_rules(path: &Path, usual: Scheme) -> Result<Vec<Rule>, Error> {
     let text = crate::files::read_rules(path)?;
-    let hint = "each rule stands in a table `[[rule]]`";
+    let hint = "write each rule in a table `[[rule]]`";
     let file: File = toml::from_str(&text)
         .map_err(|error| Error::new(error.to_string().trim_end()).with_hint(hint).within(path))?;
     if file.rule.is_empty() {

@@ -55,8 +55,7 @@ fn model_file(directory: &Directory) -> Result<String, Error> {
     let manifest: Value = from_json(&manifest.to_buffer()).map_err(within)?;
     let root = manifest["rootModelIdentifier"].as_str();
     let item = root.and_then(|root| manifest["itemInfoEntries"][root]["path"].as_str());
-    let item =
-        item.ok_or_else(|| within(Error::malformed("it does not say which item is the model")))?;
+    let item = item.ok_or_else(|| within(Error::malformed("it does not name the model's item")))?;
     Ok(format!("{PACKAGE}/Data/{item}"))
 }
 

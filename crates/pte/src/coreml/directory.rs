@@ -279,7 +279,7 @@ fn assemble(description: Description, data: &ByteRope) -> Result<Directory> {
                     if found.is_none() || paths[child].is_some() {
                         let name = escape_truncated(name);
                         let message =
-                            format!("`{name}` is said to be entry {child}, which it is not");
+                            format!("`{name}` is listed as entry {child}, which has another name");
                         return Err(Error::malformed(message));
                     }
                     let path =
@@ -309,7 +309,7 @@ fn check_apart(mut regions: Vec<(u64, u64)>) -> Result<()> {
     regions.sort_unstable();
     match regions.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
         Some(pair) => {
-            let message = format!("two files lie at {} and {} and overlap", pair[0].0, pair[1].0);
+            let message = format!("two files at {} and {} overlap", pair[0].0, pair[1].0);
             Err(Error::malformed(message))
         }
         None => Ok(()),

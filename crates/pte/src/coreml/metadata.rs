@@ -102,8 +102,7 @@ impl Metadata {
                 })
             }
             (Methods::Several(_), None) => {
-                let message =
-                    "the model is for several methods, and the delegate does not say which";
+                let message = "the model has several methods, but the delegate does not name one";
                 Err(Error::malformed(message))
             }
         }

@@ -68,7 +68,7 @@ impl<'b> Bytes<'b> {
         let back = i64::from(self.part(at).map(i32::from_le_bytes)?);
         let vtable = i64::try_from(at).ok().and_then(|at| at.checked_sub(back));
         let vtable = vtable.and_then(|vtable| u64::try_from(vtable).ok()).ok_or_else(|| {
-            Error::malformed("a table's layout lies before the beginning of the file").at(at)
+            Error::malformed("a table's layout is before the beginning of the file").at(at)
         })?;
         let layout_length = self.u16_at(vtable)?;
         let length = self.u16_at(vtable + 2)?;
@@ -257,7 +257,8 @@ impl<'b> Table<'b> {
         }
         let place = self.bytes.u16_at(self.vtable + 4 + 2 * u64::from(slot))?;
         if place != 0 && (place < 4 || place >= self.length) {
-            let message = format!("field {slot} lies at {place} of a table of {}", self.length);
+            let message =
+                format!("field {slot} at {place} is outside a table of {} bytes", self.length);
             return Err(Error::malformed(message).at(self.at));
         }
         Ok((place != 0).then_some(place))

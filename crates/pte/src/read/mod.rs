@@ -79,7 +79,7 @@ impl Header {
         let header_length = (word(12)? & u64::from(u32::MAX)) as u32;
         if header_length < SHORT_HEADER_BYTES {
             let message = format!(
-                "the header is said to have {header_length} bytes; it has {SHORT_HEADER_BYTES} at least"
+                "the header has {header_length} bytes; expected at least {SHORT_HEADER_BYTES}"
             );
             return Err(Error::malformed(message).at(12));
         }
@@ -132,7 +132,7 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
     let inline = table.tables(slot::CONSTANT_BUFFERS, |_, data| inline_data(&data, file))?;
     if !inline.is_empty() {
         if !program.constants.is_empty() {
-            let message = "constants lie in the tables and in a segment; one of them is right";
+            let message = "constants are both in the tables and in a segment";
             return Err(Error::malformed(message).at(table.offset()));
         }
         // The first entry is reserved for "none".
@@ -147,7 +147,8 @@ fn program(table: &Table<'_>, file: &Buffer, segment_base: Option<u64>) -> Resul
         .tables(slot::MUTABLE_SEGMENTS, |_, offsets| subsegments(&offsets, &mut segments, &lengths))
         .map_err(|error| error.within("initial values"))?;
     if mutable.len() > 1 {
-        let message = format!("initial values lie in {} segments; one is read", mutable.len());
+        let message =
+            format!("initial values are in {} segments; at most one is supported", mutable.len());
         return Err(Error::unsupported(message).at(table.offset()));
     }
     program.mutable_data = mutable.pop().unwrap_or_default();
@@ -189,7 +190,7 @@ impl DelegateData {
             schema::location::INLINE => true,
             schema::location::SEGMENT => false,
             other => {
-                let message = format!("a delegate's data lies in a place of kind {other}");
+                let message = format!("a delegate's data has the unknown location {other}");
                 return Err(Error::unsupported(message).at(reference.offset()));
             }
         };

@@ -69,7 +69,7 @@ fn arenas(table: &Table<'_>) -> Result<Vec<u64>> {
     let sizes = table.i64s(schema::plan::BUFFER_SIZES)?.unwrap_or_default();
     let size = |size: &i64| {
         u64::try_from(*size).map_err(|_| {
-            Error::malformed(format!("an arena is said to have {size} bytes")).at(table.offset())
+            Error::malformed(format!("an arena has the invalid size {size}")).at(table.offset())
         })
     };
     sizes.iter().skip(1).map(size).collect()
@@ -315,14 +315,14 @@ impl Extra {
         table.expect_known(slot::COUNT, "what is said about a tensor")?;
         let segment = table.u64(slot::MUTABLE_SEGMENT, 0)?;
         if segment != 0 {
-            let message = format!("the initial value lies in the list {segment}; one list is read");
+            let message = format!("the initial value is in list {segment}; one list is supported");
             return Err(Error::unsupported(message).at(table.offset()));
         }
         let external = match table.i8(slot::LOCATION, 0)? {
             location::PROGRAM => false,
             location::EXTERNAL => true,
             other => {
-                let message = format!("the elements lie in a place of kind {other}");
+                let message = format!("the elements have the unknown location {other}");
                 return Err(Error::unsupported(message).at(table.offset()));
             }
         };

@@ -529,7 +529,7 @@ impl<'t, 'py> Serializer<'t, 'py> {
             return Err(error::new(
                 node.py(),
                 "the program calls a delegate already".to_owned(),
-                Some("pass the program as it was before `to_backend`".to_owned()),
+                Some("pass the program from before `to_backend`".to_owned()),
             ));
         }
         let message = format!("the attribute `{name}` is a {class}; graphs are read");

@@ -226,7 +226,7 @@ impl<'a> Arguments<'a> {
 
 pub(super) fn same_type(view: &View, out: &OutTensor) -> Result {
     let (given, expected) = (view.dtype, out.dtype);
-    ensure!(given == expected, "a tensor of `{given:?}` cannot give one of `{expected:?}`");
+    ensure!(given == expected, "a tensor of `{given:?}` cannot become one of `{expected:?}`");
     Ok(())
 }
 

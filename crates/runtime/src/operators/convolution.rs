@@ -370,7 +370,7 @@ fn backward(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let expected = geometry.output_sizes(4);
     ensure!(
         gradient.sizes == expected,
-        "the gradient has the sizes {:?}, the convolution gives {expected:?}",
+        "the gradient has the sizes {:?}; the convolution returns {expected:?}",
         gradient.sizes
     );
     ensure!(

@@ -442,7 +442,7 @@ fn topk(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let largest = x.bool(3)?;
     let size = view.sizes.get(axis).copied().unwrap_or(1);
     let k = usize::try_from(x.int(1)?).ok().filter(|k| *k <= size);
-    let Some(k) = k else { fail!("the first {} are asked of {size} elements", x.int(1)?) };
+    let Some(k) = k else { fail!("the first {} elements are requested of {size}", x.int(1)?) };
     let mut sizes = view.sizes.to_vec();
     if let Some(size) = sizes.get_mut(axis) {
         *size = k;

@@ -233,7 +233,7 @@ fn narrow(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let first = if start < 0 { start.saturating_add(size) } else { start };
     ensure!(
         first >= 0 && length >= 0 && first.checked_add(length).is_some_and(|end| end <= size),
-        "{length} elements from {start} on are asked of {size}"
+        "{length} elements from {start} on exceed the size {size}"
     );
     take_part(view, axis, [first as usize, length as usize, 1], &mut out[0])
 }
@@ -351,7 +351,7 @@ pub(crate) fn inferred_sizes(wanted: &[i64], count: usize) -> Result<Vec<usize>>
     if let Some(unknown) = wanted.iter().position(|size| *size == -1) {
         sizes[unknown] = 1;
         let known = crate::view::count(&sizes_of(&sizes)?)?;
-        ensure!(known > 0, "the missing size of {wanted:?} cannot be told");
+        ensure!(known > 0, "the missing size of {wanted:?} cannot be inferred");
         sizes[unknown] = (count / known) as i64;
     }
     sizes_of(&sizes)
@@ -516,7 +516,7 @@ fn unfold(x: &Arguments, out: &mut [OutTensor]) -> Result {
     let whole = view.sizes[axis];
     ensure!(
         size >= 0 && size as usize <= whole && step > 0,
-        "windows of {size} elements in steps of {step} are asked of {whole}"
+        "windows of {size} elements in steps of {step} do not fit {whole}"
     );
     let size = size as usize;
     let step = (step as usize).min(whole.max(1));

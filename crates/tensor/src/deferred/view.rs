@@ -54,7 +54,7 @@ impl View {
     ) -> Result<View, RecipeError> {
         let width = match dtype.bits() {
             Some(bits) if bits % 8 == 0 => bits as usize / 8,
-            _ => return misfit!("elements of `{dtype}` do not lie in bytes of their own"),
+            _ => return misfit!("elements of `{dtype}` do not have whole bytes"),
         };
         if shape.len() != strides.len() || shape.len() > MAX_RANK {
             return misfit!(

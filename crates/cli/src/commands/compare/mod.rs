@@ -354,7 +354,7 @@ fn align(args: &Args, expected: &Arrays, found: &Arrays) -> Result<Vec<OutputCom
                 if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
             };
             return Err(Failure::user(format_args!(
-                "no outputs have the same names: {} gives {}, {} gives {}",
+                "no outputs have the same names: {} has {}, {} has {}",
                 args.reference.display(),
                 list(expected),
                 args.other.display(),

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             None => convert(args, path, output, &options),
         }));
         let outcome = outcome.unwrap_or_else(|_| {
-            let message = format!("{}: coremill failed, as told above", path.display());
+            let message = format!("{}: coremill failed, as reported above", path.display());
             Err(Stop::from(Failure::internal(message)))
         });
         match outcome {
@@ -295,7 +295,7 @@ fn check_output(path: &Path) -> Result<(), Failure> {
     if let Some(outer) = path.ancestors().skip(1).find(|outer| outer.join("Manifest.json").exists())
     {
         return Err(Failure::user(format_args!(
-            "{} would lie inside the package {}",
+            "{} is inside the package {}",
             path.display(),
             outer.display()
         )));

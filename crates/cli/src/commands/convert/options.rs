@@ -149,7 +149,7 @@ pub(in crate::commands) fn parse_target(text: &str) -> Result<Opset, String> {
             of.map(|(system, version)| system.to_lowercase() + &major(version)).collect::<Vec<_>>()
         };
         format!(
-            "releases are {}, {}, and those of watchos and tvos of the same year",
+            "releases are {}, {}, and watchos and tvos releases of the same year",
             names("iOS").join(", "),
             names("macOS").join(", ")
         )

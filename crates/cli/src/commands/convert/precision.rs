@@ -30,7 +30,9 @@ pub(in crate::commands) fn chosen(
 /// Error: `--precision auto` supports only one program per output.
 pub(in crate::commands) fn of_several() -> Failure {
     Failure::user("the precision of several programs in one file cannot be chosen at once").hint(
-        Some("name what each needs in fp32 with `--fp32-modules`; `--precision auto` on it alone says what"),
+        Some(
+            "run `--precision auto` on each program alone, and pass its result as `--fp32-modules`",
+        ),
     )
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let readers = args.inputs.iter().chain([&args.model]).filter(|path| is_standard(path));
     if readers.count() > 1 {
         return Err(Failure::user(
-            "standard input is read once, but `-` stands for it several times",
+            "standard input can be read once, but `-` is passed several times",
         ));
     }
     let inputs = args.inputs.iter().chain([&args.model]).chain(&args.state_in).chain(&args.data);

@@ -370,7 +370,7 @@ fn short_time(call: &mut Call<'_>) -> Results {
     let each = vec![Size::Fixed(frames.outputs); 2];
     let parts = in_parts(call, &y, axis_from_end(rank, 1)?, &each)?;
     let [real, imaginary] = <[Tensor; 2]>::try_from(parts)
-        .map_err(|_| LoweringError::new("a split gives two parts"))?;
+        .map_err(|_| LoweringError::new("a split has two results"))?;
     if is_complex(call.result(0)?.dtype) {
         return call.pair(real, imaginary);
     }
@@ -408,7 +408,7 @@ fn short_time_inverse(call: &mut Call<'_>) -> Results {
     if let (Some(end), Some(total)) = (end.fixed(), total.fixed())
         && (end > total || start >= end)
     {
-        refuse!("`length` asks for more than the {} elements that there are", total - start);
+        refuse!("`length` must be at most the {} elements of the signal", total - start);
     }
     let sizes = if rank == 2 { vec![total] } else { vec![y.extent(0)?.clone(), total] };
     let y = call.view(&y, sizes)?;

@@ -176,7 +176,7 @@ impl Call<'_> {
         let values = self.values(formula, given)?;
         values
             .try_into()
-            .map_err(|_| LoweringError::new(format!("a formula does not give {N} values")))
+            .map_err(|_| LoweringError::new(format!("a formula does not have {N} values")))
     }
 
     /// Evaluates a formula with one value.

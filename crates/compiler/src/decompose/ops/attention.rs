@@ -84,7 +84,7 @@ fn repeated(call: &mut Call<'_>, x: &Tensor, heads: Option<&Size>) -> TensorResu
         refuse!("the number of heads is not known");
     };
     let Some(own) = x.extent(at)?.fixed().filter(|own| *own > 0 && heads % own == 0) else {
-        refuse!("the number of heads of the query is not a multiple of that of the key");
+        refuse!("the number of query heads must be a multiple of the number of key heads");
     };
     if own == heads {
         return Ok(x.clone());

@@ -128,7 +128,7 @@ fn volume(call: &mut Call<'_>, x: &Tensor, shape: &Convolution, sizes: Vec<Size>
         refuse!("a convolution of volumes of rank {} and {}", x.rank(), weight.rank());
     };
     let [new_batch, channels, new_depth, new_height, new_width] = &sizes[..] else {
-        refuse!("a convolution of volumes gives one of rank {}", sizes.len());
+        refuse!("a 3D convolution returns a tensor of rank {}", sizes.len());
     };
     let depth = size::known(new_depth, "the depth of a convolution of volumes")?;
     let kernel = weight.known(2, "the depth of a convolution of volumes")?;

@@ -22,7 +22,7 @@ fn of_transformers(call: &mut Call<'_>) -> Results {
 fn of_torch(call: &mut Call<'_>) -> Results {
     let (rows, matrices) = (call.tensor("self")?, call.tensor("mat2")?);
     if call.has("bias") || !call.has("offs") {
-        refuse!("groups are told by their ends, `offs`, and have no `bias`");
+        refuse!("groups must be defined by `offs`, without `bias`");
     }
     let ends = call.tensor("offs")?;
     grouped(call, &rows, &matrices, &ends)

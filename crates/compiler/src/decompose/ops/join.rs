@@ -264,7 +264,7 @@ fn select_scatter(call: &mut Call<'_>) -> Results {
     let at = call.dimension("dim", x.rank())?;
     let is_select = call.has("index");
     if !is_select && source.rank() < x.rank() {
-        refuse!("the source has fewer dimensions than what it is written to");
+        refuse!("the source has fewer dimensions than its destination");
     }
     if is_select && source.rank() + 1 != x.rank() {
         let mut sizes = x.sizes.clone();

@@ -151,7 +151,7 @@ fn average_pool(call: &mut Call<'_>) -> Results {
     // With an explicit divisor, windows are sums that include the padding.
     let include = call.bool("count_include_pad")? || divisor != 0;
     if divisor != 0 && window.ceil {
-        refuse!("a divisor of its own, and windows that may lie partly outside");
+        refuse!("a `divisor_override` with windows that may be partly outside the input");
     }
     let pool = |call: &mut Call<'_>, x: &Tensor, window: &Window, sizes: Vec<Size>| {
         let given = given!(

@@ -82,7 +82,7 @@ impl Builder {
     pub(crate) fn empty(&mut self, dims: &[Int], dtype: DType) -> ValueResult {
         let known = |dim: &Int| dim.known().and_then(|extent| u64::try_from(extent).ok());
         let Some(shape) = dims.iter().map(known).collect::<Option<Vec<_>>>() else {
-            refuse!("gives a tensor without elements, which Core ML has none of");
+            refuse!("returns a tensor without elements, which Core ML does not support");
         };
         Ok(self.constant(Constant::bytes(dtype, &shape, Vec::new())))
     }
@@ -392,9 +392,7 @@ impl Builder {
     ) -> Result<[ValueId; 2]> {
         let k = int32(count)?;
         let values = super::builder::emit_many!(self, OpKind::Topk, x, k, axis, ascending)?;
-        values
-            .try_into()
-            .map_err(|_| LoweringError::new("`topk` gives other than values and indices"))
+        values.try_into().map_err(|_| LoweringError::new("`topk` must return values and indices"))
     }
 
     /// Slices at indices along an axis. Indices must not be negative.

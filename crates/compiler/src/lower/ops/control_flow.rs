@@ -67,7 +67,7 @@ fn taken_apart(
 fn put_together(shape: Shape, values: &mut std::vec::IntoIter<ValueId>) -> Result<LoweredValue> {
     let mut next = || match values.next() {
         Some(value) => Ok(value),
-        None => refuse!("a block gives fewer values than are asked of it"),
+        None => refuse!("a block returns too few values"),
     };
     Ok(match shape {
         Shape::Tensor(dtype) => LoweredValue::tensor(next()?, dtype),
@@ -247,14 +247,18 @@ pub(super) fn looped<'p>(
             return Ok(None);
         }
         if results.len() != shapes.len() {
-            refuse!("a loop carries {} values, but its body gives {}", shapes.len(), results.len());
+            refuse!(
+                "a loop carries {} values, but its body returns {}",
+                shapes.len(),
+                results.len()
+            );
         }
         let (given, found) = taken_apart(call, &results)?;
         // Core ML does not distinguish scalar tensors from numbers.
         let is_value = |shape: &Shape| matches!(shape, Shape::Int | Shape::Tensor(_));
         for (found, shape) in found.iter().zip(&shapes) {
             if found != shape && !(is_value(found) && is_value(shape)) {
-                refuse!("a loop carries {shape:?}, but its body gives {found:?}");
+                refuse!("a loop carries {shape:?}, but its body returns {found:?}");
             }
         }
         let mut typed = Vec::with_capacity(given.len());
@@ -322,7 +326,7 @@ fn associative_scan(call: &mut Call<'_, '_>) -> Results {
         }
         let (joined, found) = taken_apart(call, &results)?;
         if found != shapes {
-            refuse!("joins rows that are {shapes:?} to one that is {found:?}");
+            refuse!("concatenates rows of shapes {shapes:?} to {found:?}");
         }
         Ok(joined)
     })?;
@@ -421,7 +425,7 @@ impl<'p> MapLoop<'p> {
             for size in call.result_sizes(at)?.iter().skip(1) {
                 match size {
                     Some(size) => dims.push(Int::Known(*size)),
-                    None => refuse!("gives rows whose sizes are not known before the program runs"),
+                    None => refuse!("returns rows whose sizes are unknown at compile time"),
                 }
             }
             let dtype = call.result_tensor(at)?.dtype;
@@ -447,7 +451,7 @@ impl<'p> MapLoop<'p> {
                 given.insert(0, next.into());
                 for (row, all) in own.into_iter().zip(inside.part(self.kept + 1..)?) {
                     let (LoweredValue::Tensor(row), LoweredValue::Tensor(all)) = (row, all) else {
-                        refuse!("gives rows that are not tensors");
+                        refuse!("returns rows that are not tensors");
                     };
                     let value = put_row(call, all.value, row.value, index, next)?;
                     given.push(LoweredValue::tensor(value, all.dtype));

@@ -100,7 +100,7 @@ fn layers(call: &mut Call<'_, '_>) -> Results {
         refuse!("Core ML has recurrent layers of floats, not of `{dtype}`");
     }
     if call.flag("train")? && call.float("dropout")? != 0.0 {
-        return Err(LoweringError::new("layers with dropout in training give random numbers")
+        return Err(LoweringError::new("layers with dropout in training mode are random")
             .hint("export the model after `eval()`"));
     }
     let mut x = call.value("input")?;
@@ -330,7 +330,7 @@ fn one_way(builder: &mut Builder, cell: Cell, x: ValueId, states: &[ValueId]) ->
     };
     match outputs.split_first() {
         Some((&output, states)) => Ok((output, states.to_vec())),
-        None => refuse!("a recurrent layer gives nothing"),
+        None => refuse!("a recurrent layer has no results"),
     }
 }
 

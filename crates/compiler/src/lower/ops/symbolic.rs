@@ -246,12 +246,12 @@ fn choice(call: &mut Call<'_, '_>) -> SymbolicResult {
 
 fn sum(call: &mut Call<'_, '_>) -> SymbolicResult {
     let Some(Argument::List(items)) = call.node.arguments.first() else {
-        refuse!("sums up what is not a list");
+        refuse!("the operand of a sum is not a list");
     };
     let mut total = Int::Known(0);
     for item in items {
         let Some(int) = call.lowered(item)?.number().and_then(Number::int) else {
-            refuse!("sums up what is not an integer");
+            refuse!("the operand of a sum is not an integer");
         };
         total = call.add_ints(total, int)?;
     }

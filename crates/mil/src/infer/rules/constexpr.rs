@@ -180,7 +180,7 @@ fn check_blocks(
     expect::shape(site, "offset", &scale.shape, "the shape of `scale`")?;
     if !offset.dtype.is_float() && offset.dtype != dtype {
         let message = format!(
-            "has element type `{}`; expected that of the data, `{dtype}`, and `fp16`, `fp32`",
+            "has element type `{}`; expected `{dtype}`, the type of the data, `fp16` or `fp32`",
             offset.dtype
         );
         return Err(InferError::new(message).of("offset"));

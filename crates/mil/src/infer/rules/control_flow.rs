@@ -172,7 +172,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
         [condition] if is_bool(&condition.ty) => {}
         found => {
             let found: Vec<_> = found.iter().map(|outcome| format!("`{}`", outcome.ty)).collect();
-            refuse!("has a condition that gives {}; expected one `bool`", found.join(", "));
+            refuse!("has a condition of type {}; expected one `bool`", found.join(", "));
         }
     }
     let mut outcomes = Vec::with_capacity(variables.len());
@@ -189,7 +189,7 @@ pub(super) fn while_loop(site: &InferContext) -> Rule {
         let (before, after) = (&taken[index], &given[index]);
         if !is_carried(&after.ty, &before.ty) {
             refuse!(
-                "takes a `{}` as variable {index} into its body, which gives back a `{}`",
+                "passes a `{}` as variable {index} to its body, which returns a `{}`",
                 before.ty,
                 after.ty
             );
@@ -303,7 +303,7 @@ fn check_fits(site: &InferContext, shape: &[Dim]) -> Result<(), InferError> {
         return Ok(());
     }
     let found = TensorType { dtype, shape: shape.to_vec() };
-    let message = format!("gives elements `{found}` to a list of `{element}`");
+    let message = format!("writes `{found}` to a list of `{element}`");
     Err(InferError::new(message).of("value").hint("reshape or cast them to the type of the list"))
 }
 

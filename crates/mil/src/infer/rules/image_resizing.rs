@@ -235,7 +235,7 @@ fn scaled(site: &InferContext, dim: &Dim, factor: f64) -> Result<Dim, InferError
             if !(1.0..=i32::MAX as f32).contains(&product) {
                 let factor = factor as f32;
                 refuse!(
-                    "scaling {extent} by {factor} gives {product} elements; expected from 1 to {}",
+                    "scaling {extent} by {factor} results in {product} elements; expected 1 to {}",
                     i32::MAX
                 );
             }

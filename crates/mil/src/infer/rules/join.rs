@@ -126,7 +126,7 @@ pub(super) fn split(site: &InferContext) -> Rule {
         if usize::try_from(count) == Ok(outputs) && count > 0 {
             return Ok(());
         }
-        let message = format!("asks for {count} parts, but {outputs} are named");
+        let message = format!("splits into {count} parts, but {outputs} are named");
         Err(InferError::new(message).of(name))
     };
     if site.has("num_splits") {

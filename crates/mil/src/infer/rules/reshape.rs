@@ -42,7 +42,7 @@ pub(super) fn target(site: &InferContext, name: &str) -> Result<Target, InferErr
             Err(InferError::new(message).of(name))
         }
         None => {
-            let message = format!("is `{ty}`, which leaves the rank of what it describes open");
+            let message = format!("is `{ty}`, which leaves the rank of the result open");
             let hint = "compute it with a number of elements that does not depend on the input";
             Err(InferError::new(message).of(name).hint(hint))
         }
@@ -261,7 +261,7 @@ pub(super) fn expand_dims(site: &InferContext) -> Rule {
         .into_iter()
         .map(|axis| normalize_axis(axis, rank))
         .collect::<Result<_, _>>()
-        .map_err(|refusal| refusal.of("axes").hint("axes are those of the expanded tensor"))?;
+        .map_err(|refusal| refusal.of("axes").hint("axes refer to the expanded tensor"))?;
     axes.sort_unstable();
     no_axis_twice(&axes, "axes")?;
     let mut old = x.shape.iter().cloned();

@@ -231,7 +231,7 @@ fn check_updates(
     if updates.is_compatible(&expected) {
         return Ok(());
     }
-    let message = format!("is `{updates}`; `data` and `indices` ask for `{expected}`");
+    let message = format!("is `{updates}`; expected `{expected}` from `data` and `indices`");
     Err(InferError::new(message).of("updates"))
 }
 

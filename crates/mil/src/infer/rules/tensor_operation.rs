@@ -306,7 +306,7 @@ pub(super) fn one_hot(site: &InferContext) -> Rule {
         return Err(InferError::new(format!(
             "`on_value` is `{on}` and `off_value` is `{off}`; both must have one type"
         ))
-        .hint("bind both; what is not bound is `int32`"));
+        .hint("bind both; the default is `int32`"));
     }
     let size = match site.value("one_hot_vector_size") {
         None => site.fresh(),

@@ -210,7 +210,7 @@ fn value(mut reader: Reader<'_>, depth: u32, budget: &mut Budget) -> Result<Cons
             ConstantData::Weight(weight.map_err(|e| e.at(field.offset).within("blobFileValue"))?)
         }
         (Some(_), Some(field)) => {
-            let message = "a value stands both here and in a weight file";
+            let message = "a value is both here and in a weight file";
             return Err(malformed(message, field.offset));
         }
         (None, None) => return Err(missing("what a value is", start)),
@@ -228,14 +228,14 @@ fn blob_value(mut reader: Reader<'_>, ty: &Type) -> Result<Weight> {
         }
     }
     let Some(tensor) = ty.as_tensor() else {
-        return Err(Error::new(ErrorKind::ModelFile, format!("a `{ty}` lies in a weight file")));
+        return Err(Error::new(ErrorKind::ModelFile, format!("a `{ty}` is in a weight file")));
     };
     if weights::code(tensor.dtype).is_none() {
-        let message = format!("a `{tensor}` lies in a weight file, which has no such elements");
+        let message = format!("a `{tensor}` is in a weight file, which cannot hold its elements");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     if tensor.storage_bytes().is_none() {
-        let message = format!("a `{tensor}` lies in a weight file, but its size is not definite");
+        let message = format!("a `{tensor}` is in a weight file, but its size is unknown");
         return Err(Error::new(ErrorKind::ModelFile, message));
     }
     let place = WeightPlace { file: file.unwrap_or_default().into(), offset: offset.unwrap_or(0) };
@@ -264,7 +264,7 @@ fn immediate_value(
             (1..=4, _) => {
                 let kind =
                     ["a tensor", "a tuple", "a list", "a dictionary"][field.number as usize - 1];
-                let message = format!("{kind} stands where the type says `{ty}`");
+                let message = format!("the value is {kind}, but its type is `{ty}`");
                 return Err(malformed(message, field.offset));
             }
             _ => return Err(unknown_field(&field, "`immediateValue`")),
@@ -460,7 +460,9 @@ fn integer(
 
 fn wrong_field(kind: Elements, dtype: DType, offset: u64) -> Error {
     let expected = Elements::of(dtype).name();
-    let message =
-        format!("elements of type `{dtype}` stand in `{}`, not in `{expected}`", kind.name());
+    let message = format!(
+        "elements of type `{dtype}` are in the field `{}`; expected `{expected}`",
+        kind.name()
+    );
     malformed(message, offset)
 }

@@ -142,7 +142,7 @@ impl<'a> FunctionDecoder<'a, '_> {
         self.function.block_mut(block).attributes = sorted(attributes)?;
         self.function.block_mut(block).unknown = unknown;
         if let (1, Some(field)) = (depth, inputs.first()) {
-            let message = "the body of a function has inputs beside the function's own";
+            let message = "the body of a function has inputs other than the function's";
             return Err(Error::new(ErrorKind::Unsupported, message).at(field.offset));
         }
 

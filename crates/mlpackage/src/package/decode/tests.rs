@@ -416,7 +416,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
             "field",
             tensor(DType::Fp32, &[1], 2, &[4]),
             ModelFile,
-            "stand in `ints`, not in `floats`",
+            "are in the field `ints`; expected `floats`",
         ),
         (
             "inexact",
@@ -425,7 +425,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
             "is not exact in `fp16`",
         ),
         ("bool", tensor(DType::Bool, &[1], 7, &[2]), ModelFile, "another byte than 0 and 1"),
-        ("text", tensor(DType::String, &[1], 7, b"a"), ModelFile, "stand in `bytes`"),
+        ("text", tensor(DType::String, &[1], 7, b"a"), ModelFile, "are in the field `bytes`"),
         ("unknown elements", tensor(DType::Fp32, &[1], 8, &[4]), Unsupported, "has a field 8"),
         ("rank", tensor(DType::Fp32, &[1; 33], 1, &[0; 4]), Limit, "more than 32 dimensions"),
         (
@@ -480,7 +480,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
                 writer.message(3, |writer| writer.message(3, |_| {}));
             }),
             ModelFile,
-            "a list stands where the type says",
+            "the value is a list, but its type is",
         ),
         (
             "two",
@@ -651,7 +651,7 @@ fn programs_that_make_no_sense_are_refused() {
             "inputs of a body",
             block(&|writer| value(writer, 1, "x")),
             Unsupported,
-            "inputs beside the function's own",
+            "inputs other than the function's",
         ),
         (
             "version",

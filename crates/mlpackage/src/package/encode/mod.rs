@@ -80,7 +80,7 @@ fn checked(writer: Writer, failure: Failure) -> Result<Vec<u8>> {
             limits::MODEL_BYTES
         );
         let error = Error::new(ErrorKind::Unwritable, message);
-        return Err(error.with_hint("let large constants lie in a weight file"));
+        return Err(error.with_hint("store large constants in a weight file"));
     }
     Ok(bytes)
 }

@@ -146,7 +146,7 @@ impl WeightFiles {
                 Ok(())
             }
             (ConstantData::Weight(_), None) => {
-                let message = format!("a `{}` lies in a weight file", constant.ty);
+                let message = format!("a `{}` is in a weight file", constant.ty);
                 Err(Error::new(ErrorKind::Weights, message))
             }
             (ConstantData::Sequence(parts), _) => {
@@ -205,7 +205,7 @@ impl OpenFile {
         let fail = |message: String| Error::new(ErrorKind::Weights, message).at(offset);
         if !offset.is_multiple_of(ALIGNMENT) {
             let message =
-                format!("a weight is said to begin at {offset}, no multiple of {ALIGNMENT}");
+                format!("the offset {offset} of a weight is not a multiple of {ALIGNMENT}");
             return Err(fail(message));
         }
         let record = match self.records.get(&offset) {
@@ -272,10 +272,12 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
     let length = content.len() as u64;
     let fail = |message: String| Error::new(ErrorKind::Weights, message).at(offset);
     if offset.checked_add(HEADER_BYTES as u64).is_none_or(|end| end > length) {
-        return Err(fail(format!("a weight is said to begin at {offset} of {length} bytes")));
+        return Err(fail(format!(
+            "the offset {offset} of a weight is beyond the file's {length} bytes"
+        )));
     }
     if offset < HEADER_BYTES as u64 {
-        return Err(fail(format!("a weight is said to begin at {offset}, in the file's header")));
+        return Err(fail(format!("the offset {offset} of a weight is inside the file's header")));
     }
     let mut bytes = [0; HEADER_BYTES];
     let start =
@@ -283,8 +285,10 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
     content.read_at(start, &mut bytes).map_err(|error| Error::io("read the weight file", error))?;
     let record = Record::from_bytes(&bytes, offset)?;
     if !record.data.is_multiple_of(ALIGNMENT) {
-        let message =
-            format!("a weight's elements begin at {}, no multiple of {ALIGNMENT}", record.data);
+        let message = format!(
+            "the offset {} of a weight's elements is not a multiple of {ALIGNMENT}",
+            record.data
+        );
         return Err(fail(message));
     }
     let end = record.data.checked_add(record.bytes);
@@ -296,7 +300,7 @@ pub(super) fn record(content: &Buffer, offset: u64) -> Result<Record> {
 
 fn outside(record: &Record, length: u64) -> String {
     let (bytes, data) = (record.bytes, record.data);
-    format!("a weight is said to have {bytes} bytes at {data}, outside the file of {length} bytes")
+    format!("a weight of {bytes} bytes at {data} is outside the file of {length} bytes")
 }
 
 /// Checks that a record matches its declaration in the program.

@@ -200,7 +200,7 @@ impl<'p> Layout<'p> {
             let fail = |message: String| Error::new(ErrorKind::Unwritable, message);
             let record = ty.element_count().and_then(|count| Record::of(ty.dtype, count, 0));
             let Some(record) = record else {
-                return Err(fail(format!("a `{ty}` cannot lie in a weight file")));
+                return Err(fail(format!("a `{ty}` cannot be in a weight file")));
             };
             let Some(data) = &weight.data else {
                 let message = format!("a weight of type `{ty}` was read without its elements");
@@ -379,7 +379,7 @@ fn weights_of<'p>(
         ConstantData::Weight(weight) => match constant.ty.as_tensor() {
             Some(ty) => visit(weight, ty),
             None => {
-                let message = format!("a `{}` cannot lie in a weight file", constant.ty);
+                let message = format!("a `{}` cannot be in a weight file", constant.ty);
                 Err(Error::new(ErrorKind::Unwritable, message))
             }
         },

@@ -130,7 +130,7 @@ impl Cell {
             [_, outputs, states @ ..] if fixed(*outputs) || steps.known().is_none() => {
                 Ok((*outputs, states.to_vec()))
             }
-            _ => refuse!("a loop over {steps:?} steps gives values whose sizes are lost"),
+            _ => refuse!("a loop over {steps:?} steps returns values of unknown sizes"),
         }
     }
 }
