@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 /// Paths to remove, in order of creation.
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -57,6 +58,22 @@ pub fn uninterrupted<T>(steps: impl FnOnce() -> T) -> T {
     DEPTH.set(DEPTH.get() + 1);
     let _deeper = Deeper;
     steps()
+}
+
+/// Creates a directory below an existing one, including the directories in between.
+///
+/// Unlike [`std::fs::create_dir_all`], it never creates `root`: once a signal has removed a temporary directory, writers in other
+/// threads fail instead of creating it again.
+pub fn create_directories_below(root: &Path, relative: impl AsRef<Path>) -> io::Result<()> {
+    let mut path = root.to_owned();
+    for part in relative.as_ref().components() {
+        path.push(part);
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+            made => made?,
+        }
+    }
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -179,6 +196,23 @@ mod signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_was_removed_is_not_created_again() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let root = folder.path().join("root");
+        fs::create_dir(&root).expect("a directory");
+        for _ in 0..2 {
+            create_directories_below(&root, "a/b").expect("the root exists");
+        }
+        assert!(root.join("a/b").is_dir());
+        fs::write(root.join("file"), "").expect("a file");
+        assert!(create_directories_below(&root, "file/a").is_err());
+        fs::remove_dir_all(&root).expect("removed");
+        let error = create_directories_below(&root, "a").expect_err("the root is gone");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(!root.exists());
+    }
 
     #[test]
     fn paths_are_registered_while_the_guard_lives() {

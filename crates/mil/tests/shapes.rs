@@ -153,7 +153,7 @@ fn hostile_constants_are_refused_or_left_open() {
         ),
         (
             "tensor<fp32, [?, ?]> y = split(x = x, num_splits = int32(2147483647), axis = int32(0))",
-            "refused: `num_splits`: asks for 2147483647 parts, but 1 are named",
+            "refused: `num_splits`: splits into 2147483647 parts, but 1 are named",
         ),
         (
             "tensor<fp32, [?, ?]> y = fill(shape = tensor<int32, [2]>([2147483647, 2147483647]))",

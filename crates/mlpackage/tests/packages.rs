@@ -386,7 +386,7 @@ fn damaged_packages_are_refused() {
             "an item that is not there",
             |path| manifest(path, "com.apple.CoreML/weights", "com.apple.CoreML/elsewhere"),
             ErrorKind::Manifest,
-            "where the package has nothing",
+            "the package has no file",
         ),
         (
             "a model that is a directory",

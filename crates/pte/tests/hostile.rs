@@ -72,7 +72,7 @@ fn headers_do_not_lie() {
     let mut changed = whole.clone();
     changed[12..16].copy_from_slice(&23u32.to_le_bytes());
     let error = read(changed).expect_err("the header is too short");
-    assert!(error.to_string().contains("said to have 23 bytes"), "{error}");
+    assert!(error.to_string().contains("the header has 23 bytes"), "{error}");
     // The older form of the header lacks the length of the segments.
     let mut changed = whole;
     changed[12..16].copy_from_slice(&24u32.to_le_bytes());
@@ -140,16 +140,13 @@ fn what_refers_to_nothing_is_refused() {
     refuse(value(0, float(&[-1], planned(0))), "the sizes [-1] are invalid");
     refuse(value(0, float(&[i32::MAX; 4], planned(0))), "are invalid");
     refuse(value(0, float(&[1; 17], planned(0))), "the tensor has rank 17; at most 16 goes");
-    refuse(
-        value(0, float(&[2], Placement::External(None))),
-        "lies in another file and has no name",
-    );
+    refuse(value(0, float(&[2], Placement::External(None))), "is in another file, but has no name");
     let initial = Placement::Initialized { initial: 1, place: Place::default() };
     refuse(value(0, float(&[2], initial)), "initial value 1 of 1 is referred to");
     for order in [vec![0], vec![0, 0], vec![0, 2], vec![0, 1, 2]] {
         let tensor = Tensor::new(ScalarType::Float, vec![2, 2], planned(0));
         let tensor = Tensor { dim_order: order, ..tensor };
-        refuse(value(0, Value::Tensor(tensor)), "there are 2 of them");
+        refuse(value(0, Value::Tensor(tensor)), "does not fit 2 dimensions");
     }
     let call = Instruction::KernelCall { operator: 2, arguments: vec![] };
     refuse(instruction(call), "chain 0, instruction 0: operator 2 of 2");

@@ -262,7 +262,7 @@ fn delegates_refer_to_named_data() {
             ),
             "version 2",
         ),
-        (directory, "does not say which"),
+        (directory, "does not name one"),
     ];
     for (data, message) in cases {
         let (program, delegate) = data_of(data, &named);

@@ -2,6 +2,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
+use coremill_io::create_directories_below;
 use coremill_tensor::Buffer;
 
 use super::{Error, ErrorKind, analytics, build_info, container, file, metadata, names};
@@ -177,8 +178,8 @@ pub(super) fn create(
 ) -> Result<(), Error> {
     let path = root.join(name);
     let fill = || {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
+        if let Some(parent) = Path::new(name).parent() {
+            create_directories_below(root, parent)?;
         }
         let mut file = File::create(&path)?;
         file.write_all(content)?;

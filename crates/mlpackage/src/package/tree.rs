@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 
+use coremill_io::create_directories_below;
 use coremill_tensor::Buffer;
 
 use super::directory::{self, Listing, StagingDirectory, WriteOptions};
@@ -112,16 +113,15 @@ pub fn write_files(
     }
     let staging = StagingDirectory::new(path)?;
     for empty in empty_directories {
-        let made = fs::create_dir_all(staging.path().join(empty));
+        let made = create_directories_below(staging.path(), empty);
         made.map_err(|error| Error::io(format!("make {empty}"), error))?;
     }
     for TreeFile { path, parts } in files {
         let write = || {
-            let path = staging.path().join(path);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
+            if let Some(parent) = Path::new(path).parent() {
+                create_directories_below(staging.path(), parent)?;
             }
-            let file = File::create_new(path)?;
+            let file = File::create_new(staging.path().join(path))?;
             parts.iter().try_for_each(|part| weights::copy_file(part, &file))?;
             if options.durable { file.sync_all() } else { Ok(()) }
         };

@@ -2,6 +2,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use coremill_io::create_directories_below;
 use coremill_tensor::Buffer;
 
 use super::directory::{self, StagingDirectory, WriteOptions};
@@ -62,7 +63,8 @@ fn put(
     let staging = StagingDirectory::new(path)?;
     let data = staging.path().join(manifest::DATA);
     let directory = data.join(manifest::MODEL_DIRECTORY);
-    let made = fs::create_dir_all(&directory);
+    let relative = Path::new(manifest::DATA).join(manifest::MODEL_DIRECTORY);
+    let made = create_directories_below(staging.path(), relative);
     made.map_err(|error| Error::io("make a directory for the model", error))?;
     let written = layout.write_and_hash(&directory, options.durable)?;
     write_file(&directory.join(manifest::MODEL_FILE), bytes, options)?;
@@ -71,11 +73,12 @@ fn put(
     }
 
     let manifest = manifest::of(bytes, &written, &extra.items);
-    for item in &manifest.items {
+    for entry in &manifest.items {
         // An item without files was an empty directory.
-        let item = data.join(&item.path);
+        let item = data.join(&entry.path);
         if !item.exists() {
-            let made = fs::create_dir_all(&item);
+            let relative = Path::new(manifest::DATA).join(&entry.path);
+            let made = create_directories_below(staging.path(), relative);
             made.map_err(|error| Error::io(format!("make {}", item.display()), error))?;
         }
     }
@@ -179,8 +182,8 @@ fn write_extra(root: &Path, extra: &ExtraFile, options: &WriteOptions) -> Result
     check_extra(extra)?;
     let write = || {
         let path = root.join(&extra.path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
+        if let Some(parent) = Path::new(&extra.path).parent() {
+            create_directories_below(root, parent)?;
         }
         let file = File::create_new(path)?;
         weights::copy_file(&extra.content, &file)?;

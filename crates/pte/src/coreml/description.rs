@@ -254,7 +254,7 @@ mod tests {
 
         let message = [function("one"), field(21, b"three")].concat();
         let error = Description::of(&package(&message)).expect_err("refused").to_string();
-        assert!(error.contains("`three` is not there"), "{error}");
+        assert!(error.contains("`three` does not exist"), "{error}");
     }
 
     #[test]

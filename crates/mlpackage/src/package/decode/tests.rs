@@ -456,7 +456,7 @@ fn values_that_are_not_what_their_type_says_are_refused() {
                 writer.message(5, |writer| writer.string(1, "@model_path/w"));
             }),
             ModelFile,
-            "which has no such elements",
+            "which cannot hold its elements",
         ),
         (
             "documentation",

@@ -1,11 +1,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use coremill_io::create_directories_below;
 use coremill_tensor::{Buffer, Fingerprint};
 
 use super::files::{check_header, record};
@@ -126,8 +127,8 @@ impl<'p> Layout<'p> {
         for planned in &self.files {
             let path = directory.join(&planned.path);
             let failed = |error| Error::io(format!("write {}", planned.path), error);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(failed)?;
+            if let Some(parent) = Path::new(&planned.path).parent() {
+                create_directories_below(directory, parent).map_err(failed)?;
             }
             let file = File::create_new(&path).map_err(failed)?;
             let hash = match &planned.content {

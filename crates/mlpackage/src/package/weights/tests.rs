@@ -90,17 +90,17 @@ fn references_that_lie_are_refused() {
         ("version", |b| b[4] = 1, 64, fp16.clone(), "must have version 2, got 1"),
         ("sentinel", |b| b[64] = 0, 64, fp16.clone(), "no weight begins here"),
         ("between records", |_| {}, 128, fp16.clone(), "no weight begins here"),
-        ("misaligned", |_| {}, 65, fp16.clone(), "no multiple of 64"),
-        ("the header", |_| {}, 0, fp16.clone(), "in the file's header"),
-        ("outside", |_| {}, 1 << 20, fp16.clone(), "of 258 bytes"),
-        ("far outside", |_| {}, u64::MAX - 63, fp16.clone(), "of 258 bytes"),
-        ("cut record", |b| b.truncate(127), 64, fp16.clone(), "of 127 bytes"),
+        ("misaligned", |_| {}, 65, fp16.clone(), "not a multiple of 64"),
+        ("the header", |_| {}, 0, fp16.clone(), "inside the file's header"),
+        ("outside", |_| {}, 1 << 20, fp16.clone(), "beyond the file's 258 bytes"),
+        ("far outside", |_| {}, u64::MAX - 63, fp16.clone(), "beyond the file's 258 bytes"),
+        ("cut record", |b| b.truncate(127), 64, fp16.clone(), "beyond the file's 127 bytes"),
         ("cut elements", |b| b.truncate(130), 64, fp16.clone(), "outside the file of 130 bytes"),
         ("size", |b| set(b, 72, 1 << 40), 64, fp16.clone(), "outside the file"),
         ("overflowing size", |b| set(b, 72, u64::MAX), 64, fp16.clone(), "outside the file"),
         ("data outside", |b| set(b, 80, 1 << 40), 64, fp16.clone(), "outside the file"),
         ("overflowing data", |b| set(b, 80, u64::MAX - 63), 64, fp16.clone(), "outside the file"),
-        ("misaligned data", |b| set(b, 80, 136), 64, fp16.clone(), "no multiple of 64"),
+        ("misaligned data", |b| set(b, 80, 136), 64, fp16.clone(), "not a multiple of 64"),
         ("data in the header", |b| set(b, 80, 0), 64, fp16.clone(), "outside the file"),
         ("data over its record", |b| set(b, 80, 64), 64, fp16.clone(), "overlap"),
         (
@@ -264,6 +264,7 @@ fn point_at(program: &mut Program, places: Vec<WeightPlace>) {
 fn written(directory: &Path, constants: impl IntoIterator<Item = Constant>) -> Program {
     let mut program = program(constants);
     let layout = Layout::plan(&program).expect("sound");
+    std::fs::create_dir_all(directory).expect("a directory");
     layout.write(directory).expect("written");
     let places = places(&program, &layout);
     point_at(&mut program, places);
@@ -311,6 +312,7 @@ fn weights_that_are_computed_are_written_as_if_they_had_been_in_memory() {
         let program = program(constants);
         let layout = Layout::plan(&program).expect("sound");
         let root = directory.path().join(name);
+        std::fs::create_dir(&root).expect("a directory");
         let written = layout.write_and_hash(&root, false).expect("written");
         let bytes = std::fs::read(root.join("weights/weight.bin")).expect("a file");
         let hash = stream::hash(&Buffer::from(bytes.clone())).expect("in memory");
@@ -374,6 +376,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
     point_at(&mut reversed, order);
     WeightFiles::in_directory(root.join("a")).load(&mut reversed).expect("sound");
     let layout = Layout::plan(&reversed).expect("sound");
+    std::fs::create_dir(root.join("b")).expect("a directory");
     layout.write(&root.join("b")).expect("written");
     assert_eq!(std::fs::read(root.join("b/weights/weight.bin")).expect("a file"), bytes);
 
@@ -381,6 +384,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
     let body = reversed.functions[0].body;
     let last = reversed.functions[0].block_mut(body).ops.pop();
     let layout = Layout::plan(&reversed).expect("sound");
+    std::fs::create_dir(root.join("c")).expect("a directory");
     layout.write(&root.join("c")).expect("written");
     let fewer = std::fs::read(root.join("c/weights/weight.bin")).expect("a file");
     assert_eq!((fewer[0], fewer.len()), (2, 256 + 64 + 100));
@@ -390,6 +394,7 @@ fn a_file_that_is_used_whole_is_kept_as_it_is() {
     let ty = constant.ty.clone();
     reversed.functions[0].add_op(body, Op::constant(constant), [("more".into(), ty)]);
     let layout = Layout::plan(&reversed).expect("sound");
+    std::fs::create_dir(root.join("d")).expect("a directory");
     layout.write(&root.join("d")).expect("written");
     assert_eq!(std::fs::read(root.join("d/weights/weight.bin")).expect("a file")[0], 4);
 }
@@ -429,6 +434,7 @@ fn two_programs_files_of_one_name_become_one() {
     right.functions[0].name = "other".into();
     left.functions.append(&mut right.functions);
     let layout = Layout::plan(&left).expect("sound");
+    std::fs::create_dir(root.join("c")).expect("a directory");
     layout.write(&root.join("c")).expect("written");
     let bytes = std::fs::read(root.join("c/weights/weight.bin")).expect("a file");
     assert_eq!(bytes[0], 3);
