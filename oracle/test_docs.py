@@ -31,7 +31,7 @@ OTHERS = {
 #: Commands that need a Mac, or files that only a Mac creates.
 OF_MACS = {
     "coremill cache": "the cache holds what Core ML compiled; crates/cli/tests/cache.rs fills one by hand",
-    "coremill plan": "Core ML plans; oracle/test_report.py reads a plan",
+    "coremill plan": "Core ML plans; crates/inspect/tests/placement forecasts, oracle/test_report.py reads a plan",
 }
 
 

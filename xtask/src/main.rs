@@ -5,6 +5,7 @@ mod apple;
 mod apple_models;
 mod bench;
 mod check;
+mod devices;
 mod docs;
 mod fuzz;
 mod generated;
@@ -53,6 +54,8 @@ enum Command {
     Operators(generated::Arguments),
     /// Write docs/commands.md from the help of all commands.
     Commands(generated::Arguments),
+    /// Write the tables of docs/devices.md.
+    Devices(devices::Arguments),
     /// Write docs/python-api.md from the docstrings of the Python package built last.
     PythonApi(generated::Arguments),
     /// Write the README's benchmark table from docs/benchmarks.json.
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Commands(arguments) => generated::COMMANDS.run(&arguments),
         Command::PythonApi(arguments) => generated::PYTHON_API.run(&arguments),
         Command::Benchmarks(arguments) => generated::BENCHMARKS.run(&arguments),
+        Command::Devices(arguments) => devices::run(&arguments),
         Command::Header(arguments) => header::run(&arguments),
         Command::Pt2Dump(arguments) => pt2::run(&arguments),
         Command::PteDump(arguments) => pte::run(&arguments),

@@ -34,6 +34,10 @@ check examples/broken.mil --json
 check examples/decoder.mlpackage --json
 check digits.pte --json
 check files/weightless.mil --json
+check files/convs.mil --ane-share 0.5 --json
+check digits.pte --ane-share 0 --device m1 --json
+plan files/convs.mil --json
+plan files/convs.mil --device iphone12 --units cpu_only --json
 inspect examples/decoder.mlpackage --json
 inspect files/flexible.mil --json
 inspect packages/enumerated-ios16.mlpackage --json
@@ -54,6 +58,7 @@ compare files/overflow.pt2 overflow.mlpackage --per-op --json
 compare files/digits_out.npz digits.mlpackage --inputs files/digits_in.npz --positional --json
 compare files/counter.mil files/counter.mil -i files/one.npz -i files/one.npz --per-op --json
 diff files/small.mil files/counter.mil --json
+diff files/convs.mil files/fewer_convs.mil --json
 diff digits.mlpackage palettized.mlpackage --json
 extract several.pte -o models --json
 llm files/tiny -o tiny --json

@@ -33,10 +33,6 @@ fn a_dash_is_standard_output() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!scratch.path().join("-").exists(), "`{call} {name} -` makes a file");
         if let (true, Some(_)) = (expected.starts_with("error: "), output.status.code()) {
-            // Compute plans need a Mac.
-            if cfg!(target_vendor = "apple") && call.starts_with("plan ") {
-                continue;
-            }
             assert_eq!(output.status.code(), Some(1), "`{call} {name} -`: {told}");
             assert!(told.contains(expected), "`{call} {name} -`: {told}");
             assert!(output.stdout.is_empty(), "`{call} {name} -` prints something");

@@ -1,14 +1,16 @@
-//! Summaries, comparisons and extraction of Core ML models and ExecuTorch programs.
+//! Summaries, comparisons, placement and contents of Core ML models and ExecuTorch programs.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`summary`] | summary of a model's operations, weights and features |
-//! | [`compare`] | errors between the values of two programs |
-//! | [`executorch`] | Core ML models inside ExecuTorch programs |
+//! | [`summary`] | counts of a model's operations, weights and features |
+//! | [`compare`] | distances between the values of two programs |
+//! | [`placement`] | where Core ML runs the operations: recorded plans, and forecasts |
+//! | [`executorch`] | the Core ML models inside ExecuTorch programs: found, counted, written out |
 
 pub mod compare;
 mod error;
 pub mod executorch;
+pub mod placement;
 pub mod summary;
 
 pub use error::{Error, ErrorKind};

@@ -75,8 +75,7 @@ function detailsOf(node, { model, marks, tree, reveal }) {
   const drift = marks.drift.get(index);
   if (drift) rows.push({ label: "drift", value: drift.problem || inDecibels(drift) });
   if (marks.steps[op.partition]) rows.push({ label: "partition", value: stepName(marks.steps, op.partition) });
-  if (op.device) rows.push({ label: "Core ML's plan", value: op.leaves || `runs on the ${DEVICES[op.device]}` });
-  else if (op.leaves) rows.push({ label: "Neural Engine", value: `estimate: leaves it; ${op.leaves}` });
+  if (op.device) rows.push({ label: model.planned ? "Core ML's plan" : `forecast for ${model.forecast}`, value: op.leaves || `runs on the ${DEVICES[op.device]}` });
   if (op.cost) rows.push({ label: "share of cost", value: `${(op.cost * 100).toPrecision(3)} % by Core ML's estimate` });
   const parts = [element("h3", { class: "mono" }, op.name), facts(rows)];
   if (op.code) parts.push(element("pre", { class: "mono", style: "white-space: pre-wrap" }, op.code));

@@ -26,8 +26,8 @@
       ...functions.map(({ model, fn }) => element("option", {}, data.models.length > 1 || model.functions.length > 1 ? `${model.name}: ${fn.name}` : fn.name)));
     picker.hidden = functions.length === 1;
     const colors = element("select", { "aria-label": "Colour by", onchange: () => { view.colors = colors.value; view.draw(); legend(); } },
-      ...[data.program && ["partition", "partition"], planned && ["device", "device (Core ML's plan)"], ["kind", "kind of operation"], ["arithmetic", "arithmetic"],
-        planned ? ["cost", "share of cost (Core ML's plan)"] : ["engine", "leaves the Neural Engine (estimate)"], data.timing && ["time", "time"], data.drift && ["drift", "drift"]]
+      ...[data.program && ["partition", "partition"], ["device", planned ? "device (Core ML's plan)" : "device (forecast)"], ["kind", "kind of operation"], ["arithmetic", "arithmetic"],
+        planned ? ["cost", "share of cost (Core ML's plan)"] : ["engine", "off the Neural Engine (forecast)"], data.timing && ["time", "time"], data.drift && ["drift", "drift"]]
         .filter((entry) => entry).map(([value, text]) => element("option", { value }, text)));
     colors.value = data.program ? "partition" : "kind";
     const search = element("input", { type: "search", id: "search", "aria-label": "Search operations", placeholder: "search (press /)" });

@@ -117,7 +117,7 @@ function showOperations(data, goTo) {
   if (data.timing) columns.push({ title: "ms", number: true, key: (row) => row.time || 0, show: (row) => row.time === undefined ? "" : inMilliseconds(row.time) });
   if (data.drift) columns.push({ title: "drift", number: true, key: (row) => !row.drift ? -1e9 : row.drift.unlike > 0 ? 1e9 : row.drift.snr === null ? -1e8 : -row.drift.snr, show: (row) => row.drift ? inDecibels(row.drift) : "" });
   if (data.models.some((model) => model.planned)) columns.push({ title: "% of cost", number: true, key: (row) => row.op.cost || 0, show: (row) => row.op.cost ? (row.op.cost * 100).toFixed(2) : "" });
-  columns.push({ title: data.models.every((model) => model.planned) ? "off the Neural Engine (Core ML's plan)" : "leaves the Neural Engine (estimate)", key: (row) => row.op.leaves || "", show: (row) => row.op.leaves || "" });
+  columns.push({ title: data.models.every((model) => model.planned) ? "off the Neural Engine (Core ML's plan)" : "off the Neural Engine (forecast)", key: (row) => row.op.leaves || "", show: (row) => row.op.leaves || "" });
   const table = sortable({ columns, rows, caption: "Operations" });
   const filter = element("input", { type: "search", "aria-label": "Filter operations", placeholder: "filter", oninput: () => {
     const text = filter.value.toLowerCase();

@@ -11,7 +11,8 @@ use coremill_mil::model::{FeatureDescription, Model as MilModel};
 use coremill_passes::without_precision;
 
 use crate::data::{
-    Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, Op,
+    Change, ChangeKind, Changes, Fact, Feature, Function, FunctionChanges, Model, MovedOperation,
+    Op,
 };
 use crate::description::{self, differing};
 use crate::graph;
@@ -127,6 +128,7 @@ fn function(name: &str, old: &Side<'_>, new: &Side<'_>) -> FunctionChanges {
             let change = of_op(ChangeKind::Removed, &old.function.ops[gone]);
             found.changes.push(Change { before: Some(gone), ..change });
         }
+        found.moved.extend(moved(&old.function.ops[before], op));
         let differences = differences(old, &old.function.ops[before], new, op);
         if differences.is_empty() {
             found.same += 1;
@@ -140,6 +142,18 @@ fn function(name: &str, old: &Side<'_>, new: &Side<'_>) -> FunctionChanges {
         found.changes.push(Change { before: Some(gone), ..change });
     }
     found
+}
+
+/// The devices of an operation, if the forecast moves it to another one.
+fn moved(old: &Op, new: &Op) -> Option<MovedOperation> {
+    let (before, after) = (old.device?, new.device?);
+    (before != after).then(|| MovedOperation {
+        what: new.kind.clone(),
+        name: new.name.clone(),
+        before,
+        after,
+        reason: new.leaves.clone(),
+    })
 }
 
 fn change(kind: ChangeKind, what: &str, name: &str) -> Change {

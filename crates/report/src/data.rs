@@ -1,6 +1,7 @@
 //! Data of the report page. The page's script reads it as JSON.
 
-use serde::{Deserialize, Serialize};
+pub use coremill::inspect::placement::Device;
+use serde::Serialize;
 
 /// Version of the JSON form of [`Report`].
 pub const FORMAT_VERSION: u32 = 1;
@@ -89,8 +90,10 @@ pub struct Model {
     pub functions: Vec<Function>,
     /// Weights of the model, largest first.
     pub weights: Vec<Weight>,
-    /// The machine that recorded the compute plan. `None` if devices are estimated.
+    /// The machine whose compute plan gives the devices; `None` if a forecast does.
     pub planned: Option<String>,
+    /// The chip of the forecast; `None` if a plan replaces it.
+    pub forecast: Option<String>,
 }
 
 /// A function in a report.
@@ -164,10 +167,10 @@ pub struct Op {
     /// Bytes of the outputs.
     #[serde(skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// The reason why it leaves the Neural Engine. An estimate unless there is a plan.
+    /// Why it is not on the Neural Engine, by the forecast or the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaves: Option<String>,
-    /// Device according to the compute plan.
+    /// Where Core ML runs it, by the forecast or the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
     /// Share of the model's cost according to the compute plan.
@@ -379,6 +382,23 @@ pub struct FunctionChanges {
     pub same: usize,
     /// Changes, in the order of the new function.
     pub changes: Vec<Change>,
+    /// Operations of both that Core ML is forecast to run on other devices than before.
+    pub moved: Vec<MovedOperation>,
+}
+
+/// An operation that Core ML is forecast to run on another device than before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MovedOperation {
+    /// The operation's kind.
+    pub what: String,
+    /// Its name after.
+    pub name: String,
+    /// The device before.
+    pub before: Device,
+    /// The device after.
+    pub after: Device,
+    /// Why it is not on the Neural Engine after.
+    pub reason: Option<String>,
 }
 
 /// A change.
@@ -419,31 +439,5 @@ impl Changes {
             function.changes.is_empty() && function.operations.iter().all(Option::is_some)
         };
         self.facts.is_empty() && self.functions.iter().all(same)
-    }
-}
-
-/// A compute device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Device {
-    /// CPU.
-    Cpu,
-    /// GPU.
-    Gpu,
-    /// Neural Engine.
-    NeuralEngine,
-    /// A device unknown to this version.
-    #[serde(other)]
-    Other,
-}
-
-impl Device {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Device::Cpu => "CPU",
-            Device::Gpu => "GPU",
-            Device::NeuralEngine => "Neural Engine",
-            Device::Other => "another device",
-        }
     }
 }

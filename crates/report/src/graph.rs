@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use coremill::executorch::ProgramSummary;
+use coremill::inspect::placement::{Device, ForecastOptions, forecast};
 use coremill::quantity::{bytes, count};
 use coremill::summary::{self, Summary};
 use coremill_compiler::SourceMap;
@@ -15,9 +16,10 @@ use coremill_passes::without_precision;
 use coremill_tensor::DType;
 
 use crate::data::{Fact, Feature, Function as FunctionData, Model, Op};
+use crate::devices::set_devices;
 use crate::weights::Weights;
 
-/// Label of the summary entry with the estimate.
+/// The fact that sums the forecast up.
 pub(crate) const NEURAL_ENGINE: &str = "Neural Engine";
 /// Maximum number of elements in the text of a constant argument.
 const MAX_SHOWN: u64 = 8;
@@ -38,13 +40,20 @@ pub(crate) fn model(name: &str, model: &MilModel, calls: Option<&SourceMap>) -> 
             *weight = order[*weight];
         }
     }
+    set_devices(&mut functions, &forecast(model, &ForecastOptions::default()));
     Model {
         name: name.to_owned(),
         facts: facts(&summary, &functions),
         functions,
         weights,
         planned: None,
+        forecast: Some(forecast_chip()),
     }
+}
+
+/// The chip that forecasts are for.
+pub(crate) fn forecast_chip() -> String {
+    ForecastOptions::default().chip.name.to_owned()
 }
 
 fn facts(summary: &Summary, functions: &[FunctionData]) -> Vec<Fact> {
@@ -87,12 +96,10 @@ fn counted(functions: &[FunctionData]) -> Vec<Fact> {
     if flops > 0 {
         facts.push(fact("arithmetic", format!("about {} FLOP", count(flops))));
     }
-    let leaving = ops().filter(|op| op.leaves.is_some()).count();
-    let leaving = match leaving {
-        0 => "estimate: no operation leaves it".to_owned(),
-        count => format!("estimate: {count} of {} operations leave it", ops().count()),
-    };
-    facts.push(fact(NEURAL_ENGINE, leaving));
+    let placed = ops().filter(|op| op.device.is_some()).count();
+    let within = ops().filter(|op| op.device == Some(Device::NeuralEngine)).count();
+    let value = format!("forecast for {}: {within} of {placed} operations", forecast_chip());
+    facts.push(fact(NEURAL_ENGINE, value));
     facts
 }
 
@@ -227,7 +234,7 @@ impl<'a> Builder<'a> {
             code: line.and_then(|line| line.code).map(str::to_owned),
             flops: self.flops(op),
             bytes: outputs().filter_map(sized).sum(),
-            leaves: self.leaves(op),
+            leaves: None,
             device: None,
             cost: None,
             partition: None,
@@ -278,35 +285,6 @@ impl<'a> Builder<'a> {
         };
         per_element.map_or(0, |each| each.saturating_mul(result))
     }
-
-    /// The reason why an operation is expected to leave the Neural Engine.
-    fn leaves(&self, op: &MilOp) -> Option<String> {
-        if matches!(op.kind(), Some(OpKind::WhileLoop | OpKind::Cond)) {
-            return Some(
-                "loops and branches are reported to stay off the Neural Engine".to_owned(),
-            );
-        }
-        let tensors = op.outputs.iter().filter_map(|&id| self.function.value(id).ty.as_tensor());
-        let tensor = tensors.max_by_key(|tensor| tensor.rank())?;
-        if tensor.rank() > 4 {
-            let rank = tensor.rank();
-            return Some(format!(
-                "rank {rank}: more than four dimensions stay off the Neural Engine"
-            ));
-        }
-        if tensor.known_shape().is_none() {
-            return Some("a dimension is unknown at compile time".to_owned());
-        }
-        match tensor.dtype {
-            DType::Fp32 if op.kind() != Some(OpKind::Cast) => {
-                Some("computes in fp32; the Neural Engine computes in fp16 only".to_owned())
-            }
-            DType::Int32 if op.kind().is_some_and(is_arithmetic) => {
-                Some("integer arithmetic; the Neural Engine computes in fp16 only".to_owned())
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Bytes of live activations after each operation.
@@ -333,23 +311,8 @@ pub(crate) fn live_bytes(function: &FunctionData) -> Vec<u64> {
     series
 }
 
-fn is_arithmetic(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Add
-            | OpKind::Sub
-            | OpKind::Mul
-            | OpKind::FloorDiv
-            | OpKind::Mod
-            | OpKind::Maximum
-            | OpKind::Minimum
-            | OpKind::Cumsum
-    )
-}
-
-/// Assigns modules to operations without one: passes create operations next to the calls that they
-/// replace, so the nearest module is used. If no operation has a module, it is guessed from the
-/// names.
+/// Gives operations without a module the nearest one around them: what passes made comes from the calls next to it.
+/// Where no operation has one, names tell: those with a common beginning belong together.
 fn file_by_module(ops: &mut [Op]) {
     if ops.iter().all(|op| op.module.is_empty() && op.source.is_none()) {
         for op in ops {

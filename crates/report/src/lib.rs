@@ -22,14 +22,15 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `data` | data of the page, which reads it as JSON |
-//! | `graph` | operations of a function, their edges, costs and estimated devices |
-//! | `weights` | weights with histograms |
-//! | `check` | findings and marks from diagnostics |
-//! | `drift` | comparison with a reference |
-//! | `timing` | duration of operations |
-//! | `plan` | recorded compute plans of Core ML |
-//! | `pictures` | inputs and outputs that are images |
+//! | `data` | what the page shows, as data; the page reads it as JSON |
+//! | `graph` | a function's operations, what connects them, their costs and a forecast of where they run |
+//! | `weights` | weights with histograms of their elements |
+//! | `check` | diagnostics as findings and marks on operations |
+//! | `drift` | how far values lie from a reference |
+//! | `timing` | how long operations take |
+//! | `devices` | devices of operations, by a plan |
+//! | `plan` | compute plans, recorded or forecast |
+//! | `pictures` | inputs and outputs that are pictures |
 //! | `program` | ExecuTorch programs: delegates and the kernels between them |
 //! | `changes` | comparison of two models |
 //! | `description` | fields of a description as text |
@@ -39,6 +40,7 @@ mod changes;
 mod check;
 pub mod data;
 pub mod description;
+mod devices;
 mod drift;
 mod graph;
 mod page;
@@ -49,10 +51,10 @@ mod timing;
 mod weights;
 
 pub use changes::changes;
-pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges};
+pub use data::{Change, ChangeKind, Changes, Device, FunctionChanges, MovedOperation};
 pub use drift::Output;
-pub use plan::{ComputePlan, PlannedOperation};
 
+pub use coremill::inspect::placement::{ComputePlan, PlannedOperation};
 use coremill_compiler::SourceMap;
 use coremill_mil::model::Model;
 
@@ -88,8 +90,7 @@ impl Report {
         self.data.findings.push(finding);
     }
 
-    /// Adds a model with its diagnostics and an estimate of the devices. Returns the index of the
-    /// model.
+    /// Adds a model with its diagnostics and a forecast of where its operations run; gives its position.
     ///
     /// `calls` maps values to the calls of the PyTorch program that the model was converted from.
     pub fn add_model(&mut self, name: &str, model: &Model, calls: Option<&SourceMap>) -> usize {

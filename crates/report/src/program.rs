@@ -66,6 +66,7 @@ impl Report {
             functions,
             weights,
             planned: None,
+            forecast: Some(graph::forecast_chip()),
         });
         self.data.program = Some(data);
         Ok(index)

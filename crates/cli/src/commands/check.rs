@@ -1,15 +1,18 @@
 use std::path::{Path, PathBuf};
 
-use coremill::{OpenedModel, Report, executorch};
+use coremill::inspect::placement::{ComputePlan, ForecastOptions};
+use coremill::{Model, OpenedModel, Report, executorch};
+use coremill_device::Chip;
 use coremill_mil::verify::{JsonReport, RenderOptions, Severity};
 use serde::Serialize;
 
+use super::placement;
 use crate::output::{self, Failure, OutputPath};
 
 /// Check a model for errors that Core ML would report, and for slow or inaccurate operations
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exits with 1 if there is an error.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --deny-warnings --json"
+    after_help = "Exits with 1 if there is an error, or less than --ane-share on the Neural Engine.\n\nExamples:\n  coremill check Model.mlpackage\n  coremill check Model.mlpackage --ane-share 0.95 --device iphone17pro\n  coremill check Model.mlpackage --deny-warnings --json"
 )]
 pub(crate) struct Args {
     /// A `.mlpackage`, `.mlmodel`, `.mlmodelc`, ExecuTorch program, MIL text or `.pt2` archive; `-`
@@ -25,6 +28,15 @@ pub(crate) struct Args {
     /// Write an HTML report with the diagnostics at the operations concerned
     #[arg(long, value_name = "FILE.html")]
     html: Option<OutputPath>,
+    /// Exit with 1 if a smaller share of the operations is on the Neural Engine, by a forecast or by --plan
+    #[arg(long, value_name = "SHARE", value_parser = placement::fraction)]
+    ane_share: Option<f64>,
+    /// The chip or iPhone that --ane-share forecasts for: m1 to m6, a12 to a19pro, iphone17pro
+    #[arg(long, value_name = "CHIP", value_parser = placement::chip)]
+    device: Option<&'static Chip>,
+    /// The compute plan that `coremill plan` recorded, or an `analytics.mil`, in place of the forecast
+    #[arg(long, value_name = "FILE", requires = "ane_share")]
+    plan: Option<PathBuf>,
     /// Print the diagnostics as JSON
     #[arg(long)]
     json: bool,
@@ -40,12 +52,37 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.html {
         super::page::write(path, &super::page::of_model(&args.model, &opened))?;
     }
+    let plans = plans(args, [&opened.model])?;
     if args.json {
-        output::print_json(&report.to_json())?;
+        let ane_share = args.ane_share.map(|_| placement::share(&plans));
+        output::print_json(&ReportWithShare { report: report.to_json(), ane_share })?;
     } else {
         output::say(&render(&opened, &report))?;
     }
-    verdict(args, [&report])
+    verdict(args, [&report], &plans)
+}
+
+/// A report, with the share of operations on the Neural Engine if `--ane-share` is given.
+#[derive(Serialize)]
+struct ReportWithShare<R> {
+    #[serde(flatten)]
+    report: R,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ane_share: Option<f64>,
+}
+
+/// The plan of each model; none without `--ane-share`.
+fn plans<'m>(
+    args: &Args,
+    models: impl IntoIterator<Item = &'m Model>,
+) -> Result<Vec<ComputePlan>, Failure> {
+    if args.ane_share.is_none() {
+        return Ok(Vec::new());
+    }
+    let options = ForecastOptions::default();
+    let options = ForecastOptions { chip: args.device.unwrap_or(options.chip), ..options };
+    let plan = |model| placement::plan_of(model, args.plan.as_deref(), &options);
+    models.into_iter().map(plan).collect()
 }
 
 /// Diagnostics of each Core ML model in a program. The JSON form is stable: for the same
@@ -70,6 +107,7 @@ fn run_program(args: &Args) -> Result<(), Failure> {
     }
     let mut reports = Vec::new();
     let mut told = Vec::new();
+    let mut checked = Vec::new();
     for model in executorch::models(&program).map_err(failed)? {
         let name = format!("{}/{}", args.model.display(), model.name);
         let opened = OpenedModel::made(model.read().map_err(failed)?, Path::new(&name));
@@ -79,13 +117,17 @@ fn run_program(args: &Args) -> Result<(), Failure> {
         }
         told.push(ModelReport { name: model.name, report: report.to_json() });
         reports.push(report);
+        checked.push(opened);
     }
+    let plans = plans(args, checked.iter().map(|opened| &opened.model))?;
     if args.json {
-        output::print_json(&ProgramReport { format_version: 1, models: told })?;
+        let ane_share = args.ane_share.map(|_| placement::share(&plans));
+        let report = ProgramReport { format_version: 1, models: told };
+        output::print_json(&ReportWithShare { report, ane_share })?;
     } else if reports.is_empty() {
         output::say(&format!("{}: no fault, and no Core ML model\n", args.model.display()))?;
     }
-    verdict(args, &reports)
+    verdict(args, &reports, &plans)
 }
 
 fn report(args: &Args, opened: &OpenedModel) -> Report {
@@ -106,8 +148,15 @@ fn render(opened: &OpenedModel, report: &Report) -> String {
     opened.render(report, &options)
 }
 
-fn verdict<'r>(args: &Args, reports: impl IntoIterator<Item = &'r Report>) -> Result<(), Failure> {
+fn verdict<'r>(
+    args: &Args,
+    reports: impl IntoIterator<Item = &'r Report>,
+    plans: &[ComputePlan],
+) -> Result<(), Failure> {
     let denied = |report: &Report| args.deny_warnings && report.warning_count() > 0;
     let sound = reports.into_iter().all(|report| report.is_sound() && !denied(report));
+    if let Some(least) = args.ane_share {
+        placement::check_share(plans, least)?;
+    }
     if sound { Ok(()) } else { Err(Failure::already_reported()) }
 }

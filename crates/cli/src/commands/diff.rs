@@ -90,6 +90,20 @@ fn text(args: &Args, found: &Changes) -> String {
             ]);
         }
         lines += &table.render();
+        if !function.moved.is_empty() {
+            lines += &format!("  {}\n", paint(STRONG, "moved to another device (forecast for M4)"));
+        }
+        let mut moves = Table::new(4);
+        for moved in function.moved.iter().take(MAX_LISTED) {
+            let devices = format!("{} → {}", moved.before.name(), moved.after.name());
+            moves.row([
+                Cell::text(&moved.what),
+                Cell::name(&moved.name).style(STRONG),
+                Cell::text(devices),
+                Cell::text(moved.reason.as_deref().unwrap_or_default()).style(FAINT),
+            ]);
+        }
+        lines += &moves.render();
         let rest = function.changes.len().saturating_sub(MAX_LISTED);
         if rest > 0 {
             lines += &paint(FAINT, format!("  and {rest} more; --json and --html show all\n"));

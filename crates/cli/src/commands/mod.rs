@@ -18,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod ops;
 pub(crate) mod pack;
 mod page;
+mod placement;
 pub(crate) mod plan;
 pub(crate) mod quantize;
 pub(crate) mod report;

@@ -1,8 +1,5 @@
 //! `coremill report`: an HTML report about a model: operations, devices, costs and drift.
 
-use std::fmt::Display;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use coremill::{FileKind, OpenedModel, convert, executorch};
@@ -17,9 +14,6 @@ use super::page::{self, add_arrays, arrays, of_model, of_program, write};
 use crate::inputs::{Arrays, NamedShape, failure, fill, read_npz};
 use crate::output::{Failure, OutputPath};
 use crate::progress::Progress;
-
-/// Maximum size of a compute plan. A million operations need less.
-const MAX_PLAN_BYTES: u64 = 256 << 20;
 
 /// Write an HTML report about a model: operations, devices, costs and drift
 ///
@@ -52,9 +46,9 @@ pub(crate) struct Args {
     /// Function of the models, or method of the programs [default: the default function]
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
-    /// Compute plan of the last model, recorded with `coremill plan` on a Mac; replaces the
-    /// estimated devices
-    #[arg(long, value_name = "FILE.json")]
+    /// A compute plan of the model, or of the second one: what `coremill plan` recorded on a Mac, or an `analytics.mil`. It
+    /// replaces the forecast of where operations run
+    #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Number of threads; 0 uses all processors
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::threads)]
@@ -67,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         [&args.output],
     )?;
     let progress = Progress::start(format!("reading {}", args.models[0].display()));
-    // Report an invalid plan before the long-running steps.
-    let plan = args.plan.as_deref().map(read_plan).transpose()?;
+    // A file that is no plan is told before minutes pass.
+    let plan = args.plan.as_deref().map(super::placement::read_plan).transpose()?;
     let mut page = match &args.models[..] {
         [reference, other] => pair(args, reference, other, &progress)?,
         models => single(args, &models[0], &progress)?,
@@ -80,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     write(&args.output, &page)
 }
 
-/// Replaces the estimated devices of the last model by Core ML's plan.
+/// Replaces the forecast for the last model by what Core ML itself means to do.
 fn add_plan(page: &mut Report, plan: &ComputePlan) -> Result<(), Failure> {
     if page.data.program.is_some() {
         let hint =
@@ -91,17 +85,6 @@ fn add_plan(page: &mut Report, plan: &ComputePlan) -> Result<(), Failure> {
     let Some(last) = page.data.models.len().checked_sub(1) else { return Ok(()) };
     let added = page.add_plan(last, plan);
     added.map_err(|why| Failure::user(why).hint(Some("record the plan of this very model")))
-}
-
-fn read_plan(path: &Path) -> Result<ComputePlan, Failure> {
-    let named = |why: &dyn Display| Failure::user(format_args!("{}: {why}", path.display()));
-    let file = File::open(path).map_err(|error| named(&error))?;
-    let mut text = String::new();
-    file.take(MAX_PLAN_BYTES).read_to_string(&mut text).map_err(|error| named(&error))?;
-    ComputePlan::from_json(&text).map_err(|why| {
-        named(&format_args!("this is not a compute plan: {why}"))
-            .hint(Some("`coremill plan` records one on a Mac"))
-    })
 }
 
 /// Compares two models. Without inputs for both, only their contents are compared.
