@@ -56,8 +56,8 @@ pub use partition::{
     refused_calls,
 };
 pub use pipeline::{
-    Conversion, FED_KEY, LoweredModel, TargetRequirements, check_fp32_values, convert,
-    convert_from, finish, prepare,
+    Conversion, LoweredModel, TargetRequirements, check_fp32_values, convert, convert_from, finish,
+    prepare,
 };
 pub use preprocess::{EdgeProgram, PreprocessResult, preprocess, preprocess_methods};
 pub use specs::{CompileSpec, KEYS as COMPILE_SPEC_KEYS, SpecKey};

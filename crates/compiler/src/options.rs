@@ -17,6 +17,8 @@ use crate::calls::SourceMap;
 pub struct Options {
     /// The oldest release that must run the result. `None` selects the oldest release that supports the program.
     pub target: Option<Opset>,
+    /// The oldest release that the result is written for if `target` is `None`.
+    pub at_least: Option<Opset>,
     /// Precision of floats.
     pub precision: Precision,
     /// Allowed shapes by input name. Inputs without an entry keep the shapes of the archive.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use coremill_compress::linear;
 use coremill_io::unknown_name;
 use coremill_mil::ir::{Function, Opset, Program};
-use coremill_mil::model::{self, Model};
+use coremill_mil::model::{self, FED_KEY, Model};
 use coremill_mil::text::identifier;
 use coremill_passes::{self as pass, AnalyzedFunction, KeepFp32, without_precision};
 use coremill_pt2::ExportedProgram;
@@ -68,7 +68,8 @@ pub fn convert_from(
 ) -> Result<Conversion, Error> {
     check_quantization(options).map_err(Error::Program)?;
     let files = program.files();
-    let prepared = prepare(program, options, floor.max(needed_by_options(options)))?;
+    let floor = floor.max(needed_by_options(options)).max(options.at_least.unwrap_or(floor));
+    let prepared = prepare(program, options, floor)?;
     let (target, demands, calls) =
         (prepared.target, prepared.demands.clone(), prepared.calls.clone());
     let model = finish(prepared, options)?;
@@ -113,10 +114,6 @@ pub(crate) fn described(functions: Vec<Function>, options: &Options) -> Result<M
     model.description.metadata = Some(options.metadata.clone());
     Ok(model)
 }
-
-/// Metadata key of the outputs that are fed back to inputs in the next step. The value is a JSON list of objects
-/// with `buffer`, `input`, `output`, and `first`, the integers of the input in the first step.
-pub const FED_KEY: &str = "coremill.fed";
 
 /// Documents fed-back outputs in the descriptions for people and in the metadata for programs.
 fn describe_fed(model: &mut Model, fed: &[LoopedBuffer]) {

@@ -192,6 +192,13 @@ impl From<coremill_session::Error> for Error {
     }
 }
 
+impl From<coremill_edit::Error> for Error {
+    fn from(error: coremill_edit::Error) -> Error {
+        let hint = error.hint().map(str::to_owned);
+        Error::from_source(ErrorKind::Argument, hint, error)
+    }
+}
+
 impl From<coremill_inspect::Error> for Error {
     fn from(error: coremill_inspect::Error) -> Error {
         use coremill_inspect::ErrorKind as Kind;

@@ -17,8 +17,8 @@
 //! assert_eq!(inputs[0].1.as_ints(), Some(&[7][..]));
 //! ```
 
-use coremill_compiler::FED_KEY;
 use coremill_engine::{Array, FeatureSpec};
+use coremill_mil::model::FED_KEY;
 use coremill_mil::model::Model;
 use coremill_tensor::DType;
 use serde::Deserialize;

@@ -34,6 +34,7 @@
 //! | [`precision`] | mixed precision, chosen with samples |
 //! | [`mod@convert`] | conversion of PyTorch programs, and verification of the results |
 //! | [`quantize`] | post-training quantization with samples, and the loss of each layer |
+//! | [`edit`] | edits of inputs, outputs, names, types, images, labels and functions |
 //! | [`compare`] | comparison of two models, value by value |
 //! | [`compress`] | compression and decompression of weights |
 //! | [`executorch`] | ExecuTorch programs and their Core ML models |
@@ -76,6 +77,7 @@ pub mod summary;
 
 #[cfg(feature = "compiler")]
 pub use coremill_compiler::{Precision, States};
+pub use coremill_edit as edit;
 pub use coremill_graph as graph;
 pub use coremill_inspect as inspect;
 pub use coremill_llm as llm;

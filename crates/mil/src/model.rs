@@ -148,6 +148,10 @@ pub struct Signature<'m> {
     pub predicted_probabilities_name: Option<&'m str>,
 }
 
+/// Metadata key of the outputs that are fed back to inputs in the next step. The value is a JSON list of objects
+/// with `buffer`, `input`, `output`, and `first`, the integers of the input in the first step.
+pub const FED_KEY: &str = "coremill.fed";
+
 /// The function that a description without functions refers to if the program has several functions.
 const MAIN_FUNCTION: &str = "main";
 

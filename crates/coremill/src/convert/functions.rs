@@ -1,8 +1,7 @@
 //! Multifunction models: several programs in one model, with shared weights.
 
-use coremill_compiler::{self as compiler, Conversion, FED_KEY, LoweringError, Options};
-use coremill_mil::ir::{Opset, Program};
-use coremill_mil::model::{FunctionDescription, Model, ModelDescription};
+use coremill_compiler::{self as compiler, Conversion, LoweringError, Options};
+use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 
 use super::with_notes;
@@ -35,52 +34,4 @@ pub fn convert_functions(
         wanted = highest;
         converted.clear();
     }
-}
-
-/// Merges models to one with a function for each. The first is the default function.
-pub fn merge(models: Vec<(String, Model)>) -> Model {
-    let mut merged = Model { program: Program::default(), ..Model::default() };
-    let mut description = ModelDescription::default();
-    let mut fed: Vec<serde_json::Value> = Vec::new();
-    // Version 9 of the format introduced functions.
-    merged.specification_version = 9;
-    for (name, model) in models {
-        merged.specification_version =
-            merged.specification_version.max(model.specification_version);
-        let of = model.description;
-        let metadata = of.metadata.as_ref();
-        let told = metadata.and_then(|metadata| metadata.user_defined(FED_KEY));
-        let told: Option<Vec<serde_json::Value>> =
-            told.and_then(|told| serde_json::from_str(told).ok());
-        for one in told.into_iter().flatten() {
-            if !fed.contains(&one) {
-                fed.push(one);
-            }
-        }
-        if description.metadata.is_none() {
-            description.metadata = of.metadata;
-        }
-        if description.default_function.is_empty() {
-            description.default_function.clone_from(&name);
-        }
-        description.functions.push(FunctionDescription {
-            name: name.clone(),
-            inputs: of.inputs,
-            outputs: of.outputs,
-            states: of.states,
-            predicted_feature_name: of.predicted_feature_name,
-            predicted_probabilities_name: of.predicted_probabilities_name,
-            ..FunctionDescription::default()
-        });
-        for mut function in model.program.functions {
-            function.name.clone_from(&name);
-            merged.program.functions.push(function);
-        }
-    }
-    if !fed.is_empty() {
-        let told = serde_json::Value::from(fed).to_string();
-        description.metadata.get_or_insert_default().set_user_defined(FED_KEY, told);
-    }
-    merged.description = description;
-    merged
 }

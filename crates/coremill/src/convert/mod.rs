@@ -37,7 +37,7 @@ pub use coremill_compiler::{
 };
 pub use coremill_optimize::{fit, sample_inputs};
 pub use coremill_pt2::ExportedProgram;
-pub use functions::{convert_functions, merge};
+pub use functions::convert_functions;
 pub use numbers::{
     FP16_BOUND, FP32_BOUND, NumericsReport, OutputAgreement, bound, check_method, check_numbers,
 };

@@ -1,0 +1,73 @@
+//! Outputs that are added and removed.
+
+use coremill_io::unknown_name;
+use coremill_mil::ir::ValueId;
+use coremill_mil::model::{ArrayDataType, ArrayType, FeatureDescription, FeatureType};
+use coremill_passes::keep_unused_inputs;
+use coremill_tensor::DType;
+
+use crate::error::Error;
+use crate::interface::{Interface, Port};
+
+/// Removes an output, and what only it needs.
+pub(crate) fn drop(interface: &mut Interface<'_>, name: &str) -> Result<(), Error> {
+    let Port::Output(at) = interface.port(name)? else {
+        return Err(Error::name(format!("`{name}` is not an output")));
+    };
+    if interface.outputs.len() == 1 {
+        return Err(Error::option(format!("`{name}` is the only output"))
+            .with_hint("expose another value first"));
+    }
+    if name == interface.predicted_feature || name == interface.predicted_probabilities {
+        return Err(Error::option(format!("`{name}` is an output of the classifier")));
+    }
+    let value = interface.output_value(name)?;
+    let body = interface.function.body;
+    interface.function.block_mut(body).outputs.retain(|&held| held != value);
+    interface.outputs.remove(at);
+    interface.sweep();
+    keep_unused_inputs(interface.function);
+    Ok(())
+}
+
+/// Makes a value of the program an output.
+pub(crate) fn expose(interface: &mut Interface<'_>, name: &str) -> Result<(), Error> {
+    if interface.port(name).is_ok() {
+        return Err(Error::name(format!("`{name}` is an input or an output already")));
+    }
+    let body = interface.function.block(interface.function.body);
+    let computed = body.ops.iter().flat_map(|&op| &interface.function.op(op).outputs);
+    let computed: Vec<ValueId> =
+        computed.copied().filter(|&value| interface.can_be_output(value)).collect();
+    let named = |value: &ValueId| interface.function.value(*value).name.as_str();
+    let Some(value) = computed.iter().copied().find(|value| named(value) == name) else {
+        return Err(Error::name(unknown_name("value", name, computed.iter().map(named))));
+    };
+    let tensor = interface.tensor(value)?.clone();
+    let opset = interface.function.opset;
+    let dtype = match tensor.dtype {
+        DType::Fp32 | DType::Int32 => tensor.dtype,
+        DType::Fp16 if opset >= coremill_mil::ir::Opset::Ios16 => DType::Fp16,
+        DType::Fp16 | DType::Bool => DType::Fp32,
+        _ => DType::Int32,
+    };
+    let value = match dtype == tensor.dtype {
+        true => value,
+        false => {
+            let end = interface.end();
+            interface.cast(end, value, dtype, name)
+        }
+    };
+    interface.claim_name(value, name);
+    let body = interface.function.body;
+    interface.function.block_mut(body).outputs.push(value);
+    let data_type = ArrayDataType::from_dtype(dtype).unwrap_or(ArrayDataType::Float32);
+    let shape = tensor.known_shape().unwrap_or_default();
+    let shape: Vec<i64> = match tensor.rank() {
+        0 => vec![1],
+        _ => shape.into_iter().map(|size| i64::try_from(size).unwrap_or(i64::MAX)).collect(),
+    };
+    let ty = FeatureType::MultiArray(ArrayType::fixed(data_type, &shape));
+    interface.outputs.push(FeatureDescription::new(name, ty));
+    Ok(())
+}

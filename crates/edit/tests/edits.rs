@@ -1,0 +1,233 @@
+//! Edits of models made of text: the text afterwards, and the proof that Core ML accepts the model.
+
+use coremill_edit::{
+    Classifier, Edit, ElementType, ImageEdit, Labels, ShapeEdit, apply, function, merge,
+};
+use coremill_mil::model::{self, FeatureType, ImageSizes, Model, ShapeFlexibility};
+use coremill_mil::text::{self, NoWeights, PrintOptions};
+use coremill_mil::verify::verify;
+
+fn described(body: &str) -> Model {
+    let text = format!("program(1.3) {{ {body} }}");
+    let program =
+        text::parse(&text, &NoWeights).unwrap_or_else(|error| panic!("{}", error.render("")));
+    model::describe(program).expect("a description")
+}
+
+fn edited(body: &str, edits: &[Edit]) -> Model {
+    let mut model = described(body);
+    apply(&mut model, edits, None).unwrap_or_else(|error| panic!("{error}"));
+    if let Err(report) = verify(&model) {
+        panic!("{report:?}\n{}", printed(&model));
+    }
+    model
+}
+
+fn refused(body: &str, edit: Edit) -> String {
+    let mut model = described(body);
+    let before = model.clone();
+    let error = apply(&mut model, &[edit], None).expect_err("the edit is refused");
+    assert_eq!(model, before, "a refused edit changes nothing");
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
+}
+
+fn printed(model: &Model) -> String {
+    text::print(&model.program, &PrintOptions::default()).text
+}
+
+/// The operations of the body, one a line, without types.
+fn operations(model: &Model) -> Vec<String> {
+    let text = printed(model);
+    let lines =
+        text.lines().map(str::trim).filter(|line| line.contains(" = ") && line.ends_with(';'));
+    lines
+        .map(|line| {
+            let (left, right) = line.split_once(" = ").expect("filtered");
+            let name = left.rsplit(' ').next().unwrap_or(left);
+            format!("{name} = {}", right.trim_end_matches(';'))
+        })
+        .collect()
+}
+
+fn image(text: &str) -> Edit {
+    Edit::Image(text.parse().unwrap_or_else(|error| panic!("{error}")))
+}
+
+const NETWORK: &str = "func main<ios16>(tensor<fp32, [1, 3, 4, 6]> x) {
+    tensor<fp16, [1, 3, 4, 6]> h = cast(x = x, dtype = string(\"fp16\"));
+    tensor<fp16, [1, 3, 4, 6]> r = relu(x = h);
+    tensor<fp32, [1, 3, 4, 6]> y = cast(x = r, dtype = string(\"fp32\"));
+} -> (y);";
+
+const SCORES: &str = "func main<ios15>(tensor<fp32, [1, 3]> x) {
+    tensor<fp32, [1, 3]> h = relu(x = x);
+    tensor<fp32, [1, 3]> y = softmax(x = h, axis = int32(1));
+} -> (y);";
+
+#[test]
+fn images_are_scaled_and_shifted_before_anything_else() {
+    let model = edited(NETWORK, &[image("x=bgr,scale=1/255,bias=-1:-2:-3")]);
+    let operations = operations(&model);
+    let names: Vec<_> = operations.iter().filter_map(|line| line.split(" = ").next()).collect();
+    let position = |name: &str| names.iter().position(|it| *it == name).expect("it is there");
+    assert!(position("x_scaled") < position("x_biased") && position("x_biased") < position("h"));
+    let line = |name: &str| operations[position(name)].clone();
+    assert!(line("x_scaled").contains("x = x") && line("x_biased").contains("x = x_scaled"));
+    assert!(line("h").contains("x = x_biased"), "{}", line("h"));
+    let FeatureType::Image(image) = &model.description.inputs[0].ty else { panic!("an image") };
+    assert_eq!((image.width, image.height, image.color_space.code()), (6, 4, 30));
+    assert_eq!(image.sizes, ImageSizes::Fixed);
+}
+
+#[test]
+fn images_become_arrays_again() {
+    let edits = [image("x=rgb"), image("y=rgb"), Edit::Array { name: "x".to_owned() }];
+    let model = edited(NETWORK, &edits);
+    assert_eq!(model.description.inputs, described(NETWORK).description.inputs);
+    assert!(matches!(model.description.outputs[0].ty, FeatureType::Image(_)));
+}
+
+#[test]
+fn casts_of_callers_types_are_not_doubled() {
+    let name = || "x".to_owned();
+    let fp16 = |name: &str| Edit::Retype { name: name.to_owned(), dtype: ElementType::Fp16 };
+    let model = edited(NETWORK, &[fp16("x"), fp16("y")]);
+    assert_eq!(operations(&model), ["y = relu(x = x)"]);
+    let fp32 = |name: &str| Edit::Retype { name: name.to_owned(), dtype: ElementType::Fp32 };
+    let model = edited(NETWORK, &[fp16("x"), fp16("y"), fp32("x"), fp32("y")]);
+    assert_eq!(model.description.inputs, described(NETWORK).description.inputs);
+    assert_eq!(model.description.outputs, described(NETWORK).description.outputs);
+    let int32 = Edit::Retype { name: name(), dtype: ElementType::Int32 };
+    let model = edited(SCORES, &[int32]);
+    assert_eq!(
+        model.description.inputs[0].ty.array().expect("an array").data_type.to_string(),
+        "int32"
+    );
+}
+
+#[test]
+fn classifiers_give_the_label_first() {
+    let labels = Labels::from_lines("cat\ndog\neel\n");
+    let classify = |labels, output| Edit::Classify(Classifier { labels, output, name: None });
+    let model = edited(SCORES, &[classify(labels.clone(), None)]);
+    let outputs: Vec<_> = model.description.outputs.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(outputs, ["classLabel", "classLabel_probs"]);
+    assert_eq!(model.description.predicted_feature_name, "classLabel");
+    assert_eq!(model.description.predicted_probabilities_name, "classLabel_probs");
+    // The scores of another value leave the output in place.
+    let model = edited(SCORES, &[classify(Labels::Ints(vec![7, 8, 9]), Some("h".to_owned()))]);
+    let outputs: Vec<_> = model.description.outputs.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(outputs, ["classLabel", "classLabel_probs", "y"]);
+    // Scores in fp16 are cast.
+    let flat = NETWORK.replace("[1, 3, 4, 6]", "[1, 3]");
+    let fp16 = Edit::Retype { name: "y".to_owned(), dtype: ElementType::Fp16 };
+    edited(&flat, &[fp16, classify(labels.clone(), None)]);
+    let two = Labels::Texts(vec!["cat".to_owned(), "dog".to_owned()]);
+    assert_eq!(
+        refused(SCORES, classify(two, None)),
+        "`y` holds 3 scores; 2 labels are given; give one label for each score, in order"
+    );
+}
+
+#[test]
+fn names_change_in_program_and_description() {
+    let rename = |from: &str, to: &str| Edit::Rename { from: from.to_owned(), to: to.to_owned() };
+    // A value inside that has the name gets another one.
+    let model = edited(SCORES, &[rename("x", "h"), rename("y", "scores")]);
+    assert_eq!(model.description.inputs[0].name, "h");
+    assert_eq!(model.description.outputs[0].name, "scores");
+    let labels = Labels::from_lines("cat\ndog\neel\n");
+    let classify = Edit::Classify(Classifier { labels, output: None, name: None });
+    let model = edited(SCORES, &[classify, rename("classLabel", "animal")]);
+    assert_eq!(model.description.predicted_feature_name, "animal");
+    assert_eq!(
+        refused(SCORES, rename("x", "1x")),
+        "`1x` is not a name that Core ML takes; `var_1x` is one"
+    );
+    assert_eq!(refused(SCORES, rename("x", "y")), "the model has an input or output `y` already");
+    assert!(refused(SCORES, rename("z", "a")).starts_with("unknown name `z`"));
+}
+
+#[test]
+fn outputs_come_and_go() {
+    let expose = Edit::ExposeOutput { name: "r".to_owned() };
+    let model = edited(NETWORK, &[expose.clone(), Edit::DropOutput { name: "y".to_owned() }]);
+    assert_eq!(model.description.outputs.len(), 1);
+    assert_eq!(operations(&model).len(), 2, "{:?}", operations(&model));
+    let older = NETWORK.replace("ios16", "ios15");
+    let model = edited(&older, &[expose]);
+    let exposed = model.description.outputs[1].ty.array().expect("an array");
+    assert_eq!(exposed.data_type.to_string(), "float32");
+    assert_eq!(
+        refused(SCORES, Edit::DropOutput { name: "y".to_owned() }),
+        "`y` is the only output; expose another value first"
+    );
+}
+
+#[test]
+fn shapes_are_inferred_again() {
+    let shapes = |shapes: &[[u64; 2]]| {
+        let shapes = shapes.iter().map(|shape| shape.to_vec()).collect();
+        Edit::Shapes(ShapeEdit { name: "x".to_owned(), shapes })
+    };
+    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]])]);
+    let input = model.description.inputs[0].ty.array().expect("an array");
+    assert_eq!(input.flexibility, ShapeFlexibility::Enumerated(vec![vec![1, 3], vec![5, 3]]));
+    assert!(model.description.outputs[0].ty.array().expect("an array").shape.is_empty());
+    let model = edited(SCORES, &[shapes(&[[1, 3], [5, 3]]), shapes(&[[5, 3]])]);
+    assert_eq!(model.description.outputs[0].ty.array().expect("an array").shape, [5, 3]);
+}
+
+#[test]
+fn functions_merge_and_part() {
+    let later = SCORES.replace("ios15", "ios18");
+    let merged = merge(vec![
+        ("first".to_owned(), described(&later)),
+        ("second".to_owned(), described(&later)),
+    ]);
+    let merged = merged.expect("two functions");
+    verify(&merged).expect("it stands");
+    assert_eq!(merged.default_function_name(), "first");
+    let mut alone = function(&merged, Some("second")).expect("it is there");
+    "main".clone_into(&mut alone.program.functions[0].name);
+    assert_eq!(alone.description, described(&later).description);
+    let twice = vec![("f".to_owned(), described(&later)), ("f".to_owned(), described(&later))];
+    assert_eq!(
+        merge(twice).expect_err("one name").to_string(),
+        "two functions are to be called `f`"
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let edit = |text: &str| image(text);
+    assert!(refused(SCORES, edit("x=rgb")).contains("an image needs rank 4"));
+    assert!(
+        refused(NETWORK, edit("x=grayscale")).contains("an image needs `[1, 1, height, width]`")
+    );
+    assert!(refused(NETWORK, edit("x=rgb,scale=1:2")).contains("3 channels, but 2 of `scale`"));
+    let fp16 = Edit::Retype { name: "x".to_owned(), dtype: ElementType::Fp16 };
+    assert_eq!(
+        refused(SCORES, fp16),
+        "the edit needs iOS16; the model is for iOS15; convert the program for iOS16"
+    );
+    for text in ["x", "=rgb", "x=cmyk", "x=rgb,scale=a", "x=rgb,gamma=2", "x=rgb,scale=1/0"] {
+        assert!(text.parse::<ImageEdit>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn edits_are_read_from_json() {
+    let edits = coremill_edit::from_json(
+        r#"[{"edit":"image","name":"x","layout":"grayscale_fp16","scale":[0.5]},
+            {"edit":"classify","labels":["a","b"],"output":"y"},
+            {"edit":"classify","labels":[1,2]},
+            {"edit":"retype","name":"y","dtype":"fp16"},
+            {"edit":"shapes","name":"x","shapes":[[1,2]]}]"#,
+    );
+    assert_eq!(edits.expect("edits").len(), 5);
+    assert!(coremill_edit::from_json(r#"[{"edit":"paint"}]"#).is_err());
+}
