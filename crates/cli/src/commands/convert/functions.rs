@@ -48,6 +48,11 @@ pub(super) fn convert(
     output: &Path,
     options: &Options,
 ) -> Result<ConvertedModel, Stop> {
+    if !args.interface.edits()?.is_empty() {
+        let message = "images, labels, types and descriptions are for one program";
+        let hint = "edit the functions of the package: `coremill edit --function NAME`";
+        return Err(Failure::user(message).hint(Some(hint)).into());
+    }
     let start = Instant::now();
     let listed: Vec<_> = named.iter().map(|(_, path)| path.display().to_string()).collect();
     let path = PathBuf::from(listed.join(", "));
@@ -91,7 +96,10 @@ pub(super) fn convert(
         }
     }
     let models = converted.into_iter().map(|(name, conversion)| (name, conversion.model));
-    let opened = coremill::OpenedModel::made(library::merge(models.collect()), output);
+    let opened = coremill::OpenedModel::made(
+        coremill::edit::merge(models.collect()).map_err(|error| super::of(&path, &error.into()))?,
+        output,
+    );
     let verified = sound(&path, &opened)?;
     progress.stage(format!("writing {}", output.display()));
     write(args, output, &opened, &verified)?;

@@ -6,7 +6,7 @@ pub(super) mod options;
 pub(super) mod precision;
 pub(super) mod refusals;
 pub(super) mod report;
-mod shapes;
+pub(super) mod shapes;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
+use super::edits::InterfaceArgs;
 use coremill::convert::{self as library, NumericsReport};
+use coremill::edit;
 use coremill::precision::Output;
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options, Precision, States};
 use coremill_io::unsupported_extension;
@@ -58,6 +60,8 @@ pub(crate) struct Args {
     /// Name of an output; repeat in the order of the model's outputs
     #[arg(long = "output-name", value_name = "NAME", help_heading = "Interface")]
     output_names: Vec<String>,
+    #[command(flatten)]
+    interface: InterfaceArgs,
     /// Author of the model
     #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
     author: Option<String>,
@@ -233,6 +237,7 @@ fn options(args: &Args) -> Result<Options, Failure> {
             user_defined: notes.into_iter().collect(),
             ..Metadata::default()
         },
+        at_least: Some(edit::needs(&args.interface.edits()?)),
         ..args.program.options()?
     })
 }
@@ -332,9 +337,14 @@ fn convert(
     let options = options.options;
     let Conversion { model, target, demands, .. } = conversion;
     let opened = coremill::OpenedModel::made(model, output);
+    // Numbers are verified on arrays, before inputs become images and scores labels.
     let verified = sound(path, &opened)?;
+    let mut edited = opened.model.clone();
+    edit::apply(&mut edited, &args.interface.edits()?, None)
+        .map_err(|error| of(path, &error.into()))?;
+    let edited = coremill::OpenedModel::made(edited, output);
     progress.stage(format!("writing {}", output.display()));
-    write(args, output, &opened, &verified)?;
+    write(args, output, &edited, &sound(path, &edited)?)?;
     let elapsed = start.elapsed();
 
     let mut agreement: Option<NumericsReport> = None;
@@ -362,9 +372,9 @@ fn convert(
         asked_for: args.program.has_target(),
         demands,
         precision: options.precision,
-        wide: wide(&options, &opened.model),
+        wide: wide(&options, &edited.model),
         chosen,
-        summary: coremill::summary::summarize(&opened.model),
+        summary: coremill::summary::summarize(&edited.model),
         elapsed,
         agreement,
         unverified,

@@ -6,8 +6,8 @@ use std::str::FromStr;
 /// Allowed shapes of an input.
 #[derive(Clone, Debug)]
 pub(crate) struct InputShapes {
-    name: String,
-    shapes: Vec<Vec<u64>>,
+    pub(in crate::commands) name: String,
+    pub(in crate::commands) shapes: Vec<Vec<u64>>,
 }
 
 impl FromStr for InputShapes {

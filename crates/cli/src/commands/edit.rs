@@ -1,0 +1,147 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use coremill::edit::{self, Edit, ShapeEdit};
+use coremill_mil::model::Metadata;
+use coremill_mil::text::Dialect;
+
+use super::convert::shapes::InputShapes;
+use super::edits::{InterfaceArgs, Assignment};
+use crate::output::{Failure, OutputPath};
+
+/// Change the inputs, outputs and metadata of a model
+///
+/// Outputs are exposed first; shapes, images, types, labels and descriptions follow, then outputs are dropped, and names
+/// change last. Weights are not copied in memory.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  coremill edit Model.mlpackage -o New.mlpackage --rename x=image --describe 'scores=One score a class'\n  coremill edit Model.mlpackage -o Photo.mlpackage --image x=rgb,scale=1/255 --labels labels.txt\n  coremill edit Model.mlpackage -o Fixed.mlpackage --shapes x=1,3,224,224\n  coremill edit Model.mlpackage -o Features.mlpackage --expose pool_1 --drop scores"
+)]
+pub(crate) struct Args {
+    /// A `.mlpackage`, `.mlmodel`, `.mlmodelc` or MIL text; `-` is text on standard input
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// What to write: a `.mlpackage`, a `.mlmodelc`, or MIL text (`.mil`)
+    #[arg(short, long, value_name = "PATH")]
+    output: OutputPath,
+    /// The function to change, if the model has several [default: the one that runs by default]
+    #[arg(long, value_name = "NAME")]
+    function: Option<String>,
+    #[command(flatten)]
+    interface: InterfaceArgs,
+    /// Another name for an input, an output or a state
+    #[arg(long = "rename", value_name = "FROM=TO", help_heading = "Interface")]
+    renames: Vec<Assignment>,
+    /// An image that becomes an array of its pixels
+    #[arg(long = "array", value_name = "NAME", help_heading = "Interface")]
+    arrays: Vec<String>,
+    /// A value that becomes an output; names are those that `coremill text` shows
+    #[arg(long = "expose", value_name = "NAME", help_heading = "Interface")]
+    exposed: Vec<String>,
+    /// An output that is removed, with what only it needs
+    #[arg(long = "drop", value_name = "NAME", help_heading = "Interface")]
+    dropped: Vec<String>,
+    /// The shapes that an input accepts: one fixes it
+    #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
+    shapes: Vec<InputShapes>,
+    /// An input that callers may leave out, and the element that fills it then
+    #[arg(long = "optional", value_name = "NAME=NUMBER", help_heading = "Interface")]
+    optional: Vec<Default>,
+    /// Author of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    author: Option<String>,
+    /// License of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    license: Option<String>,
+    /// Description of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    description: Option<String>,
+    /// Version of the model
+    #[arg(long, value_name = "TEXT", help_heading = "Metadata")]
+    model_version: Option<String>,
+    /// A note under a key of its own; an empty value removes it
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Metadata")]
+    metadata: Vec<Assignment>,
+    /// Wait until all data is on disk
+    #[arg(long)]
+    sync: bool,
+}
+
+/// `NAME=NUMBER`.
+#[derive(Clone, Debug)]
+struct Default {
+    name: String,
+    number: f64,
+}
+
+impl FromStr for Default {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Default, String> {
+        let Assignment { name, text } = text.parse()?;
+        match text.trim().parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Default { name, number }),
+            _ => Err(format!("`{text}` is not a number")),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    super::check_output_paths([&args.model], [&args.output])?;
+    let output = args.output.as_directory()?;
+    let mut opened = super::open_with_source(&args.model)?;
+    let edits = edits(args)?;
+    edit::apply(&mut opened.model, &edits, args.function.as_deref())
+        .map_err(|error| super::failure(&error))?;
+    change_metadata(args, opened.model.description.metadata.get_or_insert_default());
+    // What the text says is no longer what the model is.
+    opened.source = None;
+    let verified = super::verify(&opened)?;
+    if output.extension().is_some_and(|extension| extension == "mil") {
+        let program = super::with_shapes(&opened.model)?;
+        super::warn_of_text(&opened.model, &program);
+        coremill::save_text(output, &program, Dialect::default())
+    } else {
+        coremill::save(output, &verified, &coremill::SaveOptions { durable: args.sync })
+    }
+    .map_err(|error| super::failure(&error))
+}
+
+fn edits(args: &Args) -> Result<Vec<Edit>, Failure> {
+    let names = |names: &[String], edit: fn(String) -> Edit| -> Vec<Edit> {
+        names.iter().cloned().map(edit).collect()
+    };
+    let mut edits = names(&args.exposed, |name| Edit::ExposeOutput { name });
+    edits.extend(args.shapes.iter().map(|given| {
+        let (name, shapes) = (given.name.clone(), given.shapes.clone());
+        Edit::Shapes(ShapeEdit { name, shapes })
+    }));
+    edits.extend(names(&args.arrays, |name| Edit::Array { name }));
+    edits.extend(args.interface.edits()?);
+    let optional = args.optional.iter().cloned();
+    edits.extend(optional.map(|Default { name, number }| Edit::Optional { name, default: number }));
+    edits.extend(names(&args.dropped, |name| Edit::DropOutput { name }));
+    let renames = args.renames.iter().cloned();
+    edits.extend(renames.map(|Assignment { name, text }| Edit::Rename { from: name, to: text }));
+    Ok(edits)
+}
+
+fn change_metadata(args: &Args, metadata: &mut Metadata) {
+    let texts = [
+        (&args.author, &mut metadata.author),
+        (&args.license, &mut metadata.license),
+        (&args.description, &mut metadata.short_description),
+        (&args.model_version, &mut metadata.version),
+    ];
+    for (given, held) in texts {
+        if let Some(given) = given {
+            held.clone_from(given);
+        }
+    }
+    for Assignment { name, text } in &args.metadata {
+        match text.is_empty() {
+            true => metadata.user_defined.retain(|(key, _)| key != name),
+            false => metadata.set_user_defined(name, text),
+        }
+    }
+}
