@@ -9,6 +9,7 @@ Importing this package imports neither torch nor executorch nor coremltools.
 """
 
 from coremill._convert import convert, lower, quantize
+from coremill._edit import edit, merge
 from coremill._errors import (
     ConversionError,
     Error,
@@ -44,9 +45,11 @@ __all__ = [
     "compare",
     "compress",
     "convert",
+    "edit",
     "extract",
     "inspect",
     "load",
     "lower",
+    "merge",
     "quantize",
 ]

@@ -35,6 +35,12 @@ def convert(
     states: Literal["keep", "io"] = "keep",
     input_names: Names = None,
     output_names: Names = None,
+    images: dict[str, Any] | None = None,
+    types: dict[str, str] | None = None,
+    labels: Any = None,
+    scores: str | None = None,
+    label_name: str | None = None,
+    descriptions: dict[str, str] | None = None,
     decompose_sdpa: bool = False,
     skip_passes: Names = None,
     quantization: str | dict[str, Any] | None = None,
@@ -61,6 +67,12 @@ def convert(
         states: `"keep"`: buffers that the program writes to become states, from iOS 18 on; `"io"`: inputs and outputs.
         input_names: names for the inputs, in the program's order.
         output_names: names for the outputs, in the program's order.
+        images: inputs and outputs that are images: `{"x": {"layout": "rgb", "scale": 1 / 255, "bias": [-1, -1, -1]}}`.
+        types: the element types of inputs and outputs: `fp16`, `fp32`, `int32` or `int8`.
+        labels: class labels, or a file with one a line: the model becomes a classifier.
+        scores: the output with the scores of a classifier; the last one of floats if left out.
+        label_name: name of the output with the label; `classLabel` if left out.
+        descriptions: texts for people, by input or output.
         decompose_sdpa: write attention out where Core ML has an operation for it.
         skip_passes: passes to leave out, by name.
         quantization: weights as integers: the fields of coremltools' `OpLinearQuantizerConfig`, `{"dtype": "int8"}`.
@@ -77,9 +89,18 @@ def convert(
         VerificationError: the results of `verify` or of `precision="auto"` are too far off.
         OptionError: an option is invalid, or unknown.
     """
+    edits = unknown.pop("edits", None)
+    if edits is None and any(part is not None for part in (images, types, labels, descriptions)):
+        import json
+
+        from coremill._edit import interface_edits
+
+        edits = json.dumps(interface_edits(images, types, labels, scores, label_name, descriptions))
+
     def converted(paths: Sequence[str], verify: bool | float) -> _native.Model:
         return _native.convert(
             program,
+            edits=edits,
             target=target,
             precision=precision,
             samples=paths,
@@ -104,7 +125,7 @@ def convert(
 
     # A comparison with torch finds errors that the model and its fp32 version share.
     is_bound = isinstance(verify, (bool, int, float)) and verify > 0
-    example = torch_example(program) if is_bound and quantization is None else None
+    example = torch_example(program) if is_bound and quantization is None and edits is None else None
     with _Files(samples) as paths:
         if example is None:
             return converted(paths, verify)

@@ -70,6 +70,12 @@ impl From<coremill::optimize::Error> for Failure {
     }
 }
 
+impl From<coremill::edit::Error> for Failure {
+    fn from(error: coremill::edit::Error) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
 impl From<coremill_session::Error> for Failure {
     fn from(error: coremill_session::Error) -> Failure {
         Failure::Library(error.into())

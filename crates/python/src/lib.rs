@@ -106,10 +106,16 @@ fn convert(
     let mut options = options::convert(&mut keywords)?;
     let bound = options::bound(&mut keywords, options.precision)?;
     let samples = keywords.take_samples();
+    let edits = keywords.take_edits();
     keywords.finish("convert")?;
     let mut lent = Vec::new();
     if let Ok(functions) = program.cast::<PyDict>() {
         refuse_auto(py, samples.as_ref())?;
+        if !edits.is_empty() {
+            let message = "images, labels and types are for one program";
+            let hint = "edit the functions of the model afterwards".to_owned();
+            return Err(error::option(py, message, Some(hint)));
+        }
         let functions = functions.iter().map(|(name, program)| {
             let name = function_name(&name)?;
             Ok((name, Source::of(&program, "convert", &mut lent)?))
@@ -137,12 +143,13 @@ fn convert(
         stage.set("converting the program");
         let again = bound.map(|_| program.clone());
         let Conversion { model, target, .. } = conversion::convert(program, &options)?;
-        let opened = OpenedModel::made(model, Path::new("model"));
+        let mut opened = OpenedModel::made(model, Path::new("model"));
         if let (Some(bound), Some(program)) = (bound, again) {
             stage.set("verifying the numbers");
             let verified = model::proof(&opened)?;
             agree(conversion::check_numbers(program, &options, &verified, bound)?)?;
         }
+        coremill::edit::apply(&mut opened.model, &edits, None)?;
         Ok((opened, target, plan))
     })?;
     Model::new(opened, lent, Some(target)).with_plan(py, plan.as_ref())
@@ -177,7 +184,7 @@ fn convert_functions(
         let verified = model::proof(&opened)?;
         agree(conversion::check_numbers(program, options, &verified, bound.unwrap_or_default())?)?;
     }
-    let opened = OpenedModel::made(conversion::merge(models), Path::new("model"));
+    let opened = OpenedModel::made(coremill::edit::merge(models)?, Path::new("model"));
     Ok((opened, target.unwrap_or(Opset::Ios18)))
 }
 
@@ -324,6 +331,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(convert, module)?)?;
     module.add_function(wrap_pyfunction!(lower, module)?)?;
     module.add_function(wrap_pyfunction!(load, module)?)?;
+    module.add_function(wrap_pyfunction!(model::merge, module)?)?;
     module.add_function(wrap_pyfunction!(compare::figures, module)?)?;
     module.add_function(wrap_pyfunction!(compare::per_op, module)?)?;
     module.add_function(wrap_pyfunction!(compress::compress, module)?)?;

@@ -1,5 +1,6 @@
 //! `coremill.Model`: a Core ML model.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
@@ -316,11 +317,52 @@ impl Model {
         })
     }
 
+    /// The model after edits, which JSON lists. The weights are shared.
+    #[pyo3(signature = (edits, function = None))]
+    fn _edit(&self, py: Python<'_>, edits: Text, function: Option<Text>) -> PyResult<Model> {
+        let opened = self.opened();
+        let edited = work::run(py, move |stage| {
+            stage.set("editing the model");
+            let mut model = opened.model.clone();
+            let edits = coremill::edit::from_json(&edits.0)?;
+            let function = function.as_ref().map(|Text(name)| name.as_str());
+            coremill::edit::apply(&mut model, &edits, function)?;
+            Ok(OpenedModel::made(model, Path::new("model")))
+        })?;
+        Ok(Model::new(edited, self.lent(py), self.target))
+    }
+
     /// The oldest release that runs the model, such as `ios16`; `None` for a model that was opened.
     #[getter]
     fn target(&self) -> Option<&'static str> {
         self.target.map(Opset::tag)
     }
+}
+
+/// A model with a function of each model, by its new name; the first runs by default.
+#[pyfunction]
+pub(crate) fn merge(
+    py: Python<'_>,
+    functions: Vec<(String, Py<Model>, Option<String>)>,
+) -> PyResult<Model> {
+    let mut lent = Vec::new();
+    let mut taken = Vec::new();
+    for (name, model, function) in functions {
+        let model = model.get();
+        lent.extend(model.lent(py));
+        taken.push((name, model.opened(), function));
+    }
+    let merged = work::run(py, move |stage| {
+        stage.set("merging the models");
+        let mut models = Vec::with_capacity(taken.len());
+        for (name, opened, function) in taken {
+            let model = coremill::edit::function(&opened.model, function.as_deref())?;
+            models.push((name, model));
+        }
+        let merged = coremill::edit::merge(models)?;
+        Ok(OpenedModel::made(merged, Path::new("model")))
+    })?;
+    Ok(Model::new(merged, lent, None))
 }
 
 /// Parses the rounding mode.

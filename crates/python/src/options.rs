@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use coremill::convert::parse_target;
+use coremill::edit::Edit;
 use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
@@ -23,6 +24,8 @@ pub(crate) struct Keywords<'py> {
     known: Vec<&'static str>,
     /// Samples for choosing the precision, if `precision` is `auto`.
     samples: Option<Vec<PathBuf>>,
+    /// Changes of inputs and outputs after the conversion.
+    edits: Vec<Edit>,
 }
 
 impl<'py> Keywords<'py> {
@@ -33,12 +36,17 @@ impl<'py> Keywords<'py> {
                 left.insert(key.extract()?, value);
             }
         }
-        Ok(Keywords { py, left, known: Vec::new(), samples: None })
+        Ok(Keywords { py, left, known: Vec::new(), samples: None, edits: Vec::new() })
     }
 
     /// Takes the samples for choosing the precision. `None` unless `precision` is `auto`.
     pub(crate) fn take_samples(&mut self) -> Option<Vec<PathBuf>> {
         self.samples.take()
+    }
+
+    /// Takes the changes of inputs and outputs.
+    pub(crate) fn take_edits(&mut self) -> Vec<Edit> {
+        std::mem::take(&mut self.edits)
     }
 
     /// The value of a keyword, `None` if it is missing or `None`.
@@ -258,6 +266,12 @@ pub(crate) fn convert(keywords: &mut Keywords<'_>) -> PyResult<Options> {
                 return Err(error::option(keywords.py, message, None));
             }
         };
+    }
+    if let Some(text) = keywords.text("edits")? {
+        let edits = coremill::edit::from_json(&text)
+            .map_err(|failure| error::option(keywords.py, failure.to_string(), None))?;
+        options.at_least = Some(coremill::edit::needs(&edits));
+        keywords.edits = edits;
     }
     options.input_names = keywords.texts("input_names")?;
     options.output_names = keywords.texts("output_names")?;
