@@ -64,9 +64,7 @@ impl Labels {
                     |label: &i64| Constant::bytes(DType::Int64, &[], label.to_le_bytes().to_vec());
                 (DType::Int64, labels.iter().map(label).collect())
             }
-            Labels::Texts(labels) => {
-                (DType::String, labels.iter().map(Constant::string).collect())
-            }
+            Labels::Texts(labels) => (DType::String, labels.iter().map(Constant::string).collect()),
         };
         let ty = Type::List(Box::new(Type::scalar(dtype)), Dim::Known(parts.len() as u64));
         Constant { ty, data: ConstantData::Sequence(parts) }

@@ -6,7 +6,7 @@ use coremill_mil::model::Metadata;
 use coremill_mil::text::Dialect;
 
 use super::convert::shapes::InputShapes;
-use super::edits::{InterfaceArgs, Assignment};
+use super::edits::{Assignment, InterfaceArgs};
 use crate::output::{Failure, OutputPath};
 
 /// Change the inputs, outputs and metadata of a model

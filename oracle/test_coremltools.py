@@ -1,0 +1,476 @@
+"""`coremill.coremltools` beside coremltools itself and torch: specifications, predictions, labels of pictures."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import coremltools
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+import coremill.coremltools as ct
+
+LABELS = ["ant", "bee", "cat", "dog", "elk"]
+
+
+class Network(torch.nn.Module):
+    """Scores for five classes."""
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.features = torch.nn.Conv2d(channels, 8, 3, stride=2)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.features(image)).mean((2, 3)))
+
+
+class Filter(torch.nn.Module):
+    """A picture of a picture."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return 255 - image
+
+
+class Cache(torch.nn.Module):
+    """Adds up what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    """A picture of random pixels."""
+    random = numpy.random.default_rng(width * height)
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(random.integers(0, 256, shape, dtype=numpy.uint8))
+
+
+def traced(module: torch.nn.Module, *shape: int) -> torch.jit.ScriptModule:
+    """A traced module."""
+    return torch.jit.trace(module.eval(), torch.rand(shape))
+
+
+def description(model: object) -> str:
+    """The description of a model without metadata, as text."""
+    spec = coremltools.proto.Model_pb2.Model.FromString(model.get_spec().SerializeToString())
+    spec.description.ClearField("metadata")
+    return f"version {spec.specificationVersion}\n{spec.description}"
+
+
+def image(kind: object, **options: object) -> Callable[[object], object]:
+    """The inputs of a conversion, for either package."""
+    layout = options.pop("layout", "RGB")
+
+    def made(package: object) -> object:
+        return package.ImageType(name="image", color_layout=package.colorlayout[layout], **options)
+
+    return made
+
+
+CASES: dict[str, tuple[torch.nn.Module, tuple[int, ...], Callable[[object], dict]]] = {
+    "rgb": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 3, 32, 24), scale=1 / 255, bias=[-0.5, -0.25, 0])],
+        "outputs": [p.TensorType(name="scores")],
+    }),
+    "classifier": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 3, 32, 24), scale=1 / 127, color_layout=p.colorlayout.BGR)],
+        "classifier_config": p.ClassifierConfig(LABELS),
+    }),
+    "integer labels": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24))],
+        "classifier_config": p.ClassifierConfig([4, 3, 2, 1, 0], predicted_feature_name="class_id"),
+        "minimum_deployment_target": p.target.iOS17,
+    }),
+    "grayscale": (Network(1), (1, 1, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 1, 32, 24), color_layout=p.colorlayout.GRAYSCALE, bias=-1.0)],
+        "outputs": [p.TensorType(name="scores", dtype=numpy.float32)],
+        "minimum_deployment_target": p.target.iOS16,
+    }),
+    "grayscale fp16": (Filter(), (1, 1, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 1, 32, 24), color_layout=p.colorlayout.GRAYSCALE_FLOAT16)],
+        "outputs": [p.ImageType(name="negative", color_layout=p.colorlayout.GRAYSCALE_FLOAT16)],
+        "minimum_deployment_target": p.target.iOS16,
+    }),
+    "image output": (Filter(), (1, 3, 8, 12), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 3, 8, 12))],
+        "outputs": [p.ImageType(name="negative", color_layout=p.colorlayout.RGB)],
+    }),
+    "fp16 arrays": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24), dtype=numpy.float16)],
+        "outputs": [p.TensorType(name="scores", dtype=numpy.float16)],
+        "minimum_deployment_target": p.target.iOS16,
+    }),
+    "default types": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24))],
+        "outputs": [p.TensorType(name="scores")],
+        "minimum_deployment_target": p.target.iOS16,
+    }),
+    "fp32": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, 32, 24))],
+        "outputs": [p.TensorType(name="scores")],
+        "compute_precision": p.precision.FLOAT32,
+        "minimum_deployment_target": p.target.iOS16,
+    }),
+    "image range": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=(1, 3, p.RangeDim(16, 64, default=32), p.RangeDim(16, 48, default=24)))],
+        "outputs": [p.TensorType(name="scores")],
+    }),
+    "image sizes": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.ImageType(name="image", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)]))],
+        "outputs": [p.TensorType(name="scores")],
+    }),
+    "array range": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=(1, 3, p.RangeDim(16, 64, default=32), 24))],
+        "outputs": [p.TensorType(name="scores")],
+    }),
+    "array shapes": (Network(), (1, 3, 32, 24), lambda p: {
+        "inputs": [p.TensorType(name="x", shape=p.EnumeratedShapes([(1, 3, 32, 24), (1, 3, 64, 48)], default=(1, 3, 32, 24)))],
+        "outputs": [p.TensorType(name="scores")],
+    }),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_descriptions_are_those_of_coremltools(case: str) -> None:
+    """Features, types, shapes, labels and version of traced modules."""
+    module, shape, options = CASES[case]
+    module = traced(module, *shape)
+    theirs = coremltools.convert(module, skip_model_load=True, convert_to="mlprogram", **options(coremltools))
+    ours = ct.convert(module, skip_model_load=True, convert_to="mlprogram", **options(ct))
+    assert description(ours) == description(theirs)
+
+
+@pytest.mark.parametrize("source", ["traced", "exported", "module"])
+def test_labels_of_pictures_are_those_of_torch(source: str, tmp_path: Path) -> None:
+    """From memory, from the package and from the compiled model."""
+    module = Network().eval()
+    example = torch.rand(1, 3, 32, 24)
+    model = {
+        "traced": lambda: torch.jit.trace(module, example),
+        "exported": lambda: torch.export.export(module, (example,)),
+        "module": lambda: module,
+    }[source]()
+    scale, bias = 1 / 127.5, [-1.0, -0.9, -1.1]
+    converted = ct.convert(
+        model,
+        inputs=[ct.ImageType(name="image", shape=(1, 3, 32, 24), scale=scale, bias=bias)],
+        classifier_config=ct.ClassifierConfig(LABELS),
+        minimum_deployment_target=ct.target.iOS16,
+    )
+    converted.save(str(tmp_path / "Model.mlpackage"))
+    models = [
+        converted,
+        ct.models.MLModel(str(tmp_path / "Model.mlpackage")),
+        ct.models.CompiledMLModel(converted.get_compiled_model_path()),
+    ]
+    for seed in range(4):
+        shown = picture(24, 32) if seed == 0 else picture(24, 32).rotate(90 * seed).resize((24, 32))
+        pixels = torch.from_numpy(numpy.asarray(shown, dtype=numpy.float32)).permute(2, 0, 1)[None]
+        with torch.no_grad():
+            scores = module(pixels * scale + torch.tensor(bias)[:, None, None])[0]
+        for one in models:
+            found = one.predict({"image": shown})
+            assert found["classLabel"] == LABELS[int(scores.argmax())]
+            given = torch.tensor([found["classLabel_probs"][label] for label in LABELS])
+            torch.testing.assert_close(given.float(), scores, rtol=2e-2, atol=2e-2)
+
+
+def test_pictures_come_out() -> None:
+    """Color, gray, and gray in fp16."""
+    for layout, mode, channels in [("RGB", "RGB", 3), ("GRAYSCALE", "L", 1)]:
+        model = ct.convert(
+            traced(Filter(), 1, channels, 8, 12),
+            inputs=[ct.ImageType(name="image", shape=(1, channels, 8, 12), color_layout=ct.colorlayout[layout])],
+            outputs=[ct.ImageType(name="negative", color_layout=ct.colorlayout[layout])],
+        )
+        shown = picture(12, 8, mode)
+        found = model.predict({"image": shown})["negative"]
+        assert found.mode == mode
+        assert (numpy.asarray(found) == 255 - numpy.asarray(shown)).all()
+    model = ct.convert(
+        traced(Filter(), 1, 1, 8, 12),
+        inputs=[ct.ImageType(name="image", shape=(1, 1, 8, 12), color_layout=ct.colorlayout.GRAYSCALE_FLOAT16)],
+        outputs=[ct.ImageType(name="negative", color_layout=ct.colorlayout.GRAYSCALE_FLOAT16)],
+        minimum_deployment_target=ct.target.iOS16,
+    )
+    values = numpy.linspace(0, 1, 96, dtype=numpy.float32).reshape(8, 12)
+    found = model.predict({"image": Image.fromarray(values)})["negative"]
+    numpy.testing.assert_allclose(numpy.asarray(found), 255 - values, rtol=1e-3)
+
+
+def test_channels_of_bgr_are_swapped() -> None:
+    """The program takes blue first."""
+    model = ct.convert(
+        traced(torch.nn.Identity(), 1, 3, 8, 12),
+        inputs=[ct.ImageType(name="image", shape=(1, 3, 8, 12), color_layout=ct.colorlayout.BGR)],
+        outputs=[ct.TensorType(name="pixels")],
+    )
+    shown = picture(12, 8)
+    found = model.predict({"image": shown})["pixels"]
+    assert (found[0].transpose(1, 2, 0)[..., ::-1] == numpy.asarray(shown)).all()
+
+
+def test_numbers_become_the_type_of_the_input() -> None:
+    """Core ML takes floats for integers, lists, and batches."""
+    class Pick(torch.nn.Module):
+        def forward(self, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return table[index.long()]
+
+    module = torch.jit.trace(Pick(), (torch.rand(4, 2), torch.zeros(3, dtype=torch.int32)))
+    model = ct.convert(
+        module,
+        inputs=[ct.TensorType(name="table", shape=(4, 2)), ct.TensorType(name="index", shape=(3,), dtype=numpy.int32)],
+        outputs=[ct.TensorType(name="rows")],
+        compute_precision=ct.precision.FLOAT32,
+    )
+    table = numpy.arange(8, dtype=numpy.float64).reshape(4, 2)
+    data = {"table": table, "index": [2.0, 0.0, 3.0]}
+    assert (model.predict(data)["rows"] == table[[2, 0, 3]]).all()
+    batch = model.predict([data, {"table": torch.from_numpy(table), "index": numpy.array([1, 1, 1], dtype=numpy.int64)}])
+    assert (batch[1]["rows"] == table[[1, 1, 1]]).all()
+    with pytest.raises(KeyError, match="does not match any of the model input"):
+        model.predict({"tables": table})
+
+
+def test_states_are_kept_in_states() -> None:
+    """Each state is a sequence of its own."""
+    program = torch.export.export(Cache(), (torch.ones(1, 4),))
+    model = ct.convert(program, minimum_deployment_target=ct.target.iOS18, outputs=[ct.TensorType(name="y")])
+    first, second = model.make_state(), model.make_state()
+    ones = numpy.ones((1, 4), dtype=numpy.float32)
+    assert model.predict({"x": ones}, state=first)["y"].tolist() == [[2, 2, 2, 2]]
+    assert model.predict({"x": ones}, state=first)["y"].tolist() == [[4, 4, 4, 4]]
+    assert model.predict({"x": ones}, state=second)["y"].tolist() == [[2, 2, 2, 2]]
+    name = model.get_spec().description.state[0].name
+    first.write_state(name, ones * 5)
+    assert first.read_state(name).tolist() == [[5, 5, 5, 5]]
+
+
+def test_operations_are_selected_for_fp32() -> None:
+    """As coremltools' `op_selector` sees them."""
+    module = traced(Network(), 1, 3, 32, 24)
+    seen = []
+
+    def selector(op: object) -> bool:
+        seen.append(op.op_type)
+        return op.op_type != "linear"
+
+    model = ct.convert(
+        module, inputs=[ct.TensorType(shape=(1, 3, 32, 24))], compute_precision=ct.transform.FP16ComputePrecision(selector)
+    )
+    assert {"conv", "linear"} <= set(seen)
+    spec = model.get_spec()
+    block = next(iter(spec.mlProgram.functions["main"].block_specializations.values()))
+    types = {op.type: op.outputs[0].type.tensorType.dataType for op in block.operations}
+    assert (types["conv"], types["linear"]) == (10, 11)
+
+
+def test_messages_are_those_of_the_published_schema() -> None:
+    """The descriptors are coremltools' own."""
+    ours = ct.proto.Model_pb2.Model.DESCRIPTOR.file
+    theirs = coremltools.proto.Model_pb2.Model.DESCRIPTOR.file
+    assert ours.serialized_pb == theirs.serialized_pb
+    assert ct.proto.MIL_pb2.Program.DESCRIPTOR.file.serialized_pb == coremltools.proto.MIL_pb2.Program.DESCRIPTOR.file.serialized_pb
+    assert ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16 == coremltools.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16
+
+
+def test_specifications_are_edited(tmp_path: Path) -> None:
+    """Renamed, saved and loaded again; metadata and descriptions."""
+    model = ct.convert(
+        traced(Network(), 1, 3, 32, 24), inputs=[ct.TensorType(name="x", shape=(1, 3, 32, 24))], outputs=[ct.TensorType(name="y")]
+    )
+    model.author, model.short_description = "Ada", "Scores"
+    model.input_description["x"] = "a picture"
+    model.user_defined_metadata["trained"] = "yes"
+    spec = model.get_spec()
+    ct.utils.rename_feature(spec, "x", "image")
+    renamed = ct.models.MLModel(spec, weights_dir=model.weights_dir)
+    renamed.save(str(tmp_path / "Renamed.mlpackage"))
+    found = coremltools.models.MLModel(str(tmp_path / "Renamed.mlpackage"), skip_model_load=True)
+    assert found.author == "Ada" and found.user_defined_metadata["trained"] == "yes"
+    assert found.input_description["image"] == "a picture"
+    array = numpy.random.default_rng(0).random((1, 3, 32, 24), dtype=numpy.float32)
+    assert (renamed.predict({"image": array})["y"] == model.predict({"x": array})["y"]).all()
+    path = str(tmp_path / "Saved.mlpackage")
+    ct.utils.save_spec(ct.utils.load_spec(str(tmp_path / "Renamed.mlpackage")), path, weights_dir=renamed.weights_dir)
+    assert ct.models.MLModel(path).author == "Ada"
+    half = ct.utils.change_input_output_tensor_type(
+        ct.convert(traced(Network(), 1, 3, 32, 24), inputs=[ct.TensorType(name="x", shape=(1, 3, 32, 24))],
+                   outputs=[ct.TensorType(name="y", dtype=numpy.float32)], minimum_deployment_target=ct.target.iOS16),
+        ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT32,
+        ct.proto.FeatureTypes_pb2.ArrayFeatureType.FLOAT16,
+        input_names=["*"],
+    )
+    assert half.predict({"x": array})["y"].dtype == numpy.float16
+
+
+def test_functions_are_combined(tmp_path: Path) -> None:
+    """Weights of equal content are stored once."""
+    module = Network().eval()
+    paths = []
+    for name in ("one", "two"):
+        program = torch.export.export(module, (torch.rand(1, 3, 32, 24),))
+        model = ct.convert(program, outputs=[ct.TensorType(name=name)], minimum_deployment_target=ct.target.iOS18)
+        paths.append(str(tmp_path / f"{name}.mlpackage"))
+        model.save(paths[-1])
+    descriptor = ct.utils.MultiFunctionDescriptor()
+    descriptor.add_function(paths[0], src_function_name="main", target_function_name="first")
+    descriptor.add_function(paths[1], src_function_name="main", target_function_name="second")
+    descriptor.default_function_name = "second"
+    merged = str(tmp_path / "merged.mlpackage")
+    ct.utils.save_multifunction(descriptor, merged)
+    array = numpy.random.default_rng(0).random((1, 3, 32, 24), dtype=numpy.float32)
+    assert list(ct.models.MLModel(merged).predict({"image": array})) == ["two"]
+    assert list(ct.models.MLModel(merged, function_name="first").predict({"image": array})) == ["one"]
+    sizes = [Path(path, "Data/com.apple.CoreML/weights/weight.bin").stat().st_size for path in (merged, paths[0])]
+    assert sizes[0] == sizes[1]
+    assert coremltools.models.MLModel(merged, skip_model_load=True).get_spec().description.defaultFunctionName == "second"
+
+
+def test_flexible_models_become_functions_of_fixed_shapes(tmp_path: Path) -> None:
+    """As `materialize_dynamic_shape_mlmodel` makes them."""
+    module = Network().eval()
+    model = ct.convert(
+        traced(module, 1, 3, 32, 24),
+        inputs=[ct.TensorType(name="x", shape=(1, 3, ct.RangeDim(16, 64, default=32), 24))],
+        outputs=[ct.TensorType(name="y")],
+        minimum_deployment_target=ct.target.iOS18,
+    )
+    path = str(tmp_path / "Fixed.mlpackage")
+    ct.utils.materialize_dynamic_shape_mlmodel(model, {"small": {"x": (1, 3, 16, 24)}, "large": {"x": (1, 3, 64, 24)}}, path)
+    for name, height in (("small", 16), ("large", 64)):
+        array = numpy.random.default_rng(0).random((1, 3, height, 24), dtype=numpy.float32)
+        found = ct.models.MLModel(path, function_name=name).predict({"x": array})["y"]
+        assert (found == model.predict({"x": array})["y"]).all()
+
+
+COMPRESSIONS = {
+    "int8": lambda o: o.linear_quantize_weights,
+    "palettes": lambda o: o.palettize_weights,
+    "pruned": lambda o: o.prune_weights,
+}
+
+
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_weights_are_compressed_as_coremltools_does(kind: str) -> None:
+    """The configurations, the forms of the weights, and plain weights again."""
+    class Dense(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.one, self.two = torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(torch.relu(self.one(x)))
+
+    def compressed(package: object) -> object:
+        optimize = package.optimize.coreml
+        config = {
+            "int8": lambda: optimize.OpLinearQuantizerConfig(mode="linear_symmetric", weight_threshold=1000),
+            "palettes": lambda: optimize.OpPalettizerConfig(mode="uniform", nbits=4, weight_threshold=1000),
+            "pruned": lambda: optimize.OpMagnitudePrunerConfig(target_sparsity=0.75, weight_threshold=1000),
+        }[kind]()
+        model = package.convert(
+            traced(Dense(), 1, 64), inputs=[package.TensorType(name="x", shape=(1, 64))],
+            outputs=[package.TensorType(name="y")], minimum_deployment_target=package.target.iOS16,
+            **({"skip_model_load": True}),
+        )
+        return COMPRESSIONS[kind](optimize)(model, optimize.OptimizationConfig(global_config=config))
+
+    def forms(model: object) -> list[str]:
+        spec = coremltools.proto.Model_pb2.Model.FromString(model.get_spec().SerializeToString())
+        block = next(iter(spec.mlProgram.functions["main"].block_specializations.values()))
+        return sorted(op.type for op in block.operations if op.type.startswith("constexpr"))
+
+    ours, theirs = compressed(ct), compressed(coremltools)
+    assert forms(ours) == forms(theirs) and len(forms(ours)) == 1
+    x = numpy.random.default_rng(0).standard_normal((1, 64)).astype(numpy.float32)
+    reread = ct.models.MLModel(theirs.get_spec(), weights_dir=theirs.weights_dir)
+    numpy.testing.assert_allclose(ours.predict({"x": x})["y"], reread.predict({"x": x})["y"], rtol=2e-2, atol=2e-2)
+    assert forms(ct.optimize.coreml.decompress_weights(ours)) == []
+
+
+MISSING = {
+    "ct.models.neural_network": "convert the torch model to an ML Program",
+    "ct.converters.mil": "describe the model in torch",
+    "ct.models.utils.bisect_model": "coremill compare --per-op",
+    "ct.optimize.torch": "export the module",
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_missing_names_an_alternative(name: str) -> None:
+    """In the message of the error."""
+    with pytest.raises(AttributeError, match=MISSING[name]):
+        eval(name, {"ct": ct})
+
+
+def test_arguments_are_refused_as_coremltools_refuses_them() -> None:
+    """With the same kinds of errors."""
+    module = traced(Network(), 1, 3, 32, 24)
+    x = ct.TensorType(name="x", shape=(1, 3, 32, 24))
+    for error, options in [
+        (ValueError, {}),
+        (TypeError, {"inputs": [x], "minimum_deployment_target": "ios16"}),
+        (ValueError, {"inputs": [x], "compute_precision": "fp16"}),
+        (NotImplementedError, {"inputs": [x], "convert_to": "neuralnetwork"}),
+        (ValueError, {"inputs": [ct.TensorType(shape=(1, 3, 32, ct.RangeDim()))]}),
+        (TypeError, {"inputs": [ct.TensorType(shape=(1, 3, 32, 24), dtype=numpy.float16)]}),
+        (ValueError, {"inputs": [x], "outputs": [ct.TensorType(name="a"), ct.TensorType(name="a")]}),
+        (ValueError, {"inputs": [x, x]}),
+    ]:
+        with pytest.raises(error):
+            ct.convert(module, **options)
+
+
+SCRIPT = """
+import coremltools as ct
+from coremltools.models import MLModel
+import coremltools.optimize.coreml as cto
+import sys
+assert ct.__name__ == "coremill.coremltools" and MLModel.__module__.startswith("coremill.")
+try:
+    import coremltools.converters.mil.mil
+except ModuleNotFoundError as error:
+    assert "describe the model in torch" in str(error), error
+else:
+    raise AssertionError
+print("ok", len(sys.argv))
+"""
+
+
+def test_scripts_find_it_as_coremltools(tmp_path: Path) -> None:
+    """With `python -m coremill.coremltools`."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "-m", "coremill.coremltools", script, "a"], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok 2\n", done.stderr
+
+
+def test_importing_it_imports_nothing_large() -> None:
+    """Neither torch nor numpy, in less than 50 ms of the processor."""
+    code = """
+import sys, time
+start = time.process_time()
+import coremill.coremltools as ct
+ct.convert, ct.ImageType, ct.target, ct.models.MLModel, ct.optimize.coreml
+took = time.process_time() - start
+print(took, [name for name in ("torch", "numpy", "coremltools", "google.protobuf") if name in sys.modules])
+"""
+    best = 1.0
+    for _ in range(3):
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        took, loaded = out.split(" ", 1)
+        assert loaded.strip() == "[]"
+        best = min(best, float(took))
+    assert best < 0.05

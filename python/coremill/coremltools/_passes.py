@@ -1,0 +1,94 @@
+"""Pass pipelines and precisions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+#: Passes of coremltools by the pass of coremill that does the same. The others have no effect here.
+_SAME = {
+    "cse": "common_subexpression_elimination",
+    "common_subexpression_elimination": "common_subexpression_elimination",
+    "fuse_conv_batchnorm": "fuse_affine",
+    "fuse_conv_bias": "fuse_affine",
+    "fuse_conv_scale": "fuse_affine",
+    "fuse_gelu_exact": "fuse_activations",
+    "fuse_gelu_tanh_approximation": "fuse_activations",
+    "fuse_layernorm_or_instancenorm": "fuse_norms",
+    "fuse_pad_conv": "fuse_padding",
+    "merge_affine_dequantize_with_consecutive_ops": "fuse_affine",
+    "noop_elimination": "noop_elimination",
+    "reduce_transposes": "sink_transposes",
+    "scaled_dot_product_attention_sliced_q": "fuse_attention",
+}
+
+
+class FP16ComputePrecision:
+    """fp16 for the operations that a function selects."""
+
+    def __init__(self, op_selector: Callable[[Any], bool] | None = None) -> None:
+        """`op_selector` takes an operation, and returns whether it computes in fp16; all do if left out."""
+        self.op_selector = op_selector
+
+
+transform = SimpleNamespace(FP16ComputePrecision=FP16ComputePrecision)
+
+
+class PassPipeline:
+    """The passes of a conversion. coremill's are its own; removing one that it has too leaves it out."""
+
+    def __init__(self, pass_names: Any = None, pipeline_name: str = "default") -> None:
+        """All passes unless names are given."""
+        self.passes = None if pass_names is None else list(pass_names)
+        self._removed: set = set()
+        self._options: dict = {}
+        self._pipeline_name = pipeline_name
+
+    def remove_passes(self, passes_names: Any) -> None:
+        """Leaves passes out."""
+        self._removed.update(passes_names)
+        if self.passes is not None:
+            self.passes = [name for name in self.passes if name not in self._removed]
+
+    def remove_pass(self, index: int) -> None:
+        """Leaves out the pass at an index, which only pipelines of named passes have."""
+        if self.passes is None:
+            raise ValueError("this pipeline does not list its passes; call `remove_passes` with names")
+        del self.passes[index]
+
+    def append_pass(self, pass_name: str) -> None:
+        """Passes of coremltools cannot be added."""
+        from ._missing import unsupported
+
+        raise unsupported(f"PassPipeline.append_pass({pass_name!r})", "coremill runs the passes that it has")
+
+    insert_pass = append_pass
+
+    def set_options(self, pass_name: str, options: dict, override: bool = False) -> None:
+        """Sets the options of a pass; `op_selector` and `skip_ops_by_type` of `add_fp16_cast` have an effect."""
+        if pass_name in self._options and not override:
+            raise ValueError(f"The pass {pass_name} already has associated options. Set override to True to overwrite them")
+        self._options[pass_name] = dict(options)
+
+    def get_options(self, pass_name: str) -> Any:
+        """The options of a pass."""
+        return self._options.get(pass_name)
+
+    @property
+    def is_fp32(self) -> bool:
+        """Whether the pass that makes floats fp16 was left out."""
+        return any(name.endswith("add_fp16_cast") for name in self._removed)
+
+    def skipped(self) -> list:
+        """The passes of coremill that are left out."""
+        names = {name.rpartition("::")[2] for name in self._removed}
+        return sorted({_SAME[name] for name in names if name in _SAME})
+
+
+for _name in ("DEFAULT", "DEFAULT_PALETTIZATION", "DEFAULT_PRUNING", "CLEANUP", "EMPTY"):
+    setattr(PassPipeline, _name, PassPipeline(pipeline_name=_name.lower()))
+del _name

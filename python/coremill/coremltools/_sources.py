@@ -1,0 +1,260 @@
+"""What `convert` takes, as exported programs."""
+
+from __future__ import annotations
+
+import os
+
+from ._types import EnumeratedShapes, dtype_name
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Source:
+    """An exported program, the names and the shapes of its inputs, and where it comes from."""
+
+    def __init__(self, program: Any, dialect: str) -> None:
+        """`program` is what `coremill.convert` takes."""
+        self.program = program
+        self.dialect = dialect
+        self.input_names: list = []
+        self.shapes: dict = {}
+
+
+def is_exported(model: Any) -> bool:
+    """Whether this is an exported program. torch is not imported to find out."""
+    return any(kind.__name__ == "ExportedProgram" for kind in type(model).__mro__)
+
+
+def source(model: Any, inputs: list | None) -> Source:
+    """The exported program of an exported program, an archive, a module, or a traced or scripted module."""
+    if isinstance(model, (str, os.PathLike)):
+        path = os.fspath(model)
+        if path.endswith(".pt2"):
+            return _named(Source(path, "TorchExport::ATEN"), _names_of_archive(path), inputs)
+        if not path.endswith((".pt", ".pth")):
+            raise ValueError(
+                f"{path} is not a model of torch\nhint: pass a `.pt2` archive, or a traced module as `.pt` or `.pth`"
+            )
+        import torch
+
+        model = torch.jit.load(path)
+    if is_exported(model):
+        dialect = getattr(model, "dialect", "ATEN")
+        return _named(Source(model, f"TorchExport::{dialect}"), _user_inputs(model), inputs)
+    import torch
+
+    if isinstance(model, torch.jit.ScriptModule):
+        if inputs is None:
+            raise ValueError('Expected argument "inputs" for TorchScript models not provided')
+        return _of_script(model, inputs)
+    if isinstance(model, torch.nn.Module):
+        if inputs is None:
+            raise ValueError(
+                'Expected argument "inputs" for a module not provided\n'
+                "hint: pass `inputs=[ct.TensorType(shape=...)]`, or an exported program"
+            )
+        return _of_module(model, inputs)
+    raise TypeError(
+        "Model must either be a TorchScript object (or .pt or .pth file) or an ExportedProgram object (if using "
+        f"torch.export based API), received: {type(model)}"
+    )
+
+
+def flat(inputs: Any) -> list:
+    """Inputs without nesting."""
+    found = []
+    for one in inputs:
+        if isinstance(one, (list, tuple)):
+            found.extend(flat(one))
+        elif hasattr(one, "can_be_output"):
+            found.append(one)
+        else:
+            raise ValueError(f"Unknown type {type(one)} for flattening into InputType.")
+    return found
+
+
+def _user_inputs(program: Any) -> list:
+    return list(program.graph_signature.user_inputs)
+
+
+def _names_of_archive(path: str) -> list:
+    import coremill
+
+    function = coremill.convert(path).inspect()["functions"][0]
+    return [feature["name"] for feature in function["inputs"]]
+
+
+def _named(made: Source, known: list, inputs: list | None) -> Source:
+    """Names and enumerated shapes by position, as far as they are given."""
+    known = [name for name in known if isinstance(name, str)]
+    if inputs is None:
+        return made
+    given = flat(inputs)
+    if len(given) > len(known):
+        raise ValueError(f"{len(given)} inputs are described; the program has {len(known)}")
+    by_name = {one.name: one for one in given if one.name}
+    # Descriptions that name inputs of the program are for these; any others go by position.
+    is_named = bool(by_name) and len(by_name) == len(given) and all(name in known for name in by_name)
+    for at, name in enumerate(known):
+        one = by_name.get(name) if is_named else (given[at] if at < len(given) else None)
+        made.input_names.append((one.name if one is not None and one.name else name))
+        if one is not None:
+            _note_shapes(made, made.input_names[-1], one)
+    return made
+
+
+def _note_shapes(made: Source, name: str, one: Any) -> None:
+    if type(one.shape).__name__ == "EnumeratedShapes":
+        default = tuple(one.shape.default)
+        shapes = [tuple(shape.default) for shape in one.shape.shapes]
+        made.shapes[name] = [list(default), *(list(shape) for shape in shapes if shape != default)]
+
+
+def _example(one: Any) -> Any:
+    """A tensor of the default shape, or of a larger one where a dimension of one would be taken for fixed."""
+    import torch
+
+    if one.shape is None:
+        raise ValueError(f"`shape` of input `{one.name}` is not given\nhint: pass `ct.TensorType(shape=...)`")
+    dtypes = {"fp16": torch.float32, "fp32": torch.float32, "int32": torch.int32, "int8": torch.int32, "bool": torch.bool}
+    name = "fp32" if one.dtype is None else dtype_name(one.dtype)
+    if type(one.shape).__name__ == "EnumeratedShapes":
+        sizes = list(one.shape.default)
+    else:
+        sizes = [_example_size(size) for size in one.shape.shape]
+    if name == "int32" and str(one.dtype).endswith("int64'>"):
+        return torch.zeros(sizes, dtype=torch.int64)
+    return torch.zeros(sizes, dtype=dtypes[name]) if name in ("int32", "int8", "bool") else torch.rand(sizes, dtype=dtypes[name])
+
+
+def _example_size(size: Any) -> int:
+    if not hasattr(size, "lower_bound"):
+        return int(size)
+    upper = size.upper_bound if size.upper_bound > 0 else max(size.default, 4)
+    return size.default if size.default > 1 else max(size.lower_bound, min(upper, 3))
+
+
+def _dynamic(given: list) -> list | None:
+    """The dimensions of each input that are not fixed, as `torch.export` takes them."""
+    import torch
+
+    symbols: dict = {}
+    all_dims = []
+    for at, one in enumerate(given):
+        dims: dict = {}
+        if type(one.shape).__name__ == "EnumeratedShapes":
+            shapes = [shape.default for shape in one.shape.shapes]
+            for axis in range(len(shapes[0])):
+                if len({shape[axis] for shape in shapes}) > 1:
+                    dims[axis] = torch.export.Dim.DYNAMIC
+        else:
+            for axis, size in enumerate(one.shape.shape):
+                if not hasattr(size, "lower_bound"):
+                    continue
+                if size.lower_bound == size.upper_bound:
+                    continue
+                key = str(size.symbol) if size.symbol is not None else f"d{at}_{axis}"
+                upper = size.upper_bound if size.upper_bound > 0 else None
+                if key not in symbols:
+                    symbols[key] = torch.export.Dim(f"s_{len(symbols)}", min=size.lower_bound, max=upper)
+                dims[axis] = symbols[key]
+        all_dims.append(dims or None)
+    return all_dims if any(all_dims) else None
+
+
+def _export(module: Any, given: list, examples: tuple) -> Any:
+    """Exports a module; dimensions that torch finds related are left to it."""
+    import torch
+
+    dims = _dynamic(given)
+    try:
+        return torch.export.export(module, examples, dynamic_shapes=None if dims is None else tuple(dims), strict=False)
+    except torch._dynamo.exc.UserError:
+        if dims is None:
+            raise
+        loose = [None if one is None else {axis: torch.export.Dim.AUTO for axis in one} for one in dims]
+        return torch.export.export(module, examples, dynamic_shapes=tuple(loose), strict=False)
+
+
+def _of_module(module: Any, inputs: list) -> Source:
+    import torch
+
+    given = flat(inputs)
+    examples = tuple(_example(one) for one in given)
+    was_training = module.training
+    with torch.no_grad():
+        program = _export(module.eval(), given, examples)
+    module.train(was_training)
+    return _named(Source(program, "TorchExport::ATEN"), _user_inputs(program), inputs)
+
+
+def _of_script(module: Any, inputs: list) -> Source:
+    """A traced or scripted module, through torch's own converter."""
+    import torch
+    from torch._export.converter import TS2EPConverter
+
+    given = flat(inputs)
+    examples = tuple(_example(one) for one in given)
+    names = [value.debugName() for value in module.graph.inputs()][1:]
+    nested = _nested(inputs, iter(examples))
+
+    class Converter(TS2EPConverter):
+        """Exports with the dimensions that are asked for."""
+
+        def retrace_as_exported_program(self, gm: Any, name_to_constant: dict) -> Any:
+            dims = _dynamic(given)
+            shapes = None if dims is None or nested != examples else tuple(dims)
+            try:
+                program = _retraced(gm, nested, shapes)
+            except torch._dynamo.exc.UserError:
+                if shapes is None:
+                    raise
+                loose = [None if one is None else {axis: torch.export.Dim.AUTO for axis in one} for one in dims]
+                program = _retraced(gm, nested, tuple(loose))
+            program._constants.update({key: value for key, value in name_to_constant.items() if isinstance(value, torch.Tensor)})
+            for key in name_to_constant:
+                program.state_dict.pop(key, None)
+            for spec in program.graph_signature.input_specs:
+                if spec.kind.name == "BUFFER" and spec.target in name_to_constant:
+                    spec.kind = type(spec.kind).CONSTANT_TENSOR
+                    spec.persistent = None
+            return program
+
+    module.eval()
+    try:
+        with torch.no_grad():
+            program = Converter(module, nested, None).convert()
+    except Exception as failure:
+        raise RuntimeError(
+            f"torch cannot make an exported program of the traced module: {type(failure).__name__}: {_first_line(failure)}\n"
+            "hint: pass the module itself through `torch.export.export(module, example_inputs)` instead of `torch.jit.trace`"
+        ) from failure
+    made = Source(program, "TorchScript")
+    known = _user_inputs(program)
+    if len(known) == len(names):
+        # The names in the traced graph are those of the module's arguments.
+        clean = [name.split(".")[0] for name in names]
+        made.input_names = [one.name or name for one, name in zip(given, clean)]
+        for one, name in zip(given, made.input_names):
+            _note_shapes(made, name, one)
+        return made
+    return _named(made, known, inputs)
+
+
+def _retraced(graph: Any, examples: tuple, shapes: Any) -> Any:
+    import torch
+
+    return torch.export._trace._export(graph, examples, dynamic_shapes=shapes, strict=False, pre_dispatch=True)
+
+
+def _nested(inputs: Any, examples: Any) -> tuple:
+    """Examples in the nesting of the inputs."""
+    return tuple(_nested(one, examples) if isinstance(one, (list, tuple)) else next(examples) for one in inputs)
+
+
+def _first_line(failure: BaseException) -> str:
+    lines = str(failure).strip().splitlines()
+    return lines[0] if lines else "no message"

@@ -1,0 +1,291 @@
+"""`MLModel`: a model that predicts on any operating system."""
+
+from __future__ import annotations
+
+import os
+
+from .._types import ComputeUnit
+from ._predict import Function
+
+# `typing` takes long to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+
+class MLState:
+    """The states of a model between predictions."""
+
+    def __init__(self, session: Any) -> None:
+        """`session` is one of `coremill`."""
+        self._session = session
+
+    def read_state(self, name: str) -> Any:
+        """The content of a state."""
+        states = self._session.states
+        if name not in states:
+            raise RuntimeError(f"the model has no state `{name}`; its states are {', '.join(states)}")
+        return states[name]
+
+    def write_state(self, name: str, value: Any) -> None:
+        """Sets a state."""
+        self._session.set_state(name, value)
+
+
+class _Descriptions:
+    """Texts for people, by input or output. Assigning to a name describes it."""
+
+    def __init__(self, model: MLModel, part: str) -> None:
+        self._model = model
+        self._part = part
+
+    def _features(self) -> dict:
+        return {feature["name"]: feature["description"] for feature in self._model._function_summary()[self._part]}
+
+    def __getitem__(self, name: str) -> str:
+        features = self._features()
+        if name not in features:
+            raise KeyError(f"No feature with name {name}.")
+        return features[name]
+
+    def __setitem__(self, name: str, text: str) -> None:
+        if name not in self._features():
+            raise AttributeError(f"No feature with name {name}.")
+        self._model._apply([{"edit": "describe", "name": name, "text": text}])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._features()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._features())
+
+    def __len__(self) -> int:
+        return len(self._features())
+
+    def __repr__(self) -> str:
+        return f"Features({','.join(self)})"
+
+
+class MLModel:
+    """A Core ML model."""
+
+    def __init__(
+        self,
+        model: Any,
+        is_temp_package: bool = False,
+        mil_program: Any = None,
+        skip_model_load: bool = False,
+        compute_units: Any = ComputeUnit.ALL,
+        weights_dir: str | None = None,
+        function_name: str | None = None,
+        optimization_hints: dict | None = None,
+    ) -> None:
+        """`model` is a path, or a specification with `weights_dir`. The model is loaded when it predicts first."""
+        import coremill
+
+        from ._package import package_of_spec
+
+        if getattr(compute_units, "name", None) not in ComputeUnit.__members__:
+            raise TypeError('"compute_units" parameter must be of type: coremltools.ComputeUnit')
+        if mil_program is not None:
+            from .._missing import unsupported
+
+            raise unsupported("`mil_program`", "pass the path of a package")
+        if isinstance(model, (str, os.PathLike)):
+            path = os.path.abspath(os.path.expanduser(os.path.expandvars(os.fspath(model))))
+            found = coremill.load(path)
+        elif hasattr(model, "SerializeToString"):
+            if model.WhichOneof("Type") == "mlProgram" and weights_dir is None:
+                raise Exception(
+                    "MLModel of type mlProgram cannot be loaded just from the model spec object. It also needs the path to "
+                    "the weights file. Please provide that as well, using the 'weights_dir' argument."
+                )
+            found = coremill.load(package_of_spec(model, weights_dir))
+        else:
+            raise TypeError("Expected model to be a .mlmodel file, .mlpackage file or a Model_pb2 object")
+        if not isinstance(found, coremill.Model):
+            raise TypeError(f"{model} is an ExecuTorch program; expected a Core ML model")
+        self._start(found, compute_units, function_name, optimization_hints)
+
+    @classmethod
+    def _of(cls, model: Any, compute_units: Any = ComputeUnit.ALL, function_name: str | None = None) -> MLModel:
+        """A model of a `coremill.Model`."""
+        made = cls.__new__(cls)
+        made._start(model, compute_units, function_name, None)
+        return made
+
+    def _start(self, model: Any, compute_units: Any, function_name: str | None, hints: dict | None) -> None:
+        self._model = model
+        self._written: str | None = None
+        self._message: Any = None
+        self._session: Any = None
+        self._parts: Function | None = None
+        self.compute_unit = compute_units
+        self.function_name = function_name
+        self.optimization_hints = None if hints is None else dict(hints)
+        self.is_package = True
+        summary = model.inspect()
+        functions = [function["name"] for function in summary["functions"]]
+        self._is_multifunction = len(functions) > 1
+        if function_name is None and self._is_multifunction:
+            self.function_name = summary["default_function"]
+        elif function_name is not None and not self._is_multifunction and function_name != "main":
+            raise ValueError('function_name must be "main" for non multifunction model')
+        elif function_name is not None and function_name not in functions and self._is_multifunction:
+            raise ValueError(f"function_name {function_name} not found in the model.")
+
+    def _function_summary(self) -> dict:
+        summary = self._model.inspect()
+        name = self.function_name if self._is_multifunction else summary["default_function"]
+        return next(function for function in summary["functions"] if function["name"] == name)
+
+    def _apply(self, edits: list) -> None:
+        """Changes the model."""
+        import json
+
+        self._model = self._model._edit(json.dumps(edits), self.function_name if self._is_multifunction else None)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._written = self._message = self._session = self._parts = None
+
+    def _part(self) -> Function:
+        if self._parts is None:
+            self._parts = Function(self._function_summary())
+        return self._parts
+
+    @property
+    def short_description(self) -> str:
+        """What the model does."""
+        return self._model.description
+
+    @short_description.setter
+    def short_description(self, text: str) -> None:
+        self._model.description = text
+        self._written = self._message = None
+
+    @property
+    def author(self) -> str:
+        """Who made the model."""
+        return self._model.author
+
+    @author.setter
+    def author(self, text: str) -> None:
+        self._model.author = text
+        self._written = self._message = None
+
+    @property
+    def license(self) -> str:
+        """Under which terms the model may be used."""
+        return self._model.license
+
+    @license.setter
+    def license(self, text: str) -> None:
+        self._model.license = text
+        self._written = self._message = None
+
+    @property
+    def version(self) -> str:
+        """The model's version."""
+        return self._model.model_version
+
+    @version.setter
+    def version(self, text: str) -> None:
+        self._model.model_version = text
+        self._written = self._message = None
+
+    @property
+    def user_defined_metadata(self) -> Any:
+        """Notes by key."""
+        self._written = self._message = None
+        return self._model.metadata
+
+    @property
+    def input_description(self) -> _Descriptions:
+        """Texts for people, by input."""
+        return _Descriptions(self, "inputs")
+
+    @property
+    def output_description(self) -> _Descriptions:
+        """Texts for people, by output."""
+        return _Descriptions(self, "outputs")
+
+    @property
+    def package_path(self) -> str:
+        """A package with the model, in a temporary folder that is removed at exit."""
+        from ._package import temporary
+
+        if self._written is None or not os.path.exists(self._written):
+            self._written = os.path.join(temporary(), "Model.mlpackage")
+            self._model.save(self._written)
+        return self._written
+
+    @property
+    def weights_dir(self) -> str | None:
+        """The folder with the weights of a package of the model; None if it has none."""
+        folder = os.path.join(self.package_path, "Data", "com.apple.CoreML", "weights")
+        return folder if os.path.isdir(folder) else os.path.dirname(folder)
+
+    def save(self, save_path: str) -> None:
+        """Writes the model as a package."""
+        path = os.path.expanduser(os.path.expandvars(os.fspath(save_path)))
+        extension = os.path.splitext(path)[1]
+        if not extension:
+            path += ".mlpackage"
+        elif extension not in (".mlpackage", ".mlmodelc"):
+            raise Exception(f"For an ML Program, extension must be .mlpackage (not {extension}). Please see "
+                            "https://coremltools.readme.io/docs/unified-conversion-api#target-conversion-formats to see the "
+                            "difference between neuralnetwork and mlprogram model types.")
+        self._model.save(path)
+
+    def get_compiled_model_path(self) -> str:
+        """The path of the compiled model, in a temporary folder that is removed at exit."""
+        from ._package import temporary
+
+        path = os.path.join(temporary(), "Model.mlmodelc")
+        self._model.save(path)
+        return path
+
+    @property
+    def _spec(self) -> Any:
+        if self._message is None:
+            with open(os.path.join(self.package_path, "Data", "com.apple.CoreML", "model.mlmodel"), "rb") as file:
+                from ..proto import Model_pb2
+
+                self._message = Model_pb2.Model.FromString(file.read())
+        return self._message
+
+    def get_spec(self) -> Any:
+        """The specification: a message of the published schema."""
+        import copy
+
+        return copy.deepcopy(self._spec)
+
+    def predict(self, data: Any, state: MLState | None = None) -> Any:
+        """Predicts from inputs by name: arrays, numbers, tensors and pictures of Pillow. A list of inputs gives a list."""
+        if type(data) not in (list, dict):
+            raise TypeError(f'"data" parameter must be either a dict or list of dict, but got {type(data)}.')
+        if type(data) is list and not all(type(one) is dict for one in data):
+            raise TypeError('"data" list must contain only dictionaries')
+        part = self._part()
+        if part.states and state is None:
+            raise ValueError("the model has states\nhint: pass `state=mlmodel.make_state()`")
+        if isinstance(data, list):
+            if state is not None:
+                raise AssertionError("State can only be used for unbatched predictions")
+            return [part.predict(self._default_session(), one) for one in data]
+        return part.predict(self._default_session() if state is None else state._session, data)
+
+    def _default_session(self) -> Any:
+        if self._session is None:
+            self._session = self._model.session(self.function_name if self._is_multifunction else None)
+        return self._session
+
+    def make_state(self) -> MLState:
+        """States of zeros, for `predict`."""
+        return MLState(self._model.session(self.function_name if self._is_multifunction else None))
+
+    def __repr__(self) -> str:
+        summary = self._function_summary()
+        names = [", ".join(feature["name"] for feature in summary[part]) for part in ("inputs", "outputs")]
+        return f"<MLModel ({names[0]}) -> ({names[1]})>"
