@@ -47,7 +47,8 @@ impl<'a> StridedMatrix<'a> {
         StridedMatrix { rows: self.columns, columns: self.rows, ..self }
     }
 
-    fn at(&self, row: usize, column: usize) -> f32 {
+    /// The element at a row and a column.
+    pub fn at(&self, row: usize, column: usize) -> f32 {
         self.elements[row * self.rows + column * self.columns]
     }
 }
