@@ -65,7 +65,7 @@ fn run_model(
 ) -> Outcome {
     let threads = 1 + draw.below(2);
     let mut outcome = Outcome::Failed;
-    for numerics in [Numerics::Fast, Numerics::Rounded] {
+    for numerics in Numerics::ALL {
         let options = LoadOptions { numerics, threads, limits: LIMITS, ..LoadOptions::default() };
         let Ok(engine) = Engine::load(verified, &options) else { return Outcome::Failed };
         for function in &model.program.functions {
@@ -150,7 +150,7 @@ fn run_shapes(
 
     let steady = match engine.numerics() {
         Numerics::Fast => is_steady,
-        Numerics::Rounded => is_steady_when_rounded,
+        Numerics::Rounded | Numerics::Ane | Numerics::CoremlCpu => is_steady_when_rounded,
     };
     let compared = tame && function.all_ops().all(|(_, op)| op.kind().is_some_and(steady));
     // Rounding may change the number of nonzero elements.
@@ -162,7 +162,7 @@ fn run_shapes(
         assert!(shapes || counts, "`{name}`: {expected_is:?} became {found_is:?}");
         let tolerance = match engine.numerics() {
             Numerics::Fast => 1e-3,
-            Numerics::Rounded => 4e-2,
+            Numerics::Rounded | Numerics::Ane | Numerics::CoremlCpu => 4e-2,
         };
         if compared && let Some(difference) = difference(expected, found, tolerance) {
             // A program may amplify rounding errors of its inputs.

@@ -50,6 +50,7 @@ def convert(
     model_version: str | None = None,
     metadata: dict[str, str] | None = None,
     verify: bool | float = False,
+    numerics: Literal["rounded", "ane", "coreml-cpu", "fast"] = "rounded",
     **unknown: Any,
 ) -> _native.Model:
     """Converts a PyTorch program to a Core ML model.
@@ -83,6 +84,8 @@ def convert(
         metadata: notes in the metadata, by key.
         verify: `True`, or the largest error in parts of an output's largest element: run the model on the program's example inputs
             and compare it with torch; or with the program in fp32, for a path and for programs with buffers or random numbers.
+        numerics: the arithmetic in which `verify` and `precision="auto"` run fp16 operations: `"rounded"` to fp16, `"ane"` as on
+            the Neural Engine, `"coreml-cpu"` as Core ML computes on the CPU.
 
     Raises:
         ConversionError: calls cannot be lowered; `refused` lists them.
@@ -120,6 +123,7 @@ def convert(
             model_version=model_version,
             metadata=metadata,
             verify=verify,
+            numerics=numerics,
             **unknown,
         )
 

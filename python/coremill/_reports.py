@@ -278,24 +278,26 @@ def compare(
     bound: float = 1e-2,
     seed: int = 0,
     per_op: bool = False,
-    precision: Any = "fast",
+    numerics: Any = None,
     threshold: float = 40.0,
+    precision: Any = None,
 ) -> Comparison:
     """Compares the outputs of two models on the same inputs, which are random by default.
 
     Each side is a model, a program, a `torch.export.ExportedProgram` (converted in fp32), the path of one of these, a
     dictionary of outputs by name, or a function that takes the inputs by name. Outputs are paired by name, or by order if
-    the names differ. `precision` is `"fast"`, `"faithful"` to round each result as a device does, or one of these for
-    each side.
+    the names differ. `numerics` is the arithmetic: `"fast"`, `"rounded"` to each type, `"ane"` as on the Neural Engine,
+    `"coreml-cpu"` as Core ML computes on the CPU, or one of these for each side. `precision` is an older name.
 
     `per_op` also compares intermediate values. `threshold` is the signal-to-noise ratio, in decibels, below which a value
     is reported.
     """
     import json
 
-    precisions = (precision, precision) if isinstance(precision, str) else tuple(precision)
+    numerics = numerics or precision or "fast"
+    precisions = (numerics, numerics) if isinstance(numerics, str) else tuple(numerics)
     if len(precisions) != 2:
-        raise _error("OptionError", "`precision` takes one value for both sides, or two")
+        raise _error("OptionError", "`numerics` takes one value for both sides, or two")
     opened = [_comparable(side) for side in (reference, other)]
     sides = [_side(side, rounded) for side, rounded in zip(opened, precisions)]
     if inputs is None:
@@ -436,12 +438,12 @@ def _comparable(side: Any) -> Any:
     return _opened(side) if is_path else side
 
 
-def _side(side: Any, precision: str) -> Any:
+def _side(side: Any, numerics: str) -> Any:
     """One side of a comparison, ready to run."""
     if isinstance(side, _native.Model):
-        return side.session(precision=precision)
+        return side.session(numerics=numerics)
     if isinstance(side, _native.Program):
-        return side.method(faithful=precision == "faithful")
+        return side.method(numerics=numerics)
     if isinstance(side, (dict, _native.Session)) or callable(side):
         return side
     raise _error("OptionError", f"a {type(side).__name__} cannot be compared", "pass a model, a program, or the path of one")

@@ -164,7 +164,7 @@ typedef struct CoremillHooks {
 // | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | devices that Core ML may use; the engine for other systems always uses the CPU |
 // | `cache_dir` | a directory | cache of models compiled by Core ML; not used by the engine |
 // | `threads` | a number | number of threads; 0, the default, selects one per processor |
-// | `precision` | `fast`, `faithful` | whether to compute floats in 32 bits, or to round each result like a device |
+// | `numerics` | `fast`, `rounded`, `ane`, `coreml-cpu` | the engine's arithmetic: floats in 32 bits, results rounded to their types, as the Neural Engine, or as Core ML on the CPU; `precision` is an older name, and `faithful` one of `rounded` |
 typedef struct CoremillOption {
     // The name.
     const char *key;

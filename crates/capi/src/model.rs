@@ -223,7 +223,7 @@ impl Model {
         }
         let load = LoadOptions {
             threads: options.threads,
-            rounded: options.rounded,
+            numerics: options.numerics,
             ..LoadOptions::default()
         };
         let program = Program::new(program, load).map_err(Failure::model)?;
@@ -315,7 +315,7 @@ impl Model {
             method,
             delegate: &delegate,
             threads: self.options.threads,
-            rounded: self.options.rounded,
+            numerics: self.options.numerics,
             limits: Limits::default(),
         };
         shared.backend.prepare(&part).map_err(Failure::model)

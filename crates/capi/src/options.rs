@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 
 use coremill_io::unknown_name;
 use coremill_pte::program::CompileSpec;
+use coremill_runtime::Numerics;
 
 use crate::error::{CoremillStatus, Failure, Result, guard};
 
@@ -15,7 +16,7 @@ use crate::error::{CoremillStatus, Failure, Result, guard};
 /// | `compute_unit` | `cpu_only`, `cpu_and_gpu`, `cpu_and_ne`, `all` | devices that Core ML may use; the engine for other systems always uses the CPU |
 /// | `cache_dir` | a directory | cache of models compiled by Core ML; not used by the engine |
 /// | `threads` | a number | number of threads; 0, the default, selects one per processor |
-/// | `precision` | `fast`, `faithful` | whether to compute floats in 32 bits, or to round each result like a device |
+/// | `numerics` | `fast`, `rounded`, `ane`, `coreml-cpu` | the engine's arithmetic: floats in 32 bits, results rounded to their types, as the Neural Engine, or as Core ML on the CPU; `precision` is an older name, and `faithful` one of `rounded` |
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoremillOption {
@@ -29,7 +30,7 @@ pub struct CoremillOption {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Options {
     pub(crate) threads: usize,
-    pub(crate) rounded: bool,
+    pub(crate) numerics: Numerics,
     pub(crate) compute_unit: Option<String>,
     pub(crate) cache_dir: Option<String>,
 }
@@ -102,13 +103,12 @@ impl Options {
                 self.threads =
                     threads.ok_or_else(|| refused(&format!("from 0 to {MAX_THREADS}")))?;
             }
-            "precision" => match value {
-                "fast" => self.rounded = false,
-                "faithful" => self.rounded = true,
-                _ => return Err(refused("`fast` or `faithful`")),
-            },
+            "numerics" | "precision" => {
+                let refused = |_| refused("`fast`, `rounded`, `ane` or `coreml-cpu`");
+                self.numerics = value.parse().map_err(refused)?;
+            }
             _ => {
-                let known = ["compute_unit", "cache_dir", "threads", "precision"];
+                let known = ["compute_unit", "cache_dir", "threads", "numerics"];
                 return Err(Failure::argument(unknown_name("option", key, known)));
             }
         }

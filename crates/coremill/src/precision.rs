@@ -2,11 +2,12 @@
 //!
 //! ```no_run
 //! use coremill::convert::LowerOptions;
+//! use coremill::engine::Numerics;
 //! use coremill::precision::{Output, choose};
 //!
 //! let program = coremill::convert::read("model.pt2")?;
 //! let mut options = LowerOptions::default();
-//! let chosen = choose(&program, Output::Model, &options, &[])?;
+//! let chosen = choose(&program, Output::Model, &options, &[], Numerics::Rounded)?;
 //! for cure in &chosen.cures {
 //!     println!("{}: {}; {}", cure.name, cure.reason, cure.remedy);
 //! }

@@ -6,6 +6,7 @@ use coremill_mil::ir::Opset;
 use coremill_mil::ops::{DefaultValue, OpKind, OpRow};
 use coremill_tensor::DType;
 
+use crate::arithmetic::Arithmetic;
 use crate::array::{Array, ElementsView, View, int_range};
 use crate::error::{Error, Result, fail};
 use crate::limits::Limits;
@@ -29,6 +30,8 @@ pub(crate) struct Call<'a> {
     pub(crate) seed: u64,
     /// Called with the range of operands that the kernel reads.
     pub(crate) note: Option<&'a dyn Fn(Range<usize>)>,
+    /// Arithmetic of products and functions.
+    pub(crate) arithmetic: Arithmetic<'a>,
 }
 
 impl<'a> Call<'a> {

@@ -18,12 +18,13 @@ use crate::error::{Error, Result, fail};
 use crate::execute::{Input, Resources, execute};
 use crate::feature::FeatureSpec;
 use crate::hooks::Hooks;
-use crate::options::{LoadOptions, Numerics};
+use crate::options::LoadOptions;
 use crate::plan::{CpuContext, FunctionContext, Operand, Plan, PlanKey, plan};
 use crate::recycled::RunScratch;
 use crate::reference;
 use crate::spare::BufferPool;
 use crate::value::Value;
+use coremill_kernels::Numerics;
 
 /// Maximum number of plans per function, one for each set of input shapes. The least recently used
 /// plan is evicted first.

@@ -6,6 +6,7 @@ use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
+use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::call::Call;
 use crate::error::{Error, Result};
@@ -43,6 +44,7 @@ pub fn evaluate(
             limits: &limits,
             seed: 0,
             note: None,
+            arithmetic: Arithmetic::default(),
         })
     };
     evaluate().map_err(|error: Error| error.of_operation(kind.name(), ""))

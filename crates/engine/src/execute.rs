@@ -8,6 +8,7 @@ use coremill_mil::ir::OpId;
 use coremill_mil::ops::OpKind;
 use coremill_tensor::DType;
 
+use crate::arithmetic::Arithmetic;
 use crate::array::{Array, ElementsView, View};
 use crate::call::count_within;
 use crate::error::{Error, Result, fail};
@@ -296,7 +297,8 @@ impl<'r> Run<'r, '_> {
         room(self.bytes, self.source.limits.bytes, self.expected_bytes(node, &operands))?;
         // Every operation draws different numbers, also when a loop repeats it.
         let seed = self.seed.wrapping_add(self.operations);
-        let results = reference.call(self.source, node.op, &operands, seed)?;
+        let arithmetic = Arithmetic { numerics: self.source.numerics, machine: Some(self.machine) };
+        let results = reference.call(self.source, node.op, &operands, seed, arithmetic)?;
         if results.len() != node.outputs.len() {
             fail!("gives {} values, not {}", results.len(), node.outputs.len());
         }

@@ -2,7 +2,7 @@
 //!
 //! [`Engine::load`] prepares a verified model. A [`Session`] runs one of its functions and holds
 //! the states. A function is planned once for each set of input shapes: constants are folded,
-//! operations fused, weights packed, and memory is shared. [`Numerics`] selects the rounding,
+//! operations fused, weights packed, and memory is shared. [`Numerics`] selects the arithmetic,
 //! [`Limits`] bounds the resources of a run, and [`Hooks`] observe it.
 //!
 //! ```
@@ -32,6 +32,7 @@
 //! |---|---|
 //! | `array`, `value` | tensors, lists and dictionaries at run time |
 //! | `reference` | reference kernels, which define the semantics of each operation |
+//! | `arithmetic` | products and functions in the arithmetic of a run, a device's for instance |
 //! | `plan` | planning of a function for given input shapes |
 //! | `execute` | execution of plans |
 //! | `evaluate` | evaluation of one operation on constants |
@@ -40,6 +41,7 @@
 //! | `feature` | inputs, outputs and states; validation of arrays |
 //! | `engine` | the public interface: [`Engine`], [`Session`] |
 
+mod arithmetic;
 mod array;
 mod call;
 mod engine;
@@ -62,6 +64,7 @@ mod value;
 mod weights;
 
 pub use array::{Array, Elements, ElementsView, View};
+pub use coremill_kernels::Numerics;
 pub use engine::{Engine, Outputs, Session, ports};
 pub use error::{Error, ErrorKind};
 pub use evaluate::evaluate;
@@ -70,6 +73,6 @@ pub use feature::FeatureSpec;
 pub use fold::{FoldLimits, fold};
 pub use hooks::{Hooks, Observer, Span};
 pub use limits::Limits;
-pub use options::{LoadOptions, Numerics};
+pub use options::LoadOptions;
 pub use value::{Key, Value};
 pub use weights::expanded;

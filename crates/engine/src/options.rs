@@ -1,3 +1,4 @@
+use coremill_kernels::Numerics;
 use coremill_simd::Isa;
 
 use crate::limits::Limits;
@@ -5,7 +6,7 @@ use crate::limits::Limits;
 /// Options of [`Engine::load`](crate::Engine::load).
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Rounding of results.
+    /// The arithmetic.
     pub numerics: Numerics,
     /// Number of threads; 0 uses all processors.
     pub threads: usize,
@@ -13,15 +14,4 @@ pub struct LoadOptions {
     pub isa: Option<Isa>,
     /// Limits of each run.
     pub limits: Limits,
-}
-
-/// Rounding of results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Numerics {
-    /// Floats are computed and stored in fp32 for every float type.
-    #[default]
-    Fast,
-    /// The result of each operation is rounded to its type, as on a device that stores it. fp16
-    /// values overflow and lose precision where they do on the device.
-    Rounded,
 }

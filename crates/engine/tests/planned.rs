@@ -109,7 +109,7 @@ fn run_both_ways(path: &Path, numerics: Numerics, threads: usize) -> Result<Stri
     }
     let tolerance = match numerics {
         Numerics::Fast => 2e-3,
-        Numerics::Rounded => 3e-2,
+        Numerics::Rounded | Numerics::Ane | Numerics::CoremlCpu => 3e-2,
     };
     if worst > tolerance {
         Err(format!("differ by {worst:.1e}"))

@@ -34,6 +34,7 @@ use coremill::convert::NumericsReport;
 use coremill::precision::{MixedPrecisionPlan, Output, choose};
 use coremill::{OpenedModel, convert as conversion, executorch};
 use coremill_compiler::{self as compiler, Conversion, LowerOptions, Options};
+use coremill_engine::Numerics;
 use coremill_mil::ir::Opset;
 use coremill_pt2::ExportedProgram;
 // Link the C interface, which `coremill.executorch.register_runtime` loads from this module.
@@ -105,6 +106,7 @@ fn convert(
     let mut keywords = Keywords::new(py, options)?;
     let mut options = options::convert(&mut keywords)?;
     let bound = options::bound(&mut keywords, options.precision)?;
+    let numerics = options::numerics(&mut keywords)?;
     let samples = keywords.take_samples();
     let edits = keywords.take_edits();
     keywords.finish("convert")?;
@@ -125,8 +127,9 @@ fn convert(
             let message = "expected at least one program to convert";
             return Err(error::option(py, message, None));
         }
-        let (opened, target) =
-            work::run(py, move |stage| convert_functions(functions, &options, bound, stage))?;
+        let (opened, target) = work::run(py, move |stage| {
+            convert_functions(functions, &options, bound, numerics, stage)
+        })?;
         return Ok(Model::new(opened, lent, Some(target)));
     }
     let source = Source::of(program, "convert", &mut lent)?;
@@ -138,7 +141,8 @@ fn convert(
         if let Some(samples) = samples {
             stage.set("choosing the precision");
             let lower = LowerOptions { options: options.clone(), ..LowerOptions::default() };
-            plan = Some(chosen(&program, Output::Model, &lower, &samples, &mut options)?);
+            let judged = (&samples[..], numerics);
+            plan = Some(chosen(&program, Output::Model, &lower, judged, &mut options)?);
         }
         stage.set("converting the program");
         let again = bound.map(|_| program.clone());
@@ -147,7 +151,7 @@ fn convert(
         if let (Some(bound), Some(program)) = (bound, again) {
             stage.set("verifying the numbers");
             let verified = model::proof(&opened)?;
-            agree(conversion::check_numbers(program, &options, &verified, bound)?)?;
+            agree(conversion::check_numbers(program, &options, &verified, bound, numerics)?)?;
         }
         coremill::edit::apply(&mut opened.model, &edits, None)?;
         Ok((opened, target, plan))
@@ -160,6 +164,7 @@ fn convert_functions(
     functions: Vec<(String, Source)>,
     options: &Options,
     bound: Option<f64>,
+    numerics: Numerics,
     stage: &work::Stage,
 ) -> Result<(OpenedModel, Opset), Failure> {
     stage.set("reading the programs");
@@ -182,7 +187,9 @@ fn convert_functions(
         stage.set(format!("verifying the numbers of `{name}`"));
         let opened = OpenedModel::made(model.clone(), Path::new("model"));
         let verified = model::proof(&opened)?;
-        agree(conversion::check_numbers(program, options, &verified, bound.unwrap_or_default())?)?;
+        let bound = bound.unwrap_or_default();
+        let found = conversion::check_numbers(program, options, &verified, bound, numerics)?;
+        agree(found)?;
     }
     let opened = OpenedModel::made(coremill::edit::merge(models)?, Path::new("model"));
     Ok((opened, target.unwrap_or(Opset::Ios18)))
@@ -208,10 +215,10 @@ fn chosen(
     program: &ExportedProgram,
     output: Output,
     lower: &LowerOptions,
-    samples: &[PathBuf],
+    (samples, numerics): (&[PathBuf], Numerics),
     options: &mut Options,
 ) -> Result<MixedPrecisionPlan, Failure> {
-    let plan = choose(program, output, lower, samples)?;
+    let plan = choose(program, output, lower, samples, numerics)?;
     if !plan.holds() {
         let off: Vec<_> = plan.outputs.iter().map(|output| format!("`{}`", output.name)).collect();
         let message = format!("no precision but fp32 suffices for {}", off.join(", "));
@@ -287,7 +294,8 @@ fn lower(
         if let (Some(samples), Some((_, program))) = (&samples, programs.first()) {
             stage.set("choosing the precision");
             let given = options.clone();
-            chosen(program, Output::Program, &given, samples, &mut options.options)?;
+            let judged = (&samples[..], Numerics::Rounded);
+            chosen(program, Output::Program, &given, judged, &mut options.options)?;
         }
         stage.set("lowering");
         Ok(compiler::lower(programs, &options)?)

@@ -89,7 +89,7 @@ impl Model {
         if let Some(session) = known(slf.get()) {
             return Ok(session);
         }
-        let made = Py::new(py, slf.get().session(py, None, Text("fast".to_owned()), Count(0))?)?;
+        let made = Py::new(py, slf.get().session(py, None, None, Count(0), None)?)?;
         let mut session = slf.get().default.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(session.get_or_insert(made).clone_ref(py))
     }
@@ -250,24 +250,27 @@ impl Model {
 
     /// Creates a session with states of its own.
     #[pyo3(
-        signature = (function = None, *, precision = Text("fast".to_owned()), threads = Count(0)),
-        text_signature = "($self, function=None, *, precision='fast', threads=0)"
+        signature = (function = None, *, numerics = None, threads = Count(0), precision = None),
+        text_signature = "($self, function=None, *, numerics='fast', threads=0)"
     )]
     pub(crate) fn session(
         &self,
         py: Python<'_>,
         function: Option<Text>,
-        precision: Text,
+        numerics: Option<Text>,
         threads: Count,
+        precision: Option<Text>,
     ) -> PyResult<Session> {
         self.unchanged(py)?;
-        let precision = self::precision(py, &precision.0)?;
+        // `precision` is an older name.
+        let name = numerics.or(precision).map_or_else(|| "fast".to_owned(), |Text(name)| name);
+        let numerics = self::numerics(py, &name)?;
         let threads = threads.0;
         let opened = self.opened();
         let session = work::run(py, move |stage| {
             stage.set("loading the model");
             let verified = proof(&opened)?;
-            let options = RunOptions { numerics: precision, threads, ..RunOptions::default() };
+            let options = RunOptions { numerics, threads, ..RunOptions::default() };
             let executable = coremill_session::load(&verified, &options)?;
             Ok(match function {
                 Some(Text(function)) => executable.session(&function)?,
@@ -365,16 +368,12 @@ pub(crate) fn merge(
     Ok(Model::new(merged, lent, None))
 }
 
-/// Parses the rounding mode.
-pub(crate) fn precision(py: Python<'_>, name: &str) -> PyResult<Numerics> {
-    match name {
-        "fast" => Ok(Numerics::Fast),
-        "faithful" => Ok(Numerics::Rounded),
-        other => {
-            let message = format!("`precision` is `{other}`; expected `fast` or `faithful`");
-            Err(error::option(py, message, None))
-        }
-    }
+/// An arithmetic by its name.
+pub(crate) fn numerics(py: Python<'_>, name: &str) -> PyResult<Numerics> {
+    name.parse().map_err(|_| {
+        let expected = "expected `fast`, `rounded`, `ane` or `coreml-cpu`";
+        error::option(py, format!("`numerics` is `{name}`; {expected}"), None)
+    })
 }
 
 pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {

@@ -9,6 +9,7 @@ use coremill_compiler::{
     CompileSpec, Constant, LowerOptions, ModelType, Options, Precision, States, WeightSharing,
 };
 use coremill_compress::linear;
+use coremill_engine::Numerics;
 use coremill_io::unknown_name;
 use coremill_passes::check_pass_names;
 use pyo3::prelude::*;
@@ -224,6 +225,14 @@ pub(crate) fn bound(keywords: &mut Keywords<'_>, precision: Precision) -> PyResu
     match value.extract::<f64>() {
         Ok(bound) if bound.is_finite() && bound >= 0.0 => Ok(Some(bound)),
         _ => Err(wrong(&value, "verify", "True, False, or a bound of at least 0")),
+    }
+}
+
+/// The arithmetic in which fp16 programs are judged.
+pub(crate) fn numerics(keywords: &mut Keywords<'_>) -> PyResult<Numerics> {
+    match keywords.text("numerics")? {
+        Some(name) => crate::model::numerics(keywords.py, &name),
+        None => Ok(Numerics::Rounded),
     }
 }
 

@@ -91,20 +91,27 @@ impl Program {
     /// Loads a method. The default is the only method, or `forward`.
     #[pyo3(
         signature = (
-            name = None, *, threads = Count(0), faithful = Flag(false), data = Vec::new()
+            name = None, *, threads = Count(0), numerics = None, data = Vec::new(), faithful = Flag(false)
         ),
-        text_signature = "($self, name=None, *, threads=0, faithful=False, data=...)"
+        text_signature = "($self, name=None, *, threads=0, numerics='fast', data=...)"
     )]
     fn method(
         &self,
         py: Python<'_>,
         name: Option<Text>,
         threads: Count,
-        faithful: Flag,
+        numerics: Option<Text>,
         data: Vec<PathArgument>,
+        faithful: Flag,
     ) -> PyResult<Method> {
         self.unchanged(py)?;
-        let (name, threads, faithful) = (name.map(|Text(name)| name), threads.0, faithful.0);
+        let (name, threads) = (name.map(|Text(name)| name), threads.0);
+        // `faithful` is an older way to say `rounded`.
+        let numerics = match numerics {
+            Some(Text(name)) => crate::model::numerics(py, &name)?,
+            None if faithful.0 => Numerics::Rounded,
+            None => Numerics::Fast,
+        };
         if let Some(name) = &name
             && !self.methods().contains(name)
         {
@@ -114,7 +121,6 @@ impl Program {
         let data = data.into_iter().map(|PathArgument(path)| path).collect();
         let session = work::run(py, move |stage| {
             stage.set("loading the method");
-            let numerics = if faithful { Numerics::Rounded } else { Numerics::Fast };
             let options = RunOptions { threads, numerics, data, ..RunOptions::default() };
             let executable = coremill_session::load_program((*program).clone(), &options)?;
             Ok(match name {

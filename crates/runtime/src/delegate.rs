@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use coremill_io::unknown_name;
+use coremill_kernels::Numerics;
 use coremill_pte::Program;
 use coremill_pte::program::ScalarType;
 
@@ -30,8 +31,8 @@ pub struct DelegatedPart<'a> {
     pub delegate: &'a coremill_pte::program::Delegate,
     /// Maximum number of threads; 0 selects one per processor.
     pub threads: usize,
-    /// Whether to round each result to its type, like a device that stores it.
-    pub rounded: bool,
+    /// The arithmetic, if the host computes.
+    pub numerics: Numerics,
     /// Resource limits.
     pub limits: Limits,
 }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use coremill_engine::{
-    Array, Elements, ElementsView, Engine, FeatureSpec, Input, LoadOptions, Numerics, Session,
-    Value,
+    Array, Elements, ElementsView, Engine, FeatureSpec, Input, LoadOptions, Session, Value,
 };
 use coremill_mil::ir::Dim;
 use coremill_mil::model::{FeatureType, ShapeFlexibility};
@@ -138,10 +137,8 @@ impl HostBackend {
         };
         let model = model.map_err(of_model)?;
         let verified = verify(&model).map_err(of_model)?;
-        let mut options = LoadOptions { threads: part.threads, ..LoadOptions::default() };
-        if part.rounded {
-            options.numerics = Numerics::Rounded;
-        }
+        let (threads, numerics) = (part.threads, part.numerics);
+        let mut options = LoadOptions { threads, numerics, ..LoadOptions::default() };
         options.limits.operations = part.limits.instructions;
         let engine = Engine::load(&verified, &options).map_err(of_model)?;
         engines.insert(source, engine.clone());

@@ -53,6 +53,7 @@ pub use backends::backends;
 pub use backends::core_ml;
 #[cfg(feature = "host")]
 pub use backends::host;
+pub use coremill_kernels::Numerics;
 pub use coremill_pte::program::ScalarType;
 pub use delegate::{Backend, Delegate, DelegatedPart, Feature, Interface};
 pub use error::{Error, ErrorKind};

@@ -114,7 +114,7 @@ impl Method {
                 method: &plan.name,
                 delegate: planned,
                 threads: shared.threads,
-                rounded: shared.rounded,
+                numerics: shared.numerics,
                 limits: shared.limits,
             };
             let id = planned.id.clone();

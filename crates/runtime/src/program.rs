@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use coremill_io::unknown_name;
+use coremill_kernels::Numerics;
 use coremill_kernels::Pool;
 use coremill_pte::ByteRope;
 use coremill_pte::program::{
@@ -25,9 +26,8 @@ pub struct LoadOptions {
     pub backends: Vec<Arc<dyn Backend>>,
     /// Number of threads; 0 selects one per processor.
     pub threads: usize,
-    /// Whether delegates round each result to its type, like a device that stores it. Otherwise floats are kept in
-    /// 32 bits.
-    pub rounded: bool,
+    /// Arithmetic of delegates that the host runs.
+    pub numerics: Numerics,
     /// Resource limits.
     pub limits: Limits,
 }
@@ -47,7 +47,7 @@ pub(crate) struct ProgramInner {
     /// Created when the first kernel is called.
     machine: OnceLock<Machine>,
     pub(crate) threads: usize,
-    pub(crate) rounded: bool,
+    pub(crate) numerics: Numerics,
     pub(crate) limits: Limits,
 }
 
@@ -98,7 +98,7 @@ impl Program {
 
     /// Loads a program from memory.
     pub fn new(program: coremill_pte::Program, options: LoadOptions) -> Result<Program> {
-        let LoadOptions { data, backends, threads, rounded, limits } = options;
+        let LoadOptions { data, backends, threads, numerics, limits } = options;
         let mut external = HashMap::new();
         for path in &data {
             let tensors = crate::external::read(path)?;
@@ -111,7 +111,7 @@ impl Program {
         let data = program.constants.iter().chain(&program.mutable_data).chain(named);
         let files = Files::of(data.chain(external.values()).flat_map(|data| data.parts()));
         let shared =
-            ProgramInner { program, external, files, backends, machine, threads, rounded, limits };
+            ProgramInner { program, external, files, backends, machine, threads, numerics, limits };
         Ok(Program { shared: Arc::new(shared) })
     }
 

@@ -11,7 +11,7 @@ pub struct RunOptions {
     pub device: Device,
     /// Number of threads on the host; 0 selects one per processor.
     pub threads: usize,
-    /// Rounding of intermediate results in the engine.
+    /// The engine's arithmetic.
     pub numerics: Numerics,
     /// Resource limits on the host.
     pub limits: Limits,
@@ -33,7 +33,7 @@ impl RunOptions {
         coremill_runtime::LoadOptions {
             data: self.data.clone(),
             threads: self.threads,
-            rounded: self.numerics == Numerics::Rounded,
+            numerics: self.numerics,
             limits: coremill_runtime::Limits {
                 memory: self.limits.bytes as u64,
                 instructions: self.limits.operations,

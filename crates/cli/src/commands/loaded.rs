@@ -36,9 +36,13 @@ pub(super) enum DeviceArg {
 pub(super) enum NumericsArg {
     /// Floats are computed and stored in fp32
     Fast,
-    /// Each result is rounded to its type, as on a device
+    /// Each result is rounded to its type
     #[value(alias = "faithful")]
     Rounded,
+    /// As on the Neural Engine: sums in fixed point, functions by tables, ties away from zero
+    Ane,
+    /// As Core ML computes on the CPU: sums in half precision
+    CoremlCpu,
 }
 
 /// A loaded function of a model or an ExecuTorch program.
@@ -82,6 +86,8 @@ impl From<NumericsArg> for Numerics {
         match numerics {
             NumericsArg::Fast => Numerics::Fast,
             NumericsArg::Rounded => Numerics::Rounded,
+            NumericsArg::Ane => Numerics::Ane,
+            NumericsArg::CoremlCpu => Numerics::CoremlCpu,
         }
     }
 }
@@ -177,12 +183,4 @@ impl LoadedFunction {
 
 fn within(path: &Path, error: &coremill_session::Error) -> Failure {
     Failure::user(format_args!("{}: {error}", path.display())).hint(error.hint())
-}
-
-/// The value of `--numerics`.
-pub(super) fn numerics_name(numerics: Numerics) -> &'static str {
-    match numerics {
-        Numerics::Fast => "fast",
-        Numerics::Rounded => "rounded",
-    }
 }

@@ -11,6 +11,7 @@ use coremill_pte as pte;
 use serde::Serialize;
 
 use super::convert::options::parse_target;
+use super::loaded::NumericsArg;
 use crate::output::{self, Cell, FAINT, Failure, OutputPath, STRONG, Table};
 use crate::progress::Progress;
 
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     /// minimizes the error of the outputs; higher values take longer
     #[arg(long, value_name = "0|1|2", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=2))]
     effort: u8,
+    /// The arithmetic in which losses are measured; other than `fast` it includes what fp16 loses
+    #[arg(long, value_enum, value_name = "NUMERICS", default_value_t = NumericsArg::Fast)]
+    numerics: NumericsArg,
     /// The oldest release that must run the result [default: the oldest that supports the recipe]
     #[arg(long, value_name = "RELEASE", value_parser = parse_target)]
     target: Option<Opset>,
@@ -160,6 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         rules: rules.transpose().map_err(|error| super::failure(&error))?.unwrap_or_default(),
         keep_worst: args.keep_worst,
         effort: args.effort,
+        numerics: args.numerics.into(),
     };
     let options = Options { target: args.target, ..Options::default() };
     let options = LowerOptions { options, ..LowerOptions::default() };

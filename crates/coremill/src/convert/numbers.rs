@@ -130,7 +130,7 @@ pub fn bound(precision: Precision) -> f64 {
     }
 }
 
-/// Runs a converted model on the archive's sample inputs, rounding each result as on a device.
+/// Runs a converted model on the archive's sample inputs, in the arithmetic of a device.
 /// Compares with the same program in `fp32`, or in torch's own types if it computes in fp64.
 /// Returns `None` if the archive has no sample inputs.
 ///
@@ -140,8 +140,9 @@ pub fn check_numbers(
     options: &Options,
     made: &Verified<'_>,
     bound: f64,
+    numerics: Numerics,
 ) -> Result<Option<NumericsReport>, Error> {
-    let mut rounded = session(made, Numerics::Rounded)?;
+    let mut rounded = session(made, numerics)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);
     };
@@ -169,8 +170,8 @@ pub fn check_numbers(
     Ok(Some(NumericsReport { caveat, ..agreement }))
 }
 
-/// Runs a method of a lowered program on the archive's sample inputs, with results of delegates
-/// rounded as on a device. Compares with the archive's program in `fp32`. Returns `None` if the
+/// Runs a method of a lowered program on the archive's sample inputs, with delegates in
+/// the arithmetic of a device. Compares with the archive's program in `fp32`. Returns `None` if the
 /// archive has no sample inputs.
 ///
 /// If Core ML does not support the whole program, the reference is the same program without
@@ -181,8 +182,9 @@ pub fn check_method(
     program: ExportedProgram,
     options: &Options,
     bound: f64,
+    numerics: Numerics,
 ) -> Result<Option<NumericsReport>, Error> {
-    let rounding = RunOptions { numerics: Numerics::Rounded, ..RunOptions::default() };
+    let rounding = RunOptions { numerics, ..RunOptions::default() };
     let mut rounded = load_program(lowered, &rounding)?.session(method)?;
     let Some(samples) = sample_inputs(&program, rounded.inputs())? else {
         return Ok(None);

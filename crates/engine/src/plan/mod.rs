@@ -57,7 +57,8 @@ pub(crate) fn plan(source: &FunctionContext, machine: &CpuContext, key: &PlanKey
     let build::BuiltGraph { mut graph, sound } = build::build(source, &key.shapes)?;
     check_extents(source, &graph)?;
     // Passes rely on inferred shapes, which are unknown if inference fails.
-    if sound && !key.observed {
+    // A device's arithmetic is that of operations by themselves.
+    if sound && !key.observed && !source.numerics.is_device() {
         passes::run(&mut passes::Work { source, machine, graph: &mut graph })?;
     }
     expand_constants(source, &graph.body)?;

@@ -15,13 +15,14 @@ use super::graph::ReferenceOp;
 use super::held::WeakMap;
 use super::kernel::CpuContext;
 use super::packed::PackedConstants;
-use crate::array::{Array, round_floats};
+use crate::arithmetic::Arithmetic;
+use crate::array::Array;
 use crate::call::{Call, count_within};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::options::Numerics;
 use crate::reference;
 use crate::weights::Weights;
+use coremill_kernels::Numerics;
 
 /// A function, with everything known about it independent of inputs.
 pub(crate) struct FunctionContext {
@@ -253,7 +254,9 @@ impl FunctionContext {
             let row = row.ok_or_else(|| Error::new("comes later than the function's opset"))?;
             let reference = ReferenceOp { function: reference::kernel(kind), row, parameters };
             let operands: Vec<_> = arrays.iter().map(Array::view).collect();
-            reference.call(self, id, &operands, 0)
+            // Core ML computes constants before a device sees them.
+            let numerics = self.numerics.of_constants();
+            reference.call(self, id, &operands, 0, Arithmetic { numerics, machine: None })
         };
         fold().map_err(|error| self.place(id, error))
     }
@@ -293,6 +296,7 @@ impl ReferenceOp {
             limits: &source.limits,
             seed,
             note: None,
+            arithmetic: Arithmetic::default(),
         }
     }
 
@@ -303,24 +307,14 @@ impl ReferenceOp {
         op: OpId,
         operands: &[crate::array::View<'_>],
         seed: u64,
+        arithmetic: Arithmetic<'_>,
     ) -> Result<Vec<Array>> {
         let name = self.row.kind.name();
         let function =
             self.function.ok_or_else(|| Error::new(format!("`{name}` cannot be run")))?;
         let dtypes = source.output_dtypes(op);
-        let call = self.as_call(source, operands, &dtypes, seed);
-        let mut results = function(&call)?;
-        if source.numerics == Numerics::Rounded {
-            for array in &mut results {
-                let dtype = array.dtype();
-                if matches!(dtype, DType::Fp16 | DType::Bf16)
-                    && let Some(floats) = array.floats_mut()
-                {
-                    round_floats(dtype, floats);
-                }
-            }
-        }
-        Ok(results)
+        let call = Call { arithmetic, ..self.as_call(source, operands, &dtypes, seed) };
+        arithmetic.perform(function, &call)
     }
 }
 

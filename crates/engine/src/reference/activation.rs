@@ -79,6 +79,7 @@ pub(super) fn softmax(call: &Call) -> Results {
     let mut floats = x.floats()?.to_vec();
     let axis = call.axis("axis", x.rank())?;
     let (extent, inner) = (x.shape[axis], x.shape[axis + 1..].iter().product::<usize>());
+    let dtype = x.dtype;
     if floats.is_empty() {
         return call.give_floats(x.shape, floats);
     }
@@ -88,7 +89,7 @@ pub(super) fn softmax(call: &Call) -> Results {
             let largest = line().map(|at| block[at]).fold(f32::NEG_INFINITY, larger);
             let mut sum = 0.0;
             for at in line() {
-                block[at] = (block[at] - largest).exp();
+                block[at] = call.arithmetic.exp(dtype, block[at] - largest);
                 sum += f64::from(block[at]);
             }
             for at in line() {

@@ -39,8 +39,11 @@ pub(super) fn quantize(call: &Call) -> Results {
     let Some((low, high)) = int_range(call.dtype()) else {
         fail!("`output_dtype` must be `int8` or `uint8`, got `{}`", call.dtype())
     };
+    let ties_away = call.arithmetic.is_ane(input.dtype);
     let quantized = |(place, x): (usize, &f32)| {
-        let steps = (x / scale.at(place)).round_ties_even() + zero_point.at(place);
+        let steps = x / scale.at(place);
+        let steps = if ties_away { steps.round() } else { steps.round_ties_even() };
+        let steps = steps + zero_point.at(place);
         // NaN becomes 0 in every integer type.
         steps.clamp(low as f32, high as f32) as i32
     };

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use coremill_kernels::device::{Bias, fixed, number};
 use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
+use half::f16;
 
 use super::window::{PadType, Window, per_dimension, positive, windows};
 use crate::array::View;
@@ -52,49 +54,50 @@ pub(super) fn conv(call: &Call) -> Results {
     let pointwise = windows.iter().all(|window| {
         window.kernel == 1 && window.stride == 1 && window.before == 0 && window.after == 0
     });
+    let (arithmetic, dtype, groups) = (call.arithmetic, call.dtype(), layer.groups);
     let mut output = vec![0.0; count];
-    let mut product = Vec::new();
-    let mut unfolded = Vec::new();
     for positions_at_once in chunks(positions, depth.max(rows).max(layer.elements)) {
         let width = positions_at_once.len();
         let sources = match pointwise {
             true => Vec::new(),
             false => sources(&windows, positions_at_once.clone()),
         };
-        for item in 0..shape[0] {
-            for group in 0..layer.groups {
-                let first = (item * layer.groups + group) * per_group * plane;
-                let x = &x[first..first + per_group * plane];
-                let right = if pointwise {
-                    StridedMatrix {
-                        elements: &x[positions_at_once.start.min(x.len())..],
-                        rows: plane,
-                        columns: 1,
-                    }
-                } else {
-                    unfolded.clear();
-                    for channel in 0..per_group {
-                        let x = &x[channel * plane..(channel + 1) * plane];
-                        let found = sources.iter();
-                        unfolded.extend(found.map(|&at| if at == PADDING { 0.0 } else { x[at] }));
-                    }
-                    StridedMatrix::dense(&unfolded, width)
-                };
-                let left = StridedMatrix::dense(&weight[group * rows * depth..], depth);
-                product.clear();
-                product.resize(rows * width, 0.0);
-                let extents = Extents { rows, depth, columns: width };
-                gemm_reference(&mut product, extents, left, right);
-                for row in 0..rows {
-                    let channel = group * rows + row;
-                    let bias = bias.map_or(0.0, |bias| bias[channel]);
-                    let start = (item * channels + channel) * positions + positions_at_once.start;
-                    let products = &product[row * width..(row + 1) * width];
-                    for (to, product) in output[start..start + width].iter_mut().zip(products) {
-                        *to = product + bias;
-                    }
+        // A group of channels of an image is one product.
+        let compute = |index: usize, output: &mut [f32]| {
+            let group = index % groups;
+            let first = index * per_group * plane;
+            let x = &x[first..first + per_group * plane];
+            let mut unfolded = Vec::new();
+            let right = if pointwise {
+                StridedMatrix {
+                    elements: &x[positions_at_once.start.min(x.len())..],
+                    rows: plane,
+                    columns: 1,
                 }
+            } else {
+                unfolded.reserve(depth * width);
+                for channel in 0..per_group {
+                    let x = &x[channel * plane..(channel + 1) * plane];
+                    let found = sources.iter();
+                    unfolded.extend(found.map(|&at| if at == PADDING { 0.0 } else { x[at] }));
+                }
+                StridedMatrix::dense(&unfolded, width)
+            };
+            let left = StridedMatrix::dense(&weight[group * rows * depth..], depth);
+            let extents = Extents { rows, depth, columns: width };
+            let bias = bias.map(|bias| &bias[group * rows..(group + 1) * rows]);
+            let bias = bias.map_or(Bias::None, Bias::OfRows);
+            let mut product = vec![0.0; rows * width];
+            arithmetic.multiply(dtype, &mut product, extents, [left, right], bias);
+            for (row, products) in product.chunks_exact(width).enumerate() {
+                let start = row * positions + positions_at_once.start;
+                output[start..start + width].copy_from_slice(products);
             }
+        };
+        let parts = output.chunks_exact_mut(rows * positions);
+        match arithmetic.machine {
+            Some(machine) => machine.share(parts, |index, part| compute(index, part)),
+            None => parts.enumerate().for_each(|(index, part)| compute(index, part)),
         }
     }
     call.give_floats(shape, output)
@@ -135,11 +138,8 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
     let (plane, elements) = (layer.plane, layer.elements);
     let positions = call.count(&shape[2..])?;
     let rows = per_group * elements;
-    let mut output = vec![0.0; count];
-    for (index, plane) in output.chunks_exact_mut(positions).enumerate() {
-        plane.fill(bias.map_or(0.0, |bias| bias[index % channels]));
-    }
-    let mut product = Vec::new();
+    let mut sums =
+        Sums::new(call, count, |index| bias.map_or(0.0, |bias| bias[index / positions % channels]));
     for positions_at_once in chunks(plane, rows.max(elements)) {
         let width = positions_at_once.len();
         let targets = targets(&spreads, positions_at_once.clone());
@@ -151,28 +151,98 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
                     StridedMatrix { elements: &x[first.min(x.len())..], rows: plane, columns: 1 };
                 let left =
                     StridedMatrix::dense(&weight[group * inputs * rows..], rows).transposed();
+                let extents = Extents { rows, depth: inputs, columns: width };
+                let start = (item * channels + group * per_group) * positions;
+                // Elements of the window follow each other within a channel.
+                let place = |row: usize, column: usize| {
+                    let (channel, element) = (row / elements, row % elements);
+                    let target = targets[element * width + column];
+                    (target != PADDING).then(|| start + channel * positions + target)
+                };
+                sums.add(extents, [left, right], place);
+            }
+        }
+    }
+    call.give_floats(shape, sums.results())
+}
+
+/// Sums of products that several windows add to, in the arithmetic of a call.
+enum Sums {
+    Floats {
+        sums: Vec<f32>,
+        product: Vec<f32>,
+    },
+    /// As on the Neural Engine.
+    Fixed(Vec<fixed::Sum>),
+    /// As Core ML's CPU has it.
+    Halves(Vec<f16>, Vec<f32>),
+}
+
+impl Sums {
+    fn new(call: &Call, count: usize, bias: impl Fn(usize) -> f32) -> Sums {
+        let (arithmetic, dtype) = (call.arithmetic, call.dtype());
+        if arithmetic.is_ane(dtype) {
+            let sum = |index| fixed::Sum::new(number::read(bias(index)));
+            return Sums::Fixed((0..count).map(sum).collect());
+        }
+        let start = (0..count).map(&bias).collect();
+        match arithmetic.is_device(dtype) {
+            // The bias comes last there.
+            true => Sums::Halves(vec![f16::ZERO; count], start),
+            false => Sums::Floats { sums: start, product: Vec::new() },
+        }
+    }
+
+    /// Adds the elements of a product, each at its place.
+    fn add(
+        &mut self,
+        extents: Extents,
+        [left, right]: [StridedMatrix<'_>; 2],
+        place: impl Fn(usize, usize) -> Option<usize>,
+    ) {
+        let Extents { rows, depth, columns } = extents;
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        match self {
+            Sums::Floats { sums, product } => {
                 product.clear();
-                product.resize(rows * width, 0.0);
-                gemm_reference(
-                    &mut product,
-                    Extents { rows, depth: inputs, columns: width },
-                    left,
-                    right,
-                );
-                for channel in 0..per_group {
-                    let start = (item * channels + group * per_group + channel) * positions;
-                    let output = &mut output[start..start + positions];
-                    let products = &product[channel * elements * width..];
-                    for (&target, product) in targets.iter().zip(products) {
-                        if target != PADDING {
-                            output[target] += product;
-                        }
+                product.resize(rows * columns, 0.0);
+                gemm_reference(product, extents, left, right);
+                for ((row, column), product) in places.zip(product) {
+                    if let Some(place) = place(row, column) {
+                        sums[place] += *product;
                     }
+                }
+            }
+            Sums::Fixed(sums) => {
+                for (row, column) in places {
+                    let Some(place) = place(row, column) else { continue };
+                    sums[place] = (0..depth).fold(sums[place], |sum, step| {
+                        let (x, y) = (left.at(row, step), right.at(step, column));
+                        sum.plus_product(number::read(x), number::read(y))
+                    });
+                }
+            }
+            Sums::Halves(sums, _) => {
+                for (row, column) in places {
+                    let Some(place) = place(row, column) else { continue };
+                    sums[place] = (0..depth).fold(sums[place], |sum, step| {
+                        let (x, y) = (left.at(row, step), right.at(step, column));
+                        f16::from_f32(x.mul_add(y, sum.to_f32()))
+                    });
                 }
             }
         }
     }
-    call.give_floats(shape, output)
+
+    fn results(self) -> Vec<f32> {
+        match self {
+            Sums::Floats { sums, .. } => sums,
+            Sums::Fixed(sums) => sums.into_iter().map(fixed::Sum::result).collect(),
+            Sums::Halves(sums, bias) => {
+                sums.into_iter().zip(bias).map(|(sum, bias)| sum.to_f32() + bias).collect()
+            }
+        }
+    }
 }
 
 /// Number of elements that a transposed convolution crops at the start of each spatial dimension.

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use coremill_kernels::product::{Extents, StridedMatrix, gemm_reference};
+use coremill_kernels::device::Bias;
+use coremill_kernels::product::{Extents, StridedMatrix};
 use coremill_tensor::DType;
 
 use crate::array::{ElementsView, View};
@@ -132,12 +133,8 @@ fn products(
     {
         let left = oriented(&x[x_start..], [rows, depth], transposed[0]);
         let right = oriented(&y[y_start..], [depth, columns], transposed[1]);
-        gemm_reference(product, extents, left, right);
-        if let Some(bias) = &bias {
-            for row in product.chunks_exact_mut(columns.max(1)) {
-                row.iter_mut().zip(bias.iter()).for_each(|(to, bias)| *to += bias);
-            }
-        }
+        let bias = bias.as_deref().map_or(Bias::None, Bias::OfColumns);
+        call.arithmetic.multiply(call.dtype(), product, extents, [left, right], bias);
     }
     give(call, shape, Numbers::Floats(output))
 }
@@ -213,7 +210,8 @@ pub(super) fn einsum(call: &Call) -> Results {
                 product.clear();
                 product.resize(c * r, 0.0);
                 let extents = Extents { rows: c, depth: w, columns: r };
-                gemm_reference(&mut product, extents, left, right);
+                let factors = [left, right];
+                call.arithmetic.multiply(call.dtype(), &mut product, extents, factors, Bias::None);
                 for (channel, row) in product.chunks_exact(r).enumerate() {
                     let start = ((n * c + channel) * shape[2] + h) * r;
                     output[start..start + r].copy_from_slice(row);
@@ -281,6 +279,7 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
     let score_count = call.count(&[targets, sources])?;
 
     let scale = (embedding as f64).sqrt();
+    let (dtype, arithmetic) = (call.dtype(), call.arithmetic);
     let mut output = vec![0.0; count];
     let mut scores = Vec::new();
     for (index, output) in output.chunks_exact_mut(targets * width).enumerate() {
@@ -291,21 +290,21 @@ pub(super) fn scaled_dot_product_attention(call: &Call) -> Results {
         scores.resize(score_count, 0.0);
         let extents = Extents { rows: targets, depth: embedding, columns: sources };
         let key = StridedMatrix::dense(key, embedding).transposed();
-        gemm_reference(&mut scores, extents, StridedMatrix::dense(query, embedding), key);
+        let factors = [StridedMatrix::dense(query, embedding), key];
+        arithmetic.multiply(dtype, &mut scores, extents, factors, Bias::None);
         scores.iter_mut().for_each(|score| *score = (f64::from(*score) / scale) as f32);
+        arithmetic.round_inside(dtype, &mut scores);
         if let Some(mask) = &mask {
             mask.add(index, &mut scores);
+            arithmetic.round_inside(dtype, &mut scores);
         }
         for row in scores.chunks_exact_mut(sources.max(1)) {
-            softmax(row);
+            softmax(row, |x| arithmetic.exp(dtype, x));
         }
+        arithmetic.round_inside(dtype, &mut scores);
         let extents = Extents { rows: targets, depth: sources, columns: width };
-        gemm_reference(
-            output,
-            extents,
-            StridedMatrix::dense(&scores, sources),
-            StridedMatrix::dense(value, width),
-        );
+        let factors = [StridedMatrix::dense(&scores, sources), StridedMatrix::dense(value, width)];
+        arithmetic.multiply(dtype, output, extents, factors, Bias::None);
     }
     call.give_floats(shape, output)
 }
@@ -316,11 +315,11 @@ fn split_matrix(shape: &[usize]) -> (&[usize], [usize; 2]) {
 }
 
 /// A row of -inf becomes NaN, as in `softmax`.
-fn softmax(row: &mut [f32]) {
+fn softmax(row: &mut [f32], exp: impl Fn(f32) -> f32) {
     let most = row.iter().fold(f32::NEG_INFINITY, |most, &x| if x > most { x } else { most });
     let mut sum = 0.0f64;
     for x in row.iter_mut() {
-        *x = (*x - most).exp();
+        *x = exp(*x - most);
         sum += f64::from(*x);
     }
     row.iter_mut().for_each(|x| *x = (f64::from(*x) / sum) as f32);

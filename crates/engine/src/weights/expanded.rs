@@ -8,7 +8,7 @@ use coremill_tensor::{Buffer, ByteSource, DType};
 use half::f16;
 
 use super::Weights;
-use crate::options::Numerics;
+use coremill_kernels::Numerics;
 
 /// Number of elements that are expanded at a time.
 const CHUNK: usize = 1 << 14;

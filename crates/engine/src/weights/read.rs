@@ -6,7 +6,7 @@ use coremill_tensor::{Buffer, DType};
 
 use super::parts::{Blocks, Mask, Numbers};
 use super::{Decode, Table, Weights};
-use crate::options::Numerics;
+use coremill_kernels::Numerics;
 
 /// Maximum depth of nested operations. A table with computed scales has depth 3.
 const MAX_DEPTH: usize = 4;
@@ -66,7 +66,7 @@ impl<'f> Reader<'f> {
             OpKind::ConstexprSparseToDense => self.sparse_to_dense(op, depth)?,
             _ => return None,
         };
-        Some(Weights { rounded: self.numerics == Numerics::Rounded, ..weights })
+        Some(Weights { rounded: self.numerics.rounds(), ..weights })
     }
 
     fn definition(&self, value: ValueId) -> Option<(&'f Op, u32)> {

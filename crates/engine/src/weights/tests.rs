@@ -13,8 +13,8 @@ use coremill_tensor::{Buffer, DType, packed};
 
 use super::*;
 use crate::limits::Limits;
-use crate::options::Numerics;
 use crate::plan::{CpuContext, FunctionContext, PlanKey, plan};
+use coremill_kernels::Numerics;
 
 /// Functions of a family of test cases, by name.
 fn functions(family: &str) -> Vec<(String, Function)> {

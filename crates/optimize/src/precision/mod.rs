@@ -101,11 +101,13 @@ fn is_enough(decibels: Option<f64>) -> bool {
 
 /// Finds the changes that a program needs in fp16. Samples are `.npz` files, and folders of `.npz`
 /// files or images. Without samples, the archive's sample inputs are used.
+/// Programs in half precision are judged in the given arithmetic.
 pub fn choose(
     program: &ExportedProgram,
     output: Output,
     options: &LowerOptions,
     samples: &[PathBuf],
+    numerics: Numerics,
 ) -> Result<MixedPrecisionPlan, Error> {
     let mut options = options.clone();
     options.options.rewrite = None;
@@ -146,7 +148,7 @@ pub fn choose(
     let magnitudes: HashMap<String, Magnitude> =
         magnitudes.into_iter().map(|(name, sums)| (name, sums.magnitude())).collect();
     let magnitudes = Arc::new(magnitudes);
-    let trial = Trial { subject, in_fp32, in_fp16, samples, wanted, magnitudes };
+    let trial = Trial { subject, in_fp32, in_fp16, samples, wanted, magnitudes, numerics };
     trial.choose(&reference, graph)
 }
 
@@ -177,6 +179,8 @@ struct Trial {
     samples: Vec<Sample>,
     wanted: Vec<Outputs>,
     magnitudes: Arc<HashMap<String, Magnitude>>,
+    /// Arithmetic of programs in half precision.
+    numerics: Numerics,
 }
 
 /// Changes to try.
@@ -289,7 +293,7 @@ impl Trial {
 
     /// SNR of each output compared with `fp32`: the minimum over all samples.
     fn judge(&self, made: Artifact) -> Result<Distances, Error> {
-        let machine = Machine::new(made, Numerics::Rounded)?;
+        let machine = Machine::new(made, self.numerics)?;
         let mut all: Distances = Vec::new();
         for (sample, wanted) in self.samples.iter().zip(&self.wanted) {
             let found = machine.outputs(sample)?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use coremill_compiler::SourceMap;
-use coremill_engine::{Array, Numerics};
+use coremill_engine::Array;
 use coremill_mil::ir::{Binding, Function, Op, Type, ValueId};
 use coremill_mil::ops::OpKind;
 use coremill_passes::{AnalyzedFunction, RescaleOutcome};
@@ -199,7 +199,7 @@ impl Search<'_> {
         let mut next = 1;
         loop {
             let (made, changes) = self.trial.make(&plan)?;
-            let machine = Machine::new(made.clone(), Numerics::Rounded)?;
+            let machine = Machine::new(made.clone(), self.trial.numerics)?;
             let outcome = self.trial.judge(made)?;
             if outcome.iter().all(|(_, found)| is_enough(*found)) {
                 return Ok(Some(plan));

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use coremill_compiler::{Options, is_within};
 use coremill_compress::matches;
+use coremill_engine::Numerics;
 use coremill_io::unknown_name;
 use coremill_mil::ir::Opset;
 use coremill_mil::ops::OpKind;
@@ -220,6 +221,9 @@ pub struct Config {
     /// samples, corrects biases for the mean error. 2 rounds weights to minimize the error of the
     /// samples' outputs. With samples, the best result of all efforts up to this one is used.
     pub effort: u8,
+    /// Arithmetic in which losses are measured. In `Fast`, the program is in fp32 and quantization alone makes noise;
+    /// otherwise the program has its own precision.
+    pub numerics: Numerics,
 }
 
 /// Maximum value of `effort`.
@@ -248,6 +252,7 @@ impl Config {
             rules: Vec::new(),
             keep_worst: 0,
             effort: 0,
+            numerics: Numerics::Fast,
         }
     }
 

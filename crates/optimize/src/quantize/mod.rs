@@ -214,6 +214,14 @@ impl Quantizer {
         Ok(QuantizedProgram { made, target, layers, model_db, samples, effort })
     }
 
+    /// The options of programs that losses are measured with.
+    fn measured(&self) -> Options {
+        match self.config.numerics {
+            Numerics::Fast => in_fp32(&self.options),
+            Numerics::Rounded | Numerics::Ane | Numerics::CoremlCpu => self.options.clone(),
+        }
+    }
+
     /// Measures the loss of each layer with the roundings of an effort, and excludes the worst
     /// layers.
     fn attempt(&self, mut tuning: CalibratedProgram, seen: &Measure<'_>) -> Result<Attempt, Error> {
@@ -224,9 +232,9 @@ impl Quantizer {
             let mut loss = loss_of(layer, None);
             if !seen.samples.is_empty() {
                 let alone = HashSet::from([layer.name.clone()]);
-                let (made, _) = self.quantized(&alone, &tuning, &in_fp32(&self.options))?;
-                let found =
-                    outputs(&Machine::new(made, Numerics::Fast)?, seen.samples, &seen.watched)?;
+                let (made, _) = self.quantized(&alone, &tuning, &self.measured())?;
+                let machine = Machine::new(made, self.config.numerics)?;
+                let found = outputs(&machine, seen.samples, &seen.watched)?;
                 loss.layer_db = decibels(&seen.given, &found, Some(&layer.name));
                 loss.model_db = decibels(&seen.given, &found, None);
                 if tuning.effort > 0
@@ -256,9 +264,9 @@ impl Quantizer {
     ) -> Result<(Attempt, Option<f64>), Error> {
         let mut tried = Vec::new();
         for attempt in &attempts {
-            let options = in_fp32(&self.options);
+            let options = self.measured();
             let (made, _) = self.quantized(&attempt.chosen, &attempt.tuning, &options)?;
-            tried.push((Machine::new(made, Numerics::Fast)?, Noise::default()));
+            tried.push((Machine::new(made, self.config.numerics)?, Noise::default()));
         }
         for sample in samples {
             let wanted = self.machine.outputs(sample)?;

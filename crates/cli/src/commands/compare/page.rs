@@ -128,6 +128,8 @@ impl Side<'_> {
             }
             (Numerics::Fast, false) => format!("{path}, computed in fp32"),
             (Numerics::Rounded, false) => format!("{path}, rounded as on the device"),
+            (Numerics::Ane, _) => format!("{path}, computed as on the Neural Engine"),
+            (Numerics::CoremlCpu, _) => format!("{path}, computed as Core ML does on the CPU"),
         }
     }
 }

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::{Args, Side};
 use crate::commands::figures::{decibels, distance};
-use crate::commands::loaded::numerics_name;
 use crate::output::{Cell, ERROR, FAINT, GOOD, STRONG, Table, paint};
 
 /// SNR at which bars of `--per-op` have length 0. fp16 has a precision of about 70 dB.
@@ -73,9 +72,11 @@ impl Report {
                 function: loaded.map(|loaded| loaded.function.clone()),
                 precision: on_host.map(|loaded| match loaded.numerics {
                     Numerics::Fast => "fast",
+                    // The older name of `rounded`; what came later has one name.
                     Numerics::Rounded => "faithful",
+                    Numerics::Ane | Numerics::CoremlCpu => loaded.numerics.name(),
                 }),
-                numerics: on_host.map(|loaded| numerics_name(loaded.numerics)),
+                numerics: on_host.map(|loaded| loaded.numerics.name()),
                 device: device.map(|loaded| loaded.device.to_string()),
             }
         });

@@ -77,7 +77,8 @@ pub(super) fn convert(
         let opened = coremill::OpenedModel::made(conversion.model.clone(), output);
         let verified = sound(&path, &opened)?;
         let bound = bound.unwrap_or_default();
-        let found = library::check_numbers(program, options, &verified, bound);
+        let found =
+            library::check_numbers(program, options, &verified, bound, args.program.numerics());
         let found = found.map_err(|error| {
             Failure::user(format_args!("the numbers of `{name}` cannot be verified: {error}"))
                 .hint(error.hint())

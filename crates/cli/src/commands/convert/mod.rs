@@ -352,13 +352,14 @@ fn convert(
     if let (Some(bound), Some(program)) = (bound, again) {
         progress.stage("verifying the numbers");
         agreement =
-            library::check_numbers(program, &options, &verified, bound).map_err(|error| {
-                Failure::user(format_args!(
-                    "{}: the numbers cannot be verified: {error}; the package was written",
-                    path.display()
-                ))
-                .hint(error.hint())
-            })?;
+            library::check_numbers(program, &options, &verified, bound, args.program.numerics())
+                .map_err(|error| {
+                    Failure::user(format_args!(
+                        "{}: the numbers cannot be verified: {error}; the package was written",
+                        path.display()
+                    ))
+                    .hint(error.hint())
+                })?;
         if agreement.is_none() {
             unverified = Some(format!("{} holds no sample inputs", path.display()));
         }

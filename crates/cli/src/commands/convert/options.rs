@@ -6,10 +6,12 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use coremill::convert;
 use coremill_compiler::{Options, Precision};
+use coremill_engine::Numerics;
 use coremill_mil::ir::Opset;
 use coremill_passes::PASSES;
 
 use super::shapes::{self, InputShapes};
+use crate::commands::loaded::NumericsArg;
 use crate::output::Failure;
 
 /// Options of a program in any output format.
@@ -45,8 +47,8 @@ pub(in crate::commands) struct ProgramArgs {
     /// Allowed shapes of an input, once per input; the n-th shapes of all inputs belong together
     #[arg(long, value_name = "NAME=1,3,224,224;1,3,448,448", help_heading = "Interface")]
     shapes: Vec<InputShapes>,
-    /// Run the result on the archive's sample inputs, rounded as on a device, and compare with
-    /// fp32; exit with 1 if an error, relative to the largest element, exceeds BOUND [default:
+    /// Run the result on the archive's sample inputs, in the arithmetic of `--numerics`, and
+    /// compare with fp32; exit with 1 if an error, relative to the largest element, exceeds BOUND [default:
     /// 0.01; 0.001 for fp32]
     #[arg(
         long,
@@ -57,6 +59,9 @@ pub(in crate::commands) struct ProgramArgs {
         value_parser = Bound::from_str
     )]
     verify: Option<Bound>,
+    /// The arithmetic in which `--verify` and `--precision auto` run fp16 operations
+    #[arg(long, value_enum, value_name = "NUMERICS", default_value_t = NumericsArg::Rounded)]
+    numerics: NumericsArg,
 }
 
 /// Error bound, `None` for the default.
@@ -89,6 +94,11 @@ impl FromStr for Bound {
 }
 
 impl ProgramArgs {
+    /// The arithmetic of fp16 operations where numbers are judged.
+    pub(in crate::commands) fn numerics(&self) -> Numerics {
+        self.numerics.into()
+    }
+
     /// Returns true if the result is to be verified.
     pub(in crate::commands) fn asks_to_verify(&self) -> bool {
         self.verify.is_some()

@@ -22,7 +22,8 @@ pub(in crate::commands) fn chosen(
     options: &mut LowerOptions,
 ) -> Result<Option<MixedPrecisionPlan>, Failure> {
     let Some(samples) = args.auto()? else { return Ok(None) };
-    let chosen = choose(program, output, options, samples).map_err(|error| failure(&error))?;
+    let chosen = choose(program, output, options, samples, args.numerics());
+    let chosen = chosen.map_err(|error| failure(&error))?;
     chosen.apply(&mut options.options);
     Ok(Some(chosen))
 }

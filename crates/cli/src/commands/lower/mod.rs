@@ -283,7 +283,14 @@ fn verified(
 ) -> Result<Vec<Option<NumericsReport>>, Failure> {
     let written = executorch::open(&args.output).map_err(|error| super::failure(&error))?;
     let check = |(method, program): (String, ExportedProgram)| {
-        let numbers = convert::check_method(written.clone(), &method, program, options, bound);
+        let numbers = convert::check_method(
+            written.clone(),
+            &method,
+            program,
+            options,
+            bound,
+            args.program.numerics(),
+        );
         numbers.map_err(|error| {
             Failure::user(format_args!(
                 "{}: the numbers of `{method}` cannot be verified: {error}; the program was written",

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::outputs::OutputSummary;
 use super::{Args, Done, outputs, profile};
-use crate::commands::loaded::{DeviceArg, LoadedFunction, numerics_name};
+use crate::commands::loaded::{DeviceArg, LoadedFunction};
 use crate::output::{Cell, FAINT, Failure, STRONG, Table, paint};
 
 /// Report of a run. The JSON form is stable: for the same `format_version`, fields are only added.
@@ -54,9 +54,11 @@ impl Report {
             device: args.device,
             precision: match loaded.numerics {
                 Numerics::Fast => "fast",
+                // The older name of `rounded`; what came later has one name.
                 Numerics::Rounded => "faithful",
+                Numerics::Ane | Numerics::CoremlCpu => loaded.numerics.name(),
             },
-            numerics: numerics_name(loaded.numerics),
+            numerics: loaded.numerics.name(),
             threads: match args.threads {
                 0 => std::thread::available_parallelism().map_or(1, usize::from),
                 threads => threads,

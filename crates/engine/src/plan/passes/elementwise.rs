@@ -24,8 +24,8 @@ use super::{Editor, Work};
 use crate::array::{ElementsView, View, int_range};
 use crate::error::{Result, fail};
 use crate::geometry::strides as dense_strides;
-use crate::options::Numerics;
 use crate::plan::FunctionContext;
+use coremill_kernels::Numerics;
 
 /// Maximum number of operations in a kernel. The tiles of a longer program would exceed the L1
 /// cache.

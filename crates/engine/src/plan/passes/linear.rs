@@ -23,8 +23,8 @@ use super::parameters::parameters;
 use super::{Editor, Work};
 use crate::array::View;
 use crate::error::Result;
-use crate::options::Numerics;
 use crate::plan::{ConstantTensor, FunctionContext};
+use coremill_kernels::Numerics;
 
 /// Replaces linear layers and products with constant matrices by kernels.
 pub(super) fn lower(work: &mut Work<'_>, region: Region) -> Result<Region> {

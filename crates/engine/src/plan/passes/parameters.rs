@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use super::super::graph::{Graph, Node, NodeKind, Operand};
+use crate::arithmetic::Arithmetic;
 use crate::array::{ElementsView, View};
 use crate::call::Call;
 use crate::error::Result;
@@ -48,6 +49,7 @@ pub(crate) fn parameters<R>(
         limits: &source.limits,
         seed: 0,
         note: Some(&note),
+        arithmetic: Arithmetic::default(),
     };
     read(&call).ok()
 }

@@ -39,9 +39,10 @@ use super::activation::activation;
 use super::layout::{is_elementwise, max_pool_ranges, spatial_mean, to_first, to_last};
 use super::parameters::parameters;
 use super::{Editor, Work};
+use crate::arithmetic::Arithmetic;
 use crate::array::{Array, View};
 use crate::error::Result;
-use crate::options::Numerics;
+use coremill_kernels::Numerics;
 
 use kernels::{Add, Dequantize, LookUp, Maximum, Mean, Permute, Quantize};
 use numbers::{Affine, Bounds};
@@ -306,7 +307,9 @@ impl<'l, 'w> Lowering<'l, 'w> {
             return None;
         }
         let views: Vec<View<'_>> = arrays.iter().map(Array::view).collect();
-        let result = reference.call(self.work.source, node.op, &views, 0).ok()?.pop()?;
+        let arithmetic = Arithmetic { numerics: self.work.source.numerics, machine: None };
+        let result =
+            reference.call(self.work.source, node.op, &views, 0, arithmetic).ok()?.pop()?;
         (result.shape() == [256]).then(|| PendingValue::Function(coded, Box::new(result)))
     }
 
