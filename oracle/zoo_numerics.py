@@ -57,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("models", nargs="*")
-    parser.add_argument("--bound", type=float, default=20.0, help="decibels below which a model fails")
+    parser.add_argument("--bound", type=float, default=40.0, help="decibels below which a model fails")
     arguments = parser.parse_args()
     programs = [path for path in sorted(arguments.directory.glob("*.pt2")) if Path(path.stem).suffix not in OTHER_FORMS]
     if arguments.models:

@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `array`, `value` | tensors, lists and dictionaries at run time |
 //! | `reference` | reference kernels, which define the semantics of each operation |
-//! | `arithmetic` | products and functions in the arithmetic of a run, a device's for instance |
+//! | `arithmetic`, `device` | products, functions and operations in the arithmetic of a run |
 //! | `plan` | planning of a function for given input shapes |
 //! | `execute` | execution of plans |
 //! | `evaluate` | evaluation of one operation on constants |
@@ -44,6 +44,8 @@
 mod arithmetic;
 mod array;
 mod call;
+mod cpu;
+mod device;
 mod engine;
 mod error;
 mod evaluate;

@@ -25,7 +25,7 @@ const MEASURED: [&str; 6] = ["single", "sum", "subnormal", "rounding", "width", 
 fn number(text: &str) -> f32 {
     match text.strip_prefix("0x") {
         Some(bits) => f16::from_bits(u16::from_str_radix(bits, 16).expect("bits")).to_f32(),
-        None => text.parse().unwrap_or_else(|_| panic!("`{text}` is no number")),
+        None => text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number")),
     }
 }
 

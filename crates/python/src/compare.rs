@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::Failure;
-use crate::model::{Model, json, numerics, proof};
+use crate::model::{Model, json, proof};
+use crate::options::numerics_named;
 use crate::program::Program;
 use crate::{arrays, error, work};
 
@@ -44,8 +45,8 @@ pub(crate) fn per_op(
     precisions: (String, String),
     threshold: f64,
 ) -> PyResult<String> {
-    let one = Side::of(reference, numerics(py, &precisions.0)?)?;
-    let two = Side::of(other, numerics(py, &precisions.1)?)?;
+    let one = Side::of(reference, numerics_named(py, &precisions.0)?)?;
+    let two = Side::of(other, numerics_named(py, &precisions.1)?)?;
     let given = arrays::by_name(inputs)?;
     let report = work::run(py, move |stage| {
         stage.set("loading both");

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coremill::precision::{MixedPrecisionPlan, Outcome, PrecisionFix};
 use coremill::{OpenedModel, SaveOptions};
-use coremill_engine::Numerics;
 use coremill_mil::ir::Opset;
 use coremill_mil::model::Metadata;
 use coremill_mil::text::{self, Dialect, PrintOptions};
@@ -264,7 +263,7 @@ impl Model {
         self.unchanged(py)?;
         // `precision` is an older name.
         let name = numerics.or(precision).map_or_else(|| "fast".to_owned(), |Text(name)| name);
-        let numerics = self::numerics(py, &name)?;
+        let numerics = crate::options::numerics_named(py, &name)?;
         let threads = threads.0;
         let opened = self.opened();
         let session = work::run(py, move |stage| {
@@ -366,14 +365,6 @@ pub(crate) fn merge(
         Ok(OpenedModel::made(merged, Path::new("model")))
     })?;
     Ok(Model::new(merged, lent, None))
-}
-
-/// An arithmetic by its name.
-pub(crate) fn numerics(py: Python<'_>, name: &str) -> PyResult<Numerics> {
-    name.parse().map_err(|_| {
-        let expected = "expected `fast`, `rounded`, `ane` or `coreml-cpu`";
-        error::option(py, format!("`numerics` is `{name}`; {expected}"), None)
-    })
 }
 
 pub(crate) fn json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {

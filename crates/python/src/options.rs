@@ -228,10 +228,18 @@ pub(crate) fn bound(keywords: &mut Keywords<'_>, precision: Precision) -> PyResu
     }
 }
 
+/// An arithmetic by its name.
+pub(crate) fn numerics_named(py: Python<'_>, name: &str) -> PyResult<Numerics> {
+    name.parse().map_err(|_| {
+        let expected = "expected `fast`, `rounded`, `ane` or `coreml-cpu`";
+        error::option(py, format!("`numerics` is `{name}`; {expected}"), None)
+    })
+}
+
 /// The arithmetic in which fp16 programs are judged.
 pub(crate) fn numerics(keywords: &mut Keywords<'_>) -> PyResult<Numerics> {
     match keywords.text("numerics")? {
-        Some(name) => crate::model::numerics(keywords.py, &name),
+        Some(name) => numerics_named(keywords.py, &name),
         None => Ok(Numerics::Rounded),
     }
 }

@@ -108,7 +108,7 @@ impl Program {
         let (name, threads) = (name.map(|Text(name)| name), threads.0);
         // `faithful` is an older way to say `rounded`.
         let numerics = match numerics {
-            Some(Text(name)) => crate::model::numerics(py, &name)?,
+            Some(Text(name)) => crate::options::numerics_named(py, &name)?,
             None if faithful.0 => Numerics::Rounded,
             None => Numerics::Fast,
         };

@@ -1,9 +1,5 @@
-use std::sync::{Mutex, PoisonError};
-
-use coremill_kernels::Pool;
-use coremill_simd::Isa;
-
 use crate::array::View;
+pub(crate) use crate::cpu::CpuContext;
 use crate::error::Result;
 
 /// A computation on tensors whose shapes are known at planning time.
@@ -42,25 +38,4 @@ pub(crate) struct Cost {
     pub(crate) operations: u64,
     /// Bytes read and written. Weights count at their size in memory.
     pub(crate) bytes: u64,
-}
-
-/// The threads and instruction set that kernels use.
-pub(crate) struct CpuContext {
-    pub(crate) pool: Pool,
-    pub(crate) isa: Isa,
-}
-
-impl CpuContext {
-    /// Runs `body` on each part, with its index, in the thread pool.
-    pub(crate) fn share<P: Send>(
-        &self,
-        parts: impl Iterator<Item = P>,
-        body: impl Fn(usize, &mut P) + Sync,
-    ) {
-        let parts: Vec<_> = parts.map(Mutex::new).collect();
-        self.pool.run(parts.len(), |index| {
-            let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
-            body(index, &mut part);
-        });
-    }
 }

@@ -18,6 +18,7 @@ use super::packed::PackedConstants;
 use crate::arithmetic::Arithmetic;
 use crate::array::Array;
 use crate::call::{Call, count_within};
+use crate::device;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::reference;
@@ -314,7 +315,7 @@ impl ReferenceOp {
             self.function.ok_or_else(|| Error::new(format!("`{name}` cannot be run")))?;
         let dtypes = source.output_dtypes(op);
         let call = Call { arithmetic, ..self.as_call(source, operands, &dtypes, seed) };
-        arithmetic.perform(function, &call)
+        device::perform(function, &call)
     }
 }
 

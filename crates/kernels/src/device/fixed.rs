@@ -8,7 +8,7 @@
 use coremill_simd::vector::Vector;
 
 use super::number;
-use super::panel::{Arithmetic, Packed, WIDTH};
+use super::panel::{Arithmetic, PackedPanel, WIDTH};
 
 /// Units of the accumulator in one.
 pub const UNITS: f32 = 65536.0;
@@ -85,7 +85,7 @@ impl Arithmetic for FixedPoint {
     }
 
     #[inline(always)]
-    fn survey(panel: &Packed<'_, WIDTH>) -> Magnitudes {
+    fn survey(panel: &PackedPanel<'_, WIDTH>) -> Magnitudes {
         let largest =
             |row: &[f32; WIDTH]| row.iter().fold(0.0f32, |most, element| most.max(element.abs()));
         let steps: Vec<f32> = panel.elements.iter().map(largest).collect();
@@ -94,8 +94,8 @@ impl Arithmetic for FixedPoint {
 
     #[inline(always)]
     fn sums<V: Vector, const ROWS: usize>(
-        left: &Packed<'_, ROWS>,
-        right: &Packed<'_, WIDTH>,
+        left: &PackedPanel<'_, ROWS>,
+        right: &PackedPanel<'_, WIDTH>,
         survey: &Magnitudes,
         bias: &[[f32; WIDTH]; ROWS],
     ) -> [[f32; WIDTH]; ROWS] {
@@ -119,7 +119,7 @@ impl Arithmetic for FixedPoint {
 /// Whether no partial sum of a tile can reach the limit, whatever the signs.
 #[inline(always)]
 fn is_bounded<const ROWS: usize>(
-    left: &Packed<'_, ROWS>,
+    left: &PackedPanel<'_, ROWS>,
     survey: &Magnitudes,
     bias: &[[f32; WIDTH]; ROWS],
 ) -> bool {
@@ -145,8 +145,8 @@ fn is_bounded<const ROWS: usize>(
 /// The sums of a tile in units, without the bias, for as many columns as a vector has lanes.
 #[inline(always)]
 fn unchecked<V: Vector, const ROWS: usize>(
-    left: &Packed<'_, ROWS>,
-    right: &Packed<'_, WIDTH>,
+    left: &PackedPanel<'_, ROWS>,
+    right: &PackedPanel<'_, WIDTH>,
     first: usize,
     sums: &mut [[i32; WIDTH]; ROWS],
 ) {
@@ -186,8 +186,8 @@ fn unchecked<V: Vector, const ROWS: usize>(
 /// The results of a tile whose sums may become infinite on the way.
 #[inline(never)]
 fn checked<const ROWS: usize>(
-    left: &Packed<'_, ROWS>,
-    right: &Packed<'_, WIDTH>,
+    left: &PackedPanel<'_, ROWS>,
+    right: &PackedPanel<'_, WIDTH>,
     bias: &[[f32; WIDTH]; ROWS],
 ) -> [[f32; WIDTH]; ROWS] {
     let mut results = [[0.0; WIDTH]; ROWS];

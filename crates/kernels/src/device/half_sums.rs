@@ -6,7 +6,7 @@
 use coremill_simd::vector::Vector;
 use half::f16;
 
-use super::panel::{Arithmetic, Packed, WIDTH};
+use super::panel::{Arithmetic, PackedPanel, WIDTH};
 
 /// The arithmetic of a panel.
 pub(super) struct HalfSums;
@@ -20,12 +20,12 @@ impl Arithmetic for HalfSums {
     }
 
     #[inline(always)]
-    fn survey(_: &Packed<'_, WIDTH>) {}
+    fn survey(_: &PackedPanel<'_, WIDTH>) {}
 
     #[inline(always)]
     fn sums<V: Vector, const ROWS: usize>(
-        left: &Packed<'_, ROWS>,
-        right: &Packed<'_, WIDTH>,
+        left: &PackedPanel<'_, ROWS>,
+        right: &PackedPanel<'_, WIDTH>,
         (): &(),
         bias: &[[f32; WIDTH]; ROWS],
     ) -> [[f32; WIDTH]; ROWS] {

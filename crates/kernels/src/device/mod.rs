@@ -11,46 +11,18 @@
 //! October 2026); `docs/numerics.md` states them. All values are kept as `f32`, each of which a half-precision number
 //! holds exactly.
 
+mod bias;
 pub mod fixed;
 pub mod half_sums;
 pub mod number;
 mod panel;
 pub mod table;
 
+pub use bias::Bias;
 use coremill_simd::Isa;
 
 use crate::product::{Extents, StridedMatrix};
 use crate::{Numerics, Pool};
-
-/// A vector that is added to a product of matrices.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Bias<'a> {
-    /// Nothing is added.
-    #[default]
-    None,
-    /// An element for each row.
-    OfRows(&'a [f32]),
-    /// An element for each column.
-    OfColumns(&'a [f32]),
-}
-
-impl<'a> Bias<'a> {
-    fn transposed(self) -> Bias<'a> {
-        match self {
-            Bias::None => Bias::None,
-            Bias::OfRows(bias) => Bias::OfColumns(bias),
-            Bias::OfColumns(bias) => Bias::OfRows(bias),
-        }
-    }
-
-    fn at(self, row: usize, column: usize) -> f32 {
-        match self {
-            Bias::None => 0.0,
-            Bias::OfRows(bias) => bias[row],
-            Bias::OfColumns(bias) => bias[column],
-        }
-    }
-}
 
 /// Writes the product of two matrices plus a bias to a dense row-major matrix, in the arithmetic of a device.
 ///

@@ -5,7 +5,7 @@ use std::ops::Range;
 use coremill_simd::Isa;
 use coremill_simd::vector::{Kernel, Vector, dispatch};
 
-use super::Bias;
+use super::bias::Bias;
 use crate::Pool;
 use crate::product::{Extents, StridedMatrix};
 use crate::shared::SharedMut;
@@ -27,19 +27,19 @@ pub(super) trait Arithmetic {
     fn pack(value: f32, is_left: bool) -> [f32; 2];
 
     /// Looks at a packed panel.
-    fn survey(panel: &Packed<'_, WIDTH>) -> Self::Panel;
+    fn survey(panel: &PackedPanel<'_, WIDTH>) -> Self::Panel;
 
     /// The sums of a tile: of each row and each column, `bias` and the products along the depth, as results.
     fn sums<V: Vector, const ROWS: usize>(
-        left: &Packed<'_, ROWS>,
-        right: &Packed<'_, WIDTH>,
+        left: &PackedPanel<'_, ROWS>,
+        right: &PackedPanel<'_, WIDTH>,
         survey: &Self::Panel,
         bias: &[[f32; WIDTH]; ROWS],
     ) -> [[f32; WIDTH]; ROWS];
 }
 
-/// Packed elements, `N` for each step along the depth, and the numbers that go with them.
-pub(super) struct Packed<'a, const N: usize> {
+/// PackedPanel elements, `N` for each step along the depth, and the numbers that go with them.
+pub(super) struct PackedPanel<'a, const N: usize> {
     pub(super) elements: &'a [[f32; N]],
     pub(super) others: &'a [[f32; N]],
 }
@@ -119,19 +119,23 @@ impl<A: Arithmetic> Kernel for Block<'_, A> {
                 // What is left from a wider panel does not count.
                 element[present..].fill(0.0);
             }
-            let right = Packed { elements: &elements, others: &others };
+            let right = PackedPanel { elements: &elements, others: &others };
             let survey = A::survey(&right);
             for tile in 0..tall / HEIGHT {
                 let part = tile * depth..(tile + 1) * depth;
-                let left =
-                    Packed { elements: &tall_elements[part.clone()], others: &tall_others[part] };
+                let left = PackedPanel {
+                    elements: &tall_elements[part.clone()],
+                    others: &tall_others[part],
+                };
                 let row = self.rows.start + tile * HEIGHT;
                 self.tile::<V, HEIGHT>(&left, &right, &survey, (row, first, present));
             }
             for low in 0..self.rows.len() - tall {
                 let part = low * depth..(low + 1) * depth;
-                let left =
-                    Packed { elements: &low_elements[part.clone()], others: &low_others[part] };
+                let left = PackedPanel {
+                    elements: &low_elements[part.clone()],
+                    others: &low_others[part],
+                };
                 let row = self.rows.start + tall + low;
                 self.tile::<V, 1>(&left, &right, &survey, (row, first, present));
             }
@@ -143,8 +147,8 @@ impl<A: Arithmetic> Block<'_, A> {
     #[inline(always)]
     fn tile<V: Vector, const ROWS: usize>(
         &self,
-        left: &Packed<'_, ROWS>,
-        right: &Packed<'_, WIDTH>,
+        left: &PackedPanel<'_, ROWS>,
+        right: &PackedPanel<'_, WIDTH>,
         survey: &A::Panel,
         (row, first, present): (usize, usize, usize),
     ) {

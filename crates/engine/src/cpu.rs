@@ -1,0 +1,27 @@
+use std::sync::{Mutex, PoisonError};
+
+use coremill_kernels::Pool;
+use coremill_simd::Isa;
+
+/// What kernels run on.
+pub(crate) struct CpuContext {
+    /// The threads.
+    pub(crate) pool: Pool,
+    /// The vector instructions.
+    pub(crate) isa: Isa,
+}
+
+impl CpuContext {
+    /// Gives each part to a thread, with its position.
+    pub(crate) fn share<P: Send>(
+        &self,
+        parts: impl Iterator<Item = P>,
+        body: impl Fn(usize, &mut P) + Sync,
+    ) {
+        let parts: Vec<_> = parts.map(Mutex::new).collect();
+        self.pool.run(parts.len(), |index| {
+            let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
+            body(index, &mut part);
+        });
+    }
+}
