@@ -90,7 +90,7 @@ def permuted(weight, heads):
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(path, name, model):
+def write_gguf(path, name, model, add_vocabulary=None):
     architecture, extra = ARCHITECTURES[name]
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
@@ -109,6 +109,8 @@ def write_gguf(path, name, model):
     for key, value in extra.items():
         add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
         add(f"{architecture}.{key}", value)
+    if add_vocabulary:
+        add_vocabulary(writer)
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == architecture)
     names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
     for tensor, value in model.state_dict().items():
@@ -279,6 +281,76 @@ def test_token_ids_are_those_of_tokenizers(kind, tmp_path):
         if result["ids"] != encoding.ids or result["text"] != decoded:
             wrong.append((text, result, encoding.ids, decoded))
     assert not wrong, f"{len(wrong)} of {len(texts)} texts: {wrong[:3]}"
+
+
+def add_sentencepiece(writer, model):
+    count = model.vocab_size()
+    kinds = [(model.is_unknown, 2), (model.is_control, 3), (model.is_byte, 6)]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([model.id_to_piece(token).encode() for token in range(count)])
+    writer.add_token_scores([model.get_score(token) for token in range(count)])
+    writer.add_token_types([next((kind for is_kind, kind in kinds if is_kind(token)), 1) for token in range(count)])
+    writer.add_bos_token_id(model.bos_id())
+    writer.add_unk_token_id(model.unk_id())
+
+
+def test_gguf_vocabularies_have_the_ids_of_sentencepiece(tmp_path):
+    import sentencepiece
+
+    lines = [line for text in TEXTS * 3 + list(random_texts(300)) for line in text.splitlines() if line.strip()]
+    lines += pathlib.Path(__file__).read_text().splitlines()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(tmp_path / "spm"),
+        model_type="bpe",
+        vocab_size=1500,
+        character_coverage=0.98,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    path = tmp_path / "model.gguf"
+    write_gguf(path, "llama", model_of("llama"), lambda writer: add_sentencepiece(writer, model))
+    texts = [text for text in TEXTS if "<s>" not in text] + list(random_texts(500))
+    wrong = []
+    for text, result in zip(texts, tokenize(path, texts), strict=True):
+        expected = [model.bos_id(), *model.encode(text)]
+        if result["ids"] != expected or result["text"] != model.decode(expected):
+            wrong.append((text, result, expected, model.decode(expected)))
+    assert not wrong, f"{len(wrong)} of {len(texts)} texts: {wrong[:2]}"
+
+
+@pytest.mark.parametrize(("kind", "pre"), [("gpt2", "gpt-2"), ("digits", "smollm"), ("llama3", "llama-bpe")])
+def test_gguf_vocabularies_have_the_ids_of_tokenizers(kind, pre, tmp_path):
+    tokenizer = trained(kind)
+    saved = json.loads(tokenizer.to_str())
+    # GGUF files do not state the settings of added tokens, nor this normal form.
+    saved["normalizer"] = None
+    saved["added_tokens"] = [token for token in saved["added_tokens"] if token["special"]]
+    tokenizer = type(tokenizer).from_str(json.dumps(saved))
+    special = {token["id"] for token in saved["added_tokens"]}
+
+    def add(writer):
+        count = tokenizer.get_vocab_size()
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list([tokenizer.id_to_token(token) for token in range(count)])
+        writer.add_token_types([3 if token in special else 1 for token in range(count)])
+        writer.add_token_merges([" ".join(pair) for pair in saved["model"]["merges"]])
+        writer.add_bos_token_id(tokenizer.token_to_id("<s>"))
+        writer.add_add_bos_token(kind != "gpt2")
+
+    path = tmp_path / "model.gguf"
+    write_gguf(path, "llama", model_of("llama"), add)
+    texts = TEXTS + list(random_texts(500))
+    wrong = []
+    for text, result in zip(texts, tokenize(path, texts), strict=True):
+        expected = tokenizer.encode(text).ids
+        if result["ids"] != expected:
+            wrong.append((text, result["ids"], expected))
+    assert not wrong, f"{len(wrong)} of {len(texts)} texts: {wrong[:2]}"
 
 
 CHATS = {

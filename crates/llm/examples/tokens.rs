@@ -1,8 +1,8 @@
-//! `tokens TOKENIZER`: token ids of the texts in a JSON list on standard input, and the text of these tokens, one JSON a line.
+//! `tokens TOKENIZER`, a `tokenizer.json` or a `.gguf`: token ids of the texts in a JSON list on standard input, and the text of these tokens, one JSON a line.
 //! `tokens FOLDER --chat`: texts of conversations, whose variables the list holds.
 #![expect(clippy::print_stdout, reason = "an example shows its result")]
 
-use coremill_llm::{ChatTemplate, Tokenizer};
+use coremill_llm::{ChatTemplate, LanguageModel, Tokenizer};
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         return Ok(());
     }
-    let tokenizer = Tokenizer::open(&path)?;
+    let tokenizer = match path.ends_with(".gguf") {
+        true => LanguageModel::open(&path)?.tokenizer()?,
+        false => Tokenizer::open(&path)?,
+    };
     for text in inputs {
         let ids = tokenizer.encode(text.as_str().unwrap_or_default(), true)?;
         println!("{}", json!({ "ids": ids, "text": tokenizer.decode(&ids, true) }));

@@ -1,0 +1,143 @@
+//! A small model in its files: reading, converting, generating, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use coremill_graph::{Device, Precision};
+use coremill_llm::{
+    BuildOptions, Bundle, ErrorKind, FinishReason, GenerateOptions, Generator, LanguageModel,
+    Message, check_companions, write_companions,
+};
+
+fn tiny() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/files/tiny")
+}
+
+/// A copy of the model with one file changed.
+fn changed(directory: &Path, name: &str, change: impl FnOnce(String) -> String) -> PathBuf {
+    let folder = directory.join("changed");
+    fs::create_dir_all(&folder).expect("a folder");
+    for entry in fs::read_dir(tiny()).expect("the model") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), folder.join(entry.file_name())).expect("a copy");
+    }
+    let text = fs::read_to_string(folder.join(name)).expect("a text");
+    fs::write(folder.join(name), change(text)).expect("a change");
+    folder
+}
+
+fn generator(model: &LanguageModel, prefill: usize) -> Generator {
+    let options = BuildOptions::default().context(16).prefill(prefill);
+    let options = options.precision(Precision::Fp32);
+    Generator::new(model.compile(Device::Host, 1, &options).expect("compiles")).expect("loads")
+}
+
+#[test]
+fn blocks_and_single_tokens_give_the_same_logits() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let ids = model.tokenizer().expect("a tokenizer").encode("ab cab.", true).expect("short");
+    let [mut blocks, mut singles] = [8, 1].map(|prefill| generator(&model, prefill));
+    let [found, expected] = [&mut blocks, &mut singles].map(|it| it.read(&ids).expect("runs"));
+    let most = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(most < 1e-5, "{most}");
+    assert!(found.iter().any(|logit| (logit - found[0]).abs() > 1e-2), "{found:?}");
+}
+
+#[test]
+fn generation_ends_where_it_must() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let tokenizer = model.tokenizer().expect("a tokenizer");
+    let prompt = tokenizer.encode("ab", true).expect("short");
+    let mut generator = generator(&model, 1);
+    let mut generate = |change: &dyn Fn(&mut GenerateOptions)| {
+        let mut options = GenerateOptions::default();
+        change(&mut options);
+        generator.reset();
+        let mut shown = String::new();
+        let mut show = |part: &str| {
+            shown.push_str(part);
+            true
+        };
+        let generation = generator.generate(&tokenizer, &prompt, &options, &mut show);
+        let generation = generation.expect("runs");
+        assert_eq!(generation.text, shown);
+        generation
+    };
+    let full = generate(&|_| {});
+    // The context of 16 has room for the prompt's token and 15 others; the token after these is not read.
+    assert_eq!((full.reason, full.tokens.len()), (FinishReason::Length, 16));
+    assert_eq!(generate(&|options| options.max_tokens = 3).tokens, full.tokens[..3]);
+    let end = full.tokens[2];
+    let stopped = generate(&|options| options.end_tokens = vec![end]);
+    let first = full.tokens.iter().position(|&id| id == end).expect("generated");
+    assert_eq!(
+        (stopped.reason, stopped.tokens.as_slice()),
+        (FinishReason::Stop, &full.tokens[..first])
+    );
+}
+
+#[test]
+fn other_files_are_refused_by_name() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let refusal = |name: &str, from: &str, to: &str| {
+        let folder = changed(scratch.path(), name, |text| text.replace(from, to));
+        LanguageModel::open(&folder).expect_err("refused")
+    };
+    let family = refusal("config.json", "\"model_type\": \"llama\"", "\"model_type\": \"t5\"");
+    assert_eq!(family.kind(), ErrorKind::Unsupported);
+    assert!(
+        family.to_string().contains("`t5` is not supported; expected llama, mistral"),
+        "{family}"
+    );
+    let rope = refusal("config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"spiral\"");
+    assert!(rope.to_string().contains("`spiral`"), "{rope}");
+    for (from, to) in [
+        ("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 99999999"),
+        ("\"num_attention_heads\": 2", "\"num_attention_heads\": 0"),
+        ("\"head_dim\": 8", "\"head_dim\": -8"),
+        ("\"rope_theta\": 10000.0", "\"rope_theta\": -1.0"),
+        ("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": null"),
+    ] {
+        assert_eq!(refusal("config.json", from, to).kind(), ErrorKind::Format, "{to}");
+    }
+    let deeper = changed(scratch.path(), "config.json", |text| {
+        text.replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2")
+    });
+    let model = LanguageModel::open(&deeper).expect("opens");
+    let missing = model.compile(Device::Host, 1, &BuildOptions::default().context(16).prefill(1));
+    let missing = missing.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(missing.contains("no tensor `model.layers.1."), "{missing}");
+}
+
+#[test]
+fn contexts_have_limits() {
+    let model = LanguageModel::open(tiny()).expect("opens");
+    for (context, prefill) in [(0, 1), (33, 1), (16, 17), (16, 0)] {
+        let options = BuildOptions::default().context(context).prefill(prefill);
+        let error = model.graphs(&options).err().expect("refused");
+        assert_eq!(error.kind(), ErrorKind::Argument, "{context} {prefill}");
+    }
+    let mut generator = generator(&model, 4);
+    assert_eq!(generator.read(&[3; 17]).expect_err("too long").kind(), ErrorKind::Argument);
+    assert_eq!(generator.read(&[32]).expect_err("no token").kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn companions_of_another_model_are_kept() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let model = LanguageModel::open(tiny()).expect("opens");
+    let files = model.companions().expect("files");
+    write_companions(scratch.path(), &files).expect("written");
+    check_companions(scratch.path(), &files).expect("the same");
+    fs::write(scratch.path().join("tokenizer.json"), "{}").expect("written");
+    let error = check_companions(scratch.path(), &files).expect_err("refused");
+    assert!(error.to_string().contains("another model"), "{error}");
+}
+
+#[test]
+fn templates_come_with_the_files() {
+    let bundle = Bundle::open(tiny()).expect("opens");
+    let template = bundle.chat_template().expect("sound").expect("there is one");
+    let text = template.render(&[Message::new("user", "cab")], true).expect("sound");
+    assert_eq!(text, "user cab\na ");
+}
